@@ -1,0 +1,73 @@
+"""Every error that Temper raises on purpose: what was expected, what came, where, what to do."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class TemperError(Exception):
+    """Base of all errors that a user can cause and mend.
+
+    The command line prints the message alone and leaves with ``exit_code``.
+    """
+
+    exit_code = 2
+
+
+class SettingError(TemperError):
+    """Report a setting that is unknown, out of bounds or in conflict with another."""
+
+
+class DataError(TemperError):
+    """Report data that cannot be read or does not fit the task."""
+
+
+class ModelError(TemperError):
+    """Report a model that cannot be loaded or that a method cannot be applied to."""
+
+
+class CompositionError(TemperError):
+    """Report two parts of a method that claim the same slot, naming both."""
+
+
+class CheckpointError(TemperError):
+    """Report a checkpoint or run folder that is missing, damaged or made with other settings."""
+
+
+class NonFiniteError(TemperError):
+    """Report a NaN or infinite loss with its step, term and row ids.
+
+    Args:
+        message: The whole message.
+        step: Optimiser step (0-based) at which it happened.
+        term: Name of the loss term.
+        rows: Ids of the rows whose loss was not finite.
+    """
+
+    def __init__(self, message: str, *, step: int, term: str, rows: list[int]) -> None:
+        super().__init__(message)
+        self.step = step
+        self.term = term
+        self.rows = rows
+
+
+def unknown(kind: str, name: str, known: Iterable[str]) -> str:
+    """Say that a name is unknown, with near matches and the known names.
+
+    Args:
+        kind: What the name should be one of, for example ``"method"``.
+        name: The name that came.
+        known: The names that exist.
+
+    Returns:
+        One line of text for an error.
+
+    Example:
+        >>> unknown("method", "uerg", ["vanilla", "uegr"])
+        "Unknown method 'uerg'. Did you mean 'uegr'? Known: uegr, vanilla."
+    """
+    names = sorted(known)
+    near = difflib.get_close_matches(name, names, n=2, cutoff=0.5)
+    guess = f" Did you mean {' or '.join(repr(match) for match in near)}?" if near else ""
+    return f"Unknown {kind} {name!r}.{guess} Known: {', '.join(names) or 'none'}."

@@ -1,0 +1,149 @@
+"""The shapes that every layer shares: batches, steps, loss terms.
+
+Shape letters, everywhere: B rows of a batch, T tokens, D embedding size, C classes, K passes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+Gradients = dict[str, Tensor]
+State = dict[str, Any]
+Reduction = Literal["mean", "sum"]
+
+
+@dataclass(frozen=True)
+class Batch:
+    """One micro-batch.
+
+    Args:
+        inputs: Keyword arguments of the model's forward (``input_ids [B, T]``, ``attention_mask [B, T]`` ...),
+            without labels.
+        labels: Class indices [B] (int64), targets [B] (float) for a regression, or None.
+        rows: Index of each row in the training set [B], where known; used to name rows in errors.
+    """
+
+    inputs: dict[str, Tensor]
+    labels: Tensor | None = None
+    rows: Tensor | None = None
+
+    @classmethod
+    def of(cls, inputs: Mapping[str, Any]) -> Batch:
+        """Split a collated mapping into model inputs, ``labels`` (or ``label``) and ``row_index``."""
+        rest = dict(inputs)
+        rows = rest.pop("row_index", None)
+        labels = rest.pop("labels", None)
+        if labels is None:
+            labels = rest.pop("label", None)
+        return cls(rest, labels, rows)
+
+    @property
+    def size(self) -> int:
+        """Number of rows, B."""
+        return int(next(iter(self.inputs.values())).shape[0])
+
+    @property
+    def device(self) -> torch.device:
+        """Where the inputs lie."""
+        return next(iter(self.inputs.values())).device
+
+    @property
+    def mask(self) -> Tensor:
+        """Real tokens [B, T] as a boolean tensor; all true where the model takes no attention mask."""
+        mask = self.inputs.get("attention_mask")
+        if mask is None:
+            return torch.ones_like(self.inputs["input_ids"], dtype=torch.bool)
+        return mask.bool()
+
+    def repeat(self, copies: int) -> Batch:
+        """Stack the batch ``copies`` times along the rows, [K*B, ...], pass after pass."""
+        if copies == 1:
+            return self
+
+        def stack(tensor: Tensor) -> Tensor:
+            return tensor.repeat(copies, *[1] * (tensor.dim() - 1))
+
+        labels = None if self.labels is None else stack(self.labels)
+        rows = None if self.rows is None else stack(self.rows)
+        return Batch({name: stack(tensor) for name, tensor in self.inputs.items()}, labels, rows)
+
+
+@dataclass(frozen=True)
+class Step:
+    """Where training stands, and what the losses of a micro-batch are divided by.
+
+    Args:
+        number: Optimiser step, from 0.
+        epoch: Epochs passed, fractional.
+        rows: Rows of this optimiser step over all micro-batches and ranks (N).
+        ranks: Number of processes (W).
+        total: Optimiser steps of the whole run, 0 where unknown.
+    """
+
+    number: int = 0
+    epoch: float = 0.0
+    rows: int = 1
+    ranks: int = 1
+    total: int = 0
+
+
+@dataclass(frozen=True)
+class Term:
+    """A named loss with one value per row.
+
+    Args:
+        name: The term's name in logs, for example ``"task"``.
+        rows: Loss of each row [B], fp32, not divided by anything.
+        weight: The term's weight in the total.
+        reduction: ``mean`` over the rows of the optimiser step, or ``sum`` over them.
+    """
+
+    name: str
+    rows: Tensor
+    weight: float = 1.0
+    reduction: Reduction = "mean"
+
+    def value(self, step: Step) -> Tensor:
+        """Return this micro-batch's share of the weighted loss (methods.md, "Reduction").
+
+        ``W * sum(rows) / N`` for ``mean`` and ``W * sum(rows)`` for ``sum``; the average over ranks that
+        distributed training takes cancels W.
+        """
+        scale = step.ranks / step.rows if self.reduction == "mean" else float(step.ranks)
+        return self.rows.sum() * (self.weight * scale)
+
+
+@dataclass(frozen=True)
+class LossTerms:
+    """The terms that one backward pass sums.
+
+    Args:
+        terms: Terms with distinct names.
+    """
+
+    terms: tuple[Term, ...]
+
+    @classmethod
+    def of(cls, terms: Iterable[Term]) -> LossTerms:
+        """Collect terms and check that no name stands twice."""
+        collected = tuple(terms)
+        names = [term.name for term in collected]
+        if len(set(names)) != len(names):
+            raise ValueError(f"A loss term is present twice: {names}. Terms must have distinct names.")
+        return cls(collected)
+
+    def __iter__(self) -> Iterator[Term]:
+        return iter(self.terms)
+
+    def total(self, step: Step) -> Tensor:
+        """Return the scalar to run backward on."""
+        values = [term.value(step) for term in self.terms]
+        total = values[0]
+        for value in values[1:]:
+            total = total + value
+        return total
