@@ -1,0 +1,82 @@
+"""What the documents show works: Python runs, command lines parse, links lead somewhere."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+import typer
+
+from temper.cli import app
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+FENCE = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"\]\((?!https?:|#|mailto:)([^)#\s]+)")
+WITH_PYTHON = [path for path in DOCUMENTS if "```python\n" in path.read_text(encoding="utf-8")]
+
+
+def blocks(path: Path, language: str) -> list[str]:
+    """Return the fenced blocks of a document in one language."""
+    found = FENCE.findall(path.read_text(encoding="utf-8"))
+    return [body for name, body in found if name == language]
+
+
+def command_lines(path: Path) -> Iterator[str]:
+    """Yield the shell lines of a document, continued lines joined."""
+    for block in blocks(path, "bash"):
+        for line in block.replace("\\\n", " ").splitlines():
+            if line.strip() and not line.lstrip().startswith("#"):
+                yield line.strip()
+
+
+def name_of(path: Path) -> str:
+    """Return a path relative to the repository, as the test's id."""
+    return str(path.relative_to(ROOT))
+
+
+def check(line: str) -> None:
+    """Parse a ``temper ...`` line as the command line would, without running it."""
+    words = shlex.split(line.split(" | ")[0].split(" < ")[0], comments=True)[1:]
+    group = typer.main.get_command(app)
+    assert isinstance(group, click.Group | typer.core.TyperGroup)
+    command = group.get_command(click.Context(group), words[0])
+    assert command is not None, f"no command {words[0]!r}: {line}"
+    command.make_context(words[0], words[1:])
+
+
+@pytest.mark.parametrize("path", WITH_PYTHON, ids=name_of)
+def test_every_python_block_runs(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, object] = {"__name__": "__main__"}
+    for number, block in enumerate(blocks(path, "python"), start=1):
+        exec(compile(block, f"{name_of(path)}, block {number}", "exec"), names)
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=name_of)
+def test_every_command_line_parses(path: Path) -> None:
+    targets = set(re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    for line in command_lines(path):
+        words = shlex.split(line, comments=True)
+        if words[0] == "temper":
+            check(line)
+        elif words[0] == "make":
+            named = {word for word in words[1:] if "=" not in word}
+            assert named <= targets, line
+
+
+def test_a_wrong_command_line_is_noticed() -> None:
+    with pytest.raises(click.UsageError, match="--no-such-flag"):
+        check("temper train --no-such-flag 1")
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=name_of)
+def test_every_relative_link_leads_to_a_file(path: Path) -> None:
+    links = LINK.findall(path.read_text(encoding="utf-8"))
+    assert [link for link in links if not (path.parent / link).exists()] == []

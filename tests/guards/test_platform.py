@@ -1,0 +1,235 @@
+"""Traps of torch and Transformers that Temper's design answers: an upgrade that moves one is noticed.
+
+Each test pins what the platform does, not what Temper does. One that fails after an upgrade means
+that the code written against the trap has to be read again, and may have become needless.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from transformers import (
+    BartConfig,
+    BartForSequenceClassification,
+    BertConfig,
+    BertForSequenceClassification,
+    PreTrainedModel,
+    T5Config,
+    T5ForSequenceClassification,
+    Trainer,
+    TrainingArguments,
+    XLNetConfig,
+    XLNetForSequenceClassification,
+)
+
+IDS = torch.tensor([[4, 5, 6, 2], [7, 8, 9, 2], [4, 9, 3, 2]])
+
+
+def bert(attention: str = "sdpa", dropout: float = 0.0) -> BertForSequenceClassification:
+    """Return a tiny BERT classifier with fixed weights."""
+    torch.manual_seed(0)
+    config = BertConfig(
+        vocab_size=20,
+        hidden_size=8,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=16,
+        hidden_dropout_prob=dropout,
+        attention_probs_dropout_prob=dropout,
+        attn_implementation=attention,
+    )
+    return BertForSequenceClassification(config)
+
+
+class Double(nn.Module):
+    """A stand-in for dropout that is no ``nn.Dropout``."""
+
+    def forward(self, values: Tensor) -> Tensor:
+        return values * 2
+
+
+class DoubleDropout(nn.Dropout):
+    """A stand-in for dropout that is one."""
+
+    def forward(self, values: Tensor) -> Tensor:
+        return values * 2
+
+
+def replace_attention_dropout(model: BertForSequenceClassification, module: nn.Module) -> None:
+    for layer in model.bert.encoder.layer:
+        layer.attention.self.dropout = module
+
+
+def test_a_dropout_replacement_has_to_be_a_dropout_because_attention_reads_its_rate() -> None:
+    model = bert().train()
+    replace_attention_dropout(model, DoubleDropout(0.0))
+    model(input_ids=IDS)
+    replace_attention_dropout(model, Double())
+    with pytest.raises(AttributeError, match="'Double' object has no attribute 'p'"):
+        model(input_ids=IDS)
+
+
+@pytest.mark.parametrize("attention", ["sdpa", "eager"])
+def test_the_same_generator_seed_gives_the_same_dropout_in_two_passes(attention: str) -> None:
+    model = bert(attention, dropout=0.5).train()
+    passes = []
+    for seed in (1, 1, 2):
+        torch.manual_seed(seed)
+        passes.append(model(input_ids=IDS).logits)
+    assert torch.equal(passes[0], passes[1])
+    assert not torch.equal(passes[0], passes[2])
+
+
+def second_derivative(model: BertForSequenceClassification) -> Tensor:
+    embeddings = model.bert.embeddings.word_embeddings(IDS).detach().requires_grad_()
+    logits = model(inputs_embeds=embeddings).logits
+    (first,) = torch.autograd.grad(logits.sum(), embeddings, create_graph=True)
+    (second,) = torch.autograd.grad(first.square().sum(), embeddings)
+    return second
+
+
+def test_fused_attention_has_no_second_derivative_and_the_plain_kernels_have() -> None:
+    with pytest.raises(RuntimeError, match="derivative for .*flash_attention.* not implemented"):
+        second_derivative(bert("sdpa"))
+    with sdpa_kernel(SDPBackend.MATH):
+        plain = second_derivative(bert("sdpa"))
+    torch.testing.assert_close(plain, second_derivative(bert("eager")), rtol=1e-4, atol=1e-7)
+
+
+@pytest.mark.parametrize(("kind", "most"), [(torch.bfloat16, 0.06), (torch.float16, 0.4)])
+def test_most_of_a_small_perturbation_dies_in_half_precision(
+    kind: torch.dtype, most: float
+) -> None:
+    values = torch.randn(100_000) * 0.05
+    noise = torch.randn(100_000) * 1e-5
+    survives = (values.to(kind) + noise.to(kind) != values.to(kind)).float().mean()
+    assert survives < most
+    assert (values + noise != values).float().mean() > 0.99
+
+
+def tiny_t5() -> PreTrainedModel:
+    return T5ForSequenceClassification(
+        T5Config(
+            vocab_size=20,
+            d_model=8,
+            d_kv=4,
+            d_ff=16,
+            num_layers=1,
+            num_heads=2,
+            eos_token_id=2,
+            pad_token_id=0,
+            decoder_start_token_id=0,
+        )
+    )
+
+
+def tiny_bart() -> PreTrainedModel:
+    return BartForSequenceClassification(
+        BartConfig(
+            vocab_size=20,
+            d_model=8,
+            encoder_layers=1,
+            decoder_layers=1,
+            encoder_ffn_dim=16,
+            encoder_attention_heads=2,
+            decoder_attention_heads=2,
+            decoder_ffn_dim=16,
+            max_position_embeddings=16,
+            pad_token_id=0,
+            bos_token_id=1,
+            eos_token_id=2,
+            decoder_start_token_id=2,
+            forced_eos_token_id=2,
+        )
+    )
+
+
+@pytest.mark.parametrize("build", [tiny_t5, tiny_bart], ids=["t5", "bart"])
+def test_encoder_decoders_never_call_the_module_that_get_input_embeddings_returns(build) -> None:
+    model = build().eval()
+    calls: list[Tensor] = []
+    model.get_input_embeddings().register_forward_hook(
+        lambda module, inputs, output: calls.append(inputs[0])
+    )
+    model(input_ids=IDS)
+    assert calls == []
+
+
+def test_xlnet_looks_its_embeddings_up_time_first() -> None:
+    config = XLNetConfig(vocab_size=20, d_model=8, n_layer=1, n_head=2, d_inner=16)
+    model = XLNetForSequenceClassification(config).eval()
+    shapes: list[torch.Size] = []
+    model.get_input_embeddings().register_forward_hook(
+        lambda module, inputs, output: shapes.append(inputs[0].shape)
+    )
+    model(input_ids=IDS)
+    assert shapes == [torch.Size([4, 3])]
+
+
+class Recorder(Trainer):
+    """A stock Trainer that keeps the gradient of each optimiser step."""
+
+    def __init__(self, *arguments: object, **settings: object) -> None:
+        super().__init__(*arguments, **settings)
+        self.gradients: list[Tensor] = []
+
+    def create_optimizer(self, model: nn.Module | None = None) -> torch.optim.Optimizer:
+        optimizer = super().create_optimizer()
+        optimizer.register_step_pre_hook(lambda *_: self.gradients.append(self.flat()))
+        return optimizer
+
+    def flat(self) -> Tensor:
+        return torch.cat([p.grad.flatten() for p in self.model.parameters() if p.grad is not None])
+
+
+def first_gradient(folder: Path, *, batch: int, accumulation: int) -> Tensor:
+    """Return the gradient of the stock Trainer's first step on the same four rows."""
+    rows = [
+        {"input_ids": row, "attention_mask": torch.ones_like(row), "labels": torch.tensor(label)}
+        for row, label in zip(IDS[[0, 1, 2, 0]], (0, 1, 1, 0), strict=True)
+    ]
+    trainer = Recorder(
+        bert(),
+        TrainingArguments(
+            output_dir=str(folder),
+            per_device_train_batch_size=batch,
+            gradient_accumulation_steps=accumulation,
+            max_steps=1,
+            max_grad_norm=0.0,
+            report_to=[],
+            save_strategy="no",
+            use_cpu=True,
+            disable_tqdm=True,
+        ),
+        train_dataset=rows,
+    )
+    trainer.train()
+    return trainer.gradients[0]
+
+
+def test_the_stock_trainer_inflates_gradients_by_the_number_of_accumulation_steps(
+    tmp_path: Path,
+) -> None:
+    whole = first_gradient(tmp_path, batch=4, accumulation=1)
+    parts = first_gradient(tmp_path, batch=2, accumulation=2)
+    torch.testing.assert_close(parts, 2 * whole, rtol=1e-4, atol=1e-6)
+
+
+def test_the_stock_trainer_pickles_its_checkpoint_files(tmp_path: Path) -> None:
+    rows = [{"input_ids": IDS[0], "attention_mask": torch.ones(4), "labels": torch.tensor(0)}]
+    arguments = TrainingArguments(
+        output_dir=str(tmp_path),
+        max_steps=1,
+        save_steps=1,
+        report_to=[],
+        use_cpu=True,
+        disable_tqdm=True,
+    )
+    Trainer(bert(), arguments, train_dataset=rows).train()
+    written = {path.name for path in (tmp_path / "checkpoint-1").iterdir()}
+    pickled = {"optimizer.pt", "scheduler.pt", "rng_state.pth", "training_args.bin"}
+    assert pickled <= written
