@@ -1,0 +1,366 @@
+"""Uncertainty of scores, and what it allows to say when models are compared.
+
+Over examples: bootstrap, and paired bootstrap of a difference. Over seeds: the paired t interval.
+Over methods: Holm's correction. Letters: n rows, R resamples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean, stdev
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import stats
+
+from temper.functional.scores import FloatArray
+from temper.seeding import derive_seed
+
+Statistic = Callable[[FloatArray], FloatArray]
+"""From resample counts [R, n] to [R] values, NaN where undefined; `scores` has the functions."""
+
+# A million doubles are 8 MB and a correlation holds ten such arrays: drawn in blocks, a large set
+# fits in memory.
+_BLOCK = 1_000_000
+
+
+@dataclass(frozen=True)
+class Bootstrap:
+    """An interval from resampled rows.
+
+    Args:
+        low: Lower end, None where no interval can be given.
+        high: Upper end, None where no interval can be given.
+        undefined: Share of the resamples on which the score was undefined.
+        p: Two-sided p of the value being 0; only for a difference.
+    """
+
+    low: float | None
+    high: float | None
+    undefined: float = 0.0
+    p: float | None = None
+
+
+@dataclass(frozen=True)
+class PairedT:
+    """The mean of paired differences with its t interval.
+
+    Args:
+        mean: Mean difference.
+        standard_deviation: Sample standard deviation (n - 1) of the differences.
+        low: Lower end of the interval.
+        high: Upper end of the interval.
+        p: Two-sided p of a mean of 0.
+        n: Number of pairs.
+    """
+
+    mean: float
+    standard_deviation: float
+    low: float
+    high: float
+    p: float
+    n: int
+
+    @property
+    def inside_noise(self) -> bool:
+        """Whether the interval holds 0."""
+        return self.low <= 0.0 <= self.high
+
+
+@dataclass(frozen=True)
+class Improvement:
+    """The average relative improvement over a reference.
+
+    Args:
+        value: Mean of the parts in per cent, None where it is undefined.
+        parts: Improvement of each part in per cent; undefined parts are absent.
+        reasons: Why parts are absent, one sentence each.
+    """
+
+    value: float | None
+    parts: dict[str, float]
+    reasons: tuple[str, ...] = ()
+
+
+def resampled(statistic: Statistic, rows: int, *, resamples: int, seed: int) -> FloatArray:
+    """Compute a statistic on resamples of the rows, drawn with replacement.
+
+    Args:
+        statistic: From counts [R, n] to [R] values.
+        rows: Number of rows, n >= 1.
+        resamples: Number of resamples, R >= 1.
+        seed: Seed of the draws; the same seed and n give the same resamples, which is what pairs
+            two models.
+
+    Returns:
+        One value a resample, [R]; NaN where undefined.
+
+    Raises:
+        ValueError: ``rows`` or ``resamples`` is below 1.
+
+    Example:
+        >>> from temper.functional.scores import weighted_mean
+        >>> resampled(
+        ...     lambda counts: weighted_mean([1.0, 1.0], counts), 2, resamples=3, seed=0
+        ... ).tolist()
+        [1.0, 1.0, 1.0]
+    """
+    if rows < 1 or resamples < 1:
+        raise ValueError(f"A bootstrap needs rows and resamples >= 1, got {rows} and {resamples}.")
+    draws = np.random.default_rng(derive_seed(seed, "bootstrap", rows))
+    shares = np.full(rows, 1.0 / rows)
+    block = max(1, _BLOCK // rows)
+    values = [
+        np.atleast_1d(statistic(draws.multinomial(rows, shares, size=size).astype(np.float64)))
+        for size in _blocks(resamples, block)
+    ]
+    return np.concatenate(values)
+
+
+def bootstrap(
+    statistic: Statistic,
+    rows: int,
+    *,
+    resamples: int = 1000,
+    seed: int = 0,
+    confidence: float = 0.95,
+) -> Bootstrap:
+    """Return the percentile bootstrap interval of a score over its rows.
+
+    Resamples on which the score is undefined (for instance without any anomaly) are left out; where
+    they are more than 5 % the interval would describe other data, so none is given.
+
+    Args:
+        statistic: From counts [R, n] to [R] values.
+        rows: Number of rows, n >= 1.
+        resamples: Number of resamples, >= 1.
+        seed: Seed of the draws.
+        confidence: Share of the resamples inside the interval, in (0, 1).
+
+    Returns:
+        The interval.
+
+    Example:
+        >>> from temper.functional.scores import accuracy
+        >>> labels, predictions = [0, 1] * 50, [0] * 100
+        >>> found = bootstrap(lambda counts: accuracy(labels, predictions, counts=counts), 100)
+        >>> 0.3 < found.low < 0.5 < found.high < 0.7
+        True
+
+    References:
+        Efron and Tibshirani, "An Introduction to the Bootstrap", 1993, ch. 13.
+    """
+    values = resampled(statistic, rows, resamples=resamples, seed=seed)
+    return _interval(values, confidence=confidence)
+
+
+def paired_bootstrap(
+    first: Statistic,
+    second: Statistic,
+    rows: int,
+    *,
+    resamples: int = 10_000,
+    seed: int = 0,
+    confidence: float = 0.95,
+) -> Bootstrap:
+    """Return the bootstrap interval and p of ``first - second`` on the same rows.
+
+    Both scores see the same resamples, so what makes a row hard for both cancels.
+
+    Args:
+        first: One model's statistic, from counts [R, n] to [R] values.
+        second: The other's, over the same rows in the same order.
+        rows: Number of rows, n >= 1.
+        resamples: Number of resamples, >= 1.
+        seed: Seed of the draws.
+        confidence: Share of the resamples inside the interval, in (0, 1).
+
+    Returns:
+        The interval of the difference, and ``p = 2 min(share <= 0, share >= 0)``, at most 1 and at
+        least ``1 / resamples``: a bootstrap of R resamples cannot show a smaller one.
+
+    Example:
+        >>> from temper.functional.scores import weighted_mean
+        >>> right, wrong = [1.0] * 20, [0.0] * 20
+        >>> found = paired_bootstrap(
+        ...     lambda counts: weighted_mean(right, counts),
+        ...     lambda counts: weighted_mean(wrong, counts),
+        ...     20,
+        ...     resamples=100,
+        ... )
+        >>> found.low, found.high, found.p
+        (1.0, 1.0, 0.01)
+    """
+
+    def difference(counts: FloatArray) -> FloatArray:
+        return first(counts) - second(counts)
+
+    values = resampled(difference, rows, resamples=resamples, seed=seed)
+    found = _interval(values, confidence=confidence)
+    if found.low is None:
+        return found
+    defined = values[~np.isnan(values)]
+    tail = 2.0 * min(float((defined <= 0).mean()), float((defined >= 0).mean()))
+    p = min(1.0, max(tail, 1.0 / len(defined)))
+    return Bootstrap(found.low, found.high, found.undefined, p)
+
+
+def paired_t(differences: Sequence[float], *, confidence: float = 0.95) -> PairedT:
+    """Return the paired t interval of differences over seeds.
+
+    Args:
+        differences: One difference a seed, at least three, finite.
+        confidence: Confidence of the interval, in (0, 1).
+
+    Returns:
+        Mean, standard deviation, interval and two-sided p. Where all differences are equal the
+        interval is that one number, and p is 1 if it is 0 and else 0.
+
+    Raises:
+        ValueError: There are fewer than three differences, or one is not finite.
+
+    Example:
+        >>> found = paired_t([1.0, 2.0, 3.0])
+        >>> round(found.mean, 4), round(found.low, 4), round(found.high, 4), round(found.p, 4)
+        (2.0, -0.4841, 4.4841, 0.0742)
+    """
+    values = [float(value) for value in differences]
+    if len(values) < 3:
+        raise ValueError(
+            f"A paired t interval needs at least 3 seeds, got {len(values)}. "
+            "Print the differences alone, or run more seeds."
+        )
+    if not np.isfinite(values).all():
+        raise ValueError(f"Differences must be finite, got {values}.")
+    mean, deviation = fmean(values), stdev(values)
+    if deviation == 0.0:
+        return PairedT(mean, 0.0, mean, mean, 1.0 if mean == 0.0 else 0.0, len(values))
+    error = deviation / len(values) ** 0.5
+    freedom = len(values) - 1
+    reach = float(stats.t.ppf(0.5 + confidence / 2, freedom)) * error
+    p = 2.0 * float(stats.t.sf(abs(mean) / error, freedom))
+    return PairedT(mean, deviation, mean - reach, mean + reach, p, len(values))
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Correct p values for having tested several methods, by Holm's step-down rule.
+
+    ``p'_(i) = max_{j <= i} min(1, (m - j + 1) p_(j))`` over the sorted values.
+
+    Args:
+        p_values: Values in [0, 1], in any order.
+
+    Returns:
+        The corrected values in the order given.
+
+    Raises:
+        ValueError: A value is not in [0, 1].
+
+    Example:
+        >>> holm([0.01, 0.04, 0.03])
+        [0.03, 0.06, 0.06]
+
+    References:
+        Holm, "A simple sequentially rejective multiple test procedure", 1979.
+    """
+    if not all(0.0 <= value <= 1.0 for value in p_values):
+        raise ValueError(f"p values must lie in [0, 1], got {list(p_values)}.")
+    corrected = [0.0] * len(p_values)
+    highest = 0.0
+    for rank, index in enumerate(sorted(range(len(p_values)), key=lambda i: p_values[i])):
+        highest = max(highest, min(1.0, (len(p_values) - rank) * p_values[index]))
+        corrected[index] = highest
+    return corrected
+
+
+def relative_improvement(score: float, reference: float, perfect: float) -> float:
+    """Return how much of the way from the reference to perfection a score has gone, in per cent.
+
+    ``100 (s - s_reference) / (s_perfect - s_reference)``; right where lower is better too.
+
+    Args:
+        score: The model's score.
+        reference: The reference's score.
+        perfect: The score that no model can beat, in the same unit.
+
+    Raises:
+        ValueError: The reference is perfect, so there is no way to go.
+
+    Example:
+        >>> relative_improvement(0.9, 0.8, 1.0), relative_improvement(0.05, 0.1, 0.0)
+        (50.0, 50.0)
+    """
+    if reference == perfect:
+        raise ValueError(
+            f"The reference is perfect ({perfect:g}): the relative improvement is undefined."
+        )
+    # Rounded: .9 - .8 over 1 - .8 is 49.99999999999999, which tables would cut.
+    return round(100.0 * (score - reference) / (perfect - reference), 10)
+
+
+def average_relative_improvement(
+    scores: Mapping[str, float | None],
+    reference: Mapping[str, float | None],
+    *,
+    perfect: Mapping[str, float],
+) -> Improvement:
+    """Average the relative improvement over perspectives.
+
+    A part that the model or the reference lacks is left out and said. Where the reference is
+    perfect on a part, the average is undefined and no number is given.
+
+    Args:
+        scores: The model's mean score of each part, for instance ``shift``, ``adversarial``,
+            ``calibration`` and ``anomaly``.
+        reference: The reference's mean score of each part, over its seeds.
+        perfect: The perfect score of each part, in the same unit; the parts to average.
+
+    Returns:
+        The average, its parts, and why parts are absent.
+
+    Example:
+        >>> average_relative_improvement(
+        ...     {"shift": 0.9, "calibration": 0.05},
+        ...     {"shift": 0.8, "calibration": 0.1},
+        ...     perfect={"shift": 1.0, "calibration": 0.0},
+        ... ).value
+        50.0
+
+    References:
+        RoAST (arXiv 2312.04032), Section 5.1; UEGR (arXiv 2503.16550), Table III.
+    """
+    parts: dict[str, float] = {}
+    reasons: list[str] = []
+    undefined = False
+    for part, best in perfect.items():
+        own, base = scores.get(part), reference.get(part)
+        if own is None or base is None:
+            who = "the model" if own is None else "the reference"
+            reasons.append(f"{part} is left out: {who} has no score there.")
+        elif base == best:
+            undefined = True
+            reasons.append(f"{part}: the reference is perfect, so the improvement is undefined.")
+        else:
+            parts[part] = relative_improvement(own, base, best)
+    value = None if undefined or not parts else fmean(parts.values())
+    return Improvement(value, parts, tuple(reasons))
+
+
+def _blocks(total: int, size: int) -> list[int]:
+    """Cut a number of resamples into blocks."""
+    return [size] * (total // size) + ([total % size] if total % size else [])
+
+
+def _interval(values: ArrayLike, *, confidence: float) -> Bootstrap:
+    """Take the percentile interval of the defined resamples."""
+    if not 0.0 < confidence < 1.0:
+        raise ValueError(f"`confidence` must lie in (0, 1), got {confidence}.")
+    array: NDArray[np.float64] = np.asarray(values, dtype=np.float64)
+    defined = array[np.isfinite(array)]
+    undefined = 1.0 - len(defined) / len(array)
+    if undefined > 0.05:
+        return Bootstrap(None, None, undefined)
+    edge = (1.0 - confidence) / 2
+    low, high = np.quantile(defined, [edge, 1.0 - edge])
+    return Bootstrap(float(low), float(high), undefined)

@@ -1,0 +1,471 @@
+"""Scores of predictions, each one function for a data set and all its bootstrap resamples at once.
+
+Every function takes ``counts``: how often each row stands in the data, [n] or [R, n] (ones where
+left out). With [R, n] it returns [R] values, which makes a bootstrap of 1,000 resamples one matrix
+product instead of 1,000 calls. A score that its data leave undefined is NaN, never a made-up
+number; `SCORES` says in words when that happens. Letters: n rows, R resamples, C classes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from temper.errors import SettingError, unknown
+
+FloatArray = NDArray[np.float64]
+IntegerArray = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class ScoreFacts:
+    """What a table needs to know about a score.
+
+    Args:
+        name: The score's name in ``scores.json``.
+        title: The name as people read it.
+        higher_is_better: Direction.
+        perfect: The value that no model can beat.
+        undefined: When the score has no value, as the end of "undefined: ...".
+    """
+
+    name: str
+    title: str
+    higher_is_better: bool
+    perfect: float
+    undefined: str
+
+
+_CONSTANT = "the targets or the predictions are all equal"
+_ONE_KIND = "it needs ordinary rows and anomalies, and one kind is missing"
+_NO_ROWS = "there are no rows"
+
+SCORES: dict[str, ScoreFacts] = {
+    facts.name: facts
+    for facts in (
+        ScoreFacts("accuracy", "Accuracy", True, 1.0, _NO_ROWS),
+        ScoreFacts("macro_f1", "Macro-F1", True, 1.0, _NO_ROWS),
+        ScoreFacts("mcc", "MCC", True, 1.0, "the labels hold one class only"),
+        ScoreFacts("f1", "F1", True, 1.0, "class 1 is neither a label nor a prediction"),
+        ScoreFacts("pearson", "Pearson", True, 1.0, _CONSTANT),
+        ScoreFacts("spearman", "Spearman", True, 1.0, _CONSTANT),
+        ScoreFacts("mse", "Mean squared error", False, 0.0, _NO_ROWS),
+        ScoreFacts("ece_10", "ECE (10 bins)", False, 0.0, _NO_ROWS),
+        ScoreFacts("ece_15", "ECE (15 bins)", False, 0.0, _NO_ROWS),
+        ScoreFacts("brier", "Brier", False, 0.0, _NO_ROWS),
+        ScoreFacts("nll", "NLL", False, 0.0, "a label has probability 0"),
+        ScoreFacts("auroc", "AUROC", True, 1.0, _ONE_KIND),
+        ScoreFacts("aupr", "AUPR", True, 1.0, _ONE_KIND),
+        ScoreFacts("fpr95", "FPR at 95 % TPR", False, 0.0, _ONE_KIND),
+        ScoreFacts("drop", "Drop against clean", False, 0.0, "the metric is undefined"),
+        ScoreFacts("area", "Area under the noise curve", True, 1.0, "a point is undefined"),
+    )
+}
+
+
+def facts(name: str) -> ScoreFacts:
+    """Return the facts of a score.
+
+    Args:
+        name: A key of `SCORES`.
+
+    Raises:
+        SettingError: The score is unknown.
+
+    Example:
+        >>> facts("ece_10").higher_is_better
+        False
+    """
+    if name not in SCORES:
+        raise SettingError(unknown("score", name, SCORES))
+    return SCORES[name]
+
+
+def row_counts(rows: int, counts: ArrayLike | None) -> FloatArray:
+    """Return counts as float64, ones [n] where none are given.
+
+    Args:
+        rows: Number of rows, n.
+        counts: How often each row stands in the data, [n] or [R, n], >= 0, or None.
+
+    Raises:
+        ValueError: The last axis is not n long.
+    """
+    if counts is None:
+        return np.ones(rows)
+    array = np.asarray(counts, dtype=np.float64)
+    if array.ndim == 0 or array.shape[-1] != rows:
+        raise ValueError(
+            f"`counts` must have shape [{rows}] or [R, {rows}], got {list(array.shape)}."
+        )
+    return array
+
+
+def weighted_mean(values: ArrayLike, counts: ArrayLike | None = None) -> FloatArray:
+    """Average a value per row.
+
+    Args:
+        values: One value a row, [n].
+        counts: Resample counts, [n] or [R, n].
+
+    Returns:
+        The mean, a scalar or [R]; NaN without rows.
+
+    Example:
+        >>> float(weighted_mean([1.0, 3.0], [3, 1]))
+        1.5
+    """
+    array = np.asarray(values, dtype=np.float64)
+    weights = row_counts(len(array), counts)
+    return _divide(weights @ array, weights.sum(axis=-1))
+
+
+def accuracy(
+    labels: ArrayLike, predictions: ArrayLike, *, counts: ArrayLike | None = None
+) -> FloatArray:
+    """Share of rows whose predicted class is the label.
+
+    Args:
+        labels: Class indices, [n].
+        predictions: Predicted class indices, [n].
+        counts: Resample counts, [n] or [R, n].
+
+    Returns:
+        A value in [0, 1], a scalar or [R].
+
+    Example:
+        >>> float(accuracy([0, 1, 1, 0], [0, 1, 0, 0]))
+        0.75
+    """
+    first, second = _pair(labels, predictions)
+    return weighted_mean(first == second, counts)
+
+
+def macro_f1(
+    labels: ArrayLike, predictions: ArrayLike, *, counts: ArrayLike | None = None
+) -> FloatArray:
+    """Unweighted mean of the classes' F1 over classes that are a label or a prediction of some row.
+
+    Args:
+        labels: Class indices, [n].
+        predictions: Predicted class indices, [n].
+        counts: Resample counts, [n] or [R, n].
+
+    Returns:
+        A value in [0, 1], a scalar or [R].
+
+    Example:
+        >>> round(float(macro_f1([0, 0, 1, 1], [0, 0, 0, 1])), 4)
+        0.7333
+    """
+    confusion = _confusion(labels, predictions, counts)
+    hits, missed, false = _class_sums(confusion)
+    support = 2 * hits + missed + false
+    f1_values = np.where(support > 0, 2 * hits / np.where(support > 0, support, 1), 0.0)
+    return _divide(f1_values.sum(axis=-1), (support > 0).sum(axis=-1))
+
+
+def f1(labels: ArrayLike, predictions: ArrayLike, *, counts: ArrayLike | None = None) -> FloatArray:
+    """F1 of class 1, ``2 TP / (2 TP + FP + FN)`` (GLUE's measure of MRPC and QQP).
+
+    Args:
+        labels: Class indices 0 or 1, [n].
+        predictions: Predicted class indices 0 or 1, [n].
+        counts: Resample counts, [n] or [R, n].
+
+    Returns:
+        A value in [0, 1], a scalar or [R]; NaN where class 1 is neither a label nor a prediction.
+
+    Raises:
+        ValueError: There are more than two classes.
+
+    Example:
+        >>> float(f1([1, 1, 0, 0], [1, 0, 0, 0]))
+        0.6666666666666666
+    """
+    confusion = _confusion(labels, predictions, counts)
+    if confusion.shape[-1] > 2:
+        raise ValueError("`f1` is for two classes, got a class above 1. Use `macro_f1`.")
+    hits, missed, false = (part[..., 1] for part in _class_sums(confusion))
+    return _divide(2 * hits, 2 * hits + missed + false)
+
+
+def matthews(
+    labels: ArrayLike, predictions: ArrayLike, *, counts: ArrayLike | None = None
+) -> FloatArray:
+    """Matthews correlation coefficient for any number of classes (Gorodkin's R_K).
+
+    Args:
+        labels: Class indices, [n].
+        predictions: Predicted class indices, [n].
+        counts: Resample counts, [n] or [R, n].
+
+    Returns:
+        A value in [-1, 1], a scalar or [R]; 0 where all predictions are one class (as GLUE scores
+        CoLA); NaN where all labels are.
+
+    Example:
+        >>> round(float(matthews([1, 1, 1, 0], [1, 0, 1, 1])), 4)
+        -0.3333
+
+    References:
+        Gorodkin, "Comparing two K-category assignments by a K-category correlation coefficient",
+        2004.
+    """
+    confusion = _confusion(labels, predictions, counts)
+    actual, predicted = confusion.sum(axis=-1), confusion.sum(axis=-2)
+    total = actual.sum(axis=-1)
+    hits = np.trace(confusion, axis1=-2, axis2=-1)
+    covariance = hits * total - (actual * predicted).sum(axis=-1)
+    actual_spread = total**2 - (actual**2).sum(axis=-1)
+    predicted_spread = total**2 - (predicted**2).sum(axis=-1)
+    value = _divide(covariance, np.sqrt(actual_spread * predicted_spread))
+    value = np.where(predicted_spread == 0, 0.0, value)
+    return np.where(actual_spread == 0, np.nan, value)[()]
+
+
+def mean_squared_error(
+    targets: ArrayLike, predictions: ArrayLike, *, counts: ArrayLike | None = None
+) -> FloatArray:
+    """Mean of ``(prediction - target)^2``.
+
+    Args:
+        targets: Target values, [n].
+        predictions: Predicted values, [n].
+        counts: Resample counts, [n] or [R, n].
+
+    Returns:
+        A value >= 0, a scalar or [R].
+
+    Example:
+        >>> float(mean_squared_error([0.0, 1.0], [0.0, 3.0]))
+        2.0
+    """
+    first, second = _pair(targets, predictions)
+    return weighted_mean((first.astype(np.float64) - second.astype(np.float64)) ** 2, counts)
+
+
+def pearson(
+    targets: ArrayLike, predictions: ArrayLike, *, counts: ArrayLike | None = None
+) -> FloatArray:
+    """Pearson correlation.
+
+    Args:
+        targets: Target values, [n].
+        predictions: Predicted values, [n].
+        counts: Resample counts, [n] or [R, n].
+
+    Returns:
+        A value in [-1, 1], a scalar or [R]; NaN where one side is constant.
+
+    Example:
+        >>> round(float(pearson([1, 2, 3], [2, 4, 6])), 12)
+        1.0
+    """
+    first, second = (side.astype(np.float64) for side in _pair(targets, predictions))
+    weights = row_counts(len(first), counts)
+    return _correlation(first, second, weights)
+
+
+def spearman(
+    targets: ArrayLike, predictions: ArrayLike, *, counts: ArrayLike | None = None
+) -> FloatArray:
+    """Spearman correlation: Pearson of the ranks, ties at their middle rank.
+
+    Args:
+        targets: Target values, [n].
+        predictions: Predicted values, [n].
+        counts: Resample counts, [n] or [R, n]; ranks are taken anew in each resample.
+
+    Returns:
+        A value in [-1, 1], a scalar or [R]; NaN where one side is constant.
+
+    Example:
+        >>> round(float(spearman([1, 2, 3], [1, 10, 100])), 12)
+        1.0
+    """
+    first, second = _pair(targets, predictions)
+    weights = row_counts(len(first), counts)
+    return _correlation(_middle_ranks(first, weights), _middle_ranks(second, weights), weights)
+
+
+def auroc(
+    anomalous: ArrayLike, scores: ArrayLike, *, counts: ArrayLike | None = None
+) -> FloatArray:
+    """Area under the ROC curve with the anomalies as positives.
+
+    The chance that an anomaly scores above an ordinary row, ties counted half.
+
+    Args:
+        anomalous: True for anomalies, [n].
+        scores: Anomaly score, [n]; higher means more anomalous.
+        counts: Resample counts, [n] or [R, n].
+
+    Returns:
+        A value in [0, 1], a scalar or [R]; NaN where one kind is missing.
+
+    Example:
+        >>> float(auroc([0, 0, 1, 1], [0.1, 0.4, 0.35, 0.8]))
+        0.75
+    """
+    hits, alarms = _threshold_sums(anomalous, scores, counts)
+    steps = np.diff(alarms, axis=-1, prepend=0.0)
+    before = hits - np.diff(hits, axis=-1, prepend=0.0)
+    area = (steps * (before + hits) / 2).sum(axis=-1)
+    return _divide(area, hits[..., -1] * alarms[..., -1])
+
+
+def aupr(anomalous: ArrayLike, scores: ArrayLike, *, counts: ArrayLike | None = None) -> FloatArray:
+    """Average precision with the anomalies as positives.
+
+    ``sum_t (recall_t - recall_{t-1}) precision_t`` over the distinct thresholds, without the
+    interpolation that makes the trapezoid area too good.
+
+    Args:
+        anomalous: True for anomalies, [n].
+        scores: Anomaly score, [n]; higher means more anomalous.
+        counts: Resample counts, [n] or [R, n].
+
+    Returns:
+        A value in [0, 1], a scalar or [R]; NaN where one kind is missing.
+
+    Example:
+        >>> round(float(aupr([0, 0, 1, 1], [0.1, 0.4, 0.35, 0.8])), 4)
+        0.8333
+    """
+    hits, alarms = _threshold_sums(anomalous, scores, counts)
+    flagged = hits + alarms
+    precision = hits / np.where(flagged > 0, flagged, 1)
+    area = (np.diff(hits, axis=-1, prepend=0.0) * precision).sum(axis=-1)
+    value = _divide(area, hits[..., -1])
+    return np.where(alarms[..., -1] > 0, value, np.nan)[()]
+
+
+def fpr95(
+    anomalous: ArrayLike, scores: ArrayLike, *, counts: ArrayLike | None = None
+) -> FloatArray:
+    """Share of ordinary rows flagged at the highest threshold that flags 95 % of the anomalies.
+
+    Args:
+        anomalous: True for anomalies, [n].
+        scores: Anomaly score, [n]; higher means more anomalous.
+        counts: Resample counts, [n] or [R, n].
+
+    Returns:
+        A value in [0, 1], a scalar or [R]; NaN where one kind is missing.
+
+    Example:
+        >>> float(fpr95([0, 0, 1, 1], [0.1, 0.4, 0.35, 0.8]))
+        0.5
+    """
+    hits, alarms = _threshold_sums(anomalous, scores, counts)
+    total = hits[..., -1:]
+    # Counts are whole numbers, so the tolerance only undoes the rounding of 0.95 * total.
+    first = (hits >= 0.95 * total - 1e-9 * total).argmax(axis=-1)
+    flagged = np.take_along_axis(alarms, first[..., None], axis=-1)[..., 0]
+    value = _divide(flagged, alarms[..., -1])
+    return np.where(total[..., 0] > 0, value, np.nan)[()]
+
+
+def _pair(first: ArrayLike, second: ArrayLike) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Return both as arrays [n] of the same length."""
+    one, two = np.asarray(first), np.asarray(second)
+    if one.ndim != 1 or one.shape != two.shape:
+        raise ValueError(f"Both sides must be [n], got {list(one.shape)} and {list(two.shape)}.")
+    return one, two
+
+
+def _divide(numerator: Any, denominator: Any) -> FloatArray:
+    """Divide, NaN where the denominator is 0."""
+    above, below = (
+        np.asarray(numerator, dtype=np.float64),
+        np.asarray(denominator, dtype=np.float64),
+    )
+    return np.where(below == 0, np.nan, above / np.where(below == 0, 1.0, below))[()]
+
+
+def _classes(values: NDArray[Any]) -> IntegerArray:
+    """Return class indices as integers, refusing anything that is not one."""
+    integers = values.astype(np.int64)
+    if values.size and (bool((integers != values).any()) or int(integers.min()) < 0):
+        raise ValueError("Classes must be whole numbers from 0 on.")
+    return integers
+
+
+def _confusion(labels: ArrayLike, predictions: ArrayLike, counts: ArrayLike | None) -> FloatArray:
+    """Count rows by label and prediction, [C, C] or [R, C, C]."""
+    first, second = (_classes(side) for side in _pair(labels, predictions))
+    weights = row_counts(len(first), counts)
+    classes = int(max(first.max(initial=0), second.max(initial=0), 1)) + 1
+    cells = first * classes + second
+    # Only cells that occur are summed: of 119 classes' 14,161 a few hundred are in use.
+    used, inverse = np.unique(cells, return_inverse=True)
+    member = np.zeros((len(cells), len(used)))
+    member[np.arange(len(cells)), inverse] = 1.0
+    confusion = np.zeros((*weights.shape[:-1], classes * classes))
+    confusion[..., used] = weights @ member
+    return confusion.reshape(*weights.shape[:-1], classes, classes)
+
+
+def _class_sums(confusion: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Return hits, missed and false alarms per class, [..., C]."""
+    hits = np.diagonal(confusion, axis1=-2, axis2=-1)
+    return hits, confusion.sum(axis=-1) - hits, confusion.sum(axis=-2) - hits
+
+
+def _constant(values: FloatArray, weights: FloatArray) -> NDArray[np.bool_]:
+    """Say whether all counted rows hold one value; exact, where a variance would be rounded."""
+    highest = np.where(weights > 0, values, -np.inf).max(axis=-1, initial=-np.inf)
+    lowest = np.where(weights > 0, values, np.inf).min(axis=-1, initial=np.inf)
+    return np.asarray(highest <= lowest) | np.asarray(weights.sum(axis=-1) == 0)
+
+
+def _correlation(first: FloatArray, second: FloatArray, weights: FloatArray) -> FloatArray:
+    """Weighted Pearson correlation of [n] or [R, n] values."""
+    total = weights.sum(axis=-1, keepdims=True)
+    safe = np.where(total > 0, total, 1.0)
+    one = first - (weights * first).sum(axis=-1, keepdims=True) / safe
+    two = second - (weights * second).sum(axis=-1, keepdims=True) / safe
+    # Scaled before squaring: targets near 1e-200 would underflow to a variance of 0.
+    one = one / _scale(one)
+    two = two / _scale(two)
+    spread = np.sqrt((weights * one**2).sum(axis=-1) * (weights * two**2).sum(axis=-1))
+    value = np.clip(_divide((weights * one * two).sum(axis=-1), spread), -1.0, 1.0)
+    return np.where(_constant(first, weights) | _constant(second, weights), np.nan, value)[()]
+
+
+def _scale(values: FloatArray) -> FloatArray:
+    """Return the largest magnitude of each resample, 1 where all are 0."""
+    largest = np.abs(values).max(axis=-1, keepdims=True, initial=0.0)
+    return np.where(largest > 0, largest, 1.0)
+
+
+def _middle_ranks(values: NDArray[Any], weights: FloatArray) -> FloatArray:
+    """Rank values within each resample, ties at their middle, as if rows were repeated."""
+    if not len(values):
+        return np.zeros(weights.shape)
+    _, starts, inverse = np.unique(np.sort(values), return_index=True, return_inverse=True)
+    order = np.argsort(values, kind="stable")
+    sizes = np.add.reduceat(weights[..., order], starts, axis=-1)
+    ranks = np.cumsum(sizes, axis=-1) - sizes + (sizes + 1) / 2
+    return ranks[..., inverse[np.argsort(order, kind="stable")]]
+
+
+def _threshold_sums(
+    anomalous: ArrayLike, scores: ArrayLike, counts: ArrayLike | None
+) -> tuple[FloatArray, FloatArray]:
+    """Count anomalies and ordinary rows at or above each distinct score, highest first."""
+    flags, values = _pair(anomalous, scores)
+    if not len(flags):
+        raise ValueError("Anomaly scores need at least one row, got none.")
+    weights = row_counts(len(flags), counts)
+    order = np.argsort(-values.astype(np.float64), kind="stable")
+    positive = flags.astype(bool)[order]
+    ordered = weights[..., order]
+    last = np.append(np.flatnonzero(np.diff(values[order])), len(order) - 1)
+    hits = np.cumsum(ordered * positive, axis=-1)[..., last]
+    alarms = np.cumsum(ordered * ~positive, axis=-1)[..., last]
+    return hits, alarms
