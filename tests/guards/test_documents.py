@@ -56,7 +56,8 @@ def test_every_python_block_runs(
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {"__name__": "__main__"}
     for number, block in enumerate(blocks(path, "python"), start=1):
-        exec(compile(block, f"{name_of(path)}, block {number}", "exec"), names)
+        code = compile(block, f"{name_of(path)}, block {number}", "exec", dont_inherit=True)
+        exec(code, names)
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=name_of)

@@ -1,4 +1,4 @@
-"""Traps of torch and Transformers that Temper's design answers: an upgrade that moves one is noticed.
+"""Traps of torch and Transformers that the design answers: an upgrade that moves one is noticed.
 
 Each test pins what the platform does, not what Temper does. One that fails after an upgrade means
 that the code written against the trap has to be read again, and may have become needless.

@@ -1,0 +1,64 @@
+"""What every benchmark writes beside its numbers: the machine, the versions, every sample."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+RESULTS = Path(__file__).parent / "results"
+DISTRIBUTIONS = ("temper-lm", "torch", "transformers", "numpy")
+
+
+def processor() -> str:
+    """Return the processor's name as the system tells it."""
+    listing = Path("/proc/cpuinfo")
+    if listing.exists():
+        for line in listing.read_text(encoding="utf-8").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+def machine() -> dict[str, Any]:
+    """Describe where the numbers come from.
+
+    Returns:
+        Processor, cores, torch's threads, operating system, load average at the time (other work on the
+        same cores makes ratios less sure) and the versions of what was run.
+    """
+    return {
+        "processor": processor(),
+        "cores": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "system": platform.platform(),
+        "python": platform.python_version(),
+        "load_average": list(os.getloadavg()) if hasattr(os, "getloadavg") else None,
+        "versions": {name: version(name) for name in DISTRIBUTIONS},
+        "time": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+
+
+def write(name: str, content: Mapping[str, Any], *, folder: Path = RESULTS) -> Path:
+    """Write a benchmark's result.
+
+    Args:
+        name: The benchmark, which names the file.
+        content: What it measured; the machine is added.
+        folder: Where to.
+
+    Returns:
+        The file, ``FOLDER/NAME.json``.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{name}.json"
+    record = {"schema": 1, "benchmark": name, "machine": machine(), **content}
+    path.write_text(json.dumps(record, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+    return path
