@@ -1,1 +1,1 @@
-"""Speed and memory, each a command: ``python -m benchmarks.step_cost``; ``make bench`` runs them all."""
+"""Speed and memory, each a command: ``python -m benchmarks.step_cost``; ``make bench`` runs all."""

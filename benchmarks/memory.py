@@ -1,90 +1,25 @@
 """Peak memory of one training step of each method, in live tensor bytes over what every step needs.
 
-Run ``python -m benchmarks.memory``. Weights, gradients and optimiser state are left out; what remains is what
-a method adds: activations, perturbations, masks, temporaries. The numbers are counted, not sampled, so they
-do not depend on the machine's load, and one step is enough.
+Run ``python -m benchmarks.memory``. Weights, gradients and optimiser state are left out; what
+remains is what a method adds: activations, perturbations, masks, temporaries. The numbers are
+counted, not sampled, so they do not depend on the machine's load, and one step is enough.
 """
 
 from __future__ import annotations
 
 import argparse
-import weakref
-from collections.abc import Iterable
-from typing import Any
 
 import torch
 from rich.console import Console
 from rich.table import Table
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from benchmarks.ledger import Ledger
 from benchmarks.record import write
 from benchmarks.workload import METHODS, Workload
 
 TARGETS = {"uegr": 2.2, "uegr without mask": 2.2}
-
-
-class Ledger(TorchDispatchMode):
-    """Note when each tensor storage comes to life and when it is freed, during backward too.
-
-    A storage is counted once, whatever views look at it. Storages that live before the block, such as the
-    weights, never enter the ledger.
-
-    Args:
-        known: Tensors that live before the block.
-    """
-
-    def __init__(self, known: Iterable[Tensor]) -> None:
-        super().__init__()
-        self.events: list[tuple[int, int]] = []
-        self.seen: weakref.WeakKeyDictionary[torch.UntypedStorage, int] = (
-            weakref.WeakKeyDictionary()
-        )
-        self.watches: dict[int, weakref.ref[torch.UntypedStorage]] = {}
-        for tensor in known:
-            self.seen[tensor.untyped_storage()] = -1
-
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
-        """Run an operation and enter the storages that it made."""
-        result = func(*args, **(kwargs or {}))
-        for leaf in tree_leaves(result):
-            if isinstance(leaf, Tensor):
-                self.enter(leaf.untyped_storage())
-        return result
-
-    def enter(self, storage: torch.UntypedStorage) -> None:
-        """Note a storage's birth, and arrange that its death is noted."""
-        if storage in self.seen:
-            return
-        key, size = len(self.watches), storage.nbytes()
-        self.seen[storage] = key
-        self.events.append((key, size))
-        # torch keeps one Python object per storage for as long as the storage lives, so the end of that
-        # object is the end of the memory.
-        self.watches[key] = weakref.ref(storage, lambda _: self.events.append((key, -size)))
-
-    def peak(self, *, without: Iterable[Tensor] = (), first: int = 0) -> int:
-        """Return the largest number of live bytes.
-
-        Args:
-            without: Tensors whose storages do not count, gradients for example.
-            first: Event to start watching at; what lived before it counts as live.
-
-        Returns:
-            Bytes.
-        """
-        left_out = {self.seen.get(tensor.untyped_storage(), -1) for tensor in without}
-        live = most = 0
-        for number, (key, size) in enumerate(self.events):
-            if key in left_out:
-                continue
-            live += size
-            if number >= first:
-                most = max(most, live)
-        return most
 
 
 def measure(label: str) -> dict[str, int]:
@@ -94,7 +29,8 @@ def measure(label: str) -> dict[str, int]:
         label: A key of ``METHODS``.
 
     Returns:
-        Peak bytes of the forward and backward passes, and of the whole step with clipping and optimiser.
+        Peak bytes of the forward and backward passes, and of the whole step with clipping and
+        optimiser.
     """
     workload = Workload(label)
     # The first step makes the optimiser's state, which then lives before the block.
@@ -125,8 +61,9 @@ def main() -> None:
         for label, found in peaks.items()
     }
     table = Table(title="Peak live tensor bytes above weights, gradients and optimiser state")
-    for column in ("method", "passes, MB", "over vanilla", "at most", "whole step, MB", "over vanilla"):
-        table.add_column(column, justify="left" if column == "method" else "right")
+    table.add_column("method")
+    for column in ("passes, MB", "over vanilla", "at most", "whole step, MB", "over vanilla"):
+        table.add_column(column, justify="right")
     for label, found in peaks.items():
         table.add_row(
             label,

@@ -31,8 +31,8 @@ def machine() -> dict[str, Any]:
     """Describe where the numbers come from.
 
     Returns:
-        Processor, cores, torch's threads, operating system, load average at the time (other work on the
-        same cores makes ratios less sure) and the versions of what was run.
+        Processor, cores, torch's threads, operating system, load average at the time (other work on
+        the same cores makes ratios less sure) and the versions of what was run.
     """
     return {
         "processor": processor(),

@@ -1,8 +1,8 @@
 """Time of one training step of each method over vanilla's, interleaved in one process.
 
-Run ``python -m benchmarks.step_cost``. Every round takes one step of each method in a new order, so that a
-slow minute of the machine falls on all of them; the figure is the median over the rounds, and the ratio is
-between medians. Optimiser and clipping are in the time.
+Run ``python -m benchmarks.step_cost``. Every round takes one step of each method in a new order, so
+that a slow minute of the machine falls on all of them; the figure is the median over the rounds,
+and the ratio is between medians. Optimiser and clipping are in the time.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ def summary(samples: dict[str, list[float]]) -> dict[str, dict[str, Any]]:
         samples: Seconds by label; the n-th samples of all labels belong to one round.
 
     Returns:
-        By label: ``median`` in seconds, ``over_vanilla`` as the ratio of medians, and ``middle_half``, the
-        quartiles of the ratio round by round, which say how sure it is.
+        By label: ``median`` in seconds, ``over_vanilla`` as the ratio of medians, and
+        ``middle_half``, the quartiles of the ratio round by round, which say how sure it is.
     """
     base = statistics.median(samples["vanilla"])
     found = {}

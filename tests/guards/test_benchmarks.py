@@ -1,0 +1,68 @@
+"""What the benchmarks report is what they say: bytes counted once, ratios of medians."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from benchmarks.ledger import Ledger
+from benchmarks.record import write
+from benchmarks.step_cost import summary
+
+KILOBYTE = 256  # fp32 numbers
+
+
+def test_the_ledger_counts_a_storage_once_and_notices_its_end() -> None:
+    known = torch.ones(KILOBYTE)
+    with Ledger([known]) as ledger:
+        first = known * 2
+        view = first.view(2, -1)[1]
+        second = first + 1
+        del first
+        held = view  # the view keeps the first storage alive
+        third = second * 3
+        del held, view, second
+        fourth = third * 4
+        del third, fourth
+    # Most live at once: first (through its view), second, third.
+    assert ledger.peak() == 3 * 1024
+    assert sum(size for _, size in ledger.events) == 0
+
+
+def test_the_ledger_sees_what_backward_allocates_and_leaves_gradients_out() -> None:
+    weight = torch.ones(KILOBYTE, requires_grad=True)
+    with Ledger([weight]) as ledger:
+        # exp keeps its result for backward (1 kB); the sum's gradient is expanded, not copied; the
+        # product of both is the gradient itself (1 kB); the two scalars are 4 bytes each.
+        weight.exp().sum().backward()
+    assert weight.grad is not None
+    whole = ledger.peak()
+    assert 2 * 1024 <= whole <= 2 * 1024 + 64
+    assert whole - ledger.peak(without=[weight.grad]) == 1024
+
+
+def test_an_operation_in_place_allocates_nothing() -> None:
+    values = torch.ones(KILOBYTE)
+    with Ledger([values]) as ledger:
+        values.mul_(2).add_(1)
+    assert ledger.events == []
+
+
+def test_a_ratio_is_between_medians_and_its_middle_half_between_rounds() -> None:
+    samples = {"vanilla": [1.0, 2.0, 3.0, 4.0], "uegr": [3.0, 4.0, 9.0, 20.0]}
+    found = summary(samples)["uegr"]
+    # Medians 2.5 and 6.5; rounds 3, 2, 3, 5, whose quartiles (exclusive) are 2.25 and 4.5.
+    assert found["over_vanilla"] == pytest.approx(2.6)
+    assert found["middle_half"] == pytest.approx([2.25, 4.5])
+    assert summary(samples)["vanilla"]["over_vanilla"] == 1.0
+
+
+def test_a_result_names_the_machine_and_the_versions(tmp_path: Path) -> None:
+    path = write("trial", {"methods": {}}, folder=tmp_path / "results")
+    record = json.loads(path.read_text(encoding="utf-8"))
+    assert record["benchmark"] == "trial"
+    assert record["machine"]["versions"]["torch"] == torch.__version__
+    assert record["machine"]["cores"] >= 1
