@@ -1,4 +1,4 @@
-"""`make demo` turns its variables into a command line that exists, and touches no network by itself."""
+"""`make demo` turns its variables into a command line that exists, and needs no network itself."""
 
 from __future__ import annotations
 
