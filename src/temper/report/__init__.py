@@ -1,0 +1,7 @@
+"""Reports: rows and JSON in, tables with intervals, figures and one self-contained page out."""
+
+from temper.report.cells import Comparison, TerminalTable
+from temper.report.page import build
+from temper.report.table import comparison, write
+
+__all__ = ["Comparison", "TerminalTable", "build", "comparison", "write"]

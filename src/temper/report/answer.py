@@ -1,0 +1,110 @@
+"""Say in plain sentences what came out: which column holds best and what is inside the noise."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from temper.report.cells import Comparison, Row
+from temper.report.wording import PERCENT, listed, plural
+
+
+def _ahead(row: Row, column: str) -> int:
+    """Return 1 where the column's mean is the better one, -1 where it is worse, else 0."""
+    difference = row.cells[column].difference
+    if difference is None or not difference.mean:
+        return 0
+    return 1 if (difference.mean > 0) == row.higher_is_better else -1
+
+
+def _scored(comparison: Comparison) -> list[Row]:
+    # The summary repeats what the other rows say; counting it would count them twice.
+    return [row for row in comparison.rows if row.key.perspective != "summary"]
+
+
+def _column(comparison: Comparison, column: str) -> str:
+    rows = _scored(comparison)
+    verdicts = Counter(
+        difference.verdict
+        for row in rows
+        if (difference := row.cells[column].difference) is not None
+    )
+    total = sum(verdicts.values())
+    parts = []
+    decided = verdicts["better"] + verdicts["worse"] + verdicts["inside the noise"]
+    if decided:
+        parts.append(
+            f"{column} is better than {comparison.reference} on {verdicts['better']} of "
+            f"{plural(total, 'score')}, worse on {verdicts['worse']}, and inside the noise on "
+            f"{verdicts['inside the noise']}"
+        )
+    if verdicts["undecidable"]:
+        ahead = sum(_ahead(row, column) > 0 for row in rows)
+        behind = sum(_ahead(row, column) < 0 for row in rows)
+        parts.append(
+            f"{column} has the better mean on {ahead} of {plural(total, 'score')} and the worse "
+            f"on {behind}, but with fewer than three common seeds none of it can be told from noise"
+        )
+    if verdicts["no common seed"]:
+        parts.append(f"{plural(verdicts['no common seed'], 'score')} had no common seed")
+    return (
+        "; ".join(parts) or f"{column} has no score in common with {comparison.reference}"
+    ) + "."
+
+
+def _best(comparison: Comparison) -> str:
+    """Name the column that holds best: by the average relative improvement, else by rows won."""
+    others = [name for name in comparison.columns if name != comparison.reference]
+    summary = [
+        row for row in comparison.rows if row.key.perspective == "summary" and not row.key.set
+    ]
+    if summary:
+        row = summary[0]
+        means = {
+            name: mean for name in comparison.columns if (mean := row.cells[name].mean) is not None
+        }
+        if means:
+            best = max(means, key=lambda name: means[name])
+            if best == comparison.reference:
+                return f"No column improves on {best}, by the average relative improvement."
+            difference = row.cells[best].difference
+            doubt = {
+                "inside the noise": ", which is inside the noise",
+                "undecidable": ", from too few seeds to tell from noise",
+            }.get(difference.verdict if difference is not None else "", "")
+            return (
+                f"{best} holds best, with an average relative improvement of "
+                f"{row.unit.text(means[best], signed=True)} % over {comparison.reference}{doubt}."
+            )
+    lead = {name: sum(_ahead(row, name) for row in _scored(comparison)) for name in others}
+    best = max(lead, key=lambda name: lead[name])
+    if lead[best] <= 0:
+        return f"No column holds better than {comparison.reference} on most scores."
+    return f"{best} holds best by the number of scores with the better mean."
+
+
+def answer(comparison: Comparison) -> str:
+    """Say what came out of a comparison.
+
+    Args:
+        comparison: The finished rows; its own ``answer`` is ignored.
+
+    Returns:
+        Plain sentences. They claim a difference only where the 95 % interval leaves 0 out.
+    """
+    if comparison.reference is None:
+        leading = [
+            row
+            for row in comparison.rows
+            if (row.key.perspective, row.key.name) == ("task", comparison.metric)
+        ]
+        said = [
+            f"{row.label}: {row.text(name)}{' ' + PERCENT.sign if row.unit == PERCENT else ''}"
+            for row in leading
+            for name in comparison.columns
+        ]
+        about = f"{listed(said)}. " if said else ""
+        return f"{about}One model alone: nothing to compare it with."
+    others = [name for name in comparison.columns if name != comparison.reference]
+    if not others:
+        return f"Only {comparison.reference} was run: nothing to compare it with."
+    return " ".join([_best(comparison), *(_column(comparison, name) for name in others)])

@@ -1,0 +1,255 @@
+"""The comparison as plain data: rows of scores, cells of columns, paired differences."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from temper.report.wording import GROUPS, Unit, plural, radius, title
+
+Verdict = Literal["better", "worse", "inside the noise", "undecidable", "no common seed"]
+
+
+@dataclass(frozen=True, order=True)
+class ScoreKey:
+    """Say which score this is.
+
+    Args:
+        perspective, set, condition, name: As in ``scores.json``.
+        norm, steps, restarts, radius, radius_relative: Of the attack or noise, else None.
+    """
+
+    perspective: str
+    set: str
+    condition: str
+    name: str
+    norm: str | None = None
+    steps: int | None = None
+    restarts: int | None = None
+    radius: float | None = None
+    radius_relative: float | None = None
+
+    @property
+    def group(self) -> str:
+        """Title of the group of rows that the score stands in."""
+        return GROUPS.get(self.perspective, self.perspective)
+
+    @property
+    def label(self) -> str:
+        """The score in words, unique within its group."""
+        if self.perspective == "summary":
+            return GROUPS[self.set].lower() if self.set else "mean of the parts"
+        parts = [title(self.name)]
+        size = radius(self.radius, self.radius_relative)
+        if self.condition != "clean" or size:
+            attack = [
+                self.condition.upper() if self.perspective == "embedding_attack" else "",
+                {"l2": "\u2113\u2082", "linf": "\u2113\u221e"}.get(
+                    self.norm or "", self.norm or ""
+                ),
+                size and f"{'sigma' if self.condition == 'noise' else 'radius'} {size}",
+                plural(self.steps, "step") if self.steps is not None and self.steps > 1 else "",
+                plural(self.restarts, "restart") if (self.restarts or 0) > 1 else "",
+            ]
+            parts.append(" ".join(part for part in attack if part))
+        parts.append(self.set)
+        return ", ".join(part for part in parts if part)
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Hold a column's paired difference against the reference (column minus reference).
+
+    Args:
+        seeds: Difference of every seed that both have.
+        mean: Mean over the seeds, None where no seed is common.
+        low, high: 95 % paired t interval, None below three seeds.
+        p: Two-sided p of the paired t test, None below three seeds.
+        holm_p: ``p`` after Holm's correction over the columns of this row.
+        inside_noise: Whether the interval holds 0; None where that cannot be decided.
+        verdict: The same in words, with the score's direction taken into account.
+    """
+
+    seeds: dict[int, float]
+    mean: float | None
+    low: float | None
+    high: float | None
+    p: float | None
+    holm_p: float | None
+    inside_noise: bool | None
+    verdict: Verdict
+
+
+@dataclass(frozen=True)
+class Cell:
+    """Hold one score of one column.
+
+    Args:
+        seeds: Value of every seed where it is defined.
+        runs: Folder name of the run behind every seed.
+        mean: Mean over the seeds, None where no value is defined.
+        standard_deviation: Sample standard deviation over the seeds, None below two.
+        examples: Numbers of examples that were scored, each once.
+        low, high: 95 % bootstrap interval over examples, for one seed only.
+        reasons: Why values are undefined, each once.
+        difference: Against the reference, None for the reference itself.
+    """
+
+    seeds: dict[int, float]
+    runs: dict[int, str]
+    mean: float | None
+    standard_deviation: float | None
+    examples: tuple[int, ...] = ()
+    low: float | None = None
+    high: float | None = None
+    reasons: tuple[str, ...] = ()
+    difference: Difference | None = None
+
+
+@dataclass(frozen=True)
+class Row:
+    """Hold one score of all columns.
+
+    Args:
+        key: Which score.
+        label: It in words.
+        higher_is_better: Its direction.
+        unit: How it is shown.
+        cells: Column name to cell, in the order of the columns.
+    """
+
+    key: ScoreKey
+    label: str
+    higher_is_better: bool
+    unit: Unit
+    cells: dict[str, Cell]
+
+    def text(self, column: str) -> str:
+        """Write a cell's mean, with the standard deviation where there are two seeds."""
+        cell = self.cells[column]
+        value = self.unit.text(cell.mean)
+        if cell.standard_deviation is None:
+            return value
+        return f"{value} \u00b1 {self.unit.text(cell.standard_deviation)}"
+
+    def difference_text(self, column: str) -> str:
+        """Write a cell's difference and the interval if any; empty for the reference."""
+        difference = self.cells[column].difference
+        if difference is None:
+            return ""
+        value = self.unit.text(difference.mean, signed=True)
+        if difference.low is None or difference.high is None:
+            return value
+        low = self.unit.text(difference.low, signed=True)
+        return f"{value} [{low}, {self.unit.text(difference.high, signed=True)}]"
+
+
+@dataclass(frozen=True)
+class TerminalTable:
+    """Hold the comparison as strings for a terminal.
+
+    Args:
+        title: What was compared.
+        header: One heading a column of text.
+        rows: ``(group, cells)``; cells are as many as headings.
+        notes: Sentences to print below: the answer, missing runs, notices.
+    """
+
+    title: str
+    header: tuple[str, ...]
+    rows: tuple[tuple[str, tuple[str, ...]], ...]
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Hold the whole comparison as plain data.
+
+    Args:
+        kind: ``study``, ``run`` or ``evaluation``.
+        model: The model that was trained or evaluated.
+        metric: The task's leading score.
+        reference: Column compared with, None where there is one column.
+        columns: Column names in order.
+        seeds: Planned seeds.
+        rows: All scores.
+        missing: Planned runs that are not in the numbers, one sentence each.
+        notices: What a reader has to know about the numbers: overlap, truncation, undefined scores.
+        answer: The outcome in plain sentences.
+    """
+
+    kind: str
+    model: str
+    metric: str
+    reference: str | None
+    columns: tuple[str, ...]
+    seeds: tuple[int, ...]
+    rows: tuple[Row, ...]
+    missing: tuple[str, ...] = ()
+    notices: tuple[str, ...] = ()
+    answer: str = ""
+
+    @property
+    def title(self) -> str:
+        """What was compared, in one line."""
+        if self.reference is None:
+            return f"{', '.join(self.columns)} on {self.model}"
+        others = [name for name in self.columns if name != self.reference]
+        return f"{', '.join(others) or 'nothing'} against {self.reference}, on {self.model}"
+
+    def row(self, perspective: str, name: str, **key: Any) -> Row:
+        """Return the one row that has this perspective, score name and other fields of its key.
+
+        Raises:
+            KeyError: No row, or more than one, fits.
+        """
+        wanted = {"perspective": perspective, "name": name, **key}
+        found = [
+            row
+            for row in self.rows
+            if all(getattr(row.key, part) == value for part, value in wanted.items())
+        ]
+        if len(found) != 1:
+            raise KeyError(f"Expected one row with {wanted}, found {len(found)}.")
+        return found[0]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return everything as JSON-ready data, the content of ``table.json``."""
+        document: dict[str, Any] = {"schema": 1, "title": self.title}
+        document.update(
+            {name: getattr(self, name) for name in ("kind", "model", "metric", "reference")}
+        )
+        document.update(columns=list(self.columns), seeds=list(self.seeds), answer=self.answer)
+        document.update(missing=list(self.missing), notices=list(self.notices))
+        document["rows"] = [
+            {
+                **asdict(row.key),
+                "label": row.label,
+                "higher_is_better": row.higher_is_better,
+                "columns": {name: asdict(cell) for name, cell in row.cells.items()},
+            }
+            for row in self.rows
+        ]
+        return document
+
+    def rows_for_terminal(self) -> TerminalTable:
+        """Return the comparison as strings, for `temper compare` to print."""
+        header = ["score"]
+        for name in self.columns:
+            header.append(name)
+            if self.reference is not None and name != self.reference:
+                header += [f"{name} \u2212 {self.reference}", ""]
+        rows = []
+        for row in self.rows:
+            arrow = "\u2191" if row.higher_is_better else "\u2193"
+            sign = f" ({row.unit.sign})" if row.unit.sign else ""
+            texts = [f"{row.label}{sign} {arrow}"]
+            for name in self.columns:
+                texts.append(row.text(name))
+                difference = row.cells[name].difference
+                if self.reference is not None and name != self.reference:
+                    verdict = "" if difference is None else difference.verdict
+                    texts += [row.difference_text(name), verdict]
+            rows.append((row.key.group, tuple(texts)))
+        notes = tuple(note for note in (self.answer, *self.missing, *self.notices) if note)
+        return TerminalTable(self.title, tuple(header), tuple(rows), notes)

@@ -1,0 +1,122 @@
+"""Curves of the metric over the strength of an attack or of noise."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import plotly.graph_objects as go
+
+from temper.report.cells import Comparison, Row
+from temper.report.drawing import Figure, empty, line, plain, style
+from temper.report.wording import plural, title, unit
+
+
+def _curve(comparison: Comparison, rows: Sequence[Row], clean: Row | None, x: str) -> go.Figure:
+    """Draw the metric over the radius, one line a column, with the spread over seeds."""
+    shown = unit(comparison.metric, comparison.metric)
+    label = title(comparison.metric)
+    figure = empty(x, f"{label} ({shown.sign})" if shown.sign else label)
+    looks = style(comparison.columns, comparison.reference)
+    for name in comparison.columns:
+        points = [(0.0, clean.cells[name])] if clean is not None else []
+        points += [(_size(row), row.cells[name]) for row in rows]
+        known = sorted(
+            ((size, cell) for size, cell in points if cell.mean is not None),
+            key=lambda point: point[0],
+        )
+        if not known:
+            continue
+        cells = [cell for _, cell in known]
+        spread = [(cell.standard_deviation or 0.0) * shown.scale for cell in cells]
+        figure.add_trace(
+            line(
+                name,
+                looks[name],
+                x=[size for size, _ in known],
+                y=[(cell.mean or 0.0) * shown.scale for cell in cells],
+                error_y={"type": "data", "array": spread, "thickness": 1, "width": 3}
+                if any(spread)
+                else None,
+                customdata=[
+                    f"{plural(len(cell.seeds), 'seed')}, "
+                    f"n = {', '.join(str(count) for count in cell.examples) or 'not recorded'}"
+                    for cell in cells
+                ],
+                hovertemplate=(
+                    f"<b>{plain(name)}</b><br>{plain(x)} %{{x}}<br>"
+                    f"%{{y:.{shown.decimals}f}}<br>%{{customdata}}<extra></extra>"
+                ),
+            )
+        )
+    return figure
+
+
+def _size(row: Row) -> float:
+    size = row.key.radius if row.key.radius is not None else row.key.radius_relative
+    return float("nan") if size is None else size
+
+
+def _curves(comparison: Comparison, perspective: str) -> Iterable[tuple[str, str, list[Row]]]:
+    """Group the rows of a perspective into curves: attack, norm, effort and set are constant."""
+    groups: dict[tuple[Any, ...], list[Row]] = {}
+    for row in comparison.rows:
+        key = row.key
+        if key.perspective != perspective or key.name != comparison.metric:
+            continue
+        if math.isnan(_size(row)):
+            continue
+        relative = key.radius is None
+        group = (key.condition, key.norm, key.steps, key.restarts, relative, key.set)
+        groups.setdefault(group, []).append(row)
+    for (condition, norm, steps, restarts, relative, name), rows in groups.items():
+        name_of_curve = ", ".join(
+            part
+            for part in (
+                condition.upper() if perspective == "embedding_attack" else "",
+                {"l2": "\u2113\u2082", "linf": "\u2113\u221e"}.get(norm, norm or ""),
+                plural(steps, "step") if steps else "",
+                plural(restarts, "restart") if restarts and restarts > 1 else "",
+                name,
+            )
+            if part
+        )
+        yield name_of_curve, " over the embedding's norm" if relative else "", rows
+
+
+def _clean(comparison: Comparison, name: str) -> Row | None:
+    """Return the unattacked score of the same set, where it was measured."""
+    for row in comparison.rows:
+        clean = row.key.perspective in ("task", "shift") and row.key.set == name
+        if clean and row.key.name == comparison.metric:
+            return row
+    return None
+
+
+def robustness(comparison: Comparison) -> list[Figure]:
+    """Draw the metric over the attack's radius, one figure an attack, norm and set."""
+    return [
+        Figure(
+            "robustness",
+            attack,
+            "The metric under attack; radius 0 is the clean set. Bars are one standard deviation "
+            "over seeds.",
+            _curve(comparison, rows, _clean(comparison, rows[0].key.set), f"radius{scale}"),
+        )
+        for attack, scale, rows in _curves(comparison, "embedding_attack")
+    ]
+
+
+def noise(comparison: Comparison) -> list[Figure]:
+    """Draw the metric over the size of Gaussian noise on the embeddings, one figure a set."""
+    return [
+        Figure(
+            "robustness",
+            f"Gaussian noise, {rows[0].key.set}",
+            "The metric when normal noise is added to every embedding; sigma 0 is the clean set. "
+            "Bars are one standard deviation over seeds.",
+            _curve(comparison, rows, _clean(comparison, rows[0].key.set), f"sigma{scale}"),
+        )
+        for _, scale, rows in _curves(comparison, "embedding_noise")
+    ]

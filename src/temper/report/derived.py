@@ -1,0 +1,171 @@
+"""Scores over several sets or columns: means over sets, the average relative improvement.
+
+They are worked out run by run, so that they have a value for every seed and the same paired
+statistics as any other score.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from temper.functional.intervals import average_relative_improvement
+from temper.functional.scores import facts
+from temper.report.cells import ScoreKey
+from temper.report.records import ScoreRecord
+from temper.report.wording import GROUPS, listed
+
+# Column and seed.
+Place = tuple[str, int]
+
+PARTS = ("shift", "adversarial", "calibration", "anomaly")
+
+
+@dataclass
+class Scores:
+    """Collect every score of every run.
+
+    Args:
+        metric: The task's leading score.
+        places: Column and seed of every run.
+        values: Score to place to record.
+        notices: What was left out of a mean and why.
+    """
+
+    metric: str
+    places: list[Place]
+    values: dict[ScoreKey, dict[Place, ScoreRecord]] = field(default_factory=dict)
+    notices: list[str] = field(default_factory=list)
+
+    def add(self, key: ScoreKey, place: Place, record: ScoreRecord) -> bool:
+        """Add a score and tell whether it is new (False: it was there already)."""
+        at = self.values.setdefault(key, {})
+        return at.setdefault(place, record) is record
+
+    def leading(self, perspective: str) -> str:
+        """Return the score by which a perspective is summed up."""
+        return {"calibration": "ece_10", "anomaly": "auroc"}.get(perspective, self.metric)
+
+    def common(self, perspective: str) -> list[ScoreKey]:
+        """Return the sets of a perspective that every run has a value on.
+
+        A mean over different sets in different columns would compare nothing, so a set that one run
+        lacks is left out of all, and that is noted.
+        """
+        name = self.leading(perspective)
+        keys = [
+            key
+            for key in self.values
+            if (key.perspective, key.name, key.condition) == (perspective, name, "clean")
+        ]
+        kept = []
+        for key in keys:
+            at = self.values[key]
+            lacking = [place for place in self.places if place not in at or at[place].value is None]
+            if not lacking:
+                kept.append(key)
+                continue
+            who = listed([f"{column} (seed {seed})" for column, seed in lacking])
+            note = (
+                f"{GROUPS[perspective]}: set {key.set!r} is left out of the means; {who} lacks it."
+            )
+            if note not in self.notices:
+                self.notices.append(note)
+        return kept
+
+
+def _mean(values: Iterable[float]) -> float:
+    numbers = list(values)
+    return sum(numbers) / len(numbers)
+
+
+def _value(record: ScoreRecord) -> float:
+    if record.value is None:
+        raise ValueError("A mean was asked of an undefined score; `common` leaves those out.")
+    return record.value
+
+
+def _set_means(scores: Scores, perspective: str) -> dict[Place, float]:
+    """Return the mean over a perspective's common sets, run by run; empty without sets."""
+    keys = scores.common(perspective)
+    if not keys:
+        return {}
+    return {
+        place: _mean(_value(scores.values[key][place]) for key in keys) for place in scores.places
+    }
+
+
+def add_set_means(scores: Scores) -> None:
+    """Add the unweighted mean over the sets of each perspective that has several.
+
+    Args:
+        scores: Collected scores; changed in place.
+    """
+    for perspective in ("task", *PARTS):
+        keys = scores.common(perspective)
+        if len(keys) < 2:
+            continue
+        name = scores.leading(perspective)
+        means = _set_means(scores, perspective)
+        for place, value in means.items():
+            counts = [scores.values[key][place].n for key in keys]
+            key = ScoreKey(perspective, f"mean of {len(keys)} sets", "clean", name)
+            record = ScoreRecord(
+                perspective=perspective,
+                set=key.set,
+                name=name,
+                value=value,
+                n=sum(count for count in counts if count is not None) or None,
+                higher_is_better=scores.values[keys[0]][place].higher_is_better,
+            )
+            scores.add(key, place, record)
+
+
+def add_relative_improvement(scores: Scores, reference: str) -> None:
+    """Add the average relative improvement over the reference, and its parts.
+
+    Each part's score is the run's mean over the part's sets, the reference's is the mean over its
+    seeds; `average_relative_improvement` has the formula.
+
+    Args:
+        scores: Collected scores; changed in place. Call before `add_set_means`.
+        reference: The column that stands for 0.
+
+    References:
+        RoAST (arXiv 2312.04032), Section 5.1; UEGR (arXiv 2503.16550), Table III.
+    """
+    seeds = [place for place in scores.places if place[0] == reference]
+    found = {part: _set_means(scores, part) for part in PARTS}
+    parts = {part: means for part, means in found.items() if means}
+    if not seeds or not parts:
+        return
+    absent = [GROUPS[part].lower() for part in PARTS if part not in parts]
+    if absent:
+        scores.notices.append(
+            f"The average relative improvement leaves out {listed(absent)}: "
+            "there is no set that every run was evaluated on."
+        )
+    start = {part: _mean(means[place] for place in seeds) for part, means in parts.items()}
+    perfect = {part: facts(scores.leading(part)).perfect for part in parts}
+    for place in scores.places:
+        own = {part: means[place] for part, means in parts.items()}
+        improvement = average_relative_improvement(own, start, perfect=perfect)
+        reason = " ".join(improvement.reasons)
+        _add_improvement(scores, place, "", improvement.value, reason)
+        for part in parts:
+            _add_improvement(scores, place, part, improvement.parts.get(part), reason)
+
+
+def _add_improvement(
+    scores: Scores, place: Place, part: str, value: float | None, reason: str
+) -> None:
+    key = ScoreKey("summary", part, "clean", "relative_improvement")
+    record = ScoreRecord(
+        perspective="summary",
+        set=part,
+        name=key.name,
+        value=value,
+        higher_is_better=True,
+        reason=reason if value is None else None,
+    )
+    scores.add(key, place, record)

@@ -1,0 +1,106 @@
+"""What all figures share: the palette, a column's style, an empty figure.
+
+Figures carry no title and no background, the page gives them both; colours are those of the light
+theme and the page swaps them in the dark. Columns differ in colour, marker and dash, so that no
+reader depends on colour alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import plotly.graph_objects as go
+
+# The reference is grey; the others follow Okabe and Ito's colours, which stay apart for every kind
+# of colour vision. Same order in both themes: the page maps one to the other by position.
+LIGHT = ("#5c6773", "#0072b2", "#d55e00", "#009e73", "#aa4499", "#a67c00", "#3f51b5")
+DARK = ("#aeb8c4", "#57aeea", "#f0904f", "#33c79d", "#e296cb", "#e3b94f", "#9fa8ff")
+_SYMBOLS = ("circle", "square", "diamond", "triangle-up", "cross", "x", "star")
+_DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot", "solid")
+
+
+@dataclass(frozen=True)
+class Figure:
+    """Hold one figure of the page.
+
+    Args:
+        section: Which section of the page it belongs to.
+        title: Its heading.
+        caption: What is drawn, in a sentence.
+        figure: The Plotly figure.
+    """
+
+    section: str
+    title: str
+    caption: str
+    figure: go.Figure
+
+
+def style(names: Sequence[str], reference: str | None) -> dict[str, dict[str, Any]]:
+    """Return colour, marker and dash of every column.
+
+    Args:
+        names: Column names in order.
+        reference: The column that is drawn in grey.
+    """
+    others = [name for name in names if name != reference]
+    styles = {}
+    for name in names:
+        place = 0 if name == reference else 1 + others.index(name) % (len(LIGHT) - 1)
+        # After one round of colours the dashes shift, so that no two columns look alike.
+        turn = 0 if name == reference else others.index(name) // (len(LIGHT) - 1)
+        styles[name] = {
+            "color": LIGHT[place],
+            "symbol": _SYMBOLS[(place + turn) % len(_SYMBOLS)],
+            "dash": _DASHES[(place + turn) % len(_DASHES)],
+        }
+    return styles
+
+
+def plain(text: str) -> str:
+    """Escape what Plotly would read as markup in names and hover texts, so that data stay data."""
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def empty(x: str, y: str, **layout: Any) -> go.Figure:
+    """Return a figure without traces.
+
+    Args:
+        x: Title of the horizontal axis.
+        y: Title of the vertical axis.
+        layout: What differs from the usual layout.
+    """
+    figure = go.Figure()
+    figure.update_layout(
+        template="none",
+        paper_bgcolor="rgba(0,0,0,0)",
+        plot_bgcolor="rgba(0,0,0,0)",
+        height=340,
+        margin={"l": 56, "r": 12, "t": 12, "b": 48},
+        legend={"orientation": "h", "x": 0, "y": -0.24, "yanchor": "top"},
+        hoverlabel={"align": "left", "namelength": -1},
+        xaxis={"title": {"text": plain(x)}, "automargin": True, "zeroline": False},
+        yaxis={"title": {"text": plain(y)}, "automargin": True, "zeroline": False},
+        showlegend=True,
+    )
+    figure.update_layout(layout)
+    return figure
+
+
+def line(name: str, look: dict[str, Any], **trace: Any) -> go.Scatter:
+    """Return a line with markers in a column's style.
+
+    Args:
+        name: Column name.
+        look: Its entry of `style`.
+        trace: Data and the like.
+    """
+    return go.Scatter(
+        name=plain(name),
+        mode="lines+markers",
+        line={"color": look["color"], "dash": look["dash"], "width": 2},
+        marker={"color": look["color"], "symbol": look["symbol"], "size": 8},
+        **trace,
+    )

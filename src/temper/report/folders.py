@@ -1,0 +1,278 @@
+"""Read what a report is built from: a study, run or evaluation folder (docs/formats.md).
+
+All three become one `Source`, so that the rest of the report knows one shape: a run is a study of
+one column and one seed, an evaluation is a run without its record. Nothing here loads a model.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pydantic import ValidationError
+
+from temper.errors import CheckpointError, unknown
+from temper.report.records import CostRecord, Record, RunRecord, ScoresRecord, StudyRecord
+
+Kind = Literal["study", "run", "evaluation"]
+
+
+@dataclass(frozen=True)
+class Run:
+    """Name one trained and evaluated model.
+
+    Args:
+        column: Column of the comparison that it belongs to.
+        seed: The run's seed; 0 for a bare evaluation, which has none.
+        folder: Where it lies.
+        record: ``run.json``, or None for a bare evaluation.
+        evaluation: Folder of ``scores.json`` and ``rows.parquet``, None where not evaluated.
+        scores: ``scores.json``, None where not evaluated.
+    """
+
+    column: str
+    seed: int
+    folder: Path
+    record: RunRecord | None = None
+    evaluation: Path | None = None
+    scores: ScoresRecord | None = None
+
+    @property
+    def name(self) -> str:
+        """Folder name, by which every number names its run."""
+        return self.folder.name
+
+    def rows(self, columns: Sequence[str], perspective: str) -> pd.DataFrame:
+        """Read columns of the evaluated rows of one perspective.
+
+        Args:
+            columns: Names of columns of ``rows.parquet``.
+            perspective: Which rows, for example ``"task"``.
+
+        Returns:
+            The rows; empty where the model was not evaluated.
+
+        Raises:
+            CheckpointError: ``rows.parquet`` is missing, damaged or lacks a column.
+        """
+        if self.evaluation is None:
+            return pd.DataFrame(columns=list(columns))
+        path = self.evaluation / "rows.parquet"
+        try:
+            table = pq.read_table(
+                path, columns=list(columns), filters=[("perspective", "==", perspective)]
+            )
+        except (OSError, pa.ArrowException) as error:
+            raise CheckpointError(
+                f"Cannot read the evaluated rows in {path}: {error}. Evaluate the model again."
+            ) from error
+        lacking = [name for name in columns if name not in table.column_names]
+        if lacking:
+            raise CheckpointError(f"{path} lacks the columns {lacking}. Evaluate the model again.")
+        return table.to_pandas()
+
+    def metrics(self) -> list[dict[str, Any]]:
+        """Read ``metrics.jsonl``, one object a log.
+
+        Returns:
+            The logs in order; empty where the run wrote none.
+
+        Raises:
+            CheckpointError: A line is not a JSON object.
+        """
+        path = self.folder / "metrics.jsonl"
+        if self.record is None or not path.exists():
+            return []
+        logs = []
+        for number, line in enumerate(_text(path).splitlines(), start=1):
+            if not line.strip():
+                continue
+            try:
+                log = json.loads(line)
+            except json.JSONDecodeError as error:
+                raise CheckpointError(f"{path}, line {number}: not JSON ({error}).") from error
+            if not isinstance(log, dict):
+                raise CheckpointError(f"{path}, line {number}: expected an object, got {line!r}.")
+            logs.append(log)
+        return logs
+
+
+@dataclass(frozen=True)
+class Column:
+    """Name one side of the comparison and its runs by seed.
+
+    Args:
+        name: Column name.
+        method: Method that was trained, empty for a bare evaluation.
+        settings: Settings that the study gave this column.
+        runs: Finished runs by seed.
+        cost: What a step costs, where measured.
+    """
+
+    name: str
+    method: str
+    settings: dict[str, Any] = field(default_factory=dict)
+    runs: dict[int, Run] = field(default_factory=dict)
+    cost: CostRecord | None = None
+
+
+@dataclass(frozen=True)
+class Source:
+    """Hold everything a report is built from.
+
+    Args:
+        kind: ``study``, ``run`` or ``evaluation``.
+        folder: The folder that was read.
+        model: Name of the model that was trained or evaluated.
+        reference: Column that the others are compared with, None where there is one column only.
+        columns: Columns in the order of the plan.
+        seeds: Planned seeds.
+        missing: One sentence for every planned run that cannot be used.
+        data: What was trained on, as ``study.json`` or ``run.json`` says.
+        sets: Shift and anomaly sets, name to source.
+    """
+
+    kind: Kind
+    folder: Path
+    model: str
+    reference: str | None
+    columns: tuple[Column, ...]
+    seeds: tuple[int, ...]
+    missing: tuple[str, ...] = ()
+    data: Any = None
+    sets: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def runs(self) -> list[Run]:
+        """All usable runs, column by column, seed by seed."""
+        return [run for column in self.columns for run in column.runs.values()]
+
+
+_Parsed = TypeVar("_Parsed", bound=Record)
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise CheckpointError(f"Cannot read {path}: {error}.") from error
+
+
+def _parse(path: Path, record: type[_Parsed]) -> _Parsed:
+    try:
+        return record.model_validate_json(_text(path))
+    except ValidationError as error:
+        faults = "; ".join(
+            f"{'.'.join(str(part) for part in fault['loc']) or 'file'}: {fault['msg']}"
+            for fault in error.errors()
+        )
+        raise CheckpointError(
+            f"{path} is not what docs/formats.md describes: {faults}. Make the folder again."
+        ) from error
+
+
+def _evaluated(run: Run, folder: Path) -> Run:
+    if not (folder / "scores.json").exists():
+        return run
+    scores = _parse(folder / "scores.json", ScoresRecord)
+    return Run(run.column, run.seed, run.folder, run.record, folder, scores)
+
+
+def _read_run(folder: Path, column: str, seed: int | None = None) -> Run | str:
+    """Return the run, or one phrase that says why it cannot be used."""
+    if not (folder / "run.json").exists():
+        return f"no run.json in {folder}"
+    record = _parse(folder / "run.json", RunRecord)
+    if record.status != "finished":
+        return f"not finished (status {record.status!r})"
+    if seed is not None and record.seed != seed:
+        raise CheckpointError(
+            f"{folder / 'run.json'} has seed {record.seed}, but study.json lists it as {seed}."
+        )
+    return _evaluated(Run(column, record.seed, folder, record), folder / "evaluation")
+
+
+def _read_study(folder: Path) -> Source:
+    study = _parse(folder / "study.json", StudyRecord)
+    names = [column.name for column in study.columns]
+    if len(set(names)) != len(names):
+        raise CheckpointError(f"{folder / 'study.json'} lists a column twice: {names}.")
+    for name in [study.reference, *study.runs, *study.cost]:
+        if name not in names:
+            raise CheckpointError(f"{folder / 'study.json'}: {unknown('column', name, names)}")
+    columns, missing = [], []
+    for plan in study.columns:
+        runs: dict[int, Run] = {}
+        for seed in study.seeds:
+            where = study.runs.get(plan.name, {}).get(str(seed))
+            run = "not run" if where is None else _read_run(folder / where, plan.name, seed)
+            if isinstance(run, Run) and run.scores is None:
+                run = "not evaluated"
+            if isinstance(run, str):
+                missing.append(f"{plan.name}, seed {seed}: {run}.")
+            else:
+                runs[seed] = run
+        columns.append(
+            Column(plan.name, plan.method, plan.settings, runs, study.cost.get(plan.name))
+        )
+    if not any(column.runs for column in columns):
+        raise CheckpointError(
+            f"The study in {folder} has no finished and evaluated run. {' '.join(missing)} "
+            "Run `temper compare` again with the same --out to finish it."
+        )
+    return Source(
+        kind="study",
+        folder=folder,
+        model=study.model,
+        reference=study.reference,
+        columns=tuple(columns),
+        seeds=tuple(study.seeds),
+        missing=tuple(missing),
+        data=study.data,
+        sets={**study.shift, **study.anomaly},
+    )
+
+
+def read(folder: Path | str) -> Source:
+    """Read a study, run or evaluation folder.
+
+    Args:
+        folder: A folder with ``study.json``, ``run.json`` or ``scores.json``.
+
+    Returns:
+        What the report is built from. Runs that are planned but missing or unfinished are named in
+        ``missing``, never left out silently.
+
+    Raises:
+        CheckpointError: There is no such folder, a file in it is damaged, or no run is usable.
+    """
+    folder = Path(folder)
+    if (folder / "study.json").exists():
+        return _read_study(folder)
+    if (folder / "run.json").exists():
+        run = _read_run(folder, _parse(folder / "run.json", RunRecord).method)
+        if isinstance(run, str):
+            raise CheckpointError(
+                f"The run in {folder} is {run}. Resume it before reporting on it."
+            )
+        assert run.record is not None  # narrows the type: _read_run always sets it
+        column = Column(run.column, run.record.method, {}, {run.seed: run})
+        data = run.record.settings.get("data")
+        return Source("run", folder, run.record.model, None, (column,), (run.seed,), data=data)
+    if (folder / "scores.json").exists():
+        run = _evaluated(Run("model", 0, folder), folder)
+        assert run.scores is not None  # narrows the type: the file was just found
+        return Source(
+            "evaluation", folder, run.scores.model, None, (Column("model", "", {}, {0: run}),), (0,)
+        )
+    raise CheckpointError(
+        f"Expected a folder with study.json, run.json or scores.json, but {folder} "
+        f"{'has none of them' if folder.is_dir() else 'is not a folder'}. "
+        "Give the --out folder of `temper compare`, `temper train` or `temper evaluate`."
+    )

@@ -1,0 +1,146 @@
+"""Write the report as one HTML file that needs nothing else: no network, no second file.
+
+The page's policy forbids every load, and every script but those whose hashes it names, so text
+from data cannot run even if an escape were missed; and the template escapes every string.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import logging
+from importlib import metadata, resources
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+from plotly.offline import get_plotlyjs
+
+from temper.errors import CheckpointError
+from temper.report import view
+from temper.report.cells import Comparison
+from temper.report.drawing import DARK, LIGHT, Figure
+from temper.report.figures import figures
+from temper.report.folders import Source, read
+from temper.report.table import compare, replace_text, write
+
+logger = logging.getLogger(__name__)
+
+SECTIONS = {
+    "robustness": "Robustness",
+    "calibration": "Calibration",
+    "training": "Training",
+    "cost": "Cost",
+}
+
+
+def build(folder: Path | str, out: Path | str | None = None) -> Path:
+    """Write the report of a study, a run or an evaluation.
+
+    For a study it also writes ``table.json`` and ``scores.csv`` beside the page. Everything is read
+    from rows and JSON; no model is loaded.
+
+    Args:
+        folder: A study, run or evaluation folder (docs/formats.md).
+        out: The HTML file to write; ``report.html`` in the folder by default.
+
+    Returns:
+        The file that was written.
+
+    Raises:
+        CheckpointError: The folder is none of these or damaged, or ``out`` cannot be written.
+    """
+    source = read(folder)
+    comparison = compare(source)
+    out = Path(folder) / "report.html" if out is None else Path(out)
+    if out.is_dir():
+        raise CheckpointError(f"Expected a file to write the report to, but {out} is a folder.")
+    text = render(source, comparison)
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        replace_text(out, text)
+        if source.kind == "study":
+            write(comparison, out.parent)
+    except OSError as error:
+        raise CheckpointError(f"Cannot write the report to {out}: {error}.") from error
+    logger.info("Wrote the report to %s", out)
+    return out
+
+
+def render(source: Source, comparison: Comparison) -> str:
+    """Return the page as text.
+
+    Args:
+        source: The folder that was read.
+        comparison: Its scores.
+    """
+    drawn = figures(source, comparison)
+    environment = Environment(
+        loader=PackageLoader("temper.report", "assets"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    scripts = [_normal(get_plotlyjs()), _normal(_asset("page.js"))] if drawn else []
+    scripts = scripts or [_normal(_asset("page.js"))]
+    return environment.get_template("page.html").render(
+        title=comparison.title,
+        kind=source.kind,
+        about=view.about(source, comparison),
+        comparison=comparison,
+        header=view.header(comparison),
+        groups=view.groups(comparison),
+        sections=_sections(drawn),
+        charts=_charts(drawn),
+        runs=view.runs(source),
+        costs=view.costs(source),
+        facts={
+            "Settings": view.settings(source),
+            "Versions": view.versions(source),
+            "Data": view.data(source),
+        },
+        scripts=[Markup(script) for script in scripts],
+        hashes=[_hash(script) for script in scripts],
+        css=Markup(_asset("page.css")),
+        version=metadata.version("temper-lm"),
+    )
+
+
+def _asset(name: str) -> str:
+    return (resources.files("temper.report") / "assets" / name).read_text(encoding="utf-8")
+
+
+def _normal(script: str) -> str:
+    """Return a script as a browser will hash it: one kind of line end."""
+    script = script.replace("\r\n", "\n").replace("\r", "\n")
+    if "</script" in script.lower():
+        raise ValueError("A script of the page holds its own end tag and cannot be inlined.")
+    return script
+
+
+def _hash(script: str) -> str:
+    digest = hashlib.sha256(script.encode()).digest()
+    return f"sha256-{base64.b64encode(digest).decode()}"
+
+
+def _sections(drawn: list[Figure]) -> list[tuple[str, str, list[tuple[str, Figure]]]]:
+    numbered = [(f"figure-{place}", figure) for place, figure in enumerate(drawn, start=1)]
+    found = []
+    for name, heading in SECTIONS.items():
+        inside = [(place, figure) for place, figure in numbered if figure.section == name]
+        if inside:
+            found.append((name, heading, inside))
+    return found
+
+
+def _charts(drawn: list[Figure]) -> dict[str, Any]:
+    return {
+        "palettes": {"light": LIGHT, "dark": DARK},
+        "figures": {
+            f"figure-{place}": json.loads(figure.figure.to_json())
+            for place, figure in enumerate(drawn, start=1)
+        },
+    }

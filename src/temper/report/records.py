@@ -1,0 +1,114 @@
+"""The JSON files of docs/formats.md as the report reads them.
+
+Only what the report uses is listed, and only what it cannot do without is required.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class Record(BaseModel):
+    """Read one JSON object; fields that are not listed are kept and not judged."""
+
+    # Fields that a newer Temper adds are not the report's business, so they are let through.
+    model_config = ConfigDict(extra="allow", frozen=True, allow_inf_nan=False)
+
+
+class TaskRecord(Record):
+    """Describe the task that was learned.
+
+    Args:
+        kind: ``classification`` or ``regression``.
+        metric: Name of the score that leads.
+        labels: Label names in the order of the class indices.
+    """
+
+    kind: str
+    metric: str
+    labels: list[str] = Field(default_factory=list)
+
+
+class ScoreRecord(Record):
+    """Hold one entry of ``scores.json``.
+
+    Args:
+        value: The score, or None where it is undefined; ``reason`` then says why.
+        low, high: 95 % bootstrap interval over examples.
+        n: Number of examples.
+    """
+
+    perspective: str
+    set: str
+    condition: str = "clean"
+    name: str
+    value: float | None
+    radius: float | None = None
+    radius_relative: float | None = None
+    norm: str | None = None
+    steps: int | None = None
+    restarts: int | None = None
+    n: int | None = None
+    low: float | None = None
+    high: float | None = None
+    higher_is_better: bool | None = None
+    reason: str | None = None
+
+
+class ScoresRecord(Record):
+    """Hold ``scores.json``."""
+
+    model: str
+    task: TaskRecord
+    truncated: dict[str, float] = Field(default_factory=dict)
+    notices: list[str] = Field(default_factory=list)
+    scores: list[ScoreRecord] = Field(default_factory=list)
+
+
+class RunRecord(Record):
+    """Hold ``run.json``."""
+
+    status: str
+    key: str
+    model: str
+    method: str
+    seed: int
+    settings: dict[str, Any] = Field(default_factory=dict)
+    task: TaskRecord | None = None
+    data: dict[str, Any] = Field(default_factory=dict)
+    notices: list[str] = Field(default_factory=list)
+    truncated: float | dict[str, float] | None = None
+    versions: dict[str, str] = Field(default_factory=dict)
+    times: dict[str, Any] = Field(default_factory=dict)
+    device: str | None = None
+
+
+class ColumnRecord(Record):
+    """Hold one entry of ``columns`` in ``study.json``."""
+
+    name: str
+    method: str
+    settings: dict[str, Any] = Field(default_factory=dict)
+
+
+class CostRecord(Record):
+    """Hold what a column's step costs: seconds, and the ratio to the reference's step."""
+
+    step_seconds: float | None = None
+    over_reference: float | None = None
+
+
+class StudyRecord(Record):
+    """Hold ``study.json``."""
+
+    model: str
+    data: Any = None
+    shift: dict[str, Any] = Field(default_factory=dict)
+    anomaly: dict[str, Any] = Field(default_factory=dict)
+    seeds: list[int]
+    reference: str
+    columns: list[ColumnRecord]
+    runs: dict[str, dict[str, str]] = Field(default_factory=dict)
+    cost: dict[str, CostRecord] = Field(default_factory=dict)

@@ -1,0 +1,260 @@
+"""Compare columns over seeds: means, paired differences, intervals, what is inside the noise."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+from dataclasses import asdict, replace
+from pathlib import Path
+from statistics import mean, stdev
+
+from temper.errors import CheckpointError
+from temper.functional.intervals import holm, paired_t
+from temper.report.answer import answer
+from temper.report.cells import Cell, Comparison, Difference, Row, ScoreKey, Verdict
+from temper.report.derived import Scores, add_relative_improvement, add_set_means
+from temper.report.folders import Source, read
+from temper.report.records import ScoreRecord
+from temper.report.wording import GROUPS, higher_is_better, unit
+
+
+def comparison(folder: Path | str) -> Comparison:
+    """Compare the columns of a study, from its rows and JSON alone.
+
+    Args:
+        folder: A study folder; a run or evaluation folder gives its scores without differences.
+
+    Returns:
+        Every score of every column with its mean and standard deviation over seeds, and the paired
+        difference against the reference over the seeds that both have: from three seeds on with
+        a 95 % paired t interval and Holm's correction over the columns.
+
+    Raises:
+        CheckpointError: The folder is no such folder, is damaged, or its runs had different tasks.
+    """
+    return compare(read(folder))
+
+
+def compare(source: Source) -> Comparison:
+    """Compare the columns of a folder that was read already; see `comparison`."""
+    scores = _collect(source)
+    if source.reference is not None:
+        add_relative_improvement(scores, source.reference)
+    add_set_means(scores)
+    order = list(GROUPS)
+    keys = sorted(
+        scores.values,
+        key=lambda key: (
+            order.index(key.perspective) if key.perspective in order else len(order),
+            key.perspective,
+        ),
+    )
+    rows = tuple(_row(key, scores, source) for key in keys)
+    undefined = {
+        f"{row.key.group}, {row.label}: undefined for {column}. {reason}"
+        for row in rows
+        for column, cell in row.cells.items()
+        for reason in cell.reasons
+    }
+    found = Comparison(
+        kind=source.kind,
+        model=source.model,
+        metric=scores.metric,
+        reference=source.reference,
+        columns=tuple(column.name for column in source.columns),
+        seeds=source.seeds,
+        rows=rows,
+        missing=source.missing,
+        notices=(*_notices(source), *scores.notices, *sorted(undefined)),
+    )
+    return replace(found, answer=answer(found))
+
+
+def _collect(source: Source) -> Scores:
+    scored = [(run, run.scores) for run in source.runs if run.scores is not None]
+    tasks = {(scores.task.kind, scores.task.metric) for _, scores in scored}
+    if len(tasks) > 1:
+        raise CheckpointError(
+            f"The runs in {source.folder} were evaluated on different tasks: {sorted(tasks)}. "
+            "Only runs of one task can be compared."
+        )
+    metric = next(iter(tasks))[1] if tasks else ""
+    collected = Scores(metric, [(run.column, run.seed) for run, _ in scored])
+    for run, scores in scored:
+        for record in scores.scores:
+            key = ScoreKey(
+                perspective=record.perspective,
+                set=record.set,
+                condition=record.condition,
+                name=record.name,
+                norm=record.norm,
+                steps=record.steps,
+                restarts=record.restarts,
+                radius=record.radius,
+                radius_relative=record.radius_relative,
+            )
+            if not collected.add(key, (run.column, run.seed), record):
+                raise CheckpointError(
+                    f"{run.evaluation}/scores.json has the score {key.label!r} twice. "
+                    "Evaluate the model again."
+                )
+    return collected
+
+
+def _notices(source: Source) -> list[str]:
+    """Gather the runs' notices, each once, with the runs that it holds for."""
+    said: dict[str, list[str]] = {}
+    for run in source.runs:
+        name = f"{run.column} (seed {run.seed})"
+        notices = list(run.record.notices) if run.record is not None else []
+        if run.record is not None and isinstance(run.record.truncated, float):
+            notices += _truncation({"training": run.record.truncated})
+        if run.record is not None and isinstance(run.record.truncated, dict):
+            notices += _truncation(run.record.truncated)
+        if run.scores is not None:
+            notices += [*run.scores.notices, *_truncation(run.scores.truncated)]
+        for notice in dict.fromkeys(notices):
+            said.setdefault(notice, []).append(name)
+    total = len(source.runs)
+    return [
+        notice if len(names) == total else f"{notice} ({', '.join(names)})"
+        for notice, names in said.items()
+    ]
+
+
+def _truncation(shares: dict[str, float]) -> list[str]:
+    return [
+        f"{100 * share:.1f} % of the {name} rows were cut at the maximum length"
+        for name, share in shares.items()
+        if share > 0
+    ]
+
+
+def _row(key: ScoreKey, scores: Scores, source: Source) -> Row:
+    records = scores.values[key]
+    cells = {}
+    for column in source.columns:
+        runs = {seed: run.name for seed, run in column.runs.items()}
+        at = {
+            seed: records[(column.name, seed)]
+            for seed in column.runs
+            if (column.name, seed) in records
+        }
+        cells[column.name] = _cell(at, {seed: runs[seed] for seed in at})
+    stated = next(iter(records.values())).higher_is_better
+    higher = higher_is_better(key.name, stated)
+    if source.reference is not None:
+        cells = _with_differences(cells, source.reference, higher=higher)
+    return Row(key, key.label, higher, unit(key.name, scores.metric), cells)
+
+
+def _cell(records: dict[int, ScoreRecord], runs: dict[int, str]) -> Cell:
+    values = {seed: rec.value for seed, rec in records.items() if rec.value is not None}
+    alone = next(iter(records.values())) if len(records) == 1 else None
+    reasons = {
+        record.reason or "No reason was given."
+        for record in records.values()
+        if record.value is None
+    }
+    return Cell(
+        seeds=values,
+        runs=runs,
+        mean=mean(values.values()) if values else None,
+        standard_deviation=stdev(values.values()) if len(values) > 1 else None,
+        examples=tuple(sorted({rec.n for rec in records.values() if rec.n is not None})),
+        low=alone.low if alone else None,
+        high=alone.high if alone else None,
+        reasons=tuple(sorted(reasons)),
+    )
+
+
+def _with_differences(cells: dict[str, Cell], reference: str, *, higher: bool) -> dict[str, Cell]:
+    """Add the paired differences of one row, with Holm's correction over its columns."""
+    base = cells[reference].seeds
+    found = {
+        name: _difference(
+            {seed: cell.seeds[seed] - base[seed] for seed in cell.seeds if seed in base}
+        )
+        for name, cell in cells.items()
+        if name != reference
+    }
+    tested = {name: item.p for name, item in found.items() if item.p is not None}
+    corrected = dict(zip(tested, holm(list(tested.values())), strict=True)) if tested else {}
+    return {
+        name: cell
+        if name == reference
+        else replace(
+            cell,
+            difference=replace(
+                found[name],
+                holm_p=corrected.get(name),
+                verdict=_verdict(found[name], higher=higher),
+            ),
+        )
+        for name, cell in cells.items()
+    }
+
+
+def _difference(seeds: dict[int, float]) -> Difference:
+    values = list(seeds.values())
+    if len(values) < 3:
+        # Two differences leave one degree of freedom: an interval that wide says nothing.
+        middle = mean(values) if values else None
+        return Difference(seeds, middle, None, None, None, None, None, "undecidable")
+    test = paired_t(values)
+    verdict: Verdict = "inside the noise"
+    return Difference(
+        seeds, test.mean, test.low, test.high, test.p, None, test.inside_noise, verdict
+    )
+
+
+def _verdict(difference: Difference, *, higher: bool) -> Verdict:
+    if difference.mean is None:
+        return "no common seed"
+    if difference.inside_noise is None:
+        return "undecidable"
+    if difference.inside_noise:
+        return "inside the noise"
+    return "better" if (difference.mean > 0) == higher else "worse"
+
+
+CSV_COLUMNS = (
+    *("perspective", "set", "condition", "name", "norm", "steps", "restarts"),
+    *("radius", "radius_relative", "column", "seed", "run", "value"),
+)
+
+
+def write(comparison: Comparison, folder: Path | str) -> tuple[Path, Path]:
+    """Write ``table.json`` (everything) and ``scores.csv`` (one line a score, column and seed).
+
+    Args:
+        comparison: What to write.
+        folder: Where to; it exists.
+
+    Returns:
+        The two paths.
+    """
+    folder = Path(folder)
+    table = folder / "table.json"
+    document = json.dumps(comparison.to_json(), indent=1, ensure_ascii=False, allow_nan=False)
+    replace_text(table, document + "\n")
+    scores = folder / "scores.csv"
+    lines = io.StringIO(newline="")
+    writer = csv.DictWriter(lines, CSV_COLUMNS, lineterminator="\n")
+    writer.writeheader()
+    for row in comparison.rows:
+        for column, cell in row.cells.items():
+            for seed, value in cell.seeds.items():
+                run = {"column": column, "seed": seed, "run": cell.runs[seed], "value": value}
+                writer.writerow({**asdict(row.key), **run})
+    replace_text(scores, lines.getvalue())
+    return table, scores
+
+
+def replace_text(path: Path, text: str) -> None:
+    """Write a file under a temporary name and rename it, so that no reader finds half of it."""
+    temporary = path.with_name(f".{path.name}.partial")
+    temporary.write_text(text, encoding="utf-8", newline="\n")
+    os.replace(temporary, path)

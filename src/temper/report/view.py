@@ -1,0 +1,316 @@
+"""Turn a comparison and its folder into the strings that the page's template prints.
+
+Nothing here is markup: the template escapes every string.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from temper.report.cells import Cell, Comparison, Difference, Row
+from temper.report.folders import Run, Source
+from temper.report.wording import ABSENT, Unit, number, plural
+
+MARKS = {
+    "better": "\u25b2",
+    "worse": "\u25bc",
+    "inside the noise": "\u2248",
+    "undecidable": "?",
+    "no common seed": "?",
+}
+
+
+@dataclass(frozen=True)
+class Entry:
+    """Hold one cell of the comparison table.
+
+    Args:
+        main: The number.
+        beside: What stands beside it: the standard deviation.
+        below: What stands below it: the interval.
+        decimals: Digits after the point, by which the page aligns numbers.
+        verdict: Of a difference, empty otherwise.
+        mark: The verdict as a sign.
+        detail: All there is to know, for hover and focus.
+        order: Number to sort by, None where there is none.
+    """
+
+    main: str
+    beside: str = ""
+    below: str = ""
+    decimals: int = 0
+    verdict: str = ""
+    mark: str = ""
+    detail: str = ""
+    order: float | None = None
+
+
+@dataclass(frozen=True)
+class Line:
+    """Hold one row of the comparison table.
+
+    Args:
+        label: The score in words.
+        unit: Its unit.
+        higher_is_better: Its direction.
+        entries: One an entry of the table's header.
+    """
+
+    label: str
+    unit: str
+    higher_is_better: bool
+    entries: tuple[Entry, ...]
+
+
+def header(comparison: Comparison) -> list[tuple[str, str]]:
+    """Return the table's headings after the first: ``(kind, text)``, kind value or difference."""
+    headings = []
+    for name in comparison.columns:
+        headings.append(("value", name))
+        if comparison.reference is not None and name != comparison.reference:
+            headings.append(("difference", f"{name} \u2212 {comparison.reference}"))
+    return headings
+
+
+def groups(comparison: Comparison) -> list[tuple[str, list[Line]]]:
+    """Return the table's rows by group, in the order of the comparison."""
+    found: dict[str, list[Line]] = {}
+    for row in comparison.rows:
+        entries = []
+        for name in comparison.columns:
+            entries.append(_value(row, name))
+            difference = row.cells[name].difference
+            if difference is not None:
+                entries.append(_difference(row, difference))
+        found.setdefault(row.key.group, []).append(
+            Line(row.label, row.unit.sign, row.higher_is_better, tuple(entries))
+        )
+    return list(found.items())
+
+
+def _value(row: Row, column: str) -> Entry:
+    cell, unit = row.cells[column], row.unit
+    spread = cell.standard_deviation
+    below = ""
+    if cell.low is not None and cell.high is not None:
+        below = f"[{unit.text(cell.low)}, {unit.text(cell.high)}]"
+    return Entry(
+        main=unit.text(cell.mean),
+        beside="" if spread is None else f"\u00b1 {unit.text(spread)}",
+        below=below,
+        decimals=0 if cell.mean is None else unit.decimals,
+        detail=_value_detail(cell, unit, column),
+        order=cell.mean,
+    )
+
+
+def _value_detail(cell: Cell, unit: Unit, column: str) -> str:
+    if not cell.seeds:
+        return " ".join([f"{column}: no value.", *cell.reasons])
+    counts = " or ".join(str(count) for count in cell.examples)
+    examples = f"{counts} examples" if counts else "number of examples not recorded"
+    parts = [f"{column}: {unit.text(cell.mean)} {unit.sign}".strip()]
+    parts.append(f"n = {plural(len(cell.seeds), 'seed')}, {examples}")
+    if cell.standard_deviation is not None:
+        parts.append(f"standard deviation over seeds {unit.text(cell.standard_deviation)}")
+    if cell.low is not None and cell.high is not None:
+        ends = f"{unit.text(cell.low)} to {unit.text(cell.high)}"
+        parts.append(f"95 % bootstrap interval over examples {ends}")
+    elif len(cell.seeds) < 2:
+        parts.append("no interval was recorded")
+    parts += [
+        f"seed {seed}: {unit.text(value)} (run {cell.runs[seed]})"
+        for seed, value in cell.seeds.items()
+    ]
+    return "; ".join([*parts, *cell.reasons])
+
+
+def _difference(row: Row, difference: Difference) -> Entry:
+    unit = row.unit
+    sign = 1.0 if row.higher_is_better else -1.0
+    parts = [f"difference {unit.text(difference.mean, signed=True)} {unit.sign}".strip()]
+    parts.append(f"n = {plural(len(difference.seeds), 'common seed')}")
+    below = ""
+    if difference.low is not None and difference.high is not None:
+        low = unit.text(difference.low, signed=True)
+        high = unit.text(difference.high, signed=True)
+        below = f"[{low}, {high}]"
+        parts.append(f"95 % paired t interval {low} to {high}")
+        parts.append(f"p = {_probability(difference.p)}")
+        parts.append(f"after Holm {_probability(difference.holm_p)}")
+    else:
+        parts.append("fewer than three common seeds: no interval, undecidable")
+    parts += [
+        f"seed {seed}: {unit.text(value, signed=True)}" for seed, value in difference.seeds.items()
+    ]
+    verdict: str = difference.verdict
+    if verdict in ("better", "worse") and (difference.holm_p or 0.0) > 0.05:
+        parts.append("the interval leaves 0 out, but not after Holm's correction")
+        verdict += ", not after Holm"
+    return Entry(
+        main=unit.text(difference.mean, signed=True),
+        below=below,
+        decimals=0 if difference.mean is None else unit.decimals,
+        verdict=verdict,
+        mark=MARKS[difference.verdict],
+        detail="; ".join([f"{difference.verdict}: {parts[0]}", *parts[1:]]),
+        # Sorting by a difference puts the best first, whichever way the score points.
+        order=None if difference.mean is None else sign * difference.mean * unit.scale,
+    )
+
+
+def _probability(value: float | None) -> str:
+    if value is None:
+        return ABSENT
+    return "< 0.001" if value < 0.001 else f"{value:.3f}"
+
+
+def flatten(settings: dict[str, Any], prefix: str = "") -> dict[str, str]:
+    """Write nested settings as dotted names and JSON values.
+
+    Example:
+        >>> flatten({"method": {"name": "uegr", "epsilon": 0.5}})
+        {'method.name': 'uegr', 'method.epsilon': '0.5'}
+    """
+    flat = {}
+    for name, value in settings.items():
+        if isinstance(value, dict) and value:
+            flat.update(flatten(value, f"{prefix}{name}."))
+        else:
+            shown = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+            flat[prefix + name] = shown
+    return flat
+
+
+@dataclass(frozen=True)
+class Fact:
+    """Hold one line of a table of settings or versions.
+
+    Args:
+        name: What it is.
+        values: Its value in every column, a dash where there is none.
+        differs: Whether the columns differ.
+    """
+
+    name: str
+    values: tuple[str, ...]
+    differs: bool
+
+
+def facts(source: Source, read: Callable[[Run], dict[str, str]]) -> list[Fact]:
+    """Gather what a run says, column by column; a column whose runs disagree shows every value.
+
+    Args:
+        source: The folder.
+        read: From a run to names and values.
+
+    Returns:
+        Facts in first-seen order, those in which columns differ first.
+    """
+    columns: list[dict[str, list[str]]] = []
+    for column in source.columns:
+        said: dict[str, list[str]] = {}
+        for run in column.runs.values():
+            for name, value in read(run).items():
+                values = said.setdefault(name, [])
+                if value not in values:
+                    values.append(value)
+        columns.append(said)
+    names = dict.fromkeys(name for said in columns for name in said)
+    found = []
+    for name in names:
+        values = tuple(" | ".join(said.get(name, [])) or ABSENT for said in columns)
+        found.append(Fact(name, values, len(set(values)) > 1))
+    return sorted(found, key=lambda fact: not fact.differs)
+
+
+def settings(source: Source) -> list[Fact]:
+    """Gather the resolved settings of every column."""
+    return facts(source, lambda run: flatten(run.record.settings) if run.record else {})
+
+
+def versions(source: Source) -> list[Fact]:
+    """Gather the versions that every column was trained with, and the device."""
+
+    def read(run: Run) -> dict[str, str]:
+        if run.record is None:
+            return {}
+        device = {"device": run.record.device} if run.record.device else {}
+        return {**run.record.versions, **device}
+
+    return facts(source, read)
+
+
+def data(source: Source) -> list[Fact]:
+    """Gather rows and hashes of the data that every column saw."""
+    return facts(source, lambda run: flatten(run.record.data) if run.record else {})
+
+
+def costs(source: Source) -> list[tuple[str, str, str]]:
+    """Return column, seconds a step and ratio to the reference, where measured."""
+    return [
+        (
+            column.name,
+            ABSENT if column.cost.step_seconds is None else f"{column.cost.step_seconds:.4g}",
+            ABSENT if column.cost.over_reference is None else f"{column.cost.over_reference:.2f}",
+        )
+        for column in source.columns
+        if column.cost is not None
+    ]
+
+
+def runs(source: Source) -> list[dict[str, str]]:
+    """Return one line a run: what every number of the report comes from."""
+    return [
+        {
+            "run": run.name,
+            "column": run.column,
+            "seed": str(run.seed),
+            "key": run.record.key,
+            "steps": _time(run, "steps"),
+            "seconds": _time(run, "train_seconds"),
+            "step": _time(run, "step_seconds_median"),
+        }
+        for run in source.runs
+        if run.record is not None
+    ]
+
+
+def _time(run: Run, name: str) -> str:
+    value = run.record.times.get(name) if run.record is not None else None
+    return number(value) if isinstance(value, int | float) else ABSENT
+
+
+def about(source: Source, comparison: Comparison) -> list[tuple[str, str]]:
+    """Return what was compared, as terms and values for the head of the page."""
+    said = [("model", source.model)]
+    if source.data is not None:
+        said.append(("data", _data_name(source.data)))
+    if source.kind != "evaluation":
+        said.append(("seeds", ", ".join(str(seed) for seed in source.seeds)))
+    said += [("reference", source.reference)] if source.reference is not None else []
+    if source.sets:
+        said.append(("shift and anomaly sets", ", ".join(source.sets)))
+    counted = _sizes(comparison.rows)
+    return [*said, ("examples", counted)] if counted else said
+
+
+def _data_name(told: Any) -> str:
+    if isinstance(told, dict) and isinstance(told.get("source"), str):
+        return str(told["source"])
+    return told if isinstance(told, str) else json.dumps(told, ensure_ascii=False)
+
+
+def _sizes(rows: Iterable[Row]) -> str:
+    """Write how many examples each set has, once a set."""
+    sizes: dict[str, int] = {}
+    for row in rows:
+        if row.key.perspective not in ("task", "shift", "anomaly") or not row.key.set:
+            continue
+        for cell in row.cells.values():
+            if len(cell.examples) == 1 and not row.key.set.startswith("mean of"):
+                sizes.setdefault(row.key.set, cell.examples[0])
+    return ", ".join(f"{name} {count}" for name, count in sizes.items())

@@ -1,0 +1,163 @@
+"""Name scores for readers: titles, labels, units, and numbers as text."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from temper.errors import CheckpointError
+from temper.functional.scores import SCORES
+
+# Order of the table. A perspective that is not listed keeps its own name and comes last.
+GROUPS = {
+    "summary": "Average relative improvement",
+    "task": "In distribution",
+    "shift": "Distribution shift",
+    "adversarial": "Adversarial sets",
+    "embedding_attack": "Embedding attack",
+    "embedding_noise": "Embedding noise",
+    "calibration": "Calibration",
+    "anomaly": "Anomaly detection",
+}
+
+# Scores in the metric's own unit.
+_OF_THE_METRIC = frozenset({"area", "drop"})
+_PLAIN = frozenset({"mse", "brier", "nll"})
+_HUNDREDTHS = frozenset({"mcc", "pearson", "spearman"})
+
+ABSENT = "\u2013"  # en dash: a number that does not exist
+
+
+@dataclass(frozen=True)
+class Unit:
+    """Say how a score is shown.
+
+    Args:
+        scale: Factor from the stored to the shown number.
+        decimals: Digits after the point.
+        sign: What stands behind the score's name, empty for a bare number.
+    """
+
+    scale: float
+    decimals: int
+    sign: str
+
+    def text(self, value: float | None, *, signed: bool = False) -> str:
+        """Write a number, or a dash where there is none.
+
+        Args:
+            value: The stored number.
+            signed: Whether a positive number carries a plus.
+
+        Returns:
+            The number with a true minus sign, as wide as a plus, so that decimals align.
+
+        Example:
+            >>> Unit(100.0, 2, "%").text(0.8765)
+            '87.65'
+        """
+        if value is None:
+            return ABSENT
+        shown = round(value * self.scale, self.decimals)
+        # Adding zero turns -0.0 into 0.0: a difference of nothing has no direction.
+        return f"{shown + 0.0:{'+' if signed else ''}.{self.decimals}f}".replace("-", "\u2212")
+
+
+PERCENT = Unit(100.0, 2, "%")
+HUNDREDTHS = Unit(100.0, 2, "\u00d7 100")
+PLAIN = Unit(1.0, 4, "")
+IMPROVEMENT = Unit(1.0, 2, "%")
+
+
+def unit(name: str, metric: str) -> Unit:
+    """Return how a score is shown.
+
+    Args:
+        name: Score name of docs/formats.md.
+        metric: The task's metric, whose unit the area under the noise curve has.
+
+    Returns:
+        Per cent for shares, hundredths for correlations, the bare number for losses and for
+        unknown scores.
+    """
+    if name == "relative_improvement":
+        return IMPROVEMENT
+    name = metric if name in _OF_THE_METRIC else name
+    if name in _HUNDREDTHS:
+        return HUNDREDTHS
+    return PLAIN if name in _PLAIN or name not in SCORES else PERCENT
+
+
+def title(name: str) -> str:
+    """Return a score's name as people read it; an unknown one keeps its own.
+
+    Example:
+        >>> title("ece_10")
+        'ECE (10 bins)'
+    """
+    return SCORES[name].title if name in SCORES else name
+
+
+def higher_is_better(name: str, stated: bool | None = None) -> bool:
+    """Return a score's direction: as stated with it, else by its name.
+
+    Args:
+        name: Score name.
+        stated: What ``scores.json`` says, None where it says nothing.
+
+    Raises:
+        CheckpointError: Neither is known, so that no difference could be called better or worse.
+
+    Example:
+        >>> higher_is_better("ece_10"), higher_is_better("auroc")
+        (False, True)
+    """
+    if stated is not None:
+        return stated
+    if name not in SCORES:
+        raise CheckpointError(
+            f"Score {name!r} has no direction: scores.json gives no `higher_is_better` for it. "
+            "Evaluate the model again."
+        )
+    return SCORES[name].higher_is_better
+
+
+def number(value: float) -> str:
+    """Write a setting-like number without needless digits.
+
+    Example:
+        >>> number(0.25), number(1.0)
+        ('0.25', '1')
+    """
+    return f"{value:g}"
+
+
+def radius(absolute: float | None, relative: float | None) -> str:
+    """Write an attack's budget or a noise's size; empty where there is none.
+
+    Example:
+        >>> radius(0.25, None), radius(None, 0.1)
+        ('0.25', '0.1 of the norm')
+    """
+    if absolute is not None:
+        return number(absolute)
+    return "" if relative is None else f"{number(relative)} of the norm"
+
+
+def plural(count: int, noun: str) -> str:
+    """Count things in words.
+
+    Example:
+        >>> plural(1, "seed"), plural(3, "seed")
+        ('1 seed', '3 seeds')
+    """
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
+def listed(names: list[str]) -> str:
+    """Join names as a sentence does.
+
+    Example:
+        >>> listed(["a", "b", "c"])
+        'a, b and c'
+    """
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

@@ -1,0 +1,231 @@
+"""Folders as docs/formats.md describes them, with numbers that can be worked out by hand."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+# Accuracy on dev by column and seed: uegr - vanilla is 0.03, 0.02, 0.04.
+ACCURACY = {"vanilla": [0.80, 0.82, 0.84], "uegr": [0.83, 0.84, 0.88]}
+# uegr - vanilla is -0.01, 0.02, -0.01, with mean 0.
+IMDB = {"vanilla": [0.70, 0.72, 0.74], "uegr": [0.69, 0.74, 0.73]}
+YELP = {"vanilla": [0.60, 0.62, 0.64], "uegr": [0.61, 0.64, 0.67]}
+# uegr - vanilla is -0.04, -0.05, -0.06.
+ECE = {"vanilla": [0.10, 0.12, 0.11], "uegr": [0.06, 0.07, 0.05]}
+AUROC = {"vanilla": [0.90, 0.90, 0.90], "uegr": [0.92, 0.92, 0.95]}
+
+
+@dataclass
+class Plan:
+    """Say what a study folder holds; tests change single fields."""
+
+    columns: list[str] = field(default_factory=lambda: ["vanilla", "uegr"])
+    seeds: list[int] = field(default_factory=lambda: [0, 1, 2])
+    model: str = "a/model"
+    labels: list[str] = field(default_factory=lambda: ["negative", "positive"])
+    shifts: list[str] = field(default_factory=lambda: ["imdb", "yelp"])
+    anomaly: str = "trec"
+    notices: list[str] = field(default_factory=lambda: ["12 train rows are also in dev"])
+    extra: Callable[[str, int], list[dict[str, Any]]] = lambda column, seed: []
+    drop: Callable[[dict[str, Any], str, int], bool] = lambda score, column, seed: False
+
+
+def score(perspective: str, set_name: str, name: str, value: float | None, **more: Any) -> dict:
+    """Return one entry of scores.json."""
+    lower = name in ("ece_10", "ece_15", "brier", "nll", "fpr95", "mse", "drop")
+    whole = {
+        "perspective": perspective,
+        "set": set_name,
+        "condition": "clean",
+        "radius": None,
+        "norm": None,
+        "steps": None,
+        "name": name,
+        "value": value,
+        "n": 500,
+        "low": None if value is None else value - 0.02,
+        "high": None if value is None else value + 0.02,
+        "higher_is_better": not lower,
+    }
+    return {**whole, **more}
+
+
+def scores_of(plan: Plan, column: str, seed: int) -> list[dict[str, Any]]:
+    """Return all scores of one run."""
+    place = seed % 3
+    source = column if column in ACCURACY else "uegr"
+    accuracy = ACCURACY[source][place]
+    made = [score("task", "dev", "accuracy", accuracy)]
+    made.append(score("task", "dev", "macro_f1", accuracy - 0.01))
+    for name, values in zip(plan.shifts, (IMDB, YELP), strict=False):
+        made.append(score("shift", name, "accuracy", values[source][place]))
+    for condition, steps in (("fgm", 1), ("pgd", 10)):
+        for radius in (0.1, 0.25, 0.5):
+            fall = radius * (0.6 if source == "uegr" else 0.9)
+            kind = {"condition": condition, "radius": radius, "norm": "l2", "steps": steps}
+            made.append(score("embedding_attack", "dev", "accuracy", accuracy - fall, **kind))
+    for sigma in (0.1, 0.3):
+        kind = {"condition": "noise", "radius": sigma}
+        made.append(score("embedding_noise", "dev", "accuracy", accuracy - sigma / 4, **kind))
+    made.append(score("embedding_noise", "dev", "area", accuracy - 0.05, condition="noise"))
+    for set_name in ["dev", *plan.shifts]:
+        made.append(score("calibration", set_name, "ece_10", ECE[source][place]))
+        made.append(score("calibration", set_name, "ece_15", ECE[source][place] + 0.005))
+        made.append(score("calibration", set_name, "brier", 2.4 * ECE[source][place]))
+        made.append(score("calibration", set_name, "nll", 4.1 * ECE[source][place]))
+    made.append(score("anomaly", plan.anomaly, "auroc", AUROC[source][place]))
+    made.append(score("anomaly", plan.anomaly, "aupr", AUROC[source][place] - 0.1))
+    made.append(score("anomaly", plan.anomaly, "fpr95", 1 - AUROC[source][place]))
+    made += plan.extra(column, seed)
+    return [entry for entry in made if not plan.drop(entry, column, seed)]
+
+
+def write_rows(path: Path, sets: Sequence[tuple[str, str]], *, seed: int = 0) -> None:
+    """Write 40 rows a set: confidence climbs, and the first half is wrong every third time."""
+    rows = []
+    for perspective, name in sets:
+        for index in range(40):
+            confidence = 0.5 + index / 80
+            wrong = (index + seed) % 3 == 0 and index < 20
+            rows.append(
+                {
+                    "perspective": perspective,
+                    "set": name,
+                    "condition": "clean",
+                    "radius": None,
+                    "radius_relative": None,
+                    "norm": None,
+                    "steps": None,
+                    "restarts": None,
+                    "row": f"{index:08x}",
+                    "index": index,
+                    "label": None if perspective == "anomaly" else float(not wrong),
+                    "prediction": 1.0,
+                    "probabilities": [1 - confidence, confidence],
+                    "loss": None,
+                }
+            )
+    kinds = {
+        **dict.fromkeys(("perspective", "set", "condition", "norm", "row"), pa.string()),
+        **dict.fromkeys(("radius", "radius_relative", "label", "prediction", "loss"), pa.float64()),
+        **dict.fromkeys(("steps", "restarts", "index"), pa.int64()),
+        "probabilities": pa.list_(pa.float64()),
+    }
+    schema = pa.schema([(name, kinds[name]) for name in rows[0]])
+    pq.write_table(pa.Table.from_pylist(rows, schema=schema), path)
+
+
+def write_evaluation(folder: Path, plan: Plan, column: str, seed: int) -> None:
+    """Write scores.json and rows.parquet."""
+    folder.mkdir(parents=True)
+    sets = [("task", "dev"), *(("shift", name) for name in plan.shifts), ("anomaly", plan.anomaly)]
+    write_rows(folder / "rows.parquet", sets, seed=seed)
+    document = {
+        "schema": 1,
+        "model": plan.model,
+        "task": {"kind": "classification", "metric": "accuracy", "labels": plan.labels},
+        "truncated": {"dev": 0.125},
+        "notices": [],
+        "scores": scores_of(plan, column, seed),
+    }
+    (folder / "scores.json").write_text(json.dumps(document))
+
+
+def write_run(folder: Path, plan: Plan, column: str, seed: int) -> None:
+    """Write a finished run with its evaluation."""
+    write_evaluation(folder / "evaluation", plan, column, seed)
+    document = {
+        "schema": 1,
+        "status": "finished",
+        "key": f"{column[:4]}{seed}abcdef",
+        "model": plan.model,
+        "method": column,
+        "seed": seed,
+        "settings": {
+            "method": {"name": column, "epsilon": 0.0 if column == "vanilla" else 0.025},
+            "train": {"epochs": 3, "learning_rate": 2e-5},
+            "data": {"source": "sst2"},
+        },
+        "task": {"kind": "classification", "metric": "accuracy", "labels": plan.labels},
+        "data": {"train": {"rows": 2000, "hash": "ab12"}, "dev": {"rows": 500, "hash": "cd34"}},
+        "notices": plan.notices,
+        "truncated": 0.01,
+        "versions": {"temper": "0.1.0", "torch": "2.13.0", "transformers": "5.23.0"},
+        "times": {"train_seconds": 60.1, "step_seconds_median": 0.31, "steps": 40},
+        "device": "cpu",
+    }
+    (folder / "run.json").write_text(json.dumps(document))
+    logs = []
+    for step in range(0, 40, 4):
+        loss = 0.7 / (1 + step / 10) + 0.02 * ((step + seed) % 3)
+        terms = {"loss": loss, "loss/task": loss * 0.9, "learning_rate": 2e-5}
+        if column != "vanilla":
+            terms["loss/consistency"] = loss * 0.2
+        logs.append(json.dumps({"step": step, "epoch": step / 13, **terms}))
+    (folder / "metrics.jsonl").write_text("\n".join(logs) + "\n")
+
+
+def write_study(folder: Path, plan: Plan) -> Path:
+    """Write a study with all its runs."""
+    runs: dict[str, dict[str, str]] = {}
+    for column in plan.columns:
+        for seed in plan.seeds:
+            where = f"runs/{column}-s{seed}-abc"
+            write_run(folder / where, plan, column, seed)
+            runs.setdefault(column, {})[str(seed)] = where
+    document = {
+        "schema": 1,
+        "model": plan.model,
+        "data": "sst2",
+        "shift": {name: f"data/{name}" for name in plan.shifts},
+        "anomaly": {plan.anomaly: "data/anomaly"},
+        "seeds": plan.seeds,
+        "reference": plan.columns[0],
+        "columns": [{"name": name, "method": name, "settings": {}} for name in plan.columns],
+        "runs": runs,
+        "cost": {
+            name: {"step_seconds": 0.25 * (place + 1), "over_reference": place + 1.0}
+            for place, name in enumerate(plan.columns)
+        },
+    }
+    (folder / "study.json").write_text(json.dumps(document))
+    return folder
+
+
+@pytest.fixture
+def plan() -> Plan:
+    """Return the default plan: vanilla and uegr over three seeds."""
+    return Plan()
+
+
+@pytest.fixture
+def make_study(tmp_path: Path) -> Callable[[Plan], Path]:
+    """Return a function that writes a study and returns its folder."""
+    return lambda plan: write_study(tmp_path / "study", plan)
+
+
+@pytest.fixture
+def study(make_study: Callable[[Plan], Path], plan: Plan) -> Path:
+    """Return the folder of the default study."""
+    return make_study(plan)
+
+
+@pytest.fixture
+def run(tmp_path: Path, plan: Plan) -> Path:
+    """Return the folder of a single run."""
+    write_run(tmp_path / "run", plan, "uegr", 0)
+    return tmp_path / "run"
+
+
+@pytest.fixture
+def evaluation(tmp_path: Path, plan: Plan) -> Path:
+    """Return the folder of a single evaluation."""
+    write_evaluation(tmp_path / "evaluation", plan, "uegr", 0)
+    return tmp_path / "evaluation"
