@@ -1,0 +1,67 @@
+"""The Typer app: its commands, and how errors leave it."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import typer
+from typer.core import TyperGroup
+
+from temper.cli.compare import compare
+from temper.cli.evaluate import evaluate
+from temper.cli.listing import show
+from temper.cli.predict import predict
+from temper.cli.report import report
+from temper.cli.screen import fail, quiet
+from temper.cli.train import train
+from temper.errors import TemperError
+
+INTERRUPTED = 130
+
+
+class Commands(TyperGroup):
+    """Run a command; turn Temper's errors into one message and an exit code."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the chosen command."""
+        try:
+            with quiet():
+                return super().invoke(ctx)
+        except TemperError as error:
+            fail(str(error))
+            raise typer.Exit(error.exit_code) from error
+        except KeyboardInterrupt:
+            fail("Stopped. Run the same command again to go on from the last checkpoint.")
+            raise typer.Exit(INTERRUPTED) from None
+
+
+app = typer.Typer(
+    name="temper",
+    cls=Commands,
+    help="Fine-tune language models so that they hold under shift, attack and noise, and measure it.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    # Boxes would break messages into lines that nobody can search for.
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command()(train)
+app.command()(evaluate)
+app.command()(compare)
+app.command()(predict)
+app.command()(report)
+app.command("list")(show)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the ``temper`` command and leave the process with its exit code.
+
+    Args:
+        arguments: What stands behind ``temper``; None takes the process's own.
+
+    Raises:
+        SystemExit: Always; code 0, 2 for wrong input, 130 for Ctrl-C.
+    """
+    app(args=sys.argv[1:] if arguments is None else arguments, prog_name="temper")

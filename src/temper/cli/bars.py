@@ -1,0 +1,81 @@
+"""Progress bars on stderr: run i of n, steps, evaluation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress as Bars,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+
+from temper.cli.screen import errors, notice
+from temper.training.progress import Progress
+
+
+class ScreenProgress(Progress):
+    """Draw a bar for runs, for steps and for an evaluation.
+
+    Args:
+        bars: Rich's display, already started.
+    """
+
+    def __init__(self, bars: Bars) -> None:
+        self._bars = bars
+        self._tasks: dict[str, TaskID] = {}
+        self._noticed: set[str] = set()
+
+    def runs(self, number: int, total: int, name: str) -> None:
+        """Show which run it is, and start its bars anew."""
+        for kind in ("steps", "evaluation"):
+            if kind in self._tasks:
+                self._bars.remove_task(self._tasks.pop(kind))
+        self._show("runs", number - 1, total, f"run {number} of {total}: {name}")
+        if not self._bars.console.is_terminal:
+            self._bars.console.print(f"run {number} of {total}: {name}", markup=False)
+
+    def steps(self, done: int, total: int, *, loss: float | None) -> None:
+        """Show the steps of a run and its loss."""
+        self._show("steps", done, total, "training" if loss is None else f"training, loss {loss:.4f}")
+
+    def evaluation(self, done: int, total: int, what: str) -> None:
+        """Show what is being measured."""
+        self._show("evaluation", done, total, f"evaluating {what}")
+
+    def notice(self, text: str) -> None:
+        """Print a notice once above the bars."""
+        if text not in self._noticed:
+            self._noticed.add(text)
+            notice(text)
+
+    def _show(self, kind: str, done: int, total: int, description: str) -> None:
+        if kind not in self._tasks:
+            self._tasks[kind] = self._bars.add_task(description, total=total)
+        self._bars.update(self._tasks[kind], completed=done, total=total, description=description)
+
+
+@contextmanager
+def progress() -> Iterator[ScreenProgress]:
+    """Draw bars on stderr for the length of a block.
+
+    Where stderr is no terminal, no bar is drawn: one line a run is printed instead.
+    """
+    console = errors()
+    bars = Bars(
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+        console=console,
+        disable=not console.is_terminal,
+        transient=True,
+    )
+    with bars:
+        yield ScreenProgress(bars)

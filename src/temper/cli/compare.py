@@ -1,0 +1,92 @@
+"""``temper compare``: train and evaluate methods over seeds, and report the differences."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from temper.cli import options
+from temper.cli.screen import print_json, print_table, say
+
+
+def compare(
+    *,
+    out: options.Out,
+    methods: Annotated[
+        str,
+        typer.Option("--methods", help="Methods with commas between; the first is the reference."),
+    ] = "vanilla,uegr",
+    seeds: Annotated[str, typer.Option("--seeds", help="Seeds with commas between.")] = "0,1,2",
+    model: options.Model = None,
+    data: options.Data = None,
+    variants: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--variant",
+            metavar="NAME=METHOD,KEY=VALUE,...",
+            help="Add a column of its own, for example vanilla_x3=vanilla,train.epochs=9.",
+        ),
+    ] = None,
+    shift: options.Shift = None,
+    anomaly: options.Anomaly = None,
+    sets: options.Sets = None,
+    config: options.Config = None,
+    rows: options.Rows = None,
+    eval_rows: options.EvalRows = None,
+    max_length: options.MaxLength = None,
+    device: options.Device = None,
+    text_column: options.TextColumn = None,
+    text_pair_column: options.TextPairColumn = None,
+    label_column: options.LabelColumn = None,
+    train_split: options.TrainSplit = None,
+    eval_split: options.EvalSplit = None,
+    class_weights: options.ClassWeights = None,
+    drop_overlap: options.DropOverlap = False,
+    perspectives: Annotated[
+        str | None,
+        typer.Option("--perspectives", help="What to measure; `temper list perspectives`."),
+    ] = None,
+    as_json: options.Json = False,
+) -> None:
+    """Train and evaluate a grid of methods and seeds; resume it where it was stopped."""
+    tree = options.nested(
+        config,
+        {
+            "model": model,
+            "data.source": data,
+            "data.rows": rows,
+            "data.eval_rows": eval_rows,
+            "data.max_length": max_length,
+            "data.text_column": text_column,
+            "data.text_pair_column": text_pair_column,
+            "data.label_column": label_column,
+            "data.train_split": train_split,
+            "data.eval_split": eval_split,
+            "data.drop_overlap": drop_overlap,
+            "train.device": device,
+            "train.class_weights": options.class_weights(class_weights),
+            "evaluate.perspectives": (
+                None if perspectives is None else options.split_list(perspectives, "--perspectives")
+            ),
+        },
+        sets,
+    )
+    from temper.cli.bars import progress
+    from temper.study.plan import StudyConfig, columns_of, named_sources
+    from temper.study.schedule import run_study
+
+    plan = StudyConfig.of(
+        tree,
+        columns=columns_of(options.split_list(methods, "--methods"), variants or []),
+        seeds=options.split_seeds(seeds),
+        shift=named_sources(shift or [], "--shift"),
+        anomaly=named_sources(anomaly or [], "--anomaly"),
+    )
+    with progress() as shown:
+        study = run_study(plan, out, progress=shown)
+    if as_json:
+        print_json({"out": str(out), "report": str(study.page), **study.comparison.to_json()})
+        return
+    print_table(*study.table())
+    say(f"Report: {study.page}", as_json=False)

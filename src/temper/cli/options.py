@@ -1,0 +1,152 @@
+"""The options that several commands share, and the nested settings that they stand for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from temper.errors import SettingError
+
+if TYPE_CHECKING:
+    from temper.training.config import Tree
+
+Json = Annotated[
+    bool, typer.Option("--json", help="Print the result as JSON on stdout; progress stays on stderr.")
+]
+Model = Annotated[
+    str | None,
+    typer.Option("--model", help="Hub id, folder, or short name of `temper list models`."),
+]
+Data = Annotated[
+    str | None,
+    typer.Option("--data", help="Hub id[:config], file, folder with train/dev files, or `demo`."),
+]
+Sets = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Set one value, for example train.epochs=3."),
+]
+Config = Annotated[
+    Path | None, typer.Option("--config", help="TOML file of settings; options and --set override it.")
+]
+Out = Annotated[Path, typer.Option("--out", help="Folder to write.")]
+Rows = Annotated[
+    int | None, typer.Option("--rows", help="Train on that many rows, drawn by label with data.seed.")
+]
+EvalRows = Annotated[
+    int | None, typer.Option("--eval-rows", help="Evaluate on that many rows of each set at most.")
+]
+MaxLength = Annotated[
+    int | None, typer.Option("--max-length", help="Cut texts behind that many tokens.")
+]
+Device = Annotated[str | None, typer.Option("--device", help="auto, cpu, cuda, cuda:N or mps.")]
+TextColumn = Annotated[
+    str | None, typer.Option("--text-column", help="Column of the text, where its name is unusual.")
+]
+TextPairColumn = Annotated[
+    str | None, typer.Option("--text-pair-column", help="Column of the second text of pairs.")
+]
+LabelColumn = Annotated[str | None, typer.Option("--label-column", help="Column of the label.")]
+TrainSplit = Annotated[str | None, typer.Option("--train-split", help="Split to train on.")]
+EvalSplit = Annotated[str | None, typer.Option("--eval-split", help="Split to evaluate on.")]
+ClassWeights = Annotated[
+    str | None,
+    typer.Option("--class-weights", help="`balanced`, or one number per label: 1.0,2.5."),
+]
+DropOverlap = Annotated[
+    bool, typer.Option("--drop-overlap", help="Drop train rows that are also evaluated.")
+]
+Shift = Annotated[
+    list[str] | None,
+    typer.Option("--shift", metavar="NAME=PATH", help="Labelled data under distribution shift."),
+]
+Anomaly = Annotated[
+    list[str] | None,
+    typer.Option("--anomaly", metavar="NAME=PATH", help="Texts that do not belong to the task."),
+]
+
+
+def nested(config: Path | None, given: Mapping[str, Any], sets: list[str] | None) -> Tree:
+    """Join a settings file, options and ``--set`` to nested settings.
+
+    Args:
+        config: The file, which options and ``--set`` override.
+        given: Dotted setting to the value of its option; None and False mean that it was not given.
+        sets: Texts of ``--set``.
+
+    Returns:
+        Nested settings, not checked yet.
+
+    Raises:
+        SettingError: Where a text has another form, or an option and ``--set`` disagree.
+    """
+    from temper.training.config import override, parse_assignment, read_toml
+
+    assignments: list[tuple[tuple[str, ...], Any]] = [
+        (tuple(name.split(".")), value)
+        for name, value in given.items()
+        if value is not None and value is not False
+    ]
+    found = []
+    for text in sets or []:
+        try:
+            assignments.append(parse_assignment(text))
+        except SettingError as error:
+            found.append(str(error))
+    if found:
+        raise SettingError("\n".join(found))
+    return override(read_toml(config) if config else {}, assignments)
+
+
+def class_weights(text: str | None) -> str | list[float] | None:
+    """Read ``--class-weights``.
+
+    Raises:
+        SettingError: Where it is neither ``balanced`` nor numbers.
+
+    Example:
+        >>> class_weights("1,2.5")
+        [1.0, 2.5]
+    """
+    if text is None or text == "balanced":
+        return text
+    try:
+        return [float(part) for part in text.split(",")]
+    except ValueError as error:
+        raise SettingError(
+            f"--class-weights must be `balanced` or one number per label as in 1.0,2.5, got {text!r}."
+        ) from error
+
+
+def split_list(text: str, option: str) -> list[str]:
+    """Split ``a,b,c``.
+
+    Raises:
+        SettingError: Where nothing stands between two commas.
+
+    Example:
+        >>> split_list("vanilla,uegr", "--methods")
+        ['vanilla', 'uegr']
+    """
+    names = [name.strip() for name in text.split(",")]
+    if not all(names):
+        raise SettingError(f"{option} takes names with commas between them, got {text!r}.")
+    return names
+
+
+def split_seeds(text: str) -> list[int]:
+    """Read ``--seeds``.
+
+    Raises:
+        SettingError: Where a part is no whole number.
+
+    Example:
+        >>> split_seeds("0,1,2")
+        [0, 1, 2]
+    """
+    try:
+        return [int(part) for part in split_list(text, "--seeds")]
+    except ValueError as error:
+        raise SettingError(f"--seeds takes whole numbers as in 0,1,2, got {text!r}.") from error

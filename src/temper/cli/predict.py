@@ -1,0 +1,163 @@
+"""``temper predict``: label and probabilities for a file or for lines of stdin."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from temper.cli import options
+from temper.cli.screen import notice, print_json, say
+from temper.errors import DataError, SettingError
+
+if TYPE_CHECKING:
+    from temper.data.examples import Examples
+    from temper.evaluation.prediction import Prediction
+
+FORMATS = (".jsonl", ".csv", ".json")
+
+
+def predict(
+    model: Annotated[str, typer.Argument(help="Folder of a trained model, or a Hub id.")],
+    *,
+    data: Annotated[
+        str, typer.Option("--data", help="File, folder or Hub id; `-` reads one text a line from stdin.")
+    ] = "-",
+    out: Annotated[
+        Path | None, typer.Option("--out", help="File to write: .jsonl, .json or .csv.")
+    ] = None,
+    text_column: options.TextColumn = None,
+    text_pair_column: options.TextPairColumn = None,
+    max_length: options.MaxLength = None,
+    batch_size: Annotated[
+        int, typer.Option("--batch-size", min=1, help="Rows of a forward pass; changes no result.")
+    ] = 32,
+    device: options.Device = None,
+    as_json: options.Json = False,
+) -> None:
+    """Write label and probabilities of every text as JSON lines.
+
+    With --json one JSON array is printed; with --out FILE.csv a table is written, one column a label.
+    """
+    if out is not None and out.suffix not in FORMATS:
+        raise SettingError(f"--out must end in {', '.join(FORMATS)}, got {out.name!r}.")
+    if out is not None and not out.parent.is_dir():
+        raise SettingError(f"The folder {out.parent} of --out does not exist. Make it first.")
+    if data == "-" and (text_column or text_pair_column):
+        raise SettingError("Stdin has no columns: leave --text-column out, or give a file with --data.")
+    from temper.data.columns import Columns
+    from temper.data.sources import load_examples
+    from temper.study.judge import load_predictor
+
+    if data == "-":
+        examples = read_lines(sys.stdin.buffer.read())
+    else:
+        columns = Columns(text_column, text_pair_column, None)
+        examples = load_examples(data, columns=columns, labelled=False)
+    predictor = load_predictor(model, max_length=max_length, batch_size=batch_size, device=device)
+    prediction = predictor.predict(examples)
+    if prediction.truncated:
+        notice(f"{prediction.truncated:.1%} of the texts were cut at {predictor.max_length} tokens.")
+    found = answers(examples, prediction, predictor.label_names)
+    if out is None:
+        if as_json:
+            print_json(found)
+        else:
+            sys.stdout.write(lines(found))
+        return
+    from temper.training.checkpoint_folder import write_text
+
+    write_text(out, {".jsonl": lines, ".json": array, ".csv": table}[out.suffix](found))
+    if as_json:
+        print_json({"out": str(out), "rows": len(found)})
+    else:
+        say(f"Wrote {len(found)} predictions: {out}", as_json=False)
+
+
+def read_lines(content: bytes) -> Examples:
+    """Read one text a line.
+
+    Args:
+        content: What came on stdin.
+
+    Returns:
+        The texts, as a set named ``stdin``.
+
+    Raises:
+        DataError: Where nothing came, or a line is not UTF-8.
+    """
+    from temper.data.examples import Examples
+
+    texts = []
+    for number, line in enumerate(content.splitlines(), start=1):
+        try:
+            texts.append(line.decode("utf-8"))
+        except UnicodeDecodeError as error:
+            raise DataError(
+                f"Line {number} of stdin is not UTF-8 text (byte {error.start} of the line). Convert it."
+            ) from error
+    if not texts:
+        raise DataError("Stdin is empty, expected one text a line. Give texts, or a file with --data.")
+    return Examples("stdin", texts)
+
+
+def answers(
+    examples: Examples, prediction: Prediction, names: tuple[str, ...] | None
+) -> list[dict[str, Any]]:
+    """Join texts and answers.
+
+    Args:
+        examples: The texts.
+        prediction: What the model answered.
+        names: Label names by index; None writes ``LABEL_0`` ...
+
+    Returns:
+        One object per text: ``text``, perhaps ``text_pair``, then ``label`` and ``probabilities``, or
+        ``value`` of a regression.
+    """
+    found = []
+    for place, text in enumerate(examples.text):
+        row: dict[str, Any] = {"text": text}
+        if examples.text_pair is not None:
+            row["text_pair"] = examples.text_pair[place]
+        if prediction.regression:
+            row["value"] = float(prediction.prediction[place])
+        else:
+            shares = prediction.probabilities[place]
+            labels = names or [f"LABEL_{index}" for index in range(len(shares))]
+            row["label"] = labels[int(prediction.prediction[place])]
+            row["probabilities"] = {
+                label: float(share) for label, share in zip(labels, shares, strict=True)
+            }
+        found.append(row)
+    return found
+
+
+def lines(found: Iterable[dict[str, Any]]) -> str:
+    """Write one JSON object a line."""
+    return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in found)
+
+
+def array(found: Iterable[dict[str, Any]]) -> str:
+    """Write one JSON array."""
+    return json.dumps(list(found), ensure_ascii=False, indent=2) + "\n"
+
+
+def table(found: Iterable[dict[str, Any]]) -> str:
+    """Write CSV with a column ``probability:LABEL`` for every label."""
+    flat = []
+    for row in found:
+        shares = row.get("probabilities", {})
+        plain = {name: value for name, value in row.items() if name != "probabilities"}
+        flat.append({**plain, **{f"probability:{label}": share for label, share in shares.items()}})
+    text = io.StringIO()
+    writer = csv.DictWriter(text, fieldnames=list(flat[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(flat)
+    return text.getvalue()

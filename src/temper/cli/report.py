@@ -1,0 +1,25 @@
+"""``temper report``: build the page of a study, run or evaluation from what its folder holds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from temper.cli import options
+from temper.cli.screen import print_json, say
+
+
+def report(
+    folder: Annotated[Path, typer.Argument(help="Folder of a study, a run or an evaluation.")],
+    as_json: options.Json = False,
+) -> None:
+    """Build report.html of a study, a run or an evaluation."""
+    from temper.report import build
+
+    page = build(folder)
+    if as_json:
+        print_json({"report": str(page)})
+    else:
+        say(f"Report: {page}", as_json=False)

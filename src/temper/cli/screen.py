@@ -1,0 +1,106 @@
+"""What the command line shows: results on stdout; progress, notices and errors on stderr."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+SILENT = {
+    "TRANSFORMERS_VERBOSITY": "error",
+    "TRANSFORMERS_NO_ADVISORY_WARNINGS": "1",
+    "DATASETS_VERBOSITY": "error",
+    "HF_DATASETS_DISABLE_PROGRESS_BARS": "1",
+    "HF_HUB_DISABLE_PROGRESS_BARS": "1",
+    "TOKENIZERS_PARALLELISM": "false",
+}
+
+
+def errors() -> Console:
+    """Return the console of stderr, as it is now."""
+    return Console(stderr=True, highlight=False, soft_wrap=True)
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Keep other libraries' bars, logs and warnings off the screen; Temper's own logs stay.
+
+    The variables must be set before those libraries are imported, so commands import them late.
+    A variable that the user has set stays as it is.
+    """
+    for name, value in SILENT.items():
+        os.environ.setdefault(name, value)
+    logger = logging.getLogger("temper")
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("%(message)s"))
+    level, propagate = logger.level, logger.propagate
+    logger.addHandler(handler)
+    logger.setLevel(logging.WARNING)
+    logger.propagate = False
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(level)
+        logger.propagate = propagate
+
+
+def fail(message: str) -> None:
+    """Print one error message to stderr."""
+    errors().print(f"[bold red]Error:[/] {escape(message)}")
+
+
+def notice(message: str) -> None:
+    """Print something the user should know to stderr."""
+    errors().print(f"[yellow]Note:[/] {escape(message)}")
+
+
+def say(message: str, *, as_json: bool) -> None:
+    """Print a line for a person: to stdout, or to stderr where stdout belongs to JSON."""
+    console = errors() if as_json else Console(highlight=False, soft_wrap=True)
+    console.print(escape(message))
+
+
+def print_json(content: Any) -> None:
+    """Print one JSON document to stdout."""
+    sys.stdout.write(json.dumps(content, indent=2, allow_nan=False, ensure_ascii=False) + "\n")
+
+
+def print_table(
+    rows: Sequence[Mapping[str, Any]], columns: Sequence[str], *, title: str | None = None
+) -> None:
+    """Print rows as a table to stdout; it is not cut where stdout is no terminal.
+
+    Args:
+        rows: One mapping per line.
+        columns: Keys to show, in order; they are the headings too.
+        title: A line above the table.
+    """
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
+    for column in columns:
+        table.add_column(column.replace("_", " "), overflow="fold")
+    for row in rows:
+        table.add_row(*(escape(_cell(row.get(column))) for column in columns))
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console = Console(highlight=False, width=200)
+    console.print(table)
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, list | tuple):
+        return ", ".join(map(str, value))
+    return str(value)

@@ -1,0 +1,271 @@
+"""The plan of a study: columns (a method and what it changes) times seeds, on one model and one data set."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from temper import methods
+from temper.errors import SettingError, unknown
+from temper.evaluation.settings import EvaluationSettings
+from temper.training.config import RunConfig, Tree, override, parse_assignment, section
+
+PLACES = ("model", "data", "train", "evaluate")
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
+OPENING, CLOSING = "[{", "]}"
+
+
+@dataclass(frozen=True)
+class Column:
+    """One side of the comparison.
+
+    Args:
+        name: What the table calls it; letters, digits, ``_``, ``.`` and ``-``.
+        method: A method of ``temper list methods``.
+        settings: What this column sets apart from the study's settings, nested:
+            ``{"method": {...}, "train": {...}}``.
+    """
+
+    name: str
+    method: str
+    settings: Tree = field(default_factory=dict)
+
+    @classmethod
+    def parse(cls, text: str) -> Column:
+        """Read ``NAME=METHOD,key=value,...`` of ``--variant``.
+
+        Args:
+            text: For example ``vanilla_x3=vanilla,train.epochs=9``.
+
+        Returns:
+            The column.
+
+        Raises:
+            SettingError: Where the text has another form or sets what all columns must share.
+
+        Example:
+            >>> Column.parse("vanilla_x3=vanilla,train.epochs=9").settings
+            {'train': {'epochs': 9}}
+        """
+        name, equals, rest = text.partition("=")
+        method, *pairs = split_outside_brackets(rest)
+        name, method = name.strip(), method.strip()
+        if not equals or not NAME.fullmatch(name) or not method:
+            raise SettingError(
+                "A variant is written NAME=METHOD,key=value,... (NAME of letters, digits, '_', '.', '-'), "
+                f"for example vanilla_x3=vanilla,train.epochs=9, got {text!r}."
+            )
+        assignments = [parse_assignment(pair) for pair in pairs]
+        for path, _ in assignments:
+            if path[0] not in ("method", "train") or len(path) < 2 or path == ("method", "name"):
+                raise SettingError(
+                    f"Variant {name!r} sets `{'.'.join(path)}`, but a variant may set `method.KEY` and `train.KEY` "
+                    "only: model, data and seeds are the same in every column."
+                )
+        return cls(name, method, override({}, assignments))
+
+
+@dataclass(frozen=True)
+class StudyConfig:
+    """A checked plan.
+
+    Args:
+        base: Nested settings that all runs share: ``model``, ``data``, ``train``.
+        columns: The columns; the first is the reference of every difference.
+        seeds: The seeds; runs of one seed share data order and head initialisation.
+        evaluate: What is measured on every run.
+        shift: Name to source of the data sets under distribution shift.
+        anomaly: Name to source of the data sets of anomalies.
+        runs: The checked settings of every run, by column name and seed.
+    """
+
+    base: Tree
+    columns: tuple[Column, ...]
+    seeds: tuple[int, ...]
+    evaluate: EvaluationSettings
+    shift: dict[str, str]
+    anomaly: dict[str, str]
+    runs: dict[tuple[str, int], RunConfig]
+
+    @classmethod
+    def of(
+        cls,
+        tree: Mapping[str, Any],
+        *,
+        columns: Sequence[Column],
+        seeds: Sequence[int],
+        shift: Mapping[str, str] | None = None,
+        anomaly: Mapping[str, str] | None = None,
+    ) -> StudyConfig:
+        """Check a study's settings before anything is trained.
+
+        Args:
+            tree: Nested settings: ``model``, ``data``, ``train``, ``evaluate``.
+            columns: One or more columns with distinct names.
+            seeds: One or more distinct seeds.
+            shift: Name to source of shifted data.
+            anomaly: Name to source of anomalies.
+
+        Returns:
+            The plan.
+
+        Raises:
+            SettingError: Where anything is wrong; it lists every fault once.
+        """
+        found = [_unknown_place(name) for name in tree if name not in PLACES]
+        found += _repeats("column", [column.name for column in columns])
+        found += _repeats("seed", list(seeds))
+        found += [
+            f"The column name {column.name!r} must be made of letters, digits, '_', '.' and '-'."
+            for column in columns
+            if not NAME.fullmatch(column.name)
+        ]
+        base = {name: tree[name] for name in ("model", "data", "train") if name in tree}
+        evaluate = EvaluationSettings()
+        try:
+            evaluate = section(EvaluationSettings, "evaluate", tree.get("evaluate", {}))
+        except SettingError as error:
+            found.append(str(error))
+        runs = {}
+        for column in columns:
+            for seed in seeds:
+                try:
+                    runs[column.name, seed] = _run(base, column, seed)
+                except SettingError as error:
+                    found.append(str(error))
+        if found:
+            lines = [line for fault in found for line in fault.splitlines()]
+            raise SettingError("\n".join(dict.fromkeys(lines)))
+        return cls(
+            base, tuple(columns), tuple(seeds), evaluate, dict(shift or {}), dict(anomaly or {}), runs
+        )
+
+    @property
+    def reference(self) -> str:
+        """Name of the column that the others are compared with."""
+        return self.columns[0].name
+
+    def order(self) -> list[tuple[Column, int]]:
+        """Return the runs in the order of training: all columns of one seed, then the next seed.
+
+        A study that is stopped half-way then holds whole pairs, and a machine that slows down during the study
+        slows all columns alike.
+        """
+        return [(column, seed) for seed in self.seeds for column in self.columns]
+
+
+def columns_of(names: Iterable[str], variants: Iterable[str]) -> list[Column]:
+    """Read ``--methods`` and ``--variant``.
+
+    Args:
+        names: Methods with their default settings.
+        variants: Texts as `Column.parse` reads them.
+
+    Returns:
+        The columns, methods first.
+
+    Raises:
+        SettingError: Where a method is unknown or a variant has another form.
+    """
+    columns, found = [], []
+    for name in names:
+        columns.append(Column(name, name))
+    for text in variants:
+        try:
+            columns.append(Column.parse(text))
+        except SettingError as error:
+            found.append(str(error))
+    known = methods.names()
+    for method in dict.fromkeys(column.method for column in columns):
+        if method not in known:
+            found.append(unknown("method", method, known))
+    if found:
+        raise SettingError("\n".join(found))
+    return columns
+
+
+def named_sources(texts: Iterable[str], option: str) -> dict[str, str]:
+    """Read ``NAME=PATH`` of ``--shift`` and ``--anomaly``.
+
+    Args:
+        texts: What came.
+        option: The option's name, for messages.
+
+    Returns:
+        Name to path or other data source.
+
+    Raises:
+        SettingError: Where a text has another form or a name comes twice.
+
+    Example:
+        >>> named_sources(["yelp=data/yelp.csv"], "--shift")
+        {'yelp': 'data/yelp.csv'}
+    """
+    sources: dict[str, str] = {}
+    found = []
+    for text in texts:
+        name, equals, source = text.partition("=")
+        name, source = name.strip(), source.strip()
+        if not equals or not NAME.fullmatch(name) or not source:
+            found.append(f"{option} is written NAME=PATH, for example yelp=data/yelp.csv, got {text!r}.")
+        elif name in sources:
+            found.append(f"{option} names {name!r} twice. Give each set a name of its own.")
+        sources[name] = source
+    if found:
+        raise SettingError("\n".join(found))
+    return sources
+
+
+def split_outside_brackets(text: str) -> list[str]:
+    """Split at commas that stand outside brackets and quotes.
+
+    Example:
+        >>> split_outside_brackets("vanilla,train.class_weights=[1.0, 2.0],train.epochs=9")
+        ['vanilla', 'train.class_weights=[1.0, 2.0]', 'train.epochs=9']
+    """
+    parts, current, depth, quote = [], "", 0, ""
+    for character in text:
+        if quote:
+            quote = "" if character == quote else quote
+        elif character in "\"'":
+            quote = character
+        elif character in OPENING:
+            depth += 1
+        elif character in CLOSING:
+            depth -= 1
+        if character == "," and depth <= 0 and not quote:
+            parts.append(current)
+            current = ""
+        else:
+            current += character
+    return [*parts, current]
+
+
+def _run(base: Tree, column: Column, seed: int) -> RunConfig:
+    assignments: list[tuple[tuple[str, ...], Any]] = [(("method", "name"), column.method), (("seed",), seed)]
+    for table, settings in column.settings.items():
+        assignments += [((table, name), value) for name, value in settings.items()]
+    return RunConfig.of(override(base, assignments))
+
+
+def _unknown_place(name: str) -> str:
+    if name == "method":
+        return (
+            "`method.KEY` cannot be set for all columns of a comparison: write "
+            "--variant NAME=METHOD,method.KEY=VALUE for the column that it belongs to."
+        )
+    if name == "seed":
+        return "`seed` cannot be set in a comparison: give --seeds 0,1,2."
+    return unknown("setting", name, PLACES)
+
+
+def _repeats(kind: str, names: Sequence[object]) -> list[str]:
+    if not names:
+        return [f"A comparison needs at least one {kind}."]
+    return [
+        f"The {kind} {name!r} is given twice. Give each {kind} once."
+        for name in dict.fromkeys(names)
+        if names.count(name) > 1
+    ]

@@ -1,0 +1,137 @@
+"""A study's folder: its plan in ``study.json``, and where each run and its evaluation lie."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from temper.errors import CheckpointError
+from temper.study.plan import StudyConfig
+from temper.training.checkpoint_folder import RunFolder, differences, read_json, write_json
+
+SCHEMA = 1
+
+
+@dataclass(frozen=True)
+class StudyFolder:
+    """The folder of one study.
+
+    Args:
+        path: Where it lies, or shall lie.
+    """
+
+    path: Path
+
+    def run(self, column: str, seed: int, key: str) -> RunFolder:
+        """Return the folder of a run; its key is part of the name, so other settings lie elsewhere."""
+        return RunFolder(self.path / "runs" / f"{column}-s{seed}-{key}")
+
+    def check(self, config: StudyConfig, keys: Mapping[tuple[str, int], str]) -> None:
+        """Refuse a folder that holds something else than this study.
+
+        Columns and seeds may be added to a study, or left out. A column that is in both must be the
+        same, or one name would stand for two things in one folder.
+
+        Args:
+            config: The plan.
+            keys: Key of every run, by column name and seed.
+
+        Raises:
+            CheckpointError: Where the folder is no study or has other settings; it names them.
+        """
+        if self.path.exists() and not self.path.is_dir():
+            raise CheckpointError(f"{self.path} is a file, expected a folder. Give another --out.")
+        file = self.path / "study.json"
+        if not file.exists():
+            foreign = sorted(entry.name for entry in self.path.iterdir()) if self.path.is_dir() else []
+            if foreign:
+                raise CheckpointError(
+                    f"{self.path} exists and holds {foreign[0]!r} but no study.json, so it is not a study. "
+                    "Give another --out, or empty that folder."
+                )
+            return
+        planned = read_json(file).get("runs", {})
+        for (column, seed), key in keys.items():
+            before = planned.get(column, {}).get(str(seed))
+            if before is None or before == self._relative(column, seed, key):
+                continue
+            record = RunFolder(self.path / before).record() or {}
+            run = config.runs[column, seed]
+            changed = differences(
+                {"model": record.get("model"), **record.get("settings", {})},
+                {"model": run.model, **run.settings()},
+            )
+            what = "; ".join(changed) if changed else "the rows of the data or the model's weights changed"
+            raise CheckpointError(
+                f"{self.path} holds a study in which column {column!r} had other settings: {what}. "
+                "Give another --out, or give the changed column a name of its own with --variant."
+            )
+
+    def write(
+        self,
+        config: StudyConfig,
+        keys: Mapping[tuple[str, int], str],
+        *,
+        cost: Mapping[str, Mapping[str, float]],
+    ) -> None:
+        """Write ``study.json`` in one go.
+
+        Args:
+            config: The plan.
+            keys: Key of every run, by column name and seed.
+            cost: What a step of each column costs, as far as it is known.
+        """
+        any_run = next(iter(config.runs.values()))
+        runs: dict[str, dict[str, str]] = {}
+        for (column, seed), key in keys.items():
+            runs.setdefault(column, {})[str(seed)] = self._relative(column, seed, key)
+        content: dict[str, Any] = {
+            "schema": SCHEMA,
+            "model": any_run.model,
+            "data": any_run.data.model_dump(mode="json"),
+            "train": config.base.get("train", {}),
+            "evaluate": config.evaluate.model_dump(mode="json"),
+            "shift": config.shift,
+            "anomaly": config.anomaly,
+            "seeds": list(config.seeds),
+            "reference": config.reference,
+            "columns": [
+                {"name": column.name, "method": column.method, "settings": column.settings}
+                for column in config.columns
+            ],
+            "runs": runs,
+            "cost": {name: dict(values) for name, values in cost.items()},
+        }
+        write_json(self.path / "study.json", content)
+
+    def _relative(self, column: str, seed: int, key: str) -> str:
+        return self.run(column, seed, key).path.relative_to(self.path).as_posix()
+
+
+def evaluation_key(folder: Path) -> str | None:
+    """Return the key that an evaluation was made under, None where there is no whole evaluation."""
+    file = folder / "settings.json"
+    return str(read_json(file).get("key")) if file.exists() else None
+
+
+def publish_evaluation(staged: Path, folder: Path, settings: Mapping[str, Any]) -> None:
+    """Put a written evaluation in the place of an older one.
+
+    Args:
+        staged: Folder beside ``folder`` with the new files.
+        folder: Where the evaluation belongs.
+        settings: What it was made under, with its ``key``; written as ``settings.json``.
+    """
+    write_json(staged / "settings.json", settings)
+    older = folder.with_name(f".{folder.name}.older")
+    if older.exists():
+        shutil.rmtree(older)
+    if folder.exists():
+        os.replace(folder, older)
+    os.replace(staged, folder)
+    if older.exists():
+        shutil.rmtree(older)

@@ -1,0 +1,378 @@
+"""Settings of a run: read from TOML and ``--set``, checked all at once, hashed to a key.
+
+A run is ``model``, ``seed`` and three tables: ``data``, ``method`` (with its ``name``) and ``train``::
+
+    model = "minilm"
+    seed = 0
+    [data]
+    source = "reviews.csv"
+    [method]
+    name = "uegr"
+    epsilon = 0.025
+    [train]
+    epochs = 3.0
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import json
+import tomllib
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from temper import methods
+from temper.data.sources import DataSettings
+from temper.errors import SettingError, unknown
+
+Tree = dict[str, Any]
+"""Nested settings as TOML gives them."""
+Settings = TypeVar("Settings", bound=BaseModel)
+# TOML and JSON know lists only, which strict checking would not take for tuples.
+Names = Annotated[tuple[str, ...], Field(strict=False)]
+Weights = Annotated[tuple[Annotated[float, Field(gt=0)], ...], Field(strict=False)]
+
+PLACES = ("model", "seed", "data", "method", "train")
+LARGEST_SEED = 2**32 - 1
+
+
+class TrainSettings(BaseModel):
+    """Settings of the training loop; the defaults suit an encoder of the BERT family.
+
+    Args:
+        epochs: Passes over the training rows, > 0; fractions are allowed.
+        max_steps: Optimiser steps, >= 1; where given it replaces ``epochs``.
+        batch_size: Rows of one micro-batch on one process, >= 1.
+        accumulation: Micro-batches per optimiser step, >= 1.
+        learning_rate: Peak learning rate, > 0.
+        weight_decay: Decoupled weight decay, >= 0; biases and norms are spared.
+        warmup_ratio: Share of the steps over which the rate climbs from 0, in [0, 1).
+        schedule: Course of the learning rate after the warm-up.
+        max_grad_norm: l2 norm to clip the gradient to, >= 0; 0 switches clipping off.
+        precision: ``fp32``, or mixed precision in ``bf16`` or ``fp16``.
+        save_steps: Optimiser steps between two checkpoints, >= 1.
+        logging_steps: Optimiser steps between two lines of ``metrics.jsonl``, >= 1.
+        group_by_length: Put rows of similar length into one batch; each epoch still sees every row once.
+        class_weights: Weight of each class in the task loss, in the order of the labels; ``"balanced"``
+            takes rows / (classes * rows of the class); None weighs all rows alike.
+        device: ``auto``, ``cpu``, ``cuda``, ``cuda:N`` or ``mps``.
+        gradient_checkpointing: Recompute activations in the backward pass to save memory.
+        report_to: Trackers that Transformers knows, for example ``("tensorboard",)``.
+
+    Example:
+        >>> TrainSettings(epochs=1).batch_size
+        16
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+    epochs: float = Field(3.0, gt=0)
+    max_steps: int | None = Field(None, ge=1)
+    batch_size: int = Field(16, ge=1)
+    accumulation: int = Field(1, ge=1)
+    learning_rate: float = Field(2e-5, gt=0)
+    weight_decay: float = Field(0.01, ge=0)
+    warmup_ratio: float = Field(0.06, ge=0, lt=1)
+    schedule: Literal["linear", "cosine", "constant_with_warmup", "constant"] = "linear"
+    max_grad_norm: float = Field(1.0, ge=0)
+    precision: Literal["fp32", "bf16", "fp16"] = "fp32"
+    save_steps: int = Field(200, ge=1)
+    logging_steps: int = Field(10, ge=1)
+    group_by_length: bool = True
+    class_weights: Literal["balanced"] | Weights | None = None
+    device: str = Field("auto", pattern=r"^(auto|cpu|mps|cuda(:\d+)?)$")
+    gradient_checkpointing: bool = False
+    report_to: Names = ()
+
+    def deciding(self) -> Tree:
+        """Return the settings that decide the trained weights, so that a key can be made of them."""
+        apart = {"device", "save_steps", "logging_steps", "report_to"}
+        return self.model_dump(mode="json", exclude=apart)
+
+
+class RunConfig(BaseModel):
+    """All settings of one training run.
+
+    Args:
+        model: A Hub id, a folder, or a short name of ``temper list models``.
+        data: Where the text comes from.
+        method: The method's ``name`` and its settings; the rest is filled with the method's defaults.
+        train: The training loop.
+        seed: Seed of every random draw, in [0, 2^32).
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    model: str = Field(min_length=1)
+    data: DataSettings
+    method: Tree
+    train: TrainSettings = Field(default_factory=TrainSettings)
+    seed: int = Field(0, ge=0, le=LARGEST_SEED, strict=True)
+
+    @classmethod
+    def of(cls, tree: Mapping[str, Any]) -> Self:
+        """Check nested settings and fill in defaults.
+
+        Args:
+            tree: ``{"model": ..., "seed": ..., "data": {...}, "method": {...}, "train": {...}}``.
+
+        Returns:
+            The checked run.
+
+        Raises:
+            SettingError: Where anything is wrong; it lists every fault, not only the first.
+        """
+        found = [unknown("setting", name, PLACES) for name in tree if name not in PLACES]
+        checks: dict[str, Callable[[Any], Any]] = {
+            "data": lambda table: section(DataSettings, "data", table),
+            "method": _method,
+            "train": lambda table: section(TrainSettings, "train", table),
+        }
+        checked: Tree = {name: tree[name] for name in ("model", "seed") if name in tree}
+        for name, check in checks.items():
+            try:
+                checked[name] = check(tree.get(name, {}))
+            except SettingError as error:
+                found.append(str(error))
+        try:
+            config = cls.model_validate(checked)
+        except ValidationError as error:
+            # A table that failed above is missing here; its own faults are on the list already.
+            failed = tuple(f"`{name}`" for name in checks if name not in checked)
+            found += [fault for fault in faults(error, cls, "") if not fault.startswith(failed)]
+        if found:
+            raise SettingError("\n".join(found))
+        return config
+
+    @property
+    def method_name(self) -> str:
+        """Name of the method."""
+        return str(self.method["name"])
+
+    def method_config(self) -> Any:
+        """Return the method's own config, built from ``method``."""
+        return methods.configure(self.method_name, _without_name(self.method))
+
+    def settings(self) -> Tree:
+        """Return the resolved settings as ``run.json`` holds them."""
+        return {
+            "method": self.method,
+            "train": self.train.model_dump(mode="json"),
+            "data": self.data.model_dump(mode="json"),
+        }
+
+    def key(self, *, model: str, train_hash: str, dev_hash: str) -> str:
+        """Hash all that decides the outcome.
+
+        Paths and the device are left out: the rows' hashes stand for the data's source, so a run is
+        recognised after its data or its folder moved.
+
+        Args:
+            model: What identifies the starting weights: a Hub id, or a hash of a folder's content.
+            train_hash: Hash of the training rows and labels.
+            dev_hash: Hash of the evaluated rows and labels.
+
+        Returns:
+            12 hexadecimal digits.
+        """
+        decides = {
+            "model": model,
+            "seed": self.seed,
+            "method": self.method,
+            "train": self.train.deciding(),
+            "max_length": self.data.max_length,
+            "rows": [train_hash, dev_hash],
+        }
+        return digest(decides)
+
+
+def digest(content: Any) -> str:
+    """Hash JSON content to 12 hexadecimal digits, whatever the order of its keys.
+
+    Example:
+        >>> digest({"a": 1, "b": 2}) == digest({"b": 2, "a": 1})
+        True
+    """
+    text = json.dumps(content, sort_keys=True, ensure_ascii=True, allow_nan=False)
+    return hashlib.blake2b(text.encode(), digest_size=6).hexdigest()
+
+
+def section(settings: type[Settings], name: str, table: Any) -> Settings:
+    """Check one table of settings.
+
+    Args:
+        settings: The class that describes the table.
+        name: The table's name, for messages.
+        table: What came.
+
+    Returns:
+        The settings, defaults filled in.
+
+    Raises:
+        SettingError: Where anything in the table is wrong; it lists every fault.
+    """
+    if not isinstance(table, Mapping):
+        raise SettingError(
+            f"`{name}` must be a table of settings, got {table!r}. Write `{name}.KEY=VALUE`."
+        )
+    try:
+        return settings.model_validate(dict(table))
+    except ValidationError as error:
+        raise SettingError("\n".join(faults(error, settings, f"{name}."))) from error
+
+
+def faults(error: ValidationError, settings: type[BaseModel], prefix: str) -> list[str]:
+    """Say each fault that a check of settings found in one line.
+
+    Args:
+        error: What pydantic found.
+        settings: The class that was checked; its fields are the known names.
+        prefix: What stands before a field's name in messages, for example ``"train."``.
+
+    Returns:
+        One line per wrong field.
+    """
+    lines: dict[str, list[str]] = {}
+    for fault in error.errors(include_url=False):
+        field = str(fault["loc"][0]) if fault["loc"] else ""
+        where = f"`{prefix}{field}`" if field else f"`{prefix.rstrip('.')}`"
+        if fault["type"] == "extra_forbidden":
+            known = [prefix + name for name in settings.model_fields]
+            lines[where] = [unknown("setting", prefix + field, known)]
+        elif fault["type"] == "missing":
+            lines[where] = [f"{where} is missing and has no default: give it."]
+        else:
+            said = fault["msg"].removeprefix("Input ").removeprefix("Value error, ")
+            came = f", got {fault['input']!r}" if field else ""
+            lines.setdefault(where, [f"{where} {said}{came}."])
+            further = f"{where} {said}{came}."
+            if further not in lines[where]:
+                lines[where].append(further)
+    return [" Or: ".join(said) for said in lines.values()]
+
+
+def read_toml(path: Path) -> Tree:
+    """Read a file of settings.
+
+    Args:
+        path: A TOML file.
+
+    Returns:
+        Its nested tables.
+
+    Raises:
+        SettingError: Where the file is missing or is not TOML.
+    """
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise SettingError(f"The settings file {path} cannot be read: {error.strerror}.") from error
+    except UnicodeDecodeError as error:
+        raise SettingError(
+            f"{path} is not UTF-8 text (byte {error.start}). Save it as UTF-8."
+        ) from error
+    except tomllib.TOMLDecodeError as error:
+        raise SettingError(f"{path} is not valid TOML: {error}.") from error
+
+
+def parse_value(text: str) -> Any:
+    """Read the right-hand side of ``KEY=VALUE`` as a TOML value; a bare word is a string.
+
+    Raises:
+        SettingError: Where the text opens a quote, list or table and does not close it well.
+
+    Example:
+        >>> parse_value("0.1"), parse_value("[1, 2]"), parse_value("linear"), parse_value("true")
+        (0.1, [1, 2], 'linear', True)
+    """
+    text = text.strip()
+    try:
+        parsed = tomllib.loads(f"value = {text}")
+    except tomllib.TOMLDecodeError as error:
+        if text[:1] in ("[", "{", '"', "'"):
+            raise SettingError(f"The value {text!r} is not valid TOML: {error}.") from error
+        return text
+    # A date, or a line break that opened a second key, was not meant as TOML: keep the text.
+    plain = isinstance(parsed["value"], bool | int | float | str | list | dict)
+    return parsed["value"] if plain and len(parsed) == 1 else text
+
+
+def parse_assignment(text: str) -> tuple[tuple[str, ...], Any]:
+    """Split ``a.b=VALUE`` into its path and value.
+
+    Raises:
+        SettingError: Where there is no ``=`` or a part of the path is empty.
+
+    Example:
+        >>> parse_assignment("method.epsilon=0.1")
+        (('method', 'epsilon'), 0.1)
+    """
+    name, equals, value = text.partition("=")
+    path = tuple(part.strip() for part in name.split("."))
+    if not equals or not all(path):
+        raise SettingError(
+            f"A setting is written KEY=VALUE, for example train.epochs=3, got {text!r}."
+        )
+    return path, parse_value(value)
+
+
+def override(tree: Mapping[str, Any], assignments: Iterable[tuple[tuple[str, ...], Any]]) -> Tree:
+    """Return nested settings with some values replaced.
+
+    Args:
+        tree: The settings to start from; left as they are.
+        assignments: Paths and their new values.
+
+    Returns:
+        New nested settings.
+
+    Raises:
+        SettingError: Where one path is given two values, or leads through a value that is no table.
+
+    Example:
+        >>> override({"train": {"epochs": 3}}, [(("train", "epochs"), 1)])
+        {'train': {'epochs': 1}}
+    """
+    result = copy.deepcopy(dict(tree))
+    given: dict[tuple[str, ...], Any] = {}
+    found = []
+    for path, value in assignments:
+        dotted = ".".join(path)
+        if path in given and given[path] != value:
+            found.append(f"`{dotted}` is given twice: {given[path]!r} and {value!r}. Give it once.")
+            continue
+        given[path] = value
+        table: Any = result
+        for depth, part in enumerate(path[:-1], start=1):
+            table = table.setdefault(part, {})
+            if not isinstance(table, dict):
+                whole = ".".join(path[:depth])
+                found.append(f"`{dotted}` cannot be set: `{whole}` is {table!r} and not a table.")
+                break
+        else:
+            table[path[-1]] = value
+    if found:
+        raise SettingError("\n".join(found))
+    return result
+
+
+def _method(table: Any) -> Tree:
+    if not isinstance(table, Mapping):
+        raise SettingError(
+            f"`method` must be a table with a `name`, got {table!r}. Write `method.name=NAME`."
+        )
+    name = table.get("name")
+    if not isinstance(name, str):
+        raise SettingError(
+            "`method.name` is missing: give --method NAME (`temper list methods` shows them)."
+        )
+    config = methods.configure(name, _without_name(table))
+    return {"name": name, **config.model_dump(mode="json")}
+
+
+def _without_name(table: Mapping[str, Any]) -> Tree:
+    return {key: value for key, value in table.items() if key != "name"}

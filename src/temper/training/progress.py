@@ -1,0 +1,43 @@
+"""Where long work stands, told to whoever wants to show it; nothing here prints."""
+
+from __future__ import annotations
+
+
+class Progress:
+    """Hear of every run, step and evaluation; this base does nothing with it.
+
+    The command line draws bars by overriding these methods; a notebook may do the same.
+
+    Example:
+        >>> Progress().steps(1, 10, loss=None)
+    """
+
+    def runs(self, number: int, total: int, name: str) -> None:
+        """Hear that a run of a study begins.
+
+        Args:
+            number: Which run, from 1.
+            total: Runs of the study.
+            name: Column and seed.
+        """
+
+    def steps(self, done: int, total: int, *, loss: float | None) -> None:
+        """Hear that an optimiser step of the present run is done.
+
+        Args:
+            done: Steps done.
+            total: Steps of the run.
+            loss: The last logged loss, None before the first.
+        """
+
+    def evaluation(self, done: int, total: int, what: str) -> None:
+        """Hear how far an evaluation is.
+
+        Args:
+            done: Parts done.
+            total: Parts in all.
+            what: What is being measured.
+        """
+
+    def notice(self, text: str) -> None:
+        """Hear something that the user should know, for example rows that were dropped."""

@@ -1,0 +1,78 @@
+"""A tiny model and tiny files, so that whole commands run in seconds."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import pytest
+
+WORDS = "good fine great bad poor awful the a film phone was is very not it and why how".split()
+GOOD, BAD = ("good", "fine", "great"), ("bad", "poor", "awful")
+
+
+def make_model(folder: Path) -> Path:
+    """Save a random BERT classifier of two layers with its tokenizer."""
+    import torch
+    from transformers import BertConfig, BertForSequenceClassification, BertTokenizer
+
+    folder.mkdir(parents=True)
+    vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]
+    torch.manual_seed(0)
+    config = BertConfig(
+        vocab_size=len(vocabulary),
+        hidden_size=16,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=32,
+        max_position_embeddings=64,
+    )
+    BertForSequenceClassification(config).save_pretrained(folder)
+    tokenizer = BertTokenizer(
+        vocab={word: place for place, word in enumerate(vocabulary)}, model_max_length=64
+    )
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def sentences(count: int, *, thing: str = "film") -> list[tuple[str, str]]:
+    """Return ``count`` labelled sentences, half of each label, no two alike."""
+    rows = []
+    for number in range(count):
+        label = "positive" if number % 2 else "negative"
+        word = (GOOD if number % 2 else BAD)[number // 2 % 3]
+        # The number of "very" and "the" makes every sentence another one.
+        text = f"the {thing} was {'very ' * (number // 6 % 7)}{word}{' and' * (number // 42)}"
+        rows.append((text, label))
+    return rows
+
+
+def write_csv(path: Path, rows: list[tuple[str, str]]) -> Path:
+    """Write ``text,label`` rows."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["text", "label"])
+        writer.writerows(rows)
+    return path
+
+
+def make_data(folder: Path) -> Path:
+    """Write train and dev, a shifted set and an anomaly set."""
+    write_csv(folder / "reviews" / "train.csv", sentences(40))
+    write_csv(folder / "reviews" / "dev.csv", sentences(12, thing="phone"))
+    write_csv(folder / "shift.csv", sentences(10, thing="it"))
+    (folder / "anomaly.csv").write_text("text\nwhy is it\nhow was it\nwhy not\n", encoding="utf-8")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of a tiny random classifier."""
+    return make_model(tmp_path_factory.mktemp("model") / "tiny")
+
+
+@pytest.fixture(scope="session")
+def tiny_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with ``reviews/``, ``shift.csv`` and ``anomaly.csv``."""
+    return make_data(tmp_path_factory.mktemp("data"))

@@ -1,0 +1,161 @@
+"""Plans of studies: columns, variants, seeds and what they must share."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from temper.errors import SettingError
+from temper.study.plan import (
+    Column,
+    StudyConfig,
+    columns_of,
+    named_sources,
+    split_outside_brackets,
+)
+
+BASE: dict[str, Any] = {"model": "minilm", "data": {"source": "demo"}, "train": {"epochs": 3}}
+
+
+def plan(*variants: str, seeds: tuple[int, ...] = (0, 1), tree: dict[str, Any] | None = None) -> StudyConfig:
+    return StudyConfig.of(
+        BASE if tree is None else tree, columns=columns_of(["vanilla"], variants), seeds=seeds
+    )
+
+
+def test_a_variant_names_a_column_and_what_it_changes() -> None:
+    column = Column.parse("x3=uegr,train.epochs=9,train.class_weights=[1.0, 2.0],method.epsilon=0.1")
+    assert (column.name, column.method) == ("x3", "uegr")
+    assert column.settings == {
+        "train": {"epochs": 9, "class_weights": [1.0, 2.0]},
+        "method": {"epsilon": 0.1},
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("vanilla", "NAME=METHOD"),
+        ("=vanilla", "NAME=METHOD"),
+        ("a b=vanilla", "NAME=METHOD"),
+        ("../a=vanilla", "NAME=METHOD"),
+        ("x3=", "NAME=METHOD"),
+        ("x3=vanilla,train.epochs", "KEY=VALUE"),
+        ("x3=vanilla,", "KEY=VALUE"),
+        ("x3=vanilla,seed=4", "sets `seed`"),
+        ("x3=vanilla,data.rows=4", "sets `data.rows`"),
+        ("x3=vanilla,model=other", "sets `model`"),
+        ("x3=vanilla,method.name=uegr", r"sets `method\.name`"),
+        ("x3=vanilla,train=4", "sets `train`"),
+        ("x3=vanilla,train.epochs=1,train.epochs=2", "given twice"),
+    ],
+)
+def test_a_variant_of_another_form_is_refused(text: str, message: str) -> None:
+    with pytest.raises(SettingError, match=message):
+        Column.parse(text)
+
+
+def test_every_column_is_planned_for_every_seed_with_its_own_settings() -> None:
+    config = plan("x3=vanilla,train.epochs=9")
+    epochs = {run: settings.train.epochs for run, settings in config.runs.items()}
+    assert epochs == {
+        ("vanilla", 0): 3.0,
+        ("vanilla", 1): 3.0,
+        ("x3", 0): 9.0,
+        ("x3", 1): 9.0,
+    }
+    assert {run: settings.seed for run, settings in config.runs.items()}["x3", 1] == 1
+    assert config.reference == "vanilla"
+
+
+def test_all_columns_of_a_seed_come_before_the_next_seed() -> None:
+    order = [(column.name, seed) for column, seed in plan("x3=vanilla,train.epochs=9").order()]
+    assert order == [("vanilla", 0), ("x3", 0), ("vanilla", 1), ("x3", 1)]
+
+
+def test_columns_that_differ_share_the_data() -> None:
+    config = plan("x3=vanilla,train.epochs=9")
+    assert len({settings.data.model_dump_json() for settings in config.runs.values()}) == 1
+
+
+@pytest.mark.parametrize(
+    ("tree", "message"),
+    [
+        ({**BASE, "method": {"epsilon": 1}}, r"`method\.KEY` cannot be set.*--variant"),
+        ({**BASE, "seed": 1}, "--seeds"),
+        ({**BASE, "trian": {}}, "Unknown setting 'trian'.*'train'"),
+        ({**BASE, "evaluate": {"radius": [1]}}, "Unknown setting 'evaluate.radius'"),
+        ({"data": {"source": "demo"}}, "`model` is missing"),
+        ({"model": "minilm"}, "`data.source` is missing"),
+        ({**BASE, "train": {"epochs": -1}}, "`train.epochs`"),
+    ],
+)
+def test_wrong_settings_of_a_study_are_named_once(tree: dict[str, Any], message: str) -> None:
+    with pytest.raises(SettingError, match=message) as caught:
+        plan(tree=tree)
+    lines = str(caught.value).splitlines()
+    assert len(lines) == len(set(lines)) == 1
+
+
+@pytest.mark.parametrize(
+    ("names", "seeds", "message"),
+    [
+        (["vanilla", "vanilla"], (0,), "column 'vanilla' is given twice"),
+        (["vanilla"], (0, 0), "seed 0 is given twice"),
+        (["vanilla"], (), "at least one seed"),
+        ([], (0,), "at least one column"),
+        (["vanilla"], (-1,), "`seed`"),
+    ],
+)
+def test_columns_and_seeds_must_be_there_and_differ(
+    names: list[str], seeds: tuple[int, ...], message: str
+) -> None:
+    with pytest.raises(SettingError, match=message):
+        StudyConfig.of(BASE, columns=columns_of(names, []), seeds=seeds)
+
+
+def test_unknown_methods_are_named_with_near_matches() -> None:
+    with pytest.raises(SettingError, match="Unknown method 'vanila'.*'vanilla'"):
+        columns_of(["vanila"], ["a=uerg"])
+
+
+def test_named_sources_are_read_up_to_the_first_equals_sign() -> None:
+    assert named_sources(["a=b=c.csv", "d=e"], "--shift") == {"a": "b=c.csv", "d": "e"}
+
+
+@pytest.mark.parametrize(
+    ("texts", "message"),
+    [
+        (["yelp.csv"], "--shift is written NAME=PATH"),
+        (["=yelp.csv"], "NAME=PATH"),
+        (["yelp="], "NAME=PATH"),
+        (["a/b=yelp.csv"], "NAME=PATH"),
+        (["a=1", "a=2"], "names 'a' twice"),
+    ],
+)
+def test_a_source_without_its_own_name_is_refused(texts: list[str], message: str) -> None:
+    with pytest.raises(SettingError, match=message):
+        named_sources(texts, "--shift")
+
+
+@given(st.lists(st.text(st.characters(exclude_characters=",[]{}\"'"), max_size=6), min_size=1))
+def test_plain_parts_are_split_at_every_comma(parts: list[str]) -> None:
+    assert split_outside_brackets(",".join(parts)) == parts
+
+
+@given(st.text(alphabet=",[]{}\"'a=."))
+def test_splitting_loses_no_character(text: str) -> None:
+    assert ",".join(split_outside_brackets(text)) == text
+
+
+@given(st.text())
+def test_no_variant_fails_with_anything_but_a_setting_error(text: str) -> None:
+    try:
+        column = Column.parse(text)
+    except SettingError as error:
+        assert str(error)
+    else:
+        assert set(column.settings) <= {"method", "train"}

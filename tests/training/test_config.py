@@ -1,0 +1,290 @@
+"""Settings of a run: what is accepted, what is refused, and what the key depends on."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from temper.errors import SettingError
+from temper.training.config import (
+    RunConfig,
+    TrainSettings,
+    digest,
+    override,
+    parse_assignment,
+    parse_value,
+    read_toml,
+)
+
+HASHES = {"model": "m", "train_hash": "t", "dev_hash": "d"}
+
+
+def tree(**changes: Any) -> dict[str, Any]:
+    return {
+        "model": "minilm",
+        "data": {"source": "demo"},
+        "method": {"name": "vanilla"},
+        **changes,
+    }
+
+
+def test_the_smallest_run_gets_every_default() -> None:
+    config = RunConfig.of(tree())
+    assert (config.seed, config.train, config.data.max_length) == (0, TrainSettings(), 128)
+    assert config.method_name == "vanilla"
+
+
+def test_a_run_read_back_from_its_own_record_is_the_same_run() -> None:
+    config = RunConfig.of(tree(method={"name": "uegr", "epsilon": 0.25}, seed=7))
+    again = RunConfig.of({"model": config.model, "seed": config.seed, **config.settings()})
+    assert again == config
+    assert again.method["epsilon"] == 0.25
+    assert again.method_config() == config.method_config()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"model": ""}, "`model`"),
+        ({"seed": -1}, "`seed`.*-1"),
+        ({"seed": True}, "`seed`"),
+        ({"seed": 2**32}, "`seed`"),
+        ({"data": {}}, "`data.source` is missing"),
+        ({"data": "demo"}, "`data` must be a table"),
+        ({"data": {"source": "demo", "rows": 0}}, "`data.rows`.*got 0"),
+        ({"data": {"source": "demo", "row": 5}}, "Unknown setting 'data.row'.*'data.rows'"),
+        ({"method": {}}, "`method.name` is missing"),
+        ({"method": "uegr"}, "`method` must be a table"),
+        ({"method": {"name": "uerg"}}, "Unknown method 'uerg'.*'uegr'"),
+        ({"method": {"name": "uegr", "epsilon": -0.1}}, "epsilon"),
+        ({"method": {"name": "uegr", "epsilom": 0.1}}, "epsilom"),
+        ({"train": {"epochs": 0}}, "`train.epochs`.*greater than 0, got 0"),
+        ({"train": {"epochs": "3"}}, "`train.epochs`"),
+        ({"train": {"epochs": True}}, "`train.epochs`"),
+        ({"train": {"learning_rate": math.nan}}, "`train.learning_rate`"),
+        ({"train": {"learning_rate": math.inf}}, "`train.learning_rate`"),
+        ({"train": {"batch_size": 2.5}}, "`train.batch_size`"),
+        ({"train": {"precision": "fp8"}}, "`train.precision`.*'fp8'"),
+        ({"train": {"device": "tpu"}}, "`train.device`.*'tpu'"),
+        ({"train": {"class_weights": "even"}}, "`train.class_weights`"),
+        ({"train": {"warmup_ratio": 1.0}}, "`train.warmup_ratio`"),
+        ({"optimizer": {}}, "Unknown setting 'optimizer'"),
+    ],
+)
+def test_a_wrong_setting_is_named(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(SettingError, match=message):
+        RunConfig.of(tree(**changes))
+
+
+def test_all_faults_are_reported_at_once() -> None:
+    wrong = tree(
+        seed=-1,
+        data={"row": 3},
+        method={"name": "uerg"},
+        train={"epochs": 0, "batchsize": 4},
+        extra=1,
+    )
+    with pytest.raises(SettingError, match="extra") as caught:
+        RunConfig.of(wrong)
+    message = str(caught.value)
+    for name in ("seed", "data.source", "data.row", "uerg", "train.epochs", "train.batchsize"):
+        assert name in message
+    assert len(message.splitlines()) == 7
+
+
+def test_class_weights_may_be_a_word_or_numbers() -> None:
+    assert TrainSettings(class_weights="balanced").class_weights == "balanced"
+    config = RunConfig.of(tree(train={"class_weights": [1, 2.5]}))
+    assert config.train.class_weights == (1.0, 2.5)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"seed": 1},
+        {"model": "other"},
+        {"method": {"name": "uegr"}},
+        {"train": {"epochs": 1.0}},
+        {"train": {"precision": "bf16"}},
+        {"data": {"source": "demo", "max_length": 64}},
+    ],
+)
+def test_the_key_changes_with_what_decides_the_outcome(change: dict[str, Any]) -> None:
+    plain, other = RunConfig.of(tree()), RunConfig.of(tree(**change))
+    keys = [
+        config.key(model=config.model, train_hash="t", dev_hash="d") for config in (plain, other)
+    ]
+    assert keys[0] != keys[1]
+
+
+def test_the_key_changes_with_the_rows() -> None:
+    config = RunConfig.of(tree())
+    keys = {
+        config.key(**HASHES),
+        config.key(**{**HASHES, "train_hash": "u"}),
+        config.key(**{**HASHES, "dev_hash": "e"}),
+        config.key(**{**HASHES, "model": "n"}),
+    }
+    assert len(keys) == 4
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"train": {"device": "cpu"}},
+        {"train": {"save_steps": 7}},
+        {"train": {"logging_steps": 1}},
+        {"data": {"source": "elsewhere.csv"}},
+    ],
+)
+def test_the_key_stays_where_only_paths_or_the_device_change(change: dict[str, Any]) -> None:
+    assert RunConfig.of(tree()).key(**HASHES) == RunConfig.of(tree(**change)).key(**HASHES)
+
+
+def test_a_digest_does_not_depend_on_the_order_of_keys() -> None:
+    assert digest({"a": [1, 2], "b": 3.0}) == digest({"b": 3.0, "a": [1, 2]})
+    assert digest({"a": [1, 2]}) != digest({"a": [2, 1]})
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("0.1", 0.1),
+        ("3", 3),
+        ("true", True),
+        ("1e-5", 1e-5),
+        ("[0.1, 0.5]", [0.1, 0.5]),
+        ("linear", "linear"),
+        ('"3"', "3"),
+        ("", ""),
+        ("a b", "a b"),
+        ("../data/sst2", "../data/sst2"),
+        ("2026-01-01", "2026-01-01"),
+        ("1\nother = 2", "1\nother = 2"),
+    ],
+)
+def test_a_value_is_read_as_toml_and_a_bare_word_as_text(text: str, value: Any) -> None:
+    assert parse_value(text) == value
+    assert type(parse_value(text)) is type(value)
+
+
+@pytest.mark.parametrize("text", ["[1, 2", '"open', "{a = 1", "[1,, 2]"])
+def test_a_value_that_opens_and_does_not_close_is_refused(text: str) -> None:
+    with pytest.raises(SettingError, match="is not valid TOML"):
+        parse_value(text)
+
+
+@pytest.mark.parametrize("text", ["epochs", "=3", "train.=3", ".epochs=3", ""])
+def test_an_assignment_needs_a_path_and_an_equals_sign(text: str) -> None:
+    with pytest.raises(SettingError, match="KEY=VALUE"):
+        parse_assignment(text)
+
+
+@given(st.text())
+def test_no_text_breaks_the_parser_in_another_way_than_a_setting_error(text: str) -> None:
+    try:
+        path, _ = parse_assignment(text)
+    except SettingError as error:
+        assert str(error)
+    else:
+        assert all(path)
+
+
+@given(
+    st.one_of(
+        st.booleans(),
+        st.integers(-(2**62), 2**62),
+        st.floats(allow_nan=False),
+        st.lists(st.integers(-9, 9)),
+    )
+)
+def test_a_number_or_list_survives_being_written_and_parsed(value: Any) -> None:
+    written = str(value).lower() if isinstance(value, bool) else str(value)
+    assert parse_value(written) == value
+
+
+JSON_LIKE = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3)
+    ),
+    max_leaves=6,
+)
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from(["model", "seed", "data", "method", "train", "x"]), JSON_LIKE, max_size=6
+    )
+)
+def test_any_nested_settings_pass_or_raise_a_setting_error(content: dict[str, Any]) -> None:
+    try:
+        RunConfig.of(content)
+    except SettingError as error:
+        assert str(error)
+
+
+@given(
+    st.fixed_dictionaries(
+        {},
+        optional={
+            name: JSON_LIKE for name in ("epochs", "batch_size", "class_weights", "device", "report_to")
+        },
+    )
+)
+def test_train_settings_that_pass_survive_their_record(table: dict[str, Any]) -> None:
+    try:
+        config = RunConfig.of(tree(train=table))
+    except SettingError:
+        return
+    again = RunConfig.of(tree(train=config.settings()["train"]))
+    assert again == config
+
+
+def test_an_override_leaves_the_original_as_it_was() -> None:
+    before = {"train": {"epochs": 3}}
+    after = override(before, [(("train", "epochs"), 1), (("data", "source"), "demo")])
+    assert before == {"train": {"epochs": 3}}
+    assert after == {"train": {"epochs": 1}, "data": {"source": "demo"}}
+
+
+def test_two_values_for_one_setting_are_refused() -> None:
+    with pytest.raises(SettingError, match="`seed` is given twice: 1 and 2"):
+        override({}, [(("seed",), 1), (("seed",), 2)])
+
+
+def test_a_path_through_a_value_is_refused() -> None:
+    with pytest.raises(SettingError, match="`seed.low` cannot be set: `seed` is 1"):
+        override({"seed": 1}, [(("seed", "low"), 2)])
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [(b"a = [1", "is not valid TOML"), (b"a = '\xff'", "is not UTF-8 text")],
+)
+def test_a_damaged_settings_file_is_named(tmp_path: Path, content: bytes, message: str) -> None:
+    path = tmp_path / "run.toml"
+    path.write_bytes(content)
+    with pytest.raises(SettingError, match=message):
+        read_toml(path)
+
+
+def test_a_missing_settings_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(SettingError, match=r"run\.toml cannot be read: No such file"):
+        read_toml(tmp_path / "run.toml")
+
+
+def test_a_settings_file_becomes_a_run(tmp_path: Path) -> None:
+    path = tmp_path / "run.toml"
+    path.write_text(
+        'model = "minilm"\nseed = 3\n[data]\nsource = "demo"\n[method]\nname = "vanilla"\n'
+        "[train]\nepochs = 1\n",
+        encoding="utf-8",
+    )
+    config = RunConfig.of(read_toml(path))
+    assert (config.seed, config.train.epochs, config.data.source) == (3, 1.0, "demo")
