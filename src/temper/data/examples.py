@@ -1,0 +1,304 @@
+"""Texts with their labels: what every source gives and every later stage starts from."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from temper.errors import DataError, unknown
+from temper.seeding import derive_seed
+
+Kind = Literal["classification", "regression", "unlabelled"]
+
+# What Transformers writes where nobody named the labels: such names say nothing.
+_GENERIC_NAME = re.compile(r"label[_ ]?\d+", re.IGNORECASE)
+
+
+def row_hash(text: str, text_pair: str | None = None) -> str:
+    """Hash a row's text, the same on every machine and in every version.
+
+    Args:
+        text: The text.
+        text_pair: The second text of a pair task.
+
+    Returns:
+        16 hexadecimal digits (blake2b, 64 bits).
+
+    Example:
+        >>> row_hash("a good phone")
+        '36821fe421257811'
+    """
+    # Lengths in front, so that ("ab", "c") and ("a", "bc") differ.
+    whole = f"{len(text)}:{text}"
+    if text_pair is not None:
+        whole += f"{len(text_pair)}:{text_pair}"
+    return hashlib.blake2b(whole.encode(), digest_size=8).hexdigest()
+
+
+@dataclass(frozen=True)
+class Examples:
+    """Rows of one set, in the order of their file.
+
+    Args:
+        name: What the set is called in messages and tables.
+        text: The texts.
+        text_pair: The second texts of a pair task, else None.
+        labels: Class indices, or targets of a regression, or None.
+        label_names: The classes' names by index, where they are known.
+        kind: What the labels are.
+        rows: Hash of each row's text; worked out where left empty.
+        source: Where the rows came from: path or Hub id, configuration, split, revision or sha256.
+        notices: What a reader of the results should know about these rows.
+
+    Raises:
+        DataError: If the lists differ in length, or labels and kind disagree.
+
+    Example:
+        >>> examples = Examples("toy", ["good", "bad"], labels=[1, 0], kind="classification")
+        >>> len(examples), examples.classes
+        (2, 2)
+    """
+
+    name: str
+    text: list[str]
+    text_pair: list[str] | None = None
+    labels: list[int] | list[float] | None = None
+    label_names: tuple[str, ...] | None = None
+    kind: Kind = "unlabelled"
+    rows: list[str] = field(default_factory=list)
+    source: dict[str, Any] = field(default_factory=dict)
+    notices: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if (self.labels is None) != (self.kind == "unlabelled"):
+            have = "no labels" if self.labels is None else "labels"
+            raise DataError(f"Set {self.name!r} is of kind {self.kind!r} but has {have}.")
+        for column, values in (("text_pair", self.text_pair), ("labels", self.labels)):
+            if values is not None and len(values) != len(self.text):
+                raise DataError(
+                    f"Set {self.name!r} has {len(self.text)} texts but {len(values)} {column}."
+                )
+        if not self.rows:
+            pairs: Sequence[str | None] = self.text_pair or [None] * len(self)
+            object.__setattr__(self, "rows", list(map(row_hash, self.text, pairs)))
+        elif len(self.rows) != len(self.text):
+            raise DataError(
+                f"Set {self.name!r} has {len(self.text)} texts but {len(self.rows)} row hashes."
+            )
+
+    def __len__(self) -> int:
+        """Return the number of rows."""
+        return len(self.text)
+
+    @property
+    def classes(self) -> int:
+        """Number of classes: that of the names, else the highest label plus one; 0 for others."""
+        if self.kind != "classification":
+            return 0
+        if self.label_names is not None:
+            return len(self.label_names)
+        return int(max(self.labels or [-1])) + 1
+
+    @property
+    def hash(self) -> str:
+        """One hash over all rows and labels in their order, 16 hexadecimal digits."""
+        digest = hashlib.blake2b(digest_size=8)
+        labels: Sequence[object] = self.labels or [None] * len(self)
+        for row, label in zip(self.rows, labels, strict=True):
+            digest.update(f"{row} {label!r}\n".encode())
+        return digest.hexdigest()
+
+    def select(self, indices: Iterable[int]) -> Examples:
+        """Return the rows at some positions, in the order of the positions.
+
+        Args:
+            indices: Positions, each in [0, len).
+
+        Returns:
+            A new set; the source and the notices stay.
+        """
+        chosen = list(indices)
+        labels: Any = None if self.labels is None else [self.labels[i] for i in chosen]
+        return replace(
+            self,
+            text=[self.text[i] for i in chosen],
+            text_pair=None if self.text_pair is None else [self.text_pair[i] for i in chosen],
+            labels=labels,
+            rows=[self.rows[i] for i in chosen],
+        )
+
+    def sample(self, n: int, *, seed: int) -> Examples:
+        """Draw exactly ``n`` rows, each class in its share, keeping the file's order.
+
+        A row's place in the draw is a hash of the seed and its text, so it does not depend on the
+        order of the file, and equal texts go together as far as ``n`` lets them. Every class keeps
+        at least one row where ``n`` is large enough for that.
+
+        Args:
+            n: Rows wanted, >= 1; the whole set comes back where it has no more.
+            seed: Any integer.
+
+        Returns:
+            A new set of ``min(n, len)`` rows.
+
+        Raises:
+            DataError: If ``n`` is below 1.
+
+        Example:
+            >>> labels = [0, 0, 0, 0, 1, 1]
+            >>> toy = Examples("toy", list("abcdef"), labels=labels, kind="classification")
+            >>> sorted(toy.sample(3, seed=0).labels)
+            [0, 0, 1]
+        """
+        if n < 1:
+            raise DataError(f"The number of rows must be >= 1, got {n} (set {self.name!r}).")
+        if n >= len(self):
+            return self
+        return self.select(self.draw(n, seed=seed))
+
+    def draw(self, n: int, *, seed: int) -> list[int]:
+        """Return the positions of the rows that `sample` takes.
+
+        Args:
+            n: Rows wanted, in [0, len].
+            seed: Any integer.
+
+        Returns:
+            ``n`` positions, ascending.
+        """
+        classes: dict[object, list[int]] = {}
+        stratified = self.kind == "classification" and self.labels is not None
+        for index in range(len(self)):
+            key = self.labels[index] if stratified and self.labels is not None else None
+            classes.setdefault(key, []).append(index)
+        quotas = _shares({key: len(members) for key, members in classes.items()}, n)
+        chosen: list[int] = []
+        for group, members in classes.items():
+            members.sort(key=lambda index: (derive_seed(seed, "sample", self.rows[index]), index))
+            chosen += members[: quotas[group]]
+        return sorted(chosen)
+
+    def overlap(self, other: Examples) -> list[int]:
+        """Return the positions of the own rows whose text is also in another set.
+
+        Args:
+            other: The set to look in.
+
+        Returns:
+            Positions in this set, ascending.
+        """
+        theirs = set(other.rows)
+        return [index for index, row in enumerate(self.rows) if row in theirs]
+
+    def map_labels(self, label_names: Sequence[str]) -> Examples:
+        """Renumber the labels to those of a model or another set.
+
+        Labels are matched by name (exactly, else in any case) where both sides have names. Names
+        such as ``LABEL_0`` count as none. Else they are matched by index, and a notice says so.
+
+        Args:
+            label_names: The target's names by index.
+
+        Returns:
+            A new set with the target's labels and names.
+
+        Raises:
+            DataError: If the set has no classes, or a label that occurs is unknown to the target.
+
+        Example:
+            >>> toy = Examples(
+            ...     "toy", ["good"], labels=[0], label_names=("Positive",), kind="classification"
+            ... )
+            >>> toy.map_labels(["negative", "positive"]).labels
+            [1]
+        """
+        if self.kind != "classification" or self.labels is None:
+            raise DataError(
+                f"Set {self.name!r} must have class labels to be matched to {list(label_names)}; "
+                f"it is of kind {self.kind!r}."
+            )
+        target = tuple(label_names)
+        if _named(self.label_names) and _named(target):
+            return replace(self, labels=self._by_name(target), label_names=target)
+        for index, label in enumerate(self.labels):
+            if not 0 <= label < len(target):
+                raise DataError(
+                    f"Label {label} of set {self.name!r} (first at row {index + 1}) is out of "
+                    "range: "
+                    f"the target has {len(target)} labels, {list(target)}. "
+                    "Give both sides label names, or use a set with the same labels."
+                )
+        side = "the model" if _named(self.label_names) else f"set {self.name!r}"
+        notice = f"Labels of set {self.name!r} are matched by index: {side} has no label names."
+        return replace(self, label_names=target, notices=(*self.notices, notice))
+
+    def _by_name(self, target: tuple[str, ...]) -> list[int]:
+        exact = {name: index for index, name in enumerate(target)}
+        folded = {name.casefold(): index for index, name in enumerate(target)}
+        names = self.label_names or ()
+        place: dict[int, int] = {}
+        for label in sorted({int(label) for label in self.labels or []}):
+            name = names[label]
+            found = exact.get(name, folded.get(name.casefold()))
+            if found is None:
+                raise DataError(
+                    f"{unknown('label', name, target)} Set {self.name!r} has rows with it. "
+                    "Remove these rows or use a set with the target's labels."
+                )
+            place[label] = found
+        return [place[int(label)] for label in self.labels or []]
+
+
+@dataclass(frozen=True)
+class Splits:
+    """The sets that one training needs.
+
+    Args:
+        train: Rows to train on.
+        dev: Rows to evaluate on.
+        test: The test split where the source has one beside ``dev``.
+        notices: What a reader of the results should know about the data.
+    """
+
+    train: Examples
+    dev: Examples
+    test: Examples | None = None
+    notices: tuple[str, ...] = ()
+
+
+def _named(names: Sequence[str] | None) -> bool:
+    return bool(names) and not all(_GENERIC_NAME.fullmatch(name) for name in names or ())
+
+
+def _shares(sizes: dict[object, int], n: int) -> dict[object, int]:
+    """Split ``n`` over classes by largest remainder, at least one each where ``n`` allows."""
+    total = sum(sizes.values())
+    keys = sorted(sizes, key=repr)
+    quotas = {key: n * sizes[key] // total for key in keys}
+    remainders = sorted(keys, key=lambda key: (-(n * sizes[key] % total), repr(key)))
+    for key in remainders[: n - sum(quotas.values())]:
+        quotas[key] += 1
+    if n >= len(keys):
+        for key in keys:
+            if quotas[key] == 0:
+                largest = max(keys, key=lambda other: (quotas[other], repr(other)))
+                quotas[largest] -= 1
+                quotas[key] = 1
+    return quotas
+
+
+def label_counts(examples: Examples) -> dict[int, int]:
+    """Count the rows of each class.
+
+    Args:
+        examples: A set with class labels.
+
+    Returns:
+        Rows by class index, in the order of the indices.
+    """
+    counts = Counter(int(label) for label in examples.labels or [])
+    return dict(sorted(counts.items()))

@@ -1,0 +1,310 @@
+"""Read CSV, TSV, JSON lines, JSON and Parquet, plain or gzipped; every fault is one `DataError`.
+
+The standard library's parsers are used for text because they tell the line of a fault and guess
+nothing: table libraries turn a text "NA" or "null" into a missing value and a column of digits
+    into numbers.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import hashlib
+import io
+import json
+import re
+import sys
+import zlib
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from temper.data.table import Table
+from temper.errors import DataError
+
+FORMATS = (".csv", ".tsv", ".jsonl", ".ndjson", ".json", ".parquet")
+
+# One field of RFC 4180 with tabs: quoted as a whole, or free of quotes.
+_QUOTED_FIELDS = re.compile(r'(?:"(?:[^"]|"")*"|[^"\t\r\n]*)(?:\t|\r\n|\r|\n|\Z)')
+
+
+def format_of(path: Path) -> str | None:
+    """Return the format of a file name, ``.csv`` for ``train.csv.gz``; None where it has none."""
+    name = path.name.lower().removesuffix(".gz")
+    return next((suffix for suffix in FORMATS if name.endswith(suffix)), None)
+
+
+def stem_of(path: Path) -> str:
+    """Return a file's name without format and ``.gz``: ``train`` for ``train.jsonl.gz``."""
+    name = path.name[: -len(".gz")] if path.name.lower().endswith(".gz") else path.name
+    return name[: -len(format_of(path) or "")] or name
+
+
+def read_table(path: Path) -> Table:
+    """Read a file as a table.
+
+    Args:
+        path: A file in one of `FORMATS`, plain or with ``.gz`` behind.
+
+    Returns:
+        The table, with the file's sha256 in its source.
+
+    Raises:
+        DataError: If the file is missing, empty, damaged, or not what its name says.
+    """
+    suffix = format_of(path)
+    if suffix is None:
+        raise DataError(
+            f"{path}: the name must end with one of {', '.join(FORMATS)} (or one of them and .gz)."
+        )
+    raw, sha256 = _read_bytes(path)
+    source = {"path": str(path), "sha256": sha256}
+    if not raw.strip():
+        raise DataError(f"{path} is empty: expected at least a header and one row.")
+    if suffix == ".parquet":
+        return _parquet(raw, path=path, source=source)
+    text = _decode(raw, path=path)
+    if not text.strip():
+        raise DataError(f"{path} is empty: expected at least a header and one row.")
+    if suffix in (".jsonl", ".ndjson"):
+        return _json_lines(text, path=path, source=source)
+    if suffix == ".json":
+        return _json(text, path=path, source=source)
+    if suffix == ".tsv":
+        return _delimited(text, path=path, source=source, delimiter="\t")
+    return _delimited(text, path=path, source=source, delimiter=",")
+
+
+def _read_bytes(path: Path) -> tuple[bytes, str]:
+    try:
+        raw = path.read_bytes()
+    except FileNotFoundError:
+        raise DataError(f"No such file: {path}. Check the path.") from None
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error.strerror or error}.") from error
+    sha256 = hashlib.sha256(raw).hexdigest()
+    if path.name.lower().endswith(".gz") and raw:
+        try:
+            raw = gzip.decompress(raw)
+        except EOFError:
+            raise DataError(
+                f"{path} is cut short: the gzip stream ends too early. Copy the file again."
+            ) from None
+        except (gzip.BadGzipFile, zlib.error) as error:
+            raise DataError(
+                f"{path} is not a whole gzip file ({error}). Copy it again, or drop .gz from its "
+                "name "
+                "if it is not compressed."
+            ) from error
+    return raw, sha256
+
+
+def _decode(raw: bytes, *, path: Path) -> str:
+    try:
+        return raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = raw[: error.start].count(b"\n") + 1
+        wide = raw[:2] in (b"\xff\xfe", b"\xfe\xff")
+        guess = " It looks like UTF-16." if wide else ""
+        raise DataError(
+            f"{path}, line {line}: byte 0x{raw[error.start]:02x} at offset {error.start} is not "
+            "UTF-8."
+            f"{guess} Save the file as UTF-8."
+        ) from None
+
+
+def _table(
+    rows: Sequence[dict[str, object]],
+    *,
+    title: str,
+    source: dict[str, str],
+    lines: list[int] | None,
+) -> Table:
+    """Turn objects into columns; an object without a key has None there."""
+    names = tuple(dict.fromkeys(name for row in rows for name in row))
+    columns = {name: [row.get(name) for row in rows] for name in names}
+    return Table(title, names, columns.__getitem__, len(rows), lines, source=source)
+
+
+def _check_names(names: Sequence[str], *, title: str) -> None:
+    """Refuse a name that stands twice; empty ones (a nameless index) cannot be chosen anyway."""
+    twice = [name for name, count in Counter(names).items() if name and count > 1]
+    if twice:
+        raise DataError(
+            f"{title} has duplicate columns: {', '.join(map(repr, twice))}. Rename or remove one."
+        )
+
+
+def _delimited(text: str, *, path: Path, source: dict[str, str], delimiter: str) -> Table:
+    if delimiter == "\t" and '"' in text and not _tabs_are_quoted(text):
+        records = _plain_records(text)
+    else:
+        records = _quoted_records(text, path=path, delimiter=delimiter)
+    _, names = next(records)
+    names = [name.strip() for name in names]
+    if not any(names):
+        raise DataError(f"{path}, line 1: the first line must name the columns, got none.")
+    _check_names(names, title=str(path))
+    values: list[list[str]] = []
+    lines: list[int] = []
+    blank: int | None = None
+    for line, record in records:
+        if not record:
+            blank = blank or line
+            continue
+        # Blank lines at the end are harmless; one in the middle may be a lost or an empty row.
+        if blank is not None or len(record) != len(names):
+            came = "a blank line" if blank is not None else f"{len(record)} fields"
+            raise DataError(
+                f"{path}, line {blank or line}: expected {len(names)} fields "
+                f"({', '.join(names)}), got {came}. Quote a text that holds the delimiter or a "
+                "line break."
+            )
+        values.append(record)
+        lines.append(line)
+    if not values:
+        raise DataError(f"{path} has a header but no rows.")
+    columns = dict(zip(names, map(list, zip(*values, strict=True)), strict=True))
+    return Table(str(path), tuple(names), columns.__getitem__, len(values), lines, source=source)
+
+
+def _quoted_records(text: str, *, path: Path, delimiter: str) -> Iterator[tuple[int, list[str]]]:
+    """Yield the line on which each record starts, and its fields."""
+    before = csv.field_size_limit(sys.maxsize)
+    try:
+        reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
+        start = 1
+        try:
+            records = []
+            for record in reader:
+                records.append((start, record))
+                start = reader.line_num + 1
+        except csv.Error as error:
+            raise DataError(
+                f"{path}, line {start}: the quotes do not close ({error}). "
+                "Close each quoted field with a quote, and double the quotes inside it."
+            ) from None
+    finally:
+        # The limit is the whole process's; a long document is no fault, so it is lifted for this
+        # read only.
+        csv.field_size_limit(before)
+    yield from records
+
+
+def _plain_records(text: str) -> Iterator[tuple[int, list[str]]]:
+    """Yield tab-separated lines whose quotes mean nothing, as GLUE's files have them."""
+    for number, line in enumerate(io.StringIO(text, newline=None), start=1):
+        content = line.rstrip("\n")
+        yield number, content.split("\t") if content else []
+
+
+def _tabs_are_quoted(text: str) -> bool:
+    """Say whether all quotes of a TSV read as RFC 4180; in GLUE's files they are plain characters."""
+    position = 0
+    while position < len(text):
+        found = _QUOTED_FIELDS.match(text, position)
+        if found is None or found.end() == position:
+            return False
+        position = found.end()
+    return True
+
+
+def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    names = [name for name, _ in pairs]
+    if len(set(names)) != len(names):
+        twice = next(name for name, count in Counter(names).items() if count > 1)
+        raise ValueError(f"duplicate columns: {twice!r}")
+    return dict(pairs)
+
+
+def _parse_json(text: str, *, where: str) -> object:
+    try:
+        return json.loads(text, object_pairs_hook=_object)
+    except json.JSONDecodeError as error:
+        raise DataError(
+            f"{where}: not valid JSON ({error.msg}, column {error.colno}). Mend or remove it."
+        ) from None
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{where}: JSON cannot be read ({error}). Mend or remove it.") from None
+
+
+def _json_lines(text: str, *, path: Path, source: dict[str, str]) -> Table:
+    rows: list[dict[str, object]] = []
+    lines: list[int] = []
+    # Only "\n" ends a line: str.splitlines would also cut at U+2028, which texts hold.
+    for number, line in enumerate(text.split("\n"), start=1):
+        if not line.strip():
+            continue
+        row = _parse_json(line, where=f"{path}, line {number}")
+        if not isinstance(row, dict):
+            raise DataError(
+                f'{path}, line {number}: expected an object such as {{"text": "...", "label": 0}}, '
+                f"got {type(row).__name__}."
+            )
+        rows.append(row)
+        lines.append(number)
+    return _table(rows, title=str(path), source=source, lines=lines)
+
+
+def _json(text: str, *, path: Path, source: dict[str, str]) -> Table:
+    content = _parse_json(text, where=str(path))
+    if isinstance(content, dict) and content and all(isinstance(v, list) for v in content.values()):
+        columns: dict[str, list[object]] = content
+        sizes = {name: len(values) for name, values in columns.items()}
+        if len(set(sizes.values())) != 1:
+            raise DataError(f"{path}: columns must have equal lengths, got {sizes}.")
+        size = next(iter(sizes.values()))
+        table = Table(str(path), tuple(columns), columns.__getitem__, size, source=source)
+    elif isinstance(content, list):
+        for number, row in enumerate(content, start=1):
+            if not isinstance(row, dict):
+                raise DataError(
+                    f"{path}, row {number}: expected an object, got {type(row).__name__}."
+                )
+        table = _table(content, title=str(path), source=source, lines=None)
+    else:
+        raise DataError(
+            f"{path}: expected a list of objects, or one object whose values are lists (columns). "
+            "Name the file .jsonl if it holds one object a line."
+        )
+    if not table.size:
+        raise DataError(f"{path} has no rows.")
+    return table
+
+
+def _parquet(raw: bytes, *, path: Path, source: dict[str, str]) -> Table:
+    # Slow to import, and most runs read text files.
+    import pyarrow
+    from pyarrow import parquet
+
+    try:
+        table = parquet.ParquetFile(pyarrow.BufferReader(raw)).read()
+    except (pyarrow.ArrowException, OSError) as error:
+        raise DataError(
+            f"{path} is not a whole Parquet file ({str(error).splitlines()[0]}). Write it again."
+        ) from None
+    _check_names(table.column_names, title=str(path))
+    if not table.num_rows:
+        raise DataError(f"{path} has no rows.")
+
+    def column(name: str) -> list[object]:
+        values: list[object] = table.column(name).to_pylist()
+        return values
+
+    names = tuple(table.column_names)
+    classes = _class_names(table.schema.metadata or {})
+    return Table(str(path), names, column, table.num_rows, label_names=classes, source=source)
+
+
+def _class_names(metadata: dict[bytes, bytes]) -> dict[str, tuple[str, ...]]:
+    """Read the ClassLabel names that the `datasets` library leaves in a Parquet file's metadata."""
+    try:
+        features = json.loads(metadata.get(b"huggingface", b"{}"))["info"]["features"]
+        return {
+            name: tuple(map(str, feature["names"]))
+            for name, feature in features.items()
+            if isinstance(feature, dict) and feature.get("_type") == "ClassLabel"
+        }
+    except (ValueError, KeyError, TypeError, AttributeError):
+        # The entry is another program's note; without it the file reads as any other Parquet file.
+        return {}

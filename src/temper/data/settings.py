@@ -1,0 +1,68 @@
+"""What a training is told about its data."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from temper.data.columns import Columns
+
+
+class DataSettings(BaseModel):
+    """Say what to train and evaluate on.
+
+    Args:
+        source: Path of a file or a folder, a Hub id (``glue:sst2`` names a configuration), or
+            ``demo``.
+        config: Configuration of a Hub data set.
+        train_split: Split to train on.
+        eval_split: Split to evaluate on; None looks for dev, validation, validation_matched, test.
+        text_column: Column of the text; None looks for the usual names.
+        text_pair_column: Column of the second text; looked for only where ``text_column`` is None
+            too.
+        label_column: Column of the label; None looks for the usual names.
+        kind: What the labels are; None decides by the values (`temper.data.labels.read_labels`).
+        rows: Rows to train on, drawn with ``seed``, each class in its share; None takes all.
+        eval_rows: The same for the evaluation rows.
+        drop_overlap: Remove train rows whose text is also in an evaluation split.
+        dev_share: Share of train that becomes the dev split where the source has none, in (0, 1).
+        seed: Seed of every draw of rows; separate from the seed of training, so that runs share
+            their data.
+        max_length: Longest row in tokens, >= 4; longer ones are cut and their share is reported.
+
+    Example:
+        >>> DataSettings(source="glue:sst2", rows=2000).eval_split is None
+        True
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    source: Annotated[str, Field(min_length=1)]
+    config: str | None = None
+    train_split: str = "train"
+    eval_split: str | None = None
+    text_column: str | None = None
+    text_pair_column: str | None = None
+    label_column: str | None = None
+    kind: Literal["classification", "regression"] | None = None
+    rows: Annotated[int, Field(ge=1)] | None = None
+    eval_rows: Annotated[int, Field(ge=1)] | None = None
+    drop_overlap: bool = False
+    dev_share: Annotated[float, Field(gt=0, lt=1)] = 0.1
+    seed: int = 0
+    max_length: Annotated[int, Field(ge=4)] = 128
+
+    @model_validator(mode="after")
+    def _evaluate_elsewhere(self) -> Self:
+        if self.eval_split == self.train_split:
+            raise ValueError(
+                f"eval_split must differ from train_split, got {self.eval_split!r} for both; "
+                "leave eval_split out to have rows carved from train"
+            )
+        return self
+
+    @property
+    def columns(self) -> Columns:
+        """The columns that are named."""
+        return Columns(self.text_column, self.text_pair_column, self.label_column)

@@ -1,0 +1,401 @@
+"""Load examples from a file, a folder, the Hugging Face Hub or the generated corpus."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from temper.data.columns import Columns, find_columns, read_texts
+from temper.data.corpus import anomaly_examples, review_corpus, shift_examples
+from temper.data.examples import Examples, Splits
+from temper.data.folders import (
+    EVALUATION_SPLITS,
+    STANDALONE_SPLITS,
+    choose_split,
+    first_split,
+    named_labels,
+    split_files,
+)
+from temper.data.formats import format_of, read_table, stem_of
+from temper.data.labels import LabelKind, read_labels
+from temper.data.settings import DataSettings
+from temper.data.splitting import finish_splits
+from temper.data.table import Table
+from temper.errors import DataError, unknown
+
+_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
+_DEMO_SETS = ("shift", "anomaly")
+
+__all__ = ["Columns", "DataSettings", "load_examples", "load_splits"]
+
+
+@dataclass(frozen=True)
+class _Opened:
+    """A source whose splits are known and not yet read."""
+
+    title: str
+    splits: dict[str, Callable[[], Table]]
+    label_names: tuple[str, ...] | None = None
+    info: dict[str, Any] = field(default_factory=dict)
+    single: bool = False
+
+
+def load_splits(settings: DataSettings) -> Splits:
+    """Load what a training needs.
+
+    A missing evaluation split is carved from train; train rows that are also in evaluation are
+    counted, and dropped where asked; the rows asked for are drawn. Each of these leaves a notice.
+
+    Args:
+        settings: What to load.
+
+    Returns:
+        The sets, named ``train``, ``dev`` and ``test``.
+
+    Raises:
+        DataError: If anything about the data is wrong; says what was expected, what came, where.
+
+    Example:
+        >>> splits = load_splits(DataSettings(source="demo", rows=100, eval_rows=50))
+        >>> len(splits.train), len(splits.dev), splits.train.label_names
+        (100, 50, ('negative', 'positive'))
+    """
+    base, config, split = _parse(settings.source, settings.config)
+    if split is not None:
+        raise DataError(
+            f"The source of a training must not name a split, got {settings.source!r}. "
+            f"Use {base!r} with train_split={split!r}."
+        )
+    if base == "demo":
+        sets: Splits | Examples = _demo_splits(settings, config)
+    else:
+        sets = _read_splits(settings, _open(base, config))
+    return finish_splits(
+        sets,
+        rows=settings.rows,
+        eval_rows=settings.eval_rows,
+        drop_overlap=settings.drop_overlap,
+        dev_share=settings.dev_share,
+        seed=settings.seed,
+    )
+
+
+def load_examples(
+    source: str,
+    *,
+    split: str | None = None,
+    columns: Columns | None = None,
+    label_names: Sequence[str] | None = None,
+    kind: LabelKind | None = None,
+    labelled: bool = True,
+) -> Examples:
+    """Load one set: a shift set, an anomaly set, or rows to predict.
+
+    Args:
+        source: A file; a folder or Hub id, either with ``@split`` behind (a folder's test split
+            comes before dev and train where none is named), a Hub id with ``:config``; ``demo``,
+            ``demo:shift``, ``demo:anomaly``.
+        split: The split, instead of ``@split``.
+        columns: Names of the columns; None looks for the usual names.
+        label_names: The model's label names; the labels are matched to them
+            (`Examples.map_labels`).
+        kind: What the labels are; None decides by the values.
+        labelled: Whether labels are needed. Where False they are not read at all.
+
+    Returns:
+        The set, named after its file or folder.
+
+    Raises:
+        DataError: If anything about the data is wrong.
+
+    Example:
+        >>> anomalies = load_examples("demo:anomaly", labelled=False)
+        >>> anomalies.kind, anomalies.labels is None
+        ('unlabelled', True)
+    """
+    columns = columns or Columns()
+    if not labelled and (columns.label, label_names, kind) != (None, None, None):
+        raise DataError(
+            f"Labels of {source!r} are not read, so label_column, label_names and kind must not "
+            "be given."
+        )
+    base, config, own_split = _parse(source, None)
+    if split is not None and own_split is not None and split != own_split:
+        raise DataError(f"{source!r} names split {own_split!r}, but split {split!r} was given too.")
+    split = split or own_split
+    if base == "demo":
+        examples = _demo_set(config, split=split, columns=columns)
+        if not labelled:
+            examples = replace(examples, labels=None, label_names=None, kind="unlabelled")
+    else:
+        examples = _read_set(
+            _open(base, config), split=split, columns=columns, kind=kind, labelled=labelled
+        )
+    if labelled and examples.labels is None:
+        raise DataError(f"{source!r} has no labels. Use another split or a set with labels.")
+    if label_names is not None and examples.kind == "classification":
+        examples = examples.map_labels(label_names)
+    return examples
+
+
+def _parse(source: str, config: str | None) -> tuple[str, str | None, str | None]:
+    """Split ``base[:config][@split]``; a path that exists is taken as it stands."""
+    base, own_config, split = source, None, None
+    if not _exists(source):
+        base, _, after = source.partition("@")
+        split = after or None
+        if not _exists(base):
+            base, _, after = base.partition(":")
+            own_config = after or None
+    if config is not None and own_config is not None and config != own_config:
+        raise DataError(
+            f"{source!r} names configuration {own_config!r}, but config={config!r} was given too."
+        )
+    return base, own_config or config, split
+
+
+def _exists(source: str) -> bool:
+    # "demo" is the corpus, whatever lies in the working directory; "./demo" is the folder.
+    return source != "demo" and bool(source) and Path(source).expanduser().exists()
+
+
+def _open(base: str, config: str | None) -> _Opened:
+    path = Path(base).expanduser()
+    if path.exists():
+        if config is not None:
+            raise DataError(f"{base} is on this disk and has no configurations; drop {config!r}.")
+        return _open_folder(path) if path.is_dir() else _open_file(path)
+    looks_like_path = base.startswith((".", "/", "~")) or format_of(path) is not None
+    if looks_like_path or not _HUB_ID.fullmatch(base):
+        raise DataError(
+            f"No such file or folder: {base}. Check the path, or use a Hub id such as "
+            "stanfordnlp/imdb, or demo."
+        )
+    return _open_hub(base, config)
+
+
+def _open_file(path: Path) -> _Opened:
+    return _Opened(
+        str(path),
+        {"train": lambda: read_table(path)},
+        named_labels(path.parent),
+        {"name": stem_of(path)},
+        single=True,
+    )
+
+
+def _open_folder(folder: Path) -> _Opened:
+    def reader(path: Path) -> Callable[[], Table]:
+        return lambda: read_table(path)
+
+    splits = {name: reader(path) for name, path in split_files(folder).items()}
+    return _Opened(str(folder), splits, named_labels(folder), {"name": folder.resolve().name})
+
+
+def _open_hub(identifier: str, config: str | None) -> _Opened:
+    # Both take seconds to import, and files need neither.
+    import datasets
+    import pyarrow
+
+    try:
+        loaded = datasets.load_dataset(identifier, config)
+    except (
+        datasets.exceptions.DatasetsError,
+        OSError,
+        ValueError,
+        RuntimeError,
+        pyarrow.ArrowException,
+    ) as error:
+        reason = str(error).strip().splitlines() or [type(error).__name__]
+        named = identifier if config is None else f"{identifier} (configuration {config})"
+        raise DataError(
+            f"{named} is no file or folder here and could not be loaded from the Hub or its local "
+            f"cache: {reason[0].rstrip('.')}. Check the name, the configuration (ID:CONFIG) and "
+            "the network."
+        ) from error
+
+    def reader(name: str) -> Callable[[], Table]:
+        return lambda: _hub_table(loaded[name], identifier=identifier, config=config, split=name)
+
+    splits = {str(name): reader(str(name)) for name in loaded}
+    info = {"name": config or identifier.split("/")[-1]}
+    return _Opened(identifier if config is None else f"{identifier}:{config}", splits, None, info)
+
+
+def _hub_table(rows: Any, *, identifier: str, config: str | None, split: str) -> Table:
+    """Turn a split of a loaded Hub data set into a table; columns are decoded when asked for."""
+    names = {
+        name: tuple(feature.names)
+        for name, feature in rows.features.items()
+        if type(feature).__name__ == "ClassLabel"
+    }
+    # The cache lies in .../CONFIG/VERSION/REVISION/, which is what pins the content.
+    files = [Path(entry["filename"]) for entry in rows.cache_files]
+    source = {
+        "id": identifier,
+        "config": config or rows.config_name,
+        "revision": files[0].parent.name if files else None,
+    }
+    title = f"{identifier}{f':{config}' if config else ''}@{split}"
+    return Table(
+        title,
+        tuple(rows.column_names),
+        lambda name: list(rows[name]),
+        len(rows),
+        label_names=names,
+        source=source,
+    )
+
+
+def _read(
+    opened: _Opened,
+    split: str,
+    *,
+    name: str,
+    columns: Columns,
+    kind: LabelKind | None = None,
+    labelled: bool = True,
+) -> Examples:
+    """Read one split; labels that are not there leave the set unlabelled."""
+    table = opened.splits[split]()
+    if not table.size:
+        raise DataError(f"{table.title} has no rows.")
+    chosen = find_columns(table, columns, labelled=labelled)
+    source = {**table.source, "split": split}
+    notices: tuple[str, ...] = ()
+    labels: list[int] | list[float] | None = None
+    names: tuple[str, ...] | None = None
+    own_kind: Literal["classification", "regression", "unlabelled"] = "unlabelled"
+    if labelled and chosen.label is not None:
+        names = _one_naming(opened, table, chosen.label)
+        read = read_labels(table, chosen.label, names=names, kind=kind)
+        labels, names, own_kind, notices = read.values, read.names, read.kind, read.notices
+    return Examples(
+        name=name,
+        text=read_texts(table, chosen.text),
+        text_pair=None if chosen.text_pair is None else read_texts(table, chosen.text_pair),
+        labels=labels,
+        label_names=names,
+        kind=own_kind,
+        source=source,
+        notices=notices,
+    )
+
+
+def _one_naming(opened: _Opened, table: Table, column: str) -> tuple[str, ...] | None:
+    inside, beside = table.label_names.get(column), opened.label_names
+    if inside is not None and beside is not None and inside != beside:
+        raise DataError(
+            f"{table.title} names its labels {list(inside)}, but the dataset.json beside it "
+            f"names them {list(beside)}. Make them agree."
+        )
+    return beside or inside
+
+
+def _read_splits(settings: DataSettings, opened: _Opened) -> Splits | Examples:
+    """Read train, dev and test; train alone where there is nothing to evaluate on."""
+    train_split = choose_split(opened.splits, settings.train_split, title=opened.title)
+    train = _read(opened, train_split, name="train", columns=settings.columns, kind=settings.kind)
+    if train.labels is None or train.kind == "unlabelled":
+        raise DataError(
+            f"{opened.title}: split {train_split!r} has no labels to train on. Give the label's "
+            "column as "
+            "label_column (the usual names are label, labels, target, score, class)."
+        )
+    others = {name: read for name, read in opened.splits.items() if name != train_split}
+    if settings.eval_split is not None:
+        dev_split: str | None = choose_split(others, settings.eval_split, title=opened.title)
+    else:
+        dev_split = first_split(others, EVALUATION_SPLITS)
+    if dev_split is None:
+        return train
+    dev = _read_like(train, opened, dev_split, name="dev", settings=settings)
+    if dev.labels is None and settings.eval_split is None and dev_split == "test":
+        # A test split without labels is a leaderboard's: nothing can be measured on it.
+        return train
+    if dev.labels is None:
+        raise DataError(
+            f"{opened.title}: split {dev_split!r} has no labels to evaluate on. Choose another "
+            "eval_split."
+        )
+    test = None
+    if "test" in others and dev_split != "test":
+        test = _read_like(train, opened, "test", name="test", settings=settings)
+    return Splits(train, dev, test)
+
+
+def _read_like(
+    train: Examples, opened: _Opened, split: str, *, name: str, settings: DataSettings
+) -> Examples:
+    """Read another split of the source that train came from, with train's labels and columns."""
+    kind: LabelKind | None = None if train.kind == "unlabelled" else train.kind
+    examples = _read(opened, split, name=name, columns=settings.columns, kind=kind)
+    if (examples.text_pair is None) != (train.text_pair is None):
+        raise DataError(
+            f"{opened.title}: only one of splits {train.source['split']!r} and {split!r} has a "
+            "second text. "
+            "Give text_column and text_pair_column."
+        )
+    if examples.kind != "classification":
+        return examples
+    if train.label_names is not None:
+        return examples.map_labels(train.label_names)
+    if examples.label_names is None and examples.classes > train.classes:
+        raise DataError(
+            f"{opened.title}: split {split!r} has label {examples.classes - 1}, but the highest "
+            "label of "
+            f"{train.source['split']!r} is {train.classes - 1}. Remove these rows or name all "
+            "labels in "
+            'the file dataset.json beside the data: {"label_names": [...]}.'
+        )
+    return examples
+
+
+def _read_set(
+    opened: _Opened, *, split: str | None, columns: Columns, kind: LabelKind | None, labelled: bool
+) -> Examples:
+    name = str(opened.info["name"])
+    if split is not None:
+        found: str | None = choose_split(opened.splits, split, title=opened.title)
+        name = name if opened.single else f"{name}@{found}"
+    else:
+        found = first_split(opened.splits, STANDALONE_SPLITS)
+    if found is None:
+        raise DataError(
+            f"{opened.title} has none of the splits test, dev, train; it has "
+            f"{', '.join(sorted(opened.splits))}. Name one: {opened.title}@SPLIT."
+        )
+    return _read(opened, found, name=name, columns=columns, kind=kind, labelled=labelled)
+
+
+def _demo_splits(settings: DataSettings, config: str | None) -> Splits:
+    if config is not None:
+        raise DataError(
+            f"demo:{config} is for evaluation only; train on demo, or use it as a shift or "
+            "anomaly set."
+        )
+    given = (settings.columns, settings.train_split, settings.eval_split in (None, "dev"))
+    if given != (Columns(), "train", True) or settings.kind == "regression":
+        raise DataError(
+            "The demo corpus has fixed columns, labels and splits (train, dev): text_column, "
+            "text_pair_column, "
+            "label_column, kind, train_split and eval_split cannot be changed."
+        )
+    return review_corpus()
+
+
+def _demo_set(config: str | None, *, split: str | None, columns: Columns) -> Examples:
+    if columns != Columns():
+        raise DataError("The demo corpus has fixed columns; do not name any.")
+    if config is None:
+        splits = review_corpus()
+        sets = {"train": splits.train, "dev": splits.dev}
+        return sets[choose_split(sets, split or "dev", title="demo")]
+    if config not in _DEMO_SETS:
+        raise DataError(unknown("demo set", config, _DEMO_SETS))
+    if split is not None:
+        raise DataError(f"demo:{config} has no splits, got {split!r}. Drop it.")
+    return shift_examples() if config == "shift" else anomaly_examples()
