@@ -420,7 +420,7 @@ def _constant(values: FloatArray, weights: FloatArray) -> NDArray[np.bool_]:
     """Say whether all counted rows hold one value; exact, where a variance would be rounded."""
     highest = np.where(weights > 0, values, -np.inf).max(axis=-1, initial=-np.inf)
     lowest = np.where(weights > 0, values, np.inf).min(axis=-1, initial=np.inf)
-    return np.asarray(highest <= lowest) | np.asarray(weights.sum(axis=-1) == 0)
+    return np.asarray((highest <= lowest) | (weights.sum(axis=-1) == 0), dtype=np.bool_)
 
 
 def _correlation(first: FloatArray, second: FloatArray, weights: FloatArray) -> FloatArray:

@@ -1,0 +1,1 @@
+"""Measure any classifier: rows from perspectives, scores from rows."""

@@ -1,0 +1,158 @@
+"""Write an evaluation as plain files and read it back (docs/formats.md)."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from temper.errors import CheckpointError
+from temper.evaluation.rows import to_blocks
+
+SCHEMA_NUMBER = 1
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What an evaluation found.
+
+    Args:
+        rows: One line per example, set, perspective and condition.
+        scores: Score entries, each with value, n and interval.
+        model: Name or folder of the model.
+        task: ``kind``, ``metric`` and ``labels`` of the task.
+        truncated: Share of rows cut to the model's length, by set.
+        notices: What a reader should know.
+    """
+
+    rows: pa.Table = field(repr=False)
+    scores: list[dict[str, Any]] = field(repr=False)
+    model: str = ""
+    task: dict[str, Any] = field(default_factory=dict)
+    truncated: dict[str, float] = field(default_factory=dict)
+    notices: tuple[str, ...] = ()
+
+
+def write(evaluation: Evaluation, folder: Path | str) -> Path:
+    """Write ``rows.parquet`` and ``scores.json`` into a new folder, whole or not at all.
+
+    The files are written under a temporary name beside the folder, which is renamed when they are
+    whole.
+
+    Args:
+        evaluation: What to write.
+        folder: Where; it must not exist, or be empty, or hold an earlier evaluation and nothing
+            else.
+
+    Returns:
+        The folder.
+
+    Raises:
+        CheckpointError: The folder holds other files, or cannot be written.
+    """
+    path = Path(folder)
+    _check_target(path)
+    content = {
+        "schema": SCHEMA_NUMBER,
+        "model": evaluation.model,
+        "task": evaluation.task,
+        "truncated": evaluation.truncated,
+        "notices": list(evaluation.notices),
+        "scores": evaluation.scores,
+    }
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        staged = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
+    except OSError as error:
+        raise CheckpointError(f"Cannot write an evaluation to {path}: {error}.") from error
+    try:
+        # mkdtemp makes folders that only their owner may enter; results are made to be shared.
+        staged.chmod(0o777 & ~_umask())
+        pq.write_table(evaluation.rows, staged / "rows.parquet", compression="zstd")
+        text = json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False)
+        (staged / "scores.json").write_text(text + "\n", encoding="utf-8")
+        _replace(staged, path)
+    except OSError as error:
+        raise CheckpointError(f"Cannot write an evaluation to {path}: {error}.") from error
+    finally:
+        shutil.rmtree(staged, ignore_errors=True)
+    return path
+
+
+def read(folder: Path | str) -> Evaluation:
+    """Read an evaluation.
+
+    Args:
+        folder: A folder that `write` made.
+
+    Returns:
+        The evaluation; writing it again gives the same files.
+
+    Raises:
+        CheckpointError: A file is missing, damaged or of a newer format.
+    """
+    path = Path(folder)
+    try:
+        content = json.loads((path / "scores.json").read_text(encoding="utf-8"))
+        rows = pq.read_table(path / "rows.parquet")
+    except (OSError, ValueError, pa.ArrowException) as error:
+        raise CheckpointError(
+            f"Cannot read the evaluation in {path}: {error}. Evaluate the model again."
+        ) from error
+    if not isinstance(content, dict) or content.get("schema") != SCHEMA_NUMBER:
+        found = content.get("schema") if isinstance(content, dict) else type(content).__name__
+        raise CheckpointError(
+            f"{path / 'scores.json'} must have schema {SCHEMA_NUMBER}, got {found!r}. "
+            "Use the Temper that wrote it, or evaluate again."
+        )
+    lacking = {"model", "task", "truncated", "notices", "scores"} - set(content)
+    if lacking:
+        raise CheckpointError(f"{path / 'scores.json'} lacks {sorted(lacking)}. Evaluate again.")
+    to_blocks(rows)
+    return Evaluation(
+        rows=rows,
+        scores=content["scores"],
+        model=content["model"],
+        task=content["task"],
+        truncated=content["truncated"],
+        notices=tuple(content["notices"]),
+    )
+
+
+def _check_target(path: Path) -> None:
+    """Refuse to overwrite anything that is not an evaluation."""
+    if not path.exists():
+        return
+    if not path.is_dir():
+        raise CheckpointError(f"Expected a folder to write to, but {path} is a file.")
+    others = sorted({entry.name for entry in path.iterdir()} - {"rows.parquet", "scores.json"})
+    if others:
+        raise CheckpointError(
+            f"{path} holds other files ({', '.join(others[:3])}), which an evaluation must not "
+            "replace. Give an empty or new folder."
+        )
+
+
+def _replace(staged: Path, path: Path) -> None:
+    """Put the staged folder in place; a non-empty folder cannot be renamed over."""
+    if not path.exists():
+        os.replace(staged, path)
+        return
+    older = Path(tempfile.mkdtemp(prefix=f".{path.name}.older.", dir=path.parent))
+    os.replace(path, older)
+    os.replace(staged, path)
+    shutil.rmtree(older)
+
+
+def _umask() -> int:
+    """Return the process's umask, which can only be read by setting it."""
+    current = os.umask(0o022)
+    os.umask(current)
+    return current

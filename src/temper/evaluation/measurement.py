@@ -1,0 +1,188 @@
+"""What perspectives work with: predictor, data, and clean answers that are computed once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from temper.data.examples import Examples
+from temper.errors import DataError
+from temper.evaluation.alignment import Aligned, merge
+from temper.evaluation.prediction import Prediction
+from temper.evaluation.predictor import PerturbablePredictor, Predictor
+from temper.evaluation.rows import Block, Condition
+from temper.functional.scores import FloatArray, IntegerArray
+from temper.seeding import derive_seed
+
+if TYPE_CHECKING:
+    # The settings list the perspectives, and these take a measurement.
+    from temper.evaluation.settings import EvaluationSettings
+
+Progress = Callable[[int, int, str], None]
+"""Called with parts done, parts in all, and what is being measured."""
+
+
+@dataclass(frozen=True)
+class EvaluationData:
+    """What to evaluate on.
+
+    Args:
+        dev: Labelled rows of the training task.
+        shift: Labelled sets from other sources, by name.
+        anomaly: Sets that do not belong to the task, by name; labels are not looked at.
+        metric: The task's leading score: ``accuracy``, ``macro_f1``, ``mcc`` or ``f1``, or for a
+            regression ``pearson``, ``spearman`` or ``mse``.
+    """
+
+    dev: Examples
+    shift: Mapping[str, Examples] = field(default_factory=dict)
+    anomaly: Mapping[str, Examples] = field(default_factory=dict)
+    metric: str = "accuracy"
+
+
+@dataclass
+class Measurement:
+    """One evaluation while it runs.
+
+    Args:
+        predictor: Who answers.
+        dev: The aligned dev set.
+        shift: The aligned shift sets.
+        anomaly: The anomaly sets.
+        settings: Settings.
+        progress: Hears how far it is.
+        truncated: Share of cut rows by set, filled in as sets are predicted.
+    """
+
+    predictor: Predictor
+    dev: Examples
+    shift: Mapping[str, Aligned]
+    anomaly: Mapping[str, Examples]
+    settings: EvaluationSettings
+    progress: Progress | None = None
+    truncated: dict[str, float] = field(default_factory=dict)
+    _clean: dict[str, Prediction] = field(default_factory=dict)
+
+    @property
+    def regression(self) -> bool:
+        """Whether the predictor gives values and not classes."""
+        return self.predictor.gives == "values"
+
+    @property
+    def perturbable(self) -> PerturbablePredictor:
+        """The predictor, for perspectives that perturb embeddings; checked before they run."""
+        predictor = self.predictor
+        assert isinstance(predictor, PerturbablePredictor)
+        return predictor
+
+    def tell(self, done: int, total: int, what: str) -> None:
+        """Report progress."""
+        if self.progress is not None:
+            self.progress(done, total, what)
+
+    def clean(self, name: str, examples: Examples) -> Prediction:
+        """Answer a set without perturbation, once.
+
+        Args:
+            name: The set's name.
+            examples: The set.
+        """
+        if name not in self._clean:
+            self.keep(name, self.predictor.predict(examples, batch_size=self.settings.batch_size))
+        return self._clean[name]
+
+    def keep(self, name: str, prediction: Prediction) -> None:
+        """Keep clean answers that a perspective has got on its way."""
+        self._clean[name] = prediction
+        if prediction.truncated is not None:
+            self.truncated[name] = prediction.truncated
+
+    def read(self, logits: FloatArray) -> Prediction:
+        """Read a session's answers.
+
+        Args:
+            logits: [n, C], or [n, 1] of a regression.
+        """
+        if self.regression:
+            return Prediction.of_values(logits[:, 0])
+        return Prediction.of_logits(logits)
+
+    def attacked(self) -> tuple[Examples, IntegerArray]:
+        """Return the dev rows that are perturbed and their positions: all, or some by row hash."""
+        limit = self.settings.attack_rows
+        if limit is None or limit >= len(self.dev):
+            return self.dev, np.arange(len(self.dev))
+        seed = self.settings.seed
+        order = sorted(
+            range(len(self.dev)),
+            key=lambda index: (derive_seed(seed, "attacked", self.dev.rows[index]), index),
+        )
+        chosen = sorted(order[:limit])
+        return self.dev.select(chosen), np.asarray(chosen, dtype=np.int64)
+
+    def clean_block(
+        self, perspective: str, name: str, aligned: Aligned, *, labelled: bool = True
+    ) -> Block:
+        """Predict a set and return its rows.
+
+        Args:
+            perspective: Name of the perspective.
+            name: Name of the set.
+            aligned: The set.
+            labelled: Whether labels are written.
+        """
+        prediction = self.clean(name, aligned.examples)
+        if aligned.entailment is not None:
+            prediction = merge(prediction, aligned.entailment, how=self.settings.merge)
+        return block_of(
+            Condition(perspective, name), aligned.examples, prediction, labelled=labelled
+        )
+
+
+def labels_of(examples: Examples, *, labelled: bool = True) -> FloatArray:
+    """Return labels as float64, NaN where there are none."""
+    if not labelled or examples.labels is None:
+        return np.full(len(examples), np.nan)
+    return np.asarray(examples.labels, dtype=np.float64)
+
+
+def block_of(
+    condition: Condition,
+    examples: Examples,
+    prediction: Prediction,
+    *,
+    index: IntegerArray | None = None,
+    labelled: bool = True,
+) -> Block:
+    """Write answers as rows.
+
+    Args:
+        condition: What was done.
+        examples: The set, n rows.
+        prediction: Its answers, n rows.
+        index: Position of each row in the whole set, None for 0..n-1.
+        labelled: Whether labels are written.
+
+    Raises:
+        DataError: A label is outside the predictor's classes.
+    """
+    labels = labels_of(examples, labelled=labelled)
+    classes = prediction.probabilities.shape[1]
+    known = labels[~np.isnan(labels)]
+    if classes and len(known) and not 0 <= known.min() <= known.max() < classes:
+        raise DataError(
+            f"Set {condition.set!r} has the label {known.max():g}, but the model has {classes} "
+            f"classes (0..{classes - 1}). Evaluate on data with the model's labels."
+        )
+    return Block(
+        condition=condition,
+        row=list(examples.rows),
+        index=np.arange(len(examples)) if index is None else index,
+        label=labels,
+        prediction=prediction.prediction,
+        probabilities=prediction.probabilities,
+        loss=prediction.loss(labels),
+    )

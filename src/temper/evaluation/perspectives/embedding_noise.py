@@ -1,0 +1,163 @@
+"""Embedding noise: the metric against the size of Gaussian noise, ``e + sigma v``, and its area.
+
+``v`` is standard normal on every real token and keyed by seed, row and sigma, so no row's noise
+depends on its place or its batch.
+
+References: JacHess, Eq. 6.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from temper.errors import ModelError
+from temper.evaluation.measurement import Measurement, block_of
+from temper.evaluation.perspectives.contract import Perspective
+from temper.evaluation.perspectives.embedding_attack import rows_at
+from temper.evaluation.predictor import Part
+from temper.evaluation.rows import Block, Condition
+from temper.evaluation.scoring import Entry, Scoring, statistic_of
+from temper.functional.intervals import Statistic
+from temper.functional.scores import SCORES, FloatArray
+from temper.seeding import derive_seed, generator
+
+
+def rows(measurement: Measurement) -> Iterable[Block]:
+    """Predict the dev rows at every sigma."""
+    settings = measurement.settings
+    examples, index = measurement.attacked()
+    answers: list[FloatArray] = []
+    spread = np.empty(len(examples))
+    with measurement.perturbable.session() as session, torch.no_grad():
+        done = 0
+        for part in session.parts(examples, batch_size=settings.batch_size):
+            embeddings = session.embeddings(part)
+            own = root_mean_square(embeddings, part.batch.mask)
+            spread[part.indices] = own.cpu().numpy()
+            for number, sigma in enumerate(settings.sigmas):
+                scale = own * sigma if settings.noise_relative else torch.full_like(own, sigma)
+                noise = standard_noise(part, embeddings, seed=settings.seed, key=number)
+                delta = noise * scale.float()[:, None, None]
+                answer = session.logits(part, delta=delta).double().cpu().numpy()
+                if number == len(answers):
+                    answers.append(np.empty((len(examples), answer.shape[-1])))
+                answers[number][part.indices] = answer
+            done += len(part.indices)
+            measurement.tell(done, len(examples), "embedding noise")
+    if not answers:
+        raise ModelError("The dev set has no rows to add noise to.")
+    condition = Condition("embedding_noise", "dev", "noise")
+    for sigma, logits in zip(settings.sigmas, answers, strict=True):
+        asked = np.full(len(examples), sigma)
+        relative = settings.noise_relative
+        yield replace(
+            block_of(condition, examples, measurement.read(logits), index=index),
+            radius=asked * spread if relative else asked,
+            radius_relative=asked if relative else asked / spread,
+            relative=relative,
+        )
+
+
+def score(scoring: Scoring) -> list[Entry]:
+    """Score each sigma, and the area under the curve from no noise to the largest sigma."""
+    blocks = scoring.of("embedding_noise")
+    entries = []
+    for block in blocks:
+        usual = "accuracy" if block.classifies else "mse"
+        for name in dict.fromkeys((scoring.metric, usual)):
+            statistic = statistic_of(name, block)
+            entries.append(
+                scoring.entry(
+                    block.condition, name, statistic=statistic, rows=len(block), block=block
+                )
+            )
+    if blocks:
+        first = blocks[0]
+        curve = [rows_at(scoring.clean, first), *blocks]
+        sizes = [0.0, *(block.setting or 0.0 for block in blocks)]
+        entries.append(
+            scoring.entry(
+                first.condition,
+                "area",
+                statistic=area(scoring.metric, curve, sizes),
+                rows=len(first),
+                higher_is_better=SCORES[scoring.metric].higher_is_better,
+            )
+        )
+    return entries
+
+
+def root_mean_square(embeddings: Tensor, mask: Tensor) -> Tensor:
+    """Return the RMS of each example's embeddings over its real tokens.
+
+    Args:
+        embeddings: [B, T, D].
+        mask: Real tokens, [B, T].
+
+    Returns:
+        [B] fp64.
+
+    Example:
+        >>> values = torch.tensor([[[3.0, 4.0], [9.0, 9.0]]])
+        >>> round(root_mean_square(values, torch.tensor([[True, False]])).item(), 4)
+        3.5355
+    """
+    squares = torch.where(mask.unsqueeze(-1), embeddings.double(), 0.0).pow(2).sum(dim=(1, 2))
+    return (squares / (mask.sum(dim=1) * embeddings.shape[-1])).sqrt()
+
+
+def standard_noise(part: Part, embeddings: Tensor, *, seed: int, key: int) -> Tensor:
+    """Draw standard normal noise for each row's real tokens.
+
+    Args:
+        part: The batch.
+        embeddings: Its embeddings [B, T, D], for the shape.
+        seed: Seed of the evaluation.
+        key: Position of the sigma in the settings.
+
+    Returns:
+        [B, T, D] fp32, zero at padding, on the embeddings' device.
+    """
+    noise = torch.zeros(embeddings.shape, dtype=torch.float32)
+    for place, (row, mask) in enumerate(zip(part.rows, part.batch.mask.cpu(), strict=True)):
+        draws = generator(derive_seed(seed, "noise", row, key))
+        noise[place, mask] = torch.randn(int(mask.sum()), noise.shape[-1], generator=draws)
+    return noise.to(embeddings.device)
+
+
+def area(metric: str, curve: list[Block], sizes: list[float]) -> Statistic:
+    """Return the mean of the metric over the noise, by the trapezoid rule.
+
+    Args:
+        metric: The task's leading score.
+        curve: Rows at each size, the same examples in the same order.
+        sizes: Sigma of each, distinct; any order.
+
+    Returns:
+        From counts [R, n] to [R] values, in the metric's unit.
+    """
+    order = np.argsort(sizes, kind="stable")
+    points = np.asarray(sizes)[order]
+    statistics = [statistic_of(metric, curve[place]) for place in order]
+
+    def mean(counts: FloatArray) -> FloatArray:
+        heights = np.stack([statistic(counts) for statistic in statistics], axis=-1)
+        width = points[-1] - points[0]
+        return np.asarray(np.trapezoid(heights, points, axis=-1) / width)
+
+    return mean
+
+
+EMBEDDING_NOISE = Perspective(
+    name="embedding_noise",
+    summary="Embedding noise: the metric under Gaussian noise, and the area under its curve",
+    scores=("area", "accuracy", "macro_f1", "mcc", "f1", "pearson", "spearman", "mse"),
+    rows=rows,
+    score=score,
+    needs_gradients=True,
+)

@@ -1,0 +1,54 @@
+"""All perspectives, in the order of reports: a new one is a file and a line here."""
+
+from __future__ import annotations
+
+from temper.errors import SettingError, unknown
+from temper.evaluation.perspectives.anomaly import ANOMALY
+from temper.evaluation.perspectives.calibration import CALIBRATION
+from temper.evaluation.perspectives.contract import Perspective
+from temper.evaluation.perspectives.embedding_attack import EMBEDDING_ATTACK
+from temper.evaluation.perspectives.embedding_noise import EMBEDDING_NOISE
+from temper.evaluation.perspectives.shift import SHIFT
+from temper.evaluation.perspectives.task import TASK
+
+PERSPECTIVES: dict[str, Perspective] = {
+    entry.name: entry
+    for entry in (TASK, SHIFT, EMBEDDING_ATTACK, EMBEDDING_NOISE, CALIBRATION, ANOMALY)
+}
+
+
+def names() -> tuple[str, ...]:
+    """Return the names of all perspectives in the order of reports."""
+    return tuple(PERSPECTIVES)
+
+
+def perspective(name: str) -> Perspective:
+    """Return a perspective by name.
+
+    Args:
+        name: Its name.
+
+    Raises:
+        SettingError: There is none of that name.
+
+    Example:
+        >>> perspective("calibration").directions["ece_10"]
+        False
+    """
+    if name not in PERSPECTIVES:
+        raise SettingError(unknown("perspective", name, PERSPECTIVES))
+    return PERSPECTIVES[name]
+
+
+def listing() -> list[dict[str, object]]:
+    """Return what ``temper list perspectives`` shows: one mapping each, with ``name`` first."""
+    return [
+        {
+            "name": entry.name,
+            "summary": entry.summary,
+            "scores": list(entry.scores),
+            "higher_is_better": entry.directions,
+            "needs_gradients": entry.needs_gradients,
+        }
+        for entry in PERSPECTIVES.values()
+    ]

@@ -1,0 +1,34 @@
+"""Distribution shift: the task's metric on labelled sets from other sources, one entry a set."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from temper.evaluation.measurement import Measurement
+from temper.evaluation.perspectives.contract import Perspective
+from temper.evaluation.rows import Block
+from temper.evaluation.scoring import Entry, Scoring, statistic_of
+
+
+def rows(measurement: Measurement) -> Iterable[Block]:
+    """Predict every shift set."""
+    for name, aligned in measurement.shift.items():
+        yield measurement.clean_block("shift", name, aligned)
+
+
+def score(scoring: Scoring) -> list[Entry]:
+    """Score each set; a mean is for who compares models, over the sets that all of them have."""
+    return [
+        scoring.entry(block.condition, name, statistic=statistic_of(name, block), rows=len(block))
+        for block in scoring.of("shift")
+        for name in scoring.metrics(block)
+    ]
+
+
+SHIFT = Perspective(
+    name="shift",
+    summary="Distribution shift: the task's metric on sets from other sources",
+    scores=("accuracy", "macro_f1", "mcc", "f1", "pearson", "spearman", "mse"),
+    rows=rows,
+    score=score,
+)

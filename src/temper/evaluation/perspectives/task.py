@@ -1,0 +1,34 @@
+"""In distribution: the task's own metric on its dev rows, and macro-F1 always."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from temper.evaluation.alignment import Aligned
+from temper.evaluation.measurement import Measurement
+from temper.evaluation.perspectives.contract import Perspective
+from temper.evaluation.rows import Block
+from temper.evaluation.scoring import Entry, Scoring, statistic_of
+
+
+def rows(measurement: Measurement) -> Iterable[Block]:
+    """Predict the dev rows."""
+    yield measurement.clean_block("task", "dev", Aligned(measurement.dev))
+
+
+def score(scoring: Scoring) -> list[Entry]:
+    """Score the clean dev rows."""
+    block = scoring.clean
+    return [
+        scoring.entry(block.condition, name, statistic=statistic_of(name, block), rows=len(block))
+        for name in scoring.metrics(block)
+    ]
+
+
+TASK = Perspective(
+    name="task",
+    summary="In distribution: the task's metric and macro-F1 on dev",
+    scores=("accuracy", "macro_f1", "mcc", "f1", "pearson", "spearman", "mse"),
+    rows=rows,
+    score=score,
+)

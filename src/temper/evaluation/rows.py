@@ -1,0 +1,280 @@
+"""The rows that every perspective writes: one line per example, set, perspective and condition.
+
+A `Block` holds the rows of one condition as arrays; a table holds blocks one after the other and is
+what ``rows.parquet`` keeps (docs/formats.md). Scores are computed from a table alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from temper.errors import CheckpointError
+from temper.functional.scores import FloatArray, IntegerArray
+
+SCHEMA = pa.schema(
+    [
+        pa.field("perspective", pa.string(), nullable=False),
+        pa.field("set", pa.string(), nullable=False),
+        pa.field("condition", pa.string(), nullable=False),
+        pa.field("radius", pa.float64()),
+        pa.field("radius_relative", pa.float64()),
+        pa.field("norm", pa.string()),
+        pa.field("steps", pa.int64()),
+        pa.field("restarts", pa.int64()),
+        pa.field("row", pa.string(), nullable=False),
+        pa.field("index", pa.int64(), nullable=False),
+        pa.field("label", pa.float64()),
+        pa.field("prediction", pa.float64(), nullable=False),
+        pa.field("probabilities", pa.list_(pa.float64()), nullable=False),
+        pa.field("loss", pa.float64()),
+    ]
+)
+
+_KEYS = ("perspective", "set", "condition", "norm", "steps", "restarts")
+
+
+@dataclass(frozen=True)
+class Condition:
+    """What was done to the examples of a block.
+
+    Args:
+        perspective: Name of the perspective.
+        set: Name of the data set.
+        name: ``clean``, ``fgm``, ``pgd`` or ``noise``.
+        norm: ``l2`` or ``linf``, None without an attack.
+        steps: Gradient steps of the attack.
+        restarts: Restarts of the attack.
+    """
+
+    perspective: str
+    set: str
+    name: str = "clean"
+    norm: str | None = None
+    steps: int | None = None
+    restarts: int | None = None
+
+
+@dataclass(frozen=True)
+class Block:
+    """The rows of one condition, by position in their set.
+
+    Args:
+        condition: What was done.
+        row: Hash of each text, n of them.
+        index: Position of each row in its set, [n].
+        label: Class index or target, [n]; NaN where unlabelled.
+        prediction: Class index or predicted value, [n].
+        probabilities: [n, C]; [n, 0] for a regression.
+        loss: NLL or squared error, [n]; NaN where unlabelled.
+        radius: Budget or sigma of each row, [n], None without one.
+        radius_relative: The same over the example's own embeddings, [n], None without one.
+        relative: Whether ``radius_relative`` is the setting and ``radius`` follows from it.
+    """
+
+    condition: Condition
+    row: list[str]
+    index: IntegerArray
+    label: FloatArray
+    prediction: FloatArray
+    probabilities: FloatArray = field(repr=False)
+    loss: FloatArray = field(repr=False)
+    radius: FloatArray | None = None
+    radius_relative: FloatArray | None = None
+    relative: bool = False
+
+    def __len__(self) -> int:
+        """Return the number of rows."""
+        return len(self.row)
+
+    @property
+    def setting(self) -> float | None:
+        """The radius or sigma that was asked for, in the unit it was asked in."""
+        values = self.radius_relative if self.relative else self.radius
+        return None if values is None or not len(values) else float(values[0])
+
+    @property
+    def classifies(self) -> bool:
+        """Whether the rows hold class probabilities."""
+        return bool(self.probabilities.shape[1] > 0)
+
+    @property
+    def confidence(self) -> FloatArray:
+        """Probability of the predicted class, [n]."""
+        chosen = self.prediction.astype(np.int64)
+        return self.probabilities[np.arange(len(self)), chosen]
+
+    @property
+    def correct(self) -> FloatArray:
+        """1 where the prediction is the label, else 0, [n]."""
+        return np.asarray(self.prediction == self.label, dtype=np.float64)
+
+
+def to_table(blocks: Iterable[Block]) -> pa.Table:
+    """Write blocks one after the other as a table.
+
+    Args:
+        blocks: Blocks in the order they shall stand.
+
+    Returns:
+        A table with `SCHEMA`.
+    """
+    parts = [_block_table(block) for block in blocks]
+    return pa.concat_tables(parts).combine_chunks() if parts else SCHEMA.empty_table()
+
+
+def to_blocks(table: pa.Table) -> list[Block]:
+    """Read the blocks of a table.
+
+    Whether a block's radii were given as absolute or relative stands in no column. It follows from
+    the
+    rows: the radii that were asked for are the same for all examples, so they take fewer distinct
+    values than what each example's own embeddings make of them.
+
+    Args:
+        table: A table with `SCHEMA`.
+
+    Returns:
+        Blocks in the order of their first rows; rows within a block sorted by position.
+
+    Raises:
+        CheckpointError: A column is missing or has another type, or a row stands twice in a block.
+    """
+    _check(table)
+    codes = _codes([_column(table, name) for name in _KEYS])
+    return [
+        block
+        for members in _groups(codes)
+        for block in _radius_blocks(table.take(pa.array(members)))
+    ]
+
+
+def _block_table(block: Block) -> pa.Table:
+    """Write one block."""
+    n = len(block)
+    condition = block.condition
+    flat = pa.array(np.ascontiguousarray(block.probabilities, dtype=np.float64).reshape(-1))
+    offsets = pa.array(np.arange(n + 1, dtype=np.int32) * block.probabilities.shape[1])
+    columns = [
+        pa.array([condition.perspective] * n, pa.string()),
+        pa.array([condition.set] * n, pa.string()),
+        pa.array([condition.name] * n, pa.string()),
+        _nullable(block.radius, n),
+        _nullable(block.radius_relative, n),
+        pa.array([condition.norm] * n, pa.string()),
+        pa.array([condition.steps] * n, pa.int64()),
+        pa.array([condition.restarts] * n, pa.int64()),
+        pa.array(block.row, pa.string()),
+        pa.array(block.index, pa.int64()),
+        _nullable(block.label, n),
+        pa.array(block.prediction, pa.float64()),
+        pa.ListArray.from_arrays(offsets, flat),
+        _nullable(block.loss, n),
+    ]
+    return pa.Table.from_arrays(columns, schema=SCHEMA)
+
+
+def _nullable(values: FloatArray | None, rows: int) -> pa.Array:
+    """Write values with NaN as null: pandas and JSON readers would confuse the two."""
+    if values is None:
+        return pa.nulls(rows, pa.float64())
+    return pa.array(values, pa.float64(), mask=np.isnan(values))
+
+
+def _check(table: pa.Table) -> None:
+    """Refuse a table that is not what docs/formats.md describes."""
+    for wanted in SCHEMA:
+        if wanted.name not in table.column_names:
+            raise CheckpointError(
+                f"The rows have no column {wanted.name!r}, got {table.column_names}. "
+                "Evaluate the model again."
+            )
+        found = table.schema.field(wanted.name).type
+        if not found.equals(wanted.type):
+            raise CheckpointError(
+                f"Column {wanted.name!r} of the rows must be {wanted.type}, got {found}. "
+                "Evaluate the model again."
+            )
+
+
+def _column(table: pa.Table, name: str) -> Any:
+    """Return a column as one array."""
+    column = table.column(name)
+    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+
+
+def _floats(table: pa.Table, name: str) -> FloatArray:
+    """Return a nullable column as float64 with NaN for null."""
+    return np.asarray(_column(table, name).to_numpy(zero_copy_only=False), dtype=np.float64)
+
+
+def _codes(columns: list[Any]) -> IntegerArray:
+    """Number the distinct rows of some columns."""
+    codes = np.zeros(len(columns[0]), dtype=np.int64)
+    for column in columns:
+        encoded = column.dictionary_encode(null_encoding="encode")
+        indices = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+        codes = codes * (len(encoded.dictionary) + 1) + indices
+        # Renumbered after each column, so that the product cannot overflow.
+        codes = np.unique(codes, return_inverse=True)[1].astype(np.int64)
+    return codes
+
+
+def _groups(codes: IntegerArray) -> list[IntegerArray]:
+    """Return the members of each code, in the order of first appearance."""
+    if not len(codes):
+        return []
+    _, first = np.unique(codes, return_index=True)
+    order = np.argsort(codes, kind="stable")
+    cuts = np.flatnonzero(np.diff(codes[order])) + 1
+    parts = np.split(order, cuts)
+    return [parts[place] for place in np.argsort(first, kind="stable")]
+
+
+def _radius_blocks(part: pa.Table) -> list[Block]:
+    """Split the rows of one condition by the radius that was asked for."""
+    absolute, relative = _floats(part, "radius"), _floats(part, "radius_relative")
+    given = not bool(np.isnan(absolute).all())
+    distinct = [len(np.unique(values[~np.isnan(values)])) for values in (absolute, relative)]
+    is_relative = given and 0 < distinct[1] < distinct[0]
+    setting = relative if is_relative else absolute
+    codes = np.unique(setting, return_inverse=True)[1].astype(np.int64)
+    return [
+        _block(part.take(pa.array(members)), given=given, relative=is_relative)
+        for members in _groups(codes)
+    ]
+
+
+def _block(part: pa.Table, *, given: bool, relative: bool) -> Block:
+    """Read one block, its rows sorted by position."""
+    index = _column(part, "index").to_numpy()
+    order = np.argsort(index, kind="stable")
+    part, index = part.take(pa.array(order)), index[order]
+    keys = {name: _column(part, name)[0].as_py() for name in _KEYS}
+    name = keys.pop("condition")
+    condition = Condition(name=name, **keys)
+    if bool((np.diff(index) == 0).any()):
+        twice = int(index[np.flatnonzero(np.diff(index) == 0)[0]])
+        raise CheckpointError(f"Row {twice} stands twice in the rows of {condition}.")
+    lists = _column(part, "probabilities")
+    lengths = np.unique(np.diff(lists.offsets.to_numpy()))
+    if len(lengths) > 1:
+        raise CheckpointError(f"Rows of {condition} differ in their number of classes: {lengths}.")
+    return Block(
+        condition=condition,
+        row=_column(part, "row").to_pylist(),
+        index=index.astype(np.int64),
+        label=_floats(part, "label"),
+        prediction=_floats(part, "prediction"),
+        probabilities=np.asarray(lists.flatten().to_numpy(), dtype=np.float64).reshape(
+            len(index), -1 if int(lengths[0]) else 0
+        ),
+        loss=_floats(part, "loss"),
+        radius=_floats(part, "radius") if given else None,
+        radius_relative=_floats(part, "radius_relative") if given else None,
+        relative=relative,
+    )

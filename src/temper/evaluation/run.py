@@ -1,0 +1,205 @@
+"""Evaluate a predictor: perspectives make rows, and rows alone make scores."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+
+import pyarrow as pa
+
+from temper.data.examples import Examples
+from temper.errors import DataError, SettingError, TemperError, unknown
+from temper.evaluation import perspectives
+from temper.evaluation.alignment import Aligned, align
+from temper.evaluation.folder import Evaluation as Evaluation
+from temper.evaluation.folder import read as read
+from temper.evaluation.folder import write as write
+from temper.evaluation.measurement import EvaluationData as EvaluationData
+from temper.evaluation.measurement import Measurement, Progress
+from temper.evaluation.predictor import PerturbablePredictor, Predictor
+from temper.evaluation.rows import Block, to_blocks, to_table
+from temper.evaluation.scoring import CLASSIFICATION_METRICS, REGRESSION_METRICS, Entry, Scoring
+from temper.evaluation.settings import EvaluationSettings as EvaluationSettings
+
+_LOG = logging.getLogger(__name__)
+
+
+def evaluate(
+    predictor: Predictor,
+    data: EvaluationData,
+    settings: EvaluationSettings | None = None,
+    *,
+    model: str = "",
+    progress: Progress | None = None,
+) -> Evaluation:
+    """Measure a predictor.
+
+    Clean dev rows are always predicted, as the other perspectives are compared with them. The
+    model is the same afterwards. Every draw is keyed by seed and row, so order and batch size
+    change nothing.
+
+    Args:
+        predictor: Who answers.
+        data: On what.
+        settings: What is measured; None for the defaults.
+        model: Name or folder of the model, for ``scores.json``.
+        progress: Called with rows done, rows in all, and what is being measured.
+
+    Returns:
+        Rows, scores and notices.
+
+    Raises:
+        SettingError: The settings do not fit the predictor or the data.
+        DataError: A set does not fit the task; all faults at once.
+        ModelError: The model's answers are broken.
+    """
+    settings = EvaluationSettings() if settings is None else settings
+    _check(predictor, data, settings)
+    measurement = _measurement(predictor, data, settings, progress)
+    found = _rows(measurement)
+    rows = to_table(block for name in perspectives.names() for block in found.get(name, ()))
+    notices = [
+        notice
+        for examples in (
+            measurement.dev,
+            *(aligned.examples for aligned in measurement.shift.values()),
+            *measurement.anomaly.values(),
+        )
+        for notice in examples.notices
+    ]
+    notices += [
+        f"{share:.1%} of the rows of set {name!r} are cut to the model's length."
+        for name, share in measurement.truncated.items()
+        if share > 0
+    ]
+    for notice in notices:
+        _LOG.info(notice)
+    return Evaluation(
+        rows=rows,
+        scores=score(rows, data.metric, settings=settings),
+        model=model,
+        task={
+            "kind": "regression" if measurement.regression else "classification",
+            "metric": data.metric,
+            "labels": _labels(measurement, found),
+        },
+        truncated=measurement.truncated,
+        notices=tuple(dict.fromkeys(notices)),
+    )
+
+
+def score(rows: pa.Table, metric: str, *, settings: EvaluationSettings) -> list[Entry]:
+    """Compute all scores from rows alone.
+
+    Args:
+        rows: What `evaluate` made or `read` read.
+        metric: The task's leading score.
+        settings: Which perspectives, how many resamples, which seed.
+
+    Returns:
+        Entries as ``scores.json`` holds them, in the order of the perspectives.
+    """
+    scoring = Scoring(to_blocks(rows), metric, settings.bootstrap, settings.seed)
+    return [
+        entry
+        for name in perspectives.names()
+        if name in settings.perspectives
+        for entry in perspectives.perspective(name).score(scoring)
+    ]
+
+
+def _rows(measurement: Measurement) -> dict[str, list[Block]]:
+    """Let each perspective make its rows."""
+    wanted = {"task", *measurement.settings.perspectives}
+    if "calibration" in wanted:
+        wanted.add("shift")
+    chosen = [entry for entry in perspectives.PERSPECTIVES.values() if entry.name in wanted]
+    # The attack goes first: its first pass gives the clean answers, which are then not computed
+    # again.
+    chosen.sort(key=lambda entry: not entry.needs_gradients)
+    found = {}
+    for number, entry in enumerate(chosen):
+        measurement.tell(number, len(chosen), entry.name)
+        found[entry.name] = list(entry.rows(measurement))
+    measurement.tell(len(chosen), len(chosen), "all perspectives")
+    return found
+
+
+def _check(predictor: Predictor, data: EvaluationData, settings: EvaluationSettings) -> None:
+    """Check what must fit before any work, all faults at once."""
+    faults = []
+    regression = predictor.gives == "values"
+    metrics = REGRESSION_METRICS if regression else CLASSIFICATION_METRICS
+    if data.metric not in metrics:
+        faults.append(unknown("metric", data.metric, metrics))
+    asking = [
+        name for name in settings.perspectives if perspectives.perspective(name).needs_gradients
+    ]
+    if asking and not isinstance(predictor, PerturbablePredictor):
+        faults.append(
+            f"{', '.join(asking)} need a model whose embeddings can be perturbed, got "
+            f"{type(predictor).__name__}. Leave them out of `perspectives`."
+        )
+    names = ["dev", *data.shift, *data.anomaly]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        faults.append(
+            f"Names of sets must be distinct and not 'dev', got {twice} twice. Rename one."
+        )
+    if faults:
+        raise SettingError("\n".join(faults))
+    wanted = "regression" if regression else "classification"
+    broken = [
+        f"Set {name!r} must be labelled for a {wanted}, as the model is; it is {examples.kind}."
+        for name, examples in {"dev": data.dev, **data.shift}.items()
+        if examples.kind != wanted
+    ]
+    broken += [
+        f"Set {name!r} has no rows."
+        for name, examples in {"dev": data.dev, **data.shift, **data.anomaly}.items()
+        if not len(examples)
+    ]
+    if broken:
+        raise DataError("\n".join(broken))
+
+
+def _measurement(
+    predictor: Predictor,
+    data: EvaluationData,
+    settings: EvaluationSettings,
+    progress: Progress | None,
+) -> Measurement:
+    """Bring all labels into the predictor's order, or dev's where it names no classes."""
+    target = predictor.label_names
+    dev = align(data.dev, target)
+    if dev.entailment is not None:
+        raise DataError(
+            "The dev set tells entailment from all else, but the model has three classes. "
+            "Give such a set as a shift set, and one with three labels as dev."
+        )
+    target = dev.examples.label_names if target is None else target
+    shift = _aligned(data.shift, target)
+    return Measurement(predictor, dev.examples, shift, data.anomaly, settings, progress)
+
+
+def _aligned(sets: Mapping[str, Examples], target: tuple[str, ...] | None) -> dict[str, Aligned]:
+    """Align every set, naming all that do not fit at once."""
+    found: dict[str, Aligned] = {}
+    faults: list[str] = []
+    for name, examples in sets.items():
+        try:
+            found[name] = align(examples, target)
+        except TemperError as error:
+            faults.append(f"Shift set {name!r}: {error}")
+    if faults:
+        raise DataError("\n".join(faults))
+    return found
+
+
+def _labels(measurement: Measurement, found: Mapping[str, Iterable[Block]]) -> list[str]:
+    """Return the classes' names, or their indices where nobody named them."""
+    if measurement.regression:
+        return []
+    named = measurement.predictor.label_names or measurement.dev.label_names
+    classes = next(iter(found["task"])).probabilities.shape[1]
+    return list(named) if named else [str(index) for index in range(classes)]

@@ -1,0 +1,181 @@
+"""From rows to score entries with intervals, the format of ``scores.json``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from temper.evaluation.rows import Block, Condition
+from temper.functional import calibration, scores
+from temper.functional.intervals import Statistic, bootstrap
+from temper.functional.scores import FloatArray
+
+CLASSIFICATION_METRICS = ("accuracy", "macro_f1", "mcc", "f1")
+REGRESSION_METRICS = ("pearson", "spearman", "mse")
+
+Entry = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Scoring:
+    """All rows of an evaluation and how to score them.
+
+    Args:
+        blocks: The rows, condition by condition.
+        metric: The task's leading score.
+        resamples: Bootstrap resamples, 0 for no intervals.
+        seed: Seed of the bootstrap.
+    """
+
+    blocks: Sequence[Block]
+    metric: str
+    resamples: int = 1000
+    seed: int = 0
+
+    def of(self, *perspectives: str) -> list[Block]:
+        """Return the blocks of some perspectives."""
+        return [block for block in self.blocks if block.condition.perspective in perspectives]
+
+    @property
+    def clean(self) -> Block:
+        """The clean rows of the task, which every evaluation holds."""
+        return self.of("task")[0]
+
+    def metrics(self, block: Block) -> tuple[str, ...]:
+        """Return the scores of a labelled block: the leading one first, the usual ones always."""
+        usual = ("accuracy", "macro_f1") if block.classifies else REGRESSION_METRICS
+        return tuple(dict.fromkeys((self.metric, *usual)))
+
+    def entry(
+        self,
+        condition: Condition,
+        name: str,
+        *,
+        statistic: Statistic,
+        rows: int,
+        block: Block | None = None,
+        higher_is_better: bool | None = None,
+    ) -> Entry:
+        """Compute a score with its interval.
+
+        Args:
+            condition: What was done.
+            name: Name of the score.
+            statistic: From counts [R, n] to [R] values.
+            rows: Number of rows, n.
+            block: Where the radius is read from.
+            higher_is_better: Direction, None for that of the score's name.
+        """
+        value = float(statistic(np.ones((1, rows)))[0])
+        low = high = None
+        if np.isfinite(value) and self.resamples:
+            found = bootstrap(statistic, rows, resamples=self.resamples, seed=self.seed)
+            low, high = found.low, found.high
+        facts = scores.facts(name)
+        direction = facts.higher_is_better if higher_is_better is None else higher_is_better
+        made = self._head(condition, block)
+        if not np.isfinite(value):
+            return self.undefined(
+                condition, name, reason=facts.undefined, rows=rows, block=block, higher=direction
+            )
+        return {
+            **made,
+            "name": name,
+            "value": value,
+            "n": rows,
+            "low": low,
+            "high": high,
+            "higher_is_better": direction,
+        }
+
+    def undefined(
+        self,
+        condition: Condition,
+        name: str,
+        *,
+        reason: str,
+        rows: int,
+        block: Block | None = None,
+        higher: bool | None = None,
+    ) -> Entry:
+        """Return the entry of a score that has no value.
+
+        Args:
+            condition: What was done.
+            name: Name of the score.
+            reason: Why it has no value.
+            rows: Number of rows.
+            block: Where the radius is read from.
+            higher: Direction, None for that of the score's name.
+        """
+        direction = scores.facts(name).higher_is_better if higher is None else higher
+        return {
+            **self._head(condition, block),
+            "name": name,
+            "value": None,
+            "n": rows,
+            "low": None,
+            "high": None,
+            "higher_is_better": direction,
+            "reason": reason,
+        }
+
+    def _head(self, condition: Condition, block: Block | None) -> Entry:
+        """Return what says which score this is."""
+        setting = None if block is None else block.setting
+        relative = block is not None and block.relative
+        return {
+            "perspective": condition.perspective,
+            "set": condition.set,
+            "condition": condition.name,
+            "radius": None if relative else setting,
+            "radius_relative": setting if relative else None,
+            "norm": condition.norm,
+            "steps": condition.steps,
+            "restarts": condition.restarts,
+        }
+
+
+def statistic_of(name: str, block: Block) -> Statistic:
+    """Return a labelled block's score as a function of resample counts.
+
+    Args:
+        name: A name of `temper.functional.scores.SCORES` that one labelled block has.
+        block: n labelled rows.
+
+    Returns:
+        From counts [R, n] to [R] values.
+    """
+    by_prediction = {
+        "accuracy": scores.accuracy,
+        "macro_f1": scores.macro_f1,
+        "mcc": scores.matthews,
+        "f1": scores.f1,
+        "pearson": scores.pearson,
+        "spearman": scores.spearman,
+        "mse": scores.mean_squared_error,
+    }
+    if name in by_prediction:
+        measure = by_prediction[name]
+        return lambda counts: measure(block.label, block.prediction, counts=counts)
+    if name in ("ece_10", "ece_15"):
+        bins = int(name.removeprefix("ece_"))
+        correct, confidence = block.correct, block.confidence
+        return lambda counts: calibration.expected_calibration_error(
+            correct, confidence, bins=bins, counts=counts
+        )
+    if name == "brier":
+        return lambda counts: calibration.brier(block.label, block.probabilities, counts=counts)
+    if name == "nll":
+        return _mean(block.loss)
+    raise ValueError(f"{name!r} is not a score of one labelled block.")
+
+
+def _mean(values: FloatArray) -> Statistic:
+    """Average losses; an infinite one makes the mean undefined, in every resample alike."""
+    if not bool(np.isfinite(values).all()):
+        return lambda counts: np.full(counts.shape[0], np.nan)
+    return lambda counts: scores.weighted_mean(values, counts)

@@ -1,0 +1,86 @@
+"""What is measured, and how: the settings of an evaluation."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+from temper.errors import unknown
+from temper.evaluation import perspectives
+
+Attack = Literal["fgm", "pgd"]
+AttackNorm = Literal["l2", "linf"]
+Merge = Literal["sum", "argmax"]
+PositiveFloat = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
+class EvaluationSettings(BaseModel):
+    """Settings of an evaluation, checked all at once.
+
+    Args:
+        perspectives: What is measured; names of `temper.evaluation.perspectives`.
+        attacks: Attacks on the embeddings: ``fgm`` (one step), ``pgd`` (several).
+        norms: ``l2`` bounds the whole example, ``linf`` every entry.
+        radii: Budgets, > 0, each measured; absolute unless ``radii_relative``.
+        radii_relative: Whether radii are fractions of the example's own embedding norm.
+        pgd_steps: Gradients of a PGD run, >= 1.
+        pgd_step_size: Length of a PGD step as a fraction of the radius, > 0; None is 2.5 / steps.
+        restarts: PGD runs from different starts, >= 1; the worst of them counts.
+        special_tokens: Whether an attack may move special tokens such as [CLS] and [SEP].
+        attack_rows: Rows of dev that are attacked and noised, chosen by hash; None is all.
+        sigmas: Standard deviations of the noise, > 0.
+        noise_relative: Whether sigmas are fractions of the RMS of the example's embeddings, which
+            carries over between models.
+        merge: How three NLI classes answer a set with two (evaluation.md): ``sum`` adds the
+            probabilities of neutral and contradiction first, ``argmax`` decides among three
+            (RoAST).
+        batch_size: Rows of a forward pass, >= 1; changes no result.
+        bootstrap: Resamples behind each interval, >= 0; 0 gives no intervals.
+        seed: Seed of every draw.
+
+    Example:
+        >>> EvaluationSettings(radii=(0.1,), pgd_steps=3).perspectives[0]
+        'task'
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    perspectives: tuple[str, ...] = perspectives.names()
+    attacks: tuple[Attack, ...] = ("fgm", "pgd")
+    norms: tuple[AttackNorm, ...] = ("l2",)
+    radii: tuple[PositiveFloat, ...] = Field(default=(0.1, 0.25, 0.5), min_length=1)
+    radii_relative: bool = False
+    pgd_steps: int = Field(default=5, ge=1)
+    pgd_step_size: PositiveFloat | None = None
+    restarts: int = Field(default=1, ge=1)
+    special_tokens: bool = True
+    attack_rows: int | None = Field(default=None, ge=1)
+    sigmas: tuple[PositiveFloat, ...] = Field(default=(0.25, 0.5, 1.0), min_length=1)
+    noise_relative: bool = True
+    merge: Merge = "sum"
+    batch_size: int = Field(default=32, ge=1)
+    bootstrap: int = Field(default=1000, ge=0)
+    seed: int = 0
+
+    @field_validator("perspectives")
+    @classmethod
+    def _known(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        for name in names:
+            if name not in perspectives.names():
+                raise ValueError(unknown("perspective", name, perspectives.names()))
+        return names
+
+    @field_validator("perspectives", "attacks", "norms", "radii", "sigmas")
+    @classmethod
+    def _distinct(cls, values: tuple[object, ...]) -> tuple[object, ...]:
+        if not values:
+            raise ValueError("must name at least one")
+        if len(set(values)) != len(values):
+            raise ValueError(f"must not name one twice, got {list(values)}")
+        return values
+
+    @property
+    def step_fraction(self) -> float:
+        """Length of a PGD step over the radius."""
+        return 2.5 / self.pgd_steps if self.pgd_step_size is None else self.pgd_step_size

@@ -1,0 +1,97 @@
+"""A tiny random BERT with a tokenizer of a small vocabulary, and small sets of texts."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from tokenizers import Tokenizer, models, pre_tokenizers, processors
+from transformers import BertConfig, BertForSequenceClassification, PreTrainedTokenizerFast
+
+from temper.data.examples import Examples
+
+WORDS = [f"word{number}" for number in range(95)]
+
+
+def make_tokenizer() -> PreTrainedTokenizerFast:
+    """Return a word-level tokenizer that adds [CLS] and [SEP]."""
+    marks = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    vocabulary = {word: number for number, word in enumerate([*marks, *WORDS])}
+    core = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
+    core.pre_tokenizer = pre_tokenizers.Whitespace()
+    core.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]",
+        pair="[CLS] $A [SEP] $B:1 [SEP]:1",
+        special_tokens=[("[CLS]", 2), ("[SEP]", 3)],
+    )
+    return PreTrainedTokenizerFast(
+        tokenizer_object=core,
+        pad_token="[PAD]",
+        unk_token="[UNK]",
+        cls_token="[CLS]",
+        sep_token="[SEP]",
+        mask_token="[MASK]",
+        model_max_length=64,
+    )
+
+
+def make_model(*, classes: int = 2, seed: int = 0, scale: float = 1.0) -> Any:
+    """Return a random BERT whose embeddings are large enough that words matter."""
+    torch.manual_seed(seed)
+    config = BertConfig(
+        vocab_size=100,
+        hidden_size=16,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=32,
+        max_position_embeddings=64,
+        num_labels=classes,
+    )
+    model = BertForSequenceClassification(config)
+    with torch.no_grad():
+        model.bert.embeddings.word_embeddings.weight.normal_(0, 0.5)
+        model.classifier.weight.normal_(0, scale)
+    return model
+
+
+def make_examples(
+    name: str = "dev",
+    rows: int = 24,
+    *,
+    seed: int = 0,
+    classes: int = 2,
+    kind: Any = "classification",
+    **more: Any,
+) -> Examples:
+    """Return distinct texts of 1 to 12 words with arbitrary labels."""
+    draw = random.Random(f"{name} {seed}")
+    texts = [" ".join(draw.choices(WORDS, k=draw.randint(1, 12))) for _ in range(rows)]
+    labels: Any = None
+    if kind == "classification":
+        labels = [index % classes for index in range(rows)]
+    elif kind == "regression":
+        labels = [draw.uniform(-1, 1) for _ in range(rows)]
+    return Examples(name, texts, labels=labels, kind=kind, **more)
+
+
+@pytest.fixture(scope="session")
+def tokenizer() -> PreTrainedTokenizerFast:
+    return make_tokenizer()
+
+
+@pytest.fixture
+def model() -> Any:
+    return make_model()
+
+
+@pytest.fixture
+def model_of() -> Callable[..., Any]:
+    return make_model
+
+
+@pytest.fixture
+def examples_of() -> Callable[..., Examples]:
+    return make_examples
