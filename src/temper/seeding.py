@@ -1,8 +1,10 @@
-"""Named random streams: every draw is a pure function of (seed, name, position), so a run can resume anywhere.
+"""Named random streams: every draw is a pure function of (seed, name, position), so a run can
+resume anywhere.
 
-Nothing here keeps a generator alive between two draws. A stream's seed is a hash of the run's seed, the
-stream's name and where the draw stands (step, micro-batch, rank, pass ...). Stopping and resuming
-therefore needs no generator state, and two passes see the same dropout when they use the same name.
+Nothing here keeps a generator alive between two draws. A stream's seed is a hash of the run's
+seed, the stream's name and where the draw stands (step, micro-batch, rank, pass ...). Stopping and
+resuming therefore needs no generator state, and two passes see the same dropout when they use the
+same name.
 """
 
 from __future__ import annotations
@@ -71,8 +73,8 @@ def generator(seed: int, device: torch.device | str = "cpu") -> torch.Generator:
 def seeded(seed: int, device: torch.device | str = "cpu") -> Iterator[None]:
     """Seed torch's global generators for a block and put their states back after it.
 
-    Dropout inside models draws from the global generator; this makes those draws a function of ``seed``
-    and leaves the caller's own randomness untouched.
+    Dropout inside models draws from the global generator; this makes those draws a function of
+    ``seed`` and leaves the caller's own randomness untouched.
     """
     where = torch.device(device)
     cuda = [where.index if where.index is not None else 0] if where.type == "cuda" else []

@@ -6,7 +6,7 @@ Shape letters, everywhere: B rows of a batch, T tokens, D embedding size, C clas
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import torch
@@ -22,8 +22,8 @@ class Batch:
     """One micro-batch.
 
     Args:
-        inputs: Keyword arguments of the model's forward (``input_ids [B, T]``, ``attention_mask [B, T]`` ...),
-            without labels.
+        inputs: Keyword arguments of the model's forward (``input_ids [B, T]``, ``attention_mask
+            [B, T]`` ...), without labels.
         labels: Class indices [B] (int64), targets [B] (float) for a regression, or None.
         rows: Index of each row in the training set [B], where known; used to name rows in errors.
     """
@@ -111,8 +111,8 @@ class Term:
     def value(self, step: Step) -> Tensor:
         """Return this micro-batch's share of the weighted loss (methods.md, "Reduction").
 
-        ``W * sum(rows) / N`` for ``mean`` and ``W * sum(rows)`` for ``sum``; the average over ranks that
-        distributed training takes cancels W.
+        ``W * sum(rows) / N`` for ``mean`` and ``W * sum(rows)`` for ``sum``; the average over
+        ranks that distributed training takes cancels W.
         """
         scale = step.ranks / step.rows if self.reduction == "mean" else float(step.ranks)
         return self.rows.sum() * (self.weight * scale)
@@ -124,18 +124,24 @@ class LossTerms:
 
     Args:
         terms: Terms with distinct names.
+        diagnostics: Detached scalars to log beside them, by name.
     """
 
     terms: tuple[Term, ...]
+    diagnostics: Mapping[str, Tensor] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, terms: Iterable[Term]) -> LossTerms:
+    def of(
+        cls, terms: Iterable[Term], diagnostics: Mapping[str, Tensor] | None = None
+    ) -> LossTerms:
         """Collect terms and check that no name stands twice."""
         collected = tuple(terms)
         names = [term.name for term in collected]
         if len(set(names)) != len(names):
-            raise ValueError(f"A loss term is present twice: {names}. Terms must have distinct names.")
-        return cls(collected)
+            raise ValueError(
+                f"A loss term is present twice: {names}. Terms must have distinct names."
+            )
+        return cls(collected, diagnostics or {})
 
     def __iter__(self) -> Iterator[Term]:
         return iter(self.terms)

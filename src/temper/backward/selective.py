@@ -1,0 +1,209 @@
+"""Selective update: entries of the gradient move with a probability that follows their saliency."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from temper.backward.rule import UpdateRule
+from temper.errors import TemperError
+from temper.functional.masks import (
+    LEVELS,
+    Normalise,
+    Orientation,
+    bucket_counts,
+    bucket_ranks,
+    buckets_of,
+    keep_probability,
+    quantise,
+    range_normalise,
+    thin,
+    thin_by_bucket,
+)
+from temper.models.network import Parameters
+from temper.seeding import Streams, generator
+from temper.types import Gradients, State, Step
+
+
+@dataclass(frozen=True)
+class SelectiveUpdate(UpdateRule):
+    """Mask the gradient at random and divide what is kept by its probability.
+
+    ``s = grad^2`` normalised to s~ in [0, 1], ``p = sigmoid(2 beta (s~ - alpha))``, ``m ~
+    Bernoulli(p)``, gradient ``m * g / p``.
+
+    Args:
+        alpha: Turning point; about the share that is masked.
+        beta: Sharpness.
+        p_min: Smallest probability used.
+        scale: Whether to divide by p.
+        normalise: ``rank``: global rank among the non-zero entries; ``range``: Eq. 8 as printed.
+        orientation: ``prose``: salient entries move; ``printed``: Eq. 9 as printed.
+        refresh: A new mask every ``step``, or one an ``epoch`` from the squared gradients of the
+            epoch before (a pass on the clean loss before the first).
+        scope: ``blocks`` (embeddings and head always train; all where there are no blocks), or
+            ``all``.
+        freeze_masked: Whether a masked weight stays where it is, against momentum and decay.
+        clipping: Mask ``after`` or ``before`` the gradient's norm is clipped.
+
+    References:
+        UEGR (arXiv 2503.16550), Eqs. 7 to 9; RoAST (arXiv 2312.04032) for the rank and the epoch's
+        mask.
+    """
+
+    alpha: float = 0.6
+    beta: float = 1.0
+    p_min: float = 1e-3
+    scale: bool = True
+    normalise: Normalise = "rank"
+    orientation: Orientation = "prose"
+    refresh: Literal["step", "epoch"] = "step"
+    scope: Literal["blocks", "all"] = "blocks"
+    freeze_masked: bool = False
+    clipping: Literal["after", "before"] = "after"
+
+    @property
+    def before_clipping(self) -> bool:  # type: ignore[override]
+        """Tell whether the mask comes before clipping."""
+        return self.clipping == "before"
+
+    @property
+    def pre_pass(self) -> bool:  # type: ignore[override]
+        """Tell whether importance must be measured before the first epoch."""
+        return self.refresh == "epoch"
+
+    def names(self, params: Parameters) -> list[str]:
+        """Return the parameters that the mask covers."""
+        if self.scope == "all" or not params.blocks:
+            return list(params.tensors)
+        return [name for name in params.tensors if name in params.blocks]
+
+    def init(self, params: Parameters) -> State:
+        """Start with no importance and no mask."""
+        if self.refresh == "step":
+            return {}
+        zeros = {
+            name: torch.zeros_like(params.tensors[name], dtype=torch.float32)
+            for name in self.names(params)
+        }
+        return {"importance": zeros, "levels": {}, "epoch": -1, "observed": 0}
+
+    def observe(self, grads: Gradients, params: Parameters, state: State) -> None:
+        """Add a batch's squared gradient to the importance."""
+        for name, total in state["importance"].items():
+            if name in grads:
+                total.add_(grads[name].float().square())
+        state["observed"] += 1
+
+    def begin_epoch(self, params: Parameters, state: State, rng: Streams, *, epoch: int) -> None:
+        """Draw the epoch's mask from the importance gathered so far, and gather anew."""
+        if self.refresh == "step" or state["epoch"] == epoch:
+            return
+        if not state["observed"]:
+            raise TemperError(
+                "refresh='epoch' needs the importance of the epoch before. Call prepare(batches) once before "
+                "the first epoch (RobustTrainer does)."
+            )
+        importance = state["importance"]
+        roots = {name: total.sqrt() for name, total in importance.items()}
+        levels = self._levels(roots)
+        draws = generator(rng.shared("mask", "epoch", epoch), next(iter(roots.values())).device)
+        kept = {
+            name: thin(torch.ones_like(roots[name]), q, draws, scale=False) > 0
+            for name, q in levels.items()
+        }
+        state["levels"] = {
+            name: torch.where(kept[name], q, 0).to(torch.int32) for name, q in levels.items()
+        }
+        state["kept"] = _share(kept)
+        state["epoch"], state["observed"] = epoch, 0
+        for total in importance.values():
+            total.zero_()
+
+    def transform(
+        self, grads: Gradients, params: Parameters, state: State, rng: Streams
+    ) -> Gradients:
+        """Return the gradients with those in scope masked."""
+        chosen = {
+            name: grads[name].float().contiguous() for name in self.names(params) if name in grads
+        }
+        if not chosen:
+            return grads
+        before = (
+            {name: gradient != 0 for name, gradient in chosen.items()} if self.freeze_masked else {}
+        )
+        if self.refresh == "epoch":
+            self.observe(grads, params, state)
+            masked = self._under_epoch_mask(chosen, state)
+        else:
+            masked = self._under_step_mask(chosen, state, rng)
+        if self.freeze_masked:
+            state["frozen"] = {
+                name: (moved & (masked[name] == 0), params.tensors[name].detach().clone())
+                for name, moved in before.items()
+            }
+        return {
+            **grads,
+            **{name: masked[name].to(grads[name].dtype) for name in chosen},
+        }
+
+    def settle(self, params: Parameters, state: State, step: Step) -> None:
+        """Put masked weights back where they were, if they are to stay."""
+        with torch.no_grad():
+            for name, (masked, was) in state.pop("frozen", {}).items():
+                tensor = params.tensors[name]
+                tensor.copy_(torch.where(masked, was, tensor))
+
+    def _under_epoch_mask(self, chosen: Gradients, state: State) -> Gradients:
+        masked = {}
+        for name, gradient in chosen.items():
+            levels = state["levels"][name]
+            kept = gradient * (LEVELS / levels.clamp(min=1)) if self.scale else gradient
+            masked[name] = torch.where(levels > 0, kept, 0.0)
+        return masked
+
+    def _under_step_mask(self, chosen: Gradients, state: State, rng: Streams) -> Gradients:
+        first = next(iter(chosen.values()))
+        draws = generator(rng.shared("mask"), first.device)
+        if self.normalise == "rank":
+            counts = bucket_counts(list(chosen.values()))
+            table = self._quantised(bucket_ranks(counts))
+            state["kept"] = (counts * table).sum() / (counts.sum().clamp(min=1) * LEVELS)
+            return {
+                name: thin_by_bucket(gradient, table, draws, scale=self.scale)
+                for name, gradient in chosen.items()
+            }
+        levels = self._levels(chosen)
+        masked = {
+            name: thin(gradient, levels[name], draws, scale=self.scale)
+            for name, gradient in chosen.items()
+        }
+        state["kept"] = _share({name: tensor != 0 for name, tensor in masked.items()})
+        return masked
+
+    def _levels(self, values: Gradients) -> Gradients:
+        """Return q in [1, 65536] for each entry of gradients (or roots of importance)."""
+        if self.normalise == "range":
+            shares = range_normalise(list(values.values()))
+            return {
+                name: self._quantised(share) for name, share in zip(values, shares, strict=True)
+            }
+        table = self._quantised(bucket_ranks(bucket_counts(list(values.values()))))
+        return {
+            name: table.index_select(0, buckets_of(value.flatten())).view_as(value)
+            for name, value in values.items()
+        }
+
+    def _quantised(self, saliency: Tensor) -> Tensor:
+        p = keep_probability(
+            saliency, alpha=self.alpha, beta=self.beta, orientation=self.orientation
+        )
+        return quantise(p, p_min=self.p_min)
+
+
+def _share(kept: dict[str, Tensor]) -> Tensor:
+    counts = torch.stack([mask.sum() for mask in kept.values()]).sum()
+    return counts / sum(mask.numel() for mask in kept.values())

@@ -1,0 +1,115 @@
+"""Sub-models: K passes under dropout in one batched forward, at rates that may follow gradients."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from torch import Tensor
+
+from temper.functional.norms import within_example_rank
+from temper.models.network import Network, Recording, Site
+from temper.models.sites import DropoutPlan, SiteKey
+from temper.seeding import Streams
+from temper.types import Batch
+
+Adaptive = Literal["uniform", "fixed", "gradient"]
+
+
+@dataclass(frozen=True)
+class SubModels:
+    """Say how many sub-models there are and at which rates they drop.
+
+    Args:
+        passes: K, at least 1.
+        adaptive: ``uniform``: the model's own rates. ``fixed``: ``rates``, one a pass.
+            ``gradient``: a rate per example and channel, ``low + (high - low) * rank`` of the
+                clean pass's gradient norm at the site, so
+            that units with large gradients are suppressed.
+        low: Smallest adaptive rate, in [0, 1).
+        high: Largest adaptive rate, in [low, 1).
+        rates: K fixed rates in [0, 1).
+        sites: ``all`` dropout layers that a forward calls on hidden states, or only the ``last``
+            before the head.
+
+    References:
+        UEGR (arXiv 2503.16550), section V-A and Figure 3. Differs: the paper gives no formula; see
+        docs/methods/uegr.md.
+    """
+
+    passes: int = 2
+    adaptive: Adaptive = "uniform"
+    low: float = 0.0
+    high: float = 0.0
+    rates: tuple[float, ...] = ()
+    sites: Literal["all", "last"] = "all"
+
+    @property
+    def follows_gradient(self) -> bool:
+        """Tell whether the clean pass must record gradients at the sites."""
+        return self.adaptive == "gradient"
+
+    def plan(self, network: Network, recording: Recording | None, *, seed: int) -> DropoutPlan:
+        """Make the dropout plan of the K passes.
+
+        Args:
+            network: A network that has run at least once.
+            recording: Of the clean pass, its backward done; needed for ``gradient``.
+            seed: Where the masks come from.
+
+        Returns:
+            The plan for a batch that is stacked K times.
+        """
+        keys = network.site_keys if self.sites == "all" else network.site_keys[-1:]
+        rates: dict[SiteKey, Tensor | None] | None = None
+        if self.adaptive == "gradient":
+            if recording is None:
+                raise ValueError("adaptive='gradient' needs the clean pass's recording.")
+            rates = {key: self.rate(recording, key) for key in recording.sites.order}
+        return DropoutPlan(
+            seed=seed,
+            copies=self.passes,
+            rates=rates,
+            fixed=self.rates if self.adaptive == "fixed" else None,
+            only=frozenset(keys),
+        )
+
+    def rate(self, recording: Recording, key: SiteKey) -> Tensor | None:
+        """Return a site's rates [B, D], or None where no gradient reached it."""
+        norms = recording.sites.channel_norms.get(key)
+        if norms is None:
+            return None
+        return self.low + (self.high - self.low) * within_example_rank(norms)
+
+    def logits(
+        self,
+        network: Network,
+        batch: Batch,
+        *,
+        rng: Streams,
+        delta: Tensor | None = None,
+        site: Site = "word",
+        recording: Recording | None = None,
+    ) -> tuple[Tensor, ...]:
+        """Run the K passes as one forward of K*B rows.
+
+        Args:
+            network: The network.
+            batch: B rows.
+            rng: Streams of this micro-batch.
+            delta: The same perturbation for every pass [B, T, D].
+            site: Where delta is added.
+            recording: Of the clean pass, for ``gradient``.
+
+        Returns:
+            K tensors of logits [B, C].
+        """
+        stacked = None if delta is None else delta.repeat(self.passes, 1, 1)
+        logits = network.logits(
+            batch.repeat(self.passes),
+            delta=stacked,
+            site=site,
+            dropout=self.plan(network, recording, seed=rng.local("sites")),
+            seed=rng.local("dropout", "passes"),
+        )
+        return logits.chunk(self.passes)

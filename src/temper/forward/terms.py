@@ -1,0 +1,73 @@
+"""Terms: named losses with one value per row, made from logits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from temper.errors import DataError
+from temper.functional.losses import Divergence, pairwise_divergence, task_loss
+from temper.models.network import Network
+from temper.types import Batch, Reduction, Term
+
+
+def labels_of(batch: Batch) -> Tensor:
+    """Return the labels of a batch, or raise where it has none."""
+    if batch.labels is None:
+        raise DataError(
+            f"The batch has no labels; it has {sorted(batch.inputs)}. Give them as 'labels' [B]."
+        )
+    return batch.labels
+
+
+def task_term(
+    network: Network,
+    logits: Sequence[Tensor],
+    batch: Batch,
+    *,
+    name: str = "task",
+    weight: float = 1.0,
+) -> Term:
+    """Average the task's loss over sub-models: ``1/K sum_k CE(z_k, y)``.
+
+    Args:
+        network: Gives the class weights.
+        logits: K tensors [B, C].
+        batch: Gives the labels.
+        name: Name in logs.
+        weight: Weight in the total.
+
+    Returns:
+        A term reduced by the mean.
+    """
+    labels = labels_of(batch)
+    rows = [task_loss(each, labels, class_weights=network.class_weights) for each in logits]
+    mean = rows[0] if len(rows) == 1 else torch.stack(rows).mean(0)
+    return Term(name, mean, weight)
+
+
+def divergence_term(
+    logits: Sequence[Tensor],
+    batch: Batch,
+    *,
+    divergence: Divergence,
+    weight: float,
+    reduction: Reduction,
+) -> Term:
+    """Sum a divergence over all pairs of sub-models: ``sum_{l<k} D(P_l || P_k)``.
+
+    Args:
+        logits: K tensors [B, C].
+        batch: Its labels tell a regression, where D is the squared difference.
+        divergence: ``js`` or ``sym_kl``.
+        weight: Weight in the total.
+        reduction: Over the rows of the optimiser step.
+
+    Returns:
+        A term named ``divergence``.
+    """
+    regression = labels_of(batch).is_floating_point()
+    rows = pairwise_divergence(logits, divergence=divergence, regression=regression)
+    return Term("divergence", rows, weight, reduction)

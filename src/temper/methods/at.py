@@ -1,0 +1,56 @@
+"""Adversarial training: the clean loss plus the loss at a worst-case step of the embeddings.
+
+``L = CE(x) + adversarial_weight * CE(x + delta)``, ``delta`` one FGM step, or several projected
+ones (PGD).
+
+Source: Miyato et al., ICLR 2017; UEGR (arXiv 2503.16550), ablation. Differs: clean pass and attack
+share one backward, so one step costs 6F.
+"""
+
+from __future__ import annotations
+
+from typing import Self
+
+from pydantic import Field
+
+from temper.backward.rule import chain
+from temper.forward.objective import Attacked, Clean
+from temper.forward.submodels import SubModels
+from temper.methods.attack import AttackConfig
+from temper.methods.method import Method
+from temper.methods.registry import register
+
+
+@register(
+    "at",
+    summary="Clean loss plus the loss under an embedding attack",
+    cost="6F (+2F per further step)",
+    paper="Miyato et al., ICLR 2017",
+)
+class AT(AttackConfig):
+    """Settings of adversarial training, with those of the attack.
+
+    Args:
+        adversarial_weight: Weight of the attacked loss (the paper: 1); 0 is plain fine-tuning.
+        steps: Ascent steps; more than one is PGD with projection.
+        step_size: Size of each of several steps, as a share of epsilon.
+    """
+
+    adversarial_weight: float = Field(default=1.0, ge=0.0, allow_inf_nan=False)
+    steps: int = Field(default=1, ge=1)
+    step_size: float = Field(default=0.5, gt=0.0, allow_inf_nan=False)
+
+    def off(self) -> Self:
+        """Switch the attacked loss off."""
+        return self._with(adversarial_weight=0.0)
+
+    def build(self) -> Method:
+        """Return the method."""
+        if not self.adversarial_weight:
+            return Method("at", self, Clean(), chain())
+        objective = Attacked(
+            self.perturbation(steps=self.steps, step_size=self.step_size),
+            SubModels(passes=1),
+            adversarial_weight=self.adversarial_weight,
+        )
+        return Method("at", self, objective, chain())

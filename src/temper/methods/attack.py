@@ -1,0 +1,46 @@
+"""Settings that methods with an attack share, and how they become a perturbation."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from temper.forward.perturbations import Perturbation, PerturbationScope
+from temper.functional.norms import Norm
+from temper.methods.method import MethodConfig
+
+
+class AttackConfig(MethodConfig):
+    """Settings of the attack on the embeddings.
+
+    Args:
+        epsilon: Budget, at least 0; 0 switches the attack off. The paper: .01, .1 or .4 absolute.
+        relative: Whether epsilon is a share of the example's own embedding norm, which carries
+            over between models; .025 is about .15 absolute on MiniLM.
+        norm: ``l2``, ``linf`` (direction kept) or ``sign``.
+        attack_scope: What shares the budget: ``example``, ``token``, or ``batch``.
+        site: ``word`` embeddings or the ``output`` of the embeddings block.
+        special_tokens: Whether [CLS], [SEP] and the like move too.
+    """
+
+    epsilon: float = Field(default=0.025, ge=0.0, allow_inf_nan=False)
+    relative: bool = True
+    norm: Norm = "l2"
+    attack_scope: Literal["example", "token", "batch"] = "example"
+    site: Literal["word", "output"] = "word"
+    special_tokens: bool = True
+
+    def perturbation(
+        self, *, scope: PerturbationScope | None = None, **ascent: float
+    ) -> Perturbation:
+        """Return the perturbation that these settings describe."""
+        return Perturbation(
+            epsilon=self.epsilon,
+            relative=self.relative,
+            norm=self.norm,
+            scope=scope or self.attack_scope,
+            site=self.site,
+            special_tokens=self.special_tokens,
+            **ascent,  # type: ignore[arg-type]
+        )

@@ -1,0 +1,44 @@
+"""Dropout at a set rate: every site at the same rate, one pass.
+
+Source: UEGR (arXiv 2503.16550), Table IV's "w/" rows, where classical models run at .5.
+"""
+
+from __future__ import annotations
+
+from typing import Self
+
+from pydantic import Field
+
+from temper.backward.rule import chain
+from temper.forward.objective import Clean, Repeated
+from temper.forward.submodels import SubModels
+from temper.methods.method import Method, MethodConfig
+from temper.methods.registry import register
+
+
+@register(
+    "dropout",
+    summary="One pass with every dropout layer at a set rate",
+    cost="3F",
+    paper="Srivastava et al., JMLR 2014; UEGR Table IV",
+)
+class Dropout(MethodConfig):
+    """Settings of dropout at a set rate.
+
+    Args:
+        rate: Rate of every dropout layer, attention included where it reads its layer's rate; None
+            leaves the model's own. The paper uses .5 for classical models.
+    """
+
+    rate: float | None = Field(default=0.5, ge=0.0, lt=1.0)
+
+    def off(self) -> Self:
+        """Leave the model's own rates."""
+        return self._with(rate=None)
+
+    def build(self) -> Method:
+        """Return the method."""
+        if self.rate is None:
+            return Method("dropout", self, Clean(), chain())
+        passes = SubModels(passes=1, adaptive="fixed", rates=(self.rate,))
+        return Method("dropout", self, Repeated(passes), chain())

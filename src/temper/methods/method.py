@@ -1,0 +1,75 @@
+"""A method: an objective joined to an update rule, and the settings it was built from."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Self
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from temper.backward.rule import UpdateRule
+from temper.errors import SettingError, unknown
+from temper.forward.objective import Objective
+
+
+class MethodConfig(BaseModel, ABC):
+    """Settings of a method: frozen, every field with bounds and its source.
+
+    Raises:
+        SettingError: With every fault at once, when a setting is unknown or out of bounds.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    def __init__(self, **settings: object) -> None:
+        try:
+            super().__init__(**settings)
+        except ValidationError as error:
+            raise SettingError(explain(type(self), error)) from None
+
+    @abstractmethod
+    def off(self) -> Self:
+        """Return settings under which the method is plain fine-tuning, bit for bit."""
+
+    @abstractmethod
+    def build(self) -> Method:
+        """Return the method with these settings."""
+
+    def _with(self, **changes: object) -> Self:
+        return type(self)(**{**self.model_dump(), **changes})
+
+
+@dataclass(frozen=True)
+class Method:
+    """What is minimised and how weights move.
+
+    Args:
+        name: Name in logs and tables.
+        config: The settings it was built from.
+        objective: The forward stage.
+        rule: The backward stage.
+    """
+
+    name: str
+    config: MethodConfig
+    objective: Objective
+    rule: UpdateRule
+
+    def off(self) -> Method:
+        """Return the method with its own weights 0 and masks off: plain fine-tuning, bit for bit."""
+        return self.config.off().build()
+
+
+def explain(config: type[BaseModel], error: ValidationError) -> str:
+    """Turn a validation error into lines that say what was expected, what came, and where."""
+    lines = []
+    for fault in error.errors():
+        where = ".".join(str(part) for part in fault["loc"]) or "settings"
+        if fault["type"] == "extra_forbidden":
+            lines.append(unknown(f"setting of {config.__name__}", where, config.model_fields))
+        else:
+            message = fault["msg"].removeprefix("Value error, ")
+            came = f", got {fault['input']!r}" if fault["loc"] else ""
+            lines.append(f"{config.__name__}.{where}: {message}{came}.")
+    return "\n".join(lines)

@@ -1,0 +1,80 @@
+"""R-AT: the clean loss, two attacked dropout passes, and their symmetric divergence.
+
+``L = CE_c + 1/2 (CE_1 + CE_2) + 1/2 * symKL``, ``symKL = (KL(1||2) + KL(2||1)) / 2`` summed over
+batch and classes.
+
+Source: Ni et al., Findings of EMNLP 2022; released code IKMLab/R-AT. Differs: UEGR's attack (per
+example, epsilon a share of the embedding norm) and its shared backward, 9F; ``released=True``
+moves the whole embedding matrix by ``epsilon * G / ||G||_F``, takes an attack gradient of its own
+and throws it away, 11F.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Self
+
+from pydantic import Field
+
+from temper.backward.rule import UpdateRule, chain
+from temper.forward.objective import Attacked, Clean, Objective
+from temper.forward.submodels import SubModels
+from temper.functional.losses import Divergence
+from temper.methods.attack import AttackConfig
+from temper.methods.method import Method
+from temper.methods.registry import register
+from temper.types import Reduction
+
+
+@register(
+    "r_at",
+    summary="Two attacked dropout passes held together by a divergence",
+    cost="9F (released: 11F)",
+    paper="Ni et al., Findings of EMNLP 2022",
+)
+class RAT(AttackConfig):
+    """Settings of R-AT, with those of the attack.
+
+    Args:
+        adversarial_weight: Weight of the mean attacked loss (the paper: 1).
+        divergence_weight: Weight of the divergence (the paper: .5).
+        divergence: ``sym_kl`` as published, or ``js``.
+        reduction: ``sum`` over the rows as published, or ``mean``.
+        released: Move the embedding matrix as the released code does, with an absolute epsilon
+            (theirs is 1).
+    """
+
+    adversarial_weight: float = Field(default=1.0, ge=0.0, allow_inf_nan=False)
+    divergence_weight: float = Field(default=0.5, ge=0.0, allow_inf_nan=False)
+    divergence: Divergence = "sym_kl"
+    reduction: Reduction = "sum"
+    released: bool = False
+
+    PRESETS: ClassVar[dict[str, dict[str, Any]]] = {
+        "released": {"released": True, "epsilon": 1.0, "relative": False}
+    }
+
+    def off(self) -> Self:
+        """Switch the attacked passes off."""
+        return self._with(adversarial_weight=0.0, divergence_weight=0.0)
+
+    def objective(self) -> Objective:
+        """Return the forward stage."""
+        if not self.adversarial_weight and not self.divergence_weight:
+            return Clean()
+        return Attacked(
+            self.perturbation(scope="matrix" if self.released else None),
+            SubModels(passes=2),
+            adversarial_weight=self.adversarial_weight,
+            divergence_weight=self.divergence_weight,
+            divergence=self.divergence,
+            reduction=self.reduction,
+            reuse=not self.released,
+        )
+
+    def update_rule(self) -> UpdateRule:
+        """Return the backward stage: the identity."""
+        return chain()
+
+    def build(self) -> Method:
+        """Return the method."""
+        return Method("r_at", self, self.objective(), self.update_rule())

@@ -1,0 +1,31 @@
+"""R-AT with the selective update: UEGR's ablation without adaptive dropout.
+
+Source: UEGR (arXiv 2503.16550), ablation study; the objective is R-AT's, the update rule UEGR's.
+"""
+
+from __future__ import annotations
+
+from typing import Self
+
+from temper.methods.method import Method
+from temper.methods.r_at import RAT
+from temper.methods.registry import register
+from temper.methods.selection import SelectionConfig
+
+
+@register(
+    "r_at_su",
+    summary="R-AT with the selective update",
+    cost="9F + mask",
+    paper="UEGR, arXiv 2503.16550",
+)
+class RATSU(RAT, SelectionConfig):
+    """Settings of R-AT and of the selective update."""
+
+    def off(self) -> Self:
+        """Switch the attacked passes and the mask off."""
+        return self._with(adversarial_weight=0.0, divergence_weight=0.0, mask=False)
+
+    def build(self) -> Method:
+        """Return the method."""
+        return Method("r_at_su", self, self.objective(), self.rule())

@@ -1,0 +1,124 @@
+"""The registry: name to settings class. Contract tests, the command line and the docs read it."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from temper.errors import SettingError, unknown
+from temper.methods.method import Method, MethodConfig
+
+_ENTRIES: dict[str, Entry] = {}
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A registered method.
+
+    Args:
+        name: Name on the command line.
+        config: Settings class.
+        summary: One line.
+        cost: Forward passes a step, vanilla being 3F.
+        paper: Source.
+    """
+
+    name: str
+    config: type[MethodConfig]
+    summary: str
+    cost: str
+    paper: str
+
+
+def register(
+    name: str, *, summary: str, cost: str, paper: str
+) -> Callable[[type[MethodConfig]], type[MethodConfig]]:
+    """Register a settings class under a name.
+
+    Args:
+        name: Name on the command line.
+        summary: One line for tables.
+        cost: Forward passes a step, for example ``"3F + 3KF"``.
+        paper: Source.
+
+    Raises:
+        ValueError: If the name is taken.
+    """
+
+    def add(config: type[MethodConfig]) -> type[MethodConfig]:
+        if name in _ENTRIES:
+            raise ValueError(f"A method named {name!r} is registered already.")
+        _ENTRIES[name] = Entry(name, config, summary, cost, paper)
+        return config
+
+    return add
+
+
+@cache
+def _load() -> None:
+    """Import every module beside this one: a new method is one new file and no list to keep."""
+    package = importlib.import_module("temper.methods")
+    for module in pkgutil.iter_modules(package.__path__):
+        importlib.import_module(f"temper.methods.{module.name}")
+
+
+def names() -> list[str]:
+    """Return the names of all methods, ``vanilla`` first.
+
+    Example:
+        >>> names()[0]
+        'vanilla'
+    """
+    _load()
+    return sorted(_ENTRIES, key=lambda name: (name != "vanilla", name))
+
+
+def entry(name: str) -> Entry:
+    """Return a method's entry.
+
+    Raises:
+        SettingError: If no method has that name; near matches are listed.
+    """
+    _load()
+    if name not in _ENTRIES:
+        raise SettingError(unknown("method", name, _ENTRIES))
+    return _ENTRIES[name]
+
+
+def configure(name: str, settings: Mapping[str, Any] | None = None) -> MethodConfig:
+    """Make a method's settings from plain values.
+
+    Args:
+        name: A registered name.
+        settings: Values by field; ``preset`` picks published settings that the others override.
+
+    Raises:
+        SettingError: For an unknown name, field or value, all faults at once.
+    """
+    chosen = entry(name)
+    values = dict(settings or {})
+    preset = values.pop("preset", None)
+    if preset is not None:
+        presets: Mapping[str, Mapping[str, Any]] = getattr(chosen.config, "PRESETS", {})
+        if preset not in presets:
+            raise SettingError(unknown(f"preset of {name}", str(preset), presets))
+        values = {**presets[preset], **values}
+    return chosen.config(**values)
+
+
+def build(method: Method | MethodConfig | str) -> Method:
+    """Return a method from a method, its settings or its name.
+
+    Example:
+        >>> build("vanilla").name
+        'vanilla'
+    """
+    if isinstance(method, Method):
+        return method
+    if isinstance(method, MethodConfig):
+        return method.build()
+    return configure(method).build()

@@ -1,0 +1,23 @@
+"""Plain fine-tuning: the task's loss on the batch as it is, the network as configured."""
+
+from __future__ import annotations
+
+from typing import Self
+
+from temper.backward.rule import chain
+from temper.forward.objective import Clean
+from temper.methods.method import Method, MethodConfig
+from temper.methods.registry import register
+
+
+@register("vanilla", summary="Plain fine-tuning", cost="3F", paper="Devlin et al., NAACL 2019")
+class Vanilla(MethodConfig):
+    """Settings of plain fine-tuning: none."""
+
+    def off(self) -> Self:
+        """Return itself."""
+        return self
+
+    def build(self) -> Method:
+        """Return the method."""
+        return Method("vanilla", self, Clean(), chain())

@@ -1,0 +1,71 @@
+"""Where a network's blocks are and which trainable parameters lie inside them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor, nn
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """The trainable parameters of a network.
+
+    Args:
+        tensors: Parameter by name, in the model's order.
+        blocks: Names of those inside the repeated blocks (encoder or decoder layers).
+    """
+
+    tensors: dict[str, nn.Parameter]
+    blocks: frozenset[str]
+
+    def gradients(self) -> dict[str, Tensor]:
+        """Return the present gradients by name; parameters without one are left out."""
+        return {
+            name: tensor.grad for name, tensor in self.tensors.items() if tensor.grad is not None
+        }
+
+
+def unwrap(model: nn.Module) -> nn.Module:
+    """Return the model inside a distributed wrapper."""
+    inner = getattr(model, "module", None)
+    wrappers = {"DistributedDataParallel", "FullyShardedDataParallel", "DataParallel"}
+    if type(model).__name__ in wrappers and isinstance(inner, nn.Module):
+        return inner
+    return model
+
+
+def find_blocks(model: nn.Module) -> list[tuple[str, nn.Module]]:
+    """Find the repeated blocks of a network: members of outermost lists of like modules with
+    matrices inside.
+
+    Args:
+        model: Any module.
+
+    Returns:
+        (name, block) in the model's order: encoder layers, and decoder layers where there are some.
+        Empty for a network that repeats nothing.
+    """
+    found: list[tuple[str, nn.Module]] = []
+    inside: list[str] = []
+    for name, module in model.named_modules():
+        if any(name.startswith(prefix) for prefix in inside) or not isinstance(
+            module, nn.ModuleList
+        ):
+            continue
+        members = list(module)
+        alike = len({type(member) for member in members}) == 1
+        if not alike or sum(p.dim() >= 2 for p in members[0].parameters()) < 2:
+            continue
+        inside.append(name + ".")
+        found.extend((f"{name}.{index}", member) for index, member in enumerate(members))
+    return found
+
+
+def parameters_of(model: nn.Module, blocks: list[tuple[str, nn.Module]]) -> Parameters:
+    """Collect the trainable parameters and mark those of the blocks."""
+    trainable = {name: p for name, p in model.named_parameters() if p.requires_grad}
+    within = {id(p) for _, block in blocks for p in block.parameters()}
+    return Parameters(
+        trainable, frozenset(name for name, p in trainable.items() if id(p) in within)
+    )

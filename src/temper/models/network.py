@@ -1,0 +1,342 @@
+"""The network as the forward stage sees it: logits of a batch under a perturbation and a dropout
+plan.
+
+It perturbs by a hook on the embedding module that is called with the encoder's input ids.
+``inputs_embeds`` would be shorter and wrong: it changes logits for right-padded decoders and
+left-padded RoBERTa-likes, and T5 and BART cannot take it. The module is found by one probing
+forward.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from temper.errors import ModelError
+from temper.models.blocks import Parameters as Parameters
+from temper.models.blocks import find_blocks, parameters_of, unwrap
+from temper.models.sites import DropoutPlan, SiteControl, SiteKey, SiteLog
+from temper.seeding import seeded
+from temper.types import Batch
+
+Site = Literal["word", "output"]
+
+
+@dataclass
+class Recording:
+    """What to note during a forward and its backward.
+
+    Args:
+        channel_norms: Whether to note the gradient norm of every dropout site by channel (filled
+            by backward).
+
+    After the forward ``embeddings`` [B, T, D] holds the unperturbed, detached embeddings at the
+    perturbed place.
+    """
+
+    channel_norms: bool = False
+    embeddings: Tensor | None = None
+    sites: SiteLog = field(default_factory=SiteLog)
+
+
+class Network:
+    """Wrap a classifier so that its embeddings can be perturbed and its dropout planned.
+
+    Args:
+        model: A Transformers sequence classifier, a PEFT model around one, or any module that
+            takes ``input_ids`` and returns logits (or an output with ``logits``). Training and
+            evaluation mode stay the caller's choice.
+        special_ids: Ids of special tokens ([CLS], [SEP] ...), for settings that spare them.
+        class_weights: [C] factors on the loss of each class, kept for the objectives.
+
+    Raises:
+        ModelError: On the first forward, if not exactly one embedding module is called with the
+            input ids.
+
+    Example:
+        >>> from temper.models import Network
+        >>> network = Network(torch.nn.Sequential())
+        >>> network.release()
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        *,
+        special_ids: Sequence[int] = (),
+        class_weights: Tensor | None = None,
+    ) -> None:
+        self.forward_module: nn.Module = model
+        self.model = unwrap(model)
+        self.special_ids = tuple(special_ids)
+        self.class_weights = class_weights
+        self.blocks = find_blocks(self.model)
+        self.site_keys: tuple[SiteKey, ...] = ()
+        self._control: SiteControl | None = None
+        self._found: _Embedding | None = None
+        signature = inspect.signature(_innermost(self.model).forward).parameters
+        self._extra = {"use_cache": False} if "use_cache" in signature else {}
+        self._delta: tuple[Tensor, Site] | None = None
+        self._recording: Recording | None = None
+        self._hooks: list[torch.utils.hooks.RemovableHandle] = []
+
+    def use(self, module: nn.Module) -> None:
+        """Run forwards through a wrapper (distributed training) of the same model."""
+        if unwrap(module) is not self.model:
+            raise ModelError("The wrapped module is not a wrapper of this network's model.")
+        self.forward_module = module
+
+    def parameters(self) -> Parameters:
+        """Return the trainable parameters by name, with those inside the blocks marked."""
+        return parameters_of(self.model, self.blocks)
+
+    def logits(
+        self,
+        batch: Batch,
+        *,
+        delta: Tensor | None = None,
+        site: Site = "word",
+        dropout: DropoutPlan | None = None,
+        recording: Recording | None = None,
+        seed: int | None = None,
+        wrapped: bool = True,
+    ) -> Tensor:
+        """Compute the logits of a batch.
+
+        Args:
+            batch: B rows.
+            delta: Added to the embeddings [B, T, D], in fp32; may want a gradient.
+            site: ``word`` adds to the word embeddings, ``output`` to the first block's input.
+            dropout: A plan for the dropout sites, with ``batch`` already stacked K times; None
+                leaves the model's own dropout.
+            recording: What to note.
+            seed: Seed of the model's own random draws (dropout); None uses torch's global state.
+            wrapped: Whether to go through the distributed wrapper; off for passes whose backward is
+                ``torch.autograd.grad``.
+
+        Returns:
+            [B, C] fp32.
+
+        Raises:
+            ModelError: If the embeddings cannot be found, or ``delta`` does not fit them.
+        """
+        self._probe(batch)
+        control = self._control
+        assert control is not None and self._found is not None
+        log = recording.sites if recording is not None else None
+        norms = recording is not None and recording.channel_norms
+        control.begin(
+            batch.mask,
+            plan=dropout,
+            log=log if norms else None,
+            norms=norms,
+            time_first=self._found.time_first,
+        )
+        self._delta = None if delta is None else (delta, site)
+        self._recording = recording
+        if recording is not None and delta is None:
+            raise ModelError("A recording needs a delta (zeros will do) to say where it stands.")
+        draws: AbstractContextManager[None] = nullcontext()
+        if seed is not None:
+            draws = seeded(seed, batch.device)
+        module = self.forward_module if wrapped else self.model
+        try:
+            with draws:
+                output = module(**batch.inputs, **self._extra)
+        finally:
+            control.end_of_forward()
+            self._recording = None
+        logits = output if isinstance(output, Tensor) else output.logits
+        return logits.float()  # type: ignore[no-any-return]
+
+    def embeddings(self, batch: Batch) -> Tensor:
+        """Return the unperturbed word embeddings [B, T, D], detached."""
+        self._probe(batch)
+        assert self._found is not None
+        held, self._delta = self._delta, None
+        with torch.no_grad():
+            values = self._found.module(batch.inputs["input_ids"])
+        self._delta = held
+        return values.detach()  # type: ignore[no-any-return]
+
+    @property
+    def vocabulary(self) -> int:
+        """Rows of the embedding matrix."""
+        assert self._found is not None
+        return self._found.module.num_embeddings
+
+    def width(self, batch: Batch, *, site: Site = "word") -> int:
+        """Return D at a place: the embedding size, or the blocks' width."""
+        self._probe(batch)
+        assert self._found is not None
+        return self._found.module.embedding_dim if site == "word" else self._found.block_width
+
+    def movable(self, batch: Batch, *, special_tokens: bool = True) -> Tensor:
+        """Return which tokens a perturbation may move [B, T]: real ones, special ones only where asked."""
+        mask = batch.mask
+        if special_tokens:
+            return mask
+        if not self.special_ids:
+            raise ModelError(
+                "special_tokens=False needs to know the special tokens, and none are known. Give the tokenizer "
+                "(processing_class, or special_ids=tokenizer.all_special_ids)."
+            )
+        special = torch.tensor(self.special_ids, device=batch.device)
+        return mask & ~torch.isin(batch.inputs["input_ids"], special)
+
+    def rest(self) -> None:
+        """Let the model behave as if unwrapped until the next call, hooks kept in place."""
+        self._delta = None
+        if self._control is not None:
+            self._control.rest()
+
+    def release(self) -> None:
+        """Remove every hook and give the dropout layers their class back."""
+        for hook in self._hooks:
+            hook.remove()
+        self._hooks = []
+        if self._control is not None:
+            self._control.release()
+        self._control, self._found, self._delta = None, None, None
+
+    def _probe(self, batch: Batch) -> None:
+        if self._found is not None:
+            return
+        control = SiteControl(self.model, self.blocks)
+        try:
+            self._found, called = _find_embedding(
+                self.model, batch, self.blocks, control, self._extra
+            )
+        except BaseException:
+            control.release()
+            raise
+        if not called:
+            control.use_blocks()
+            called = [(name, 0) for name, _ in self.blocks]
+        self._control, self.site_keys = control, tuple(called)
+        self._hooks.append(self._found.module.register_forward_hook(self._add_at_words))
+        if self._found.first_block is not None:
+            self._hooks.append(
+                self._found.first_block.register_forward_pre_hook(
+                    self._add_at_blocks, with_kwargs=True
+                )
+            )
+
+    def _add(self, values: Tensor) -> Tensor:
+        assert self._delta is not None and self._found is not None
+        delta = self._delta[0]
+        ours = values.transpose(0, 1) if self._found.time_first else values
+        if self._recording is not None:
+            self._recording.embeddings = ours.detach()
+        if ours.shape != delta.shape:
+            raise ModelError(
+                f"delta has shape {tuple(delta.shape)} but the embeddings have {tuple(ours.shape)} "
+                f"(site {self._delta[1]!r})."
+            )
+        moved = (ours.float() + delta).to(values.dtype)
+        return moved.transpose(0, 1) if self._found.time_first else moved
+
+    def _add_at_words(self, module: nn.Module, _: Any, output: Tensor) -> Tensor | None:
+        if self._delta is None or self._delta[1] != "word":
+            return None
+        return self._add(output)
+
+    def _add_at_blocks(
+        self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        if self._delta is None or self._delta[1] != "output":
+            return None
+        if args:
+            return (self._add(args[0]), *args[1:]), kwargs
+        return args, {**kwargs, "hidden_states": self._add(kwargs["hidden_states"])}
+
+
+@dataclass(frozen=True)
+class _Embedding:
+    module: nn.Embedding
+    time_first: bool
+    first_block: nn.Module | None
+    block_width: int
+
+
+def _innermost(model: nn.Module) -> nn.Module:
+    """Return the classifier inside a PEFT wrapper."""
+    base = getattr(model, "get_base_model", None)
+    return base() if callable(base) else model
+
+
+def _find_embedding(
+    model: nn.Module,
+    batch: Batch,
+    blocks: Sequence[tuple[str, nn.Module]],
+    control: SiteControl,
+    extra: dict[str, Any],
+) -> tuple[_Embedding, list[SiteKey]]:
+    """Run one forward of one row and watch which modules are called with what."""
+    ids = batch.inputs.get("input_ids")
+    if ids is None:
+        raise ModelError(f"The batch has no 'input_ids' to perturb; it has {sorted(batch.inputs)}.")
+    rows = 1 if ids.shape[1] > 1 else ids.shape[0]
+    probe = Batch({name: tensor[:rows] for name, tensor in batch.inputs.items()})
+    ids = probe.inputs["input_ids"]
+    matches: list[tuple[str, nn.Embedding, bool]] = []
+    first: list[tuple[nn.Module, int]] = []
+    hooks = []
+
+    def watch(name: str) -> Any:
+        def hook(module: nn.Module, args: tuple[Any, ...], _: Any) -> None:
+            given = args[0] if args else None
+            if not isinstance(given, Tensor) or given.dtype != ids.dtype:
+                return
+            if given.shape == ids.shape and torch.equal(given, ids):
+                matches.append((name, module, False))  # type: ignore[arg-type]
+            elif given.shape == ids.T.shape and torch.equal(given, ids.T):
+                matches.append((name, module, True))  # type: ignore[arg-type]
+
+        return hook
+
+    def watch_block(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if not first:
+            hidden = args[0] if args else kwargs.get("hidden_states")
+            first.append((module, int(hidden.shape[-1]) if isinstance(hidden, Tensor) else 0))
+
+    for name, module in model.named_modules():
+        if isinstance(module, nn.Embedding):
+            hooks.append(module.register_forward_hook(watch(name)))
+    for _, block in blocks:
+        hooks.append(block.register_forward_pre_hook(watch_block, with_kwargs=True))
+    log = SiteLog()
+    modes = {module: module.training for module in model.modules()}
+    try:
+        model.train()
+        control.begin(probe.mask, plan=None, log=log, norms=False, time_first=False)
+        with torch.no_grad(), seeded(0, batch.device):
+            model(**probe.inputs, **extra)
+    finally:
+        control.rest()
+        for hook in hooks:
+            hook.remove()
+        for module, mode in modes.items():
+            module.training = mode
+    words = _exactly_one(matches)
+    block, width = first[0] if first else (None, 0)
+    embedding = _Embedding(words[1], words[2], block, width)
+    return embedding, [key for key, shape in log.shapes.items() if len(shape) in (2, 3)]
+
+
+def _exactly_one(
+    matches: list[tuple[str, nn.Embedding, bool]],
+) -> tuple[str, nn.Embedding, bool]:
+    if len(matches) != 1:
+        seen = ", ".join(name for name, _, _ in matches) or "none"
+        raise ModelError(
+            "Expected exactly one embedding module to be called with the input ids, found "
+            f"{len(matches)} ({seen}). Temper perturbs that module's output; a model without it cannot be attacked."
+        )
+    return matches[0]

@@ -1,0 +1,483 @@
+"""RobustTrainer: Transformers' Trainer whose step is a method's."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.utils.data import Dataset
+from transformers import Trainer, TrainerCallback, TrainingArguments
+from transformers.trainer_callback import ExportableState
+from transformers.trainer_utils import rotate_checkpoints
+
+from temper.data.batches import LengthBucketSampler
+from temper.errors import ModelError, NonFiniteError, SettingError
+from temper.methods import Method, MethodConfig, build
+from temper.training.config import TrainSettings
+from temper.training.state_files import read_state, write_state
+from temper.training.stepper import Stepper
+from temper.types import Batch, Gradients, Step
+
+ROW = "row_index"
+
+
+class RobustTrainer(Trainer):  # type: ignore[misc]
+    """Train with any method, in all else as ``transformers.Trainer``.
+
+    Accumulation, clipping, schedulers, mixed precision, callbacks, ``report_to``, evaluation and
+    resuming work as documented there. Checkpoints are safetensors and JSON, appear whole or not at
+    all, and a resumed run reaches the weights of the uninterrupted one bit for bit (on CPU).
+
+    Args:
+        model: As for ``Trainer``; a sequence classifier or a PEFT model around one.
+        args: As for ``Trainer``.
+        method: A method, its settings or its name.
+        class_weights: Factor on the training loss of each class.
+        bucket_by_length: Batch rows of similar length together; each epoch still sees every row
+            once. Off when ``args.train_sampling_strategy`` asks for something itself.
+        settings: All other arguments of ``Trainer``.
+
+    Raises:
+        SettingError: If the method is unknown, or the training arguments ask for what cannot be
+            kept.
+        NonFiniteError: From ``train``, when a loss is NaN or infinite; the last checkpoint stays.
+
+    Example:
+        >>> from temper import RobustTrainer, UEGR
+        >>> trainer = RobustTrainer  # RobustTrainer(model, args, method=UEGR(), train_dataset=rows)
+    """
+
+    def __init__(
+        self,
+        model: nn.Module | None = None,
+        args: TrainingArguments | None = None,
+        *,
+        method: Method | MethodConfig | str = "vanilla",
+        class_weights: Sequence[float] | Tensor | None = None,
+        bucket_by_length: bool = True,
+        **settings: Any,
+    ) -> None:
+        self.method = build(method)
+        self.class_weights = class_weights
+        self.bucket_by_length = bucket_by_length
+        self.stepper: Stepper | None = None
+        self._step = Step()
+        self._micro = 0
+        self._kept: list[Batch] = []
+        self._sampler: LengthBucketSampler | None = None
+        super().__init__(model, args, **settings)
+        if self.args.n_gpu > 1:
+            raise SettingError(
+                f"{self.args.n_gpu} GPUs are visible to one process, which would run DataParallel. Start one "
+                "process a GPU (torchrun --nproc_per_node), or set CUDA_VISIBLE_DEVICES to one."
+            )
+        if self.is_deepspeed_enabled or self.is_fsdp_enabled:
+            raise SettingError(
+                "DeepSpeed and FSDP shard the gradients that methods read and mask, and are not supported. Use "
+                "distributed data parallel (torchrun)."
+            )
+        self.add_callback(_MethodCallback(self))
+
+    # The step
+
+    def training_step(
+        self, model: nn.Module, inputs: dict[str, Any], num_items_in_batch: Any = None
+    ) -> Tensor:
+        """Run all passes of one micro-batch; on the last one of a step, finish the gradient."""
+        stepper = self._running()
+        model.train()
+        batch = Batch.of(self._prepare_inputs(inputs))
+        last = bool(self.accelerator.sync_gradients)
+        if self.method.rule.replays:
+            self._kept.append(batch)
+        loss = self._accumulate(model, batch, micro=self._micro, synchronise=last)
+        self._micro += 1
+        if last:
+            self._raise_everywhere()
+            if self.method.rule.replays:
+                self._regradient(model, stepper)
+            stepper.finish_backward(self._step)
+            self._kept = []
+        return loss
+
+    def _accumulate(
+        self, model: nn.Module, batch: Batch, *, micro: int, synchronise: bool
+    ) -> Tensor:
+        stepper = self._running()
+        stepper.network.use(model)
+        apart = partial(self.accelerator.no_sync, model=model)
+        with nullcontext() if synchronise else apart():
+            return stepper.accumulate(
+                batch,
+                self._step,
+                micro=micro,
+                backward=self.accelerator.backward,
+                forward_context=self.compute_loss_context_manager,
+                early_context=apart,
+            )
+
+    def _regradient(self, model: nn.Module, stepper: Stepper) -> None:
+        """Let the rule ask for the gradient again: the micro-batches are replayed with the same draws."""
+        present: list[Gradients] = [stepper.params.gradients()]
+
+        def compute() -> Gradients:
+            if present:
+                return present.pop()
+            for tensor in stepper.params.tensors.values():
+                tensor.grad = None
+            for micro, batch in enumerate(self._kept):
+                last = micro == len(self._kept) - 1
+                self._accumulate(model, batch, micro=micro, synchronise=last)
+            return stepper.params.gradients()
+
+        stepper.write(stepper.rule.gradient(stepper.params, stepper.state, compute))
+
+    def _raise_everywhere(self) -> None:
+        """Stop all ranks when one has a loss that is not finite; alone it would leave the others waiting."""
+        stepper = self._running()
+        if self.args.world_size == 1:
+            return
+        mine = stepper.log.finite()
+        everywhere = self.accelerator.gather(mine.reshape(1).to(self.args.device))
+        if bool(mine) and not bool(everywhere.all()):
+            rank = int((~everywhere).nonzero()[0])
+            raise NonFiniteError(
+                f"A loss on process {rank} is not finite at step {self._step.number}; see its own message.",
+                step=self._step.number,
+                term="unknown",
+                rows=[],
+            )
+
+    def get_batch_samples(
+        self, epoch_iterator: Iterator[Any], num_batches: int, device: torch.device
+    ) -> tuple[list[Any], Any]:
+        """Take the micro-batches of one optimiser step and count its rows over all ranks."""
+        samples, _ = super().get_batch_samples(epoch_iterator, num_batches, device)
+        rows = sum(len(next(iter(sample.values()))) for sample in samples)
+        if self.args.world_size > 1:
+            counted = torch.tensor([rows], device=self.args.device)
+            rows = int(self.accelerator.gather(counted).sum())
+        self._step = Step(
+            number=self.state.global_step,
+            epoch=float(self.state.epoch or 0.0),
+            rows=rows,
+            ranks=self.args.world_size,
+            total=self.state.max_steps,
+        )
+        self._micro, self._kept = 0, []
+        return samples, None
+
+    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+        """Add the mean of each loss term and the rule's diagnostics to a training log."""
+        if self.stepper is not None and "loss" in logs:
+            means = self.stepper.log.means()
+            means.pop("loss")
+            logs = {**logs, **means, **self.stepper.diagnostics()}
+            self.stepper.log.clear()
+        super().log(logs, start_time)
+
+    # One training run
+
+    def _inner_training_loop(self, *args: Any, **kwargs: Any) -> Any:
+        special = getattr(self.processing_class, "all_special_ids", None) or ()
+        self.stepper = Stepper(
+            self.model,
+            self.method,
+            seed=self.args.seed,
+            rank=self.args.process_index,
+            ranks=self.args.world_size,
+            special_ids=special,
+            class_weights=self.class_weights,
+        )
+        try:
+            return super()._inner_training_loop(*args, **kwargs)
+        finally:
+            self.stepper.release()
+
+    def _running(self) -> Stepper:
+        if self.stepper is None:
+            raise ModelError("training_step was called outside train().")
+        return self.stepper
+
+    # Data
+
+    def _get_dataloader(self, dataset: Dataset[Any], *args: Any, **kwargs: Any) -> Any:
+        if not kwargs.get("is_training") or not hasattr(dataset, "__getitem__"):
+            return super()._get_dataloader(dataset, *args, **kwargs)
+        if hasattr(dataset, "column_names"):
+            dataset = self._remove_unused_columns(dataset, description="Training")
+        plain = self.data_collator
+        self.data_collator = _KeepRows(plain)
+        try:
+            return super()._get_dataloader(_Numbered(dataset), *args, **kwargs)
+        finally:
+            self.data_collator = plain
+
+    def _set_signature_columns_if_needed(self) -> None:
+        super()._set_signature_columns_if_needed()
+        if ROW not in self._signature_columns:
+            self._signature_columns = [*self._signature_columns, ROW]
+
+    def _get_train_sampler(self, train_dataset: Dataset[Any] | None = None) -> Any:
+        dataset = self.train_dataset if train_dataset is None else train_dataset
+        strategy = getattr(self.args, "train_sampling_strategy", "random")
+        lengths = _lengths(dataset) if self.bucket_by_length and strategy == "random" else None
+        if lengths is None:
+            return super()._get_train_sampler(train_dataset)
+        seed = self.args.data_seed if self.args.data_seed is not None else self.args.seed
+        self._sampler = LengthBucketSampler(
+            lengths, batch_size=self.args.train_batch_size, seed=seed
+        )
+        return self._sampler
+
+    # Checkpoints
+
+    def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
+        """Write a checkpoint under a temporary name and rename it, so that it is whole or absent."""
+        self.store_flos()
+        run = Path(self._get_output_dir(trial=trial))
+        final = run / f"checkpoint-{self.state.global_step}"
+        partial_folder = run / f".partial-{self.state.global_step}"
+        if self.args.should_save:
+            shutil.rmtree(partial_folder, ignore_errors=True)
+            partial_folder.mkdir(parents=True)
+        self.accelerator.wait_for_everyone()
+        self.save_model(str(partial_folder), _internal_call=True)
+        self._note_best(run, final)
+        if not self.args.save_only_model:
+            self._save_optimizer_and_scheduler(str(partial_folder))
+            self._save_scaler(str(partial_folder))
+            self._save_rng_state(str(partial_folder))
+        if self.args.should_save:
+            self._export_callbacks()
+            self.state.save_to_json(str(partial_folder / "trainer_state.json"))
+        self.accelerator.wait_for_everyone()
+        if self.args.should_save:
+            _sync(partial_folder)
+            if final.exists():
+                shutil.rmtree(final)
+            os.replace(partial_folder, final)
+            rotate_checkpoints(
+                output_dir=str(run),
+                save_total_limit=self.args.save_total_limit,
+                best_model_checkpoint=self.state.best_model_checkpoint,
+                use_mtime=True,
+            )
+        if self.args.push_to_hub:
+            self._push_from_checkpoint(str(final))
+        self.accelerator.wait_for_everyone()
+
+    def _note_best(self, run: Path, final: Path) -> None:
+        if self.state.best_global_step:
+            best = run / f"checkpoint-{self.state.best_global_step}"
+            if best == final or best.exists():
+                self.state.best_model_checkpoint = str(best)
+
+    def _export_callbacks(self) -> None:
+        for callback in [*self.callback_handler.callbacks, self.control]:
+            if isinstance(callback, ExportableState):
+                held = self.state.stateful_callbacks
+                name = type(callback).__name__
+                if isinstance(held.get(name), list):
+                    held[name].append(callback.state())
+                else:
+                    held[name] = callback.state()
+
+    def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:
+        folder = Path(output_dir or self.args.output_dir)
+        folder.mkdir(parents=True, exist_ok=True)
+        model = self.accelerator.unwrap_model(self.model, keep_torch_compile=False)
+        if hasattr(model, "save_pretrained"):
+            model.save_pretrained(folder, state_dict=state_dict)
+        else:
+            write_state(state_dict or model.state_dict(), folder, name="model")
+        if self.processing_class is not None:
+            self.processing_class.save_pretrained(folder)
+        arguments = json.dumps(self.args.to_dict(), default=str, indent=1)
+        (folder / "training_args.json").write_text(arguments, encoding="utf-8")
+
+    def _save_optimizer_and_scheduler(self, output_dir: str) -> None:
+        if self.args.should_save:
+            write_state(self.optimizer.state_dict(), output_dir, name="optimizer")
+            write_state(self.lr_scheduler.state_dict(), output_dir, name="scheduler")
+            write_state(self._running().state_dict(), output_dir, name="method")
+
+    def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
+        if checkpoint is None:
+            return
+        self.optimizer.load_state_dict(read_state(checkpoint, name="optimizer"))
+        self.lr_scheduler.load_state_dict(read_state(checkpoint, name="scheduler"))
+        self._running().load_state_dict(read_state(checkpoint, name="method"))
+
+    def _save_scaler(self, output_dir: str) -> None:
+        scaler = getattr(self.accelerator, "scaler", None)
+        if scaler is not None and self.args.should_save:
+            write_state(scaler.state_dict(), output_dir, name="scaler")
+
+    def _load_scaler(self, checkpoint: str | None) -> None:
+        scaler = getattr(self.accelerator, "scaler", None)
+        if checkpoint is not None and scaler is not None:
+            scaler.load_state_dict(read_state(checkpoint, name="scaler"))
+
+    def _save_rng_state(self, output_dir: str) -> None:
+        states = {
+            "python": random.getstate(),
+            "numpy": np.random.get_state(),
+            "cpu": torch.random.get_rng_state(),
+        }
+        if torch.cuda.is_available():
+            states["cuda"] = torch.cuda.random.get_rng_state()
+        write_state(states, output_dir, name=f"rng_state_{self.args.process_index}")
+
+    def _load_rng_state(self, checkpoint: str | None) -> None:
+        if checkpoint is None:
+            return
+        states = read_state(checkpoint, name=f"rng_state_{self.args.process_index}")
+        random.setstate(states["python"])
+        np.random.set_state(states["numpy"])
+        torch.random.set_rng_state(states["cpu"])
+        if torch.cuda.is_available() and "cuda" in states:
+            torch.cuda.random.set_rng_state(states["cuda"])
+
+
+def training_arguments(
+    settings: TrainSettings, out: Path | str, *, seed: int, **more: Any
+) -> TrainingArguments:
+    """Return Transformers' arguments for Temper's settings.
+
+    Args:
+        settings: Of the training loop.
+        out: Folder of the checkpoints.
+        seed: Seed of weights, data order and every draw.
+        more: Further arguments, taken as they are.
+
+    Raises:
+        SettingError: If the device is not there, or cannot train at the precision.
+    """
+    device = settings.device
+    if device.startswith("cuda") and not torch.cuda.is_available():
+        raise SettingError(
+            f"`train.device` is {device!r}, but no CUDA device is there. Use 'auto' or 'cpu'."
+        )
+    if device == "mps" and not torch.backends.mps.is_available():
+        raise SettingError(
+            "`train.device` is 'mps', but no such device is there. Use 'auto' or 'cpu'."
+        )
+    on_cpu = device == "cpu" or (device == "auto" and not torch.cuda.is_available())
+    if settings.precision == "fp16" and on_cpu:
+        raise SettingError(
+            "`train.precision` is 'fp16', which a CPU cannot train in. Use 'bf16' or 'fp32'."
+        )
+    values: dict[str, Any] = {
+        "output_dir": str(out),
+        "num_train_epochs": settings.epochs,
+        "max_steps": settings.max_steps or -1,
+        "per_device_train_batch_size": settings.batch_size,
+        "gradient_accumulation_steps": settings.accumulation,
+        "learning_rate": settings.learning_rate,
+        "weight_decay": settings.weight_decay,
+        "warmup_steps": settings.warmup_ratio,
+        "lr_scheduler_type": settings.schedule,
+        "max_grad_norm": settings.max_grad_norm,
+        "bf16": settings.precision == "bf16",
+        "fp16": settings.precision == "fp16",
+        "save_strategy": "steps",
+        "save_steps": settings.save_steps,
+        "save_total_limit": 1,
+        "logging_strategy": "steps",
+        "logging_steps": settings.logging_steps,
+        "gradient_checkpointing": settings.gradient_checkpointing,
+        "gradient_checkpointing_kwargs": {"use_reentrant": False},
+        "report_to": list(settings.report_to) or "none",
+        "seed": seed,
+        "use_cpu": device == "cpu",
+        "dataloader_pin_memory": not on_cpu,
+        "logging_nan_inf_filter": False,
+    }
+    return TrainingArguments(**{**values, **more})
+
+
+class _MethodCallback(TrainerCallback):  # type: ignore[misc]
+    """Join the method's backward stage to the Trainer's loop."""
+
+    def __init__(self, trainer: RobustTrainer) -> None:
+        self.trainer = trainer
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        stepper = self.trainer._running()
+        if state.global_step == 0 and stepper.rule.pre_pass:
+            self.trainer.model_wrapped.train()
+            stepper.network.use(self.trainer.model_wrapped)
+            loader = kwargs["train_dataloader"]
+            stepper.prepare(self.trainer._prepare_inputs(inputs) for inputs in loader)
+
+    def on_epoch_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        epoch = int((state.epoch or 0.0) + 1e-6)
+        if self.trainer._sampler is not None:
+            self.trainer._sampler.set_epoch(epoch)
+        self.trainer._running().begin_epoch(epoch)
+
+    def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self.trainer._running().before_optimizer(self.trainer.optimizer)
+
+    def on_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self.trainer._running().after_optimizer()
+
+
+class _Numbered(Dataset[Any]):
+    """A map-style dataset whose items know their row."""
+
+    def __init__(self, rows: Any) -> None:
+        self.rows = rows
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, place: int) -> dict[str, Any]:
+        return {**self.rows[place], ROW: place}
+
+
+class _KeepRows:
+    """A collator around the user's own that carries the row numbers past it."""
+
+    def __init__(self, collator: Callable[[list[Any]], Mapping[str, Any]]) -> None:
+        self.collator = collator
+
+    def __call__(self, items: list[dict[str, Any]]) -> dict[str, Any]:
+        rows = [item[ROW] for item in items]
+        plain = [{name: value for name, value in item.items() if name != ROW} for item in items]
+        return {**self.collator(plain), ROW: torch.tensor(rows)}
+
+
+def _lengths(dataset: Any) -> list[int] | None:
+    """Return the number of tokens of each row, or None where rows cannot be counted beforehand."""
+    own = getattr(dataset, "lengths", None)
+    if own is not None:
+        return list(own)
+    if dataset is None or not hasattr(dataset, "__len__") or not hasattr(dataset, "__getitem__"):
+        return None
+    if not len(dataset) or "input_ids" not in dataset[0]:
+        return None
+    if hasattr(dataset, "column_names"):
+        return [len(ids) for ids in dataset["input_ids"]]
+    return [len(dataset[place]["input_ids"]) for place in range(len(dataset))]
+
+
+def _sync(folder: Path) -> None:
+    """Push a folder's files to the disk before its name appears."""
+    for file in folder.iterdir():
+        descriptor = os.open(file, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
