@@ -32,10 +32,18 @@ def _column(comparison: Comparison, column: str) -> str:
     parts = []
     decided = verdicts["better"] + verdicts["worse"] + verdicts["inside the noise"]
     if decided:
+        # Holm's rule only bites where several columns were tried.
+        kept = sum(
+            difference.verdict == "better" and (difference.holm_p or 0.0) <= 0.05
+            for row in rows
+            if (difference := row.cells[column].difference) is not None
+        )
+        several = len(comparison.columns) > 2 and verdicts["better"] > 0
+        after = f" ({kept} after Holm's correction)" if several else ""
         parts.append(
             f"{column} is better than {comparison.reference} on {verdicts['better']} of "
-            f"{plural(total, 'score')}, worse on {verdicts['worse']}, and inside the noise on "
-            f"{verdicts['inside the noise']}"
+            f"{plural(total, 'score')}{after}, worse on {verdicts['worse']}, and inside "
+            f"the noise on {verdicts['inside the noise']}"
         )
     if verdicts["undecidable"]:
         ahead = sum(_ahead(row, column) > 0 for row in rows)
@@ -51,6 +59,10 @@ def _column(comparison: Comparison, column: str) -> str:
     ) + "."
 
 
+def _holds(names: list[str]) -> str:
+    return f"{listed(names)} {'holds' if len(names) == 1 else 'hold'}"
+
+
 def _best(comparison: Comparison) -> str:
     """Name the column that holds best: by the average relative improvement, else by rows won."""
     others = [name for name in comparison.columns if name != comparison.reference]
@@ -63,23 +75,27 @@ def _best(comparison: Comparison) -> str:
             name: mean for name in comparison.columns if (mean := row.cells[name].mean) is not None
         }
         if means:
-            best = max(means, key=lambda name: means[name])
-            if best == comparison.reference:
-                return f"No column improves on {best}, by the average relative improvement."
+            leaders = [name for name in means if means[name] == max(means.values())]
+            best = leaders[0]
+            if comparison.reference in leaders:
+                return (
+                    f"No column improves on {comparison.reference}, "
+                    "by the average relative improvement."
+                )
             difference = row.cells[best].difference
             doubt = {
                 "inside the noise": ", which is inside the noise",
                 "undecidable": ", from too few seeds to tell from noise",
             }.get(difference.verdict if difference is not None else "", "")
             return (
-                f"{best} holds best, with an average relative improvement of "
+                f"{_holds(leaders)} best, with an average relative improvement of "
                 f"{row.unit.text(means[best], signed=True)} % over {comparison.reference}{doubt}."
             )
     lead = {name: sum(_ahead(row, name) for row in _scored(comparison)) for name in others}
-    best = max(lead, key=lambda name: lead[name])
-    if lead[best] <= 0:
+    leaders = [name for name in others if lead[name] == max(lead.values())]
+    if max(lead.values()) <= 0:
         return f"No column holds better than {comparison.reference} on most scores."
-    return f"{best} holds best by the number of scores with the better mean."
+    return f"{_holds(leaders)} best by the number of scores with the better mean."
 
 
 def answer(comparison: Comparison) -> str:

@@ -49,7 +49,9 @@ class ScoreKey:
                 ),
                 size and f"{'sigma' if self.condition == 'noise' else 'radius'} {size}",
                 plural(self.steps, "step") if self.steps is not None and self.steps > 1 else "",
-                plural(self.restarts, "restart") if (self.restarts or 0) > 1 else "",
+                plural(self.restarts, "restart")
+                if self.restarts is not None and self.restarts > 1
+                else "",
             ]
             parts.append(" ".join(part for part in attack if part))
         parts.append(self.set)

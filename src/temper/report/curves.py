@@ -76,7 +76,7 @@ def _curves(comparison: Comparison, perspective: str) -> Iterable[tuple[str, str
             for part in (
                 condition.upper() if perspective == "embedding_attack" else "",
                 {"l2": "\u2113\u2082", "linf": "\u2113\u221e"}.get(norm, norm or ""),
-                plural(steps, "step") if steps else "",
+                plural(steps, "step") if steps and steps > 1 else "",
                 plural(restarts, "restart") if restarts and restarts > 1 else "",
                 name,
             )

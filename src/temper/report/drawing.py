@@ -81,8 +81,16 @@ def empty(x: str, y: str, **layout: Any) -> go.Figure:
         margin={"l": 56, "r": 12, "t": 12, "b": 48},
         legend={"orientation": "h", "x": 0, "y": -0.24, "yanchor": "top"},
         hoverlabel={"align": "left", "namelength": -1},
-        xaxis={"title": {"text": plain(x)}, "automargin": True, "zeroline": False},
-        yaxis={"title": {"text": plain(y)}, "automargin": True, "zeroline": False},
+        xaxis={
+            "title": {"text": plain(x), "font": {"size": 13}},
+            "automargin": True,
+            "zeroline": False,
+        },
+        yaxis={
+            "title": {"text": plain(y), "font": {"size": 13}},
+            "automargin": True,
+            "zeroline": False,
+        },
         showlegend=True,
     )
     figure.update_layout(layout)

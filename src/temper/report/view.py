@@ -222,8 +222,8 @@ def facts(source: Source, read: Callable[[Run], dict[str, str]]) -> list[Fact]:
     names = dict.fromkeys(name for said in columns for name in said)
     found = []
     for name in names:
-        values = tuple(" | ".join(said.get(name, [])) or ABSENT for said in columns)
-        found.append(Fact(name, values, len(set(values)) > 1))
+        shown = tuple(" | ".join(said.get(name, [])) or ABSENT for said in columns)
+        found.append(Fact(name, shown, len(set(shown)) > 1))
     return sorted(found, key=lambda fact: not fact.differs)
 
 

@@ -92,7 +92,11 @@
     }));
     detail.hidden = false;
     entry.setAttribute("aria-describedby", "detail");
-    const box = entry.getBoundingClientRect();
+    place();
+  };
+  const place = () => {
+    if (!shown) return;
+    const box = shown.getBoundingClientRect();
     const width = document.documentElement.clientWidth;
     const left = Math.max(8, Math.min(box.left, width - detail.offsetWidth - 8));
     const below = box.bottom + 6;
@@ -110,5 +114,6 @@
     entry.addEventListener("blur", hide);
   }
   document.addEventListener("keydown", (event) => { if (event.key === "Escape") hide(); });
-  document.addEventListener("scroll", hide, { capture: true, passive: true });
+  // A focus that scrolls the page must not lose its detail, so the detail moves along.
+  document.addEventListener("scroll", place, { capture: true, passive: true });
 })();

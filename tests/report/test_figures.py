@@ -1,0 +1,122 @@
+"""What the figures draw, against the numbers of conftest.py."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from temper.report.drawing import DARK, LIGHT, Figure, style
+from temper.report.figures import figures
+from temper.report.folders import read
+from temper.report.table import compare
+from tests.report.conftest import Plan, score
+
+MakeStudy = Callable[[Plan], Path]
+
+
+def drawn(folder: Path) -> dict[str, Figure]:
+    source = read(folder)
+    return {figure.title: figure for figure in figures(source, compare(source))}
+
+
+def trace(figure: Figure, name: str) -> Any:
+    (found,) = [
+        one for one in figure.figure.data if one.name == name and one.showlegend is not False
+    ]
+    return found
+
+
+def test_a_study_draws_every_kind_of_figure(study: Path) -> None:
+    assert list(drawn(study)) == [
+        "FGM, \u2113\u2082, dev",
+        "PGD, \u2113\u2082, 10 steps, dev",
+        "Gaussian noise, dev",
+        "Reliability, dev",
+        "Reliability, imdb",
+        "Reliability, yelp",
+        "Total loss",
+        "Term: consistency",
+        "Term: task",
+        "Cost of a step",
+    ]
+
+
+def test_a_robustness_curve_starts_at_the_clean_score(study: Path) -> None:
+    line = trace(drawn(study)["PGD, \u2113\u2082, 10 steps, dev"], "vanilla")
+    assert line.x == (0.0, 0.1, 0.25, 0.5)
+    # 82 % less 90 points a unit of radius.
+    assert line.y == pytest.approx((82.0, 73.0, 59.5, 37.0))
+    assert line.error_y.array == pytest.approx((2.0, 2.0, 2.0, 2.0))
+
+
+def test_relative_radii_are_a_curve_of_their_own(make_study: MakeStudy) -> None:
+    def relative(column: str, seed: int) -> list[dict]:
+        kind = {"condition": "fgm", "norm": "l2", "steps": 1, "radius_relative": 0.2}
+        return [score("embedding_attack", "dev", "accuracy", 0.5, **kind)]
+
+    source = read(make_study(Plan(extra=relative)))
+    found = [
+        figure for figure in figures(source, compare(source)) if figure.section == "robustness"
+    ]
+    sizes = [one.figure.data[0].x for one in found if one.title == "FGM, \u2113\u2082, dev"]
+    assert sorted(sizes) == [(0.0, 0.1, 0.25, 0.5), (0.0, 0.2)]
+
+
+def test_the_reliability_diagram_counts_the_rows_of_all_seeds(study: Path) -> None:
+    line = trace(drawn(study)["Reliability, dev"], "uegr")
+    # Confidences 0.5 ... 0.9875 fill five bins with eight rows each, times three seeds.
+    assert line.customdata == (24, 24, 24, 24, 24)
+    # Of the first 20 rows every third is wrong, at another place in each seed: a third of any bin.
+    assert line.y[0] == pytest.approx(2 / 3)
+    assert line.y[-1] == pytest.approx(1.0)
+    # The first bin holds 0.5, 0.5125 ... 0.5875.
+    assert line.x[0] == pytest.approx(0.54375)
+
+
+def test_a_training_curve_is_the_mean_over_seeds(study: Path) -> None:
+    line = trace(drawn(study)["Total loss"], "vanilla")
+    assert line.x[:2] == (0, 4)
+    # 0.7 plus 0.02 times 0, 1 and 2 for the three seeds.
+    assert line.y[0] == pytest.approx(0.72)
+
+
+def test_a_term_that_only_one_column_has_is_drawn_for_it_alone(study: Path) -> None:
+    names = {one.name for one in drawn(study)["Term: consistency"].figure.data if one.name}
+    assert names == {"uegr"}
+
+
+def test_the_cost_figure_shows_the_ratio_to_the_reference(study: Path) -> None:
+    (bars,) = drawn(study)["Cost of a step"].figure.data
+    assert bars.y == ("vanilla", "uegr")
+    assert bars.x == (1.0, 2.0)
+
+
+def test_a_study_without_measured_cost_has_no_cost_figure(study: Path) -> None:
+    document = json.loads((study / "study.json").read_text())
+    document["cost"] = {}
+    (study / "study.json").write_text(json.dumps(document))
+    assert "Cost of a step" not in drawn(study)
+
+
+def test_names_from_data_are_escaped_in_hover_texts(make_study: MakeStudy) -> None:
+    name = "<b>x</b>&"
+    line = drawn(make_study(Plan(columns=["vanilla", name])))["Reliability, dev"].figure.data[-1]
+    assert line.name == "&lt;b&gt;x&lt;/b&gt;&amp;"
+    assert "<b>&lt;b&gt;x&lt;/b&gt;&amp;</b>" in line.hovertemplate
+
+
+def test_columns_differ_in_colour_marker_and_dash() -> None:
+    looks = style(["vanilla", "a", "b", "c", "d", "e", "f", "g"], "vanilla")
+    assert looks["vanilla"]["color"] == LIGHT[0]
+    assert len({tuple(look.values()) for look in looks.values()}) == 8
+    # The seventh method takes the first one's colour again, with another marker and dash.
+    assert looks["g"]["color"] == looks["a"]["color"]
+    assert looks["g"]["symbol"] != looks["a"]["symbol"]
+
+
+def test_both_themes_have_a_shade_for_every_colour() -> None:
+    assert len(LIGHT) == len(DARK) == len({*LIGHT, *DARK}) / 2

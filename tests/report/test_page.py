@@ -1,0 +1,261 @@
+"""The page: self-contained, escaped, readable at both widths and in both themes."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+from collections.abc import Callable, Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from temper.report import build
+from temper.report.drawing import DARK, LIGHT
+from tests.report.browser import Browser
+from tests.report.conftest import Plan, write_study
+
+MakeStudy = Callable[[Plan], Path]
+
+SCRIPT = "<script>window.attacked = 1; alert(1)</script>"
+END = "</script><img src=x onerror='window.attacked = 1'>"
+LONG = "model-" * 60
+
+
+def hostile() -> Plan:
+    return Plan(
+        columns=["vanilla", f"uegr{END}"],
+        model=SCRIPT + LONG,
+        labels=[SCRIPT, END],
+        shifts=[f"imdb{SCRIPT}", f'yelp" autofocus onfocus="window.attacked = 1{END}'],
+        anomaly=f"trec{END}",
+        notices=[f"12 rows {SCRIPT}", f"{END} and {LONG}", "<!--<script>", "{{ 7 * 7 }}"],
+    )
+
+
+class Elements(HTMLParser):
+    """Collect the elements of a page and the text outside scripts and styles."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.scripts: list[str] = []
+        self.text = ""
+        self._inside = ""
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+        self._inside = tag
+        if tag == "script":
+            self.scripts.append("")
+
+    def handle_endtag(self, tag: str) -> None:
+        self._inside = ""
+
+    def handle_data(self, data: str) -> None:
+        if self._inside == "script":
+            self.scripts[-1] += data
+        elif self._inside != "style":
+            self.text += data
+
+
+def parsed(folder: Path) -> Elements:
+    return Elements(build(folder).read_text(encoding="utf-8"))
+
+
+def test_nothing_on_the_page_loads_anything(study: Path) -> None:
+    page = parsed(study)
+    loading = {"src", "srcset", "data", "poster", "action", "formaction", "background"}
+    for tag, attributes in page.elements:
+        assert not loading & set(attributes), (tag, attributes)
+        assert tag not in ("link", "iframe", "object", "embed", "base", "img")
+        assert (attributes.get("href") or "#").startswith("#")
+    style = re.search(r"<style>(.*?)</style>", build(study).read_text(encoding="utf-8"), re.S)
+    assert style is not None
+    assert "url(" not in style[1]
+    assert "@import" not in style[1]
+
+
+def test_the_policy_names_the_hash_of_every_script_that_runs(study: Path) -> None:
+    page = parsed(study)
+    (policy,) = [
+        attributes["content"] or ""
+        for tag, attributes in page.elements
+        if tag == "meta" and attributes.get("http-equiv") == "Content-Security-Policy"
+    ]
+    assert policy.startswith("default-src 'none'; script-src 'sha256-")
+    assert "'unsafe-inline'" not in policy.split("style-src")[0]
+    data, *running = page.scripts
+    assert set(json.loads(data)) == {"palettes", "figures"}
+    assert len(running) == 2
+    for script in running:
+        digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+        assert f"'sha256-{digest}'" in policy
+
+
+def test_text_from_data_stays_text(make_study: MakeStudy) -> None:
+    page = parsed(make_study(hostile()))
+    tags = [tag for tag, _ in page.elements]
+    assert tags.count("script") == 3
+    assert "img" not in tags
+    assert not [name for _, attributes in page.elements for name in attributes if name[:2] == "on"]
+    for said in (SCRIPT + LONG, f"12 rows {SCRIPT}", f"imdb{SCRIPT}", f"uegr{END}", "{{ 7 * 7 }}"):
+        assert said in page.text
+
+
+def test_the_data_of_the_figures_cannot_end_their_script(make_study: MakeStudy) -> None:
+    page = parsed(make_study(hostile()))
+    assert "<" not in page.scripts[0]
+    names = json.dumps(json.loads(page.scripts[0]))
+    assert "uegr&lt;/script&gt;" in names
+
+
+def test_every_number_of_the_table_can_be_focused_and_tells_its_n(study: Path) -> None:
+    entries = [attributes for tag, attributes in parsed(study).elements
+               if tag == "span" and attributes.get("class") == "entry"]  # fmt: skip
+    assert len(entries) > 60
+    for entry in entries:
+        assert entry["tabindex"] == "0"
+        assert "n = 3 seeds" in (entry["title"] or "") or "n = 3 common" in (entry["title"] or "")
+
+
+def test_the_page_has_landmarks_and_one_first_heading(study: Path) -> None:
+    tags = [tag for tag, _ in parsed(study).elements]
+    assert tags.count("h1") == tags.count("main") == tags.count("header") == 1
+    assert "nav" in tags
+    assert "footer" in tags
+
+
+def test_noise_and_direction_stand_as_words_not_as_colour_alone(study: Path) -> None:
+    text = parsed(study).text
+    assert "\u2248 inside the noise" in text
+    assert "\u25b2 better" in text
+
+
+def test_two_seeds_are_said_to_be_undecidable(make_study: MakeStudy) -> None:
+    text = parsed(make_study(Plan(seeds=[0, 1]))).text
+    assert "none of it can be told from noise" in text
+    assert "\u25b2 better" in text.split("Average relative improvement")[0]  # the legend
+    assert "\u25b2 better" not in text.split("Average relative improvement", 1)[1]
+
+
+def test_notices_hashes_settings_and_versions_are_on_the_page(study: Path) -> None:
+    text = parsed(study).text
+    for said in (
+        "12 train rows are also in dev",
+        "12.5 % of the dev rows were cut",
+        "train.hash",
+        "ab12",
+        "method.epsilon",
+        "2.13.0",
+        "uegr-s2-abc",
+    ):
+        assert said in text
+
+
+def test_a_study_also_gets_its_table_and_scores(study: Path, tmp_path: Path) -> None:
+    out = build(study, tmp_path / "else" / "page.html")
+    assert sorted(path.name for path in out.parent.iterdir()) == [
+        "page.html",
+        "scores.csv",
+        "table.json",
+    ]
+
+
+def test_an_evaluation_gets_the_page_alone(evaluation: Path) -> None:
+    before = {path.name for path in evaluation.iterdir()}
+    text = Elements(build(evaluation).read_text(encoding="utf-8")).text
+    assert {path.name for path in evaluation.iterdir()} - before == {"report.html"}
+    assert "nothing to compare it with" in text
+    assert "inside the noise" not in text
+
+
+def test_the_same_folder_gives_the_same_page(study: Path) -> None:
+    assert build(study).read_bytes() == build(study).read_bytes()
+
+
+@pytest.fixture(scope="module")
+def browser(chromium: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    with Browser(chromium, tmp_path_factory.mktemp("profile")) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def hostile_page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build(write_study(tmp_path_factory.mktemp("hostile") / "study", hostile()))
+
+
+@pytest.fixture(scope="module")
+def plain_page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build(write_study(tmp_path_factory.mktemp("plain") / "study", Plan()))
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize(("width", "dark"), [(400, False), (1400, True)])
+def test_a_hostile_page_renders_without_fault_or_overflow(
+    hostile_page: Path, browser: Browser, width: int, dark: bool
+) -> None:
+    browser.open(hostile_page, width=width, dark=dark)
+    assert browser.faults() == []
+    assert browser.requests() == [hostile_page.resolve().as_uri()]
+    assert browser.evaluate("document.documentElement.scrollWidth") <= width
+    assert browser.evaluate("typeof window.attacked") == "undefined"
+    assert browser.evaluate("document.querySelectorAll('.chart .main-svg').length") > 0
+    legend = browser.evaluate("document.querySelector('.chart').textContent")
+    assert f"uegr{END}" in legend
+
+
+@pytest.mark.browser
+def test_the_figures_follow_the_theme(plain_page: Path, browser: Browser) -> None:
+    colour = "document.querySelector('.chart').data[0].line.color"
+    browser.open(plain_page, width=1400)
+    assert browser.evaluate(colour) == LIGHT[0]
+    scheme = {"name": "prefers-color-scheme", "value": "dark"}
+    browser.call("Emulation.setEmulatedMedia", features=[scheme])
+    browser.evaluate(
+        "new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))"
+    )
+    assert browser.evaluate(colour) == DARK[0]
+
+
+@pytest.mark.browser
+def test_the_table_sorts_and_comes_back(plain_page: Path, browser: Browser) -> None:
+    browser.open(plain_page, width=1400)
+    orders = "[...document.querySelectorAll('#scores .line')].map(r => +r.cells[1].dataset.order)"
+    click = "document.querySelectorAll('#scores thead button')[0].click()"
+    first = browser.evaluate(orders)
+    browser.evaluate(click)
+    assert browser.evaluate(orders) == sorted(first, reverse=True) != first
+    browser.evaluate(click)
+    assert browser.evaluate(orders) == sorted(first)
+    browser.evaluate(click)
+    assert browser.evaluate(orders) == first
+
+
+@pytest.mark.browser
+def test_focus_shows_a_numbers_detail(plain_page: Path, browser: Browser) -> None:
+    browser.open(plain_page, width=400)
+    assert browser.evaluate("document.getElementById('detail').hidden") is True
+    browser.evaluate("document.querySelectorAll('.entry')[2].focus()")
+    said = browser.evaluate("document.getElementById('detail').innerText")
+    assert "95 % paired t interval" in said
+    assert browser.evaluate("document.documentElement.scrollWidth") <= 400
+
+
+@pytest.mark.browser
+def test_the_browser_sees_planted_faults(tmp_path: Path, browser: Browser) -> None:
+    page = tmp_path / "faulty.html"
+    page.write_text(
+        "<!doctype html><div style='width:900px'>wide</div><img src='nowhere.png'>"
+        "<script>console.error('planted'); undefined_name;</script>"
+    )
+    browser.open(page, width=400)
+    faults = " ".join(browser.faults())
+    assert "planted" in faults
+    assert "undefined_name" in faults
+    assert any(url.endswith("nowhere.png") for url in browser.requests())
+    assert browser.evaluate("document.documentElement.scrollWidth") > 400

@@ -1,0 +1,334 @@
+"""The comparison's numbers, worked out by hand from conftest.py."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from temper.errors import CheckpointError
+from temper.report import comparison, write
+from temper.report.cells import Row
+from temper.report.records import ScoreRecord
+from temper.report.table import _cell, _with_differences
+from tests.report.conftest import Plan, score
+
+# t quantile for 97.5 % at 2 degrees of freedom, from a printed table.
+T_TWO = 4.302653
+
+MakeStudy = Callable[[Plan], Path]
+
+
+def task_row(folder: Path) -> Row:
+    return comparison(folder).row("task", "accuracy")
+
+
+def test_a_cell_has_the_mean_and_the_sample_standard_deviation_over_seeds(study: Path) -> None:
+    cells = task_row(study).cells
+    assert cells["vanilla"].mean == pytest.approx(0.82)
+    assert cells["vanilla"].standard_deviation == pytest.approx(0.02)
+    assert cells["uegr"].mean == pytest.approx(0.85)
+    # Deviations -0.02, -0.01, 0.03: sqrt(0.0014 / 2).
+    assert cells["uegr"].standard_deviation == pytest.approx(math.sqrt(0.0007))
+    assert cells["uegr"].seeds == {0: 0.83, 1: 0.84, 2: 0.88}
+    assert cells["uegr"].examples == (500,)
+
+
+def test_every_number_names_its_run(study: Path) -> None:
+    assert task_row(study).cells["uegr"].runs == {
+        0: "uegr-s0-abc",
+        1: "uegr-s1-abc",
+        2: "uegr-s2-abc",
+    }
+
+
+def test_a_difference_is_paired_by_seed_with_its_t_interval(study: Path) -> None:
+    difference = task_row(study).cells["uegr"].difference
+    assert difference is not None
+    assert difference.seeds == pytest.approx({0: 0.03, 1: 0.02, 2: 0.04})
+    assert difference.mean == pytest.approx(0.03)
+    # Standard deviation 0.01, so the half width is t * 0.01 / sqrt(3).
+    assert difference.low == pytest.approx(0.03 - T_TWO * 0.01 / math.sqrt(3))
+    assert difference.high == pytest.approx(0.03 + T_TWO * 0.01 / math.sqrt(3))
+    # For 2 degrees of freedom p = 1 - t / sqrt(t^2 + 2), with t = 3 sqrt(3).
+    assert difference.p == pytest.approx(1 - math.sqrt(27 / 29))
+    assert difference.inside_noise is False
+    assert difference.verdict == "better"
+
+
+def test_the_reference_has_no_difference_to_itself(study: Path) -> None:
+    assert task_row(study).cells["vanilla"].difference is None
+
+
+def test_an_interval_that_holds_zero_is_inside_the_noise(study: Path) -> None:
+    difference = comparison(study).row("shift", "accuracy", set="imdb").cells["uegr"].difference
+    assert difference is not None
+    assert difference.mean == pytest.approx(0.0, abs=1e-12)
+    assert difference.low is not None
+    assert difference.low < 0
+    assert difference.inside_noise is True
+    assert difference.verdict == "inside the noise"
+
+
+def test_a_lower_error_is_better_where_lower_is_better(study: Path) -> None:
+    row = comparison(study).row("calibration", "ece_10", set="dev")
+    difference = row.cells["uegr"].difference
+    assert not row.higher_is_better
+    assert difference is not None
+    assert difference.mean == pytest.approx(-0.05)
+    assert difference.verdict == "better"
+
+
+def test_a_lower_accuracy_is_worse(make_study: MakeStudy) -> None:
+    def worse(column: str, seed: int) -> list[dict]:
+        value = 0.5 + seed / 100 - (0.2 + seed / 1000) * (column == "uegr")
+        return [score("shift", "third", "accuracy", value)]
+
+    found = comparison(make_study(Plan(extra=worse)))
+    difference = found.row("shift", "accuracy", set="third").cells["uegr"].difference
+    assert difference is not None
+    assert difference.verdict == "worse"
+
+
+def test_two_seeds_give_differences_only_and_are_undecidable(make_study: MakeStudy) -> None:
+    found = comparison(make_study(Plan(seeds=[0, 1])))
+    difference = found.row("task", "accuracy").cells["uegr"].difference
+    assert difference is not None
+    assert difference.mean == pytest.approx(0.025)
+    assert (difference.low, difference.high, difference.p) == (None, None, None)
+    assert difference.inside_noise is None
+    assert difference.verdict == "undecidable"
+    assert "fewer than three common seeds" in found.answer
+
+
+def test_one_seed_keeps_the_interval_over_examples(make_study: MakeStudy) -> None:
+    cell = comparison(make_study(Plan(seeds=[1]))).row("task", "accuracy").cells["uegr"]
+    assert cell.standard_deviation is None
+    assert (cell.low, cell.high) == (pytest.approx(0.82), pytest.approx(0.86))
+
+
+def test_only_seeds_that_both_columns_have_are_paired(make_study: MakeStudy) -> None:
+    def lost(entry: dict, column: str, seed: int) -> bool:
+        return (entry["set"], column, seed) == ("dev", "vanilla", 1)
+
+    cells = comparison(make_study(Plan(drop=lost))).row("task", "accuracy").cells
+    difference = cells["uegr"].difference
+    assert sorted(cells["uegr"].seeds) == [0, 1, 2]
+    assert difference is not None
+    assert sorted(difference.seeds) == [0, 2]
+    assert difference.verdict == "undecidable"
+
+
+def test_columns_without_a_common_seed_say_so(make_study: MakeStudy) -> None:
+    def lost(entry: dict, column: str, seed: int) -> bool:
+        return entry["set"] == "dev" and (column == "vanilla") == (seed == 0)
+
+    difference = task_row(make_study(Plan(drop=lost))).cells["uegr"].difference
+    assert difference is not None
+    assert difference.mean is None
+    assert difference.verdict == "no common seed"
+
+
+def test_holm_multiplies_by_the_number_of_columns_left(make_study: MakeStudy) -> None:
+    # Two columns with the same differences: Holm doubles the smallest p, and the other follows.
+    row = task_row(make_study(Plan(columns=["vanilla", "r_at", "uegr"])))
+    for name in ("r_at", "uegr"):
+        difference = row.cells[name].difference
+        assert difference is not None
+        assert difference.p is not None
+        assert difference.holm_p == pytest.approx(2 * difference.p)
+        assert difference.verdict == "better"
+
+
+def test_a_missing_run_is_said_and_left_out(study: Path) -> None:
+    document = json.loads((study / "study.json").read_text())
+    del document["runs"]["uegr"]["2"]
+    (study / "study.json").write_text(json.dumps(document))
+    found = comparison(study)
+    assert found.missing == ("uegr, seed 2: not run.",)
+    assert sorted(found.row("task", "accuracy").cells["uegr"].seeds) == [0, 1]
+    assert "uegr, seed 2: not run." in found.rows_for_terminal().notes
+
+
+@pytest.mark.parametrize(
+    ("status", "said"),
+    [("running", r"not finished \(status 'running'\)"), (None, "no run.json")],
+)
+def test_an_unfinished_run_is_missing(study: Path, status: str | None, said: str) -> None:
+    path = study / "runs/uegr-s2-abc/run.json"
+    if status is None:
+        path.unlink()
+    else:
+        path.write_text(json.dumps({**json.loads(path.read_text()), "status": status}))
+    (only,) = comparison(study).missing
+    assert re.search(said, only)
+
+
+def test_a_run_without_evaluation_is_missing(study: Path) -> None:
+    (study / "runs/uegr-s2-abc/evaluation/scores.json").unlink()
+    assert comparison(study).missing == ("uegr, seed 2: not evaluated.",)
+
+
+def test_an_undefined_score_keeps_its_reason_and_no_number(make_study: MakeStudy) -> None:
+    def undefined(column: str, seed: int) -> list[dict]:
+        return [score("anomaly", "one", "auroc", None, reason="There is one class only.")]
+
+    found = comparison(make_study(Plan(extra=undefined)))
+    cell = found.row("anomaly", "auroc", set="one").cells["uegr"]
+    assert cell.mean is None
+    assert cell.reasons == ("There is one class only.",)
+    assert any("There is one class only." in notice for notice in found.notices)
+
+
+def test_the_shift_mean_is_the_unweighted_mean_over_sets(study: Path) -> None:
+    cell = comparison(study).row("shift", "accuracy", set="mean of 2 sets").cells["uegr"]
+    assert cell.seeds == pytest.approx({0: 0.65, 1: 0.69, 2: 0.70})
+    assert cell.examples == (1000,)
+
+
+def test_a_set_that_one_run_lacks_is_left_out_of_all_means_and_said(make_study: MakeStudy) -> None:
+    def lost(entry: dict, column: str, seed: int) -> bool:
+        return (entry["set"], column, seed) == ("yelp", "uegr", 0)
+
+    found = comparison(make_study(Plan(drop=lost)))
+    with pytest.raises(KeyError, match="found 0"):
+        found.row("shift", "accuracy", set="mean of 2 sets")
+    assert any("'yelp' is left out of the means" in notice for notice in found.notices)
+
+
+def test_the_average_relative_improvement_is_the_tables(study: Path) -> None:
+    row = comparison(study).row("summary", "relative_improvement", set="")
+    # vanilla: shift 0.67, ECE 0.11 (all sets alike), AUROC 0.90, each the mean over its seeds.
+    shift = (0.65 - 0.67) / (1 - 0.67)
+    calibration = (0.06 - 0.11) / (0 - 0.11)
+    anomaly = (0.92 - 0.90) / (1 - 0.90)
+    expected = 100 * (shift + calibration + anomaly) / 3
+    assert row.cells["uegr"].seeds[0] == pytest.approx(expected)
+    assert row.cells["vanilla"].mean == pytest.approx(0.0, abs=1e-9)
+
+
+def test_a_perfect_reference_leaves_the_improvement_undefined(make_study: MakeStudy) -> None:
+    def perfect(entry: dict, column: str, seed: int) -> bool:
+        if entry["name"] == "auroc":
+            entry["value"] = 1.0
+        return False
+
+    row = comparison(make_study(Plan(drop=perfect))).row("summary", "relative_improvement", set="")
+    assert row.cells["uegr"].mean is None
+    assert any("perfect" in reason for reason in row.cells["uegr"].reasons)
+
+
+def test_the_answer_counts_what_is_better_and_what_is_noise(study: Path) -> None:
+    found = comparison(study)
+    verdicts = [
+        row.cells["uegr"].difference.verdict  # type: ignore[union-attr]
+        for row in found.rows
+        if row.key.perspective != "summary"
+    ]
+    better, noise = verdicts.count("better"), verdicts.count("inside the noise")
+    assert better > 0
+    assert noise > 0
+    assert (
+        f"uegr is better than vanilla on {better} of {len(verdicts)} scores, worse on 0, "
+        f"and inside the noise on {noise}." in found.answer
+    )
+    assert found.answer.startswith(
+        "uegr holds best, with an average relative improvement of +26.16"
+    )
+
+
+def test_table_json_and_scores_csv_hold_every_value(study: Path) -> None:
+    table, scores = write(comparison(study), study)
+    document = json.loads(table.read_text(encoding="utf-8"))
+    (row,) = [
+        row for row in document["rows"] if (row["perspective"], row["name"]) == ("task", "accuracy")
+    ]
+    assert row["columns"]["uegr"]["seeds"] == {"0": 0.83, "1": 0.84, "2": 0.88}
+    assert row["columns"]["uegr"]["difference"]["inside_noise"] is False
+    with scores.open(encoding="utf-8", newline="") as lines:
+        found = [
+            (line["column"], line["seed"], line["run"], float(line["value"]))
+            for line in csv.DictReader(lines)
+            if (line["perspective"], line["name"]) == ("task", "accuracy")
+        ]
+    assert ("uegr", "2", "uegr-s2-abc", 0.88) in found
+    assert len(found) == 6
+
+
+def test_the_terminal_table_has_as_many_cells_as_headings(study: Path) -> None:
+    table = comparison(study).rows_for_terminal()
+    assert table.header == ("score", "vanilla", "uegr", "uegr \u2212 vanilla", "")
+    assert {len(cells) for _, cells in table.rows} == {5}
+    (line,) = [cells for _, cells in table.rows if cells[0].startswith("Accuracy, dev")]
+    assert line[1:] == (
+        "82.00 \u00b1 2.00",
+        "85.00 \u00b1 2.65",
+        "+3.00 [+0.52, +5.48]",
+        "better",
+    )
+
+
+def test_a_single_run_has_scores_without_differences(run: Path) -> None:
+    found = comparison(run)
+    assert found.reference is None
+    assert found.columns == ("uegr",)
+    cell = found.row("task", "accuracy").cells["uegr"]
+    assert (cell.mean, cell.difference) == (0.83, None)
+    assert "nothing to compare it with" in found.answer
+
+
+def test_a_single_evaluation_has_scores_without_differences(evaluation: Path) -> None:
+    found = comparison(evaluation)
+    assert found.kind == "evaluation"
+    assert found.row("task", "accuracy").cells["model"].mean == 0.83
+
+
+def test_a_score_that_stands_twice_is_an_error(make_study: MakeStudy) -> None:
+    plan = Plan(extra=lambda column, seed: [score("task", "dev", "accuracy", 0.1)])
+    with pytest.raises(CheckpointError, match="'Accuracy, dev' twice"):
+        comparison(make_study(plan))
+
+
+def test_runs_of_different_tasks_are_not_compared(study: Path) -> None:
+    path = study / "runs/uegr-s0-abc/evaluation/scores.json"
+    document = json.loads(path.read_text())
+    document["task"]["metric"] = "mcc"
+    path.write_text(json.dumps(document))
+    with pytest.raises(CheckpointError, match="different tasks"):
+        comparison(study)
+
+
+finite = st.floats(-1, 1, allow_nan=False)
+
+
+@given(st.lists(st.tuples(finite, finite), min_size=3, max_size=6), st.booleans())
+def test_turning_columns_and_direction_around_keeps_the_verdict(
+    pairs: list[tuple[float, float]], higher: bool
+) -> None:
+    def cells(turn: float) -> dict:
+        return {
+            name: _cell(
+                {
+                    seed: ScoreRecord(
+                        perspective="task", set="dev", name="accuracy", value=turn * pair[place]
+                    )
+                    for seed, pair in enumerate(pairs)
+                },
+                {seed: f"run-{seed}" for seed in range(len(pairs))},
+            )
+            for place, name in enumerate(("reference", "other"))
+        }
+
+    plain = _with_differences(cells(1.0), "reference", higher=higher)["other"].difference
+    turned = _with_differences(cells(-1.0), "reference", higher=not higher)["other"].difference
+    assert plain is not None
+    assert turned is not None
+    assert plain.verdict == turned.verdict
+    assert plain.inside_noise == (plain.low <= 0 <= plain.high)  # type: ignore[operator]
