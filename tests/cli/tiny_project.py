@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-WORDS = "good fine great bad poor awful the a film phone was is very not it and why how".split()
 GOOD, BAD = ("good", "fine", "great"), ("bad", "poor", "awful")
+OTHERS = ("the", "a", "film", "phone", "was", "is", "very", "not", "it", "and", "why", "how")
 
 
 def make_model(folder: Path) -> Path:
@@ -17,7 +17,7 @@ def make_model(folder: Path) -> Path:
     from transformers import BertConfig, BertForSequenceClassification, BertTokenizer
 
     folder.mkdir(parents=True)
-    vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]
+    vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *GOOD, *BAD, *OTHERS]
     torch.manual_seed(0)
     config = BertConfig(
         vocab_size=len(vocabulary),
@@ -25,11 +25,11 @@ def make_model(folder: Path) -> Path:
         num_hidden_layers=2,
         num_attention_heads=2,
         intermediate_size=32,
-        max_position_embeddings=64,
+        max_position_embeddings=128,
     )
     BertForSequenceClassification(config).save_pretrained(folder)
     tokenizer = BertTokenizer(
-        vocab={word: place for place, word in enumerate(vocabulary)}, model_max_length=64
+        vocab={word: place for place, word in enumerate(vocabulary)}, model_max_length=128
     )
     tokenizer.save_pretrained(folder)
     return folder

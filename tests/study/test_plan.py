@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import pytest
@@ -20,14 +21,18 @@ from temper.study.plan import (
 BASE: dict[str, Any] = {"model": "minilm", "data": {"source": "demo"}, "train": {"epochs": 3}}
 
 
-def plan(*variants: str, seeds: tuple[int, ...] = (0, 1), tree: dict[str, Any] | None = None) -> StudyConfig:
+def plan(
+    *variants: str, seeds: tuple[int, ...] = (0, 1), tree: dict[str, Any] | None = None
+) -> StudyConfig:
     return StudyConfig.of(
         BASE if tree is None else tree, columns=columns_of(["vanilla"], variants), seeds=seeds
     )
 
 
 def test_a_variant_names_a_column_and_what_it_changes() -> None:
-    column = Column.parse("x3=uegr,train.epochs=9,train.class_weights=[1.0, 2.0],method.epsilon=0.1")
+    column = Column.parse(
+        "x3=uegr,train.epochs=9,train.class_weights=[1.0, 2.0],method.epsilon=0.1"
+    )
     assert (column.name, column.method) == ("x3", "uegr")
     assert column.settings == {
         "train": {"epochs": 9, "class_weights": [1.0, 2.0]},
@@ -153,9 +158,7 @@ def test_splitting_loses_no_character(text: str) -> None:
 
 @given(st.text())
 def test_no_variant_fails_with_anything_but_a_setting_error(text: str) -> None:
-    try:
+    column = None
+    with contextlib.suppress(SettingError):
         column = Column.parse(text)
-    except SettingError as error:
-        assert str(error)
-    else:
-        assert set(column.settings) <= {"method", "train"}
+    assert column is None or set(column.settings) <= {"method", "train"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from pathlib import Path
 from typing import Any
@@ -187,12 +188,10 @@ def test_an_assignment_needs_a_path_and_an_equals_sign(text: str) -> None:
 
 @given(st.text())
 def test_no_text_breaks_the_parser_in_another_way_than_a_setting_error(text: str) -> None:
-    try:
+    path: tuple[str, ...] = ("refused",)
+    with contextlib.suppress(SettingError):
         path, _ = parse_assignment(text)
-    except SettingError as error:
-        assert str(error)
-    else:
-        assert all(path)
+    assert all(path)
 
 
 @given(
@@ -223,18 +222,18 @@ JSON_LIKE = st.recursive(
     )
 )
 def test_any_nested_settings_pass_or_raise_a_setting_error(content: dict[str, Any]) -> None:
-    try:
-        RunConfig.of(content)
-    except SettingError as error:
-        assert str(error)
+    config = None
+    with contextlib.suppress(SettingError):
+        config = RunConfig.of(content)
+    assert config is None or set(content) <= {"model", "seed", "data", "method", "train"}
 
 
 @given(
     st.fixed_dictionaries(
         {},
-        optional={
-            name: JSON_LIKE for name in ("epochs", "batch_size", "class_weights", "device", "report_to")
-        },
+        optional=dict.fromkeys(
+            ("epochs", "batch_size", "class_weights", "device", "report_to"), JSON_LIKE
+        ),
     )
 )
 def test_train_settings_that_pass_survive_their_record(table: dict[str, Any]) -> None:

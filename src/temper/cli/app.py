@@ -39,7 +39,7 @@ class Commands(TyperGroup):
 app = typer.Typer(
     name="temper",
     cls=Commands,
-    help="Fine-tune language models so that they hold under shift, attack and noise, and measure it.",
+    help="Fine-tune language models that hold under shift, attack and noise, and measure it.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,

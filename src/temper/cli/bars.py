@@ -8,11 +8,13 @@ from contextlib import contextmanager
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
-    Progress as Bars,
     TaskID,
     TextColumn,
     TimeElapsedColumn,
     TimeRemainingColumn,
+)
+from rich.progress import (
+    Progress as Bars,
 )
 
 from temper.cli.screen import errors, notice
@@ -42,7 +44,9 @@ class ScreenProgress(Progress):
 
     def steps(self, done: int, total: int, *, loss: float | None) -> None:
         """Show the steps of a run and its loss."""
-        self._show("steps", done, total, "training" if loss is None else f"training, loss {loss:.4f}")
+        self._show(
+            "steps", done, total, "training" if loss is None else f"training, loss {loss:.4f}"
+        )
 
     def evaluation(self, done: int, total: int, what: str) -> None:
         """Show what is being measured."""
@@ -52,7 +56,7 @@ class ScreenProgress(Progress):
         """Print a notice once above the bars."""
         if text not in self._noticed:
             self._noticed.add(text)
-            notice(text)
+            notice(text, console=self._bars.console)
 
     def _show(self, kind: str, done: int, total: int, description: str) -> None:
         if kind not in self._tasks:

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from temper.cli import options
-from temper.cli.screen import print_json, print_table, say
+from temper.cli.screen import print_comparison, print_json, say
 
 
 def compare(
@@ -88,5 +88,5 @@ def compare(
     if as_json:
         print_json({"out": str(out), "report": str(study.page), **study.comparison.to_json()})
         return
-    print_table(*study.table())
+    print_comparison(study.comparison.rows_for_terminal())
     say(f"Report: {study.page}", as_json=False)

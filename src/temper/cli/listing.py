@@ -23,7 +23,8 @@ def show(
     if as_json:
         print_json(rows)
     else:
-        print_table(rows, list(rows[0]))
+        # A mapping inside a cell is for programs.
+        print_table(rows, [name for name in rows[0] if not isinstance(rows[0][name], dict)])
 
 
 def _methods() -> list[dict[str, Any]]:
@@ -47,15 +48,25 @@ def _models() -> list[dict[str, Any]]:
 
 
 def _perspectives() -> list[dict[str, Any]]:
-    from temper.evaluation import perspectives
+    from temper.evaluation.perspectives import listing
 
-    return []
+    rows: list[dict[str, Any]] = listing()
+    return rows
 
 
 def _tasks() -> list[dict[str, Any]]:
     from temper.data.tasks import TASKS
 
-    return []
+    return [
+        {
+            "name": task.name,
+            "hub": task.hub,
+            "kind": task.kind,
+            "metrics": list(task.metrics),
+            "pair": task.pair,
+        }
+        for task in TASKS.values()
+    ]
 
 
 KINDS: dict[str, Callable[[], list[dict[str, Any]]]] = {

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from temper.training.config import Tree
 
 Json = Annotated[
-    bool, typer.Option("--json", help="Print the result as JSON on stdout; progress stays on stderr.")
+    bool,
+    typer.Option("--json", help="Print the result as JSON on stdout; progress stays on stderr."),
 ]
 Model = Annotated[
     str | None,
@@ -29,11 +30,13 @@ Sets = Annotated[
     typer.Option("--set", metavar="KEY=VALUE", help="Set one value, for example train.epochs=3."),
 ]
 Config = Annotated[
-    Path | None, typer.Option("--config", help="TOML file of settings; options and --set override it.")
+    Path | None,
+    typer.Option("--config", help="TOML file of settings; options and --set override it."),
 ]
 Out = Annotated[Path, typer.Option("--out", help="Folder to write.")]
 Rows = Annotated[
-    int | None, typer.Option("--rows", help="Train on that many rows, drawn by label with data.seed.")
+    int | None,
+    typer.Option("--rows", help="Train on that many rows, drawn by label with data.seed."),
 ]
 EvalRows = Annotated[
     int | None, typer.Option("--eval-rows", help="Evaluate on that many rows of each set at most.")
@@ -116,7 +119,7 @@ def class_weights(text: str | None) -> str | list[float] | None:
         return [float(part) for part in text.split(",")]
     except ValueError as error:
         raise SettingError(
-            f"--class-weights must be `balanced` or one number per label as in 1.0,2.5, got {text!r}."
+            f"--class-weights must be `balanced` or a number per label as in 1.0,2.5, got {text!r}."
         ) from error
 
 

@@ -27,7 +27,10 @@ def predict(
     model: Annotated[str, typer.Argument(help="Folder of a trained model, or a Hub id.")],
     *,
     data: Annotated[
-        str, typer.Option("--data", help="File, folder or Hub id; `-` reads one text a line from stdin.")
+        str,
+        typer.Option(
+            "--data", help="File, folder or Hub id; `-` reads one text a line from stdin."
+        ),
     ] = "-",
     out: Annotated[
         Path | None, typer.Option("--out", help="File to write: .jsonl, .json or .csv.")
@@ -43,14 +46,17 @@ def predict(
 ) -> None:
     """Write label and probabilities of every text as JSON lines.
 
-    With --json one JSON array is printed; with --out FILE.csv a table is written, one column a label.
+    With --json one JSON array is printed; with --out FILE.csv a table is written, one column a
+    label.
     """
     if out is not None and out.suffix not in FORMATS:
         raise SettingError(f"--out must end in {', '.join(FORMATS)}, got {out.name!r}.")
     if out is not None and not out.parent.is_dir():
         raise SettingError(f"The folder {out.parent} of --out does not exist. Make it first.")
     if data == "-" and (text_column or text_pair_column):
-        raise SettingError("Stdin has no columns: leave --text-column out, or give a file with --data.")
+        raise SettingError(
+            "Stdin has no columns: leave --text-column out, or give a file with --data."
+        )
     from temper.data.columns import Columns
     from temper.data.sources import load_examples
     from temper.study.judge import load_predictor
@@ -63,7 +69,9 @@ def predict(
     predictor = load_predictor(model, max_length=max_length, batch_size=batch_size, device=device)
     prediction = predictor.predict(examples)
     if prediction.truncated:
-        notice(f"{prediction.truncated:.1%} of the texts were cut at {predictor.max_length} tokens.")
+        notice(
+            f"{prediction.truncated:.1%} of the texts were cut at {predictor.max_length} tokens."
+        )
     found = answers(examples, prediction, predictor.label_names)
     if out is None:
         if as_json:
@@ -100,10 +108,12 @@ def read_lines(content: bytes) -> Examples:
             texts.append(line.decode("utf-8"))
         except UnicodeDecodeError as error:
             raise DataError(
-                f"Line {number} of stdin is not UTF-8 text (byte {error.start} of the line). Convert it."
+                f"Line {number} of stdin is not UTF-8 text (byte {error.start} of it). Convert it."
             ) from error
     if not texts:
-        raise DataError("Stdin is empty, expected one text a line. Give texts, or a file with --data.")
+        raise DataError(
+            "Stdin is empty, expected one text a line. Give texts, or a file with --data."
+        )
     return Examples("stdin", texts)
 
 
@@ -118,8 +128,8 @@ def answers(
         names: Label names by index; None writes ``LABEL_0`` ...
 
     Returns:
-        One object per text: ``text``, perhaps ``text_pair``, then ``label`` and ``probabilities``, or
-        ``value`` of a regression.
+        One object per text: ``text``, perhaps ``text_pair``, then ``label`` and ``probabilities``,
+        or ``value`` of a regression.
     """
     found = []
     for place, text in enumerate(examples.text):

@@ -9,11 +9,15 @@ import sys
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
+
+if TYPE_CHECKING:
+    from temper.report.cells import TerminalTable
 
 SILENT = {
     "TRANSFORMERS_VERBOSITY": "error",
@@ -61,9 +65,9 @@ def fail(message: str) -> None:
     errors().print(f"[bold red]Error:[/] {escape(message)}")
 
 
-def notice(message: str) -> None:
-    """Print something the user should know to stderr."""
-    errors().print(f"[yellow]Note:[/] {escape(message)}")
+def notice(message: str, *, console: Console | None = None) -> None:
+    """Print something the user should know to stderr, above the bars where some are drawn."""
+    (console or errors()).print(f"[yellow]Note:[/] {escape(message)}")
 
 
 def say(message: str, *, as_json: bool) -> None:
@@ -92,10 +96,30 @@ def print_table(
         table.add_column(column.replace("_", " "), overflow="fold")
     for row in rows:
         table.add_row(*(escape(_cell(row.get(column))) for column in columns))
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console = Console(highlight=False, width=200)
+    _wide().print(table)
+
+
+def print_comparison(shown: TerminalTable) -> None:
+    """Print a comparison to stdout: its table by groups, then its notes."""
+    table = Table(title=shown.title, title_justify="left", box=None, pad_edge=False)
+    for place, heading in enumerate(shown.header):
+        table.add_column(Text(heading), justify="left" if place == 0 else "right", overflow="fold")
+    group = None
+    for name, cells in shown.rows:
+        if name != group:
+            table.add_row(Text(name, style="bold"))
+            group = name
+        table.add_row(*map(Text, cells))
+    console = _wide()
     console.print(table)
+    for note in shown.notes:
+        console.print(Text(note), soft_wrap=True)
+
+
+def _wide() -> Console:
+    """Return the console of stdout; a file or a pipe gets room for every column."""
+    console = Console(highlight=False)
+    return console if console.is_terminal else Console(highlight=False, width=200)
 
 
 def _cell(value: Any) -> str:

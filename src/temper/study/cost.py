@@ -1,8 +1,8 @@
 """What a step of each column costs over the reference's, from the runs' own records.
 
-Runs come one after the other, so this is only as fair as the machine was steady: `benchmarks/` measures
-the same ratio with interleaved steps. The ratio is taken seed by seed, because the runs of one seed
-follow each other, and its median is reported.
+Runs come one after the other, so this is only as fair as the machine was steady: `benchmarks/`
+measures the same ratio with interleaved steps. The ratio is taken seed by seed, because the runs of
+one seed follow each other, and its median is reported.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ def step_cost(
         reference: Column that the others are divided by.
 
     Returns:
-        Column to ``step_seconds`` (median over its seeds) and ``over_reference`` (median over the seeds
-        that both have; left out where there is none).
+        Column to ``step_seconds`` (median over its seeds) and ``over_reference`` (median over the
+        seeds that both have; left out where there is none).
 
     Example:
         >>> step_cost({"vanilla": {0: 1.0}, "uegr": {0: 2.5}}, reference="vanilla")["uegr"]

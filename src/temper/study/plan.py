@@ -1,4 +1,4 @@
-"""The plan of a study: columns (a method and what it changes) times seeds, on one model and one data set."""
+"""The plan of a study: columns (a method and what it changes) times seeds, on the same data."""
 
 from __future__ import annotations
 
@@ -54,15 +54,16 @@ class Column:
         name, method = name.strip(), method.strip()
         if not equals or not NAME.fullmatch(name) or not method:
             raise SettingError(
-                "A variant is written NAME=METHOD,key=value,... (NAME of letters, digits, '_', '.', '-'), "
+                "A variant is written NAME=METHOD,key=value,... "
+                "(NAME of letters, digits, '_', '.', '-'), "
                 f"for example vanilla_x3=vanilla,train.epochs=9, got {text!r}."
             )
         assignments = [parse_assignment(pair) for pair in pairs]
         for path, _ in assignments:
             if path[0] not in ("method", "train") or len(path) < 2 or path == ("method", "name"):
                 raise SettingError(
-                    f"Variant {name!r} sets `{'.'.join(path)}`, but a variant may set `method.KEY` and `train.KEY` "
-                    "only: model, data and seeds are the same in every column."
+                    f"Variant {name!r} sets `{'.'.join(path)}`, but a variant may set "
+                    "`method.KEY` and `train.KEY` only: model, data and seeds are shared."
                 )
         return cls(name, method, override({}, assignments))
 
@@ -139,7 +140,13 @@ class StudyConfig:
             lines = [line for fault in found for line in fault.splitlines()]
             raise SettingError("\n".join(dict.fromkeys(lines)))
         return cls(
-            base, tuple(columns), tuple(seeds), evaluate, dict(shift or {}), dict(anomaly or {}), runs
+            base,
+            tuple(columns),
+            tuple(seeds),
+            evaluate,
+            dict(shift or {}),
+            dict(anomaly or {}),
+            runs,
         )
 
     @property
@@ -150,8 +157,8 @@ class StudyConfig:
     def order(self) -> list[tuple[Column, int]]:
         """Return the runs in the order of training: all columns of one seed, then the next seed.
 
-        A study that is stopped half-way then holds whole pairs, and a machine that slows down during the study
-        slows all columns alike.
+        A study that is stopped half-way then holds whole pairs, and a machine that slows down
+        during the study slows all columns alike.
         """
         return [(column, seed) for seed in self.seeds for column in self.columns]
 
@@ -209,7 +216,9 @@ def named_sources(texts: Iterable[str], option: str) -> dict[str, str]:
         name, equals, source = text.partition("=")
         name, source = name.strip(), source.strip()
         if not equals or not NAME.fullmatch(name) or not source:
-            found.append(f"{option} is written NAME=PATH, for example yelp=data/yelp.csv, got {text!r}.")
+            found.append(
+                f"{option} is written NAME=PATH, for example yelp=data/yelp.csv, got {text!r}."
+            )
         elif name in sources:
             found.append(f"{option} names {name!r} twice. Give each set a name of its own.")
         sources[name] = source
@@ -244,7 +253,10 @@ def split_outside_brackets(text: str) -> list[str]:
 
 
 def _run(base: Tree, column: Column, seed: int) -> RunConfig:
-    assignments: list[tuple[tuple[str, ...], Any]] = [(("method", "name"), column.method), (("seed",), seed)]
+    assignments: list[tuple[tuple[str, ...], Any]] = [
+        (("method", "name"), column.method),
+        (("seed",), seed),
+    ]
     for table, settings in column.settings.items():
         assignments += [((table, name), value) for name, value in settings.items()]
     return RunConfig.of(override(base, assignments))

@@ -1,25 +1,167 @@
-"""Run a study on this machine: train and evaluate run after run, keep what is finished, then report."""
+"""Run a study on this machine: run after run, keeping what is finished; then report."""
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from temper import methods, report
-from temper.data.columns import Columns
-from temper.data.examples import Examples, Splits
-from temper.data.sources import DataSettings, load_examples, load_splits
+from temper.data.examples import Splits
+from temper.data.sources import load_splits
 from temper.data.tasks import default_metric
 from temper.errors import TemperError
-from temper.evaluation.predictor import ClassifierPredictor
-from temper.evaluation.run import EvaluationData, EvaluationSettings, evaluate, write
-from temper.models.hf import load_classifier
+from temper.evaluation.alignment import align
+from temper.evaluation.run import EvaluationData
 from temper.study.cost import step_cost
-from temper.study.plan import Column, StudyConfig
-from temper.study.store import StudyFolder, evaluation_key, publish_evaluation
+from temper.study.judge import judge, judging_key, load_predictor, load_sets
+from temper.study.plan import StudyConfig
+from temper.study.store import StudyFolder, evaluation_key
 from temper.training.checkpoint_folder import RunFolder, make_folder, remove_empty
-from temper.training.config import digest
+from temper.training.config import RunConfig
 from temper.training.progress import Progress
-from temper.training.run import label_names, run_key, train
+from temper.training.run import model_identity, run_key, train
+
+
+@dataclass(frozen=True)
+class Study:
+    """A finished study.
+
+    Args:
+        folder: Where it lies.
+        page: Its report.
+        comparison: Its table.
+    """
+
+    folder: Path
+    page: Path
+    comparison: report.Comparison
+
+
+def run_study(config: StudyConfig, out: Path | str, *, progress: Progress | None = None) -> Study:
+    """Train and evaluate every run of a plan, one after the other, and write the report.
+
+    Finished runs and evaluations are recognised by their keys and left as they are; a stopped run
+    goes on from its last checkpoint. All columns of one seed see the same rows in the same order
+    and start from the same head.
+
+    Args:
+        config: The checked plan.
+        out: The study's folder; made once all data, methods and keys are known to fit.
+        progress: Hears of runs, steps and evaluations.
+
+    Returns:
+        The study, with its table and report.
+
+    Raises:
+        TemperError: Where data, model or a method does not fit, the folder holds something else, or
+            a loss is not finite.
+    """
+    progress = progress or Progress()
+    folder = StudyFolder(Path(out))
+    any_run = next(iter(config.runs.values()))
+    for run in config.runs.values():
+        methods.build(run.method_config())
+    splits = load_splits(any_run.data)
+    for text in splits.notices:
+        progress.notice(text)
+    data = _evaluation_data(config, any_run, splits)
+    identity = model_identity(any_run.model)
+    keys = {place: run_key(run, splits, identity=identity) for place, run in config.runs.items()}
+    folder.check(config, keys)
+    work = _Work(config, folder, splits, data, keys, progress)
+    made = make_folder(folder.path)
+    try:
+        return work.go()
+    except TemperError:
+        # A model that cannot be loaded shows with the first run; nothing is worth keeping then.
+        if made and not (folder.path / "runs").exists():
+            (folder.path / "study.json").unlink(missing_ok=True)
+            remove_empty(made)
+        raise
+
+
+@dataclass(frozen=True)
+class _Work:
+    """A study between its checks and its report."""
+
+    config: StudyConfig
+    folder: StudyFolder
+    splits: Splits
+    data: EvaluationData
+    keys: dict[tuple[str, int], str]
+    progress: Progress
+
+    def go(self) -> Study:
+        seconds: dict[str, dict[int, float]] = {column.name: {} for column in self.config.columns}
+        order = self.config.order()
+        self.folder.write(self.config, self.keys, cost={})
+        for number, (column, seed) in enumerate(order, start=1):
+            self.progress.runs(number, len(order), f"{column.name}, seed {seed}")
+            run = self.folder.run(column.name, seed, self.keys[column.name, seed])
+            train(
+                self.config.runs[column.name, seed],
+                run.path,
+                splits=self.splits,
+                progress=_Unsaid(self.progress),
+            )
+            seconds[column.name][seed] = _step_seconds(run)
+            self._evaluate(run, self.config.runs[column.name, seed])
+            cost = step_cost(seconds, reference=self.config.reference)
+            self.folder.write(self.config, self.keys, cost=cost)
+        page = report.build(self.folder.path)
+        return Study(self.folder.path, page, report.comparison(self.folder.path))
+
+    def _evaluate(self, run: RunFolder, settings: RunConfig) -> None:
+        out = run.path / "evaluation"
+        record = run.record() or {}
+        max_length = settings.data.max_length
+        key = judging_key(
+            str(record.get("key")), self.data, self.config.evaluate, max_length=max_length
+        )
+        if evaluation_key(out) == key:
+            return
+        predictor = load_predictor(
+            str(run.path),
+            max_length=max_length,
+            batch_size=self.config.evaluate.batch_size,
+            device=settings.train.device,
+        )
+        judge(
+            predictor,
+            self.data,
+            self.config.evaluate,
+            out,
+            model=run.path.name,
+            key=key,
+            progress=self.progress,
+        )
+
+
+class _Unsaid(Progress):
+    """Pass on steps only: the study has said the notices once, for all runs."""
+
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
+
+    def steps(self, done: int, total: int, *, loss: float | None) -> None:
+        self._progress.steps(done, total, loss=loss)
+
+
+def _evaluation_data(config: StudyConfig, run: RunConfig, splits: Splits) -> EvaluationData:
+    shift, anomaly = load_sets(config.shift, config.anomaly, settings=run.data, dev=splits.dev)
+    for examples in shift.values():
+        # The evaluation does the same; here a wrong label shows before hours of training.
+        align(examples, splits.train.label_names)
+    kind: Any = "regression" if splits.dev.kind == "regression" else "classification"
+    return EvaluationData(
+        dev=splits.dev,
+        shift=shift,
+        anomaly=anomaly,
+        metric=default_metric(run.data.source, kind),
+    )
+
+
+def _step_seconds(run: RunFolder) -> float:
+    record = run.record() or {}
+    return float(record["times"]["step_seconds_median"])

@@ -27,7 +27,7 @@ class StudyFolder:
     path: Path
 
     def run(self, column: str, seed: int, key: str) -> RunFolder:
-        """Return the folder of a run; its key is part of the name, so other settings lie elsewhere."""
+        """Return the folder of a run; its key is part of the name: other settings lie elsewhere."""
         return RunFolder(self.path / "runs" / f"{column}-s{seed}-{key}")
 
     def check(self, config: StudyConfig, keys: Mapping[tuple[str, int], str]) -> None:
@@ -47,11 +47,13 @@ class StudyFolder:
             raise CheckpointError(f"{self.path} is a file, expected a folder. Give another --out.")
         file = self.path / "study.json"
         if not file.exists():
-            foreign = sorted(entry.name for entry in self.path.iterdir()) if self.path.is_dir() else []
+            foreign = (
+                sorted(entry.name for entry in self.path.iterdir()) if self.path.is_dir() else []
+            )
             if foreign:
                 raise CheckpointError(
-                    f"{self.path} exists and holds {foreign[0]!r} but no study.json, so it is not a study. "
-                    "Give another --out, or empty that folder."
+                    f"{self.path} exists and holds {foreign[0]!r} but no study.json, so it is not "
+                    "a study. Give another --out, or empty that folder."
                 )
             return
         planned = read_json(file).get("runs", {})
@@ -65,7 +67,11 @@ class StudyFolder:
                 {"model": record.get("model"), **record.get("settings", {})},
                 {"model": run.model, **run.settings()},
             )
-            what = "; ".join(changed) if changed else "the rows of the data or the model's weights changed"
+            what = (
+                "; ".join(changed)
+                if changed
+                else "the rows of the data or the model's weights changed"
+            )
             raise CheckpointError(
                 f"{self.path} holds a study in which column {column!r} had other settings: {what}. "
                 "Give another --out, or give the changed column a name of its own with --variant."

@@ -1,7 +1,7 @@
-"""A run's folder: its record, its metrics, and publishing a finished run without half-written files.
+"""A run's folder: its record, its metrics, and publishing a run with no half-written file.
 
-``run.json`` is the commit point. It says ``"status": "finished"`` only after every other file lies in its
-place, so a reader that finds that word may trust the rest. See docs/formats.md.
+``run.json`` is the commit point. It says ``"status": "finished"`` only after every other file lies
+in its place, so a reader that finds that word may trust the rest. See docs/formats.md.
 """
 
 from __future__ import annotations
@@ -61,11 +61,13 @@ class RunFolder:
             raise CheckpointError(f"{self.path} is a file, expected a folder. Give another --out.")
         file = self.path / "run.json"
         if not file.exists():
-            foreign = sorted(found.name for found in self.path.iterdir()) if self.path.is_dir() else []
+            foreign = (
+                sorted(found.name for found in self.path.iterdir()) if self.path.is_dir() else []
+            )
             if foreign:
                 raise CheckpointError(
-                    f"{self.path} exists and holds {foreign[0]!r} but no run.json, so it is not a run. "
-                    "Give another --out, or empty that folder."
+                    f"{self.path} exists and holds {foreign[0]!r} but no run.json, so it is not "
+                    "a run. Give another --out, or empty that folder."
                 )
             return None
         return read_json(file)
@@ -146,7 +148,9 @@ def read_json(path: Path) -> dict[str, Any]:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise CheckpointError(f"{path} cannot be read: {error}. Remove it, or give another --out.") from error
+        raise CheckpointError(
+            f"{path} cannot be read: {error}. Remove it, or give another --out."
+        ) from error
     if not isinstance(content, dict):
         raise CheckpointError(f"{path} must hold a JSON object, got {type(content).__name__}.")
     return content
@@ -177,7 +181,8 @@ def make_folder(path: Path) -> list[Path]:
         path: The folder; it may exist.
 
     Returns:
-        The folders that did not exist before, innermost first, so that `remove_empty` can undo this.
+        The folders that did not exist before, innermost first, so that `remove_empty` can undo
+        this.
 
     Raises:
         CheckpointError: Where the file system refuses.
@@ -224,6 +229,8 @@ def differences(before: Any, now: Any, *, path: str = "") -> list[str]:
         return [
             line
             for name in names
-            for line in differences(before.get(name), now.get(name), path=f"{path}.{name}" if path else name)
+            for line in differences(
+                before.get(name), now.get(name), path=f"{path}.{name}" if path else name
+            )
         ]
     return [] if before == now else [f"{path} was {before!r} and is now {now!r}"]

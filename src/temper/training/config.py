@@ -1,6 +1,7 @@
 """Settings of a run: read from TOML and ``--set``, checked all at once, hashed to a key.
 
-A run is ``model``, ``seed`` and three tables: ``data``, ``method`` (with its ``name``) and ``train``::
+A run is ``model``, ``seed`` and three tables: ``data``, ``method`` (with its ``name``) and
+``train``::
 
     model = "minilm"
     seed = 0
@@ -18,12 +19,13 @@ from __future__ import annotations
 import copy
 import hashlib
 import json
+import re
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from temper import methods
 from temper.data.sources import DataSettings
@@ -34,10 +36,12 @@ Tree = dict[str, Any]
 Settings = TypeVar("Settings", bound=BaseModel)
 # TOML and JSON know lists only, which strict checking would not take for tuples.
 Names = Annotated[tuple[str, ...], Field(strict=False)]
+Device = Annotated[str, AfterValidator(lambda device: known_device(device))]
 Weights = Annotated[tuple[Annotated[float, Field(gt=0)], ...], Field(strict=False)]
 
 PLACES = ("model", "seed", "data", "method", "train")
 LARGEST_SEED = 2**32 - 1
+DEVICE = re.compile(r"auto|cpu|mps|cuda(:\d+)?")
 
 
 class TrainSettings(BaseModel):
@@ -56,9 +60,10 @@ class TrainSettings(BaseModel):
         precision: ``fp32``, or mixed precision in ``bf16`` or ``fp16``.
         save_steps: Optimiser steps between two checkpoints, >= 1.
         logging_steps: Optimiser steps between two lines of ``metrics.jsonl``, >= 1.
-        group_by_length: Put rows of similar length into one batch; each epoch still sees every row once.
-        class_weights: Weight of each class in the task loss, in the order of the labels; ``"balanced"``
-            takes rows / (classes * rows of the class); None weighs all rows alike.
+        group_by_length: Put rows of similar length into one batch; each epoch still sees every row
+            once.
+        class_weights: Weight of each class in the task loss, in the order of the labels;
+            ``"balanced"`` takes rows / (classes * rows of the class); None weighs all rows alike.
         device: ``auto``, ``cpu``, ``cuda``, ``cuda:N`` or ``mps``.
         gradient_checkpointing: Recompute activations in the backward pass to save memory.
         report_to: Trackers that Transformers knows, for example ``("tensorboard",)``.
@@ -84,12 +89,12 @@ class TrainSettings(BaseModel):
     logging_steps: int = Field(10, ge=1)
     group_by_length: bool = True
     class_weights: Literal["balanced"] | Weights | None = None
-    device: str = Field("auto", pattern=r"^(auto|cpu|mps|cuda(:\d+)?)$")
+    device: Device = "auto"
     gradient_checkpointing: bool = False
     report_to: Names = ()
 
     def deciding(self) -> Tree:
-        """Return the settings that decide the trained weights, so that a key can be made of them."""
+        """Return the settings that decide the trained weights; a key is made of them."""
         apart = {"device", "save_steps", "logging_steps", "report_to"}
         return self.model_dump(mode="json", exclude=apart)
 
@@ -100,7 +105,8 @@ class RunConfig(BaseModel):
     Args:
         model: A Hub id, a folder, or a short name of ``temper list models``.
         data: Where the text comes from.
-        method: The method's ``name`` and its settings; the rest is filled with the method's defaults.
+        method: The method's ``name`` and its settings; the rest is filled with the method's
+            defaults.
         train: The training loop.
         seed: Seed of every random draw, in [0, 2^32).
     """
@@ -188,6 +194,21 @@ class RunConfig(BaseModel):
             "rows": [train_hash, dev_hash],
         }
         return digest(decides)
+
+
+def known_device(device: str) -> str:
+    """Check the name of a device.
+
+    Raises:
+        ValueError: Where it has another form; pydantic turns it into a fault.
+
+    Example:
+        >>> known_device("cuda:1")
+        'cuda:1'
+    """
+    if not DEVICE.fullmatch(device):
+        raise ValueError("must be auto, cpu, cuda, cuda:N or mps")
+    return device
 
 
 def digest(content: Any) -> str:
@@ -370,6 +391,9 @@ def _method(table: Any) -> Tree:
         raise SettingError(
             "`method.name` is missing: give --method NAME (`temper list methods` shows them)."
         )
+    preset = table.get("preset", "")
+    if not isinstance(preset, str):
+        raise SettingError(f"`method.preset` must be a name, got {preset!r}.")
     config = methods.configure(name, _without_name(table))
     return {"name": name, **config.model_dump(mode="json")}
 

@@ -1,11 +1,12 @@
-"""Train one run in its folder: check everything, resume what was stopped, publish what is finished."""
+"""Train one run in its folder: check everything, resume what stopped, publish what is done."""
 
 from __future__ import annotations
 
 import hashlib
 import platform
+import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
@@ -18,10 +19,10 @@ from temper.data.encode import Collator, EncodedExamples, encode
 from temper.data.examples import Examples, Splits, label_counts
 from temper.data.sources import load_splits
 from temper.data.tasks import default_metric
-from temper.errors import CheckpointError, SettingError
-from temper.models.hf import MODELS, load_classifier
-from temper.training.checkpoint_folder import RunFolder, differences, make_folder
-from temper.training.config import RunConfig
+from temper.errors import CheckpointError, SettingError, TemperError
+from temper.models.hf import load_classifier
+from temper.training.checkpoint_folder import RunFolder, differences, make_folder, remove_empty
+from temper.training.config import RunConfig, digest
 from temper.training.progress import Progress
 from temper.training.trainer import RobustTrainer, training_arguments
 
@@ -29,6 +30,13 @@ SCHEMA = 1
 CHUNK = 1 << 20
 MODEL_FILES = {".safetensors", ".bin", ".json", ".txt", ".model"}
 # What Temper writes beside a model's files does not decide what its weights are.
+DISTRIBUTIONS = {
+    "temper": "temper-lm",
+    "torch": "torch",
+    "transformers": "transformers",
+    "peft": "peft",
+    "datasets": "datasets",
+}
 RECORDS = {"run.json", "scores.json", "table.json", "study.json"}
 
 
@@ -43,12 +51,13 @@ def train(
 ) -> Path:
     """Fine-tune one model; the folder is as docs/formats.md says.
 
-    A finished run with the same key is left as it is. A stopped one with the same key goes on from its
-    last checkpoint, to the weights that it would have reached without the stop.
+    A finished run with the same key is left as it is. A stopped one with the same key goes on from
+    its last checkpoint, to the weights that it would have reached without the stop.
 
     Args:
         config: The checked settings.
-        out: The run's folder; made once the data, the labels, the model and the method are known to fit.
+        out: The run's folder; made once the data, the labels, the model and the method are known to
+            fit.
         resume: Whether a stopped run goes on; where False it starts anew.
         splits: The data, where the caller has loaded ``config.data`` already.
         progress: Hears of steps and notices.
@@ -58,8 +67,8 @@ def train(
         The folder, now a plain checkpoint with its record.
 
     Raises:
-        TemperError: Where data, labels, model or method do not fit, the folder holds another run, or a
-            loss is not finite.
+        TemperError: Where data, labels, model or method do not fit, the folder holds another run,
+            or a loss is not finite.
         KeyboardInterrupt: On Ctrl-C, after ``run.json`` was given the status ``stopped``.
     """
     progress = progress or Progress()
@@ -99,7 +108,7 @@ class Prepared:
 
 
 def prepare(config: RunConfig, splits: Splits) -> Prepared:
-    """Load and build all that a run needs, so that whatever is wrong shows before anything is written.
+    """Load and build all that a run needs, so that faults show before anything is written.
 
     Args:
         config: The checked settings.
@@ -121,7 +130,7 @@ def prepare(config: RunConfig, splits: Splits) -> Prepared:
         device="cpu",
         seed=config.seed,
     )
-    rows = encode(splits.train, tokenizer, max_length=config.data.max_length, row_index=True)
+    rows = encode(splits.train, tokenizer, max_length=config.data.max_length)
     return Prepared(model, tokenizer, method, rows, weights)
 
 
@@ -148,11 +157,16 @@ def class_weights(setting: Any, train_rows: Examples) -> list[float] | None:
     if setting is None:
         return None
     if train_rows.kind != "classification":
-        raise SettingError("`train.class_weights` needs classes, but the labels are numbers. Leave it out.")
+        raise SettingError(
+            "`train.class_weights` needs classes, but the labels are numbers. Leave it out."
+        )
     classes = len(label_names(train_rows))
     if setting == "balanced":
         counts = label_counts(train_rows)
-        return [len(train_rows) / (len(counts) * counts[index]) if index in counts else 1.0 for index in range(classes)]
+        return [
+            len(train_rows) / (len(counts) * counts[index]) if index in counts else 1.0
+            for index in range(classes)
+        ]
     weights = [float(weight) for weight in setting]
     if len(weights) != classes:
         raise SettingError(
@@ -162,10 +176,19 @@ def class_weights(setting: Any, train_rows: Examples) -> list[float] | None:
     return weights
 
 
-def run_key(config: RunConfig, splits: Splits) -> str:
-    """Return the key of a run on its loaded data; see `RunConfig.key`."""
+def run_key(config: RunConfig, splits: Splits, *, identity: str | None = None) -> str:
+    """Return the key of a run on its loaded data; see `RunConfig.key`.
+
+    Args:
+        config: The settings.
+        splits: The data.
+        identity: What `model_identity` gives, where the caller has asked for it already.
+    """
     return config.key(
-        model=model_identity(config.model), train_hash=splits.train.hash, dev_hash=splits.dev.hash
+        model=identity or model_identity(config.model),
+        # The names of the labels go into the checkpoint, and a row's hash does not know them.
+        train_hash=digest([splits.train.hash, splits.train.label_names]),
+        dev_hash=splits.dev.hash,
     )
 
 
@@ -200,7 +223,8 @@ def _check_same(folder: RunFolder, found: dict[str, Any], config: RunConfig, key
     )
     what = "; ".join(changed) if changed else "the rows of the data or the model's weights changed"
     raise CheckpointError(
-        f"{folder.path} holds a run with other settings: {what}. Give another --out, or remove that folder."
+        f"{folder.path} holds a run with other settings: {what}. Give another --out, "
+        "or remove that folder."
     )
 
 
@@ -217,28 +241,211 @@ class _Begun:
         prepared: Prepared,
     ) -> None:
         self.config, self.folder, self.key = config, folder, key
-        self.splits, self.progress, self.prepared = splits, progress, prepared
-        self.recorder = Recorder(self)
+        self.splits, self.prepared = splits, prepared
+        self.recorder = Recorder(folder, progress, on_save=lambda: self.write("running"))
+        self.device = config.train.device
 
     def go(self, found: dict[str, Any] | None, callbacks: Sequence[Any]) -> None:
+        """Train, and leave either a finished run, a stopped one, or nothing."""
         made = make_folder(self.folder.path)
         try:
             self._train(found, callbacks)
         except (TemperError, KeyboardInterrupt):
-            if made and self.recorder.steps == 0:
+            if made and self.recorder.done == 0:
                 self.folder.clear()
                 remove_empty(made)
             else:
-                self.folder.write_record(self.record("stopped"))
+                self.write("stopped")
             raise
+
+    def write(self, status: str) -> None:
+        """Write the record with the times so far."""
+        self.folder.write_record(self.record(status))
+
+    def record(self, status: str) -> dict[str, Any]:
+        """Return the record as docs/formats.md describes it."""
+        train_rows = self.splits.train
+        regression = train_rows.kind == "regression"
+        return {
+            "schema": SCHEMA,
+            "status": status,
+            "key": self.key,
+            "model": self.config.model,
+            "method": self.config.method_name,
+            "seed": self.config.seed,
+            "settings": self.config.settings(),
+            "task": {
+                "kind": train_rows.kind,
+                "metric": default_metric(
+                    self.config.data.source, "regression" if regression else "classification"
+                ),
+                "labels": [] if regression else label_names(train_rows),
+            },
+            "data": {
+                name: {"rows": len(rows), "hash": rows.hash, "source": rows.source}
+                for name, rows in (("train", train_rows), ("dev", self.splits.dev))
+            },
+            "notices": list(self.splits.notices),
+            "truncated": self.prepared.rows.truncated,
+            "versions": versions(),
+            "times": self.recorder.times(),
+            "device": self.device,
+        }
 
     def _train(self, found: dict[str, Any] | None, callbacks: Sequence[Any]) -> None:
         if found is None:
             self.folder.clear()
         checkpoint = self.folder.last_checkpoint()
-        prepared = self.prepared
-        trainer = RobustTrainer()
-        self.folder.cut_metrics(checkpoint_step)
-        self.folder.write_record(self.record("running"))
+        step = 0 if checkpoint is None else int(checkpoint.name.rpartition("-")[2])
+        self.recorder.resume(step, (found or {}).get("times", {}) if step else {})
+        self.folder.cut_metrics(step)
+        trainer = self._trainer(callbacks)
+        self.device = str(trainer.args.device)
+        self.write("running")
         trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
         self._publish(trainer)
+
+    def _trainer(self, callbacks: Sequence[Any]) -> RobustTrainer:
+        prepared, settings = self.prepared, self.config.train
+        trainer = RobustTrainer(
+            prepared.model,
+            training_arguments(
+                settings, self.folder.checkpoints, seed=self.config.seed, disable_tqdm=True
+            ),
+            method=prepared.method,
+            class_weights=prepared.class_weights,
+            bucket_by_length=settings.group_by_length,
+            train_dataset=prepared.rows,
+            data_collator=Collator(prepared.tokenizer),
+            processing_class=prepared.tokenizer,
+            callbacks=[self.recorder, *callbacks],
+        )
+        # It prints every log to stdout, which belongs to whoever called.
+        printers = [
+            each
+            for each in trainer.callback_handler.callbacks
+            if type(each).__name__ == "PrinterCallback"
+        ]
+        for printer in printers:
+            trainer.remove_callback(printer)
+        return trainer
+
+    def _publish(self, trainer: RobustTrainer) -> None:
+        staging = self.folder.staging
+        if staging.exists():
+            shutil.rmtree(staging)
+        model = trainer.accelerator.unwrap_model(trainer.model)
+        model.save_pretrained(staging)
+        self.prepared.tokenizer.save_pretrained(staging)
+        self.folder.publish(self.record("finished"))
+
+
+class Recorder:
+    """Write the logs of a Trainer to ``metrics.jsonl``, time its steps, and tell the progress.
+
+    It fits Transformers' callbacks by the names of its methods, since only trainer.py may import
+    their class.
+
+    Args:
+        folder: The run's folder.
+        progress: Hears of every step.
+        on_save: Called when a checkpoint was written.
+    """
+
+    def __init__(
+        self, folder: RunFolder, progress: Progress, *, on_save: Callable[[], None]
+    ) -> None:
+        self.done = 0
+        self._folder, self._progress, self._on_save = folder, progress, on_save
+        self._started = timestamp()
+        self._begun = time.perf_counter()
+        self._earlier = 0.0
+        self._earlier_median: float | None = None
+        self._seconds: list[float] = []
+        self._step_begun = 0.0
+        self._loss: float | None = None
+
+    def resume(self, step: int, times: Mapping[str, Any]) -> None:
+        """Take over the times of the part of the run that came before a stop.
+
+        Args:
+            step: Steps that are done.
+            times: ``times`` of the stopped run's record.
+        """
+        self.done = step
+        self._started = str(times.get("started", self._started))
+        self._earlier = float(times.get("train_seconds", 0.0))
+        self._earlier_median = times.get("step_seconds_median")
+
+    def times(self) -> dict[str, Any]:
+        """Return what ``run.json`` holds as ``times``."""
+        seconds = self._earlier + time.perf_counter() - self._begun
+        return {
+            "started": self._started,
+            "train_seconds": round(seconds, 3),
+            "step_seconds_median": median(self._seconds) if self._seconds else self._earlier_median,
+            "steps": self.done,
+        }
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Start the clock."""
+        self._begun = time.perf_counter()
+        self._progress.steps(state.global_step, state.max_steps, loss=None)
+
+    def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Start timing a step."""
+        self._step_begun = time.perf_counter()
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Count and time a step."""
+        self._seconds.append(time.perf_counter() - self._step_begun)
+        self.done = state.global_step
+        if state.global_step >= state.max_steps:
+            # A run that is shorter than `logging_steps` would leave no log at all.
+            control.should_log = True
+        self._progress.steps(state.global_step, state.max_steps, loss=self._loss)
+
+    def on_log(
+        self, args: Any, state: Any, control: Any, logs: Mapping[str, Any] | None = None, **_: Any
+    ) -> None:
+        """Keep a training log; the summary at the end has no ``loss`` and is in ``run.json``."""
+        if not logs or "loss" not in logs:
+            return
+        self._loss = float(logs["loss"])
+        self._folder.append_metrics(
+            {
+                "step": state.global_step,
+                "epoch": state.epoch,
+                **{name: value for name, value in logs.items() if name not in ("step", "epoch")},
+            }
+        )
+
+    def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Note that a checkpoint was written."""
+        self._on_save()
+
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        """Ignore the events that are of no interest here, those of later Transformers too."""
+        if name.startswith("on_"):
+            return _ignore
+        raise AttributeError(name)
+
+
+def _ignore(*_: Any, **__: Any) -> None:
+    return None
+
+
+def timestamp() -> str:
+    """Return the time as ``2026-01-01T00:00:00Z``."""
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of what decides a run's numbers."""
+    found = {"python": platform.python_version()}
+    for name, distribution in DISTRIBUTIONS.items():
+        try:
+            found[name] = version(distribution)
+        except PackageNotFoundError:
+            found[name] = "not installed"
+    return found

@@ -1,0 +1,144 @@
+"""One evaluation as ``temper evaluate`` asks for it: check, load, measure, write."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from temper.data.sources import DataSettings
+from temper.data.tasks import default_metric
+from temper.errors import CheckpointError, SettingError, unknown
+from temper.evaluation.run import EvaluationData
+from temper.evaluation.settings import EvaluationSettings
+from temper.study.judge import judge, judging_key, load_evaluated, load_predictor, load_sets
+from temper.study.store import evaluation_key
+from temper.training.checkpoint_folder import read_json
+from temper.training.config import section
+from temper.training.progress import Progress
+from temper.training.run import model_identity
+
+PLACES = ("data", "evaluate")
+# They say how to train, so that an evaluation would have to ignore them.
+TRAINING_ONLY = ("rows", "drop_overlap")
+
+
+@dataclass(frozen=True)
+class Judging:
+    """What to evaluate, and on what.
+
+    Args:
+        model: Folder or Hub id.
+        data: The evaluated source.
+        evaluate: What is measured.
+        shift: Name to source of shifted sets.
+        anomaly: Name to source of anomalies.
+        max_length: Tokens a text is cut to; None takes what the model was trained with.
+        device: Where it runs; None takes a GPU where there is one.
+    """
+
+    model: str
+    data: DataSettings
+    evaluate: EvaluationSettings
+    shift: dict[str, str]
+    anomaly: dict[str, str]
+    max_length: int | None = None
+    device: str | None = None
+
+    @classmethod
+    def of(
+        cls,
+        tree: Mapping[str, Any],
+        *,
+        model: str,
+        shift: Mapping[str, str] | None = None,
+        anomaly: Mapping[str, str] | None = None,
+        device: str | None = None,
+    ) -> Judging:
+        """Check nested settings ``{"data": {...}, "evaluate": {...}}``.
+
+        Raises:
+            SettingError: Where anything is wrong; it lists every fault.
+        """
+        found = [unknown("setting", name, PLACES) for name in tree if name not in PLACES]
+        table = tree.get("data", {})
+        if isinstance(table, Mapping):
+            found += [
+                f"`data.{name}` says how to train and has no meaning here. Leave it out."
+                for name in TRAINING_ONLY
+                if name in table
+            ]
+        checked: dict[str, Any] = {}
+        classes = {"data": DataSettings, "evaluate": EvaluationSettings}
+        for name, settings in classes.items():
+            try:
+                checked[name] = section(settings, name, tree.get(name, {}))
+            except SettingError as error:
+                found.append(str(error))
+        if found:
+            raise SettingError("\n".join(found))
+        return cls(
+            model=model,
+            shift=dict(shift or {}),
+            anomaly=dict(anomaly or {}),
+            max_length=table.get("max_length"),
+            device=device,
+            **checked,
+        )
+
+
+def judge_model(asked: Judging, out: Path, *, progress: Progress | None = None) -> dict[str, Any]:
+    """Evaluate one model into a folder of its own.
+
+    Args:
+        asked: What to evaluate.
+        out: The folder; an evaluation that was made under the same settings is kept.
+        progress: Hears how far it is.
+
+    Returns:
+        The content of ``scores.json``.
+
+    Raises:
+        TemperError: Where model, data or settings do not fit, or the folder holds something else.
+    """
+    progress = progress or Progress()
+    held = _held(out)
+    predictor = load_predictor(
+        asked.model,
+        max_length=asked.max_length,
+        batch_size=asked.evaluate.batch_size,
+        device=asked.device,
+    )
+    dev = load_evaluated(asked.model, asked.data, predictor=predictor)
+    shift, anomaly = load_sets(asked.shift, asked.anomaly, settings=asked.data, dev=dev)
+    kind = "regression" if dev.kind == "regression" else "classification"
+    data = EvaluationData(
+        dev=dev, shift=shift, anomaly=anomaly, metric=default_metric(asked.data.source, kind)
+    )
+    key = judging_key(
+        model_identity(asked.model), data, asked.evaluate, max_length=predictor.max_length
+    )
+    if held is not None and held != key:
+        raise CheckpointError(
+            f"{out} holds an evaluation of another model, other data or other settings. "
+            "Give another --out."
+        )
+    if held is None:
+        judge(predictor, data, asked.evaluate, out, model=asked.model, key=key, progress=progress)
+    else:
+        progress.notice(f"{out} holds this very evaluation already; it is kept.")
+    return read_json(out / "scores.json")
+
+
+def _held(out: Path) -> str | None:
+    if out.exists() and not out.is_dir():
+        raise CheckpointError(f"{out} is a file, expected a folder. Give another --out.")
+    held = evaluation_key(out)
+    foreign = sorted(entry.name for entry in out.iterdir()) if out.is_dir() else []
+    if held is None and foreign:
+        raise CheckpointError(
+            f"{out} exists and holds {foreign[0]!r} but no evaluation. Give another --out, "
+            "or empty that folder."
+        )
+    return held
