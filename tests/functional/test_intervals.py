@@ -1,0 +1,192 @@
+"""Intervals against closed forms and scipy, corrections on hand-worked numbers."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from temper.functional import intervals
+from temper.functional.intervals import Statistic
+from temper.functional.scores import FloatArray, accuracy, auroc, weighted_mean
+
+
+def mean_of(values: object) -> Statistic:
+    return lambda counts: weighted_mean(values, counts)  # type: ignore[arg-type]
+
+
+def test_the_spread_of_resampled_means_is_the_standard_error() -> None:
+    values = np.asarray([0.0, 1.0] * 50)
+    found = intervals.resampled(mean_of(values), 100, resamples=20_000, seed=0)
+    # sqrt(.5 * .5 / 100) = .05; the spread of 20,000 draws is within 2 % of it.
+    assert found.std() == pytest.approx(0.05, rel=0.02)
+    assert found.mean() == pytest.approx(0.5, abs=0.002)
+
+
+def test_the_interval_holds_the_normal_quantiles() -> None:
+    found = intervals.bootstrap(mean_of([0.0, 1.0] * 200), 400, resamples=20_000)
+    assert found.low == pytest.approx(0.5 - 1.96 * 0.025, abs=0.003)
+    assert found.high == pytest.approx(0.5 + 1.96 * 0.025, abs=0.003)
+
+
+def test_every_row_is_drawn_alike_and_each_resample_is_as_large_as_the_data() -> None:
+    drawn: list[FloatArray] = []
+
+    def keep(counts: FloatArray) -> FloatArray:
+        drawn.append(counts)
+        return counts[:, 0]
+
+    intervals.resampled(keep, 8, resamples=4000, seed=3)
+    counts = np.concatenate(drawn)
+    assert (counts.sum(axis=1) == 8).all()
+    # A count is binomial(8, 1/8): mean 1, variance 7/8.
+    assert counts.mean(axis=0) == pytest.approx(np.ones(8), abs=0.08)
+    assert counts.var(axis=0) == pytest.approx(np.full(8, 7 / 8), abs=0.12)
+
+
+def test_the_same_seed_draws_the_same_resamples() -> None:
+    statistic = mean_of(np.arange(20.0))
+    first = intervals.resampled(statistic, 20, resamples=50, seed=1)
+    assert (first == intervals.resampled(statistic, 20, resamples=50, seed=1)).all()
+    assert (first != intervals.resampled(statistic, 20, resamples=50, seed=2)).any()
+
+
+def test_blocks_of_a_large_set_make_all_resamples(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(intervals, "_BLOCK", 60)
+    found = intervals.resampled(mean_of(np.arange(20.0)), 20, resamples=7, seed=1)
+    assert found.shape == (7,)
+    assert len(np.unique(found)) == 7
+
+
+def test_resamples_without_a_score_are_left_out_and_too_many_give_no_interval() -> None:
+    one_in_two = lambda counts: auroc([1, 0], [0.9, 0.1], counts=counts)  # noqa: E731
+    found = intervals.bootstrap(one_in_two, 2)
+    assert found.low is None
+    assert found.high is None
+    # Both rows the same: 2 of 4 draws.
+    assert found.undefined == pytest.approx(0.5, abs=0.06)
+
+
+def test_a_paired_bootstrap_is_narrower_than_what_both_models_vary() -> None:
+    draw = np.random.default_rng(0)
+    hard = draw.random(200) < 0.4
+    first, second = np.where(hard, 0.0, 1.0), np.where(hard, 0.0, 1.0)
+    first[:10] = 1.0
+    gain = float(first.mean() - second.mean())
+    found = intervals.paired_bootstrap(mean_of(first), mean_of(second), 200)
+    alone = intervals.bootstrap(mean_of(first), 200)
+    assert found.low is not None
+    assert found.high is not None
+    assert alone.low is not None
+    assert alone.high is not None
+    assert found.low <= gain <= found.high
+    assert found.high - found.low < (alone.high - alone.low) / 2
+
+
+def test_equal_models_differ_by_nothing() -> None:
+    same = mean_of([1.0, 0.0, 1.0])
+    found = intervals.paired_bootstrap(same, same, 3, resamples=100)
+    assert (found.low, found.high, found.p) == (0.0, 0.0, 1.0)
+
+
+def test_a_bootstrap_needs_rows_and_a_sensible_confidence() -> None:
+    with pytest.raises(ValueError, match="rows and resamples >= 1, got 0 and 1000"):
+        intervals.bootstrap(mean_of([]), 0)
+    with pytest.raises(ValueError, match=r"`confidence` must lie in \(0, 1\), got 95"):
+        intervals.bootstrap(mean_of([1.0]), 1, confidence=95)
+
+
+def test_paired_t_by_hand() -> None:
+    # Mean 2, deviation 1, error 1/sqrt(3), t(.975, 2) = 4.302653.
+    found = intervals.paired_t([1.0, 2.0, 3.0])
+    assert found.mean == 2.0
+    assert found.standard_deviation == 1.0
+    assert found.low == pytest.approx(2 - 4.302653 / 3**0.5, abs=1e-6)
+    assert found.high == pytest.approx(2 + 4.302653 / 3**0.5, abs=1e-6)
+    assert found.inside_noise
+
+
+@given(st.lists(st.tuples(*[st.integers(-50, 50)] * 2), min_size=3, max_size=8))
+def test_paired_t_agrees_with_scipy(pairs: list[tuple[int, int]]) -> None:
+    first, second = map(np.asarray, zip(*pairs, strict=True))
+    differences = (first - second).astype(float)
+    found = intervals.paired_t(list(differences))
+    if differences.std() == 0:
+        assert found.low == found.high == found.mean
+        assert found.p == (1.0 if found.mean == 0 else 0.0)
+        return
+    wanted = stats.ttest_rel(first, second)
+    assert found.p == pytest.approx(wanted.pvalue)
+    reach = wanted.confidence_interval(0.95)
+    assert (found.low, found.high) == (pytest.approx(reach.low), pytest.approx(reach.high))
+
+
+def test_two_seeds_give_no_interval() -> None:
+    with pytest.raises(ValueError, match="at least 3 seeds, got 2"):
+        intervals.paired_t([1.0, 2.0])
+    with pytest.raises(ValueError, match="must be finite"):
+        intervals.paired_t([1.0, 2.0, float("nan")])
+
+
+def test_holm_by_hand() -> None:
+    # Sorted .005 .01 .03 .04, times 4 3 2 1: .02 .03 .06 .04, made monotone.
+    assert intervals.holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    assert intervals.holm([]) == []
+    assert intervals.holm([0.7, 0.8]) == [1.0, 1.0]
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=8))
+def test_holm_lies_between_no_correction_and_bonferroni(values: list[float]) -> None:
+    found = intervals.holm(values)
+    order = np.argsort(values, kind="stable")
+    assert (np.diff(np.asarray(found)[order]) >= 0).all()
+    for raw, corrected in zip(values, found, strict=True):
+        assert raw <= corrected <= 1.0
+    assert min(found) == min(1.0, len(values) * min(values))
+
+
+def test_holm_refuses_what_is_no_p_value() -> None:
+    with pytest.raises(ValueError, match=r"must lie in \[0, 1\]"):
+        intervals.holm([1.5])
+
+
+PERFECT = {"shift": 100.0, "adversarial": 100.0, "calibration": 0.0, "anomaly": 1.0}
+BASE = {"shift": 80.0, "adversarial": 50.0, "calibration": 0.1, "anomaly": 0.8}
+
+
+def test_the_average_relative_improvement_by_hand() -> None:
+    # (82 - 80)/20, (60 - 50)/50, (.05 - .1)/(-.1), (.75 - .8)/.2 = 10, 20, 50, -25 per cent.
+    scores = {"shift": 82.0, "adversarial": 60.0, "calibration": 0.05, "anomaly": 0.75}
+    found = intervals.average_relative_improvement(scores, BASE, perfect=PERFECT)
+    assert found.parts == pytest.approx(
+        {"shift": 10, "adversarial": 20, "calibration": 50, "anomaly": -25}
+    )
+    assert found.value == pytest.approx(13.75)
+    assert found.reasons == ()
+
+
+def test_a_perfect_reference_gives_no_number_and_says_so() -> None:
+    found = intervals.average_relative_improvement(BASE, {**BASE, "anomaly": 1.0}, perfect=PERFECT)
+    assert found.value is None
+    assert found.reasons == ("anomaly: the reference is perfect, so the improvement is undefined.",)
+    with pytest.raises(ValueError, match=r"The reference is perfect \(1\)"):
+        intervals.relative_improvement(0.5, 1.0, 1.0)
+
+
+def test_a_missing_part_is_left_out_and_said() -> None:
+    found = intervals.average_relative_improvement(
+        {**BASE, "shift": 90.0, "adversarial": None}, BASE, perfect=PERFECT
+    )
+    assert found.value == pytest.approx(50 / 3)
+    assert found.reasons == ("adversarial is left out: the model has no score there.",)
+
+
+def test_a_bootstrap_of_accuracy_is_one_of_its_hits() -> None:
+    labels, predictions = [0, 1, 1, 0, 1], [0, 1, 0, 0, 0]
+    one = intervals.resampled(
+        lambda counts: accuracy(labels, predictions, counts=counts), 5, resamples=50, seed=0
+    )
+    two = intervals.resampled(mean_of([1.0, 1.0, 0.0, 1.0, 0.0]), 5, resamples=50, seed=0)
+    assert (one == two).all()

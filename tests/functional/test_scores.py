@@ -1,0 +1,203 @@
+"""Scores against hand-worked numbers, and against scikit-learn and scipy on arbitrary data."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+from sklearn import metrics
+
+from temper.errors import SettingError
+from temper.functional import scores
+
+CLASSES = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), min_size=1, max_size=40)
+# Few distinct numbers, so that ties are common.
+TIED = st.lists(
+    st.tuples(st.integers(-4, 4), st.sampled_from([-1.5, -1.0, 0.0, 0.25, 0.5, 3.0])),
+    min_size=2,
+    max_size=40,
+)
+FLAGGED = st.lists(
+    st.tuples(st.booleans(), st.sampled_from([0.1, 0.2, 0.3, 0.4, 0.9])), min_size=2, max_size=40
+)
+
+
+def test_accuracy_counts_right_rows() -> None:
+    assert float(scores.accuracy([0, 1, 2, 2], [0, 1, 2, 0])) == 0.75
+
+
+def test_macro_f1_by_hand() -> None:
+    # Class 0: P 2/3, R 1, F 4/5. Class 1: P 1, R 1/2, F 2/3. Mean 11/15.
+    assert float(scores.macro_f1([0, 0, 1, 1], [0, 0, 0, 1])) == pytest.approx(11 / 15)
+
+
+def test_macro_f1_leaves_out_a_class_that_no_row_has() -> None:
+    assert float(scores.macro_f1([0, 2], [0, 2])) == 1.0
+
+
+def test_f1_by_hand() -> None:
+    # TP 1, FP 1, FN 2: 2 / (2 + 1 + 2).
+    assert float(scores.f1([1, 1, 1, 0], [1, 0, 0, 1])) == pytest.approx(0.4)
+
+
+def test_f1_without_any_positive_is_undefined() -> None:
+    assert np.isnan(scores.f1([0, 0], [0, 0]))
+
+
+def test_f1_of_three_classes_is_refused() -> None:
+    with pytest.raises(ValueError, match="two classes"):
+        scores.f1([0, 2], [0, 1])
+
+
+def test_matthews_by_hand() -> None:
+    # TP 2, TN 1, FP 1, FN 1: (2 - 1) / sqrt(3 * 3 * 2 * 2) = 1/6.
+    assert float(scores.matthews([1, 1, 1, 0, 0], [1, 1, 0, 0, 1])) == pytest.approx(1 / 6)
+
+
+def test_matthews_of_one_predicted_class_is_zero_and_of_one_label_undefined() -> None:
+    assert float(scores.matthews([0, 1], [1, 1])) == 0.0
+    assert np.isnan(scores.matthews([1, 1], [0, 1]))
+
+
+def test_pearson_and_spearman_by_hand() -> None:
+    # Deviations (-1, 0, 1) and (-2, 3, -1): 1 / sqrt(2 * 14).
+    assert float(scores.pearson([1, 2, 3], [0, 5, 1])) == pytest.approx(1 / 28**0.5)
+    # Ranks 1 2 3 and 1 3 2: 1 - 6 * 2 / (3 * 8) = 1/2.
+    assert float(scores.spearman([1, 2, 3], [0, 5, 1])) == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize("score", [scores.pearson, scores.spearman])
+@pytest.mark.parametrize("value", [0.1, 1e-200, 1e6 + 0.1])
+def test_a_correlation_with_a_constant_is_undefined(score: object, value: float) -> None:
+    assert np.isnan(score([0.3, 0.6, 0.1], [value] * 3))  # type: ignore[operator]
+
+
+def test_pearson_of_tiny_values_does_not_underflow() -> None:
+    assert float(scores.pearson([1e-200, 2e-200, 3e-200], [1, 2, 3])) == pytest.approx(1.0)
+
+
+def test_anomaly_scores_by_hand() -> None:
+    # Sorted: .9 anomaly, .8 ordinary, .7 anomaly, .6 ordinary, .5 ordinary.
+    flags, values = [1, 0, 1, 0, 0], [0.9, 0.8, 0.7, 0.6, 0.5]
+    assert float(scores.auroc(flags, values)) == pytest.approx(5 / 6)
+    assert float(scores.aupr(flags, values)) == pytest.approx((1 + 2 / 3) / 2)
+    assert float(scores.fpr95(flags, values)) == pytest.approx(1 / 3)
+
+
+def test_anomalies_are_the_positives() -> None:
+    flags, values = [1, 1, 0, 0, 0, 0], [0.9, 0.8, 0.3, 0.2, 0.1, 0.0]
+    assert float(scores.auroc(flags, values)) == 1.0
+    assert float(scores.auroc(1 - np.asarray(flags), values)) == 0.0
+
+
+def test_tied_scores_cannot_be_ranked() -> None:
+    assert float(scores.auroc([1, 0, 1, 0], [0.5] * 4)) == 0.5
+    assert float(scores.aupr([1, 0, 0, 0], [0.5] * 4)) == 0.25
+    assert float(scores.fpr95([1, 0, 1, 0], [0.5] * 4)) == 1.0
+
+
+def test_fpr95_needs_nineteen_of_twenty_anomalies() -> None:
+    # 19 anomalies above the only alarm, the 20th below all.
+    values = [2.0] * 19 + [0.0] + [1.0]
+    assert float(scores.fpr95([1] * 20 + [0], values)) == 0.0
+    values[18] = 0.5
+    assert float(scores.fpr95([1] * 20 + [0], values)) == 1.0
+
+
+@pytest.mark.parametrize("score", [scores.auroc, scores.aupr, scores.fpr95])
+@pytest.mark.parametrize("flag", [0, 1])
+def test_an_anomaly_score_of_one_kind_is_undefined(score: object, flag: int) -> None:
+    assert np.isnan(score([flag] * 3, [0.1, 0.2, 0.3]))  # type: ignore[operator]
+
+
+@given(CLASSES)
+def test_class_scores_agree_with_scikit_learn(rows: list[tuple[int, int]]) -> None:
+    labels, predictions = map(list, zip(*rows, strict=True))
+    assert float(scores.accuracy(labels, predictions)) == pytest.approx(
+        metrics.accuracy_score(labels, predictions)
+    )
+    assert float(scores.macro_f1(labels, predictions)) == pytest.approx(
+        metrics.f1_score(labels, predictions, average="macro", zero_division=0.0)
+    )
+    if len(set(labels)) > 1:
+        assert float(scores.matthews(labels, predictions)) == pytest.approx(
+            metrics.matthews_corrcoef(labels, predictions)
+        )
+
+
+@given(TIED)
+def test_correlations_agree_with_scipy(rows: list[tuple[int, float]]) -> None:
+    targets, predictions = map(list, zip(*rows, strict=True))
+    if len(set(targets)) == 1 or len(set(predictions)) == 1:
+        assert np.isnan(scores.pearson(targets, predictions))
+        return
+    assert float(scores.pearson(targets, predictions)) == pytest.approx(
+        stats.pearsonr(targets, predictions).statistic
+    )
+    assert float(scores.spearman(targets, predictions)) == pytest.approx(
+        stats.spearmanr(targets, predictions).statistic
+    )
+    assert float(scores.mean_squared_error(targets, predictions)) == pytest.approx(
+        metrics.mean_squared_error(targets, predictions)
+    )
+
+
+@given(FLAGGED)
+def test_anomaly_scores_agree_with_scikit_learn(rows: list[tuple[bool, float]]) -> None:
+    flags, values = map(list, zip(*rows, strict=True))
+    if len(set(flags)) == 1:
+        assert np.isnan(scores.auroc(flags, values))
+        return
+    assert float(scores.auroc(flags, values)) == pytest.approx(metrics.roc_auc_score(flags, values))
+    assert float(scores.aupr(flags, values)) == pytest.approx(
+        metrics.average_precision_score(flags, values)
+    )
+    false, true, _ = metrics.roc_curve(flags, values, drop_intermediate=False)
+    assert float(scores.fpr95(flags, values)) == pytest.approx(false[true >= 0.95 - 1e-9].min())
+
+
+@given(TIED, st.data())
+def test_counts_say_the_same_as_repeated_rows(
+    rows: list[tuple[int, float]], data: st.DataObject
+) -> None:
+    draw = st.lists(st.integers(0, 3), min_size=len(rows), max_size=len(rows))
+    counts = np.asarray([data.draw(draw), data.draw(draw)], dtype=np.float64)
+    first = np.asarray([row[0] for row in rows])
+    second = np.asarray([row[1] for row in rows])
+    for score, one, two in [
+        (scores.spearman, first, second),
+        (scores.pearson, first, second),
+        (scores.auroc, first > 0, second),
+        (scores.aupr, first > 0, second),
+        (scores.fpr95, first > 0, second),
+        (scores.macro_f1, first + 4, (second > 0).astype(int)),
+        (scores.matthews, first + 4, (second > 0).astype(int)),
+    ]:
+        found = score(one, two, counts=counts)
+        assert found.shape == (2,)
+        for value, weight in zip(found, counts.astype(int), strict=True):
+            chosen = np.repeat(np.arange(len(rows)), weight)
+            if not len(chosen):
+                assert np.isnan(value)
+                continue
+            alone = float(score(one[chosen], two[chosen]))
+            assert value == pytest.approx(alone, nan_ok=True)
+
+
+def test_scores_of_different_lengths_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"got \[2\] and \[1\]"):
+        scores.accuracy([0, 1], [0])
+    with pytest.raises(ValueError, match="`counts` must have shape"):
+        scores.accuracy([0, 1], [0, 1], counts=[1])
+
+
+def test_a_class_that_is_not_a_whole_number_is_refused() -> None:
+    with pytest.raises(ValueError, match="whole numbers"):
+        scores.macro_f1([0.5, 1], [0, 1])
+
+
+def test_an_unknown_score_is_named_with_its_neighbour() -> None:
+    with pytest.raises(SettingError, match=r"Unknown score 'ece_11'\. Did you mean 'ece_1[05]'"):
+        scores.facts("ece_11")
