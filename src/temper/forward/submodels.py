@@ -53,7 +53,7 @@ class SubModels:
         """Make the dropout plan of the K passes.
 
         Args:
-            network: A network that has run at least once.
+            network: A network that has been probed, so that its sites are known.
             recording: Of the clean pass, its backward done; needed for ``gradient``.
             seed: Where the masks come from.
 
@@ -104,6 +104,7 @@ class SubModels:
         Returns:
             K tensors of logits [B, C].
         """
+        network.probe(batch)
         stacked = None if delta is None else delta.repeat(self.passes, 1, 1)
         logits = network.logits(
             batch.repeat(self.passes),

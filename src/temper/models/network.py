@@ -77,7 +77,7 @@ class Network:
         self.special_ids = tuple(special_ids)
         self.class_weights = class_weights
         self.blocks = find_blocks(self.model)
-        self.site_keys: tuple[SiteKey, ...] = ()
+        self._site_keys: tuple[SiteKey, ...] = ()
         self._control: SiteControl | None = None
         self._found: _Embedding | None = None
         signature = inspect.signature(_innermost(self.model).forward).parameters
@@ -95,6 +95,34 @@ class Network:
     def parameters(self) -> Parameters:
         """Return the trainable parameters by name, with those inside the blocks marked."""
         return parameters_of(self.model, self.blocks)
+
+    def probe(self, batch: Batch) -> None:
+        """Find the embeddings and the dropout sites by one forward of one row; once for a network.
+
+        Raises:
+            ModelError: If not exactly one embedding module is called with the input ids.
+        """
+        if self._found is not None:
+            return
+        control = SiteControl(self.model, self.blocks)
+        try:
+            self._found, called = _find_embedding(
+                self.model, batch, self.blocks, control, self._extra
+            )
+        except BaseException:
+            control.release()
+            raise
+        if not called:
+            control.use_blocks()
+            called = [(name, 0) for name, _ in self.blocks]
+        self._control, self._site_keys = control, tuple(called)
+        self._hooks.append(self._found.module.register_forward_hook(self._add_at_words))
+        if self._found.first_block is not None:
+            self._hooks.append(
+                self._found.first_block.register_forward_pre_hook(
+                    self._add_at_blocks, with_kwargs=True
+                )
+            )
 
     def logits(
         self,
@@ -126,7 +154,7 @@ class Network:
         Raises:
             ModelError: If the embeddings cannot be found, or ``delta`` does not fit them.
         """
-        self._probe(batch)
+        self.probe(batch)
         control = self._control
         assert control is not None and self._found is not None
         log = recording.sites if recording is not None else None
@@ -157,13 +185,24 @@ class Network:
 
     def embeddings(self, batch: Batch) -> Tensor:
         """Return the unperturbed word embeddings [B, T, D], detached."""
-        self._probe(batch)
+        self.probe(batch)
         assert self._found is not None
         held, self._delta = self._delta, None
         with torch.no_grad():
             values = self._found.module(batch.inputs["input_ids"])
         self._delta = held
         return values.detach()  # type: ignore[no-any-return]
+
+    @property
+    def site_keys(self) -> tuple[SiteKey, ...]:
+        """Dropout sites in the order of a forward.
+
+        Raises:
+            ModelError: Before ``probe``.
+        """
+        if self._found is None:
+            raise ModelError("The network has not been probed, so its dropout sites are not known.")
+        return self._site_keys
 
     @property
     def vocabulary(self) -> int:
@@ -173,7 +212,7 @@ class Network:
 
     def width(self, batch: Batch, *, site: Site = "word") -> int:
         """Return D at a place: the embedding size, or the blocks' width."""
-        self._probe(batch)
+        self.probe(batch)
         assert self._found is not None
         return self._found.module.embedding_dim if site == "word" else self._found.block_width
 
@@ -204,29 +243,6 @@ class Network:
         if self._control is not None:
             self._control.release()
         self._control, self._found, self._delta = None, None, None
-
-    def _probe(self, batch: Batch) -> None:
-        if self._found is not None:
-            return
-        control = SiteControl(self.model, self.blocks)
-        try:
-            self._found, called = _find_embedding(
-                self.model, batch, self.blocks, control, self._extra
-            )
-        except BaseException:
-            control.release()
-            raise
-        if not called:
-            control.use_blocks()
-            called = [(name, 0) for name, _ in self.blocks]
-        self._control, self.site_keys = control, tuple(called)
-        self._hooks.append(self._found.module.register_forward_hook(self._add_at_words))
-        if self._found.first_block is not None:
-            self._hooks.append(
-                self._found.first_block.register_forward_pre_hook(
-                    self._add_at_blocks, with_kwargs=True
-                )
-            )
 
     def _add(self, values: Tensor) -> Tensor:
         assert self._delta is not None and self._found is not None
