@@ -120,3 +120,16 @@ def test_columns_differ_in_colour_marker_and_dash() -> None:
 
 def test_both_themes_have_a_shade_for_every_colour() -> None:
     assert len(LIGHT) == len(DARK) == len({*LIGHT, *DARK}) / 2
+
+
+def test_an_attack_on_a_part_of_the_set_does_not_start_at_the_whole_sets_score(
+    make_study: MakeStudy,
+) -> None:
+    def part(entry: dict, column: str, seed: int) -> bool:
+        if entry["perspective"] == "embedding_attack":
+            entry["n"] = 100
+        return False
+
+    figure = drawn(make_study(Plan(drop=part)))["FGM, \u2113\u2082, dev"]
+    assert trace(figure, "vanilla").x == (0.1, 0.25, 0.5)
+    assert "radius 0" not in figure.caption

@@ -40,7 +40,8 @@ class ScoreKey:
         if self.perspective == "summary":
             return GROUPS[self.set].lower() if self.set else "mean of the parts"
         parts = [title(self.name)]
-        size = radius(self.radius, self.radius_relative)
+        own = "RMS" if self.perspective == "embedding_noise" else "norm"
+        size = radius(self.radius, self.radius_relative, of=own)
         if self.condition != "clean" or size:
             attack = [
                 self.condition.upper() if self.perspective == "embedding_attack" else "",
@@ -194,6 +195,8 @@ class Comparison:
     @property
     def title(self) -> str:
         """What was compared, in one line."""
+        if self.kind == "evaluation":
+            return self.model
         if self.reference is None:
             return f"{', '.join(self.columns)} on {self.model}"
         others = [name for name in self.columns if name != self.reference]

@@ -82,16 +82,33 @@ def _curves(comparison: Comparison, perspective: str) -> Iterable[tuple[str, str
             )
             if part
         )
-        yield name_of_curve, " over the embedding's norm" if relative else "", rows
+        own = "RMS" if perspective == "embedding_noise" else "norm"
+        yield name_of_curve, f" over the embedding's {own}" if relative else "", rows
 
 
-def _clean(comparison: Comparison, name: str) -> Row | None:
-    """Return the unattacked score of the same set, where it was measured."""
+def _clean(comparison: Comparison, rows: Sequence[Row]) -> Row | None:
+    """Return the score without attack, where it was measured on the very same examples."""
+    name = rows[0].key.set
+    if any(_size(row) == 0 for row in rows):
+        return None
     for row in comparison.rows:
-        clean = row.key.perspective in ("task", "shift") and row.key.set == name
-        if clean and row.key.name == comparison.metric:
-            return row
+        key = row.key
+        if key.perspective not in ("task", "shift") or (key.set, key.name) != (
+            name,
+            comparison.metric,
+        ):
+            continue
+        # An attack on a part of the set must not start at the score of all of it.
+        same = all(
+            row.cells[column].examples == rows[0].cells[column].examples
+            for column in comparison.columns
+        )
+        return row if same else None
     return None
+
+
+def _start(comparison: Comparison, rows: Sequence[Row], name: str) -> str:
+    return "" if _clean(comparison, rows) is None else f"; {name} 0 is the clean set"
 
 
 def robustness(comparison: Comparison) -> list[Figure]:
@@ -100,9 +117,9 @@ def robustness(comparison: Comparison) -> list[Figure]:
         Figure(
             "robustness",
             attack,
-            "The metric under attack; radius 0 is the clean set. Bars are one standard deviation "
-            "over seeds.",
-            _curve(comparison, rows, _clean(comparison, rows[0].key.set), f"radius{scale}"),
+            f"The metric under attack{_start(comparison, rows, 'radius')}. "
+            "Bars are one standard deviation over seeds.",
+            _curve(comparison, rows, _clean(comparison, rows), f"radius{scale}"),
         )
         for attack, scale, rows in _curves(comparison, "embedding_attack")
     ]
@@ -114,9 +131,9 @@ def noise(comparison: Comparison) -> list[Figure]:
         Figure(
             "robustness",
             f"Gaussian noise, {rows[0].key.set}",
-            "The metric when normal noise is added to every embedding; sigma 0 is the clean set. "
-            "Bars are one standard deviation over seeds.",
-            _curve(comparison, rows, _clean(comparison, rows[0].key.set), f"sigma{scale}"),
+            "The metric when normal noise is added to every embedding"
+            f"{_start(comparison, rows, 'sigma')}. Bars are one standard deviation over seeds.",
+            _curve(comparison, rows, _clean(comparison, rows), f"sigma{scale}"),
         )
         for _, scale, rows in _curves(comparison, "embedding_noise")
     ]

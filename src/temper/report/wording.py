@@ -131,8 +131,13 @@ def number(value: float) -> str:
     return f"{value:g}"
 
 
-def radius(absolute: float | None, relative: float | None) -> str:
+def radius(absolute: float | None, relative: float | None, *, of: str = "norm") -> str:
     """Write an attack's budget or a noise's size; empty where there is none.
+
+    Args:
+        absolute: The size itself.
+        relative: The size over the embedding's own.
+        of: What the relative size is measured against.
 
     Example:
         >>> radius(0.25, None), radius(None, 0.1)
@@ -140,7 +145,7 @@ def radius(absolute: float | None, relative: float | None) -> str:
     """
     if absolute is not None:
         return number(absolute)
-    return "" if relative is None else f"{number(relative)} of the norm"
+    return "" if relative is None else f"{number(relative)} of the {of}"
 
 
 def plural(count: int, noun: str) -> str:
