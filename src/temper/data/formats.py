@@ -199,7 +199,7 @@ def _plain_records(text: str) -> Iterator[tuple[int, list[str]]]:
 
 
 def _tabs_are_quoted(text: str) -> bool:
-    """Say whether all quotes of a TSV read as RFC 4180; in GLUE's files they are plain characters."""
+    """Say whether all quotes of a TSV read as RFC 4180; in GLUE they are plain characters."""
     position = 0
     while position < len(text):
         found = _QUOTED_FIELDS.match(text, position)

@@ -65,7 +65,11 @@ def read_labels(
         DataError: If labels are missing in part, of mixed types, out of range, NaN or infinite.
     """
     raw = list(table.column(column))
-    missing = [index for index, value in enumerate(raw) if value is None or value == ""]
+    missing = [
+        index
+        for index, value in enumerate(raw)
+        if value is None or (isinstance(value, str) and not value.strip())
+    ]
     if len(missing) == len(raw):
         return Labels(None, names, "unlabelled")
     if missing:

@@ -323,7 +323,7 @@ SHIFTED_DOMAIN = Domain(
         Aspect(
             "director",
             ("trusts the audience", "finds beauty in small things"),
-            ("wastes a fine idea", "repeats every cliche"),
+            ("wastes a promising idea", "repeats every cliche"),
         ),
     ),
     (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -159,12 +160,13 @@ def _parse(source: str, config: str | None) -> tuple[str, str | None, str | None
 
 def _exists(source: str) -> bool:
     # "demo" is the corpus, whatever lies in the working directory; "./demo" is the folder.
-    return source != "demo" and bool(source) and Path(source).expanduser().exists()
+    return source != "demo" and os.path.exists(os.path.expanduser(source))
 
 
 def _open(base: str, config: str | None) -> _Opened:
-    path = Path(base).expanduser()
-    if path.exists():
+    # os.path answers "no" where pathlib raises: an unknown home, a name too long, a NUL.
+    path = Path(os.path.expanduser(base))
+    if _exists(base):
         if config is not None:
             raise DataError(f"{base} is on this disk and has no configurations; drop {config!r}.")
         return _open_folder(path) if path.is_dir() else _open_file(path)

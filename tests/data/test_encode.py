@@ -1,0 +1,156 @@
+"""Encoding and padding, with a tokenizer of eight words."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from tokenizers import Tokenizer, models, pre_tokenizers, processors
+from transformers import PreTrainedTokenizerFast
+
+from temper.data.encode import Collator, encode
+from temper.data.examples import Examples
+from temper.errors import DataError, SettingError
+
+WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "the", "soup", "is", "good"]
+
+
+def tokenizer(*, special: bool = True, **options: Any) -> PreTrainedTokenizerFast:
+    words = {word: index for index, word in enumerate(WORDS)}
+    core = Tokenizer(models.WordLevel(words, unk_token="[UNK]"))
+    core.pre_tokenizer = pre_tokenizers.Whitespace()
+    if special:
+        core.post_processor = processors.TemplateProcessing(
+            single="[CLS] $A [SEP]",
+            pair="[CLS] $A [SEP] $B:1 [SEP]:1",
+            special_tokens=[("[CLS]", 2), ("[SEP]", 3)],
+        )
+    given = {"pad_token": "[PAD]", "unk_token": "[UNK]", "model_max_length": 64, **options}
+    return PreTrainedTokenizerFast(tokenizer_object=core, **given)
+
+
+def reviews(*texts: str, labels: list[Any] | None = None) -> Examples:
+    kind = "unlabelled"
+    if labels is not None:
+        kind = "regression" if isinstance(labels[0], float) else "classification"
+    return Examples("toy", list(texts), labels=labels, kind=kind)  # type: ignore[arg-type]
+
+
+def test_rows_become_ids_with_their_labels_and_positions() -> None:
+    examples = reviews("the soup", "good", labels=[0, 1])
+    encoded = encode(examples, tokenizer(), max_length=8, row_index=True)
+    assert encoded[0]["input_ids"] == [2, 4, 5, 3]
+    assert encoded[0]["attention_mask"] == [1, 1, 1, 1]
+    assert [item["labels"] for item in encoded.items] == [0, 1]
+    assert [item["row_index"] for item in encoded.items] == [0, 1]
+    assert encoded.lengths == [4, 3]
+    assert (len(encoded), encoded.truncated) == (2, 0.0)
+
+
+def test_items_have_no_more_than_was_asked_for() -> None:
+    options = {"model_input_names": ["input_ids", "attention_mask"]}
+    encoded = encode(reviews("good"), tokenizer(**options), max_length=8)
+    assert set(encoded[0]) == {"input_ids", "attention_mask"}
+
+
+def test_long_rows_are_cut_and_their_share_is_known() -> None:
+    encoded = encode(
+        reviews("the soup is good", "good", "soup is", "is"), tokenizer(), max_length=5
+    )
+    assert encoded[0]["input_ids"] == [2, 4, 5, 6, 3]
+    assert encoded.lengths == [5, 3, 4, 3]
+    assert encoded.truncated == 0.25
+
+
+def test_a_row_of_just_the_longest_length_is_not_cut() -> None:
+    assert encode(reviews("the soup is"), tokenizer(), max_length=5).truncated == 0.0
+
+
+def test_pairs_are_encoded_together_with_their_types() -> None:
+    names = ["input_ids", "token_type_ids", "attention_mask"]
+    pair = Examples("toy", ["the soup"], ["good"])
+    item = encode(pair, tokenizer(model_input_names=names), max_length=8)[0]
+    assert item["input_ids"] == [2, 4, 5, 3, 7, 3]
+    assert item["token_type_ids"] == [0, 0, 0, 0, 1, 1]
+
+
+def test_more_rows_than_one_call_takes_keep_their_order() -> None:
+    texts = ["good" if index % 3 else "the soup is" for index in range(2500)]
+    lengths = encode(reviews(*texts), tokenizer(), max_length=8).lengths
+    assert lengths == [3 if index % 3 else 5 for index in range(2500)]
+
+
+def test_a_length_beyond_the_model_is_an_error() -> None:
+    with pytest.raises(SettingError, match="between 1 and 64, the longest input .*, got 65"):
+        encode(reviews("good"), tokenizer(), max_length=65)
+
+
+def test_an_empty_text_keeps_its_special_tokens() -> None:
+    assert encode(reviews(""), tokenizer(), max_length=8)[0]["input_ids"] == [2, 3]
+
+
+def test_a_row_without_any_token_is_an_error() -> None:
+    with pytest.raises(DataError, match=r"Row 2 of set 'toy' gives no token .*\(text ' '\)"):
+        encode(reviews("good", " "), tokenizer(special=False), max_length=8)
+
+
+@pytest.mark.parametrize(
+    ("side", "ids", "mask"),
+    [
+        ("right", [[2, 4, 5, 3], [2, 7, 3, 0]], [[1, 1, 1, 1], [1, 1, 1, 0]]),
+        ("left", [[2, 4, 5, 3], [0, 2, 7, 3]], [[1, 1, 1, 1], [0, 1, 1, 1]]),
+    ],
+)
+def test_batches_are_padded_to_their_longest_row_on_the_tokenizers_side(
+    side: str, ids: list[list[int]], mask: list[list[int]]
+) -> None:
+    words = tokenizer(padding_side=side)
+    encoded = encode(
+        reviews("the soup", "good", labels=[0, 1]), words, max_length=8, row_index=True
+    )
+    batch = Collator(words)(encoded.items)
+    assert batch["input_ids"].tolist() == ids
+    assert batch["attention_mask"].tolist() == mask
+    assert batch["labels"].tolist() == [0, 1]
+    assert batch["row_index"].tolist() == [0, 1]
+    assert {tensor.dtype for tensor in batch.values()} == {torch.int64}
+
+
+def test_types_are_padded_with_the_tokenizers_own() -> None:
+    words = tokenizer(model_input_names=["input_ids", "token_type_ids"])
+    words._pad_token_type_id = 3  # as XLNet's tokenizer sets it
+    encoded = encode(reviews("the soup", "good"), words, max_length=8)
+    assert Collator(words)(encoded.items)["token_type_ids"].tolist() == [[0] * 4, [0, 0, 0, 3]]
+
+
+def test_targets_are_floats() -> None:
+    encoded = encode(reviews("good", "soup", labels=[1.0, 2.5]), tokenizer(), max_length=8)
+    batch = Collator(tokenizer())(encoded.items)
+    assert batch["labels"].dtype == torch.float32
+    assert batch["labels"].tolist() == [1.0, 2.5]
+
+
+def test_a_tokenizer_without_a_padding_token_is_an_error() -> None:
+    with pytest.raises(SettingError, match="The tokenizer has no padding token"):
+        Collator(tokenizer(pad_token=None))
+
+
+@given(
+    texts=st.lists(st.lists(st.sampled_from(WORDS[4:]), max_size=9), min_size=1, max_size=6),
+    side=st.sampled_from(["left", "right"]),
+)
+def test_padding_adds_nothing_that_the_mask_does_not_hide(
+    texts: list[list[str]], side: str
+) -> None:
+    words = tokenizer(padding_side=side)
+    encoded = encode(reviews(*map(" ".join, texts)), words, max_length=7)
+    batch = Collator(words)(encoded.items)
+    assert batch["input_ids"].shape == (len(texts), max(encoded.lengths))
+    for row, mask, item in zip(
+        batch["input_ids"], batch["attention_mask"], encoded.items, strict=True
+    ):
+        assert row[mask.bool()].tolist() == item["input_ids"]
+        assert (row[~mask.bool()] == 0).all()

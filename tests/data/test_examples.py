@@ -1,0 +1,135 @@
+"""Examples: hashes, draws, overlap and label names."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from temper.data.examples import Examples, row_hash
+from temper.errors import DataError
+
+
+def labelled(labels: list[int], names: tuple[str, ...] | None = None) -> Examples:
+    text = [f"row {index}" for index in range(len(labels))]
+    return Examples("toy", text, labels=labels, label_names=names, kind="classification")
+
+
+def test_row_hash_is_the_recorded_one_on_every_machine() -> None:
+    # printf '12:a good phone' | b2sum -l 64
+    assert row_hash("a good phone") == "36821fe421257811"
+
+
+def test_row_hash_knows_where_the_first_text_ends() -> None:
+    assert (
+        len({row_hash("ab", "c"), row_hash("a", "bc"), row_hash("abc"), row_hash("abc", "")}) == 4
+    )
+
+
+def test_set_hash_changes_with_order_and_with_one_label() -> None:
+    base = labelled([0, 1, 1])
+    assert base.hash == labelled([0, 1, 1]).hash
+    assert len({base.hash, labelled([0, 1, 0]).hash, base.select([0, 2, 1]).hash}) == 3
+
+
+def test_sample_takes_each_class_in_its_share_and_keeps_the_order() -> None:
+    examples = labelled([0] * 60 + [1] * 30 + [2] * 10)
+    drawn = examples.sample(10, seed=3)
+    assert Counter(drawn.labels or []) == {0: 6, 1: 3, 2: 1}
+    places = [examples.text.index(text) for text in drawn.text]
+    assert places == sorted(places)
+
+
+def test_sample_keeps_a_rare_class() -> None:
+    # Shares of 4: 3.96 and .04; without the rule the rare class would get none.
+    assert Counter(labelled([0] * 99 + [1]).sample(4, seed=0).labels or []) == {0: 3, 1: 1}
+
+
+def test_sample_does_not_depend_on_the_order_of_the_file() -> None:
+    examples = labelled([0, 1] * 20)
+    backwards = examples.select(reversed(range(40)))
+    assert set(examples.sample(9, seed=1).rows) == set(backwards.sample(9, seed=1).rows)
+
+
+def test_sample_of_another_seed_differs() -> None:
+    examples = labelled([0, 1] * 50)
+    assert examples.sample(20, seed=0).rows != examples.sample(20, seed=1).rows
+
+
+@given(labels=st.lists(st.integers(0, 4), min_size=1, max_size=60), data=st.data())
+def test_sample_gives_exactly_the_rows_asked_for(labels: list[int], data: st.DataObject) -> None:
+    n = data.draw(st.integers(1, len(labels) + 5))
+    drawn = labelled(labels).sample(n, seed=data.draw(st.integers(0, 5)))
+    assert len(drawn) == min(n, len(labels))
+    assert len(set(drawn.rows)) == len(drawn)
+    if n >= len(set(labels)):
+        assert set(drawn.labels or []) == set(labels)
+
+
+def test_sample_of_no_rows_is_an_error() -> None:
+    with pytest.raises(DataError, match="must be >= 1, got 0"):
+        labelled([0, 1]).sample(0, seed=0)
+
+
+def test_overlap_names_own_rows_that_the_other_has() -> None:
+    own = Examples("own", ["a", "b", "c", "b"])
+    assert own.overlap(Examples("other", ["b", "z"])) == [1, 3]
+
+
+def test_overlap_compares_both_texts_of_a_pair() -> None:
+    own = Examples("own", ["a", "a"], ["x", "y"])
+    assert own.overlap(Examples("other", ["a"], ["y"])) == [1]
+
+
+def test_labels_are_matched_by_name_in_any_case() -> None:
+    mapped = labelled([0, 1, 0], ("Positive", "NEGATIVE")).map_labels(["negative", "positive"])
+    assert mapped.labels == [1, 0, 1]
+    assert mapped.label_names == ("negative", "positive")
+    assert mapped.notices == ()
+
+
+def test_labels_that_differ_in_case_alone_are_matched_exactly() -> None:
+    assert labelled([0], ("a",)).map_labels(["a", "A"]).labels == [0]
+
+
+@pytest.mark.parametrize("target", [["LABEL_0", "LABEL_1"], ["negative", "positive"]])
+def test_labels_without_names_on_one_side_are_matched_by_index_with_a_notice(
+    target: list[str],
+) -> None:
+    names = ("negative", "positive") if target[0] == "LABEL_0" else None
+    mapped = labelled([0, 1], names).map_labels(target)
+    assert mapped.labels == [0, 1]
+    assert "matched by index" in mapped.notices[0]
+
+
+def test_a_label_unknown_to_the_target_is_named() -> None:
+    examples = labelled([0, 1], ("positive", "neutrl"))
+    with pytest.raises(DataError, match=r"Unknown label 'neutrl'. Did you mean 'neutral'"):
+        examples.map_labels(["negative", "neutral", "positive"])
+
+
+def test_a_label_name_that_no_row_has_need_not_be_known() -> None:
+    assert labelled([1], ("neutral", "positive")).map_labels(["negative", "positive"]).labels == [1]
+
+
+def test_an_index_beyond_the_target_is_an_error() -> None:
+    with pytest.raises(DataError, match=r"Label 2 .* row 2\) is out of range: .* 2 labels"):
+        labelled([0, 2]).map_labels(["negative", "positive"])
+
+
+def test_a_regression_has_no_labels_to_map() -> None:
+    examples = Examples("scores", ["a"], labels=[0.5], kind="regression")
+    with pytest.raises(DataError, match="must have class labels"):
+        examples.map_labels(["x"])
+
+
+def test_columns_of_unequal_length_are_an_error() -> None:
+    with pytest.raises(DataError, match="2 texts but 1 labels"):
+        Examples("toy", ["a", "b"], labels=[0], kind="classification")
+
+
+def test_labels_without_a_kind_are_an_error() -> None:
+    with pytest.raises(DataError, match="of kind 'unlabelled' but has labels"):
+        Examples("toy", ["a"], labels=[0])

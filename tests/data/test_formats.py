@@ -1,0 +1,238 @@
+"""Reading files: what comes out, and one clear error for each way a file can be broken."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import json
+from pathlib import Path
+
+import pyarrow
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+from pyarrow import parquet
+
+from temper.data.formats import read_table
+from temper.data.table import Table
+from temper.errors import DataError
+
+ROWS = [
+    {"text": 'He said "fine, thanks"', "label": "1"},
+    {"text": "two\nlines, and a comma", "label": "0"},
+    {"text": "NA", "label": "1"},
+    {"text": "naïve — 好", "label": "0"},
+]
+
+
+def columns(table: Table) -> dict[str, list[object]]:
+    return {name: list(table.column(name)) for name in table.names}
+
+
+def as_csv(delimiter: str) -> bytes:
+    out = io.StringIO()
+    writer = csv.DictWriter(out, ["text", "label"], delimiter=delimiter)
+    writer.writeheader()
+    writer.writerows(ROWS)
+    return out.getvalue().encode()
+
+
+def as_parquet() -> bytes:
+    out = io.BytesIO()
+    parquet.write_table(pyarrow.Table.from_pylist(ROWS), out)
+    return out.getvalue()
+
+
+CONTENT = {
+    "a.csv": as_csv(","),
+    "a.tsv": as_csv("\t"),
+    "a.jsonl": "\n".join(json.dumps(row) for row in ROWS).encode(),
+    "a.json": json.dumps(ROWS).encode(),
+    "b.json": json.dumps({name: [row[name] for row in ROWS] for name in ROWS[0]}).encode(),
+    "a.parquet": as_parquet(),
+}
+
+
+@pytest.mark.parametrize("name", CONTENT)
+@pytest.mark.parametrize("zipped", [False, True])
+def test_every_format_gives_the_same_table(tmp_path: Path, name: str, zipped: bool) -> None:
+    path = tmp_path / (f"{name}.gz" if zipped else name)
+    path.write_bytes(gzip.compress(CONTENT[name]) if zipped else CONTENT[name])
+    assert columns(read_table(path)) == {
+        "text": [row["text"] for row in ROWS],
+        "label": [row["label"] for row in ROWS],
+    }
+
+
+def test_the_source_holds_the_hash_of_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_bytes(b"text\nx\n")
+    # printf 'text\nx\n' | sha256sum
+    expected = "fa619eeb414a6b8d2c5c7fef33eaddbdec5ecab72328bc1940d6e89f4c075c6c"
+    assert read_table(path).source["sha256"] == expected
+
+
+def test_quotes_in_an_unquoted_tsv_are_plain_characters(tmp_path: Path) -> None:
+    path = tmp_path / "glue.tsv"
+    path.write_bytes(b'sentence\tlabel\n" hardly a good line\t0\nsaid "no"\t1\n')
+    assert columns(read_table(path))["sentence"] == ['" hardly a good line', 'said "no"']
+
+
+def test_a_byte_order_mark_is_no_part_of_the_first_name(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_bytes("text,label\nx,0\n".encode("utf-8-sig"))
+    assert read_table(path).names == ("text", "label")
+
+
+def test_a_line_separator_inside_a_json_text_ends_no_line(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"text": "one\u2028two\x85three"}\n', encoding="utf-8")
+    assert columns(read_table(path)) == {"text": ["one\u2028two\x85three"]}
+
+
+def test_lines_are_counted_through_quoted_line_breaks_and_blank_json_lines(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_bytes(CONTENT["a.csv"])
+    assert read_table(path).where(2).endswith("a.csv, line 5")
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(b'{"text": "a"}\n\n{"text": "b"}\n')
+    assert read_table(path).where(1).endswith("a.jsonl, line 3")
+
+
+def test_a_text_longer_than_the_csv_module_allows_is_read(tmp_path: Path) -> None:
+    before = csv.field_size_limit()
+    path = tmp_path / "a.csv"
+    path.write_bytes(b"text\n" + b"x" * 200_000 + b"\n")
+    assert len(str(read_table(path).column("text")[0])) == 200_000
+    assert csv.field_size_limit() == before
+
+
+def test_class_names_in_a_parquet_file_are_found(tmp_path: Path) -> None:
+    info = {"info": {"features": {"label": {"names": ["no", "yes"], "_type": "ClassLabel"}}}}
+    table = pyarrow.table({"text": ["a"], "label": [1]})
+    table = table.replace_schema_metadata({"huggingface": json.dumps(info)})
+    parquet.write_table(table, tmp_path / "a.parquet")
+    assert read_table(tmp_path / "a.parquet").label_names == {"label": ("no", "yes")}
+
+
+BROKEN = {
+    "empty": ("a.csv", b"", "a.csv is empty"),
+    "only a byte order mark": ("a.csv", b"\xef\xbb\xbf", "a.csv is empty"),
+    "only white space": ("a.jsonl", b" \n\n", "a.jsonl is empty"),
+    "header alone": ("a.csv", b"text,label\n", "header but no rows"),
+    "no header": ("a.csv", b"\ntext\n", "line 1: the first line must name the columns"),
+    "too many fields": (
+        "a.csv",
+        b"text,label\na,0\nb,c,1\n",
+        r"line 3: expected 2 fields .* got 3",
+    ),
+    "too few fields": ("a.tsv", b"text\tlabel\na\n", r"line 2: expected 2 fields .* got 1"),
+    "few, quoted": ("a.tsv", b'text\tlabel\na "x\n', r"line 2: expected 2 fields .* got 1"),
+    "blank line": ("a.csv", b"text\na\n\nb\n", r"line 3: expected 1 fields .* got a blank line"),
+    "open quote": ("a.csv", b'text,label\na,0\n"b,1\nc,0\n', "line 3: the quotes do not close"),
+    "twice a column": ("a.csv", b"text,label,text\na,0,b\n", "duplicate columns: 'text'"),
+    "not UTF-8": ("a.csv", b"text\nok\ncaf\xe9\n", r"line 3: byte 0xe9 at offset 11 is not UTF-8"),
+    "UTF-16": ("a.csv", "text\na\n".encode("utf-16"), "looks like UTF-16"),
+    "broken JSON line": ("a.jsonl", b'{"text": "a"}\n{"text": \n', "line 2: not valid JSON"),
+    "list in JSON lines": ("a.jsonl", b'["a"]\n', "line 1: expected an object .* got list"),
+    "twice a key": (
+        "a.jsonl",
+        b'{"text": "a", "text": "b"}',
+        "line 1: .*duplicate columns: 'text'",
+    ),
+    "deep JSON": ("a.json", b"[" * 100_000, "JSON cannot be read"),
+    "huge number": ("a.jsonl", b'{"label": ' + b"9" * 5000 + b"}", "line 1: JSON cannot be read"),
+    "JSON lines called JSON": ("a.json", b'{"text": "a"}\n{"text": "b"}\n', "not valid JSON"),
+    "JSON number": ("a.json", b"3", "expected a list of objects"),
+    "JSON object": ("a.json", b'{"text": "a"}', "expected a list of objects"),
+    "JSON list of numbers": ("a.json", b"[1]", "row 1: expected an object, got int"),
+    "JSON without rows": ("a.json", b"[]", "a.json has no rows"),
+    "uneven JSON columns": ("a.json", b'{"a": [1], "b": []}', "columns must have equal lengths"),
+    "cut gzip": ("a.csv.gz", gzip.compress(b"text\n" + b"word\n" * 99)[:-12], "is cut short"),
+    "no gzip": ("a.csv.gz", b"text\na\n", "is not a whole gzip file"),
+    "damaged gzip": ("a.csv.gz", gzip.compress(b"text\na")[:-8] + b"\0" * 8, "not a whole gzip"),
+    "empty gzip": ("a.csv.gz", b"", "is empty"),
+    "no Parquet": ("a.parquet", b"text\na\n", "is not a whole Parquet file"),
+    "cut Parquet": ("a.parquet", as_parquet()[:-20], "is not a whole Parquet file"),
+    "unknown format": ("a.xlsx", b"x", "the name must end with one of .csv"),
+}
+
+
+@pytest.mark.parametrize("case", BROKEN)
+def test_a_broken_file_gives_one_clear_error(tmp_path: Path, case: str) -> None:
+    name, content, message = BROKEN[case]
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(DataError, match=message) as caught:
+        read_table(tmp_path / name)
+    assert str(tmp_path / name) in str(caught.value)
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"No such file: .*a\.csv"):
+        read_table(tmp_path / "a.csv")
+
+
+def test_a_parquet_file_without_rows_or_with_one_name_twice_is_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    parquet.write_table(pyarrow.table({"text": pyarrow.array([], pyarrow.string())}), path)
+    with pytest.raises(DataError, match="has no rows"):
+        read_table(path)
+    arrays = [pyarrow.array(["a"]), pyarrow.array(["b"])]
+    parquet.write_table(pyarrow.Table.from_arrays(arrays, ["text", "text"]), path)
+    with pytest.raises(DataError, match="duplicate columns: 'text'"):
+        read_table(path)
+
+
+# Any bytes at all: a table, or a DataError; nothing else may come out.
+@pytest.mark.parametrize("suffix", ["csv", "tsv", "jsonl", "json", "parquet", "csv.gz"])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    content=st.binary(max_size=80)
+    | st.text('",\t\n\r{}[]:0a é\u2028', max_size=60).map(str.encode)
+    | st.text('",\t\n\r{}[]:0a', max_size=60).map(lambda text: f"text,label\n{text}".encode())
+)
+@example(content=b'"')
+@example(content=b"a\n\r")
+def test_any_bytes_give_a_table_or_a_data_error(
+    tmp_path: Path, suffix: str, content: bytes
+) -> None:
+    path = tmp_path / f"a.{suffix}"
+    path.write_bytes(gzip.compress(content) if suffix.endswith("gz") else content)
+    try:
+        table = read_table(path)
+    except DataError as caught:
+        message = str(caught)
+    else:
+        assert table.size >= 1
+        assert all(len(table.column(name)) == table.size for name in table.names)
+        return
+    assert str(path) in message
+
+
+FIELD = st.text(st.characters(codec="utf-8"), max_size=12)
+
+
+@pytest.mark.parametrize(("suffix", "delimiter"), [("csv", ","), ("tsv", "\t")])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(rows=st.lists(st.tuples(FIELD, FIELD), min_size=1, max_size=5))
+def test_what_a_csv_writer_writes_is_read_back(
+    tmp_path: Path, suffix: str, delimiter: str, rows: list[tuple[str, str]]
+) -> None:
+    path = tmp_path / f"a.{suffix}"
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, delimiter=delimiter, quoting=csv.QUOTE_ALL)
+        writer.writerows([("text", "other"), *rows])
+    read = columns(read_table(path))
+    assert list(zip(read["text"], read["other"], strict=True)) == rows
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(texts=st.lists(FIELD, min_size=1, max_size=5), ascii_only=st.booleans())
+def test_what_a_json_writer_writes_is_read_back(
+    tmp_path: Path, texts: list[str], ascii_only: bool
+) -> None:
+    path = tmp_path / "a.jsonl"
+    lines = [json.dumps({"text": text}, ensure_ascii=ascii_only) for text in texts]
+    path.write_text("\n".join(lines), encoding="utf-8", newline="")
+    assert columns(read_table(path)) == {"text": texts}

@@ -1,0 +1,92 @@
+"""Hub ids from a local cache laid out as the datasets library does; and one real download."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import datasets
+import pytest
+from datasets.arrow_writer import ArrowWriter
+
+from temper.data.sources import DataSettings, load_examples, load_splits
+from temper.errors import DataError
+
+
+def cached(cache: Path, *, config: str = "default") -> None:
+    """Write owner/reviews as a download leaves it: OWNER___NAME/CONFIG/VERSION/REVISION/."""
+    folder = cache / "owner___reviews" / config / "0.0.0" / "3f2a"
+    folder.mkdir(parents=True)
+    label = datasets.ClassLabel(names=["worse", "better"])
+    features = datasets.Features({"sentence": datasets.Value("string"), "label": label})
+    splits = datasets.SplitDict(dataset_name="reviews")
+    for split, count, labels in (
+        ("train", 20, (0, 1)),
+        ("validation", 6, (0, 1)),
+        ("test", 4, (-1,)),
+    ):
+        with ArrowWriter(features=features, path=str(folder / f"reviews-{split}.arrow")) as writer:
+            for i in range(count):
+                row = {"sentence": f"{split} {i}", "label": labels[i % len(labels)]}
+                writer.write(row)
+            writer.finalize()
+        splits.add(datasets.SplitInfo(split, num_examples=count, dataset_name="reviews"))
+    datasets.DatasetInfo(
+        features=features,
+        builder_name="parquet",
+        dataset_name="reviews",
+        config_name=config,
+        version="0.0.0",
+        splits=splits,
+    ).write_to_directory(str(folder))
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path)
+    monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
+    return tmp_path
+
+
+def test_a_hub_id_is_read_from_the_local_cache(cache: Path) -> None:
+    cached(cache)
+    splits = load_splits(DataSettings(source="owner/reviews"))
+    assert (len(splits.train), len(splits.dev)) == (20, 6)
+    assert splits.train.label_names == ("worse", "better")
+    assert splits.train.text[:2] == ["train 0", "train 1"]
+    assert splits.train.source == {
+        "id": "owner/reviews",
+        "config": "default",
+        "revision": "3f2a",
+        "split": "train",
+    }
+    # GLUE's test splits carry -1 for every label.
+    assert splits.test is not None
+    assert splits.test.kind == "unlabelled"
+
+
+def test_configuration_and_split_of_a_hub_id_can_be_named(cache: Path) -> None:
+    cached(cache, config="food")
+    assert len(load_examples("owner/reviews:food@validation")) == 6
+    assert load_examples("owner/reviews:food@train").source["config"] == "food"
+    assert len(load_splits(DataSettings(source="owner/reviews", config="food")).train) == 20
+    with pytest.raises(DataError, match=r"owner/reviews \(configuration foood\).*could not be loa"):
+        load_examples("owner/reviews:foood")
+    with pytest.raises(DataError, match="Unknown split 'dev2'.*Known: test, train, validation"):
+        load_examples("owner/reviews:food@dev2")
+    with pytest.raises(DataError, match="names configuration 'food', but config='x' was given too"):
+        load_splits(DataSettings(source="owner/reviews:food", config="x"))
+
+
+def test_a_hub_id_that_is_not_in_the_cache_says_so_offline(cache: Path) -> None:
+    with pytest.raises(DataError, match="owner/none is no file or folder here and could not be l"):
+        load_examples("owner/none")
+
+
+@pytest.mark.network
+@pytest.mark.skipif(os.environ.get("HF_HUB_OFFLINE") != "0", reason="needs HF_HUB_OFFLINE=0")
+def test_a_real_data_set_is_downloaded() -> None:
+    examples = load_examples("nyu-mll/glue:wnli@validation")
+    assert len(examples) == 71
+    assert examples.label_names == ("not_entailment", "entailment")
+    assert examples.text_pair is not None

@@ -1,0 +1,130 @@
+"""Label columns: classes or targets, and every fault named with its place."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from temper.data.labels import Labels, read_labels
+from temper.data.table import Table
+from temper.errors import DataError
+
+NAMES = ("negative", "positive")
+
+
+def read(values: list[object], **options) -> Labels:  # type: ignore[no-untyped-def]
+    lines = [index + 2 for index in range(len(values))]
+    table = Table("a.csv", ("label",), {"label": values}.__getitem__, len(values), lines)
+    return read_labels(table, "label", **options)
+
+
+@pytest.mark.parametrize(
+    ("values", "expected", "names"),
+    [
+        (["pos", "neg", "pos"], [1, 0, 1], ("neg", "pos")),
+        (["1", "0", "2"], [1, 0, 2], None),
+        ([1, 0, 2], [1, 0, 2], None),
+        ([True, False], [1, 0], ("false", "true")),
+        ([" pos", "neg "], [1, 0], ("neg", "pos")),
+    ],
+)
+def test_words_and_integers_are_classes(
+    values: list[object], expected: list[int], names: tuple[str, ...] | None
+) -> None:
+    labels = read(values)
+    assert (labels.values, labels.names, labels.kind) == (expected, names, "classification")
+    assert labels.notices == ()
+
+
+def test_given_names_order_the_words() -> None:
+    assert read(["b", "a"], names=("b", "a")).values == [0, 1]
+
+
+def test_numerals_that_are_names_stay_names() -> None:
+    assert read(["5", "1"], names=("1", "3", "5")).values == [2, 0]
+
+
+@pytest.mark.parametrize("values", [[0.5, 2.0], ["0.5", "2"], [1, 2.5], [5.0, 2.0], ["1e-1", "3."]])
+def test_floats_are_targets(values: list[object]) -> None:
+    labels = read(values)
+    assert labels.kind == "regression"
+    assert labels.values == [float(str(value)) for value in values]
+    assert labels.names is None
+
+
+@pytest.mark.parametrize("values", [[1.0, 0.0, 2.0], ["1.0", "0.0", "2.0"]])
+def test_whole_floats_without_a_gap_are_classes_and_this_is_said(values: list[object]) -> None:
+    labels = read(values)
+    assert labels.values == [1, 0, 2]
+    assert all(type(value) is int for value in labels.values or [])
+    assert "labels such as 1.0 are whole numbers from 0 to 2" in labels.notices[0]
+
+
+def test_the_kind_given_decides() -> None:
+    assert read([1.0, 0.0], kind="regression").values == [1.0, 0.0]
+    assert read([3, 1], kind="regression").values == [3.0, 1.0]
+    assert read([5.0, 0.0], kind="classification").values == [5, 0]
+
+
+@pytest.mark.parametrize("values", [[None, None], ["", " "], [-1, -1], ["-1"], [-1.0]])
+def test_a_column_without_labels_is_unlabelled(values: list[object]) -> None:
+    assert read(values).kind == "unlabelled"
+    assert read(values).values is None
+
+
+BAD: list[tuple[list[object], dict[str, object], str]] = [
+    ([0, None], {}, r"a.csv, line 3: 'label' must be a label, got nothing \(1 of 2 rows\)"),
+    (["a", 1], {}, r"mixed types: a string, 'a', at a.csv, line 2; a number, 1, at a.csv, line 3"),
+    (["1", "0", "good"], {}, r"mixed types: a number, '1', .*; a string, 'good', at a.csv, line 4"),
+    ([True, 1], {}, "mixed types: a truth value, True"),
+    ([0, [1]], {}, "line 3: 'label' must be a string or a number, got a list"),
+    ([0.5, math.nan], {}, "line 3: 'label' must be finite .*, got nan"),
+    ([0.5, -math.inf], {}, "line 3: 'label' must be finite .*, got -inf"),
+    (["0.5", "NaN"], {}, "line 3: 'label' must be finite .*, got nan"),
+    ([0.5, 1e300], {}, "line 3: 'label' must be finite"),
+    ([0, 10**400], {}, "line 3: 'label' must be finite"),
+    ([0, -2], {}, r"line 3: 'label' must be >= 0, got -2"),
+    ([0, 2], {"names": NAMES}, r"line 3: 'label' must be >= 0 and <= 1 \(negative, .*, got 2"),
+    (["negative", "posit"], {"names": NAMES}, "line 3: Unknown label 'posit'. Did you mean"),
+    ([0.0, 0.5], {"names": NAMES}, "line 3: 'label' must be a class index, got 0.5"),
+    ([0, 0.5], {"kind": "classification"}, "line 3: 'label' must be a class index, got 0.5"),
+    (["a", "b"], {"kind": "regression"}, "line 2: 'label' must be a number for a regression"),
+]
+
+
+@pytest.mark.parametrize(("values", "options", "message"), BAD)
+def test_a_bad_label_is_named_with_its_line(
+    values: list[object], options: dict[str, object], message: str
+) -> None:
+    with pytest.raises(DataError, match=message):
+        read(values, **options)
+
+
+def test_a_whole_float_of_any_size_is_read_without_counting_up_to_it() -> None:
+    assert read([0.0, 1e15]).kind == "regression"
+
+
+VALUE = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=4)
+
+
+@given(values=st.lists(VALUE | st.lists(st.integers()), min_size=1, max_size=6))
+def test_any_column_gives_labels_or_a_data_error(values: list[object]) -> None:
+    try:
+        labels = read(values)
+    except DataError as caught:
+        labels, message = None, str(caught)
+    if labels is None:
+        assert "label" in message
+        return
+    if labels.kind == "unlabelled":
+        assert labels.values is None
+        return
+    assert labels.values is not None
+    assert len(labels.values) == len(values)
+    assert all(math.isfinite(value) for value in labels.values)
+    if labels.kind == "classification":
+        assert min(labels.values) >= 0
+        assert labels.names is None or max(labels.values) < len(labels.names)

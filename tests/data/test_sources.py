@@ -1,0 +1,385 @@
+"""Sources: files, folders, the local Hub cache and the demo corpus, and what is said on the way."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pydantic
+import pytest
+
+from temper.data.columns import Columns
+from temper.data.sources import DataSettings, load_examples, load_splits
+from temper.errors import DataError
+
+
+def write(path: Path, rows: list[dict[str, object]]) -> Path:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+def rows(count: int, start: int = 0) -> list[dict[str, object]]:
+    return [{"text": f"row {i}", "label": i % 2} for i in range(start, start + count)]
+
+
+def folder(path: Path, **splits: list[dict[str, object]]) -> str:
+    path.mkdir()
+    for name, content in splits.items():
+        write(path / f"{name}.jsonl", content)
+    return str(path)
+
+
+def test_a_folder_gives_its_splits(tmp_path: Path) -> None:
+    source = folder(tmp_path / "data", train=rows(8), dev=rows(4, 8), test=rows(2, 12))
+    splits = load_splits(DataSettings(source=source))
+    assert splits.test is not None
+    assert [len(split) for split in (splits.train, splits.dev, splits.test)] == [8, 4, 2]
+    assert [split.name for split in (splits.train, splits.dev)] == ["train", "dev"]
+    assert splits.train.source["split"] == "train"
+    assert splits.train.source["path"].endswith("train.jsonl")
+    assert len(splits.train.source["sha256"]) == 64
+    assert splits.notices == ()
+
+
+@pytest.mark.parametrize("name", ["dev", "validation", "validation_matched", "dev_matched", "test"])
+def test_the_evaluation_split_is_found_by_its_usual_names(tmp_path: Path, name: str) -> None:
+    splits = load_splits(
+        DataSettings(source=folder(tmp_path / "data", train=rows(8), **{name: rows(4, 8)}))
+    )
+    assert splits.dev.source["split"] == name
+    assert len(splits.dev) == 4
+    assert splits.test is None
+
+
+def test_the_evaluation_split_can_be_named_by_another_name_of_it(tmp_path: Path) -> None:
+    source = folder(tmp_path / "data", train=rows(8), validation=rows(4, 8), test=rows(2, 12))
+    assert len(load_splits(DataSettings(source=source, eval_split="dev")).dev) == 4
+    assert len(load_splits(DataSettings(source=source, eval_split="test")).dev) == 2
+
+
+def test_a_missing_dev_split_is_carved_the_same_way_each_time_and_this_is_said(
+    tmp_path: Path,
+) -> None:
+    source = str(write(tmp_path / "all.jsonl", rows(40)))
+    settings = DataSettings(source=source, dev_share=0.2, seed=5)
+    splits, again = load_splits(settings), load_splits(settings)
+    assert splits.dev.rows == again.dev.rows
+    assert (len(splits.train), len(splits.dev)) == (32, 8)
+    assert sum(splits.dev.labels or []) == 4
+    assert not splits.train.overlap(splits.dev)
+    assert "dev is 8 rows carved from train (seed 5, share 0.2)" in splits.notices[0]
+    other = load_splits(DataSettings(source=source, dev_share=0.2, seed=6))
+    assert other.dev.rows != splits.dev.rows
+
+
+def test_carving_leaves_a_row_of_each_class_in_train(tmp_path: Path) -> None:
+    rare = [*rows(9), {"text": "rare", "label": 2}]
+    splits = load_splits(DataSettings(source=str(write(tmp_path / "a.jsonl", rare)), dev_share=0.9))
+    assert set(splits.train.labels or []) == {0, 1, 2}
+
+
+def test_too_few_rows_to_carve_from_is_an_error(tmp_path: Path) -> None:
+    source = str(write(tmp_path / "a.jsonl", rows(2)))
+    with pytest.raises(DataError, match="has 2 rows in 2 classes, too few to carve a dev split"):
+        load_splits(DataSettings(source=source))
+
+
+def test_a_test_split_without_labels_is_nothing_to_evaluate_on(tmp_path: Path) -> None:
+    unlabelled = [{"text": f"t {i}", "label": -1} for i in range(3)]
+    splits = load_splits(
+        DataSettings(source=folder(tmp_path / "data", train=rows(20), test=unlabelled))
+    )
+    assert "carved from train" in splits.notices[0]
+    splits = load_splits(
+        DataSettings(source=folder(tmp_path / "b", train=rows(8), dev=rows(4), test=unlabelled))
+    )
+    assert splits.test is not None
+    assert splits.test.kind == "unlabelled"
+
+
+def test_train_rows_in_evaluation_are_counted_and_dropped_on_request(tmp_path: Path) -> None:
+    source = folder(tmp_path / "data", train=rows(10), dev=rows(5, 7), test=rows(2, 0))
+    kept = load_splits(DataSettings(source=source))
+    assert kept.notices == ("3 train rows are also in dev", "2 train rows are also in test")
+    dropped = load_splits(DataSettings(source=source, drop_overlap=True))
+    assert dropped.train.text == [f"row {i}" for i in range(2, 7)]
+    assert dropped.notices == (
+        "3 rows dropped from train because their text is in dev",
+        "2 rows dropped from train because their text is in test",
+    )
+
+
+def test_dropping_every_train_row_is_an_error(tmp_path: Path) -> None:
+    source = folder(tmp_path / "data", train=rows(4), dev=rows(6))
+    with pytest.raises(DataError, match="Every train row is also in dev"):
+        load_splits(DataSettings(source=source, drop_overlap=True))
+
+
+def test_rows_are_drawn_and_too_many_asked_for_is_said(tmp_path: Path) -> None:
+    source = folder(tmp_path / "data", train=rows(20), dev=rows(10, 20))
+    splits = load_splits(DataSettings(source=source, rows=6, eval_rows=99))
+    assert (len(splits.train), len(splits.dev)) == (6, 10)
+    assert sum(splits.train.labels or []) == 3
+    assert splits.notices == ("99 rows of dev asked for, all 10 are used",)
+
+
+def test_fewer_rows_than_classes_is_an_error(tmp_path: Path) -> None:
+    source = folder(tmp_path / "data", train=rows(20), dev=rows(10, 20))
+    with pytest.raises(DataError, match="rows must be >= 2, one for each class"):
+        load_splits(DataSettings(source=source, rows=1))
+
+
+def test_empty_texts_are_said(tmp_path: Path) -> None:
+    content = [*rows(4), {"text": " ", "label": 0}]
+    splits = load_splits(DataSettings(source=folder(tmp_path / "d", train=content, dev=rows(2, 4))))
+    assert splits.notices == ("1 row of train with an empty text",)
+
+
+def test_words_are_the_same_classes_in_every_split(tmp_path: Path) -> None:
+    train = [{"text": str(i), "label": word} for i, word in enumerate(["c", "a", "b"])]
+    dev = [{"text": f"d{i}", "label": word} for i, word in enumerate(["b", "c"])]
+    splits = load_splits(DataSettings(source=folder(tmp_path / "data", train=train, dev=dev)))
+    assert splits.train.label_names == splits.dev.label_names == ("a", "b", "c")
+    assert splits.dev.labels == [1, 2]
+
+
+def test_label_names_beside_the_files_name_integers(tmp_path: Path) -> None:
+    source = folder(tmp_path / "data", train=rows(8), dev=rows(4, 8))
+    (tmp_path / "data/dataset.json").write_text('{"label_names": ["no", "yes"]}')
+    splits = load_splits(DataSettings(source=source))
+    assert splits.dev.label_names == ("no", "yes")
+    single = load_examples(str(tmp_path / "data/dev.jsonl"))
+    assert single.label_names == ("no", "yes")
+
+
+def test_floats_make_a_regression_in_every_split(tmp_path: Path) -> None:
+    train = [{"text": str(i), "label": i / 3} for i in range(6)]
+    dev = [{"text": f"d{i}", "label": i} for i in range(2)]
+    splits = load_splits(DataSettings(source=folder(tmp_path / "data", train=train, dev=dev)))
+    assert (splits.train.kind, splits.dev.kind) == ("regression", "regression")
+    assert splits.dev.labels == [0.0, 1.0]
+
+
+def test_integers_are_targets_where_the_settings_say_so(tmp_path: Path) -> None:
+    source = folder(tmp_path / "data", train=rows(8), dev=rows(4, 8))
+    splits = load_splits(DataSettings(source=source, kind="regression"))
+    assert (splits.train.kind, splits.dev.kind) == ("regression", "regression")
+
+
+PAIRS = [
+    (["sentence1", "sentence2"], "sentence1", "sentence2"),
+    (["premise", "hypothesis"], "premise", "hypothesis"),
+    (["question", "sentence"], "question", "sentence"),
+    (["Text", "idx"], "Text", None),
+    (["title", "content"], "content", None),
+]
+
+
+@pytest.mark.parametrize(("names", "text", "pair"), PAIRS)
+def test_columns_are_found_by_their_usual_names(
+    tmp_path: Path, names: list[str], text: str, pair: str | None
+) -> None:
+    content = [{**{name: f"{name} {i}" for name in names}, "Label": i} for i in range(2)]
+    examples = load_examples(str(write(tmp_path / "a.jsonl", content)))
+    assert examples.text == [f"{text} 0", f"{text} 1"]
+    assert examples.text_pair == (None if pair is None else [f"{pair} 0", f"{pair} 1"])
+    assert examples.labels == [0, 1]
+
+
+def test_columns_can_be_named(tmp_path: Path) -> None:
+    content = [{"text": "no", "body text": "a", "also": "b", "stars": 1, "label": 9}]
+    path = str(write(tmp_path / "a.jsonl", content))
+    examples = load_examples(path, columns=Columns("body text", "also", "stars"))
+    assert (examples.text, examples.text_pair, examples.labels) == (["a"], ["b"], [1])
+
+
+BAD_FOLDERS = [
+    (
+        {"train": [{"text": "a", "label": 1}] * 9, "dev": rows(2)},
+        {},
+        "at least two classes, got on",
+    ),
+    ({"train": [{"text": "a", "label": i} for i in (1, 3)], "dev": rows(2)}, {}, "1, 3; 0 has no"),
+    ({"train": rows(4), "dev": [{"text": "a", "label": 2}]}, {}, "'dev' has label 2, but the high"),
+    ({"dev": rows(4)}, {}, "Unknown split 'train'.*Known: dev"),
+    ({"train": rows(4), "dev": rows(2)}, {"eval_split": "tset"}, "Unknown split 'tset'"),
+    ({"train": [{"text": "a"}], "dev": rows(2)}, {}, "split 'train' has no labels to train on"),
+    ({"train": rows(4), "dev": [{"text": "a"}]}, {}, "split 'dev' has no labels to evaluate on"),
+    ({"train": [{"text": None, "label": 0}]}, {}, r"line 1: 'text' must be a text, got nothing"),
+    ({"train": [*rows(1), {"text": 7, "label": 0}]}, {}, r"line 2: 'text' must be a text, got 7"),
+    ({"train": [{"text": "\ud800", "label": 0}]}, {}, "line 1: 'text' holds half of a surrogate"),
+    ({"train": [{"idx": "a", "label": 0}]}, {}, "no text column found among 'idx', 'label'"),
+    ({"train": rows(4)}, {"text_column": "txet"}, "Unknown column 'txet'. Did you mean 'text'"),
+    ({"train": rows(4)}, {"label_column": "text", "text_column": "text"}, "must be different col"),
+    ({"train": rows(4)}, {"config": "x"}, "is on this disk and has no configurations"),
+    (
+        {"train": rows(4), "dev": [{"text": "a", "text_pair": "b", "label": 0}]},
+        {},
+        "only one of splits 'train' and 'dev' has a second text",
+    ),
+    (
+        {
+            "train": [{"text": str(i), "label": word} for i, word in enumerate(["good", "bad"])],
+            "dev": [{"text": "x", "label": "ugly"}],
+        },
+        {},
+        "Unknown label 'ugly'",
+    ),
+]
+
+
+@pytest.mark.parametrize(("content", "settings", "message"), BAD_FOLDERS)
+def test_bad_data_gives_one_clear_error(
+    tmp_path: Path,
+    content: dict[str, list[dict[str, object]]],
+    settings: dict[str, str],
+    message: str,
+) -> None:
+    source = folder(tmp_path / "data", **content)
+    with pytest.raises(DataError, match=message):
+        load_splits(DataSettings(source=source, **settings))
+
+
+def test_one_split_in_two_files_is_an_error(tmp_path: Path) -> None:
+    source = folder(tmp_path / "data", train=rows(4))
+    (tmp_path / "data/train.csv").write_text("text,label\na,0\n")
+    with pytest.raises(DataError, match=r"holds split 'train' twice: train.csv and train.jsonl"):
+        load_splits(DataSettings(source=source))
+
+
+def test_a_folder_without_data_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="holds no data"):
+        load_splits(DataSettings(source=str(tmp_path)))
+
+
+@pytest.mark.parametrize("content", ["{", '{"label_names": ["a", "a"]}', '{"label_names": [1]}'])
+def test_damaged_label_names_are_an_error(tmp_path: Path, content: str) -> None:
+    source = folder(tmp_path / "data", train=rows(4))
+    (tmp_path / "data/dataset.json").write_text(content)
+    with pytest.raises(DataError, match=r"dataset.json: (not valid JSON|label_names must be)"):
+        load_splits(DataSettings(source=source))
+
+
+@pytest.mark.parametrize(
+    "source", ["./no", "no.csv", "/none", "a b", "a/b/c", "", "~none/x", "x" * 300 + "/y/z", "a\0"]
+)
+def test_a_source_that_is_nothing_is_named(source: str) -> None:
+    with pytest.raises(DataError, match="No such file or folder"):
+        load_examples(source)
+
+
+def test_a_training_source_with_a_split_says_what_to_do() -> None:
+    with pytest.raises(DataError, match="Use 'demo' with train_split='dev'"):
+        load_splits(DataSettings(source="demo@dev"))
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"rows": 0},
+        {"max_length": 3},
+        {"dev_share": 1.0},
+        {"dev_share": 0.0},
+        {"sourc": "x"},
+        {"source": ""},
+        {"eval_split": "train"},
+    ],
+)
+def test_settings_out_of_bounds_are_refused(bad: dict[str, object]) -> None:
+    with pytest.raises(pydantic.ValidationError, match=next(iter(bad))):
+        DataSettings.model_validate({"source": "demo", **bad})
+
+
+def test_a_set_of_a_folder_is_its_test_before_its_dev_before_its_train(tmp_path: Path) -> None:
+    full = folder(tmp_path / "full", train=rows(3), dev=rows(4), test=rows(5))
+    some = folder(tmp_path / "some", train=rows(3), validation=rows(4))
+    last = folder(tmp_path / "last", train=rows(3))
+    assert [len(load_examples(path)) for path in (full, some, last)] == [5, 4, 3]
+    assert load_examples(full).name == "full"
+
+
+def test_a_split_can_be_asked_for_in_two_ways(tmp_path: Path) -> None:
+    source = folder(tmp_path / "data", all=rows(3), orig_test=rows(4))
+    with pytest.raises(DataError, match=r"none of the splits test, dev, train; it has all, orig_"):
+        load_examples(source)
+    assert len(load_examples(f"{source}@all")) == len(load_examples(source, split="all")) == 3
+    with pytest.raises(DataError, match="names split 'all', but split 'orig_test' was given too"):
+        load_examples(f"{source}@all", split="orig_test")
+
+
+def test_a_path_with_the_signs_of_a_split_is_still_a_path(tmp_path: Path) -> None:
+    source = folder(tmp_path / "a:b@test", train=rows(3))
+    assert len(load_examples(source)) == 3
+
+
+def test_a_set_is_matched_to_the_labels_of_the_model(tmp_path: Path) -> None:
+    content = [{"text": "a", "label": "Positive"}, {"text": "b", "label": "Negative"}]
+    path = str(write(tmp_path / "a.jsonl", content))
+    assert load_examples(path, label_names=["negative", "positive"]).labels == [1, 0]
+    with pytest.raises(DataError, match="Unknown label 'Negative'"):
+        load_examples(path, label_names=["bad", "positive"])
+
+
+def test_labels_are_not_read_where_none_are_needed(tmp_path: Path) -> None:
+    content: list[dict[str, object]] = [{"text": "a", "label": "x"}, {"text": "b", "label": 3.5}]
+    path = str(write(tmp_path / "a.jsonl", content))
+    examples = load_examples(path, labelled=False)
+    assert (examples.kind, examples.labels, len(examples)) == ("unlabelled", None, 2)
+    with pytest.raises(DataError, match="are not read, so label_column"):
+        load_examples(path, labelled=False, columns=Columns(label="label"))
+
+
+def test_a_set_that_needs_labels_and_has_none_is_an_error() -> None:
+    with pytest.raises(DataError, match="'demo:anomaly' has no labels"):
+        load_examples("demo:anomaly")
+
+
+def test_the_demo_sets_are_sources() -> None:
+    assert load_examples("demo").source["split"] == "dev"
+    assert load_examples("demo@train").source["split"] == "train"
+    assert load_examples("demo:shift").kind == "classification"
+    assert load_examples("demo:anomaly", labelled=False).kind == "unlabelled"
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("demo:shfit", "Unknown demo set 'shfit'. Did you mean 'shift'"),
+        ("demo:shift@dev", "demo:shift has no splits, got 'dev'"),
+        ("demo@test", "Unknown split 'test'"),
+    ],
+)
+def test_an_unknown_demo_set_is_named(source: str, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        load_examples(source)
+
+
+def test_settings_that_the_demo_cannot_follow_are_errors() -> None:
+    with pytest.raises(DataError, match="The demo corpus has fixed columns"):
+        load_splits(DataSettings(source="demo", text_column="text"))
+    with pytest.raises(DataError, match="demo:shift is for evaluation only"):
+        load_splits(DataSettings(source="demo:shift"))
+
+
+def test_real_sst2_is_read_and_drawn(data_dir: Path) -> None:
+    splits = load_splits(DataSettings(source=str(data_dir / "sst2"), rows=200, eval_rows=50))
+    assert splits.train.label_names == ("negative", "positive")
+    assert (len(splits.train), len(splits.dev)) == (200, 50)
+    # dataset.json of the set gives 37,569 positive of 67,349 rows.
+    assert sum(splits.train.labels or []) == round(200 * 37_569 / 67_349)
+
+
+def test_real_stsb_is_a_regression_of_pairs(data_dir: Path) -> None:
+    splits = load_splits(DataSettings(source=str(data_dir / "stsb"), rows=100))
+    assert splits.train.kind == "regression"
+    assert splits.train.text_pair is not None
+    assert (len(splits.dev), len(splits.test or [])) == (1500, 1379)
+
+
+def test_real_shift_and_anomaly_sets_are_read(data_dir: Path) -> None:
+    names = ["negative", "positive"]
+    imdb = load_examples(str(data_dir / "cad_imdb/revised_test.jsonl.gz"), label_names=names)
+    assert (len(imdb), imdb.name) == (488, "revised_test")
+    assert len(load_examples(str(data_dir / "trec"), labelled=False)) == 500
+    with pytest.raises(DataError, match="Unknown label 'neutral'"):
+        load_examples(str(data_dir / "tweeteval_sentiment"), label_names=names)
