@@ -1,5 +1,4 @@
-"""Named random streams: every draw is a pure function of (seed, name, position), so a run can
-resume anywhere.
+"""Named random streams: every draw is a function of (seed, name, place), so runs can resume.
 
 Nothing here keeps a generator alive between two draws. A stream's seed is a hash of the run's
 seed, the stream's name and where the draw stands (step, micro-batch, rank, pass ...). Stopping and
@@ -56,7 +55,7 @@ class Streams:
         return replace(self, step=step, micro=micro)
 
     def local(self, name: str, *key: object) -> int:
-        """Return the seed of a draw that differs between ranks and micro-batches (dropout, noise)."""
+        """Return the seed of a draw that differs by rank and micro-batch (dropout, noise)."""
         return derive_seed(self.seed, name, self.step, self.micro, self.rank, *key)
 
     def shared(self, name: str, *key: object) -> int:

@@ -34,7 +34,7 @@ class Batch:
 
     @classmethod
     def of(cls, inputs: Mapping[str, Any]) -> Batch:
-        """Split a collated mapping into model inputs, ``labels`` (or ``label``) and ``row_index``."""
+        """Split a collated mapping into model inputs, ``labels`` or ``label``, ``row_index``."""
         rest = dict(inputs)
         rows = rest.pop("row_index", None)
         labels = rest.pop("labels", None)
@@ -54,7 +54,7 @@ class Batch:
 
     @property
     def mask(self) -> Tensor:
-        """Real tokens [B, T] as a boolean tensor; all true where the model takes no attention mask."""
+        """Real tokens [B, T], boolean; all true where the model takes no attention mask."""
         mask = self.inputs.get("attention_mask")
         if mask is None:
             return torch.ones_like(self.inputs["input_ids"], dtype=torch.bool)

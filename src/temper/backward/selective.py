@@ -104,8 +104,8 @@ class SelectiveUpdate(UpdateRule):
             return
         if not state["observed"]:
             raise TemperError(
-                "refresh='epoch' needs the importance of the epoch before. Call prepare(batches) once before "
-                "the first epoch (RobustTrainer does)."
+                "refresh='epoch' needs the importance of the epoch before. Call "
+                "prepare(batches) once before the first epoch (RobustTrainer does)."
             )
         importance = state["importance"]
         roots = {name: total.sqrt() for name, total in importance.items()}

@@ -49,8 +49,7 @@ class Clean:
 
 @dataclass(frozen=True)
 class Repeated:
-    """K passes over the clean batch, and how far they diverge (R-Drop; dropout at a set rate for K
-    = 1).
+    """K passes over the clean batch and their divergence: R-Drop, or dropout at a set rate (K = 1).
 
     ``1/K sum_k CE(z_k, y) + weight * sum_{l<k} D(P_l || P_k)``.
 

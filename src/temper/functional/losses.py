@@ -16,8 +16,7 @@ Divergence = Literal["js", "sym_kl"]
 
 
 def task_loss(logits: Tensor, labels: Tensor, *, class_weights: Tensor | None = None) -> Tensor:
-    """Compute the task's loss of each row: cross-entropy for class indices, squared error for
-    floats.
+    """Compute each row's task loss: cross-entropy for class indices, squared error for floats.
 
     Args:
         logits: [B, C]; [B, 1] for a regression.

@@ -98,8 +98,9 @@ def below(levels: Tensor, q: Tensor) -> Tensor:
 
 
 def buckets_of(values: Tensor) -> Tensor:
-    """Return the top 15 magnitude bits of fp32 values: exponent and seven mantissa bits,
-    order-preserving.
+    """Return the top 15 magnitude bits of fp32 values, which keep their order.
+
+    They are the exponent and seven bits of the mantissa.
 
     Args:
         values: fp32, any shape. The sign is ignored.
@@ -133,8 +134,9 @@ def thin(gradient: Tensor, q: Tensor, draws: torch.Generator, *, scale: bool) ->
 def thin_by_bucket(
     gradient: Tensor, table: Tensor, draws: torch.Generator, *, scale: bool, chunk: int = 1 << 18
 ) -> Tensor:
-    """Do what ``thin`` does with a probability for each magnitude bucket, in place and cache-sized
-    pieces.
+    """Do what ``thin`` does with a probability for each magnitude bucket, in place.
+
+    It works in pieces that stay in the processor's cache.
 
     Args:
         gradient: fp32, contiguous, any shape; overwritten.

@@ -57,7 +57,7 @@ class Method:
     rule: UpdateRule
 
     def off(self) -> Method:
-        """Return the method with its own weights 0 and masks off: plain fine-tuning, bit for bit."""
+        """Return the method with its weights 0 and masks off: plain fine-tuning, bit for bit."""
         return self.config.off().build()
 
 

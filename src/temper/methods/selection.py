@@ -48,8 +48,9 @@ class SelectionConfig(MethodConfig):
     def _warn_of_explosion(self) -> Self:
         if self.mask and self.scale and self.explosive:
             logger.warning(
-                "normalise='range' with orientation='prose' and beta >= 5 gives nearly every entry the smallest "
-                "probability: almost nothing moves and what does is divided by p_min=%g. Use normalise='rank'.",
+                "normalise='range' with orientation='prose' and beta >= 5 gives nearly every entry "
+                "the smallest probability: almost nothing moves, and what does is divided by "
+                "p_min=%g. Use normalise='rank'.",
                 self.p_min,
             )
         return self

@@ -73,7 +73,8 @@ class UEGR(AttackConfig, SelectionConfig):
         if self.adaptive == "fixed":
             if len(self.rates) != self.passes:
                 raise ValueError(
-                    f"adaptive='fixed' needs {self.passes} rates, one a pass, got {list(self.rates)}"
+                    f"adaptive='fixed' needs {self.passes} rates, one a pass, got "
+                    f"{list(self.rates)}"
                 )
             if not all(0 <= rate < 1 for rate in self.rates):
                 raise ValueError(f"rates must lie in [0, 1), got {list(self.rates)}")

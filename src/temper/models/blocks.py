@@ -36,8 +36,9 @@ def unwrap(model: nn.Module) -> nn.Module:
 
 
 def find_blocks(model: nn.Module) -> list[tuple[str, nn.Module]]:
-    """Find the repeated blocks of a network: members of outermost lists of like modules with
-    matrices inside.
+    """Find the repeated blocks of a network.
+
+    They are the members of the outermost lists of like modules with matrices inside.
 
     Args:
         model: Any module.

@@ -102,16 +102,16 @@ def load_classifier(
     try:
         tokenizer = AutoTokenizer.from_pretrained(source)
         if adapter:
-            return (_load_adapter(source, labels=labels, regression=regression, device=device),)
-            tokenizer
+            model = _load_adapter(source, labels=labels, regression=regression, device=device)
+            return model, tokenizer
         config = AutoConfig.from_pretrained(source)
     except (OSError, ValueError, KeyError) as error:
         raise ModelError(_not_loaded(name, error)) from error
     own_head = any("ForSequenceClassification" in each for each in config.architectures or ())
     if labels is None and not regression and not own_head:
         raise ModelError(
-            f"{name!r} has no classification head (architectures: {config.architectures}). Fine-tune it first "
-            "with `temper train`, or give a fine-tuned checkpoint."
+            f"{name!r} has no classification head (architectures: {config.architectures}). "
+            "Fine-tune it first with `temper train`, or give a fine-tuned checkpoint."
         )
     _set_head(config, labels, regression=regression)
     if tokenizer.pad_token is None:
@@ -169,7 +169,8 @@ def _load_adapter(
 
 def _not_loaded(name: str, error: Exception) -> str:
     reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    near = unknown("short name", name, MODELS)
     return (
-        f"No model could be loaded from {name!r} ({reason}). Give a folder with config.json, a Hub id (needs "
-        f"the network or the local cache), or a short name. {unknown('short name', name, MODELS)}"
+        f"No model could be loaded from {name!r} ({reason}). Give a folder with config.json, a "
+        f"Hub id (needs the network or the local cache), or a short name. {near}"
     )

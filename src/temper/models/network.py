@@ -1,5 +1,4 @@
-"""The network as the forward stage sees it: logits of a batch under a perturbation and a dropout
-plan.
+"""The network as the forward stage sees it: logits under a perturbation and a dropout plan.
 
 It perturbs by a hook on the embedding module that is called with the encoder's input ids.
 ``inputs_embeds`` would be shorter and wrong: it changes logits for right-padded decoders and
@@ -21,6 +20,7 @@ from torch import Tensor, nn
 from temper.errors import ModelError
 from temper.models.blocks import Parameters as Parameters
 from temper.models.blocks import find_blocks, parameters_of, unwrap
+from temper.models.probing import Place, innermost
 from temper.models.sites import DropoutPlan, SiteControl, SiteKey, SiteLog
 from temper.seeding import seeded
 from temper.types import Batch
@@ -79,8 +79,8 @@ class Network:
         self.blocks = find_blocks(self.model)
         self._site_keys: tuple[SiteKey, ...] = ()
         self._control: SiteControl | None = None
-        self._found: _Embedding | None = None
-        signature = inspect.signature(_innermost(self.model).forward).parameters
+        self._found: Place | None = None
+        signature = inspect.signature(innermost(self.model).forward).parameters
         self._extra = {"use_cache": False} if "use_cache" in signature else {}
         self._delta: tuple[Tensor, Site] | None = None
         self._recording: Recording | None = None
@@ -156,7 +156,8 @@ class Network:
         """
         self.probe(batch)
         control = self._control
-        assert control is not None and self._found is not None
+        assert control is not None
+        assert self._found is not None
         log = recording.sites if recording is not None else None
         norms = recording is not None and recording.channel_norms
         control.begin(
@@ -181,7 +182,7 @@ class Network:
             control.end_of_forward()
             self._recording = None
         logits = output if isinstance(output, Tensor) else output.logits
-        return logits.float()  # type: ignore[no-any-return]
+        return logits.float()
 
     def embeddings(self, batch: Batch) -> Tensor:
         """Return the unperturbed word embeddings [B, T, D], detached."""
@@ -217,14 +218,14 @@ class Network:
         return self._found.module.embedding_dim if site == "word" else self._found.block_width
 
     def movable(self, batch: Batch, *, special_tokens: bool = True) -> Tensor:
-        """Return which tokens a perturbation may move [B, T]: real ones, special ones only where asked."""
+        """Return which tokens a perturbation may move [B, T]: real ones, special ones if asked."""
         mask = batch.mask
         if special_tokens:
             return mask
         if not self.special_ids:
             raise ModelError(
-                "special_tokens=False needs to know the special tokens, and none are known. Give the tokenizer "
-                "(processing_class, or special_ids=tokenizer.all_special_ids)."
+                "special_tokens=False needs to know the special tokens, and none are known. Give "
+                "the tokenizer (processing_class, or special_ids=tokenizer.all_special_ids)."
             )
         special = torch.tensor(self.special_ids, device=batch.device)
         return mask & ~torch.isin(batch.inputs["input_ids"], special)
@@ -245,7 +246,8 @@ class Network:
         self._control, self._found, self._delta = None, None, None
 
     def _add(self, values: Tensor) -> Tensor:
-        assert self._delta is not None and self._found is not None
+        assert self._delta is not None
+        assert self._found is not None
         delta = self._delta[0]
         ours = values.transpose(0, 1) if self._found.time_first else values
         if self._recording is not None:
@@ -271,88 +273,3 @@ class Network:
         if args:
             return (self._add(args[0]), *args[1:]), kwargs
         return args, {**kwargs, "hidden_states": self._add(kwargs["hidden_states"])}
-
-
-@dataclass(frozen=True)
-class _Embedding:
-    module: nn.Embedding
-    time_first: bool
-    first_block: nn.Module | None
-    block_width: int
-
-
-def _innermost(model: nn.Module) -> nn.Module:
-    """Return the classifier inside a PEFT wrapper."""
-    base = getattr(model, "get_base_model", None)
-    return base() if callable(base) else model
-
-
-def _find_embedding(
-    model: nn.Module,
-    batch: Batch,
-    blocks: Sequence[tuple[str, nn.Module]],
-    control: SiteControl,
-    extra: dict[str, Any],
-) -> tuple[_Embedding, list[SiteKey]]:
-    """Run one forward of one row and watch which modules are called with what."""
-    ids = batch.inputs.get("input_ids")
-    if ids is None:
-        raise ModelError(f"The batch has no 'input_ids' to perturb; it has {sorted(batch.inputs)}.")
-    rows = 1 if ids.shape[1] > 1 else ids.shape[0]
-    probe = Batch({name: tensor[:rows] for name, tensor in batch.inputs.items()})
-    ids = probe.inputs["input_ids"]
-    matches: list[tuple[str, nn.Embedding, bool]] = []
-    first: list[tuple[nn.Module, int]] = []
-    hooks = []
-
-    def watch(name: str) -> Any:
-        def hook(module: nn.Module, args: tuple[Any, ...], _: Any) -> None:
-            given = args[0] if args else None
-            if not isinstance(given, Tensor) or given.dtype != ids.dtype:
-                return
-            if given.shape == ids.shape and torch.equal(given, ids):
-                matches.append((name, module, False))  # type: ignore[arg-type]
-            elif given.shape == ids.T.shape and torch.equal(given, ids.T):
-                matches.append((name, module, True))  # type: ignore[arg-type]
-
-        return hook
-
-    def watch_block(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        if not first:
-            hidden = args[0] if args else kwargs.get("hidden_states")
-            first.append((module, int(hidden.shape[-1]) if isinstance(hidden, Tensor) else 0))
-
-    for name, module in model.named_modules():
-        if isinstance(module, nn.Embedding):
-            hooks.append(module.register_forward_hook(watch(name)))
-    for _, block in blocks:
-        hooks.append(block.register_forward_pre_hook(watch_block, with_kwargs=True))
-    log = SiteLog()
-    modes = {module: module.training for module in model.modules()}
-    try:
-        model.train()
-        control.begin(probe.mask, plan=None, log=log, norms=False, time_first=False)
-        with torch.no_grad(), seeded(0, batch.device):
-            model(**probe.inputs, **extra)
-    finally:
-        control.rest()
-        for hook in hooks:
-            hook.remove()
-        for module, mode in modes.items():
-            module.training = mode
-    words = _exactly_one(matches)
-    block, width = first[0] if first else (None, 0)
-    embedding = _Embedding(words[1], words[2], block, width)
-    return embedding, [key for key, shape in log.shapes.items() if len(shape) in (2, 3)]
-
-
-def _exactly_one(
-    matches: list[tuple[str, nn.Embedding, bool]],
-) -> tuple[str, nn.Embedding, bool]:
-    if len(matches) != 1:
-        seen = ", ".join(name for name, _, _ in matches) or "none"
-        raise ModelError(
-            "Expected exactly one embedding module to be called with the input ids, found "
-            f"{len(matches)} ({seen}). Temper perturbs that module's output; a model without it cannot be attacked."
-        )
-    return matches[0]

@@ -1,5 +1,4 @@
-"""Dropout sites: the places of a network whose rates a plan can set, example by example and
-channel by channel.
+"""Dropout sites: places of a network whose rates a plan sets, by example and by channel.
 
 Every ``nn.Dropout`` becomes a site by changing its class in place, so that its identity, its hooks
 and ``module.p`` (which Transformers reads for attention probabilities) stay; releasing changes the
@@ -96,7 +95,7 @@ class DropoutSite(nn.Dropout):
     control: SiteControl
     site_name: str
 
-    def forward(self, input: Tensor) -> Tensor:
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002
         """Drop at the planned rates, or as ``nn.Dropout`` where nothing is planned."""
         if not self.training or not self.control.active:
             return super().forward(input)
@@ -194,7 +193,7 @@ class SiteControl:
         for module in self.modules.values():
             if isinstance(module, DropoutSite):
                 del module.control, module.site_name
-                module.__class__ = nn.Dropout
+                module.__class__ = nn.Dropout  # type: ignore[assignment]
         self.modules = {}
         for hook in self._hooks:
             hook.remove()
@@ -205,8 +204,9 @@ class SiteControl:
         if self._totals is not None and self._totals.get(name, 0) > 1:
             raise ModelError(
                 f"Dropout site {name!r} is called several times a forward (shared blocks) and "
-                "gradient checkpointing recomputes it in another order, so its masks cannot be replayed. "
-                "Switch gradient checkpointing off, or use a method without adaptive dropout."
+                "gradient checkpointing recomputes it in another order, so its masks cannot be "
+                "replayed. Switch gradient checkpointing off, or use a method without "
+                "adaptive dropout."
             )
         call = self._calls.get(name, 0)
         self._calls[name] = call + 1
@@ -228,7 +228,7 @@ class SiteControl:
                 self.log.order.append(key)
                 self.log.shapes[key] = tuple(y.shape) if fits else ()
             if fits and self._norms and y.requires_grad:
-                y.register_hook(self._recorder(key, self.log, time_first))
+                y.register_hook(self._recorder(key, self.log, time_first))  # type: ignore[no-untyped-call]
         return y
 
     def _recorder(self, key: SiteKey, log: SiteLog, time_first: bool) -> Callable[[Tensor], None]:

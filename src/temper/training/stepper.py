@@ -305,8 +305,9 @@ class StepLog:
                 kind = "rows" if ids is not None else "places in the batch"
                 raise NonFiniteError(
                     f"The loss term {name!r} is not finite at step {step.number}, {kind} {which}. "
-                    "Training stopped before the weights moved; the last checkpoint is intact. Lower the "
-                    "learning rate or epsilon, use bf16 instead of fp16, or look at those rows.",
+                    "Training stopped before the weights moved; the last checkpoint is intact. "
+                    "Lower the learning rate or epsilon, use bf16 instead of fp16, or look at "
+                    "those rows.",
                     step=step.number,
                     term=name,
                     rows=which,

@@ -78,13 +78,14 @@ class RobustTrainer(Trainer):  # type: ignore[misc]
         super().__init__(model, args, **settings)
         if self.args.n_gpu > 1:
             raise SettingError(
-                f"{self.args.n_gpu} GPUs are visible to one process, which would run DataParallel. Start one "
-                "process a GPU (torchrun --nproc_per_node), or set CUDA_VISIBLE_DEVICES to one."
+                f"{self.args.n_gpu} GPUs are visible to one process, which would run DataParallel. "
+                "Start one process a GPU (torchrun --nproc_per_node), or set CUDA_VISIBLE_DEVICES "
+                "to one."
             )
         if self.is_deepspeed_enabled or self.is_fsdp_enabled:
             raise SettingError(
-                "DeepSpeed and FSDP shard the gradients that methods read and mask, and are not supported. Use "
-                "distributed data parallel (torchrun)."
+                "DeepSpeed and FSDP shard the gradients that methods read and mask, and are not "
+                "supported. Use distributed data parallel (torchrun)."
             )
         self.add_callback(_MethodCallback(self))
 
@@ -127,7 +128,7 @@ class RobustTrainer(Trainer):  # type: ignore[misc]
             )
 
     def _regradient(self, model: nn.Module, stepper: Stepper) -> None:
-        """Let the rule ask for the gradient again: the micro-batches are replayed with the same draws."""
+        """Let the rule ask for the gradient again: micro-batches are replayed, draws and all."""
         present: list[Gradients] = [stepper.params.gradients()]
 
         def compute() -> Gradients:
@@ -143,7 +144,7 @@ class RobustTrainer(Trainer):  # type: ignore[misc]
         stepper.write(stepper.rule.gradient(stepper.params, stepper.state, compute))
 
     def _raise_everywhere(self) -> None:
-        """Stop all ranks when one has a loss that is not finite; alone it would leave the others waiting."""
+        """Stop all ranks when one has a loss that is not finite; the others would wait for it."""
         stepper = self._running()
         if self.args.world_size == 1:
             return
@@ -152,7 +153,8 @@ class RobustTrainer(Trainer):  # type: ignore[misc]
         if bool(mine) and not bool(everywhere.all()):
             rank = int((~everywhere).nonzero()[0])
             raise NonFiniteError(
-                f"A loss on process {rank} is not finite at step {self._step.number}; see its own message.",
+                f"A loss on process {rank} is not finite at step {self._step.number}; see its own "
+                "message.",
                 step=self._step.number,
                 term="unknown",
                 rows=[],
@@ -216,7 +218,7 @@ class RobustTrainer(Trainer):  # type: ignore[misc]
             return super()._get_dataloader(dataset, *args, **kwargs)
         if hasattr(dataset, "column_names"):
             dataset = self._remove_unused_columns(dataset, description="Training")
-        plain = self.data_collator
+        plain: Any = self.data_collator  # type: ignore[has-type]
         self.data_collator = _KeepRows(plain)
         try:
             return super()._get_dataloader(_Numbered(dataset), *args, **kwargs)
@@ -225,8 +227,9 @@ class RobustTrainer(Trainer):  # type: ignore[misc]
 
     def _set_signature_columns_if_needed(self) -> None:
         super()._set_signature_columns_if_needed()
-        if ROW not in self._signature_columns:
-            self._signature_columns = [*self._signature_columns, ROW]
+        columns: list[str] = self._signature_columns  # type: ignore[has-type]
+        if ROW not in columns:
+            self._signature_columns = [*columns, ROW]
 
     def _get_train_sampler(self, train_dataset: Dataset[Any] | None = None) -> Any:
         dataset = self.train_dataset if train_dataset is None else train_dataset
@@ -243,7 +246,7 @@ class RobustTrainer(Trainer):  # type: ignore[misc]
     # Checkpoints
 
     def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
-        """Write a checkpoint under a temporary name and rename it, so that it is whole or absent."""
+        """Write a checkpoint under a temporary name and rename it: it is whole or absent."""
         self.store_flos()
         run = Path(self._get_output_dir(trial=trial))
         final = run / f"checkpoint-{self.state.global_step}"

@@ -1,0 +1,136 @@
+"""One forward of one row that shows where a network takes its words, and where it drops them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from temper.errors import ModelError
+from temper.models.sites import SiteControl, SiteKey, SiteLog
+from temper.seeding import seeded
+from temper.types import Batch
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a network's embeddings can be moved.
+
+    Args:
+        module: The embedding module that is called with the encoder's input ids.
+        time_first: Whether it is called with [T, B] (XLNet).
+        first_block: The block that runs first, None for a network without blocks.
+        block_width: D of that block's input.
+    """
+
+    module: nn.Embedding
+    time_first: bool
+    first_block: nn.Module | None
+    block_width: int
+
+
+def innermost(model: nn.Module) -> nn.Module:
+    """Return the classifier inside a PEFT wrapper."""
+    base = getattr(model, "get_base_model", None)
+    return base() if callable(base) else model
+
+
+def probe(
+    model: nn.Module,
+    batch: Batch,
+    *,
+    blocks: Sequence[tuple[str, nn.Module]],
+    control: SiteControl,
+    extra: dict[str, Any],
+) -> tuple[Place, list[SiteKey]]:
+    """Run one forward of one row and watch which modules are called with what.
+
+    The embedding module is told by its input's content: T5 and BART call another one than
+    ``get_input_embeddings()`` gives, and their decoders call one with shifted ids.
+
+    Args:
+        model: The network.
+        batch: Any real batch; its first row is used.
+        blocks: The network's blocks.
+        control: Its dropout sites.
+        extra: Further arguments of the forward.
+
+    Returns:
+        The place, and the dropout sites on hidden states in the order of a forward.
+
+    Raises:
+        ModelError: If not exactly one embedding module is called with the input ids.
+    """
+    if "input_ids" not in batch.inputs:
+        raise ModelError(f"The batch has no 'input_ids' to perturb; it has {sorted(batch.inputs)}.")
+    rows = 1 if batch.inputs["input_ids"].shape[1] > 1 else batch.size
+    row = Batch({name: tensor[:rows] for name, tensor in batch.inputs.items()})
+    watch = _Watch(row.inputs["input_ids"])
+    log = SiteLog()
+    modes = {module: module.training for module in model.modules()}
+    try:
+        watch.put_on(model, blocks)
+        model.train()
+        control.begin(row.mask, plan=None, log=log, norms=False, time_first=False)
+        with torch.no_grad(), seeded(0, batch.device):
+            model(**row.inputs, **extra)
+    finally:
+        watch.take_off()
+        control.rest()
+        for module, mode in modes.items():
+            module.training = mode
+    return watch.place(), [key for key, shape in log.shapes.items() if len(shape) in (2, 3)]
+
+
+class _Watch:
+    """Hooks that note which embeddings see the ids, and which block runs first."""
+
+    def __init__(self, ids: Tensor) -> None:
+        self.ids = ids
+        self.matches: list[tuple[str, nn.Embedding, bool]] = []
+        self.first: tuple[nn.Module, int] | None = None
+        self.hooks: list[torch.utils.hooks.RemovableHandle] = []
+
+    def put_on(self, model: nn.Module, blocks: Sequence[tuple[str, nn.Module]]) -> None:
+        for name, module in model.named_modules():
+            if isinstance(module, nn.Embedding):
+                self.hooks.append(module.register_forward_hook(self._see(name)))
+        for _, block in blocks:
+            hook = block.register_forward_pre_hook(self._see_block, with_kwargs=True)
+            self.hooks.append(hook)
+
+    def take_off(self) -> None:
+        for hook in self.hooks:
+            hook.remove()
+
+    def place(self) -> Place:
+        if len(self.matches) != 1:
+            seen = ", ".join(name for name, _, _ in self.matches) or "none"
+            raise ModelError(
+                "Expected exactly one embedding module to be called with the input ids, found "
+                f"{len(self.matches)} ({seen}). Temper perturbs that module's output; a model "
+                "without it cannot be attacked."
+            )
+        _, module, time_first = self.matches[0]
+        block, width = self.first or (None, 0)
+        return Place(module, time_first, block, width)
+
+    def _see(self, name: str) -> Any:
+        def hook(module: nn.Embedding, args: tuple[Any, ...], _: Any) -> None:
+            given = args[0] if args else None
+            if not isinstance(given, Tensor) or given.dtype != self.ids.dtype:
+                return
+            if given.shape == self.ids.shape and torch.equal(given, self.ids):
+                self.matches.append((name, module, False))
+            elif given.shape == self.ids.T.shape and torch.equal(given, self.ids.T):
+                self.matches.append((name, module, True))
+
+        return hook
+
+    def _see_block(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if self.first is None:
+            hidden = args[0] if args else kwargs.get("hidden_states")
+            self.first = (module, int(hidden.shape[-1]) if isinstance(hidden, Tensor) else 0)
