@@ -32,7 +32,7 @@ ALPHA, BETA = 0.6, 1.0
 
 
 def ranks_by_argsort(values: Tensor) -> Tensor:
-    """Rank magnitudes as a plain implementation does: two sorts' worth of work, ties in any order."""
+    """Rank magnitudes as a plain implementation does, ties in any order."""
     order = values.abs().argsort()
     ranks = torch.empty_like(values)
     ranks[order] = torch.linspace(0, 1, len(values))

@@ -29,6 +29,7 @@ METHODS: dict[str, tuple[str, dict[str, Any]]] = {
 
 # A fresh head has no weights in the checkpoint, and that is what is wanted here.
 transformers.utils.logging.set_verbosity_error()
+transformers.utils.logging.disable_progress_bar()
 
 
 class Workload:

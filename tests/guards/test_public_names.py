@@ -24,8 +24,9 @@ def parameters(thing: object) -> list[str]:
 
 
 def undocumented(thing: object) -> list[str]:
-    """Return the parameters that a docstring leaves out."""
-    text = inspect.getdoc(thing) or ""
+    """Return the parameters that a docstring leaves out, its own or one that it inherits from."""
+    family = inspect.getmro(thing) if inspect.isclass(thing) else (thing,)
+    text = "\n".join(inspect.getdoc(member) or "" for member in family)
     return [name for name in parameters(thing) if f"{name}:" not in text]
 
 
