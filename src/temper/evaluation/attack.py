@@ -183,11 +183,11 @@ def random_start(
 
 
 def ascent_loss(logits: Tensor, labels: Tensor, *, regression: bool) -> Tensor:
-    """Return the sum of losses that attacks climb, scaled so that no gradient vanishes.
+    """Return what attacks climb on each row.
 
-    Where a classifier is very sure, the gradient of its cross-entropy is near 0 and rounds to 0 in
-    fp32, and the model would look robust only because the attack stands still. So the loss is
-    taken in fp64 and each row is divided by ``1 - p_label``, a constant that changes no direction.
+    For a classifier ``m = logsumexp_{k != y}(z_k) - z_y``. The cross-entropy is ``log(1 + exp(m))``,
+    so both rise together and their gradients point the same way. But where a model is very sure the
+    gradient of the cross-entropy rounds to 0: the attack would stand still, the model look robust.
 
     Args:
         logits: [B, C], or [B, 1] of a regression.
@@ -195,13 +195,17 @@ def ascent_loss(logits: Tensor, labels: Tensor, *, regression: bool) -> Tensor:
         regression: Whether to take the squared error.
 
     Returns:
-        A scalar.
+        [B] fp64.
+
+    Example:
+        >>> ascent_loss(torch.tensor([[90.0, 0.0]]), torch.tensor([0]), regression=False).item()
+        -90.0
     """
     if regression:
-        return ((logits[:, 0].double() - labels.double()) ** 2).sum()
-    losses = torch.nn.functional.cross_entropy(logits.double(), labels.long(), reduction="none")
-    doubt = -torch.expm1(-losses.detach())
-    return (losses / torch.where(doubt > 0, doubt, 1.0)).sum()
+        return (logits[:, 0].double() - labels.double()) ** 2
+    chosen = torch.nn.functional.one_hot(labels.long(), logits.shape[1]).bool()
+    others = logits.double().masked_fill(chosen, -torch.inf).logsumexp(dim=1)
+    return others - logits.double()[chosen]
 
 
 def attack(target: Target, budget: Budget) -> tuple[Tensor, Iterator[Outcome]]:
@@ -296,13 +300,11 @@ def _worse(target: Target, old: Tensor, new: Tensor) -> Tensor:
 
 
 def _badness(target: Target, logits: Tensor) -> tuple[Tensor, Tensor]:
-    """Return whether each answer is wrong and its loss in fp64."""
+    """Return whether each answer is wrong and how much the model loses by it."""
+    loss = ascent_loss(logits, target.labels, regression=target.regression)
     if target.regression:
-        loss = (logits[:, 0].double() - target.labels.double()) ** 2
         return torch.zeros_like(loss, dtype=torch.bool), loss
-    labels = target.labels.long()
-    loss = torch.nn.functional.cross_entropy(logits.double(), labels, reduction="none")
-    return logits.argmax(dim=-1) != labels, loss
+    return logits.argmax(dim=-1) != target.labels.long(), loss
 
 
 def _logits(target: Target, delta: Tensor) -> Tensor:
@@ -316,7 +318,7 @@ def _gradient(target: Target, delta: Tensor) -> tuple[Tensor, Tensor]:
     with torch.enable_grad():
         logits = _finite(target, target.forward(leaf))
         loss = ascent_loss(logits, target.labels, regression=target.regression)
-        (gradient,) = torch.autograd.grad(loss, leaf)
+        (gradient,) = torch.autograd.grad(loss.sum(), leaf)
     gradient = torch.where(target.movable.unsqueeze(-1), gradient, 0.0)
     broken = ~torch.isfinite(gradient).flatten(1).all(dim=1)
     if bool(broken.any()):

@@ -1,0 +1,264 @@
+"""Attacks on toys whose answer is known, and on a tiny BERT."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from temper.data.examples import Examples
+from temper.errors import ModelError
+from temper.evaluation import attack as module
+from temper.evaluation.attack import Budget, Outcome, Target, attack
+from temper.evaluation.predictor import ClassifierPredictor
+from temper.evaluation.rows import Block, to_blocks
+from temper.evaluation.run import EvaluationData, evaluate
+from temper.evaluation.settings import EvaluationSettings
+
+BOTH = Budget(attacks=("fgm", "pgd"), norms=("l2", "linf"), radii=(0.5, 1.0))
+
+
+def toy(forward: Callable[[Tensor], Tensor], *, rows: int = 3, regression: bool = False) -> Target:
+    """Return a target of ``rows`` rows with 2, 3, ... real tokens of 2 channels."""
+    movable = torch.arange(rows + 1)[None, :] <= torch.arange(1, rows + 1)[:, None]
+    embeddings = torch.arange(rows * (rows + 1) * 2.0).reshape(rows, rows + 1, 2) / 10 + 0.1
+    names = [f"row{number}" for number in range(rows)]
+    return Target(forward, torch.zeros(rows), embeddings, movable, names, regression)
+
+
+def linear(delta: Tensor) -> Tensor:
+    """Class 0 loses what the tokens' entries gain, with weights 3 and 4."""
+    pull = (delta * torch.tensor([3.0, 4.0])).sum(dim=(1, 2))
+    return torch.stack([-pull, torch.zeros_like(pull)], dim=1)
+
+
+def bowl(delta: Tensor) -> Tensor:
+    """A convex loss, as a regression: the gradient at 0 points off the ball's highest point."""
+    weights, centre = torch.tensor([1.0, 5.0]), torch.tensor([3.0, 0.3])
+    return (((delta - centre) * weights) ** 2).sum(dim=(1, 2))[:, None]
+
+
+def outcomes(target: Target, budget: Budget) -> dict[tuple[str, str, float], Outcome]:
+    return {
+        (found.attack, found.norm, round(float(found.radius[0]), 6)): found
+        for found in attack(target, budget)[1]
+    }
+
+
+def test_fgm_on_a_linear_model_moves_by_the_dual_norm() -> None:
+    found = outcomes(toy(linear), BOTH)
+    tokens = np.asarray([2, 3, 4])
+    # l2: the gradient is (3, 4) on each of n tokens, of length 5 sqrt(n). linf: n (3 + 4).
+    assert -found["fgm", "l2", 0.5].logits[:, 0].numpy() == pytest.approx(2.5 * tokens**0.5)
+    assert -found["fgm", "linf", 0.5].logits[:, 0].numpy() == pytest.approx(3.5 * tokens)
+    # A linear loss has no better point, so PGD stays there.
+    assert -found["pgd", "l2", 1.0].logits[:, 0].numpy() == pytest.approx(5 * tokens**0.5)
+
+
+@pytest.mark.parametrize("steps", [1, 2, 7])
+@pytest.mark.parametrize("restarts", [1, 3])
+def test_pgd_never_loses_to_fgm(steps: int, restarts: int) -> None:
+    budget = replace(BOTH, steps=steps, step_fraction=2.5 / steps, restarts=restarts)
+    found = outcomes(toy(bowl, regression=True), budget)
+    for (name, norm, radius), outcome in found.items():
+        if name == "pgd":
+            assert (outcome.logits >= found["fgm", norm, radius].logits).all()
+            assert (outcome.steps, outcome.restarts) == (steps, restarts)
+
+
+def test_pgd_climbs_higher_than_fgm_on_a_convex_loss() -> None:
+    found = outcomes(toy(bowl, regression=True), replace(BOTH, steps=10, step_fraction=0.25))
+    better = found["pgd", "l2", 1.0].logits > found["fgm", "l2", 1.0].logits * 1.001
+    assert better.all()
+
+
+@pytest.mark.parametrize("norm", ["l2", "linf"])
+def test_every_delta_keeps_to_its_radius_and_off_the_padding(norm: Any) -> None:
+    seen: list[Tensor] = []
+
+    def watched(delta: Tensor) -> Tensor:
+        seen.append(delta.detach())
+        return bowl(delta)
+
+    target = toy(watched, regression=True)
+    budget = Budget(("pgd",), (norm,), (0.7,), steps=4, step_fraction=0.6, restarts=3)
+    list(attack(target, budget)[1])
+    assert len(seen) == 1 + 4 + 2 * 5
+    for delta in seen:
+        assert (delta[~target.movable] == 0).all()
+        assert (module.size(delta, norm=norm) <= 0.7 + 1e-6).all()
+    # The steps are long, so the ball's edge is reached: a radius that binds nothing tests nothing.
+    assert (module.size(seen[-1], norm=norm) > 0.69).all()
+
+
+def test_a_relative_radius_is_a_fraction_of_the_rows_own_norm() -> None:
+    target = toy(linear)
+    budget = Budget(("fgm",), ("l2", "linf"), (0.1,), relative=True)
+    first, second = attack(target, budget)[1]
+    own = torch.where(target.movable[..., None], target.embeddings, 0.0).double()
+    assert first.radius.numpy() == pytest.approx(0.1 * own.flatten(1).norm(dim=1).numpy())
+    assert second.radius.numpy() == pytest.approx(0.1 * own.flatten(1).amax(dim=1).numpy())
+    assert (first.radius_relative == 0.1).all()
+
+
+def test_a_row_without_movable_tokens_stays_and_has_no_relative_radius() -> None:
+    target = toy(linear)
+    target = replace(target, movable=target.movable & torch.tensor([False, True, True])[:, None])
+    clean, found = attack(target, Budget(("pgd",), ("l2",), (1.0,), restarts=2))
+    outcome = next(found)
+    assert torch.equal(outcome.logits[0], clean[0])
+    assert outcome.radius_relative.isnan().tolist() == [True, False, False]
+
+
+def test_the_clean_gradient_serves_every_norm_and_radius() -> None:
+    passes = {"forward": 0, "gradient": 0}
+
+    def counted(delta: Tensor) -> Tensor:
+        passes["gradient" if torch.is_grad_enabled() else "forward"] += 1
+        return linear(delta)
+
+    list(attack(toy(counted), replace(BOTH, attacks=("fgm",)))[1])
+    assert passes == {"forward": 4, "gradient": 1}
+    passes.update(forward=0, gradient=0)
+    list(attack(toy(counted), replace(BOTH, steps=3))[1])
+    # Two norms by two radii, each two more gradients and one forward; FGM's answer is among them.
+    assert passes == {"forward": 4, "gradient": 1 + 4 * 2}
+
+
+def test_a_very_sure_model_is_attacked_all_the_same() -> None:
+    # Its cross-entropy is 0 even in fp64, with a gradient of 0 at the label's logit.
+    def sure(delta: Tensor) -> Tensor:
+        return linear(delta) + torch.tensor([60.0, 0.0])
+
+    found = outcomes(toy(sure), replace(BOTH, attacks=("fgm",), radii=(20.0,)))
+    assert (found["fgm", "l2", 20.0].logits.argmax(dim=1) == 1).all()
+
+
+def test_attacks_climb_along_the_gradient_of_the_cross_entropy() -> None:
+    logits = torch.randn(5, 4, dtype=torch.float64, requires_grad=True)
+    labels = torch.tensor([0, 1, 2, 3, 1])
+    (one,) = torch.autograd.grad(module.ascent_loss(logits, labels, regression=False).sum(), logits)
+    entropy = torch.nn.functional.cross_entropy(logits, labels, reduction="sum")
+    (two,) = torch.autograd.grad(entropy, logits)
+    assert torch.cosine_similarity(one, two).detach().numpy() == pytest.approx(np.ones(5))
+
+
+def test_a_wrong_answer_counts_as_worse_than_a_higher_loss() -> None:
+    target = toy(linear, rows=1)
+    right = torch.tensor([[0.34, 0.33, 0.33]]).log()
+    wrong = torch.tensor([[0.40, 0.60, 0.00001]]).log()
+    assert torch.equal(module._worse(target, right, wrong), wrong)
+    assert torch.equal(module._worse(target, wrong, right), wrong)
+
+
+def test_a_random_start_belongs_to_its_row_and_not_to_its_place() -> None:
+    target = toy(linear)
+    swapped = replace(
+        target,
+        rows=target.rows[::-1],
+        movable=target.movable.flip(0),
+        embeddings=target.embeddings.flip(0),
+    )
+    radius = torch.full((3, 1, 1), 2.0)
+    for norm in ("l2", "linf"):
+        start = module.random_start(target, radius, norm=norm, seed=0, key=1)
+        other = module.random_start(swapped, radius, norm=norm, seed=0, key=1)
+        assert torch.equal(start.flip(0), other)
+        assert not torch.equal(start, module.random_start(target, radius, norm=norm, seed=0, key=2))
+
+
+def test_a_broken_gradient_names_its_row() -> None:
+    def broken(delta: Tensor) -> Tensor:
+        # sqrt has an infinite slope at 0, and inf * 0 is NaN.
+        return linear(delta) + (delta[:, :, :1].abs().sum(dim=1) * 0).sqrt() * torch.tensor(
+            [1.0, 0]
+        )
+
+    with pytest.raises(ModelError, match=r"gradient .* of row row0 is not finite"):
+        attack(toy(broken), BOTH)
+
+
+def attacked(
+    predictor: ClassifierPredictor, dev: Examples, **settings: Any
+) -> dict[tuple[str, Any, Any], Block]:
+    chosen: dict[str, Any] = {"radii": (0.3, 1.0), "bootstrap": 0, "pgd_steps": 3, **settings}
+    found = evaluate(
+        predictor,
+        EvaluationData(dev),
+        EvaluationSettings(perspectives=("embedding_attack",), **chosen),
+    )
+    blocks = to_blocks(found.rows)
+    return {(block.condition.name, block.condition.norm, block.setting): block for block in blocks}
+
+
+def test_an_attack_hurts_a_bert_and_more_radius_hurts_more(
+    model: Any, tokenizer: Any, examples_of: Any
+) -> None:
+    found = attacked(ClassifierPredictor(model, tokenizer, max_length=64), examples_of())
+    clean = found["clean", None, None].loss.mean()
+    small, large = (found["pgd", "l2", radius].loss.mean() for radius in (0.3, 1.0))
+    assert clean < small < large
+    for radius in (0.3, 1.0):
+        assert found["pgd", "l2", radius].correct.sum() <= found["fgm", "l2", radius].correct.sum()
+
+
+def test_the_attack_of_a_row_does_not_depend_on_its_batch_or_place(
+    model: Any, tokenizer: Any, examples_of: Any
+) -> None:
+    dev = examples_of(rows=10)
+    predictor = ClassifierPredictor(model, tokenizer, max_length=64)
+    settings: dict[str, Any] = {"norms": ("l2", "linf"), "restarts": 2, "radii": (0.3,)}
+    alone = attacked(predictor, dev, batch_size=1, **settings)
+    order = [3, 1, 4, 0, 5, 9, 2, 6, 8, 7]
+    together = attacked(predictor, dev.select(order), batch_size=10, **settings)
+    assert set(alone) == set(together)
+    for key, block in alone.items():
+        assert together[key].probabilities == pytest.approx(block.probabilities[order], abs=1e-5)
+        if block.radius_relative is not None:
+            assert together[key].radius_relative == pytest.approx(block.radius_relative[order])
+
+
+def test_special_tokens_can_be_spared(model: Any, tokenizer: Any, examples_of: Any) -> None:
+    predictor = ClassifierPredictor(model, tokenizer, max_length=64)
+    # An unknown word is a word of the text, [CLS] and [SEP] are not.
+    dev = Examples("dev", ["nonsense"], labels=[0], kind="classification")
+    with predictor.session() as session:
+        part = next(session.parts(dev))
+        assert part.special.tolist() == [[True, False, True]]
+    spared = attacked(predictor, dev, special_tokens=False, radii=(1.0,))
+    moved = attacked(predictor, dev, radii=(1.0,))
+    assert spared["fgm", "l2", 1.0].loss[0] != moved["fgm", "l2", 1.0].loss[0]
+
+
+def test_both_radii_stand_in_every_row(model: Any, tokenizer: Any, examples_of: Any) -> None:
+    dev = examples_of(rows=5)
+    predictor = ClassifierPredictor(model, tokenizer, max_length=64)
+    block = attacked(predictor, dev, radii=(0.3,))["fgm", "l2", 0.3]
+    table = model.bert.embeddings.word_embeddings.weight.detach().double()
+    norms = [table[tokenizer(text)["input_ids"]].norm().item() for text in dev.text]
+    assert block.radius is not None
+    assert (block.radius == 0.3).all()
+    assert block.radius_relative == pytest.approx(0.3 / np.asarray(norms))
+    relative = attacked(predictor, dev, radii=(0.1,), radii_relative=True)["fgm", "l2", 0.1]
+    assert relative.relative
+    assert relative.radius == pytest.approx(0.1 * np.asarray(norms))
+
+
+def test_fewer_attacked_rows_are_chosen_by_their_text(
+    model: Any, tokenizer: Any, examples_of: Any
+) -> None:
+    predictor = ClassifierPredictor(model, tokenizer, max_length=64)
+    dev = examples_of(rows=12)
+    order = list(range(11, -1, -1))
+    some = attacked(predictor, dev, attack_rows=5)
+    again = attacked(predictor, dev.select(order), attack_rows=5)
+    assert len(some["clean", None, None]) == 12
+    chosen = some["fgm", "l2", 0.3]
+    assert len(chosen) == 5
+    assert [dev.rows[index] for index in chosen.index] == chosen.row
+    assert set(chosen.row) == set(again["fgm", "l2", 0.3].row)

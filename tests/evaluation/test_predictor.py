@@ -1,0 +1,203 @@
+"""Predictors: the model is as it was, batches do not matter, nothing is guessed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from sklearn.feature_extraction.text import CountVectorizer
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+
+from temper.data.examples import Examples
+from temper.errors import ModelError
+from temper.evaluation.prediction import Prediction
+from temper.evaluation.predictor import (
+    CallablePredictor,
+    ClassifierPredictor,
+    PerturbablePredictor,
+    Predictor,
+)
+
+
+def state_of(model: Any) -> dict[str, Any]:
+    """Return all that an evaluation must leave alone."""
+    return {
+        "training": [module.training for module in model.modules()],
+        "hooks": [
+            len(module._forward_hooks) + len(module._forward_pre_hooks)
+            for module in model.modules()
+        ],
+        "types": [type(module) for module in model.modules()],
+        "weights": {name: value.clone() for name, value in model.state_dict().items()},
+        "gradients": [
+            None if weight.grad is None else weight.grad.clone() for weight in model.parameters()
+        ],
+        "wanted": [weight.requires_grad for weight in model.parameters()],
+        "random": torch.random.get_rng_state(),
+    }
+
+
+def assert_same(before: dict[str, Any], after: dict[str, Any]) -> None:
+    for name in ("training", "hooks", "types", "wanted"):
+        assert before[name] == after[name], name
+    assert torch.equal(before["random"], after["random"])
+    for name, value in before["weights"].items():
+        assert torch.equal(value, after["weights"][name]), name
+    for one, two in zip(before["gradients"], after["gradients"], strict=True):
+        assert (one is None) == (two is None)
+        assert one is None or torch.equal(one, two)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_the_model_is_afterwards_as_it_was(
+    model: Any, tokenizer: Any, examples_of: Any, fails: bool
+) -> None:
+    model.train()
+    model.bert.encoder.eval()
+    model.classifier.bias.requires_grad_(False)
+    model.classifier.weight.grad = torch.ones_like(model.classifier.weight)
+    before = state_of(model)
+    predictor = ClassifierPredictor(model, tokenizer, max_length=64)
+    examples = examples_of()
+    predictor.predict(examples)
+
+    def perturb() -> None:
+        with predictor.session() as session:
+            for part in session.parts(examples):
+                delta = torch.zeros_like(session.embeddings(part), requires_grad=True)
+                session.logits(part, delta=delta).sum().backward()
+                if fails:
+                    raise KeyError("stopped")
+
+    if fails:
+        with pytest.raises(KeyError, match="stopped"):
+            perturb()
+    else:
+        perturb()
+    assert_same(before, state_of(model))
+
+
+@pytest.mark.parametrize("batch_size", [1, 3, 8, 100])
+def test_the_batch_size_changes_no_answer(
+    model: Any, tokenizer: Any, examples_of: Any, batch_size: int
+) -> None:
+    predictor = ClassifierPredictor(model, tokenizer, max_length=64, batch_size=batch_size)
+    examples = examples_of(rows=20)
+    found = predictor.predict(examples)
+    inputs = [tokenizer(text, return_tensors="pt") for text in examples.text]
+    with torch.no_grad():
+        model.eval()
+        wanted = torch.cat([model(**one).logits for one in inputs]).double().softmax(-1).numpy()
+    assert found.probabilities == pytest.approx(wanted, abs=1e-5)
+    sure = np.abs(wanted[:, 0] - wanted[:, 1]) > 1e-4
+    assert sure.any()
+    assert (found.prediction == wanted.argmax(1))[sure].all()
+
+
+def test_answers_stand_in_the_order_of_the_examples(
+    model: Any, tokenizer: Any, examples_of: Any
+) -> None:
+    predictor = ClassifierPredictor(model, tokenizer, max_length=64, batch_size=4)
+    examples = examples_of(rows=11)
+    order = [10, 2, 7, 0, 1, 3, 9, 4, 5, 6, 8]
+    first = predictor.predict(examples).logits
+    assert first is not None
+    assert predictor.predict(examples.select(order)).logits == pytest.approx(first[order], abs=1e-5)
+
+
+def test_a_zero_delta_gives_the_models_own_logits(
+    model: Any, tokenizer: Any, examples_of: Any
+) -> None:
+    predictor = ClassifierPredictor(model, tokenizer, max_length=64, batch_size=4)
+    examples = examples_of(rows=9)
+    plain = predictor.predict(examples).logits
+    assert plain is not None
+    with predictor.session() as session, torch.no_grad():
+        for part in session.parts(examples):
+            delta = torch.zeros_like(session.embeddings(part))
+            assert (session.logits(part, delta=delta).double().numpy() == plain[part.indices]).all()
+
+
+def test_a_regression_gives_values(model_of: Any, tokenizer: Any, examples_of: Any) -> None:
+    predictor = ClassifierPredictor(model_of(classes=1), tokenizer, max_length=64)
+    assert predictor.gives == "values"
+    assert predictor.label_names is None
+    found = predictor.predict(examples_of(kind="regression"))
+    assert found.regression
+    assert found.probabilities.shape == (24, 0)
+
+
+def test_a_regression_of_two_outputs_is_refused(model: Any, tokenizer: Any) -> None:
+    model.config.problem_type = "regression"
+    with pytest.raises(ModelError, match="must have one output, the model has 2"):
+        ClassifierPredictor(model, tokenizer)
+
+
+def test_placeholder_names_are_no_names(model: Any, tokenizer: Any) -> None:
+    assert ClassifierPredictor(model, tokenizer).label_names is None
+    model.config.id2label = {0: "bad", 1: "good"}
+    assert ClassifierPredictor(model, tokenizer).label_names == ("bad", "good")
+
+
+def test_truncation_is_counted(model: Any, tokenizer: Any) -> None:
+    examples = Examples("dev", ["word1 word2 word3", "word1"])
+    assert ClassifierPredictor(model, tokenizer, max_length=4).predict(examples).truncated == 0.5
+
+
+def test_broken_logits_are_an_error(model: Any, tokenizer: Any, examples_of: Any) -> None:
+    with torch.no_grad():
+        model.classifier.bias[0] = float("nan")
+    with pytest.raises(ModelError, match="Logits must be finite, got .*nan.* for row 0"):
+        ClassifierPredictor(model, tokenizer, max_length=64).predict(examples_of())
+
+
+def test_bounds_of_a_predictor_are_checked(model: Any, tokenizer: Any) -> None:
+    with pytest.raises(ModelError, match="`batch_size` must be >= 1, got 0"):
+        ClassifierPredictor(model, tokenizer, batch_size=0)
+
+
+def test_a_scikit_learn_pipeline_is_a_predictor(examples_of: Any) -> None:
+    examples = examples_of()
+    pipeline = make_pipeline(CountVectorizer(), LogisticRegression())
+    pipeline.fit(examples.text, examples.labels)
+    predictor = CallablePredictor(pipeline.predict_proba, gives="probabilities")
+    assert isinstance(predictor, Predictor)
+    assert not isinstance(predictor, PerturbablePredictor)
+    found = predictor.predict(examples, batch_size=5)
+    assert found.prediction.tolist() == pipeline.predict(examples.text).tolist()
+
+
+def test_pairs_reach_a_callable_as_pairs() -> None:
+    seen: list[Any] = []
+
+    def answer(texts: list[Any]) -> list[float]:
+        seen.extend(texts)
+        return [0.0] * len(texts)
+
+    CallablePredictor(answer, gives="values").predict(Examples("p", ["a"], text_pair=["b"]))
+    assert seen == [("a", "b")]
+
+
+def test_logits_are_never_taken_for_probabilities() -> None:
+    logits = [[0.2, 0.8], [0.9, 0.1]]
+    assert Prediction.of_logits(logits).probabilities[0, 1] == pytest.approx(0.6457, abs=1e-4)
+    assert Prediction.of_probabilities(logits).probabilities[0, 1] == 0.8
+    with pytest.raises(ModelError, match="sum to 1, got .* for row 1. If these are logits, say so"):
+        Prediction.of_probabilities([[0.5, 0.5], [3.0, -2.0]])
+
+
+def test_a_callable_must_answer_every_text() -> None:
+    predictor = CallablePredictor(lambda texts: [[0.5, 0.5]], gives="logits")
+    with pytest.raises(ModelError, match="gave 1 answers for the 2 texts of set 'toy'"):
+        predictor.predict(Examples("toy", ["a", "b"]))
+
+
+def test_a_loss_is_taken_from_logits_and_unknown_without_a_label() -> None:
+    found = Prediction.of_logits([[900.0, 0.0], [0.0, 0.0]])
+    assert found.loss(np.asarray([1.0, np.nan]))[0] == 900.0
+    assert np.isnan(found.loss(np.asarray([1.0, np.nan]))[1])
+    assert Prediction.of_values([3.0]).loss(np.asarray([1.0])).tolist() == [4.0]
+    assert Prediction.of_probabilities([[0.0, 1.0]]).loss(np.asarray([0.0])).tolist() == [np.inf]

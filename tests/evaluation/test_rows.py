@@ -1,0 +1,135 @@
+"""Rows keep what they are given, whatever order they come back in."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from temper.errors import CheckpointError
+from temper.evaluation.rows import SCHEMA, Block, Condition, to_blocks, to_table
+
+
+def block(
+    name: str = "clean",
+    *,
+    rows: int = 3,
+    radius: float | None = None,
+    relative: bool = False,
+    norms: Any = (2.0, 4.0, 5.0),
+    classes: int = 2,
+    **condition: Any,
+) -> Block:
+    extent = np.asarray(norms, dtype=np.float64)[:rows]
+    asked = None if radius is None else np.full(rows, radius)
+    other = None if radius is None else (asked * extent if relative else asked / extent)
+    draw = np.random.default_rng(rows + classes)
+    return Block(
+        condition=Condition("embedding_attack", "dev", name, **condition),
+        row=[f"{number:016x}" for number in range(rows)],
+        index=np.arange(rows),
+        label=np.asarray([0.0, np.nan, 1.0])[:rows],
+        prediction=np.asarray([0.0, 1.0, 1.0])[:rows],
+        probabilities=draw.random((rows, classes)),
+        loss=np.asarray([0.5, np.nan, np.inf])[:rows],
+        radius=other if relative else asked,
+        radius_relative=asked if relative else other,
+        relative=relative,
+    )
+
+
+def assert_equal(first: Block, second: Block) -> None:
+    assert first.condition == second.condition
+    assert first.row == second.row
+    assert first.setting == second.setting
+    for name in ("index", "label", "prediction", "probabilities", "loss", "radius"):
+        one, two = getattr(first, name), getattr(second, name)
+        assert (one is None) == (two is None), name
+        if one is not None:
+            np.testing.assert_array_equal(one, two)
+    assert first.probabilities.shape == second.probabilities.shape
+
+
+@pytest.mark.parametrize("relative", [False, True])
+def test_blocks_come_back_from_a_shuffled_file(tmp_path: Any, relative: bool) -> None:
+    blocks = [
+        block(),
+        block("fgm", radius=0.1, relative=relative, norm="l2", steps=1, restarts=1),
+        block("fgm", radius=0.25, relative=relative, norm="l2", steps=1, restarts=1),
+        block("fgm", radius=0.1, relative=relative, norm="linf", steps=1, restarts=1),
+        block("pgd", radius=0.1, relative=relative, norm="l2", steps=3, restarts=2),
+    ]
+    table = to_table(blocks)
+    assert table.schema == SCHEMA
+    pq.write_table(table, tmp_path / "rows.parquet")
+    back = pq.read_table(tmp_path / "rows.parquet")
+    for first, second in zip(blocks, to_blocks(back), strict=True):
+        assert_equal(first, second)
+    order = np.random.default_rng(0).permutation(len(back))
+    found = {str((b.condition, b.setting)): b for b in to_blocks(back.take(pa.array(order)))}
+    for one in blocks:
+        assert_equal(one, found[str((one.condition, one.setting))])
+
+
+@given(
+    st.lists(st.integers(1, 1000), min_size=1, max_size=4, unique=True),
+    st.lists(st.integers(1, 500), min_size=2, max_size=3, unique=True),
+    st.booleans(),
+)
+def test_the_radii_that_were_asked_for_are_found(
+    hundredths: list[int], tenths: list[int], relative: bool
+) -> None:
+    radii, norms = [value / 100 for value in hundredths], [value / 10 for value in tenths]
+    blocks = [
+        block("fgm", rows=len(norms), radius=radius, relative=relative, norms=norms, norm="l2")
+        for radius in radii
+    ]
+    found = to_blocks(to_table(blocks))
+    assert sorted(one.setting or 0.0 for one in found) == sorted(radii)
+    assert all(one.relative == relative for one in found)
+
+
+def test_a_regression_has_no_probabilities_and_unlabelled_rows_are_null() -> None:
+    table = to_table([block(classes=0)])
+    assert table.column("probabilities").to_pylist() == [[], [], []]
+    assert table.column("label").to_pylist() == [0.0, None, 1.0]
+    assert table.column("loss").to_pylist() == [0.5, None, float("inf")]
+    (back,) = to_blocks(table)
+    assert not back.classifies
+    assert back.probabilities.shape == (3, 0)
+
+
+def test_pandas_reads_the_rows_as_they_are() -> None:
+    frame = to_table([block(), block("fgm", radius=0.5, norm="l2")]).to_pandas()
+    assert frame["radius"].isna().tolist() == [True] * 3 + [False] * 3
+    assert frame["norm"].isna().tolist() == [True] * 3 + [False] * 3
+    assert frame["index"].dtype == np.int64
+
+
+def test_no_rows_are_an_empty_table_of_the_same_columns() -> None:
+    assert to_table([]).schema == SCHEMA
+    assert to_blocks(to_table([])) == []
+
+
+def test_damaged_rows_are_refused() -> None:
+    table = to_table([block()])
+    with pytest.raises(CheckpointError, match="have no column 'loss'"):
+        to_blocks(table.drop_columns(["loss"]))
+    place = table.schema.get_field_index("index")
+    texts = table.set_column(place, "index", pa.array(["0", "1", "2"]))
+    with pytest.raises(CheckpointError, match="Column 'index' of the rows must be int64, got str"):
+        to_blocks(texts)
+    with pytest.raises(CheckpointError, match="Row 0 stands twice"):
+        to_blocks(pa.concat_tables([table, table]))
+    mixed = to_table([block(), block("noise", classes=3)])
+    place = table.schema.get_field_index("condition")
+    mixed = mixed.set_column(place, SCHEMA.field(place), pa.array(["clean"] * 6))
+    index = table.schema.get_field_index("index")
+    mixed = mixed.set_column(index, SCHEMA.field(index), pa.array(list(range(6))))
+    with pytest.raises(CheckpointError, match="differ in their number of classes"):
+        to_blocks(mixed)

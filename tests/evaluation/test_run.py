@@ -1,0 +1,402 @@
+"""A whole evaluation: rows, scores from rows alone, files, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from pydantic import ValidationError
+from sklearn import metrics
+
+from temper.data.examples import Examples
+from temper.errors import CheckpointError, DataError, SettingError
+from temper.evaluation import perspectives
+from temper.evaluation.predictor import CallablePredictor, ClassifierPredictor
+from temper.evaluation.rows import to_blocks
+from temper.evaluation.run import (
+    Evaluation,
+    EvaluationData,
+    EvaluationSettings,
+    evaluate,
+    read,
+    score,
+    write,
+)
+
+QUICK = EvaluationSettings(radii=(0.3,), pgd_steps=2, sigmas=(0.5, 1.0), bootstrap=50)
+CLEAN = EvaluationSettings(perspectives=("task", "shift", "calibration", "anomaly"), bootstrap=50)
+KEYS = {
+    "perspective",
+    "set",
+    "condition",
+    "radius",
+    "radius_relative",
+    "norm",
+    "steps",
+    "restarts",
+    "name",
+    "value",
+    "n",
+    "low",
+    "high",
+    "higher_is_better",
+}
+
+
+@pytest.fixture
+def predictor(model: Any, tokenizer: Any) -> ClassifierPredictor:
+    return ClassifierPredictor(model, tokenizer, max_length=64)
+
+
+@pytest.fixture
+def data(examples_of: Any) -> EvaluationData:
+    return EvaluationData(
+        examples_of(rows=30),
+        shift={"far": examples_of("far", rows=20)},
+        anomaly={"odd": examples_of("odd", rows=15, kind="unlabelled")},
+    )
+
+
+def by_name(found: Evaluation, perspective: str, name: str, **where: Any) -> dict[str, Any]:
+    (entry,) = [
+        entry
+        for entry in found.scores
+        if (entry["perspective"], entry["name"]) == (perspective, name)
+        and all(entry[key] == value for key, value in where.items())
+    ]
+    return entry
+
+
+def fixed(probabilities: list[list[float]], **more: Any) -> CallablePredictor:
+    """Return a predictor that answers the texts "0", "1", ... with given rows."""
+    return CallablePredictor(
+        lambda texts: [probabilities[int(text)] for text in texts], gives="probabilities", **more
+    )
+
+
+def numbered(count: int, labels: Any, *, start: int = 0, **more: Any) -> Examples:
+    kind = "unlabelled" if labels is None else "classification"
+    return Examples("set", [str(start + n) for n in range(count)], labels=labels, kind=kind, **more)
+
+
+def test_every_perspective_leaves_its_rows_and_scores(
+    predictor: ClassifierPredictor, data: EvaluationData
+) -> None:
+    heard: list[tuple[int, int, str]] = []
+    found = evaluate(
+        predictor, data, QUICK, model="tiny", progress=lambda *part: heard.append(part)
+    )
+    blocks = to_blocks(found.rows)
+    assert [
+        (b.condition.perspective, b.condition.set, b.condition.name, len(b)) for b in blocks
+    ] == [
+        ("task", "dev", "clean", 30),
+        ("shift", "far", "clean", 20),
+        ("embedding_attack", "dev", "fgm", 30),
+        ("embedding_attack", "dev", "pgd", 30),
+        ("embedding_noise", "dev", "noise", 30),
+        ("embedding_noise", "dev", "noise", 30),
+        ("anomaly", "odd", "clean", 15),
+    ]
+    assert {entry["perspective"] for entry in found.scores} == set(perspectives.names())
+    for entry in found.scores:
+        assert set(entry) == KEYS
+        assert entry["low"] <= entry["high"]
+        assert entry["name"] in perspectives.perspective(entry["perspective"]).scores
+    assert found.task == {"kind": "classification", "metric": "accuracy", "labels": ["0", "1"]}
+    assert found.truncated == {"dev": 0.0, "far": 0.0, "odd": 0.0}
+    assert all(0 <= done <= total for done, total, _ in heard)
+    assert heard[-1][0] == heard[-1][1]
+
+
+def test_scores_are_those_of_the_rows_by_other_libraries(
+    predictor: ClassifierPredictor, data: EvaluationData
+) -> None:
+    found = evaluate(predictor, data, QUICK)
+    blocks = to_blocks(found.rows)
+    task, odd = blocks[0], blocks[-1]
+    assert by_name(found, "task", "accuracy")["value"] == metrics.accuracy_score(
+        task.label, task.prediction
+    )
+    assert by_name(found, "task", "macro_f1")["value"] == pytest.approx(
+        metrics.f1_score(task.label, task.prediction, average="macro", zero_division=0.0)
+    )
+    assert by_name(found, "calibration", "nll", set="dev")["value"] == pytest.approx(
+        metrics.log_loss(task.label, task.probabilities)
+    )
+    flags = [0] * 30 + [1] * 15
+    values = -np.concatenate([task.probabilities.max(1), odd.probabilities.max(1)])
+    entry = by_name(found, "anomaly", "auroc")
+    assert entry["value"] == pytest.approx(metrics.roc_auc_score(flags, values))
+    assert entry["n"] == 45
+    pgd = by_name(found, "embedding_attack", "accuracy", condition="pgd")
+    drop = by_name(found, "embedding_attack", "drop", condition="pgd")
+    assert drop["value"] == pytest.approx(
+        by_name(found, "task", "accuracy")["value"] - pgd["value"]
+    )
+    assert (pgd["radius"], pgd["norm"], pgd["steps"], pgd["restarts"]) == (0.3, "l2", 2, 1)
+
+
+def test_the_noise_curve_has_its_area(predictor: ClassifierPredictor, data: EvaluationData) -> None:
+    found = evaluate(predictor, data, QUICK)
+    clean = by_name(found, "task", "accuracy")["value"]
+    half, whole = (
+        by_name(found, "embedding_noise", "accuracy", radius_relative=sigma)["value"]
+        for sigma in (0.5, 1.0)
+    )
+    area = by_name(found, "embedding_noise", "area")
+    assert area["value"] == pytest.approx(((clean + half) / 2 + (half + whole) / 2) / 2)
+    assert area["radius"] is None
+
+
+def test_scores_are_rebuilt_from_written_rows_alone(
+    predictor: ClassifierPredictor, data: EvaluationData, tmp_path: Path
+) -> None:
+    found = evaluate(predictor, data, QUICK, model="tiny")
+    write(found, tmp_path / "evaluation")
+    back = read(tmp_path / "evaluation")
+    assert back == found
+    assert score(back.rows, "accuracy", settings=QUICK) == found.scores
+    content = json.loads((tmp_path / "evaluation" / "scores.json").read_text())
+    assert content["schema"] == 1
+    assert content["model"] == "tiny"
+
+
+@pytest.mark.parametrize("batch_size", [1, 7])
+def test_neither_batch_size_nor_order_changes_a_row(
+    predictor: ClassifierPredictor, examples_of: Any, batch_size: int
+) -> None:
+    dev = examples_of(rows=10)
+    order = [9, 0, 8, 1, 7, 2, 6, 3, 5, 4]
+    first = to_blocks(evaluate(predictor, EvaluationData(dev), QUICK).rows)
+    changed = QUICK.model_copy(update={"batch_size": batch_size})
+    second = to_blocks(evaluate(predictor, EvaluationData(dev.select(order)), changed).rows)
+    for one, two in zip(first, second, strict=True):
+        assert one.condition == two.condition
+        assert two.probabilities == pytest.approx(one.probabilities[order], abs=1e-5)
+
+
+def test_noise_differs_between_rows_and_sigmas_but_not_between_runs(
+    predictor: ClassifierPredictor, examples_of: Any
+) -> None:
+    dev = examples_of(rows=6)
+    again = evaluate(predictor, EvaluationData(dev), QUICK)
+    found = evaluate(predictor, EvaluationData(dev), QUICK)
+    assert found.rows.equals(again.rows)
+    other = evaluate(predictor, EvaluationData(dev), QUICK.model_copy(update={"seed": 1}))
+    noise = [to_blocks(e.rows)[-1].probabilities for e in (found, other)]
+    assert (np.abs(noise[0] - noise[1]).max(axis=1) > 1e-6).all()
+
+
+def test_the_noise_is_standard_normal_on_real_tokens(
+    predictor: ClassifierPredictor, examples_of: Any
+) -> None:
+    from temper.evaluation.perspectives.embedding_noise import standard_noise
+
+    with predictor.session() as session:
+        part = next(session.parts(examples_of(rows=200), batch_size=200))
+        noise = standard_noise(part, session.embeddings(part), seed=0, key=0)
+    assert (noise[~part.batch.mask] == 0).all()
+    drawn = noise[part.batch.mask]
+    # About 1,700 tokens of 16 channels: the errors of mean and deviation are near .006 and .004.
+    assert abs(float(drawn.mean())) < 0.03
+    assert abs(float(drawn.std()) - 1) < 0.02
+
+
+def test_a_regression_is_measured_and_has_no_calibration(
+    model_of: Any, tokenizer: Any, examples_of: Any
+) -> None:
+    predictor = ClassifierPredictor(model_of(classes=1), tokenizer, max_length=64)
+    data = EvaluationData(examples_of(kind="regression"), metric="pearson")
+    found = evaluate(predictor, data, QUICK)
+    assert found.task == {"kind": "regression", "metric": "pearson", "labels": []}
+    assert by_name(found, "task", "mse")["higher_is_better"] is False
+    assert (
+        by_name(found, "embedding_attack", "mse", condition="pgd")["value"]
+        > by_name(found, "task", "mse")["value"]
+    )
+    entry = by_name(found, "calibration", "ece_10")
+    assert entry["value"] is None
+    assert entry["reason"] == "a regression gives no probabilities"
+
+
+def test_undefined_scores_say_why() -> None:
+    data = EvaluationData(numbered(3, [0, 0, 0]), metric="mcc")
+    found = evaluate(fixed([[1.0, 0.0], [0.2, 0.8], [0.0, 1.0]]), data, CLEAN)
+    entry = by_name(found, "task", "mcc")
+    assert (entry["value"], entry["low"]) == (None, None)
+    assert entry["reason"] == "the labels hold one class only"
+    # The last row's label has probability 0.
+    assert by_name(found, "calibration", "nll")["reason"] == "a label has probability 0"
+    json.dumps(found.scores, allow_nan=False)
+
+
+NLI = ("contradiction", "entailment", "neutral")
+
+
+@pytest.mark.parametrize(("how", "right"), [("sum", 1.0), ("argmax", 0.5)])
+def test_two_label_nli_sets_merge_neutral_and_contradiction(how: Any, right: float) -> None:
+    answers = [[0.3, 0.4, 0.3], [0.1, 0.8, 0.1]]
+    two = numbered(2, [1, 0], label_names=("entailment", "non-entailment"))
+    data = EvaluationData(numbered(2, [0, 1], label_names=NLI), shift={"hans": two})
+    settings = CLEAN.model_copy(update={"merge": how})
+    found = evaluate(fixed(answers, label_names=NLI), data, settings)
+    assert by_name(found, "shift", "accuracy")["value"] == right
+    shift = to_blocks(found.rows)[1]
+    assert shift.probabilities == pytest.approx(np.asarray([[0.4, 0.6], [0.8, 0.2]]))
+    # ECE is of the merged answers: |1 - .6| and |1 - .8|, or under argmax |0 - .4| and |1 - .8|.
+    assert by_name(found, "calibration", "ece_10", set="hans")["value"] == pytest.approx(0.3)
+
+
+def test_labels_are_matched_by_name() -> None:
+    dev = numbered(2, [0, 1], label_names=("good", "bad"))
+    found = evaluate(
+        fixed([[0.1, 0.9], [0.8, 0.2]], label_names=("bad", "good")), EvaluationData(dev), CLEAN
+    )
+    assert by_name(found, "task", "accuracy")["value"] == 1.0
+    assert found.task["labels"] == ["bad", "good"]
+
+
+def test_a_shift_set_with_an_unknown_label_is_refused() -> None:
+    dev = numbered(2, [0, 1], label_names=("bad", "good"))
+    odd = numbered(2, [0, 1], label_names=("bad", "superb"))
+    with pytest.raises(DataError, match="Shift set 'far': .*'superb'"):
+        evaluate(fixed([[0.5, 0.5]] * 2), EvaluationData(dev, shift={"far": odd}), CLEAN)
+
+
+def test_a_label_beyond_the_models_classes_is_refused() -> None:
+    with pytest.raises(DataError, match=r"Set 'dev' has the label 2, but the model has 2 classes"):
+        evaluate(fixed([[0.5, 0.5]] * 2), EvaluationData(numbered(2, [0, 2])), CLEAN)
+
+
+def test_a_bare_function_cannot_be_attacked() -> None:
+    with pytest.raises(SettingError, match="embedding_attack, embedding_noise need a model"):
+        evaluate(fixed([[0.5, 0.5]] * 2), EvaluationData(numbered(2, [0, 1])))
+
+
+def test_all_faults_of_the_settings_are_named_at_once() -> None:
+    dev = numbered(2, [0, 1])
+    data = EvaluationData(dev, shift={"dev": dev}, anomaly={"x": dev}, metric="acuracy")
+    with pytest.raises(SettingError) as caught:
+        evaluate(fixed([[0.5, 0.5]] * 2), data)
+    for part in ("Did you mean 'accuracy'", "need a model", "['dev'] twice"):
+        assert part in str(caught.value)
+
+
+def test_unfit_sets_are_named_at_once() -> None:
+    data = EvaluationData(
+        numbered(2, None), shift={"far": numbered(2, None)}, anomaly={"odd": numbered(0, None)}
+    )
+    with pytest.raises(DataError) as caught:
+        evaluate(fixed([[0.5, 0.5]] * 2), data, CLEAN)
+    assert "Set 'dev' must be labelled for a classification" in str(caught.value)
+    assert "Set 'far' must be labelled" in str(caught.value)
+    assert "Set 'odd' has no rows" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"perspectives": ("taks",)}, "Unknown perspective 'taks'. Did you mean 'task'"),
+        ({"radii": (0.1, 0.1)}, "must not name one twice"),
+        ({"radii": (-0.1,)}, "greater than 0"),
+        ({"sigmas": ()}, "at least 1 item"),
+        ({"pgd_steps": 0}, "greater than or equal to 1"),
+        ({"attacks": ("fgsm",)}, "'fgm' or 'pgd'"),
+        ({"radius": 0.1}, "Extra inputs are not permitted"),
+        ({"sigmas": (float("inf"),)}, "finite"),
+    ],
+)
+def test_a_wrong_setting_is_refused(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
+        EvaluationSettings(**settings)
+
+
+def test_truncation_is_said(model: Any, tokenizer: Any, examples_of: Any) -> None:
+    predictor = ClassifierPredictor(model, tokenizer, max_length=4)
+    dev = Examples("d", ["word1 word2 word3", "word4"], labels=[0, 1], kind="classification")
+    found = evaluate(predictor, EvaluationData(dev), QUICK)
+    assert found.truncated == {"dev": 0.5}
+    assert found.notices == ("50.0% of the rows of set 'dev' are cut to the model's length.",)
+
+
+def test_an_evaluation_replaces_an_older_one_and_nothing_else(
+    predictor: ClassifierPredictor, data: EvaluationData, tmp_path: Path
+) -> None:
+    found = evaluate(predictor, data, CLEAN)
+    out = tmp_path / "deep" / "evaluation"
+    write(found, out)
+    write(found, out)
+    assert sorted(path.name for path in out.parent.iterdir()) == ["evaluation"]
+    assert sorted(path.name for path in out.iterdir()) == ["rows.parquet", "scores.json"]
+    (out / "notes.txt").write_text("mine")
+    with pytest.raises(CheckpointError, match=r"holds other files \(notes.txt\)"):
+        write(found, out)
+    assert (out / "notes.txt").read_text() == "mine"
+    with pytest.raises(CheckpointError, match="is a file"):
+        write(found, out / "notes.txt")
+
+
+def test_a_write_that_fails_leaves_the_older_evaluation_and_no_rest(
+    predictor: ClassifierPredictor, data: EvaluationData, tmp_path: Path
+) -> None:
+    found = evaluate(predictor, data, CLEAN)
+    write(found, tmp_path / "evaluation")
+    broken = Evaluation(found.rows, [{"value": float("nan")}])
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        write(broken, tmp_path / "evaluation")
+    assert read(tmp_path / "evaluation") == found
+    assert [path.name for path in tmp_path.iterdir()] == ["evaluation"]
+
+
+def test_damaged_evaluations_are_refused(
+    predictor: ClassifierPredictor, data: EvaluationData, tmp_path: Path
+) -> None:
+    with pytest.raises(CheckpointError, match="Cannot read the evaluation in"):
+        read(tmp_path / "none")
+    out = write(evaluate(predictor, data, CLEAN), tmp_path / "evaluation")
+    scores = out / "scores.json"
+    whole = scores.read_text()
+    scores.write_text(whole.replace('"schema": 1', '"schema": 2'))
+    with pytest.raises(CheckpointError, match="must have schema 1, got 2"):
+        read(out)
+    scores.write_text(whole[:-20])
+    with pytest.raises(CheckpointError, match="Cannot read the evaluation in"):
+        read(out)
+    scores.write_text(whole)
+    (out / "rows.parquet").write_bytes(b"PAR1")
+    with pytest.raises(CheckpointError, match="Cannot read the evaluation in"):
+        read(out)
+
+
+def test_the_list_of_perspectives_is_plain_data() -> None:
+    listed = perspectives.listing()
+    assert json.loads(json.dumps(listed)) == listed
+    assert [entry["name"] for entry in listed] == list(perspectives.names())
+    assert {entry["name"] for entry in listed if entry["needs_gradients"]} == {
+        "embedding_attack",
+        "embedding_noise",
+    }
+    with pytest.raises(SettingError, match="Unknown perspective 'noise'"):
+        perspectives.perspective("noise")
+
+
+def test_real_sentences_of_two_sources(model: Any, tokenizer: Any, data_dir: Path) -> None:
+    def load(name: str) -> Examples:
+        lines = (data_dir / name).read_text(encoding="utf-8").splitlines()[:40]
+        rows = [json.loads(line) for line in lines]
+        return Examples(
+            name,
+            [r["text"] for r in rows],
+            labels=[r["label"] for r in rows],
+            kind="classification",
+        )
+
+    data = EvaluationData(load("sst2/dev.jsonl"), anomaly={"trec": load("trec/test.jsonl")})
+    found = evaluate(ClassifierPredictor(model, tokenizer, max_length=32), data, QUICK)
+    assert by_name(found, "task", "accuracy")["n"] == 40
+    # TREC has six classes; an anomaly set's labels are not looked at.
+    assert by_name(found, "anomaly", "auroc")["n"] == 80
