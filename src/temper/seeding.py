@@ -78,7 +78,7 @@ def seeded(seed: int, device: torch.device | str = "cpu") -> Iterator[None]:
     where = torch.device(device)
     cuda = [where.index if where.index is not None else 0] if where.type == "cuda" else []
     with torch.random.fork_rng(devices=cuda, device_type="cuda"):
-        torch.random.default_generator.manual_seed(seed)
+        torch.default_generator.manual_seed(seed)
         if cuda:
             torch.cuda.manual_seed(seed)
         yield

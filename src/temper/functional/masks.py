@@ -150,7 +150,7 @@ def thin_by_bucket(
     """
     threshold = (table - (LEVELS // 2 + 1)).to(torch.int16)
     factor = LEVELS / table.float()
-    for piece in gradient.view(-1).split(chunk):
+    for piece in torch.split(gradient.view(-1), chunk):
         bucket = buckets_of(piece)
         drop = random_levels(piece.numel(), draws) > threshold.index_select(0, bucket)
         if scale:
@@ -171,7 +171,7 @@ def bucket_counts(tensors: Sequence[Tensor], *, chunk: int = 1 << 18) -> Tensor:
     """
     total = torch.zeros(BUCKETS, dtype=torch.int64, device=tensors[0].device)
     for tensor in tensors:
-        for piece in tensor.reshape(-1).split(chunk):
+        for piece in torch.split(tensor.reshape(-1), chunk):
             total += torch.bincount(buckets_of(piece), minlength=BUCKETS)
     total[0] = 0
     return total

@@ -29,7 +29,8 @@ def scoped_norm(values: Tensor, *, norm: Norm, scope: Scope) -> Tensor:
     """
     axes = _AXES[scope]
     if norm == "l2":
-        return torch.linalg.vector_norm(values.float(), dim=axes, keepdim=True)
+        size: Tensor = torch.linalg.vector_norm(values.float(), dim=axes, keepdim=True)
+        return size
     return values.float().abs().amax(dim=axes, keepdim=True)
 
 

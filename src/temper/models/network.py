@@ -106,8 +106,8 @@ class Network:
             return
         control = SiteControl(self.model, self.blocks)
         try:
-            self._found, called = _find_embedding(
-                self.model, batch, self.blocks, control, self._extra
+            self._found, called = probe(
+                self.model, batch, blocks=self.blocks, control=control, extra=self._extra
             )
         except BaseException:
             control.release()
