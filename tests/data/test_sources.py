@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pydantic
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from temper.data.columns import Columns
 from temper.data.sources import DataSettings, load_examples, load_splits
@@ -354,7 +356,34 @@ def test_an_unknown_demo_set_is_named(source: str, message: str) -> None:
         load_examples(source)
 
 
+def test_targets_cannot_be_matched_to_label_names(tmp_path: Path) -> None:
+    path = str(write(tmp_path / "a.jsonl", [{"text": "a", "label": 0.5}]))
+    with pytest.raises(DataError, match="must have class labels to be matched"):
+        load_examples(path, label_names=["negative", "positive"])
+
+
+@given(
+    rows=st.none() | st.integers(-3, 3),
+    max_length=st.integers(0, 8),
+    dev_share=st.floats(allow_nan=True),
+)
+def test_settings_are_taken_exactly_within_their_bounds(
+    rows: int | None, max_length: int, dev_share: float
+) -> None:
+    valid = (rows is None or rows >= 1) and max_length >= 4 and 0 < dev_share < 1
+    values = {"source": "demo", "rows": rows, "max_length": max_length, "dev_share": dev_share}
+    try:
+        settings = DataSettings.model_validate(values)
+    except pydantic.ValidationError:
+        assert not valid
+    else:
+        assert valid
+        assert settings.model_dump(include=values.keys()) == values
+
+
 def test_settings_that_the_demo_cannot_follow_are_errors() -> None:
+    with pytest.raises(DataError, match="'demo' holds classes and cannot be read as a regression"):
+        load_examples("demo", kind="regression")
     with pytest.raises(DataError, match="The demo corpus has fixed columns"):
         load_splits(DataSettings(source="demo", text_column="text"))
     with pytest.raises(DataError, match="demo:shift is for evaluation only"):

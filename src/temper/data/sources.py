@@ -128,6 +128,8 @@ def load_examples(
         raise DataError(f"{source!r} names split {own_split!r}, but split {split!r} was given too.")
     split = split or own_split
     if base == "demo":
+        if kind == "regression":
+            raise DataError(f"{source!r} holds classes and cannot be read as a regression.")
         examples = _demo_set(config, split=split, columns=columns)
         if not labelled:
             examples = replace(examples, labels=None, label_names=None, kind="unlabelled")
@@ -137,7 +139,7 @@ def load_examples(
         )
     if labelled and examples.labels is None:
         raise DataError(f"{source!r} has no labels. Use another split or a set with labels.")
-    if label_names is not None and examples.kind == "classification":
+    if label_names is not None:
         examples = examples.map_labels(label_names)
     return examples
 
