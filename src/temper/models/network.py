@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from temper.errors import ModelError
 from temper.models.blocks import Parameters as Parameters
 from temper.models.blocks import find_blocks, parameters_of, unwrap
-from temper.models.probing import Place, innermost
+from temper.models.probing import Place, innermost, probe
 from temper.models.sites import DropoutPlan, SiteControl, SiteKey, SiteLog
 from temper.seeding import seeded
 from temper.types import Batch
