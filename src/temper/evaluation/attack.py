@@ -185,9 +185,10 @@ def random_start(
 def ascent_loss(logits: Tensor, labels: Tensor, *, regression: bool) -> Tensor:
     """Return what attacks climb on each row.
 
-    For a classifier ``m = logsumexp_{k != y}(z_k) - z_y``. The cross-entropy is ``log(1 + exp(m))``,
-    so both rise together and their gradients point the same way. But where a model is very sure the
-    gradient of the cross-entropy rounds to 0: the attack would stand still, the model look robust.
+    For a classifier ``m = logsumexp_{k != y}(z_k) - z_y``. The cross-entropy is
+    ``log(1 + exp(m))``, so both rise together and their gradients point the same way. But where a
+    model is very sure the gradient of the cross-entropy rounds to 0: the attack would stand still,
+    and the model look robust.
 
     Args:
         logits: [B, C], or [B, 1] of a regression.

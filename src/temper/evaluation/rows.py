@@ -131,10 +131,9 @@ def to_blocks(table: pa.Table) -> list[Block]:
     """Read the blocks of a table.
 
     Whether a block's radii were given as absolute or relative stands in no column. It follows from
-    the
-    rows: the radii that were asked for are the same for all examples, so they take fewer distinct
-    values than what each example's own embeddings make of them. Where these are all of one size (one
-    row alone, for instance) nothing tells the two apart, and the radii count as absolute.
+    the rows: the radii that were asked for are the same for all examples, so they take fewer
+    distinct values than what each example's own embeddings make of them. Where these are all of one
+    size (one row alone, for instance) nothing tells the two apart, and they count as absolute.
 
     Args:
         table: A table with `SCHEMA`.
