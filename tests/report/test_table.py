@@ -332,3 +332,8 @@ def test_turning_columns_and_direction_around_keeps_the_verdict(
     assert turned is not None
     assert plain.verdict == turned.verdict
     assert plain.inside_noise == (plain.low <= 0 <= plain.high)  # type: ignore[operator]
+
+
+def test_an_attacks_label_says_how_hard_it_was(study: Path) -> None:
+    row = comparison(study).row("embedding_attack", "accuracy", condition="pgd", radius=0.25)
+    assert row.label == "Accuracy, PGD \u2113\u2082 radius 0.25 (10 steps), dev"

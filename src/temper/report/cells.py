@@ -43,16 +43,18 @@ class ScoreKey:
         own = "RMS" if self.perspective == "embedding_noise" else "norm"
         size = radius(self.radius, self.radius_relative, of=own)
         if self.condition != "clean" or size:
+            effort = ", ".join(
+                plural(count, noun)
+                for count, noun in ((self.steps, "step"), (self.restarts, "restart"))
+                if count is not None and count > 1
+            )
             attack = [
                 self.condition.upper() if self.perspective == "embedding_attack" else "",
                 {"l2": "\u2113\u2082", "linf": "\u2113\u221e"}.get(
                     self.norm or "", self.norm or ""
                 ),
                 size and f"{'sigma' if self.condition == 'noise' else 'radius'} {size}",
-                plural(self.steps, "step") if self.steps is not None and self.steps > 1 else "",
-                plural(self.restarts, "restart")
-                if self.restarts is not None and self.restarts > 1
-                else "",
+                effort and f"({effort})",
             ]
             parts.append(" ".join(part for part in attack if part))
         parts.append(self.set)

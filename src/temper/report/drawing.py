@@ -93,6 +93,7 @@ def empty(x: str, y: str, **layout: Any) -> go.Figure:
         },
         showlegend=True,
     )
+    figure.update_yaxes(exponentformat="power")
     figure.update_layout(layout)
     return figure
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from temper.report.cells import Cell, Comparison, Difference, Row
 from temper.report.folders import Run, Source
-from temper.report.wording import ABSENT, Unit, number, plural
+from temper.report.wording import ABSENT, Unit, plural
 
 MARKS = {
     "better": "\u25b2",
@@ -281,7 +281,7 @@ def runs(source: Source) -> list[dict[str, str]]:
 
 def _time(run: Run, name: str) -> str:
     value = run.record.times.get(name) if run.record is not None else None
-    return number(value) if isinstance(value, int | float) else ABSENT
+    return f"{value:.4g}" if isinstance(value, float) else ABSENT if value is None else str(value)
 
 
 def about(source: Source, comparison: Comparison) -> list[tuple[str, str]]:
