@@ -67,21 +67,41 @@ def parsed(folder: Path) -> Elements:
     return Elements(build(folder).read_text(encoding="utf-8"))
 
 
-def test_nothing_on_the_page_loads_anything(study: Path) -> None:
-    page = parsed(study)
+@pytest.fixture(scope="module")
+def hostile_page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build(write_study(tmp_path_factory.mktemp("hostile") / "study", hostile()))
+
+
+@pytest.fixture(scope="module")
+def plain_page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build(write_study(tmp_path_factory.mktemp("plain") / "study", Plan()))
+
+
+@pytest.fixture(scope="module")
+def hostile_elements(hostile_page: Path) -> Elements:
+    return Elements(hostile_page.read_text(encoding="utf-8"))
+
+
+@pytest.fixture(scope="module")
+def elements(plain_page: Path) -> Elements:
+    return Elements(plain_page.read_text(encoding="utf-8"))
+
+
+def test_nothing_on_the_page_loads_anything(elements: Elements, plain_page: Path) -> None:
+    page = elements
     loading = {"src", "srcset", "data", "poster", "action", "formaction", "background"}
     for tag, attributes in page.elements:
         assert not loading & set(attributes), (tag, attributes)
         assert tag not in ("link", "iframe", "object", "embed", "base", "img")
         assert (attributes.get("href") or "#").startswith("#")
-    style = re.search(r"<style>(.*?)</style>", build(study).read_text(encoding="utf-8"), re.S)
+    style = re.search(r"<style>(.*?)</style>", plain_page.read_text(encoding="utf-8"), re.S)
     assert style is not None
     assert "url(" not in style[1]
     assert "@import" not in style[1]
 
 
-def test_the_policy_names_the_hash_of_every_script_that_runs(study: Path) -> None:
-    page = parsed(study)
+def test_the_policy_names_the_hash_of_every_script_that_runs(elements: Elements) -> None:
+    page = elements
     (policy,) = [
         attributes["content"] or ""
         for tag, attributes in page.elements
@@ -97,8 +117,8 @@ def test_the_policy_names_the_hash_of_every_script_that_runs(study: Path) -> Non
         assert f"'sha256-{digest}'" in policy
 
 
-def test_text_from_data_stays_text(make_study: MakeStudy) -> None:
-    page = parsed(make_study(hostile()))
+def test_text_from_data_stays_text(hostile_elements: Elements) -> None:
+    page = hostile_elements
     tags = [tag for tag, _ in page.elements]
     assert tags.count("script") == 3
     assert "img" not in tags
@@ -107,15 +127,15 @@ def test_text_from_data_stays_text(make_study: MakeStudy) -> None:
         assert said in page.text
 
 
-def test_the_data_of_the_figures_cannot_end_their_script(make_study: MakeStudy) -> None:
-    page = parsed(make_study(hostile()))
+def test_the_data_of_the_figures_cannot_end_their_script(hostile_elements: Elements) -> None:
+    page = hostile_elements
     assert "<" not in page.scripts[0]
     names = json.dumps(json.loads(page.scripts[0]))
     assert "uegr&lt;/script&gt;" in names
 
 
-def test_every_number_of_the_table_can_be_focused_and_tells_its_n(study: Path) -> None:
-    entries = [attributes for tag, attributes in parsed(study).elements
+def test_every_number_of_the_table_can_be_focused_and_tells_its_n(elements: Elements) -> None:
+    entries = [attributes for tag, attributes in elements.elements
                if tag == "span" and attributes.get("class") == "entry"]  # fmt: skip
     assert len(entries) > 60
     for entry in entries:
@@ -123,15 +143,15 @@ def test_every_number_of_the_table_can_be_focused_and_tells_its_n(study: Path) -
         assert "n = 3 seeds" in (entry["title"] or "") or "n = 3 common" in (entry["title"] or "")
 
 
-def test_the_page_has_landmarks_and_one_first_heading(study: Path) -> None:
-    tags = [tag for tag, _ in parsed(study).elements]
+def test_the_page_has_landmarks_and_one_first_heading(elements: Elements) -> None:
+    tags = [tag for tag, _ in elements.elements]
     assert tags.count("h1") == tags.count("main") == tags.count("header") == 1
     assert "nav" in tags
     assert "footer" in tags
 
 
-def test_noise_and_direction_stand_as_words_not_as_colour_alone(study: Path) -> None:
-    text = parsed(study).text
+def test_noise_and_direction_stand_as_words_not_as_colour_alone(elements: Elements) -> None:
+    text = elements.text
     assert "\u2248 inside the noise" in text
     assert "\u25b2 better" in text
 
@@ -143,8 +163,8 @@ def test_two_seeds_are_said_to_be_undecidable(make_study: MakeStudy) -> None:
     assert "\u25b2 better" not in text.split("Average relative improvement", 1)[1]
 
 
-def test_notices_hashes_settings_and_versions_are_on_the_page(study: Path) -> None:
-    text = parsed(study).text
+def test_notices_hashes_settings_and_versions_are_on_the_page(elements: Elements) -> None:
+    text = elements.text
     for said in (
         "12 train rows are also in dev",
         "12.5 % of the dev rows were cut",
@@ -182,16 +202,6 @@ def test_the_same_folder_gives_the_same_page(study: Path) -> None:
 def browser(chromium: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
     with Browser(chromium, tmp_path_factory.mktemp("profile")) as opened:
         yield opened
-
-
-@pytest.fixture(scope="module")
-def hostile_page(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build(write_study(tmp_path_factory.mktemp("hostile") / "study", hostile()))
-
-
-@pytest.fixture(scope="module")
-def plain_page(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build(write_study(tmp_path_factory.mktemp("plain") / "study", Plan()))
 
 
 @pytest.mark.browser
