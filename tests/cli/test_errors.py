@@ -44,7 +44,7 @@ def training(model: Path, data: Path, out: Path, *more: object) -> Result:
         (("--text-column", "txt"), ("'txt'", "text")),
         (("--label-column", "labels"), ("'labels'", "label")),
         (("--train-split", "trian"), ("trian", "train")),
-        (("--eval-split", "valid"), ("valid", "dev")),
+        (("--eval-split", "evil"), ("evil", "dev")),
         (("--class-weights", "1,2,3"), ("2 numbers", "[1.0, 2.0, 3.0]")),
         (("--class-weights", "heavy"), ("heavy",)),
         (("--max-length", "2"), ("`data.max_length`", "got 2")),

@@ -1,0 +1,275 @@
+"""Whole commands on a tiny model: what they write, print and keep."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from temper.cli.app import app
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def call(*arguments: object, text: str | None = None) -> Result:
+    return CliRunner().invoke(app, [str(argument) for argument in arguments], input=text)
+
+
+def answer(*arguments: object, text: str | None = None) -> Any:
+    """Return the JSON on stdout of a command that must succeed."""
+    result = call(*arguments, "--json", text=text)
+    assert result.exit_code == 0, result.stderr
+    return json.loads(result.stdout)
+
+
+def stamps(folder: Path) -> dict[str, int]:
+    """Return when each file below a folder was last written."""
+    return {
+        str(file.relative_to(folder)): file.stat().st_mtime_ns
+        for file in folder.rglob("*")
+        if file.is_file()
+    }
+
+
+@pytest.fixture(scope="module")
+def trained(
+    tiny_model: Path, tiny_data: Path, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, Any]:
+    out = tmp_path_factory.mktemp("trained") / "run"
+    record: dict[str, Any] = answer(
+        "train", "--model", tiny_model, "--data", tiny_data / "reviews", "--method", "uegr",
+        "--set", "method.epsilon=0.1", "--set", "train.max_steps=3", "--seed", "4",
+        "--max-length", "32", "--device", "cpu", "--class-weights", "balanced", "--out", out,
+    )  # fmt: skip
+    return record
+
+
+def test_training_writes_a_plain_checkpoint_and_its_record(trained: dict[str, Any]) -> None:
+    from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+    out = Path(trained["out"])
+    assert sorted(entry.name for entry in out.iterdir()) == [
+        "config.json",
+        "metrics.jsonl",
+        "model.safetensors",
+        "run.json",
+        "tokenizer.json",
+        "tokenizer_config.json",
+    ]
+    model = AutoModelForSequenceClassification.from_pretrained(out)
+    assert model.config.id2label == {0: "negative", 1: "positive"}
+    assert AutoTokenizer.from_pretrained(out)("the film").input_ids
+    assert trained["status"] == "finished"
+    assert (trained["seed"], trained["method"]) == (4, "uegr")
+    assert trained["settings"]["method"]["epsilon"] == 0.1
+    assert trained["settings"]["train"]["class_weights"] == "balanced"
+    assert trained["data"]["train"]["rows"] == 40
+    assert trained["times"]["steps"] == 3
+    (log,) = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+    assert log["step"] == 3
+    assert {"loss", "loss/task", "grad_norm", "learning_rate", "epoch"} <= set(log)
+
+
+def test_a_finished_run_is_kept_and_said_so(
+    trained: dict[str, Any], tiny_model: Path, tiny_data: Path
+) -> None:
+    out = Path(trained["out"])
+    before = stamps(out)
+    again = call(
+        "train", "--model", tiny_model, "--data", tiny_data / "reviews", "--method", "uegr",
+        "--set", "method.epsilon=0.1", "--set", "train.max_steps=3", "--seed", "4",
+        "--max-length", "32", "--device", "cpu", "--class-weights", "balanced", "--out", out,
+    )  # fmt: skip
+    assert again.exit_code == 0, again.stderr
+    assert "finished already" in again.stderr
+    assert stamps(out) == before
+
+
+def test_a_run_with_other_settings_is_not_overwritten(
+    trained: dict[str, Any], tiny_model: Path, tiny_data: Path
+) -> None:
+    out = Path(trained["out"])
+    before = stamps(out)
+    other = call(
+        "train", "--model", tiny_model, "--data", tiny_data / "reviews", "--method", "uegr",
+        "--set", "method.epsilon=0.2", "--set", "train.max_steps=3", "--seed", "5",
+        "--max-length", "32", "--device", "cpu", "--class-weights", "balanced", "--out", out,
+    )  # fmt: skip
+    assert other.exit_code == 2
+    assert "method.epsilon was 0.1 and is now 0.2" in other.stderr
+    assert "seed was 4 and is now 5" in other.stderr
+    assert stamps(out) == before
+
+
+def test_a_settings_file_is_overridden_by_options(
+    tiny_model: Path, tiny_data: Path, tmp_path: Path
+) -> None:
+    config = tmp_path / "run.toml"
+    config.write_text(
+        f'model = "{tiny_model}"\nseed = 1\n[data]\nsource = "{tiny_data / "reviews"}"\n'
+        '[method]\nname = "vanilla"\n[train]\nmax_steps = 50\ndevice = "cpu"\n',
+        encoding="utf-8",
+    )
+    record = answer(
+        "train", "--config", config, "--seed", 2, "--set", "train.max_steps=1",
+        "--rows", 10, "--eval-rows", 4, "--out", tmp_path / "run",
+    )  # fmt: skip
+    assert (record["seed"], record["times"]["steps"]) == (2, 1)
+    assert [record["data"][name]["rows"] for name in ("train", "dev")] == [10, 4]
+
+
+def test_evaluating_writes_rows_and_scores_once(
+    trained: dict[str, Any], tiny_data: Path, tmp_path: Path
+) -> None:
+    arguments = (
+        "evaluate", trained["out"], "--data", tiny_data / "reviews",
+        "--shift", f"other={tiny_data / 'shift.csv'}", "--anomaly", f"odd={tiny_data / 'anomaly.csv'}",
+        "--set", "evaluate.radii=[0.1]", "--set", "evaluate.bootstrap=20", "--out", tmp_path / "e",
+    )  # fmt: skip
+    found = answer(*arguments)
+    assert {score["perspective"] for score in found["scores"]} == {
+        "task",
+        "shift",
+        "calibration",
+        "anomaly",
+        "embedding_attack",
+        "embedding_noise",
+    }
+    (accuracy,) = [
+        score
+        for score in found["scores"]
+        if (score["perspective"], score["name"]) == ("task", "accuracy")
+    ]
+    assert accuracy["n"] == 12
+    files = {"rows.parquet", "scores.json", "settings.json"}
+    assert {entry.name for entry in (tmp_path / "e").iterdir()} == files
+    before = stamps(tmp_path / "e")
+    assert answer(*arguments) == found
+    assert stamps(tmp_path / "e") == before
+    other = call(*arguments, "--perspectives", "task")
+    assert other.exit_code == 2
+    assert "another model, other data or other settings" in other.stderr
+    assert [entry.name for entry in tmp_path.iterdir()] == ["e"]
+
+
+def test_a_single_file_is_evaluated_whole(
+    trained: dict[str, Any], tiny_data: Path, tmp_path: Path
+) -> None:
+    found = answer(
+        "evaluate", trained["out"], "--data", tiny_data / "shift.csv", "--perspectives", "task",
+        "--set", "evaluate.bootstrap=0", "--out", tmp_path / "e",
+    )  # fmt: skip
+    assert {score["n"] for score in found["scores"]} == {10}
+
+
+def test_the_source_of_a_training_gives_its_carved_dev_rows(
+    tiny_model: Path, tiny_data: Path, tmp_path: Path
+) -> None:
+    source = tiny_data / "reviews" / "train.csv"
+    record = answer(
+        "train", "--model", tiny_model, "--data", source, "--method", "vanilla",
+        "--set", "train.max_steps=1", "--device", "cpu", "--out", tmp_path / "run",
+    )  # fmt: skip
+    assert record["data"]["dev"]["rows"] == 4
+    found = answer(
+        "evaluate", tmp_path / "run", "--data", source, "--perspectives", "task",
+        "--set", "evaluate.bootstrap=0", "--out", tmp_path / "e",
+    )  # fmt: skip
+    assert {score["n"] for score in found["scores"]} == {4}
+
+
+def test_predicting_lines_of_stdin_gives_a_json_object_a_line(trained: dict[str, Any]) -> None:
+    result = call("predict", trained["out"], text="the film was good\nit was awful\n")
+    assert result.exit_code == 0, result.stderr
+    rows = [json.loads(line) for line in result.stdout.splitlines()]
+    assert [row["text"] for row in rows] == ["the film was good", "it was awful"]
+    for row in rows:
+        shares = row["probabilities"]
+        assert set(shares) == {"negative", "positive"}
+        assert sum(shares.values()) == pytest.approx(1.0)
+        assert row["label"] == max(shares, key=shares.__getitem__)
+    assert answer("predict", trained["out"], text="the film was good\nit was awful\n") == rows
+
+
+def test_predicting_a_file_into_a_table(
+    trained: dict[str, Any], tiny_data: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "predictions.csv"
+    found = answer("predict", trained["out"], "--data", tiny_data / "anomaly.csv", "--out", out)
+    assert found == {"out": str(out), "rows": 3}
+    header, *lines = out.read_text(encoding="utf-8").splitlines()
+    assert header == "text,label,probability:negative,probability:positive"
+    assert len(lines) == 3
+
+
+@pytest.mark.parametrize("kind", ["methods", "models", "perspectives", "tasks"])
+def test_lists_are_arrays_of_named_objects(kind: str) -> None:
+    rows = answer("list", kind)
+    assert rows
+    assert all(row["name"] for row in rows)
+    table = call("list", kind)
+    assert table.exit_code == 0
+    assert all(row["name"] in table.stdout for row in rows)
+
+
+def test_a_report_of_a_run_is_written_beside_it(trained: dict[str, Any], tmp_path: Path) -> None:
+    copy = tmp_path / "run"
+    copy.mkdir()
+    for name in ("run.json", "metrics.jsonl"):
+        (copy / name).write_bytes((Path(trained["out"]) / name).read_bytes())
+    assert answer("report", copy) == {"report": str(copy / "report.html")}
+    assert (copy / "report.html").is_file()
+
+
+def test_help_does_not_wait_for_torch() -> None:
+    code = (
+        "import sys\nfrom temper.cli import main\n"
+        "try:\n    main(['--help'])\n"
+        "except SystemExit as left:\n    print('torch' in sys.modules, left.code)\n"
+    )
+    found = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment()
+    )
+    assert found.stdout.splitlines()[-1] == "False 0"
+    assert "compare" in found.stdout
+
+
+def environment() -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1"}
+
+
+def test_ctrl_c_leaves_the_last_checkpoint_and_130(
+    tiny_model: Path, tiny_data: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "run"
+    command = [
+        sys.executable, "-c", "from temper.cli import main; main()",
+        "train", "--model", str(tiny_model), "--data", str(tiny_data / "reviews"),
+        "--method", "vanilla", "--set", "train.max_steps=100000", "--set", "train.save_steps=2",
+        "--device", "cpu", "--json", "--out", str(out),
+    ]  # fmt: skip
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment()
+    )
+    while process.poll() is None and not list(out.glob("checkpoints/checkpoint-*")):
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    stdout, stderr = process.communicate()
+    assert process.returncode == 130, stderr
+    assert stdout == ""
+    assert "Traceback" not in stderr
+    assert "Stopped" in stderr
+    assert json.loads((out / "run.json").read_text())["status"] == "stopped"
+    (checkpoint,) = (
+        entry for entry in (out / "checkpoints").iterdir() if not entry.name.startswith(".")
+    )
+    assert (checkpoint / "model.safetensors").is_file()
+    assert not (out / "model.safetensors").exists()

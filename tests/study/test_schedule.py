@@ -1,0 +1,160 @@
+"""Studies on a tiny model: resumed where they stopped, kept where they are finished."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from temper.errors import CheckpointError
+from temper.study.plan import StudyConfig, columns_of
+from temper.study.schedule import Study, run_study
+from temper.training.progress import Progress
+
+
+class Watch(Progress):
+    """Count steps and evaluations by run; stop the study at a step of a run."""
+
+    def __init__(self, stop: tuple[str, int] | None = None) -> None:
+        self.stop = stop
+        self.name = ""
+        self.trained: dict[str, int] = {}
+        self.judged: list[str] = []
+
+    def runs(self, number: int, total: int, name: str) -> None:
+        self.name = name
+
+    def steps(self, done: int, total: int, *, loss: float | None) -> None:
+        if done:
+            self.trained[self.name] = self.trained.get(self.name, 0) + 1
+        if self.stop == (self.name, done):
+            raise KeyboardInterrupt
+
+    def evaluation(self, done: int, total: int, what: str) -> None:
+        if done == total:
+            self.judged.append(self.name)
+
+
+def study(model: Path, data: Path, out: Path, **options: Any) -> tuple[Study, Watch]:
+    """Run a study of vanilla and a variant over two seeds."""
+    watch = options.pop("watch", Watch())
+    tree = {
+        "model": str(model),
+        "data": {"source": str(data / "reviews"), "max_length": 32},
+        "train": {"max_steps": 4, "save_steps": 1, "device": "cpu", **options.pop("train", {})},
+        "evaluate": {"perspectives": ["task"], "bootstrap": 0, **options.pop("evaluate", {})},
+    }
+    config = StudyConfig.of(
+        tree,
+        columns=columns_of(["vanilla"], ["short=uegr,train.max_steps=2"]),
+        seeds=options.pop("seeds", (0, 1)),
+        **options,
+    )
+    return run_study(config, out, progress=watch), watch
+
+
+def models(folder: Path) -> dict[str, tuple[bytes, int]]:
+    """Return the weights of every run and when they were written."""
+    return {
+        file.parent.name: (file.read_bytes(), file.stat().st_mtime_ns)
+        for file in sorted((folder / "runs").glob("*/model.safetensors"))
+    }
+
+
+@pytest.fixture(scope="module")
+def whole(tiny_model: Path, tiny_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("study") / "whole"
+    _, watch = study(tiny_model, tiny_data, out)
+    assert watch.trained == {
+        "vanilla, seed 0": 4,
+        "short, seed 0": 2,
+        "vanilla, seed 1": 4,
+        "short, seed 1": 2,
+    }
+    return out
+
+
+def test_the_record_names_every_run_and_its_cost(whole: Path) -> None:
+    record = json.loads((whole / "study.json").read_text())
+    assert record["reference"] == "vanilla"
+    assert record["columns"][1] == {
+        "name": "short",
+        "method": "uegr",
+        "settings": {"train": {"max_steps": 2}},
+    }
+    for column in ("vanilla", "short"):
+        for seed in ("0", "1"):
+            folder = whole / record["runs"][column][seed]
+            assert json.loads((folder / "run.json").read_text())["status"] == "finished"
+            assert (folder / "evaluation" / "scores.json").is_file()
+    assert record["cost"]["vanilla"]["over_reference"] == 1.0
+    assert record["cost"]["short"]["over_reference"] > 0
+    assert {"report.html", "table.json"} <= {entry.name for entry in whole.iterdir()}
+
+
+def test_a_finished_study_is_left_as_it_is(whole: Path, tiny_model: Path, tiny_data: Path) -> None:
+    before = models(whole)
+    _, watch = study(tiny_model, tiny_data, whole)
+    assert models(whole) == before
+    assert (watch.trained, watch.judged) == ({}, [])
+
+
+def test_another_seed_trains_its_own_runs_only(
+    whole: Path, tiny_model: Path, tiny_data: Path
+) -> None:
+    before = models(whole)
+    _, watch = study(tiny_model, tiny_data, whole, seeds=(0, 1, 2))
+    assert set(watch.trained) == {"vanilla, seed 2", "short, seed 2"}
+    after = models(whole)
+    assert {name: after[name] for name in before} == before
+
+
+def test_other_measures_judge_anew_and_train_nothing(
+    whole: Path, tiny_model: Path, tiny_data: Path
+) -> None:
+    before = models(whole)
+    _, watch = study(tiny_model, tiny_data, whole, evaluate={"bootstrap": 5})
+    assert models(whole) == before
+    assert watch.trained == {}
+    assert len(watch.judged) == 4
+
+
+def test_a_column_with_other_settings_is_refused(
+    whole: Path, tiny_model: Path, tiny_data: Path
+) -> None:
+    before = models(whole)
+    with pytest.raises(CheckpointError, match=r"'vanilla' had other settings: train\.max_steps"):
+        study(tiny_model, tiny_data, whole, train={"max_steps": 3})
+    assert models(whole) == before
+
+
+def test_a_stopped_study_goes_on_to_the_same_weights(
+    whole: Path, tiny_model: Path, tiny_data: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "study"
+    with pytest.raises(KeyboardInterrupt):
+        study(tiny_model, tiny_data, out, watch=Watch(stop=("vanilla, seed 1", 3)))
+    finished = models(out)
+    assert len(finished) == 2
+    _, watch = study(tiny_model, tiny_data, out)
+    # The stop came in step 3, before its checkpoint: steps 3 and 4 are left.
+    assert watch.trained == {"vanilla, seed 1": 2, "short, seed 1": 2}
+    after = models(out)
+    assert {name: after[name] for name in finished} == finished
+    reference = models(whole)
+    assert {name: weights for name, (weights, _) in after.items()} == {
+        name: reference[name][0] for name in after
+    }
+
+
+def test_columns_of_one_seed_share_their_rows_and_those_of_two_seeds_do_not(whole: Path) -> None:
+    records = {
+        folder.name.rsplit("-", 1)[0]: json.loads((folder / "run.json").read_text())
+        for folder in (whole / "runs").iterdir()
+    }
+    assert len({record["data"]["train"]["hash"] for record in records.values()}) == 1
+    weights = models(whole)
+    by_column = {name.rsplit("-", 1)[0]: found[0] for name, found in weights.items()}
+    assert by_column["vanilla-s0"] != by_column["vanilla-s1"]

@@ -1,0 +1,190 @@
+"""One run in its folder: resumed to the same weights, published whole, stopped cleanly."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from temper.data.examples import Examples
+from temper.errors import CheckpointError, NonFiniteError, SettingError
+from temper.training import run as module
+from temper.training.config import RunConfig
+from temper.training.progress import Progress
+from temper.training.run import class_weights, model_identity, train
+from tests.cli.tiny_project import make_data, make_model
+
+
+class StopAt(Progress):
+    """Interrupt the run at a step, as Ctrl-C does."""
+
+    def __init__(self, step: int) -> None:
+        self.step = step
+
+    def steps(self, done: int, total: int, *, loss: float | None) -> None:
+        if done == self.step:
+            raise KeyboardInterrupt
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("project")
+    make_model(folder / "model")
+    make_data(folder / "data")
+    return folder
+
+
+def config(project: Path, **train_settings: Any) -> RunConfig:
+    return RunConfig.of(
+        {
+            "model": str(project / "model"),
+            "data": {"source": str(project / "data" / "reviews"), "max_length": 32},
+            "method": {"name": "uegr"},
+            "train": {
+                "max_steps": 5,
+                "save_steps": 2,
+                "logging_steps": 1,
+                "device": "cpu",
+                "learning_rate": 1e-3,
+                **train_settings,
+            },
+        }
+    )
+
+
+def logs(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+
+
+def record(folder: Path) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads((folder / "run.json").read_text())
+    return content
+
+
+@pytest.fixture(scope="module")
+def whole(project: Path) -> Path:
+    return train(config(project), project / "whole")
+
+
+def test_a_stopped_run_goes_on_to_the_same_weights_and_logs(project: Path, whole: Path) -> None:
+    out = project / "stopped"
+    with pytest.raises(KeyboardInterrupt):
+        train(config(project), out, progress=StopAt(3))
+    assert record(out)["status"] == "stopped"
+    assert [entry.name for entry in (out / "checkpoints").iterdir()] == ["checkpoint-2"]
+    assert not (out / "model.safetensors").exists()
+    train(config(project), out)
+    assert (out / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()
+    assert logs(out) == logs(whole)
+    assert [log["step"] for log in logs(out)] == [1, 2, 3, 4, 5]
+    assert (record(out)["status"], record(out)["times"]["steps"]) == ("finished", 5)
+    assert not (out / "checkpoints").exists()
+
+
+def test_another_interval_of_checkpoints_or_another_place_is_the_same_run(
+    project: Path, whole: Path
+) -> None:
+    before = (whole / "run.json").stat().st_mtime_ns
+    assert train(config(project, save_steps=3, device="auto"), whole) == whole
+    assert (whole / "run.json").stat().st_mtime_ns == before
+
+
+def test_a_stop_before_the_first_step_leaves_nothing(project: Path) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        train(config(project), project / "a" / "b", progress=StopAt(0))
+    assert not (project / "a").exists()
+
+
+def test_a_stopped_run_can_start_anew(project: Path, whole: Path) -> None:
+    out = project / "anew"
+    with pytest.raises(KeyboardInterrupt):
+        train(config(project), out, progress=StopAt(4))
+    started: list[int] = []
+
+    class First(Progress):
+        def steps(self, done: int, total: int, *, loss: float | None) -> None:
+            started.append(done)
+
+    train(config(project), out, resume=False, progress=First())
+    assert started == [0, 1, 2, 3, 4, 5]
+    assert (out / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()
+
+
+def test_changed_rows_are_another_run(project: Path) -> None:
+    data = project / "changing"
+    make_data(data)
+    base = config(project).settings()
+    tree = {
+        "model": str(project / "model"),
+        **base,
+        "data": {**base["data"], "source": str(data / "reviews")},
+    }
+    out = train(RunConfig.of(tree), project / "rows")
+    path = data / "reviews" / "train.csv"
+    path.write_text(path.read_text().replace("the film", "a film", 1), encoding="utf-8")
+    with pytest.raises(CheckpointError, match="the rows of the data or the model's weights"):
+        train(RunConfig.of(tree), out)
+
+
+def test_a_loss_that_is_not_finite_stops_the_run_and_keeps_the_checkpoint(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Breaking(Progress):
+        def steps(self, done: int, total: int, *, loss: float | None) -> None:
+            if done == 3:
+                raise NonFiniteError("`task` is NaN", step=3, term="task", rows=[1])
+
+    out = project / "broken"
+    with pytest.raises(NonFiniteError, match="`task` is NaN"):
+        train(config(project), out, progress=Breaking())
+    assert record(out)["status"] == "stopped"
+    assert (out / "checkpoints" / "checkpoint-2").is_dir()
+
+
+def test_nothing_is_left_where_the_trainer_cannot_be_built(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: Any, **__: Any) -> None:
+        raise SettingError("no such device")
+
+    monkeypatch.setattr(module, "training_arguments", refuse)
+    with pytest.raises(SettingError, match="no such device"):
+        train(config(project), project / "x" / "y")
+    assert not (project / "x").exists()
+
+
+def examples(labels: list[int]) -> Examples:
+    return Examples(
+        "toy", [f"text {place}" for place in range(len(labels))], labels=labels,
+        label_names=("no", "yes"), kind="classification",
+    )  # fmt: skip
+
+
+def test_balanced_weights_are_rows_over_classes_times_rows_of_the_class() -> None:
+    assert class_weights("balanced", examples([0, 0, 0, 1])) == [4 / 6, 4 / 2]
+    assert class_weights((1.0, 3.0), examples([0, 1])) == [1.0, 3.0]
+    assert class_weights(None, examples([0, 1])) is None
+
+
+def test_class_weights_must_fit_the_labels() -> None:
+    with pytest.raises(SettingError, match=r"2 numbers, one per label in the order no, yes"):
+        class_weights((1.0,), examples([0, 1]))
+    scores = Examples("toy", ["a", "b"], labels=[0.5, 1.5], kind="regression")
+    with pytest.raises(SettingError, match="needs classes"):
+        class_weights("balanced", scores)
+
+
+def test_a_models_identity_follows_its_files_and_not_a_report_beside_them(tmp_path: Path) -> None:
+    make_model(tmp_path / "model")
+    before = model_identity(str(tmp_path / "model"))
+    (tmp_path / "model" / "report.html").write_text("x", encoding="utf-8")
+    (tmp_path / "model" / "run.json").write_text("{}", encoding="utf-8")
+    assert model_identity(str(tmp_path / "model")) == before
+    weights = tmp_path / "model" / "model.safetensors"
+    content = bytearray(weights.read_bytes())
+    content[-1] ^= 1
+    weights.write_bytes(bytes(content))
+    assert model_identity(str(tmp_path / "model")) != before
+    assert model_identity("someone/some-model") == "someone/some-model"
