@@ -158,6 +158,11 @@ class SelectiveUpdate(UpdateRule):
                 tensor.copy_(torch.where(masked, was, tensor))
 
     def _under_epoch_mask(self, chosen: Gradients, state: State) -> Gradients:
+        if state["epoch"] < 0:
+            raise TemperError(
+                "refresh='epoch' has no mask yet. Call prepare(batches) once, and "
+                "begin_epoch(number) before each epoch's first step (RobustTrainer does both)."
+            )
         masked = {}
         for name, gradient in chosen.items():
             levels = state["levels"][name]

@@ -14,6 +14,7 @@ from temper.forward.submodels import SubModels
 from temper.forward.terms import divergence_term, labels_of, task_term
 from temper.functional.losses import Divergence, task_loss
 from temper.functional.norms import scoped_norm
+from temper.functional.precision import at_least_single
 from temper.models.network import Network, Recording
 from temper.seeding import Streams
 from temper.types import Batch, LossTerms, Reduction, State, Step
@@ -183,7 +184,7 @@ class Attacked:
         for _ in range(self.perturbation.steps - 1):
             further, _unused = self._gradient(network, batch, delta, rng)
             delta = self.perturbation.further(delta, further, embeddings, network, batch)
-        inside = torch.where(batch.mask.unsqueeze(-1), embeddings.float(), 0.0)
+        inside = torch.where(batch.mask.unsqueeze(-1), at_least_single(embeddings), 0.0)
         share = scoped_norm(delta, norm="l2", scope="example") / scoped_norm(
             inside, norm="l2", scope="example"
         ).clamp(min=1e-12)

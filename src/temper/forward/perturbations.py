@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from temper.functional.norms import Norm, ascent_step, project, scoped_norm, vocabulary_gradient
+from temper.functional.precision import at_least_single
 from temper.models.network import Network, Site
 from temper.types import Batch
 
@@ -43,7 +44,9 @@ class Perturbation:
     def zeros(self, network: Network, batch: Batch) -> Tensor:
         """Return a zero delta [B, T, D] that wants a gradient."""
         shape = (*batch.inputs["input_ids"].shape, network.width(batch, site=self.site))
-        return torch.zeros(shape, device=batch.device, requires_grad=True)
+        return torch.zeros(
+            shape, device=batch.device, dtype=network.delta_dtype, requires_grad=True
+        )
 
     def first(self, gradient: Tensor, embeddings: Tensor, network: Network, batch: Batch) -> Tensor:
         """Step from the clean point: the whole budget with one step, a share of it with several.
@@ -84,12 +87,13 @@ class Perturbation:
         self, delta: Tensor, gradient: Tensor, embeddings: Tensor, network: Network, batch: Batch
     ) -> Tensor:
         """Step again from a delta and project to the budget (PGD); shapes as in ``first``."""
+        delta = delta.detach()
         if self.scope == "matrix":
             return delta + self.first(gradient, embeddings, network, batch)
         mask = network.movable(batch, special_tokens=self.special_tokens)
         moved = delta + self.first(gradient, embeddings, network, batch)
-        budget = torch.tensor(self.epsilon, device=delta.device)
+        budget = torch.tensor(self.epsilon, device=delta.device, dtype=delta.dtype)
         if self.relative:
-            own = torch.where(mask.unsqueeze(-1), embeddings.float(), 0.0)
+            own = torch.where(mask.unsqueeze(-1), at_least_single(embeddings), 0.0)
             budget = budget * scoped_norm(own, norm=self.norm, scope=self.scope)
         return project(moved, mask, budget=budget, norm=self.norm, scope=self.scope)

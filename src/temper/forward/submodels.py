@@ -60,7 +60,7 @@ class SubModels:
         Returns:
             The plan for a batch that is stacked K times.
         """
-        keys = network.site_keys if self.sites == "all" else network.site_keys[-1:]
+        only = None if self.sites == "all" else frozenset(network.site_keys[-1:])
         rates: dict[SiteKey, Tensor | None] | None = None
         if self.adaptive == "gradient":
             if recording is None:
@@ -71,7 +71,7 @@ class SubModels:
             copies=self.passes,
             rates=rates,
             fixed=self.rates if self.adaptive == "fixed" else None,
-            only=frozenset(keys),
+            only=only,
         )
 
     def rate(self, recording: Recording, key: SiteKey) -> Tensor | None:

@@ -1,16 +1,20 @@
-"""Losses and divergences with one value per row, in fp32: nothing here is divided by the batch.
+"""Losses and divergences with one value per row, in fp32 or fp64: nothing is divided by the batch.
 
 Letters: B rows, C classes, K sub-models.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Literal
 
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy, log_softmax
+
+from temper.errors import DataError, SettingError
+from temper.functional.precision import at_least_single
 
 Divergence = Literal["js", "sym_kl"]
 
@@ -24,15 +28,46 @@ def task_loss(logits: Tensor, labels: Tensor, *, class_weights: Tensor | None = 
         class_weights: [C] factors on the rows of each class; not renormalised.
 
     Returns:
-        [B] fp32.
+        [B] in at least fp32.
+
+    Raises:
+        DataError: If the labels and the logits are of different kinds of task.
+        SettingError: If class weights are given for a regression.
 
     Example:
         >>> task_loss(torch.zeros(1, 2), torch.tensor([1]))
         tensor([0.6931])
     """
     if labels.is_floating_point():
-        return (logits.float().reshape(labels.shape) - labels.float()).square()
-    return cross_entropy(logits.float(), labels, weight=class_weights, reduction="none")
+        if class_weights is not None:
+            raise SettingError(
+                "Class weights were given, but the labels are numbers (a regression) and have no "
+                "classes. Leave the weights out, or give integer labels."
+            )
+        values = _one_number_a_row(logits, labels)
+        return (values - labels.to(values.dtype)).square()
+    scores = at_least_single(logits)
+    if scores.shape[-1] == 1:
+        raise DataError(
+            "The labels are class indices, but the model gives one number a row (a regression "
+            "head). Give floating point labels, or a head with a logit for every class."
+        )
+    weights = None if class_weights is None else class_weights.to(scores.dtype)
+    return cross_entropy(scores, labels, weight=weights, reduction="none")
+
+
+def _one_number_a_row(logits: Tensor, labels: Tensor) -> Tensor:
+    if logits.numel() != labels.numel():
+        raise DataError(
+            f"The labels are numbers (a regression), but the model gives logits of shape "
+            f"{tuple(logits.shape)} for {labels.numel()} rows. Give integer labels, or a head with "
+            "one output."
+        )
+    return at_least_single(logits).reshape(labels.shape)
+
+
+def _log_probabilities(logits: Tensor) -> Tensor:
+    return log_softmax(at_least_single(logits), -1)
 
 
 def jensen_shannon(first: Tensor, second: Tensor) -> Tensor:
@@ -45,13 +80,13 @@ def jensen_shannon(first: Tensor, second: Tensor) -> Tensor:
         second: Logits [B, C].
 
     Returns:
-        [B] fp32, in nats.
+        [B] in at least fp32, in nats.
 
     References:
         UEGR (arXiv 2503.16550), Eq. 4.
     """
-    log_p, log_q = log_softmax(first.float(), -1), log_softmax(second.float(), -1)
-    log_m = torch.logaddexp(log_p, log_q) - torch.log(torch.tensor(2.0))
+    log_p, log_q = _log_probabilities(first), _log_probabilities(second)
+    log_m = torch.logaddexp(log_p, log_q) - math.log(2.0)
     halves = log_p.exp() * (log_p - log_m) + log_q.exp() * (log_q - log_m)
     return 0.5 * halves.sum(-1)
 
@@ -66,15 +101,15 @@ def symmetric_kl(first: Tensor, second: Tensor) -> Tensor:
         second: Logits [B, C].
 
     Returns:
-        [B] fp32, in nats.
+        [B] in at least fp32, in nats.
     """
-    log_p, log_q = log_softmax(first.float(), -1), log_softmax(second.float(), -1)
+    log_p, log_q = _log_probabilities(first), _log_probabilities(second)
     return 0.5 * ((log_p.exp() - log_q.exp()) * (log_p - log_q)).sum(-1)
 
 
 def squared_difference(first: Tensor, second: Tensor) -> Tensor:
     """Compute the squared difference of two regression outputs [B, 1], row by row: [B]."""
-    return (first.float() - second.float()).square().sum(-1)
+    return (at_least_single(first) - at_least_single(second)).square().sum(-1)
 
 
 def pairwise_divergence(
@@ -90,7 +125,7 @@ def pairwise_divergence(
         regression: Whether the logits are values and not class scores.
 
     Returns:
-        [B] fp32; zeros for K = 1.
+        [B] in at least fp32; zeros for K = 1.
 
     References:
         UEGR (arXiv 2503.16550), Eq. 4.

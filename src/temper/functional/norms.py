@@ -10,6 +10,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from temper.functional.precision import at_least_single
+
 Norm = Literal["l2", "linf", "sign"]
 Scope = Literal["example", "token", "batch"]
 
@@ -25,13 +27,18 @@ def scoped_norm(values: Tensor, *, norm: Norm, scope: Scope) -> Tensor:
         scope: What is measured as one vector.
 
     Returns:
-        [B, 1, 1], [B, T, 1] or [1, 1, 1], fp32.
+        [B, 1, 1], [B, T, 1] or [1, 1, 1], in at least fp32.
     """
     axes = _AXES[scope]
+    values = at_least_single(values)
     if norm == "l2":
-        size: Tensor = torch.linalg.vector_norm(values.float(), dim=axes, keepdim=True)
-        return size
-    return values.float().abs().amax(dim=axes, keepdim=True)
+        # Squares of a small gradient underflow (a sure example would look as if it had none), so
+        # the largest entry is taken out first.
+        largest = values.abs().amax(dim=axes, keepdim=True)
+        unit = torch.where((largest > 0) & torch.isfinite(largest), largest, 1.0)
+        size: Tensor = torch.linalg.vector_norm(values / unit, dim=axes, keepdim=True)
+        return size * unit
+    return values.abs().amax(dim=axes, keepdim=True)
 
 
 def ascent_step(
@@ -60,19 +67,19 @@ def ascent_step(
             the same scope (over the tokens that may move).
 
     Returns:
-        [B, T, D] fp32, detached.
+        [B, T, D] in at least fp32, detached.
 
     References:
         UEGR (arXiv 2503.16550), Eq. 2; RoAST (arXiv 2312.04032) for ``linf`` by token.
     """
     inside = mask.unsqueeze(-1)
-    g = torch.where(inside, gradient.detach().float(), 0.0)
+    g = torch.where(inside, at_least_single(gradient.detach()), 0.0)
     size = scoped_norm(g, norm=norm, scope=scope)
     usable = (size > 0) & torch.isfinite(size)
     direction = g.sign() if norm == "sign" else g / torch.where(usable, size, 1.0)
     budget = torch.full_like(size, epsilon)
     if embeddings is not None:
-        own = torch.where(inside, embeddings.detach().float(), 0.0)
+        own = torch.where(inside, at_least_single(embeddings.detach()), 0.0)
         budget = budget * scoped_norm(own, norm=norm, scope=scope)
     return torch.where(usable, direction * budget, 0.0)
 
@@ -88,9 +95,9 @@ def project(delta: Tensor, mask: Tensor, *, budget: Tensor, norm: Norm, scope: S
         scope: What shares the budget.
 
     Returns:
-        [B, T, D] fp32.
+        [B, T, D] in at least fp32.
     """
-    inside = torch.where(mask.unsqueeze(-1), delta.float(), 0.0)
+    inside = torch.where(mask.unsqueeze(-1), at_least_single(delta), 0.0)
     if norm != "l2":
         return torch.maximum(torch.minimum(inside, budget), -budget)
     size = scoped_norm(inside, norm=norm, scope=scope)
@@ -109,7 +116,7 @@ def vocabulary_gradient(gradient: Tensor, ids: Tensor, *, vocabulary: int) -> tu
         The matrix's gradient looked up at each token [B, T, D], and the matrix's Frobenius norm
         (scalar).
     """
-    flat = gradient.detach().float().flatten(0, 1)
+    flat = at_least_single(gradient.detach()).flatten(0, 1)
     matrix = flat.new_zeros(vocabulary, flat.shape[-1]).index_add_(0, ids.flatten(), flat)
     return matrix[ids], torch.linalg.vector_norm(matrix)
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from temper.backward.rule import UpdateRule, chain
 from temper.forward.objective import Attacked, Clean, Objective
@@ -40,7 +40,7 @@ class RAT(AttackConfig):
         divergence: ``sym_kl`` as published, or ``js``.
         reduction: ``sum`` over the rows as published, or ``mean``.
         released: Move the embedding matrix as the released code does, with an absolute epsilon
-            (theirs is 1).
+            (theirs, and the default here, is 1).
     """
 
     adversarial_weight: float = Field(default=1.0, ge=0.0, allow_inf_nan=False)
@@ -49,9 +49,32 @@ class RAT(AttackConfig):
     reduction: Reduction = "sum"
     released: bool = False
 
-    PRESETS: ClassVar[dict[str, dict[str, Any]]] = {
-        "released": {"released": True, "epsilon": 1.0, "relative": False}
-    }
+    PRESETS: ClassVar[dict[str, dict[str, Any]]] = {"released": {"released": True}}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fill_in_what_was_released(cls, values: Any) -> Any:
+        if isinstance(values, dict) and values.get("released") is True:
+            return {"epsilon": 1.0, "relative": False, **values}
+        return values
+
+    @model_validator(mode="after")
+    def _refuse_what_released_ignores(self) -> Self:
+        if not self.released:
+            return self
+        ignored = {
+            "relative": self.relative,
+            "norm": self.norm != "l2",
+            "attack_scope": self.attack_scope != "example",
+            "site": self.site != "word",
+        }
+        named = [name for name, given in ignored.items() if given]
+        if named:
+            raise ValueError(
+                "released=True moves the whole embedding matrix by an absolute epsilon in the l2 "
+                f"norm and would ignore {', '.join(named)}; leave them out, or leave released out"
+            )
+        return self
 
     def off(self) -> Self:
         """Switch the attacked passes off."""

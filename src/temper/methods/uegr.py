@@ -37,7 +37,8 @@ class UEGR(AttackConfig, SelectionConfig):
     Args:
         passes: K, attacked sub-models, at least 1 (the paper: 2).
         adversarial_weight: Weight of the mean attacked loss (the paper: 1).
-        divergence_weight: Weight lambda of the divergence (the paper: .01).
+        divergence_weight: Weight lambda of the divergence (the paper: .01). One pass has
+            no pairs, so no divergence.
         divergence: ``js`` (Eq. 4) or ``sym_kl``.
         reduction: ``sum`` over the rows as R-Drop, R-AT and RoAST run it, or ``mean``.
         adaptive: Rates of the attacked passes: ``gradient`` (section V-A), ``uniform``, or
@@ -88,7 +89,8 @@ class UEGR(AttackConfig, SelectionConfig):
 
     def build(self) -> Method:
         """Return the method."""
-        if not self.adversarial_weight and not self.divergence_weight:
+        divergence_weight = self.divergence_weight if self.passes > 1 else 0.0
+        if not self.adversarial_weight and not divergence_weight:
             return Method("uegr", self, Clean(), self.rule())
         passes = SubModels(
             passes=self.passes,
@@ -102,7 +104,7 @@ class UEGR(AttackConfig, SelectionConfig):
             self.perturbation(),
             passes,
             adversarial_weight=self.adversarial_weight,
-            divergence_weight=self.divergence_weight,
+            divergence_weight=divergence_weight,
             divergence=self.divergence,
             reduction=self.reduction,
         )

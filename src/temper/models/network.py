@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from temper.errors import ModelError
+from temper.functional.precision import at_least_single
 from temper.models.blocks import Parameters as Parameters
 from temper.models.blocks import find_blocks, parameters_of, unwrap
 from temper.models.probing import Place, innermost, probe
@@ -149,7 +150,7 @@ class Network:
                 ``torch.autograd.grad``.
 
         Returns:
-            [B, C] fp32.
+            [B, C] in at least fp32.
 
         Raises:
             ModelError: If the embeddings cannot be found, or ``delta`` does not fit them.
@@ -158,8 +159,15 @@ class Network:
         control = self._control
         assert control is not None
         assert self._found is not None
+        if recording is not None and delta is None:
+            raise ModelError("A recording needs a delta (zeros will do) to say where it stands.")
         log = recording.sites if recording is not None else None
         norms = recording is not None and recording.channel_norms
+        if control.taken and (norms or dropout is not None):
+            raise ModelError(
+                "The model's dropout layers are planned by another Network or Stepper. Call its "
+                "release() first, or use one for all."
+            )
         control.begin(
             batch.mask,
             plan=dropout,
@@ -169,8 +177,6 @@ class Network:
         )
         self._delta = None if delta is None else (delta, site)
         self._recording = recording
-        if recording is not None and delta is None:
-            raise ModelError("A recording needs a delta (zeros will do) to say where it stands.")
         draws: AbstractContextManager[None] = nullcontext()
         if seed is not None:
             draws = seeded(seed, batch.device)
@@ -182,7 +188,7 @@ class Network:
             control.end_of_forward()
             self._recording = None
         logits = output if isinstance(output, Tensor) else output.logits
-        return logits.float()
+        return at_least_single(logits)
 
     def embeddings(self, batch: Batch) -> Tensor:
         """Return the unperturbed word embeddings [B, T, D], detached."""
@@ -215,7 +221,20 @@ class Network:
         """Return D at a place: the embedding size, or the blocks' width."""
         self.probe(batch)
         assert self._found is not None
-        return self._found.module.embedding_dim if site == "word" else self._found.block_width
+        if site == "word":
+            return self._found.module.embedding_dim
+        if not self._found.block_width:
+            raise ModelError(
+                "site='output' perturbs the input of the first block, and this model has no "
+                "repeated blocks. Use site='word'."
+            )
+        return self._found.block_width
+
+    @property
+    def delta_dtype(self) -> torch.dtype:
+        """Precision of perturbations: fp32, or fp64 for a model in it."""
+        assert self._found is not None
+        return torch.promote_types(self._found.module.weight.dtype, torch.float32)
 
     def movable(self, batch: Batch, *, special_tokens: bool = True) -> Tensor:
         """Return which tokens a perturbation may move [B, T]: real ones, special ones if asked."""
@@ -257,7 +276,7 @@ class Network:
                 f"delta has shape {tuple(delta.shape)} but the embeddings have {tuple(ours.shape)} "
                 f"(site {self._delta[1]!r})."
             )
-        moved = (ours.float() + delta).to(values.dtype)
+        moved = (at_least_single(ours) + delta).to(values.dtype)
         return moved.transpose(0, 1) if self._found.time_first else moved
 
     def _add_at_words(self, module: nn.Module, _: Any, output: Tensor) -> Tensor | None:

@@ -66,8 +66,10 @@ def probe(
     """
     if "input_ids" not in batch.inputs:
         raise ModelError(f"The batch has no 'input_ids' to perturb; it has {sorted(batch.inputs)}.")
-    rows = 1 if batch.inputs["input_ids"].shape[1] > 1 else batch.size
-    row = Batch({name: tensor[:rows] for name, tensor in batch.inputs.items()})
+    row = Batch({name: tensor[:1] for name, tensor in batch.inputs.items()})
+    if row.inputs["input_ids"].shape[1] == 1:
+        # Rows and tokens must differ in number, to tell [B, T] from [T, B].
+        row = row.repeat(2)
     watch = _Watch(row.inputs["input_ids"])
     log = SiteLog()
     modes = {module: module.training for module in model.modules()}
@@ -82,7 +84,21 @@ def probe(
         control.rest()
         for module, mode in modes.items():
             module.training = mode
-    return watch.place(), [key for key, shape in log.shapes.items() if len(shape) in (2, 3)]
+    place = watch.place()
+
+    def on_hidden_states(shape: tuple[int, ...]) -> bool:
+        rows_at = 1 if place.time_first and len(shape) == 3 else 0
+        return len(shape) in (2, 3) and shape[rows_at] == row.size
+
+    return place, [key for key, shape in log.shapes.items() if on_hidden_states(shape)]
+
+
+@dataclass(frozen=True)
+class _Match:
+    name: str
+    module: nn.Embedding
+    time_first: bool
+    same_memory: bool
 
 
 class _Watch:
@@ -90,7 +106,7 @@ class _Watch:
 
     def __init__(self, ids: Tensor) -> None:
         self.ids = ids
-        self.matches: list[tuple[str, nn.Embedding, bool]] = []
+        self.matches: list[_Match] = []
         self.first: tuple[nn.Module, int] | None = None
         self.hooks: list[torch.utils.hooks.RemovableHandle] = []
 
@@ -107,26 +123,29 @@ class _Watch:
             hook.remove()
 
     def place(self) -> Place:
-        if len(self.matches) != 1:
-            seen = ", ".join(name for name, _, _ in self.matches) or "none"
+        # A short text can look like its own positions or token types; only the ids are passed on.
+        own = [match for match in self.matches if match.same_memory]
+        matches = own if len(own) == 1 else self.matches
+        if len(matches) != 1:
+            seen = ", ".join(match.name for match in matches) or "none"
             raise ModelError(
                 "Expected exactly one embedding module to be called with the input ids, found "
-                f"{len(self.matches)} ({seen}). Temper perturbs that module's output; a model "
+                f"{len(matches)} ({seen}). Temper perturbs that module's output; a model "
                 "without it cannot be attacked."
             )
-        _, module, time_first = self.matches[0]
         block, width = self.first or (None, 0)
-        return Place(module, time_first, block, width)
+        return Place(matches[0].module, matches[0].time_first, block, width)
 
     def _see(self, name: str) -> Any:
         def hook(module: nn.Embedding, args: tuple[Any, ...], _: Any) -> None:
             given = args[0] if args else None
             if not isinstance(given, Tensor) or given.dtype != self.ids.dtype:
                 return
+            same = given.data_ptr() == self.ids.data_ptr()
             if given.shape == self.ids.shape and torch.equal(given, self.ids):
-                self.matches.append((name, module, False))
+                self.matches.append(_Match(name, module, False, same))
             elif given.shape == self.ids.T.shape and torch.equal(given, self.ids.T):
-                self.matches.append((name, module, True))
+                self.matches.append(_Match(name, module, True, same))
 
         return hook
 

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from temper.errors import ModelError
 from temper.functional.masks import LEVELS, below, quantise, random_levels
+from temper.functional.precision import at_least_single
 from temper.seeding import derive_seed, generator
 
 SiteKey = tuple[str, int]
@@ -86,7 +87,9 @@ def thinned(x: Tensor, rate: Tensor, draws: Sequence[torch.Generator]) -> Tensor
         else (random_levels(share, draws[0]))
     )
     q = quantise(1 - rate, p_min=0.0)
-    return _Thinned.apply(x, below(levels.view(x.shape), q), LEVELS / q.float())  # type: ignore
+    return _Thinned.apply(
+        x, below(levels.view(x.shape), q), LEVELS / q.to(at_least_single(x).dtype)
+    )  # type: ignore
 
 
 class DropoutSite(nn.Dropout):
@@ -124,6 +127,7 @@ class SiteControl:
         self._blocks = list(blocks)
         self._attention_rates: dict[nn.Dropout, float] = {}
         self.modules: dict[str, nn.Dropout] = {}
+        self.taken = any(isinstance(module, DropoutSite) for module in model.modules())
         for name, module in model.named_modules():
             if type(module) is nn.Dropout:
                 module.__class__ = DropoutSite
@@ -168,7 +172,9 @@ class SiteControl:
         self._mask, self._calls, self._time_first = mask, {}, time_first
         self._totals = None
         self.active = plan is not None or log is not None
-        if plan is not None and plan.fixed is not None and len(set(plan.fixed)) == 1:
+        if plan is None or plan.fixed is None or plan.only is not None:
+            return
+        if len(set(plan.fixed)) == 1:
             for module in self.modules.values():
                 self._attention_rates[module] = module.p
                 module.p = plan.fixed[0]
@@ -226,7 +232,7 @@ class SiteControl:
         if self.log is not None:
             if self._totals is None:
                 self.log.order.append(key)
-                self.log.shapes[key] = tuple(y.shape) if fits else ()
+                self.log.shapes[key] = tuple(y.shape)
             if fits and self._norms and y.requires_grad:
                 y.register_hook(self._recorder(key, self.log, time_first))  # type: ignore[no-untyped-call]
         return y
@@ -235,7 +241,7 @@ class SiteControl:
         mask = self._mask
 
         def record(gradient: Tensor) -> None:
-            g = gradient.detach().float()
+            g = at_least_single(gradient.detach())
             if g.dim() == 2:
                 log.channel_norms[key] = g.abs()
                 return

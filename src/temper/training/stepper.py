@@ -36,7 +36,7 @@ class Stepper:
         method: A method, its settings or its name.
         seed: Seed of every random draw (dropout, masks, noise).
         rank: Process number in distributed training.
-        ranks: Number of processes.
+        ranks: Number of processes; each takes as many rows a step.
         special_ids: Ids of special tokens, for settings that spare them.
         class_weights: Factor on the loss of each class.
 
@@ -95,17 +95,24 @@ class Stepper:
             NonFiniteError: If a loss is NaN or infinite.
         """
         batches = [each if isinstance(each, Batch) else Batch.of(each) for each in micro_batches]
-        step = Step(self.number, rows=sum(batch.size for batch in batches), ranks=1)
+        rows = sum(batch.size for batch in batches) * self.ranks
+        step = Step(self.number, rows=rows, ranks=self.ranks)
         self.log.clear()
 
         def compute() -> Gradients:
             self._clear_gradients()
-            return self._replay(batches, step)
+            grads = self._replay(batches, step)
+            self.log.replaying = True
+            return grads
 
-        if self.rule.replays:
-            self.write(self.rule.gradient(self.params, self.state, compute))
-        else:
-            self._replay(batches, step)
+        try:
+            if self.rule.replays:
+                self.write(self.rule.gradient(self.params, self.state, compute))
+            else:
+                self._replay(batches, step)
+        finally:
+            self.network.rest()
+            self.log.replaying = False
         self.finish_backward(step)
         return self.log.means()
 
@@ -265,6 +272,7 @@ class StepLog:
     """Sums of the loss terms since the last reading, on the device: logging costs no wait."""
 
     def __init__(self) -> None:
+        self.replaying = False
         self.clear()
 
     def clear(self) -> None:
@@ -276,13 +284,16 @@ class StepLog:
         self._fresh: list[tuple[str, Tensor, Tensor | None]] = []
 
     def add(self, terms: LossTerms, batch: Batch, total: Tensor) -> None:
-        """Take the terms of one total."""
+        """Take the terms of one total; of a replay at other weights only that they are finite."""
+        for term in terms:
+            self._fresh.append((term.name, term.rows.detach(), batch.rows))
+        if self.replaying:
+            return
         self._total = self._total + total.detach()
         for term in terms:
             rows = term.rows.detach()
             self._sums[term.name] = self._sums.get(term.name, 0) + rows.sum()
             self._rows[term.name] = self._rows.get(term.name, 0) + len(rows)
-            self._fresh.append((term.name, rows, batch.rows))
         for name, value in terms.diagnostics.items():
             held, count = self._notes.get(name, (torch.zeros_like(value), 0))
             self._notes[name] = (held + value.detach(), count + 1)

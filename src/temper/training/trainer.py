@@ -136,9 +136,13 @@ class RobustTrainer(Trainer):  # type: ignore[misc]
                 return present.pop()
             for tensor in stepper.params.tensors.values():
                 tensor.grad = None
-            for micro, batch in enumerate(self._kept):
-                last = micro == len(self._kept) - 1
-                self._accumulate(model, batch, micro=micro, synchronise=last)
+            stepper.log.replaying = True
+            try:
+                for micro, batch in enumerate(self._kept):
+                    last = micro == len(self._kept) - 1
+                    self._accumulate(model, batch, micro=micro, synchronise=last)
+            finally:
+                stepper.log.replaying = False
             return stepper.params.gradients()
 
         stepper.write(stepper.rule.gradient(stepper.params, stepper.state, compute))

@@ -1,0 +1,117 @@
+"""Tiny networks in double precision, and a BERT, that the tests of methods share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import BertConfig, BertForSequenceClassification
+
+WORDS = 23
+"""Vocabulary; id 0 is the padding, 1 and 2 are special tokens."""
+
+
+class TinyBlock(nn.Module):
+    """Two matrices and a dropout layer around a tanh."""
+
+    def __init__(self, width: int, rate: float) -> None:
+        super().__init__()
+        self.inner = nn.Linear(width, width)
+        self.outer = nn.Linear(width, width)
+        self.dropout = nn.Dropout(rate)
+
+    def forward(self, hidden_states: Tensor) -> Tensor:
+        return hidden_states + self.dropout(self.outer(torch.tanh(self.inner(hidden_states))))
+
+
+class TinyNetwork(nn.Module):
+    """Embeddings, dropout, two blocks, the mean over real tokens, dropout, a head."""
+
+    def __init__(self, *, classes: int = 3, width: int = 4, rate: float = 0.3) -> None:
+        super().__init__()
+        self.words = nn.Embedding(WORDS, width)
+        self.after_words = nn.Dropout(rate)
+        self.layers = nn.ModuleList([TinyBlock(width, rate) for _ in range(2)])
+        self.before_head = nn.Dropout(rate)
+        self.head = nn.Linear(width, classes)
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
+        hidden = self.after_words(self.words(input_ids))
+        for layer in self.layers:
+            hidden = layer(hidden)
+        real = attention_mask.unsqueeze(-1).to(hidden.dtype)
+        mean = (hidden * real).sum(1) / real.sum(1)
+        return self.head(self.before_head(mean))
+
+
+def tiny_network(**settings: Any) -> TinyNetwork:
+    """Return a network in double precision and training mode, the same at every call."""
+    torch.manual_seed(3)
+    return TinyNetwork(**settings).double().train()
+
+
+def tiny_bert(
+    *, classes: int = 3, dropout: float = 0.1, attention: float = 0.1, **settings: Any
+) -> BertForSequenceClassification:
+    """Return a BERT of two layers in training mode, the same at every call."""
+    torch.manual_seed(5)
+    values = {
+        "vocab_size": WORDS,
+        "hidden_size": 8,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "intermediate_size": 12,
+        "max_position_embeddings": 12,
+        "hidden_dropout_prob": dropout,
+        "attention_probs_dropout_prob": attention,
+        "num_labels": classes,
+        "initializer_range": 0.4,
+        **settings,
+    }
+    return BertForSequenceClassification(BertConfig(**values)).train()
+
+
+def rows(
+    *lengths: int, seed: int = 0, classes: int = 3, regression: bool = False
+) -> dict[str, Tensor]:
+    """Return a collated batch with rows of the given lengths, padded on the right."""
+    draws = torch.Generator().manual_seed(seed)
+    longest = max(lengths)
+    ids = torch.randint(3, WORDS, (len(lengths), longest), generator=draws)
+    mask = torch.zeros_like(ids)
+    for row, length in enumerate(lengths):
+        mask[row, :length] = 1
+        ids[row, 0], ids[row, length - 1] = 1, 2
+    labels = torch.randint(0, classes, (len(lengths),), generator=draws)
+    if regression:
+        labels = torch.randn(len(lengths), generator=draws, dtype=torch.float64)
+    return {"input_ids": ids * mask, "attention_mask": mask, "labels": labels}
+
+
+@contextmanager
+def recorded_drops(model: nn.Module) -> Iterator[dict[str, list[Tensor]]]:
+    """Note what every dropout layer multiplied its input by, call after call.
+
+    A forward that replays these multipliers needs to know nothing of how they were drawn.
+    """
+    noted: dict[str, list[Tensor]] = {}
+    hooks = []
+
+    def watch(name: str) -> Any:
+        def hook(_: nn.Module, args: tuple[Tensor, ...], output: Tensor) -> None:
+            ratio = output.detach() / args[0].detach()
+            noted.setdefault(name, []).append(ratio)
+
+        return hook
+
+    for name, module in model.named_modules():
+        if isinstance(module, nn.Dropout):
+            hooks.append(module.register_forward_hook(watch(name)))
+    try:
+        yield noted
+    finally:
+        for hook in hooks:
+            hook.remove()
