@@ -101,7 +101,7 @@ def main() -> None:
     medians = {label: statistics.median(seconds) for label, seconds in samples.items()}
     step = medians["plain training step"]
     table = Table(title=f"Mask of {entries / 1e6:.1f} M entries, median of {rounds} rounds")
-    table.add_column("what")
+    table.add_column("what", no_wrap=True)
     table.add_column("milliseconds", justify="right")
     table.add_column("plain steps", justify="right")
     for label, seconds in medians.items():

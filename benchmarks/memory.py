@@ -61,7 +61,7 @@ def main() -> None:
         for label, found in peaks.items()
     }
     table = Table(title="Peak live tensor bytes above weights, gradients and optimiser state")
-    table.add_column("method")
+    table.add_column("method", no_wrap=True)
     for column in ("passes, MB", "over vanilla", "at most", "whole step, MB", "over vanilla"):
         table.add_column(column, justify="right")
     for label, found in peaks.items():

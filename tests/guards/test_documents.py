@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import typer
 
+from temper import methods
 from temper.cli.app import app
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -80,3 +81,13 @@ def test_a_wrong_command_line_is_noticed() -> None:
 def test_every_relative_link_leads_to_a_file(path: Path) -> None:
     links = LINK.findall(path.read_text(encoding="utf-8"))
     assert [link for link in links if not (path.parent / link).exists()] == []
+
+
+def test_the_readme_lists_the_registered_methods_as_they_describe_themselves() -> None:
+    entries = [(name, methods.entry(name)) for name in methods.names()]
+    table = [
+        f"| `{name}` | {entry.summary} | {entry.cost} | {entry.paper} |" for name, entry in entries
+    ]
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    shown = [line for line in text.splitlines() if line.startswith("| `")]
+    assert shown == table, "the README should hold:\n" + "\n".join(table)

@@ -155,3 +155,9 @@ def test_no_module_has_a_name_that_says_nothing() -> None:
     empty = {"utils", "util", "helpers", "helper", "common", "misc", "manager", "managers"}
     names = {part for path in SOURCES for part in path.relative_to(ROOT).with_suffix("").parts}
     assert names & empty == set()
+
+
+def test_every_folder_of_modules_is_a_package() -> None:
+    # setuptools leaves a folder without __init__.py out of the wheel, and says nothing.
+    folders = {path.parent for path in SOURCES}
+    assert [name_of(folder) for folder in folders if not (folder / "__init__.py").exists()] == []
