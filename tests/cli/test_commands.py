@@ -131,7 +131,8 @@ def test_evaluating_writes_rows_and_scores_once(
 ) -> None:
     arguments = (
         "evaluate", trained["out"], "--data", tiny_data / "reviews",
-        "--shift", f"other={tiny_data / 'shift.csv'}", "--anomaly", f"odd={tiny_data / 'anomaly.csv'}",
+        "--shift", f"other={tiny_data / 'shift.csv'}",
+        "--anomaly", f"odd={tiny_data / 'anomaly.csv'}",
         "--set", "evaluate.radii=[0.1]", "--set", "evaluate.bootstrap=20", "--out", tmp_path / "e",
     )  # fmt: skip
     found = answer(*arguments)

@@ -20,6 +20,7 @@ class Watch(Progress):
     def __init__(self, stop: tuple[str, int] | None = None) -> None:
         self.stop = stop
         self.name = ""
+        self.started: dict[str, int] = {}
         self.trained: dict[str, int] = {}
         self.judged: list[str] = []
 
@@ -27,8 +28,8 @@ class Watch(Progress):
         self.name = name
 
     def steps(self, done: int, total: int, *, loss: float | None) -> None:
-        if done:
-            self.trained[self.name] = self.trained.get(self.name, 0) + 1
+        # The first call of a run tells where it starts.
+        self.trained[self.name] = done - self.started.setdefault(self.name, done)
         if self.stop == (self.name, done):
             raise KeyboardInterrupt
 

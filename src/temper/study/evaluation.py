@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pydantic import BaseModel
+
+from temper.data.labels import LabelKind
 from temper.data.sources import DataSettings
 from temper.data.tasks import default_metric
 from temper.errors import CheckpointError, SettingError, unknown
@@ -70,7 +73,10 @@ class Judging:
                 if name in table
             ]
         checked: dict[str, Any] = {}
-        classes = {"data": DataSettings, "evaluate": EvaluationSettings}
+        classes: dict[str, type[BaseModel]] = {
+            "data": DataSettings,
+            "evaluate": EvaluationSettings,
+        }
         for name, settings in classes.items():
             try:
                 checked[name] = section(settings, name, tree.get(name, {}))
@@ -112,7 +118,7 @@ def judge_model(asked: Judging, out: Path, *, progress: Progress | None = None) 
     )
     dev = load_evaluated(asked.model, asked.data, predictor=predictor)
     shift, anomaly = load_sets(asked.shift, asked.anomaly, settings=asked.data, dev=dev)
-    kind = "regression" if dev.kind == "regression" else "classification"
+    kind: LabelKind = "regression" if dev.kind == "regression" else "classification"
     data = EvaluationData(
         dev=dev, shift=shift, anomaly=anomaly, metric=default_metric(asked.data.source, kind)
     )

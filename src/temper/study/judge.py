@@ -10,6 +10,7 @@ from typing import Any
 
 from temper.data.examples import Examples
 from temper.data.folders import split_files
+from temper.data.labels import LabelKind
 from temper.data.sources import DataSettings, load_examples, load_splits
 from temper.errors import SettingError
 from temper.evaluation.predictor import ClassifierPredictor
@@ -133,7 +134,7 @@ def load_sets(
             examples = examples.sample(settings.eval_rows, seed=settings.seed)
         return replace(examples, name=name)
 
-    kind = "regression" if dev.kind == "regression" else "classification"
+    kind: LabelKind = "regression" if dev.kind == "regression" else "classification"
     shifted = {name: cut(load_examples(source, kind=kind), name) for name, source in shift.items()}
     strange = {
         name: cut(load_examples(source, labelled=False), name) for name, source in anomaly.items()

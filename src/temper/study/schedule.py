@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from temper import methods, report
 from temper.data.examples import Splits
+from temper.data.labels import LabelKind
 from temper.data.sources import load_splits
 from temper.data.tasks import default_metric
 from temper.errors import TemperError
@@ -153,7 +153,7 @@ def _evaluation_data(config: StudyConfig, run: RunConfig, splits: Splits) -> Eva
     for examples in shift.values():
         # The evaluation does the same; here a wrong label shows before hours of training.
         align(examples, splits.train.label_names)
-    kind: Any = "regression" if splits.dev.kind == "regression" else "classification"
+    kind: LabelKind = "regression" if splits.dev.kind == "regression" else "classification"
     return EvaluationData(
         dev=splits.dev,
         shift=shift,

@@ -1,0 +1,1 @@
+"""Training: a method's step for any loop, the Trainer, settings, and runs in their folders."""
