@@ -85,6 +85,7 @@ class Network:
         self._extra = {"use_cache": False} if "use_cache" in signature else {}
         self._delta: tuple[Tensor, Site] | None = None
         self._recording: Recording | None = None
+        self._in_forward, self._block_calls = False, 0
         self._hooks: list[torch.utils.hooks.RemovableHandle] = []
 
     def use(self, module: nn.Module) -> None:
@@ -107,15 +108,15 @@ class Network:
             return
         control = SiteControl(self.model, self.blocks)
         try:
-            self._found, called = probe(
+            self._found, called, at_tokens = probe(
                 self.model, batch, blocks=self.blocks, control=control, extra=self._extra
             )
         except BaseException:
             control.release()
             raise
-        if not called:
+        if not at_tokens:
             control.use_blocks()
-            called = [(name, 0) for name, _ in self.blocks]
+            called = [*((name, 0) for name, _ in self.blocks), *called]
         self._control, self._site_keys = control, tuple(called)
         self._hooks.append(self._found.module.register_forward_hook(self._add_at_words))
         if self._found.first_block is not None:
@@ -181,12 +182,13 @@ class Network:
         if seed is not None:
             draws = seeded(seed, batch.device)
         module = self.forward_module if wrapped else self.model
+        self._in_forward, self._block_calls = True, 0
         try:
             with draws:
                 output = module(**batch.inputs, **self._extra)
         finally:
             control.end_of_forward()
-            self._recording = None
+            self._in_forward, self._recording = False, None
         logits = output if isinstance(output, Tensor) else output.logits
         return at_least_single(logits)
 
@@ -289,6 +291,16 @@ class Network:
     ) -> Any:
         if self._delta is None or self._delta[1] != "output":
             return None
+        if self._in_forward:
+            self._block_calls += 1
+            if self._block_calls > 1:  # ALBERT calls one block for every layer.
+                return None
+        elif self._block_calls > 1:
+            raise ModelError(
+                "The first block is called several times a forward (shared blocks) and gradient "
+                "checkpointing recomputes it in another order, so delta cannot be added to the "
+                "first call again. Switch gradient checkpointing off, or use site='word'."
+            )
         if args:
             return (self._add(args[0]), *args[1:]), kwargs
         return args, {**kwargs, "hidden_states": self._add(kwargs["hidden_states"])}

@@ -45,7 +45,7 @@ def probe(
     blocks: Sequence[tuple[str, nn.Module]],
     control: SiteControl,
     extra: dict[str, Any],
-) -> tuple[Place, list[SiteKey]]:
+) -> tuple[Place, list[SiteKey], bool]:
     """Run one forward of one row and watch which modules are called with what.
 
     The embedding module is told by its input's content: T5 and BART call another one than
@@ -59,7 +59,8 @@ def probe(
         extra: Further arguments of the forward.
 
     Returns:
-        The place, and the dropout sites on hidden states in the order of a forward.
+        The place, the dropout sites on hidden states in the order of a forward, and whether any of
+        them lies at the tokens (BART's only dropout layer is in its head).
 
     Raises:
         ModelError: If not exactly one embedding module is called with the input ids.
@@ -90,7 +91,8 @@ def probe(
         rows_at = 1 if place.time_first and len(shape) == 3 else 0
         return len(shape) in (2, 3) and shape[rows_at] == row.size
 
-    return place, [key for key, shape in log.shapes.items() if on_hidden_states(shape)]
+    sites = {key: shape for key, shape in log.shapes.items() if on_hidden_states(shape)}
+    return place, list(sites), any(len(shape) == 3 for shape in sites.values())
 
 
 @dataclass(frozen=True)
