@@ -1,0 +1,467 @@
+"""Every architecture, right- and left-padded: embeddings, attack, dropout, blocks, training."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from temper.errors import ModelError
+from temper.forward.perturbations import Perturbation
+from temper.methods import MethodConfig
+from temper.methods.at import AT
+from temper.methods.r_at import RAT
+from temper.methods.r_at_su import RATSU
+from temper.methods.r_drop import RDrop
+from temper.methods.uegr import UEGR
+from temper.models.network import Network
+from temper.models.sites import DropoutPlan
+from temper.training.stepper import Stepper
+from temper.types import Batch
+from tests.contracts.architectures import (
+    CASES,
+    LORA,
+    LORA_PREFIX,
+    batch_of,
+    inputs_of,
+    of,
+    tiny,
+)
+
+each_case = pytest.mark.parametrize(("name", "side"), CASES)
+each_name = pytest.mark.parametrize("name", [name for name, side in CASES if side == "right"])
+
+METHODS: dict[str, MethodConfig] = {
+    "uegr-gradient": UEGR(epsilon=0.2),
+    "uegr-uniform": UEGR(adaptive="uniform", mask_scope="all"),
+    "uegr-fixed": UEGR(adaptive="fixed", rates=(0.1, 0.3), site="output"),
+    "r_at": RAT(),
+    "r_at-released": RAT(released=True, epsilon=1.0, relative=False),
+    "r_drop": RDrop(),
+    "at": AT(steps=2),
+    "r_at_su": RATSU(freeze_masked=True),
+}
+
+
+def full_name(name: str, module: str) -> str:
+    """Return a module's name, which PEFT prefixes."""
+    return LORA_PREFIX + module if name == LORA else module
+
+
+def plain_logits(model: nn.Module, inputs: dict[str, Tensor]) -> Tensor:
+    """Return the logits that a model gives with Temper out of the way."""
+    # With gradients on, as Temper runs it: T5's attention takes another kernel without them.
+    output = model(**{key: value for key, value in inputs.items() if key != "labels"})
+    return output.logits.detach()
+
+
+def marks(model: nn.Module) -> dict[str, tuple[Any, ...]]:
+    """Return everything about a model's modules that a network may touch."""
+    return {
+        name: (
+            type(module),
+            len(module._forward_hooks),
+            len(module._forward_pre_hooks),
+            getattr(module, "p", None),
+            sorted(vars(module)),
+        )
+        for name, module in model.named_modules()
+    }
+
+
+@each_case
+def test_the_embedding_that_takes_the_input_ids_is_found(name: str, side: str) -> None:
+    model = tiny(name)
+    network = Network(model)
+    network.probe(batch_of(name, side=side))
+    assert network._found is not None
+    assert network._found.module is model.get_submodule(full_name(name, of(name).embedding))
+    assert network._found.time_first == (name == "xlnet")
+
+
+@each_case
+@pytest.mark.parametrize("site", ["word", "output"])
+def test_a_zero_delta_gives_the_models_own_logits_to_the_bit(
+    name: str, side: str, site: Any
+) -> None:
+    model = tiny(name)
+    own = plain_logits(model, inputs_of(name, side=side))
+    network = Network(model)
+    batch = batch_of(name, side=side)
+    zero = Perturbation(epsilon=0.1, site=site).zeros(network, batch)
+    assert torch.equal(network.logits(batch, delta=zero, site=site), own)
+
+
+@each_case
+@pytest.mark.parametrize("site", ["word", "output"])
+def test_a_delta_on_one_example_moves_that_examples_logits_and_no_others(
+    name: str, side: str, site: Any
+) -> None:
+    network = Network(tiny(name))
+    batch = batch_of(name, side=side)
+    zero = Perturbation(epsilon=0.1, site=site).zeros(network, batch).detach()
+    still = network.logits(batch, delta=zero, site=site).detach()
+    for row in range(batch.size):
+        delta = zero.clone()
+        delta[row] = torch.randn(delta[row].shape, generator=torch.Generator().manual_seed(row))
+        change = (network.logits(batch, delta=delta, site=site).detach() - still).abs().amax(1)
+        assert change[row] > 1e-3
+        assert torch.equal(change[torch.arange(batch.size) != row], torch.zeros(batch.size - 1))
+
+
+@each_case
+@pytest.mark.parametrize("site", ["word", "output"])
+def test_a_delta_counts_once_however_often_its_place_is_called(
+    name: str, side: str, site: Any
+) -> None:
+    """Against the same movement written into the module's own output, once in a forward."""
+    model, batch = tiny(name), batch_of(name, side=side)
+    network = Network(model)
+    zero = Perturbation(epsilon=0.1, site=site).zeros(network, batch)
+    delta = torch.randn(zero.shape, generator=torch.Generator().manual_seed(3)) * 0.3
+    ours = network.logits(batch, delta=delta, site=site).detach()
+    time_first = network._found.time_first
+    network.release()
+    moved = delta.transpose(0, 1) if time_first else delta
+    lookup = model.get_submodule(full_name(name, of(name).embedding))
+    block = model.get_submodule(full_name(name, of(name).blocks[0]) + ".0")
+    calls: list[nn.Module] = []
+
+    def at_words(module: nn.Module, args: Any, output: Tensor) -> Tensor:
+        calls.append(module)
+        return output + moved
+
+    def at_blocks(module: nn.Module, args: Any, kwargs: Any) -> Any:
+        calls.append(module)
+        if len(calls) > 1:
+            return None
+        if args:
+            return (args[0] + moved, *args[1:]), kwargs
+        return args, {**kwargs, "hidden_states": kwargs["hidden_states"] + moved}
+
+    if site == "word":
+        lookup.register_forward_hook(at_words)
+    else:
+        block.register_forward_pre_hook(at_blocks, with_kwargs=True)
+    expected = plain_logits(model, inputs_of(name, side=side))
+    assert len(calls) == (2 if name == "albert" and site == "output" else 1)
+    torch.testing.assert_close(ours, expected, rtol=1e-5, atol=1e-6)
+
+
+@each_case
+def test_the_gradient_reaches_every_real_token_and_the_attack_spares_padding(
+    name: str, side: str
+) -> None:
+    network = Network(tiny(name))
+    batch = batch_of(name, side=side)
+    attack = Perturbation(epsilon=0.5)
+    zero = attack.zeros(network, batch)
+    logits = network.logits(batch, delta=zero)
+    nn.functional.cross_entropy(logits, batch.labels, reduction="sum").backward()
+    assert zero.grad is not None
+    size = zero.grad.norm(dim=-1)
+    delta = attack.first(zero.grad, network.embeddings(batch), network, batch)
+    assert (size[batch.mask] > 0).all()
+    assert (delta[~batch.mask] == 0).all()
+    torch.testing.assert_close(delta.flatten(1).norm(dim=1), torch.full((batch.size,), 0.5))
+    # XLNet's head reads the last place, which right-padding fills: its gradient there is real.
+    if (name, side) != ("xlnet", "right"):
+        assert (size[~batch.mask] == 0).all()
+
+
+@each_case
+def test_a_small_attack_raises_each_loss_by_its_size_times_the_gradients_norm(
+    name: str, side: str
+) -> None:
+    network = Network(tiny(name))
+    batch = batch_of(name, side=side)
+    epsilon = 2e-3
+    attack = Perturbation(epsilon=epsilon)
+    zero = attack.zeros(network, batch)
+
+    def losses(delta: Tensor) -> Tensor:
+        logits = network.logits(batch, delta=delta)
+        return nn.functional.cross_entropy(logits, batch.labels, reduction="none")
+
+    losses(zero).sum().backward()
+    assert zero.grad is not None
+    delta = attack.first(zero.grad, network.embeddings(batch), network, batch)
+    rise = (losses(delta) - losses(-delta)).detach() / (2 * epsilon)
+    slope = (zero.grad * batch.mask.unsqueeze(-1)).flatten(1).norm(dim=1)
+    torch.testing.assert_close(rise, slope, rtol=0.05, atol=1e-3)
+
+
+@each_name
+def test_the_blocks_are_found_and_only_theirs_lie_in_the_masks_scope(name: str) -> None:
+    model = tiny(name)
+    network = Network(model)
+    lists = [full_name(name, each) for each in of(name).blocks]
+    found = [block for block, _ in network.blocks]
+    # ALBERT's two layers share one block.
+    assert found == [f"{each}.{n}" for each in lists for n in range(1 if name == "albert" else 2)]
+    params = network.parameters()
+    inside = {key for key in params.tensors if key.startswith(tuple(f"{each}." for each in lists))}
+    assert params.blocks == inside
+    outside = set(params.tensors) - inside
+    assert inside
+    assert outside
+    if name == LORA:
+        assert all("lora_" in key for key in inside)
+        assert all("score" in key for key in outside)
+    else:
+        assert any("embed" in key or ".w" in key or "shared" in key for key in outside)
+
+
+class Calls:
+    """Note, with hooks of its own, every dropout call of a forward and the shape it saw."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self.shapes: dict[tuple[str, int], tuple[int, ...]] = {}
+        for name, module in model.named_modules():
+            if type(module) is nn.Dropout:
+                module.register_forward_hook(self._see(name))
+
+    def _see(self, name: str) -> Any:
+        def hook(module: nn.Module, args: Any, output: Tensor) -> None:
+            call = sum(key[0] == name for key in self.shapes)
+            self.shapes[(name, call)] = tuple(output.shape)
+
+        return hook
+
+
+@each_name
+def test_dropout_sites_are_the_dropout_calls_on_hidden_states_or_else_the_blocks(
+    name: str,
+) -> None:
+    inputs = inputs_of(name)
+    B, T = inputs["input_ids"].shape
+    tokens = (T, B) if name == "xlnet" else (B, T)
+    counted = tiny(name)
+    calls = Calls(counted)
+    plain_logits(counted.train(), inputs)
+    at_tokens = [key for key, shape in calls.shapes.items() if shape[:2] == tokens]
+    at_rows = [key for key, s in calls.shapes.items() if len(s) == 2 and s[0] == B]
+    if name == "xlnet":  # the relative positions, twice as long as the text
+        at_tokens = [key for key, s in calls.shapes.items() if len(s) == 3 and s[1] == B]
+    network = Network(tiny(name))
+    network.probe(batch_of(name))
+    if name in ("opt", "llama", "qwen2", "bart"):
+        assert at_tokens == []
+        assert list(network.site_keys) == [*((each, 0) for each, _ in network.blocks), *at_rows]
+    else:
+        assert len(at_tokens) >= 3
+        wanted = {*at_tokens, *at_rows}
+        assert list(network.site_keys) == [key for key in calls.shapes if key in wanted]
+
+
+def plan_at(network: Network, batch: Batch, rate: float, **more: Any) -> DropoutPlan:
+    """Return a plan with one rate for every example and channel of every site."""
+    rates: dict[Any, Tensor | None] = dict.fromkeys(
+        network.site_keys, torch.full((batch.size, 1), rate)
+    )
+    return DropoutPlan(rates=rates, only=frozenset(network.site_keys), **more)
+
+
+@each_name
+def test_a_dropout_plan_thins_the_sites_and_leaves_evaluation_alone(name: str) -> None:
+    model = tiny(name, dropout=0.0)
+    network = Network(model)
+    batch = batch_of(name)
+    own = network.logits(batch)
+    plan = plan_at(network, batch, 0.5, seed=3, copies=1)
+    assert torch.equal(network.logits(batch, dropout=plan), own)
+    model.train()
+    plain = network.logits(batch)
+    thinned = network.logits(batch, dropout=plan)
+    assert ((thinned - plain).abs().amax(1) > 1e-3).all()
+    assert torch.equal(network.logits(batch, dropout=plan), thinned)
+    assert torch.equal(network.logits(batch), plain)
+
+
+@each_name
+def test_k_passes_in_one_forward_equal_k_forwards_with_the_same_masks(name: str) -> None:
+    network = Network(tiny(name, dropout=0.0).train())
+    batch = batch_of(name)
+    network.probe(batch)
+    together = network.logits(
+        batch.repeat(2), dropout=plan_at(network, batch, 0.3, seed=7, copies=2)
+    ).chunk(2)
+    for place in range(2):
+        plan = plan_at(network, batch, 0.3, seed=7, copies=1, first=place)
+        alone = network.logits(batch, dropout=plan)
+        torch.testing.assert_close(together[place], alone, rtol=1e-4, atol=1e-5)
+    assert ((together[0] - together[1]).abs().amax(1) > 1e-3).all()
+
+
+@pytest.mark.parametrize(
+    ("name", "side", "method"),
+    # Left padding changes the forward alone, so two methods do there.
+    [
+        (name, side, method)
+        for name, side in CASES
+        for method in (METHODS if side == "right" else ("uegr-gradient", "r_drop"))
+    ],
+)
+def test_two_steps_of_every_method_move_what_is_in_scope_and_release_restores(
+    name: str, side: str, method: str
+) -> None:
+    model, inputs = tiny(name).train(), inputs_of(name, side=side)
+    before, start = marks(model), {k: v.clone() for k, v in model.state_dict().items()}
+    stepper = Stepper(model, METHODS[method], seed=1)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    for _ in range(2):
+        optimizer.zero_grad()
+        logs = stepper.backward(inputs)
+        stepper.step(optimizer)
+        assert all(torch.isfinite(torch.tensor(value)) for value in logs.values())
+        assert logs["loss/task"] > 0
+    still = [
+        key
+        for key, tensor in stepper.params.tensors.items()
+        if tensor.grad is not None
+        and tensor.grad.abs().max() > 1e-6
+        and torch.equal(tensor.detach(), start[key])
+    ]
+    assert still == []
+    blocks = stepper.params.blocks
+    assert (
+        sum(not torch.equal(model.state_dict()[key], start[key]) for key in blocks)
+        > len(blocks) * 0.7
+    )
+    stepper.release()
+    assert marks(model) == before
+    assert list(model.state_dict()) == list(start)
+    fresh = tiny(name)
+    fresh.load_state_dict(model.state_dict())
+    assert torch.equal(plain_logits(model.eval(), inputs), plain_logits(fresh, inputs))
+
+
+@each_case
+@pytest.mark.parametrize(
+    "method",
+    [
+        AT(epsilon=0.3, relative=False),
+        UEGR(adaptive="uniform", epsilon=0.3, relative=False, mask=False),
+    ],
+    ids=["at", "uegr"],
+)
+def test_micro_batches_give_the_gradient_of_one_batch(
+    name: str, side: str, method: MethodConfig
+) -> None:
+    inputs = inputs_of(name, side=side)
+    parts = [{key: value[place] for key, value in inputs.items()} for place in ([0], [1, 2], [3])]
+    gradients = []
+    for micro_batches in ([inputs], parts):
+        stepper = Stepper(tiny(name, dropout=0.0).train(), method)
+        logs = stepper.backward(*micro_batches)
+        gradients.append((logs["loss"], stepper.params.gradients()))
+    (whole_loss, whole), (loss, summed) = gradients
+    assert loss == pytest.approx(whole_loss, rel=1e-4)
+    assert set(summed) == set(whole)
+    scale = max(float(g.abs().max()) for g in whole.values())
+    for key, gradient in whole.items():
+        torch.testing.assert_close(summed[key], gradient, rtol=1e-3, atol=2e-5 * scale)
+
+
+@each_case
+def test_a_regression_trains_on_float_labels(name: str, side: str) -> None:
+    model = tiny(name, labels=1).train()
+    stepper = Stepper(model, UEGR())
+    inputs = inputs_of(name, side=side, regression=True)
+    logs = stepper.backward(inputs)
+    logits = plain_logits(tiny(name, labels=1, dropout=0.0), inputs)
+    assert logs["loss/divergence"] > 0
+    quiet = Stepper(tiny(name, labels=1, dropout=0.0), "vanilla").backward(inputs)
+    expected = (logits[:, 0] - inputs["labels"]).square().mean()
+    assert quiet["loss"] == pytest.approx(float(expected), rel=1e-5)
+
+
+@pytest.mark.parametrize("name", ["bert", "gpt2", "llama", "t5", "xlnet", LORA])
+def test_under_bf16_autocast_delta_and_gradients_stay_fp32_and_near(name: str) -> None:
+    inputs = inputs_of(name)
+    gradients = []
+    for half in (False, True):
+        stepper = Stepper(tiny(name, dropout=0.0).train(), AT(epsilon=0.1))
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=half):
+            logs = stepper.backward(inputs)
+        assert 0 < logs["loss/adversarial"] < 20
+        gradients.append(torch.cat([g.flatten() for g in stepper.params.gradients().values()]))
+    plain, half_precision = gradients
+    assert half_precision.dtype == torch.float32
+    assert not torch.equal(plain, half_precision)
+    assert nn.functional.cosine_similarity(plain, half_precision, dim=0) > 0.9
+
+
+def test_the_mask_of_an_adapted_model_covers_its_adapter_and_spares_its_head() -> None:
+    model = tiny(LORA, dropout=0.0).train()
+    stepper = Stepper(model, UEGR(alpha=0.6, beta=1.0))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+    stepper.backward(inputs_of(LORA))
+    unmasked = {key: value.clone() for key, value in stepper.params.gradients().items()}
+    stepper.before_optimizer(optimizer)
+    masked = stepper.params.gradients()
+    touched = {key for key in masked if not torch.equal(masked[key], unmasked[key])}
+    adapter = {key for key in masked if "lora_" in key}
+    assert touched == adapter
+    assert sorted(set(masked) - adapter) == [
+        "base_model.model.score.modules_to_save.default.weight"
+    ]
+    entries = torch.cat([(masked[key] == 0).flatten() for key in adapter])
+    assert 0.3 < entries.float().mean() < 0.8
+    for key in adapter:
+        kept = masked[key] != 0
+        assert (masked[key][kept] / unmasked[key][kept] >= 1).all()
+    assert all(p.grad is None for p in model.parameters() if not p.requires_grad)
+
+
+def test_a_model_whose_embeddings_never_see_the_ids_is_refused() -> None:
+    class Hot(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.words = nn.Linear(60, 2)
+
+        def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
+            return self.words(nn.functional.one_hot(input_ids, 60).float()).mean(1)
+
+    with pytest.raises(ModelError, match=r"exactly one embedding module .* found 0 \(none\)"):
+        Network(Hot()).probe(batch_of("bert"))
+
+
+def test_a_model_that_looks_its_words_up_twice_is_refused_and_left_as_it_was() -> None:
+    class Twice(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.left, self.right = nn.Embedding(60, 4), nn.Embedding(60, 4)
+            self.dropout, self.head = nn.Dropout(0.1), nn.Linear(4, 2)
+
+        def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
+            return self.head(self.dropout(self.left(input_ids) + self.right(input_ids)).mean(1))
+
+    model = Twice().eval()
+    before = marks(model)
+    with pytest.raises(ModelError, match=r"found 2 \(left, right\)"):
+        Network(model).probe(batch_of("bert"))
+    assert marks(model) == before
+    assert not model.training
+
+
+@each_case
+def test_more_padding_changes_neither_the_clean_loss_nor_the_attacked_one(
+    name: str, side: str
+) -> None:
+    if (name, side) in {("xlnet", "right"), ("gpt2", "left")}:
+        pytest.skip("the architecture itself is not indifferent to padding on this side")
+    inputs = inputs_of(name, side=side)
+    fill = {"input_ids": of(name).pad, "attention_mask": 0}
+    room = (0, 2) if side == "right" else (2, 0)
+    wider = {
+        key: nn.functional.pad(value, room, value=fill[key]) if key in fill else value
+        for key, value in inputs.items()
+    }
+    method = AT(epsilon=0.3, relative=False)
+    losses = [
+        Stepper(tiny(name, dropout=0.0).train(), method).backward(each) for each in (inputs, wider)
+    ]
+    assert losses[1] == pytest.approx(losses[0], rel=1e-4)
