@@ -1,0 +1,167 @@
+from __future__ import annotations
+
+import math
+
+import hypothesis.strategies as st
+import pytest
+import torch
+from hypothesis import given
+from torch import Tensor
+
+from temper.errors import DataError, SettingError
+from temper.functional.losses import (
+    jensen_shannon,
+    pairwise_divergence,
+    squared_difference,
+    symmetric_kl,
+    task_loss,
+)
+
+LN2 = math.log(2)
+
+
+def logits_of(*probabilities: float) -> Tensor:
+    return torch.tensor([probabilities], dtype=torch.float64).log()
+
+
+scores = st.lists(st.floats(-60, 60, allow_nan=False, width=32), min_size=3, max_size=3).map(
+    lambda values: torch.tensor([values])
+)
+
+
+def test_cross_entropy_of_a_quarter_is_twice_ln_2() -> None:
+    loss = task_loss(logits_of(0.25, 0.75), torch.tensor([0]))
+    assert loss.tolist() == pytest.approx([2 * LN2])
+
+
+def test_class_weights_multiply_rows_and_are_not_renormalised() -> None:
+    logits = torch.zeros(3, 2)
+    labels = torch.tensor([0, 1, 1])
+    loss = task_loss(logits, labels, class_weights=torch.tensor([2.0, 0.5]))
+    assert loss.tolist() == pytest.approx([2 * LN2, LN2 / 2, LN2 / 2])
+
+
+def test_a_regression_has_squared_errors() -> None:
+    loss = task_loss(torch.tensor([[1.0], [-2.0]]), torch.tensor([3.0, -2.5]))
+    assert loss.tolist() == [4.0, 0.25]
+
+
+def test_a_regression_with_class_weights_is_refused() -> None:
+    with pytest.raises(SettingError, match="have no classes"):
+        task_loss(torch.zeros(1, 1), torch.zeros(1), class_weights=torch.ones(2))
+
+
+def test_class_labels_on_a_regression_head_are_refused() -> None:
+    with pytest.raises(DataError, match="one number a row"):
+        task_loss(torch.zeros(2, 1), torch.tensor([0, 0]))
+
+
+def test_numbers_on_a_classification_head_are_refused() -> None:
+    with pytest.raises(DataError, match=r"shape \(2, 3\) for 2 rows"):
+        task_loss(torch.zeros(2, 3), torch.zeros(2))
+
+
+@pytest.mark.parametrize(
+    ("given_dtype", "expected"),
+    [
+        (torch.bfloat16, torch.float32),
+        (torch.float16, torch.float32),
+        (torch.float32, torch.float32),
+        (torch.float64, torch.float64),
+    ],
+)
+def test_losses_are_at_least_in_single_precision(
+    given_dtype: torch.dtype, expected: torch.dtype
+) -> None:
+    logits = torch.tensor([[0.5, -1.0]], dtype=given_dtype)
+    weights = torch.ones(2)
+    assert task_loss(logits, torch.tensor([1]), class_weights=weights).dtype == expected
+    assert jensen_shannon(logits, -logits).dtype == expected
+    assert symmetric_kl(logits, -logits).dtype == expected
+    assert squared_difference(logits[:, :1], logits[:, 1:]).dtype == expected
+
+
+def test_jensen_shannon_by_hand() -> None:
+    # P = (1/2, 1/2), Q = (1/4, 3/4), M = (3/8, 5/8).
+    first = 0.5 * math.log(4 / 3) + 0.5 * math.log(4 / 5)
+    second = 0.25 * math.log(2 / 3) + 0.75 * math.log(6 / 5)
+    found = jensen_shannon(logits_of(0.5, 0.5), logits_of(0.25, 0.75))
+    assert found.tolist() == pytest.approx([(first + second) / 2], rel=1e-12)
+
+
+def test_symmetric_kl_is_half_the_sum_of_both_directions() -> None:
+    # KL(P||Q) = ln(2)/2 + ln(2/3)/2, KL(Q||P) = ln(1/2)/4 + 3 ln(3/2)/4.
+    there = 0.5 * math.log(2) + 0.5 * math.log(2 / 3)
+    back = 0.25 * math.log(1 / 2) + 0.75 * math.log(3 / 2)
+    found = symmetric_kl(logits_of(0.5, 0.5), logits_of(0.25, 0.75))
+    assert found.tolist() == pytest.approx([(there + back) / 2], rel=1e-12)
+
+
+def test_squared_difference_by_hand() -> None:
+    assert squared_difference(torch.tensor([[1.0]]), torch.tensor([[3.5]])).tolist() == [6.25]
+
+
+@given(scores, scores)
+def test_jensen_shannon_is_symmetric_and_lies_between_0_and_ln_2(p: Tensor, q: Tensor) -> None:
+    there, back = jensen_shannon(p, q), jensen_shannon(q, p)
+    torch.testing.assert_close(there, back, rtol=0, atol=1e-6)
+    assert -1e-6 <= there.item() <= LN2 + 1e-6
+
+
+@given(scores, scores)
+def test_symmetric_kl_is_symmetric_and_never_below_0(p: Tensor, q: Tensor) -> None:
+    torch.testing.assert_close(symmetric_kl(p, q), symmetric_kl(q, p))
+    assert symmetric_kl(p, q).item() >= -1e-6
+
+
+@given(scores)
+def test_a_distribution_does_not_diverge_from_itself(p: Tensor) -> None:
+    # A constant added to all scores changes no probability.
+    assert jensen_shannon(p, p + 3).item() == pytest.approx(0, abs=1e-5)
+    assert symmetric_kl(p, p + 3).item() == pytest.approx(0, abs=1e-4)
+
+
+def test_disjoint_distributions_reach_ln_2() -> None:
+    far = torch.tensor([[80.0, -80.0]])
+    assert jensen_shannon(far, -far).item() == pytest.approx(LN2, rel=1e-6)
+
+
+@given(
+    st.lists(st.floats(-2, 2), min_size=4, max_size=4),
+    st.lists(st.floats(-1, 1), min_size=4, max_size=4).filter(
+        lambda move: max(move) - min(move) > 0.1
+    ),
+)
+def test_jensen_shannon_is_a_quarter_of_symmetric_kl_for_close_distributions(
+    start: list[float], move: list[float]
+) -> None:
+    # Both are quadratic there: KL(p||q) ~ x, and to the mixture the way is half as long, x/4.
+    p = torch.tensor([start], dtype=torch.float64)
+    q = p + 1e-3 * torch.tensor([move], dtype=torch.float64)
+    ratio = jensen_shannon(p, q) / symmetric_kl(p, q)
+    assert ratio.item() == pytest.approx(0.25, rel=1e-3)
+
+
+def test_extreme_scores_give_finite_losses_and_gradients() -> None:
+    p = torch.tensor([[1e4, -1e4, 0.0]], requires_grad=True)
+    q = torch.tensor([[-1e4, 1e4, 0.0]], requires_grad=True)
+    (jensen_shannon(p, q) + symmetric_kl(p, q) + task_loss(p, torch.tensor([1]))).sum().backward()
+    assert torch.isfinite(p.grad).all()
+    assert torch.isfinite(q.grad).all()
+
+
+def test_three_sub_models_have_three_pairs() -> None:
+    each = [logits_of(0.5, 0.5), logits_of(0.25, 0.75), logits_of(0.1, 0.9)]
+    by_hand = sum(symmetric_kl(each[a], each[b]) for a, b in ((0, 1), (0, 2), (1, 2)))
+    found = pairwise_divergence(each, divergence="sym_kl")
+    torch.testing.assert_close(found, by_hand)
+
+
+def test_pairs_of_a_regression_are_squared_differences() -> None:
+    each = [torch.tensor([[0.0]]), torch.tensor([[1.0]]), torch.tensor([[3.0]])]
+    # 1 + 9 + 4.
+    assert pairwise_divergence(each, divergence="js", regression=True).tolist() == [14.0]
+
+
+def test_one_sub_model_has_no_pairs() -> None:
+    assert pairwise_divergence([torch.ones(2, 3)], divergence="js").tolist() == [0.0, 0.0]

@@ -1,0 +1,230 @@
+from __future__ import annotations
+
+import math
+
+import hypothesis.strategies as st
+import pytest
+import torch
+from hypothesis import given
+from torch import Tensor
+
+from temper.functional.masks import (
+    LEVELS,
+    below,
+    bucket_counts,
+    bucket_ranks,
+    buckets_of,
+    exact_ranks,
+    keep_probability,
+    mean_keep_probability,
+    quantise,
+    random_levels,
+    range_normalise,
+    thin,
+    thin_by_bucket,
+)
+from temper.seeding import generator
+
+EVERY_LEVEL = torch.arange(-(1 << 15), 1 << 15, dtype=torch.int32).to(torch.int16)
+
+
+def test_the_probability_is_a_half_at_alpha_and_rises_with_the_saliency() -> None:
+    s = torch.tensor([0.0, 0.6, 1.0])
+    p = keep_probability(s, alpha=0.6, beta=5.0)
+    expected = [1 / (1 + math.exp(6)), 0.5, 1 / (1 + math.exp(-4))]
+    assert p.tolist() == pytest.approx(expected)
+
+
+def test_the_printed_sign_falls_with_the_saliency() -> None:
+    s = torch.linspace(0, 1, 11)
+    prose = keep_probability(s, alpha=0.7, beta=5.0)
+    printed = keep_probability(s, alpha=0.7, beta=5.0, orientation="printed")
+    assert (prose.diff() > 0).all()
+    assert (printed.diff() < 0).all()
+    torch.testing.assert_close(prose + printed, torch.ones(11))
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.6, 0.95, 1.0])
+@pytest.mark.parametrize("beta", [0.5, 1.0, 5.0, 10.0])
+def test_the_mean_probability_has_a_closed_form(alpha: float, beta: float) -> None:
+    ranks = (torch.arange(100_000, dtype=torch.float64) + 0.5) / 100_000
+    p = keep_probability(ranks, alpha=alpha, beta=beta)
+    assert mean_keep_probability(alpha, beta) == pytest.approx(p.mean().item(), rel=1e-7)
+
+
+def test_the_mean_probability_survives_the_largest_sharpness() -> None:
+    assert mean_keep_probability(0.6, 100.0) == pytest.approx(0.4)
+
+
+@given(st.floats(0, 1), st.floats(0, 1))
+def test_a_probability_is_clamped_then_rounded_to_levels(p: float, p_min: float) -> None:
+    q = quantise(torch.tensor([p], dtype=torch.float64), p_min=p_min)
+    assert q.dtype == torch.int32
+    assert q.item() == min(max(round(max(p, p_min) * 65536), 1), 65536)
+
+
+@pytest.mark.parametrize("q", [1, 2, 66, 32767, 32768, 32769, 65535, 65536])
+def test_exactly_q_of_all_65536_levels_are_kept(q: int) -> None:
+    assert int(below(EVERY_LEVEL, torch.tensor(q, dtype=torch.int32)).sum()) == q
+
+
+@given(st.integers(1, LEVELS), st.floats(-1e3, 1e3, width=32))
+def test_the_mean_over_all_levels_is_the_gradient_itself(q: int, gradient: float) -> None:
+    kept = int(below(EVERY_LEVEL, torch.tensor(q, dtype=torch.int32)).sum())
+    factor = torch.tensor([gradient], dtype=torch.float64) * (LEVELS / torch.tensor([q]).double())
+    assert (kept * factor / LEVELS).item() == pytest.approx(gradient, rel=1e-12)
+
+
+def test_every_lane_of_a_draw_is_uniform() -> None:
+    # The trap: random_ without bounds leaves the top bit of each 64-bit word 0, so that the last
+    # of four 16-bit numbers is never negative.
+    levels = random_levels(400_000, generator(1)).view(-1, 4).to(torch.int64)
+    for lane in range(4):
+        values = levels[:, lane]
+        assert values.min() < -32_700
+        assert values.max() > 32_700
+        # 100,000 uniform draws: the mean's standard error is 65536 / sqrt(12 * 1e5) = 59.8.
+        assert abs(values.double().mean().item() + 0.5) < 5 * 59.8
+        for bit in range(16):
+            ones = ((values >> bit) & 1).double().mean().item()
+            assert abs(ones - 0.5) < 5 * 0.5 / math.sqrt(100_000)
+
+
+def test_lanes_do_not_repeat_one_another() -> None:
+    levels = random_levels(40_000, generator(2)).view(-1, 4).double()
+    correlation = torch.corrcoef(levels.T) - torch.eye(4, dtype=torch.float64)
+    assert correlation.abs().max() < 5 / math.sqrt(10_000)
+
+
+@pytest.mark.parametrize("count", [0, 1, 3, 4, 5])
+def test_any_number_of_levels_can_be_drawn(count: int) -> None:
+    assert random_levels(count, generator(0)).shape == (count,)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_the_mean_of_many_thinned_gradients_is_the_gradient(dtype: torch.dtype) -> None:
+    gradient = torch.tensor([1.0, -0.5, 2.0, 0.25], dtype=dtype)
+    q = torch.tensor([655, 20_000, 40_000, 65_536], dtype=torch.int32)
+    draws = 20_000
+    many = thin(gradient.repeat(draws, 1), q.repeat(draws, 1), generator(3), scale=True)
+    each = many.double()
+    p = q.double() / LEVELS
+    error = (gradient.double().square() * (1 - p) / p / draws).sqrt()
+    off = (each.mean(0) - gradient.double()).abs()
+    assert (off <= 5 * error + 1e-6).all()
+    kept = each != 0
+    expected = (gradient.double() / p).expand_as(each)
+    torch.testing.assert_close(each[kept], expected[kept], rtol=1e-6, atol=0)
+    assert (each[~kept] == 0).all()
+    assert kept[:, 3].all()
+
+
+def test_without_scaling_what_is_kept_stays_as_it_is() -> None:
+    gradient = torch.arange(1.0, 1001.0)
+    q = torch.full((1000,), LEVELS // 2, dtype=torch.int32)
+    found = thin(gradient, q, generator(4), scale=False)
+    kept = found != 0
+    assert torch.equal(found[kept], gradient[kept])
+    assert 400 < int(kept.sum()) < 600
+
+
+def test_thinning_by_bucket_does_what_thinning_does() -> None:
+    gradient = torch.randn(37, 11)
+    table = torch.randint(1, LEVELS + 1, (1 << 15,), dtype=torch.int32)
+    q = table[buckets_of(gradient).long()]
+    plain = thin(gradient, q, generator(5), scale=True)
+    found = thin_by_bucket(gradient.clone(), table, generator(5), scale=True)
+    torch.testing.assert_close(found, plain, rtol=1e-6, atol=0)
+
+
+def test_thinning_in_pieces_draws_anew_for_each_piece() -> None:
+    gradient = torch.ones(1024)
+    table = torch.full((1 << 15,), LEVELS // 2, dtype=torch.int32)
+    found = thin_by_bucket(gradient, table, generator(6), scale=False, chunk=256).view(4, 256)
+    assert not any(torch.equal(found[a], found[b]) for a in range(4) for b in range(a))
+
+
+@given(st.lists(st.floats(-(2.0**100), 2.0**100, width=32), min_size=1, max_size=60))
+def test_a_bucketed_rank_is_the_exact_one_to_within_its_bucket(values: list[float]) -> None:
+    tensor = torch.tensor(values)
+    # Magnitudes below 1e-40 share the bucket of zero.
+    tensor = torch.where(tensor.abs() < 1e-37, 0.0, tensor)
+    counts = bucket_counts([tensor])
+    bucket = buckets_of(tensor).long()
+    found = bucket_ranks(counts)[bucket]
+    exact = exact_ranks(tensor)
+    alive = tensor != 0
+    total = max(int(alive.sum()), 1)
+    width = counts[bucket].double() / total
+    assert ((found - exact).abs()[alive] <= width[alive] / 2 + 1e-12).all()
+    order = tensor.abs().argsort(stable=True)
+    assert (found[order].diff() >= 0).all()
+    assert int(counts.sum()) == int(alive.sum())
+
+
+def test_distinct_buckets_have_the_exact_rank() -> None:
+    tensor = torch.tensor([0.0, -4.0, 1.0, 2.0, 8.0, 0.0])
+    found = bucket_ranks(bucket_counts([tensor]))[buckets_of(tensor).long()]
+    # Zeros are left out; mid-ranks of four entries are 1/8, 3/8, 5/8, 7/8.
+    assert found[tensor != 0].tolist() == [0.625, 0.125, 0.375, 0.875]
+
+
+def test_ties_take_their_mid_rank_and_zeros_have_none() -> None:
+    tensor = torch.tensor([1.0, 1.0, 0.0, 3.0, -1.0])
+    # Three ones share ranks (0 + 3) / (2 * 4).
+    assert exact_ranks(tensor).tolist() == [0.375, 0.375, 0.0, 0.875, 0.375]
+    assert exact_ranks(torch.zeros(3)).tolist() == [0.0, 0.0, 0.0]
+
+
+def test_zeros_of_an_unused_vocabulary_change_no_rank() -> None:
+    alive = torch.randn(50)
+    with_zeros = torch.cat([torch.zeros(1000), alive, -torch.zeros(1000)])
+    assert torch.equal(
+        bucket_ranks(bucket_counts([alive]))[1:], bucket_ranks(bucket_counts([with_zeros]))[1:]
+    )
+
+
+def test_counts_run_over_tensors_and_pieces() -> None:
+    tensors = [torch.randn(7, 5), torch.randn(40)]
+    together = bucket_counts([torch.cat([tensor.flatten() for tensor in tensors])])
+    assert torch.equal(bucket_counts(tensors, chunk=8), together)
+
+
+def test_range_normalisation_is_equation_8() -> None:
+    tensors = [torch.tensor([1.0, -3.0]), torch.tensor([2.0])]
+    # Squares 1, 9, 4; (s - 1) / 8.
+    found = [share.tolist() for share in range_normalise(tensors)]
+    assert found == [[0.0, pytest.approx(1.0)], [pytest.approx(3 / 8)]]
+
+
+@given(
+    st.lists(st.floats(-(2.0**60), 2.0**60, width=32), min_size=1, max_size=20),
+    st.integers(-20, 18),
+)
+def test_range_normalisation_lies_in_0_to_1_at_any_scale(values: list[float], scale: int) -> None:
+    tensor = torch.tensor(values)
+    (share,) = range_normalise([tensor * 10.0**scale])
+    assert torch.isfinite(share).all()
+    assert share.min() >= 0
+    assert share.max() <= 1
+
+
+@pytest.mark.parametrize("value", [0.0, 2.5])
+def test_equal_entries_are_all_of_range_0(value: float) -> None:
+    (share,) = range_normalise([torch.full((4,), value)])
+    assert share.tolist() == [0.0] * 4
+
+
+def expected_square(values: Tensor) -> Tensor:
+    squares = values.double().square()
+    return (squares - squares.min()) / (squares.max() - squares.min())
+
+
+@given(st.lists(st.floats(-10, 10, width=32), min_size=2, max_size=20, unique=True))
+def test_range_normalisation_agrees_with_the_printed_formula(values: list[float]) -> None:
+    tensor = torch.tensor(values)
+    squares = tensor.double().square()
+    # Close together in proportion, fp32 cannot tell the smallest from the largest.
+    if squares.max() - squares.min() > 1e-2 * squares.max() and squares.max() > 1e-6:
+        (share,) = range_normalise([tensor])
+        torch.testing.assert_close(share.double(), expected_square(tensor), rtol=1e-4, atol=1e-4)
