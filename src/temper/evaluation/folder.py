@@ -127,12 +127,13 @@ def read(folder: Path | str) -> Evaluation:
 
 
 def _check_target(path: Path) -> None:
-    """Refuse to overwrite anything that is not an evaluation."""
+    """Refuse to overwrite anything that is not an evaluation, its settings or its report."""
     if not path.exists():
         return
     if not path.is_dir():
         raise CheckpointError(f"Expected a folder to write to, but {path} is a file.")
-    others = sorted({entry.name for entry in path.iterdir()} - {"rows.parquet", "scores.json"})
+    own = {"rows.parquet", "scores.json", "settings.json", "report.html"}
+    others = sorted({entry.name for entry in path.iterdir()} - own)
     if others:
         raise CheckpointError(
             f"{path} holds other files ({', '.join(others[:3])}), which an evaluation must not "

@@ -22,7 +22,7 @@ class MethodConfig(BaseModel, ABC):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    def __init__(self, **settings: object) -> None:
+    def __init__(self, /, **settings: object) -> None:
         try:
             super().__init__(**settings)
         except ValidationError as error:

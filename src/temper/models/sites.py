@@ -87,9 +87,9 @@ def thinned(x: Tensor, rate: Tensor, draws: Sequence[torch.Generator]) -> Tensor
         else (random_levels(share, draws[0]))
     )
     q = quantise(1 - rate, p_min=0.0)
-    return _Thinned.apply(
-        x, below(levels.view(x.shape), q), LEVELS / q.to(at_least_single(x).dtype)
-    )  # type: ignore
+    factor = LEVELS / q.to(at_least_single(x).dtype)
+    dropped: Tensor = _Thinned.apply(x, below(levels.view(x.shape), q), factor)
+    return dropped
 
 
 class DropoutSite(nn.Dropout):
@@ -290,11 +290,10 @@ class SiteControl:
                     "clean pass, so it has no adaptive rate. Use adaptive='uniform' for this model."
                 )
             rates = plan.rates[key]
-            if rates is None:
-                return None
-            stacked = rates.repeat(plan.copies, 1)
-            return stacked.unsqueeze(1) if len(shape) == 3 else stacked
-        if plan.fixed is not None:
+            if rates is not None:
+                stacked = rates.repeat(plan.copies, 1)
+                return stacked.unsqueeze(1) if len(shape) == 3 else stacked
+        elif plan.fixed is not None:
             each = torch.tensor(plan.fixed, device=device)
             return each.repeat_interleave(shape[0] // plan.copies).view(shape)
         return torch.full(shape, own, device=device) if own > 0 else None

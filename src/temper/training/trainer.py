@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import random
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
@@ -23,15 +24,15 @@ from transformers.trainer_utils import rotate_checkpoints
 from temper.data.batches import LengthBucketSampler
 from temper.errors import ModelError, NonFiniteError, SettingError
 from temper.methods import Method, MethodConfig, build
+from temper.training.arguments import arguments_of
 from temper.training.config import TrainSettings
+from temper.training.rows import ROW, NumberedRows, RowKeeper, token_counts
 from temper.training.state_files import read_state, write_state
 from temper.training.stepper import Stepper
 from temper.types import Batch, Gradients, Step
 
-ROW = "row_index"
 
-
-class RobustTrainer(Trainer):  # type: ignore[misc]
+class RobustTrainer(Trainer):
     """Train with any method, in all else as ``transformers.Trainer``.
 
     Accumulation, clipping, schedulers, mixed precision, callbacks, ``report_to``, evaluation and
@@ -223,9 +224,9 @@ class RobustTrainer(Trainer):  # type: ignore[misc]
         if hasattr(dataset, "column_names"):
             dataset = self._remove_unused_columns(dataset, description="Training")
         plain: Any = self.data_collator  # type: ignore[has-type]
-        self.data_collator = _KeepRows(plain)
+        self.data_collator = RowKeeper(plain)
         try:
-            return super()._get_dataloader(_Numbered(dataset), *args, **kwargs)
+            return super()._get_dataloader(NumberedRows(dataset), *args, **kwargs)
         finally:
             self.data_collator = plain
 
@@ -238,7 +239,7 @@ class RobustTrainer(Trainer):  # type: ignore[misc]
     def _get_train_sampler(self, train_dataset: Dataset[Any] | None = None) -> Any:
         dataset = self.train_dataset if train_dataset is None else train_dataset
         strategy = getattr(self.args, "train_sampling_strategy", "random")
-        lengths = _lengths(dataset) if self.bucket_by_length and strategy == "random" else None
+        lengths = token_counts(dataset) if self.bucket_by_length and strategy == "random" else None
         if lengths is None:
             return super()._get_train_sampler(train_dataset)
         seed = self.args.data_seed if self.args.data_seed is not None else self.args.seed
@@ -371,50 +372,15 @@ def training_arguments(
     Raises:
         SettingError: If the device is not there, or cannot train at the precision.
     """
-    device = settings.device
-    if device.startswith("cuda") and not torch.cuda.is_available():
-        raise SettingError(
-            f"`train.device` is {device!r}, but no CUDA device is there. Use 'auto' or 'cpu'."
-        )
-    if device == "mps" and not torch.backends.mps.is_available():
-        raise SettingError(
-            "`train.device` is 'mps', but no such device is there. Use 'auto' or 'cpu'."
-        )
-    on_cpu = device == "cpu" or (device == "auto" and not torch.cuda.is_available())
-    if settings.precision == "fp16" and on_cpu:
-        raise SettingError(
-            "`train.precision` is 'fp16', which a CPU cannot train in. Use 'bf16' or 'fp32'."
-        )
-    values: dict[str, Any] = {
-        "output_dir": str(out),
-        "num_train_epochs": settings.epochs,
-        "max_steps": settings.max_steps or -1,
-        "per_device_train_batch_size": settings.batch_size,
-        "gradient_accumulation_steps": settings.accumulation,
-        "learning_rate": settings.learning_rate,
-        "weight_decay": settings.weight_decay,
-        "warmup_steps": settings.warmup_ratio,
-        "lr_scheduler_type": settings.schedule,
-        "max_grad_norm": settings.max_grad_norm,
-        "bf16": settings.precision == "bf16",
-        "fp16": settings.precision == "fp16",
-        "save_strategy": "steps",
-        "save_steps": settings.save_steps,
-        "save_total_limit": 1,
-        "logging_strategy": "steps",
-        "logging_steps": settings.logging_steps,
-        "gradient_checkpointing": settings.gradient_checkpointing,
-        "gradient_checkpointing_kwargs": {"use_reentrant": False},
-        "report_to": list(settings.report_to) or "none",
-        "seed": seed,
-        "use_cpu": device == "cpu",
-        "dataloader_pin_memory": not on_cpu,
-        "logging_nan_inf_filter": False,
-    }
+    values = arguments_of(settings, out, seed=seed)
+    fields = {field.name for field in dataclasses.fields(TrainingArguments)}
+    if "activation_checkpointing" not in fields:  # its name before Transformers 5.23
+        for name in [name for name in values if name.startswith("activation_")]:
+            values[name.replace("activation_", "gradient_")] = values.pop(name)
     return TrainingArguments(**{**values, **more})
 
 
-class _MethodCallback(TrainerCallback):  # type: ignore[misc]
+class _MethodCallback(TrainerCallback):
     """Join the method's backward stage to the Trainer's loop."""
 
     def __init__(self, trainer: RobustTrainer) -> None:
@@ -439,45 +405,6 @@ class _MethodCallback(TrainerCallback):  # type: ignore[misc]
 
     def on_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self.trainer._running().after_optimizer()
-
-
-class _Numbered(Dataset[Any]):
-    """A map-style dataset whose items know their row."""
-
-    def __init__(self, rows: Any) -> None:
-        self.rows = rows
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def __getitem__(self, place: int) -> dict[str, Any]:
-        return {**self.rows[place], ROW: place}
-
-
-class _KeepRows:
-    """A collator around the user's own that carries the row numbers past it."""
-
-    def __init__(self, collator: Callable[[list[Any]], Mapping[str, Any]]) -> None:
-        self.collator = collator
-
-    def __call__(self, items: list[dict[str, Any]]) -> dict[str, Any]:
-        rows = [item[ROW] for item in items]
-        plain = [{name: value for name, value in item.items() if name != ROW} for item in items]
-        return {**self.collator(plain), ROW: torch.tensor(rows)}
-
-
-def _lengths(dataset: Any) -> list[int] | None:
-    """Return the number of tokens of each row, or None where rows cannot be counted beforehand."""
-    own = getattr(dataset, "lengths", None)
-    if own is not None:
-        return list(own)
-    if dataset is None or not hasattr(dataset, "__len__") or not hasattr(dataset, "__getitem__"):
-        return None
-    if not len(dataset) or "input_ids" not in dataset[0]:
-        return None
-    if hasattr(dataset, "column_names"):
-        return [len(ids) for ids in dataset["input_ids"]]
-    return [len(dataset[place]["input_ids"]) for place in range(len(dataset))]
 
 
 def _sync(folder: Path) -> None:

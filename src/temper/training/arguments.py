@@ -1,0 +1,74 @@
+"""Temper's training settings in the words of Transformers' TrainingArguments."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from temper.errors import SettingError
+from temper.training.config import TrainSettings
+
+
+def arguments_of(settings: TrainSettings, out: Path | str, *, seed: int) -> dict[str, Any]:
+    """Translate the settings of a run.
+
+    Args:
+        settings: Of the training loop.
+        out: Folder of the checkpoints.
+        seed: Seed of weights, data order and every draw.
+
+    Returns:
+        Keyword arguments of ``TrainingArguments``, in the names of Transformers 5.23.
+
+    Raises:
+        SettingError: If the device is not there, or cannot train at the precision.
+    """
+    device = settings.device
+    if device.startswith("cuda:") and device != "cuda:0":
+        raise SettingError(
+            f"`train.device` is {device!r}, but a run trains on the first GPU that it sees. Set "
+            f"CUDA_VISIBLE_DEVICES={device.removeprefix('cuda:')} and use 'cuda'."
+        )
+    if device.startswith("cuda") and not torch.cuda.is_available():
+        raise SettingError(
+            f"`train.device` is {device!r}, but no CUDA device is there. Use 'auto' or 'cpu'."
+        )
+    if device == "mps" and not torch.backends.mps.is_available():
+        raise SettingError(
+            "`train.device` is 'mps', but no such device is there. Use 'auto' or 'cpu'."
+        )
+    on_cpu = device == "cpu" or (device == "auto" and not torch.cuda.is_available())
+    if settings.precision == "fp16" and on_cpu:
+        raise SettingError(
+            "`train.precision` is 'fp16', which a CPU cannot train in. Use 'bf16' or 'fp32'."
+        )
+    values: dict[str, Any] = {
+        "output_dir": str(out),
+        "num_train_epochs": settings.epochs,
+        "max_steps": settings.max_steps or -1,
+        "per_device_train_batch_size": settings.batch_size,
+        "gradient_accumulation_steps": settings.accumulation,
+        "learning_rate": settings.learning_rate,
+        "weight_decay": settings.weight_decay,
+        "warmup_steps": settings.warmup_ratio,
+        "lr_scheduler_type": settings.schedule,
+        "max_grad_norm": settings.max_grad_norm,
+        "bf16": settings.precision == "bf16",
+        "fp16": settings.precision == "fp16",
+        "save_strategy": "steps",
+        "save_steps": settings.save_steps,
+        "save_total_limit": 1,
+        "logging_strategy": "steps",
+        "logging_steps": settings.logging_steps,
+        "report_to": list(settings.report_to) or "none",
+        "seed": seed,
+        "use_cpu": device == "cpu",
+        "dataloader_pin_memory": not on_cpu,
+        "logging_nan_inf_filter": False,
+    }
+    if settings.gradient_checkpointing:
+        values["activation_checkpointing"] = True
+        values["activation_checkpointing_kwargs"] = {"use_reentrant": False}
+    return values
