@@ -8,7 +8,12 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers import BertConfig, BertForSequenceClassification
+from transformers import (
+    BertConfig,
+    BertForSequenceClassification,
+    XLNetConfig,
+    XLNetForSequenceClassification,
+)
 
 WORDS = 23
 """Vocabulary; id 0 is the padding, 1 and 2 are special tokens."""
@@ -72,6 +77,22 @@ def tiny_bert(
         **settings,
     }
     return BertForSequenceClassification(BertConfig(**values)).train()
+
+
+def tiny_xlnet() -> XLNetForSequenceClassification:
+    """Return an XLNet of two layers, whose hidden states have the time first."""
+    torch.manual_seed(6)
+    config = XLNetConfig(
+        vocab_size=23,
+        d_model=8,
+        n_layer=2,
+        n_head=2,
+        d_inner=12,
+        num_labels=3,
+        dropout=0.3,
+        initializer_range=0.4,
+    )
+    return XLNetForSequenceClassification(config).train()
 
 
 def rows(
