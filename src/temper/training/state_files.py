@@ -8,9 +8,33 @@ from typing import Any
 
 import numpy as np
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from temper.errors import CheckpointError
+
+UNWRITABLE = (
+    "which cannot be written as safetensors or JSON. Use an optimiser and a scheduler whose state "
+    "is made of tensors and plain values."
+)
+STORABLE = {
+    torch.bool,
+    torch.uint8,
+    torch.int8,
+    torch.int16,
+    torch.int32,
+    torch.int64,
+    torch.uint16,
+    torch.uint32,
+    torch.uint64,
+    torch.float8_e4m3fn,
+    torch.float8_e5m2,
+    torch.float16,
+    torch.bfloat16,
+    torch.float32,
+    torch.float64,
+    torch.complex64,
+}
 
 
 def write_state(state: Any, folder: Path | str, *, name: str) -> None:
@@ -49,7 +73,7 @@ def read_state(folder: Path | str, *, name: str) -> Any:
             f"{path} is missing: the checkpoint is not whole, or Temper did not write it. "
             "Resume from another checkpoint."
         ) from None
-    except (ValueError, KeyError) as error:
+    except (ValueError, KeyError, IndexError, TypeError, AttributeError, SafetensorError) as error:
         raise CheckpointError(
             f"{path} is damaged ({error}). Resume from another checkpoint."
         ) from error
@@ -57,12 +81,14 @@ def read_state(folder: Path | str, *, name: str) -> Any:
 
 def _encode(value: Any, tensors: dict[str, torch.Tensor], *, where: str) -> Any:
     if isinstance(value, torch.Tensor):
+        if value.layout != torch.strided or value.dtype not in STORABLE:
+            kind = f"{value.layout} tensor of {value.dtype}"
+            raise CheckpointError(f"{where} holds a {kind}, {UNWRITABLE}")
         key = f"t{len(tensors)}"
-        tensors[key] = value.detach().cpu().contiguous().clone()
+        tensors[key] = value.detach().cpu().clone(memory_format=torch.contiguous_format)
         return {"tensor": key}
     if isinstance(value, np.ndarray):
-        inner = _encode(torch.from_numpy(value.astype(np.int64)), tensors, where=where)
-        return {"array": inner, "dtype": str(value.dtype)}
+        return _encode_array(value, tensors, where=where)
     if isinstance(value, dict):
         items = [
             [_key(key, where), _encode(each, tensors, where=f"{where}.{key}")]
@@ -77,12 +103,24 @@ def _encode(value: Any, tensors: dict[str, torch.Tensor], *, where: str) -> Any:
         return {kind: parts}
     if value is None or isinstance(value, bool | int | float | str):
         return value
-    if isinstance(value, np.generic):
+    if isinstance(value, np.generic) and isinstance(value.item(), bool | int | float | str):
         return value.item()
-    raise CheckpointError(
-        f"{where} holds a {type(value).__name__}, which cannot be written as safetensors "
-        "or JSON. Use an optimiser and a scheduler whose state is made of tensors and plain values."
+    raise CheckpointError(f"{where} holds a {type(value).__name__}, {UNWRITABLE}")
+
+
+def _encode_array(
+    value: np.ndarray[Any, Any], tensors: dict[str, torch.Tensor], *, where: str
+) -> Any:
+    """Write an array by its bytes: NumPy has dtypes that safetensors has not."""
+    if value.dtype.hasobject or value.dtype.kind == "V":
+        raise CheckpointError(f"{where} holds an array of {value.dtype}, {UNWRITABLE}")
+    content = (
+        torch.frombuffer(bytearray(value.tobytes()), dtype=torch.uint8)
+        if value.size
+        else (torch.empty(0, dtype=torch.uint8))
     )
+    inner = _encode(content, tensors, where=where)
+    return {"array": inner, "dtype": value.dtype.str, "shape": list(value.shape)}
 
 
 def _key(key: Any, where: str) -> int | str:
@@ -98,8 +136,10 @@ def _decode(value: Any, tensors: dict[str, torch.Tensor]) -> Any:
     if kind == "tensor":
         return tensors[content]
     if kind == "array":
-        return _decode(content, tensors).numpy().astype(rest[0][1])
+        (_, dtype), (_, shape) = rest
+        raw = _decode(content, tensors).numpy().tobytes()
+        return np.frombuffer(raw, dtype=dtype).reshape(shape).copy()
     if kind == "dict":
         return {key: _decode(each, tensors) for key, each in content}
-    each_decoded = [_decode(each, tensors) for each in content]
-    return each_decoded if kind == "list" else tuple(each_decoded)
+    decoded = [_decode(each, tensors) for each in content]
+    return {"list": decoded, "tuple": tuple(decoded)}[kind]
