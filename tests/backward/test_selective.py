@@ -1,0 +1,393 @@
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from temper import Stepper, Vanilla, configure
+from temper.backward import SelectiveUpdate
+from temper.errors import TemperError
+from temper.forward.objective import Clean
+from temper.functional.masks import mean_keep_probability
+from temper.methods import Method
+from temper.models.network import Parameters
+from temper.seeding import Streams
+from temper.types import Gradients
+from tests.methods.tiny import TinyNetwork, rows, tiny_network
+
+
+def parameters(**sizes: int) -> Parameters:
+    """Return vectors by name; those whose name starts with ``block`` lie in a block."""
+    tensors = {name: nn.Parameter(torch.zeros(size)) for name, size in sizes.items()}
+    return Parameters(tensors, frozenset(name for name in sizes if name.startswith("block")))
+
+
+def gradients_like(params: Parameters, *, seed: int = 0) -> Gradients:
+    draws = torch.Generator().manual_seed(seed)
+    return {name: torch.randn(p.shape, generator=draws) for name, p in params.tensors.items()}
+
+
+def masked(
+    rule: SelectiveUpdate, params: Parameters, grads: Gradients, *, step: int = 0
+) -> Gradients:
+    copies = {name: gradient.clone() for name, gradient in grads.items()}
+    return rule.transform(copies, params, rule.init(params), Streams(1).at(step=step))
+
+
+def probability_by_sorting(values: Tensor, rule: SelectiveUpdate) -> Tensor:
+    """Write p from Eqs. 7 to 9 with a plain sort: rank of g^2 among the non-zero entries."""
+    flat = values.flatten().double()
+    alive = sorted(entry**2 for entry in flat.tolist() if entry)
+    ranks = []
+    for entry in flat.tolist():
+        smaller = sum(other < entry**2 for other in alive)
+        equal = sum(other == entry**2 for other in alive)
+        ranks.append((smaller + equal / 2) / len(alive))
+    sign = 1 if rule.orientation == "prose" else -1
+    rank = torch.tensor(ranks, dtype=torch.float64)
+    return 1 / (1 + torch.exp(-sign * 2 * rule.beta * (rank - rule.alpha)))
+
+
+@pytest.mark.parametrize("orientation", ["prose", "printed"])
+@pytest.mark.parametrize("beta", [1.0, 10.0])
+def test_the_mean_over_many_draws_is_the_gradient_and_the_share_kept_is_p(
+    beta: float, orientation: str
+) -> None:
+    rule = SelectiveUpdate(alpha=0.6, beta=beta, orientation=orientation)
+    params = parameters(block=40, block_other=25)
+    # No two in one bucket (they are 1 % wide), so that the bucketed ranks are the exact ones.
+    sizes = 1.05 ** torch.randperm(65) * torch.randn(65).sign()
+    grads = dict(zip(params.tensors, sizes.split([40, 25]), strict=True))
+    draws = 500
+    each = [masked(rule, params, grads, step=step) for step in range(draws)]
+    found = torch.stack([torch.cat(list(one.values())) for one in each]).double()
+    gradient = torch.cat(list(grads.values()))
+    p = probability_by_sorting(gradient, rule).clamp(min=1e-3)
+    error = (gradient.double().square() * (1 - p) / p / draws).sqrt()
+    assert ((found.mean(0) - gradient).abs() <= 5 * error + 1e-6).all()
+    share = (found != 0).double().mean(0)
+    assert ((share - p).abs() <= 5 * (p * (1 - p) / draws).sqrt() + 1e-3).all()
+    kept = found != 0
+    expected = (gradient / p).expand_as(found)
+    # p is rounded to 1/65536, which is up to .8 % of the smallest one.
+    torch.testing.assert_close(found[kept], expected[kept], rtol=1e-2, atol=0)
+    assert (found[~kept] == 0).all()
+
+
+def test_salient_entries_move_more_often_and_less_often_as_printed() -> None:
+    params = parameters(block=20_000)
+    grads = gradients_like(params)
+    order = grads["block"].abs().argsort()
+    for orientation, rises in (("prose", True), ("printed", False)):
+        rule = SelectiveUpdate(alpha=0.6, beta=5.0, orientation=orientation)
+        kept = (masked(rule, params, grads)["block"] != 0)[order].double()
+        quarters = [part.mean().item() for part in kept.chunk(4)]
+        assert quarters == sorted(quarters, reverse=not rises)
+        assert abs(quarters[0] - quarters[-1]) > 0.5
+
+
+@pytest.mark.parametrize(("alpha", "beta"), [(0.6, 1.0), (0.9, 10.0), (0.6, 5.0)])
+def test_the_share_kept_is_the_closed_form_and_is_reported(alpha: float, beta: float) -> None:
+    rule = SelectiveUpdate(alpha=alpha, beta=beta)
+    params = parameters(block=50_000)
+    state = rule.init(params)
+    found = rule.transform(gradients_like(params), params, state, Streams(1))
+    expected = mean_keep_probability(alpha, beta)
+    share = (found["block"] != 0).double().mean().item()
+    assert abs(share - expected) < 5 * math.sqrt(0.25 / 50_000) + 1e-3
+    assert float(state["kept"]) == pytest.approx(expected, abs=2e-3)
+
+
+def test_ranks_are_global_over_tensors() -> None:
+    params = parameters(block_small=1000, block_large=1000)
+    grads = gradients_like(params)
+    grads["block_small"] *= 1e-6
+    found = masked(SelectiveUpdate(alpha=0.5, beta=50.0), params, grads)
+    assert (found["block_small"] != 0).double().mean() < 0.05
+    assert (found["block_large"] != 0).double().mean() > 0.95
+
+
+def test_zeros_and_tensors_without_a_gradient_take_no_part() -> None:
+    params = parameters(block_words=10_000, block=1000, block_unused=5)
+    grads = gradients_like(params)
+    del grads["block_unused"]
+    grads["block_words"][100:] = 0
+    found = masked(SelectiveUpdate(), params, grads)
+    assert set(found) == {"block_words", "block"}
+    assert not found["block_words"][100:].any()
+    alive = torch.cat([found["block_words"][:100], found["block"]])
+    share = (alive != 0).double().mean().item()
+    assert abs(share - mean_keep_probability(0.6, 1.0)) < 5 * math.sqrt(0.25 / 1100)
+
+
+def test_the_scope_is_the_blocks_or_everything() -> None:
+    params = parameters(words=500, block=500, head=500)
+    grads = gradients_like(params)
+    found = masked(SelectiveUpdate(), params, grads)
+    assert torch.equal(found["words"], grads["words"])
+    assert torch.equal(found["head"], grads["head"])
+    assert (found["block"] == 0).any()
+    found = masked(SelectiveUpdate(scope="all"), params, grads)
+    assert all((gradient == 0).any() for gradient in found.values())
+    flat = parameters(words=500, head=500)
+    found = masked(SelectiveUpdate(), flat, gradients_like(flat))
+    assert all((gradient == 0).any() for gradient in found.values())
+
+
+def test_nothing_in_scope_changes_nothing() -> None:
+    params = parameters(words=5, block=5)
+    grads = {"words": torch.ones(5)}
+    found = masked(SelectiveUpdate(), params, grads)
+    assert torch.equal(found["words"], grads["words"])
+
+
+def test_without_scaling_what_moves_moves_as_far_as_before() -> None:
+    params = parameters(block=500)
+    grads = gradients_like(params)
+    found = masked(SelectiveUpdate(scale=False), params, grads)["block"]
+    kept = found != 0
+    assert torch.equal(found[kept], grads["block"][kept])
+    assert 0 < int(kept.sum()) < 500
+
+
+def test_the_smallest_probability_bounds_what_is_divided() -> None:
+    params = parameters(block=100_000)
+    grads = gradients_like(params)
+    rule = SelectiveUpdate(alpha=1.0, beta=100.0, p_min=0.25)
+    found = masked(rule, params, grads)["block"]
+    kept = found != 0
+    factor = found[kept] / grads["block"][kept]
+    assert factor.max().item() == pytest.approx(4.0)
+    assert kept[grads["block"].abs() < 0.5].double().mean().item() == pytest.approx(0.25, abs=0.02)
+
+
+@pytest.mark.parametrize("normalise", ["rank", "range"])
+def test_half_precision_gradients_stay_in_half_precision(normalise: str) -> None:
+    params = parameters(block=5000)
+    grads = {name: g.to(torch.bfloat16) for name, g in gradients_like(params).items()}
+    rule = SelectiveUpdate(normalise=normalise, orientation="printed")
+    found = masked(rule, params, grads)["block"]
+    assert found.dtype == torch.bfloat16
+    kept = found != 0
+    assert 0 < int(kept.sum()) < 5000
+    assert (found[kept].float() / grads["block"][kept].float()).min() > 0.99
+
+
+@pytest.mark.parametrize("orientation", ["prose", "printed"])
+def test_range_normalisation_draws_with_equation_8(orientation: str) -> None:
+    params = parameters(block=30)
+    grads = gradients_like(params)
+    rule = SelectiveUpdate(alpha=0.3, beta=2.0, normalise="range", orientation=orientation)
+    squares = grads["block"].double().square()
+    share = (squares - squares.min()) / (squares.max() - squares.min())
+    sign = 1 if orientation == "prose" else -1
+    p = torch.sigmoid(sign * 2 * 2.0 * (share - 0.3))
+    found = torch.stack(
+        [masked(rule, params, grads, step=step)["block"] for step in range(1000)]
+    ).double()
+    kept = (found != 0).double().mean(0)
+    assert ((kept - p).abs() <= 5 * (p * (1 - p) / 1000).sqrt() + 1e-4).all()
+    expected = (grads["block"].double() / p).expand_as(found)
+    torch.testing.assert_close(found[found != 0], expected[found != 0], rtol=1e-3, atol=0)
+
+
+def test_a_mask_is_new_each_step_and_alike_on_every_rank() -> None:
+    rule, params = SelectiveUpdate(), parameters(block=500)
+    grads = gradients_like(params)
+
+    def mask_of(streams: Streams) -> Tensor:
+        found = rule.transform({"block": grads["block"].clone()}, params, {}, streams)
+        return found["block"] != 0
+
+    first = mask_of(Streams(1))
+    assert torch.equal(first, mask_of(Streams(1, micro=3, rank=1)))
+    assert not torch.equal(first, mask_of(Streams(1, step=1)))
+    assert not torch.equal(first, mask_of(Streams(2)))
+
+
+def test_gradients_that_do_not_lie_in_one_piece_are_masked_alike() -> None:
+    params = Parameters({"block": nn.Parameter(torch.zeros(30, 20))}, frozenset({"block"}))
+    gradient = torch.randn(20, 30).T
+    plain = SelectiveUpdate().transform({"block": gradient.contiguous()}, params, {}, Streams(1))
+    found = SelectiveUpdate().transform({"block": gradient}, params, {}, Streams(1))
+    assert torch.equal(found["block"], plain["block"])
+
+
+# Masks that last an epoch
+
+
+def epoch_rule(**settings: object) -> SelectiveUpdate:
+    return SelectiveUpdate(refresh="epoch", alpha=0.5, beta=20.0, **settings)
+
+
+def test_an_epoch_s_importance_is_the_sum_of_squared_gradients() -> None:
+    rule, params = epoch_rule(), parameters(words=3, block=3)
+    state = rule.init(params)
+    rule.observe({"block": torch.tensor([1.0, -2.0, 0.0])}, params, state)
+    rule.observe({"block": torch.tensor([3.0, 1.0, 0.0]), "words": torch.ones(3)}, params, state)
+    assert set(state["importance"]) == {"block"}
+    assert state["importance"]["block"].tolist() == [10.0, 5.0, 0.0]
+
+
+@pytest.mark.parametrize("normalise", ["rank", "range"])
+def test_a_mask_lasts_an_epoch_and_follows_the_epoch_before(normalise: str) -> None:
+    rule, params = epoch_rule(normalise=normalise), parameters(block=2000)
+    state = rule.init(params)
+    first_half = torch.zeros(2000)
+    first_half[:1000] = torch.rand(1000) * 0.1 + 1
+    first_half[1000:] = torch.rand(1000) * 0.1 + 0.01
+    rule.observe({"block": first_half}, params, state)
+    rule.begin_epoch(params, state, Streams(1), epoch=0)
+    second_half = first_half.flip(0)
+
+    def step(number: int) -> Tensor:
+        grads = {"block": second_half.clone()}
+        return rule.transform(grads, params, state, Streams(1, step=number))["block"] != 0
+
+    kept = step(0)
+    assert kept[:1000].double().mean() > 0.9
+    assert kept[1000:].double().mean() < 0.1
+    assert torch.equal(step(1), kept)
+    # After a resume within the epoch the mask stays.
+    rule.begin_epoch(params, state, Streams(1, step=2), epoch=0)
+    assert torch.equal(step(2), kept)
+    assert state["observed"] == 3
+    rule.begin_epoch(params, state, Streams(1, step=3), epoch=1)
+    assert not state["importance"]["block"].any()
+    kept = step(3)
+    assert kept[:1000].double().mean() < 0.1
+    assert kept[1000:].double().mean() > 0.9
+
+
+def test_the_mean_over_epochs_masks_is_the_gradient() -> None:
+    rule, params = replace(epoch_rule(), beta=2.0), parameters(block=30)
+    gradient = torch.linspace(0.5, 2, 30)
+    total = torch.zeros(30, dtype=torch.float64)
+    for epoch in range(1000):
+        state = rule.init(params)
+        rule.observe({"block": gradient}, params, state)
+        rule.begin_epoch(params, state, Streams(1), epoch=epoch)
+        total += rule.transform({"block": gradient.clone()}, params, state, Streams(1))["block"]
+    p = probability_by_sorting(gradient, rule)
+    error = gradient * ((1 - p) / p / 1000).sqrt()
+    assert ((total / 1000 - gradient).abs() <= 5 * error + 1e-6).all()
+
+
+def test_an_epoch_needs_the_pass_before_it() -> None:
+    rule, params = epoch_rule(), parameters(block=5)
+    state = rule.init(params)
+    with pytest.raises(TemperError, match=r"Call prepare\(batches\) once before the first epoch"):
+        rule.begin_epoch(params, state, Streams(1), epoch=0)
+    with pytest.raises(TemperError, match=r"begin_epoch\(number\) before each epoch"):
+        rule.transform({"block": torch.ones(5)}, params, state, Streams(1))
+
+
+def stepper_with(rule: SelectiveUpdate, model: TinyNetwork) -> Stepper:
+    return Stepper(model, Method("planted", Vanilla(), Clean(), rule), seed=1)
+
+
+def test_preparing_sums_squared_gradients_of_the_clean_loss_and_moves_nothing() -> None:
+    model = tiny_network(rate=0.0)
+    stepper = stepper_with(epoch_rule(), model)
+    before = {name: p.detach().clone() for name, p in model.named_parameters()}
+    batches = [rows(5, 3), rows(6, seed=1)]
+    stepper.prepare(batches)
+    expected = 0
+    for batch in batches:
+        logits = model(batch["input_ids"], batch["attention_mask"])
+        loss = nn.functional.cross_entropy(logits, batch["labels"])
+        (gradient,) = torch.autograd.grad(loss, model.layers[0].inner.weight)
+        expected = expected + gradient.square()
+    importance = stepper.state["importance"]["layers.0.inner.weight"]
+    torch.testing.assert_close(importance, expected.float())
+    assert set(stepper.state["importance"]) == {
+        name for name in before if name.startswith("layers.")
+    }
+    assert all(torch.equal(p, before[name]) for name, p in model.named_parameters())
+    assert all(p.grad is None for p in model.parameters())
+    assert stepper.number == 0
+
+
+# Around the optimiser
+
+
+def test_masked_weights_stay_and_the_others_move_under_momentum_and_decay() -> None:
+    model = tiny_network()
+    stepper = stepper_with(SelectiveUpdate(freeze_masked=True), model)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2, weight_decay=0.1)
+    seen = {"masked": 0, "moved": 0}
+    for step in range(3):
+        optimizer.zero_grad()
+        stepper.backward(rows(5, 3, seed=step))
+        raw = {name: p.grad.clone() for name, p in model.named_parameters()}
+        before = {name: p.detach().clone() for name, p in model.named_parameters()}
+        stepper.step(optimizer)
+        for name, p in model.named_parameters():
+            still = (p.grad == 0) & (raw[name] != 0)
+            assert torch.equal(p[still], before[name][still])
+            moving = p.grad != 0
+            assert (p[moving] != before[name][moving]).all()
+            seen["masked"] += int(still.sum())
+            seen["moved"] += int(moving.sum())
+        assert "frozen" not in stepper.state
+    assert min(seen.values()) > 100
+
+
+def test_without_freezing_masked_weights_still_move_by_momentum() -> None:
+    model = tiny_network()
+    stepper = stepper_with(SelectiveUpdate(), model)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    for step in range(2):
+        optimizer.zero_grad()
+        stepper.backward(rows(5, 3, seed=step))
+        before = model.layers[0].inner.weight.detach().clone()
+        stepper.step(optimizer)
+    masked_now = model.layers[0].inner.weight.grad == 0
+    assert masked_now.any()
+    assert (model.layers[0].inner.weight != before)[masked_now].any()
+
+
+@pytest.mark.parametrize("clipping", ["after", "before"])
+def test_the_mask_comes_after_or_before_clipping(clipping: str) -> None:
+    model = tiny_network(rate=0.0)
+    stepper = stepper_with(SelectiveUpdate(clipping=clipping), model)
+    stepper.backward(rows(5, 3))
+    in_blocks = torch.cat([p.grad.flatten() for p in model.layers.parameters()])
+    assert bool((in_blocks == 0).any()) == (clipping == "before")
+    norm = nn.utils.clip_grad_norm_(model.parameters(), 1e-3)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    stepper.step(optimizer)
+    in_blocks = torch.cat([p.grad.flatten() for p in model.layers.parameters()])
+    assert (in_blocks == 0).any()
+    whole = torch.cat([p.grad.flatten() for p in model.parameters()]).norm()
+    if clipping == "before":
+        assert whole.item() == pytest.approx(1e-3, rel=1e-3)
+    else:
+        plain = Stepper(tiny_network(rate=0.0), "vanilla", seed=1)
+        plain.backward(rows(5, 3))
+        expected = torch.cat([p.grad.flatten() for p in plain.params.tensors.values()]).norm()
+        assert norm.item() == pytest.approx(expected.item())
+
+
+@pytest.mark.parametrize("name", ["uegr", "r_at_su"])
+def test_a_whole_step_moves_each_weight_by_g_over_p_or_not_at_all(name: str) -> None:
+    model = tiny_network(width=8)
+    stepper = Stepper(model, configure(name, {"alpha": 0.6, "beta": 5.0}), seed=4)
+    stepper.backward(rows(5, 3, 6))
+    raw = {key: p.grad.clone() for key, p in model.named_parameters()}
+    before = {key: p.detach().clone() for key, p in model.named_parameters()}
+    stepper.step(torch.optim.SGD(model.parameters(), lr=1.0))
+    inside = [key for key in raw if key.startswith("layers.")]
+    p = probability_by_sorting(
+        torch.cat([raw[key].flatten() for key in inside]), SelectiveUpdate(alpha=0.6, beta=5.0)
+    ).clamp(min=1e-3)
+    moved = torch.cat([(before[k] - model.get_parameter(k)).flatten().detach() for k in inside])
+    gradient = torch.cat([raw[key].flatten() for key in inside])
+    still = moved == 0
+    assert 0 < int(still.sum()) < len(moved)
+    torch.testing.assert_close(moved[~still], (gradient / p)[~still], rtol=5e-2, atol=1e-9)
+    for key in set(raw) - set(inside):
+        torch.testing.assert_close(before[key] - model.get_parameter(key), raw[key])
