@@ -1,0 +1,156 @@
+"""Two gloo processes on the CPU: equal weights, those of one process, and no process left waiting.
+
+One launch runs every training (tests/distributed/worker.py); the tests read what it wrote.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import Tensor
+
+from tests.contracts.architectures import tiny
+from tests.distributed.worker import EXACT, NOISY, STEPPER_CASES, exact_runs, stepper_run
+
+ROOT = Path(__file__).resolve().parents[2]
+LIMIT_SECONDS = 240
+"""A process that waits for the other is ended after this time, and the launch fails."""
+
+
+@dataclass(frozen=True)
+class Launch:
+    """What each of the two processes wrote."""
+
+    weights: list[dict[str, Tensor]]
+    reports: list[dict[str, Any]]
+
+
+@pytest.fixture(scope="session")
+def launch(tmp_path_factory: pytest.TempPathFactory) -> Launch:
+    """Run the worker in two processes, once for all tests."""
+    folder = tmp_path_factory.mktemp("distributed")
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2"]
+    # Port 0: the launcher picks one that is free.
+    command += ["--rdzv-backend", "c10d", "--rdzv-endpoint", "localhost:0"]
+    command += [str(ROOT / "tests" / "distributed" / "worker.py"), str(folder)]
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)]),
+        "OMP_NUM_THREADS": "1",
+        "ACCELERATE_USE_CPU": "true",
+    }
+    done = subprocess.run(
+        command,
+        env=environment,
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_SECONDS,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-6000:]
+    return Launch(
+        [load_file(folder / f"weights_{rank}.safetensors") for rank in range(2)],
+        [json.loads((folder / f"report_{rank}.json").read_text("utf-8")) for rank in range(2)],
+    )
+
+
+@pytest.fixture(scope="session")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Tensor], dict[str, float]]:
+    """Run the same trainings in this process, on the whole batch."""
+    return exact_runs(tmp_path_factory.mktemp("alone"))
+
+
+def of_case(weights: dict[str, Tensor], case: str) -> dict[str, Tensor]:
+    """Return one training's weights."""
+    return {
+        name.removeprefix(f"{case}/"): value
+        for name, value in weights.items()
+        if name.startswith(f"{case}/")
+    }
+
+
+@pytest.mark.parametrize("case", [*NOISY, *EXACT, *STEPPER_CASES])
+def test_both_processes_end_with_the_same_weights_to_the_bit(launch: Launch, case: str) -> None:
+    first, second = (of_case(weights, case) for weights in launch.weights)
+    start = tiny("bert").state_dict()
+    assert set(first) == set(second) == set(start)
+    assert [name for name in first if not torch.equal(first[name], second[name])] == []
+    moved = [name for name in first if not torch.equal(first[name], start[name])]
+    assert len(moved) > len(start) * 0.8
+
+
+@pytest.mark.parametrize("case", EXACT)
+def test_two_processes_reach_the_weights_of_one_on_the_whole_batch(
+    launch: Launch, alone: tuple[dict[str, Tensor], dict[str, float]], case: str
+) -> None:
+    weights, losses = alone
+    ours, theirs = of_case(launch.weights[0], case), of_case(weights, case)
+    start = tiny("bert").state_dict()
+    for name, value in theirs.items():
+        torch.testing.assert_close(ours[name], value, rtol=0, atol=1e-5)
+    way = max(float((theirs[name] - start[name]).abs().max()) for name in start)
+    assert way > 1e-3
+    assert launch.reports[0]["losses"][case] == pytest.approx(losses[case], rel=1e-4)
+
+
+def test_sum_and_mean_reductions_differ_and_steps_weigh_by_their_rows(
+    alone: tuple[dict[str, Tensor], dict[str, float]],
+) -> None:
+    name = "classifier.weight"
+    ends = [alone[0][f"{case}/{name}"] for case in EXACT if case.startswith("reduced")]
+    for place, first in enumerate(ends):
+        for second in ends[place + 1 :]:
+            assert (first - second).abs().max() > 1e-4
+
+
+@pytest.mark.parametrize("case", ["stepper-vanilla", "stepper-uegr"])
+def test_the_stepper_in_two_processes_reaches_the_weights_of_one(launch: Launch, case: str) -> None:
+    method, dropout = STEPPER_CASES[case]
+    expected = stepper_run(method, dropout=dropout).state_dict()
+    for name, value in of_case(launch.weights[0], case).items():
+        torch.testing.assert_close(value, expected[name], rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("case", NOISY)
+def test_gradients_are_exchanged_once_a_step_however_many_passes_and_micro_batches(
+    launch: Launch, case: str
+) -> None:
+    """20 rows, 4 a micro-batch, 2 micro-batches a step: 3 steps an epoch."""
+    steps = 6 if case == "uegr-epoch" else 3
+    # The pre-pass of an epoch's mask exchanges the gradients of its 5 batches, too.
+    reductions = 6 + 5 if case == "uegr-epoch" else 3
+    for report in launch.reports:
+        assert report["counts"][case] == [reductions, steps]
+
+
+def test_the_platform_reduces_gradients_whose_forward_was_outside_no_sync(launch: Launch) -> None:
+    """Trap 16: ``no_sync`` must cover the forward, not the backward alone."""
+    for report in launch.reports:
+        assert report["forward_outside_no_sync"] == [True, False]
+
+
+@pytest.mark.parametrize("case", ["nan", "nan-again"])
+def test_a_loss_that_is_not_finite_in_one_process_stops_both(launch: Launch, case: str) -> None:
+    healthy, broken = (report["failures"][case] for report in launch.reports)
+    assert "A loss on process 1 is not finite at step 0" in healthy
+    assert "The loss term 'task' is not finite at step 0, rows [3]" in broken
+
+
+def test_the_stepper_stops_both_processes_and_wants_to_know_how_many_there_are(
+    launch: Launch,
+) -> None:
+    healthy, broken = (report["failures"]["stepper"] for report in launch.reports)
+    assert "A loss on process 1 is not finite at step 0" in healthy
+    assert "The loss term 'task' is not finite at step 0, places in the batch [0]" in broken
+    for report in launch.reports:
+        assert "ranks" in report["failures"]["alone"]

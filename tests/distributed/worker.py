@@ -1,0 +1,347 @@
+"""What one process of a distributed run does: many short trainings, their weights in a folder.
+
+Run by torchrun (``python -m torch.distributed.run``) as ``worker.py FOLDER``, and called by the
+tests in their own process for the same trainings on the whole batch.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import sys
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed
+from safetensors.torch import save_file
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import Dataset
+from transformers import TrainerCallback, TrainingArguments
+
+from temper.backward.rule import UpdateRule, chain
+from temper.errors import NonFiniteError, SettingError
+from temper.forward.objective import Objective
+from temper.methods import Method, MethodConfig
+from temper.methods.at import AT
+from temper.methods.dropout import Dropout
+from temper.methods.r_at import RAT
+from temper.methods.r_at_su import RATSU
+from temper.methods.r_drop import RDrop
+from temper.methods.uegr import UEGR
+from temper.methods.vanilla import Vanilla
+from temper.models.network import Network, Parameters
+from temper.seeding import Streams
+from temper.training.stepper import Stepper
+from temper.training.trainer import RobustTrainer
+from temper.types import Batch, Gradients, LossTerms, Reduction, State, Step, Term
+from tests.contracts.architectures import tiny
+
+ROWS = 20
+PROCESSES = 2
+Inputs = dict[str, Tensor]
+
+
+class Rows(Dataset[dict[str, Any]]):
+    """Twenty rows of two to eight tokens; those in ``broken`` have a label that is NaN."""
+
+    def __init__(self, *, regression: bool = False, broken: Sequence[int] = ()) -> None:
+        self.regression, self.broken = regression, set(broken)
+
+    def __len__(self) -> int:
+        return ROWS
+
+    def __getitem__(self, place: int) -> dict[str, Any]:
+        draws = torch.Generator().manual_seed(place)
+        ids = torch.randint(4, 60, (2 + place % 7,), generator=draws).tolist()
+        label: float = place % 3
+        if self.regression:
+            label = math.nan if place in self.broken else place / ROWS
+        return {"input_ids": ids, "attention_mask": [1] * len(ids), "labels": label}
+
+
+def collate(items: Sequence[Mapping[str, Any]]) -> Inputs:
+    """Pad rows to the longest."""
+    longest = max(len(item["input_ids"]) for item in items)
+    batch = {
+        name: torch.tensor([[*item[name], *[0] * (longest - len(item[name]))] for item in items])
+        for name in ("input_ids", "attention_mask")
+    }
+    return {**batch, "labels": torch.tensor([item["labels"] for item in items])}
+
+
+@dataclass(frozen=True)
+class Reduced:
+    """Two totals whose second term is reduced as asked: what dropout's divergences would be,
+    without dropout's draws, which no other number of processes can repeat.
+    """
+
+    reduction: Reduction
+
+    def passes(self, step: Step) -> int:
+        return 2
+
+    def losses(
+        self, network: Network, batch: Batch, state: State, step: Step, rng: Streams
+    ) -> Iterator[LossTerms]:
+        logits = network.logits(batch)
+        rows = nn.functional.cross_entropy(logits, batch.labels, reduction="none")
+        yield LossTerms.of([Term("task", rows)])
+        size = network.logits(batch).square().sum(-1)
+        yield LossTerms.of([Term("size", size, 0.02, self.reduction)])
+
+
+@dataclass(frozen=True)
+class Again(UpdateRule):
+    """Ask for the gradient a second time, at the same weights, and take the mean of both."""
+
+    replays = True
+
+    def gradient(self, params: Parameters, state: State, compute: Any) -> Gradients:
+        first = {name: value.clone() for name, value in compute().items()}
+        return {name: (first[name] + value) / 2 for name, value in compute().items()}
+
+
+def made_of(objective: Objective, rule: UpdateRule) -> Method:
+    """Return a method that no name stands for."""
+    return Method("made", Vanilla(), objective, rule)
+
+
+QUIET_UEGR = UEGR(adaptive="uniform", epsilon=0.2, relative=False, mask=False)
+NOISY: dict[str, MethodConfig] = {
+    "vanilla": Vanilla(),
+    "dropout": Dropout(rate=0.3),
+    "at": AT(steps=2),
+    "r_drop": RDrop(),
+    "r_at": RAT(),
+    "r_at-released": RAT(released=True, epsilon=1.0, relative=False),
+    "r_at_su": RATSU(),
+    "uegr": UEGR(),
+    "uegr-epoch": UEGR(refresh="epoch"),
+    "uegr-range": UEGR(normalise="range", freeze_masked=True),
+    "uegr-before": UEGR(clipping="before", adaptive="fixed", rates=(0.1, 0.4)),
+}
+"""Methods with dropout, for equality between the processes."""
+
+EXACT: dict[str, tuple[Method | MethodConfig, int]] = {
+    **{
+        f"reduced-{reduction}-{accumulation}": (made_of(Reduced(reduction), chain()), accumulation)
+        for reduction in ("mean", "sum")
+        for accumulation in (1, 2, 3)
+    },
+    "vanilla-1": (Vanilla(), 1),
+    "at-3": (AT(epsilon=0.2, relative=False, steps=2), 3),
+    "r_at-2": (RAT(epsilon=0.2, relative=False), 2),
+    "uegr-1": (QUIET_UEGR, 1),
+    "uegr-3": (QUIET_UEGR, 3),
+    "again-2": (made_of(Reduced("sum"), Again()), 2),
+}
+"""(method, accumulation) without dropout or masks, for equality with one process; 20 rows in
+micro-batches of 4 leave a short last step for 2 and 3."""
+
+
+class CountReductions(TrainerCallback):
+    """Count the buckets of gradients that leave this process, and the optimiser's steps."""
+
+    def __init__(self) -> None:
+        self.reductions, self.steps = 0, 0
+        self.trainer: RobustTrainer | None = None
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        assert self.trainer is not None
+        wrapped = self.trainer.model_wrapped
+        assert isinstance(wrapped, DistributedDataParallel)
+        wrapped.register_comm_hook(None, self._reduce)
+
+    def on_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self.steps += 1
+
+    # Bare, because the platform compares the annotations with its own classes.
+    def _reduce(self, state, bucket):  # type: ignore[no-untyped-def]
+        self.reductions += 1
+        shared = bucket.buffer() / PROCESSES
+        work = torch.distributed.all_reduce(shared, async_op=True)
+        return work.get_future().then(lambda done: done.value()[0])
+
+
+def trainer_of(
+    folder: Path,
+    method: Method | MethodConfig,
+    *,
+    accumulation: int = 1,
+    exact: bool = False,
+    rows: Rows | None = None,
+    epochs: int = 1,
+    **settings: Any,
+) -> RobustTrainer:
+    """Return a Trainer on the twenty rows, four a micro-batch over all processes.
+
+    Args:
+        folder: For Transformers' output.
+        method: The method.
+        accumulation: Micro-batches a step.
+        exact: No dropout and the rows in order, so that one process sees the same micro-batches.
+        rows: Other rows.
+        epochs: Passes over them.
+        settings: Further arguments of the Trainer.
+    """
+    processes = int(os.environ.get("WORLD_SIZE", "1"))
+    regression = rows is not None and rows.regression
+    return RobustTrainer(
+        tiny("bert", dropout=0.0 if exact else 0.1, labels=1 if regression else 3),
+        TrainingArguments(
+            output_dir=str(folder),
+            per_device_train_batch_size=4 // processes,
+            gradient_accumulation_steps=accumulation,
+            num_train_epochs=epochs,
+            learning_rate=0.05 if exact else 1e-2,
+            # Plain gradient descent, because Adam's first steps turn rounding into whole steps.
+            optim="sgd" if exact else "adamw_torch",
+            train_sampling_strategy="sequential" if exact else "random",
+            save_strategy="no",
+            report_to="none",
+            disable_tqdm=True,
+            use_cpu=True,
+            seed=3,
+            dataloader_pin_memory=False,
+            logging_steps=1,
+        ),
+        method=method,
+        train_dataset=rows or Rows(),
+        data_collator=collate,
+        **settings,
+    )
+
+
+def weights_of(model: nn.Module, case: str) -> dict[str, Tensor]:
+    """Return a model's weights under ``CASE/NAME``."""
+    return {f"{case}/{name}": value.clone() for name, value in model.state_dict().items()}
+
+
+def exact_runs(folder: Path) -> tuple[dict[str, Tensor], dict[str, float]]:
+    """Run the trainings that one process can repeat; return weights and mean losses."""
+    weights, losses = {}, {}
+    for case, (method, accumulation) in EXACT.items():
+        trainer = trainer_of(folder, method, accumulation=accumulation, exact=True)
+        losses[case] = trainer.train().training_loss
+        weights |= weights_of(trainer.model, case)
+    return weights, losses
+
+
+def noisy_runs(folder: Path) -> tuple[dict[str, Tensor], dict[str, tuple[int, int]]]:
+    """Run every method with dropout; return weights, and reductions and steps."""
+    weights, counts = {}, {}
+    for case, method in NOISY.items():
+        counter = CountReductions()
+        epochs = 2 if case == "uegr-epoch" else 1
+        trainer = trainer_of(folder, method, accumulation=2, epochs=epochs, callbacks=[counter])
+        counter.trainer = trainer
+        trainer.train()
+        weights |= weights_of(trainer.model, case)
+        counts[case] = (counter.reductions, counter.steps)
+    return weights, counts
+
+
+def stepper_run(method: MethodConfig, *, dropout: float) -> nn.Module:
+    """Train by the Stepper in a loop of one's own, on four rows a step in two micro-batches."""
+    rank, ranks = 0, 1
+    model: nn.Module = tiny("bert", dropout=dropout).train()
+    inner = model
+    if torch.distributed.is_initialized():
+        rank, ranks = torch.distributed.get_rank(), torch.distributed.get_world_size()
+        model = DistributedDataParallel(model)
+    optimizer = torch.optim.SGD(inner.parameters(), lr=0.05)
+    stepper = Stepper(model, method, seed=5, rank=rank, ranks=ranks)
+    rows = Rows()
+    for step in range(3):
+        micro_batches = []
+        for micro in range(2):
+            first = step * 4 + micro * 2
+            mine = range(first + rank, first + 2, ranks)
+            micro_batches.append(collate([rows[place] for place in mine]))
+        optimizer.zero_grad()
+        stepper.backward(*micro_batches)
+        stepper.step(optimizer)
+    stepper.release()
+    return inner
+
+
+STEPPER_CASES: dict[str, tuple[MethodConfig, float]] = {
+    "stepper-vanilla": (Vanilla(), 0.0),
+    "stepper-uegr": (QUIET_UEGR, 0.0),
+    "stepper-noisy": (UEGR(), 0.1),
+}
+
+
+def failures(folder: Path) -> dict[str, str]:
+    """Return the message of each error that a fault on one process alone gives here."""
+    messages = {}
+    # Rows 2, 3 are the second process's in the first micro-batch.
+    for case, rule in {"nan": chain(), "nan-again": Again()}.items():
+        rows = Rows(regression=True, broken=[3])
+        method = made_of(Vanilla().build().objective, rule)
+        try:
+            trainer_of(folder, method, exact=True, rows=rows).train()
+        except NonFiniteError as error:
+            messages[case] = str(error)
+    model = DistributedDataParallel(tiny("bert", labels=1).train())
+    rank = torch.distributed.get_rank()
+    stepper = Stepper(model, "vanilla", rank=rank, ranks=PROCESSES)
+    rows = Rows(regression=True, broken=[1])
+    try:
+        stepper.backward(collate([rows[rank]]))
+    except NonFiniteError as error:
+        messages["stepper"] = str(error)
+    try:
+        Stepper(model, "vanilla")
+    except SettingError as error:
+        messages["alone"] = str(error)
+    return messages
+
+
+def forward_outside_no_sync() -> list[bool]:
+    """Tell whether gradients are reduced when the forward is outside ``no_sync``, and inside."""
+    reduced = []
+    rank = torch.distributed.get_rank()
+    for inside in (False, True):
+        model = DistributedDataParallel(nn.Linear(1, 1, bias=False))
+        x = torch.full((1, 1), float(rank + 1))
+        if inside:
+            with model.no_sync():
+                model(x).sum().backward()
+        else:
+            loss = model(x).sum()
+            with model.no_sync():
+                loss.backward()
+        # The gradient is x: 1 and 2 on the two processes, 1.5 once it was averaged.
+        reduced.append(float(model.module.weight.grad) == 1.5)
+    return reduced
+
+
+def main(folder: Path) -> None:
+    """Run everything and write what came out."""
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore", FutureWarning)
+    exact, losses = exact_runs(folder)
+    noisy, counts = noisy_runs(folder)
+    rank = torch.distributed.get_rank()
+    by_hand: dict[str, Tensor] = {}
+    for case, (method, dropout) in STEPPER_CASES.items():
+        by_hand |= weights_of(stepper_run(method, dropout=dropout), case)
+    save_file({**exact, **noisy, **by_hand}, folder / f"weights_{rank}.safetensors")
+    report = {
+        "losses": losses,
+        "counts": counts,
+        "forward_outside_no_sync": forward_outside_no_sync(),
+        "failures": failures(folder),
+    }
+    (folder / f"report_{rank}.json").write_text(json.dumps(report), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
