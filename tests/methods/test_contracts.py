@@ -1,0 +1,321 @@
+"""What every registered method keeps: the off law, its settings' bounds, the registry's words."""
+
+from __future__ import annotations
+
+import copy
+import logging
+import types
+import typing
+from pathlib import Path
+from typing import Any
+
+import hypothesis.strategies as st
+import pytest
+import torch
+from hypothesis import given
+from pydantic import BaseModel
+from torch import nn
+
+from temper import UEGR, RobustTrainer, Stepper
+from temper.errors import SettingError, TemperError
+from temper.methods import Method, MethodConfig, build, configure, entry, names, register
+from temper.methods.vanilla import Vanilla
+from temper.seeding import Streams
+from temper.types import Batch, Step
+from tests.backward.test_rule import arguments, dataset
+from tests.methods.tiny import rows, tiny_bert, tiny_network
+
+EVERY = ["vanilla", "at", "dropout", "r_at", "r_at_su", "r_drop", "uegr"]
+
+
+def presets_of(name: str) -> list[str | None]:
+    return [None, *getattr(entry(name).config, "PRESETS", {})]
+
+
+EVERY_SETTING = [(name, preset) for name in EVERY for preset in presets_of(name)]
+
+
+def settings_of(name: str, preset: str | None) -> MethodConfig:
+    return configure(name, {} if preset is None else {"preset": preset})
+
+
+def train(model: nn.Module, method: Method, *, steps: int = 3) -> dict[str, torch.Tensor]:
+    """Take steps of AdamW over two micro-batches each and return the weights."""
+    stepper = Stepper(model, method, seed=3, special_ids=(1, 2))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    for step in range(steps):
+        optimizer.zero_grad()
+        stepper.backward(rows(5, 3, seed=step), rows(4, seed=step + 10))
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        stepper.step(optimizer)
+    stepper.release()
+    return {name: value.clone() for name, value in model.state_dict().items()}
+
+
+def test_the_seven_methods_are_registered_vanilla_first() -> None:
+    assert set(EVERY) <= set(names())
+    assert names()[0] == "vanilla"
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_every_entry_says_what_it_is(name: str) -> None:
+    found = entry(name)
+    assert all([found.summary, found.cost, found.paper])
+    fields = found.config.model_fields
+    documentation = "\n".join(member.__doc__ or "" for member in found.config.__mro__)
+    assert all(f"{field}:" in documentation for field in fields)
+
+
+@pytest.fixture(scope="module")
+def plain_weights() -> dict[str, torch.Tensor]:
+    return train(tiny_bert(), build("vanilla"))
+
+
+@pytest.mark.parametrize(("name", "preset"), EVERY_SETTING)
+def test_off_is_plain_fine_tuning_bit_for_bit_and_draws_nothing_more(
+    name: str, preset: str | None, plain_weights: dict[str, torch.Tensor], monkeypatch: Any
+) -> None:
+    drawn: set[str] = set()
+    for kind in ("local", "shared"):
+        plain = getattr(Streams, kind)
+
+        def noted(self: Streams, stream: str, *key: object, _plain: Any = plain) -> int:
+            drawn.add(" ".join([stream, *map(str, key)]))
+            return _plain(self, stream, *key)
+
+        monkeypatch.setattr(Streams, kind, noted)
+    before = torch.get_rng_state()
+    model = tiny_bert()
+    start = torch.get_rng_state()
+    found = train(model, build(settings_of(name, preset)).off())
+    assert torch.equal(torch.get_rng_state(), start)
+    assert not torch.equal(before, start)
+    assert drawn == {"dropout clean"}
+    assert all(torch.equal(found[key], plain_weights[key]) for key in plain_weights)
+
+
+@pytest.mark.parametrize("name", [name for name in EVERY if name != "vanilla"])
+def test_on_a_method_is_not_plain_fine_tuning(
+    name: str, plain_weights: dict[str, torch.Tensor]
+) -> None:
+    found = train(tiny_bert(), build(name))
+    assert any(not torch.equal(found[key], plain_weights[key]) for key in plain_weights)
+
+
+def test_off_is_plain_fine_tuning_in_the_trainer_too(tmp_path: Path) -> None:
+    found = []
+    for place, method in enumerate([build("vanilla"), *[build(n).off() for n in EVERY[1:]]]):
+        model = tiny_bert()
+        settings = arguments(tmp_path / str(place), optim="adamw_torch", learning_rate=1e-2)
+        RobustTrainer(model, settings, method=method, train_dataset=dataset()).train()
+        found.append(model.state_dict())
+    for other in found[1:]:
+        assert all(torch.equal(other[key], found[0][key]) for key in found[0])
+
+
+@pytest.mark.parametrize(("name", "preset"), EVERY_SETTING)
+def test_training_repeats_with_its_seed_and_leaves_the_model_s_modules_as_they_were(
+    name: str, preset: str | None
+) -> None:
+    model = tiny_bert()
+    kinds = [type(module) for module in model.modules()]
+    rates = [getattr(module, "p", None) for module in model.modules()]
+    first = train(model, build(settings_of(name, preset)), steps=2)
+    second = train(tiny_bert(), build(settings_of(name, preset)), steps=2)
+    assert all(torch.equal(first[key], second[key]) for key in first)
+    assert [type(module) for module in model.modules()] == kinds
+    assert [getattr(module, "p", None) for module in model.modules()] == rates
+
+
+@pytest.mark.parametrize("name", ["vanilla", "at", "r_at", "r_drop", "uegr"])
+def test_without_dropout_micro_batches_equal_one_batch(name: str) -> None:
+    settings = {"mask": False, "low": 0.0, "high": 0.0} if name == "uegr" else {}
+    whole = rows(5, 3, 6, 4, 2)
+    parts = [{key: value[part] for key, value in whole.items()} for part in (slice(3), slice(3, 5))]
+    found = []
+    for batches in ([whole], parts):
+        stepper = Stepper(tiny_network(rate=0.0), configure(name, settings))
+        logs = stepper.backward(*batches)
+        found.append((logs, stepper.params.gradients()))
+    (first, grads), (second, other) = found
+    assert first["loss"] == pytest.approx(second["loss"])
+    for key, gradient in grads.items():
+        torch.testing.assert_close(other[key], gradient)
+
+
+@pytest.mark.parametrize("name", ["vanilla", "at", "r_at", "r_drop", "uegr"])
+def test_without_dropout_the_mean_over_ranks_equals_one_process(name: str) -> None:
+    settings = {"mask": False, "low": 0.0, "high": 0.0} if name == "uegr" else {}
+    whole = rows(5, 3, 6, 4)
+    one = Stepper(tiny_network(rate=0.0), configure(name, settings))
+    one.backward(whole)
+    halves = []
+    for rank in range(2):
+        half = {key: value[2 * rank : 2 * rank + 2] for key, value in whole.items()}
+        stepper = Stepper(tiny_network(rate=0.0), configure(name, settings))
+        stepper.accumulate(Batch.of(half), Step(rows=4, ranks=2))
+        halves.append(stepper.params.gradients())
+    for key, gradient in one.params.gradients().items():
+        torch.testing.assert_close((halves[0][key] + halves[1][key]) / 2, gradient)
+
+
+# Settings
+
+
+def candidates(annotation: Any) -> st.SearchStrategy[Any]:
+    """Return values of a field's type, in and out of bounds, and of other types."""
+    origin, arguments_of = typing.get_origin(annotation), typing.get_args(annotation)
+    other = st.sampled_from([None, "x", -1, float("nan"), [], {}])
+    if annotation is bool:
+        return st.booleans() | other
+    if annotation is int:
+        return st.integers(-2, 70) | other
+    if annotation is float:
+        return st.floats(-2, 200) | st.sampled_from([0.0, 1.0, float("inf")]) | other
+    if origin is typing.Literal:
+        return st.sampled_from(arguments_of) | other
+    if origin in (typing.Union, types.UnionType):
+        return st.one_of([candidates(each) for each in arguments_of if each is not type(None)])
+    if origin is tuple:
+        return st.lists(st.floats(-0.5, 1.5), max_size=3)
+    return other
+
+
+def settings_for(config: type[BaseModel]) -> st.SearchStrategy[dict[str, Any]]:
+    return st.fixed_dictionaries(
+        {},
+        optional={
+            name: candidates(field.annotation) for name, field in config.model_fields.items()
+        },
+    )
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_any_settings_give_a_method_or_one_setting_error(name: str) -> None:
+    @given(settings_for(entry(name).config))
+    def check(settings: dict[str, Any]) -> None:
+        try:
+            method = build(configure(name, settings))
+        except SettingError:
+            return
+        assert method.name == name
+        assert method.off().config.off() == method.off().config
+
+    logging.disable(logging.WARNING)
+    try:
+        check()
+    finally:
+        logging.disable(logging.NOTSET)
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "message"),
+    [
+        ("uegr", {"epsilon": -0.1}, r"UEGR.epsilon: .*greater than or equal to 0, got -0.1"),
+        ("uegr", {"alpha": 1.5}, r"UEGR.alpha: .*less than or equal to 1"),
+        ("uegr", {"beta": 0.0}, r"UEGR.beta: .*greater than 0"),
+        ("uegr", {"passes": 0}, r"UEGR.passes: .*greater than or equal to 1"),
+        ("uegr", {"low": 0.5, "high": 0.2}, "low must be at most high, got low=0.5 and high=0.2"),
+        ("uegr", {"adaptive": "fixed", "rates": [0.1]}, "needs 2 rates, one a pass, got"),
+        ("uegr", {"adaptive": "fixed", "rates": [0.1, 1.0]}, r"rates must lie in \[0, 1\)"),
+        ("uegr", {"rates": [0.1, 0.2]}, "rates are read only with adaptive='fixed'"),
+        ("uegr", {"epsilom": 0.1}, "Did you mean 'epsilon'"),
+        ("at", {"steps": 0}, r"AT.steps: .*greater than or equal to 1"),
+        ("at", {"norm": "l3"}, r"AT.norm: .*'l2', 'linf' or 'sign', got 'l3'"),
+        ("dropout", {"rate": 1.0}, r"Dropout.rate: .*less than 1"),
+        ("r_drop", {"preset": "released_brt"}, "Did you mean 'released_bert'"),
+        ("r_at", {"released": True, "relative": True}, "would ignore relative; leave them out"),
+        ("r_at", {"released": True, "norm": "linf", "site": "output"}, "ignore norm, site"),
+        ("r_at_su", {"released": True, "attack_scope": "token"}, "ignore attack_scope"),
+    ],
+)
+def test_a_wrong_setting_says_where_what_was_expected_and_what_came(
+    name: str, settings: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(SettingError, match=message):
+        configure(name, settings)
+
+
+def test_all_faults_are_told_at_once() -> None:
+    with pytest.raises(SettingError, match=r"(?s)UEGR.alpha.*UEGR.epsilon.*setting of UEGR 'x'"):
+        configure("uegr", {"epsilon": -1, "alpha": 7, "x": 1})
+
+
+def test_an_unknown_method_lists_near_ones() -> None:
+    with pytest.raises(SettingError, match="Unknown method 'uerg'. Did you mean 'uegr'"):
+        build("uerg")
+
+
+def test_settings_are_frozen() -> None:
+    with pytest.raises(ValueError, match="frozen"):
+        UEGR().epsilon = 1.0  # type: ignore[misc]
+
+
+def test_a_preset_gives_way_to_what_is_set() -> None:
+    found = configure("uegr", {"preset": "sentiment", "alpha": 0.7})
+    assert (found.alpha, found.beta) == (0.7, 10.0)
+
+
+def test_r_at_as_released_takes_their_epsilon_unless_told() -> None:
+    plain = configure("r_at", {"released": True})
+    assert (plain.epsilon, plain.relative) == (1.0, False)
+    assert configure("r_at", {"preset": "released"}) == plain
+    assert configure("r_at", {"released": True, "epsilon": 0.5}).epsilon == 0.5
+    assert plain.off().epsilon == 1.0
+
+
+@pytest.mark.parametrize(
+    ("settings", "warned"),
+    [
+        ({"normalise": "range", "beta": 5.0}, True),
+        ({"normalise": "range", "beta": 4.9}, False),
+        ({"normalise": "range", "beta": 5.0, "orientation": "printed"}, False),
+        ({"beta": 10.0}, False),
+        ({"normalise": "range", "beta": 5.0, "mask": False}, False),
+    ],
+)
+def test_range_normalisation_of_a_sharp_rising_probability_warns(
+    settings: dict[str, Any], warned: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING, logger="temper"):
+        configure("uegr", settings)
+    assert ("almost nothing moves" in caplog.text) == warned
+
+
+def test_one_pass_has_no_divergence_and_no_adversarial_weight_then_is_plain() -> None:
+    model = tiny_network()
+    stepper = Stepper(model, UEGR(passes=1, adversarial_weight=0.0, mask=False))
+    assert set(stepper.backward(rows(5, 3))) == {"loss", "loss/task"}
+    stepper = Stepper(tiny_network(), UEGR(passes=1))
+    assert "loss/divergence" not in stepper.backward(rows(5, 3))
+
+
+def test_a_name_is_registered_once() -> None:
+    with pytest.raises(ValueError, match="named 'vanilla' is registered already"):
+        register("vanilla", summary="x", cost="3F", paper="x")(Vanilla)
+
+
+def test_a_method_can_be_given_as_name_settings_or_method() -> None:
+    method = UEGR().build()
+    assert build(method) is method
+    assert build(UEGR()).config == build("uegr").config == method.config
+
+
+def test_class_weights_on_a_regression_are_refused() -> None:
+    stepper = Stepper(tiny_network(classes=1), "vanilla", class_weights=[1.0])
+    with pytest.raises(TemperError, match="have no classes"):
+        stepper.backward(rows(5, 3, regression=True))
+
+
+def test_a_batch_without_labels_is_refused() -> None:
+    batch = rows(5, 3)
+    del batch["labels"]
+    with pytest.raises(TemperError, match="The batch has no labels; it has"):
+        Stepper(tiny_network(), "vanilla").backward(batch)
+
+
+def test_a_copied_model_trains_alike() -> None:
+    model = tiny_bert()
+    other = copy.deepcopy(model)
+    first, second = train(model, build("uegr"), steps=1), train(other, build("uegr"), steps=1)
+    assert all(torch.equal(first[key], second[key]) for key in first)

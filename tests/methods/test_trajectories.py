@@ -1,0 +1,21 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from temper.methods import names
+from tests.methods.trajectories import RECORDED, STEPS, losses_of
+
+KNOWN: dict[str, list[float]] = json.loads(RECORDED.read_text(encoding="utf-8"))
+
+
+def test_every_method_has_a_recorded_trajectory() -> None:
+    assert set(KNOWN) == set(names())
+    assert all(len(losses) == STEPS for losses in KNOWN.values())
+    assert len({tuple(losses) for losses in KNOWN.values()}) == len(KNOWN)
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_twenty_steps_give_the_recorded_losses(name: str) -> None:
+    assert losses_of(name) == pytest.approx(KNOWN[name], abs=1e-4)

@@ -1,0 +1,46 @@
+"""Twenty steps of a tiny BERT under each method, and the command that records their losses anew.
+
+    PYTHONPATH=src:. python -m tests.methods.trajectories
+
+Record only when a change of the numbers is meant; CHANGELOG.md then says so under *Results change*.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import torch
+
+from temper import Stepper
+from temper.methods import names
+from tests.methods.tiny import rows, tiny_bert
+
+RECORDED = Path(__file__).with_name("trajectories.json")
+STEPS = 20
+
+
+def losses_of(name: str) -> list[float]:
+    """Return the total loss of each step."""
+    model = tiny_bert()
+    stepper = Stepper(model, name, seed=1)
+    # SGD: Adam would blow up the rounding of gradients that are 0.
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.02, momentum=0.5)
+    losses = []
+    for step in range(STEPS):
+        optimizer.zero_grad()
+        losses.append(stepper.backward(rows(6, 4, 5, 3, seed=step % 4))["loss"])
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        stepper.step(optimizer)
+    return losses
+
+
+def record() -> None:
+    """Write the losses of every method."""
+    torch.set_num_threads(1)
+    found = {name: [round(loss, 6) for loss in losses_of(name)] for name in names()}
+    RECORDED.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    record()
