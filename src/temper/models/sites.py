@@ -88,7 +88,7 @@ def thinned(x: Tensor, rate: Tensor, draws: Sequence[torch.Generator]) -> Tensor
     )
     q = quantise(1 - rate, p_min=0.0)
     factor = LEVELS / q.to(at_least_single(x).dtype)
-    dropped: Tensor = _Thinned.apply(x, below(levels.view(x.shape), q), factor)
+    dropped: Tensor = _Thinned.apply(x, below(levels.view(x.shape), q), factor)  # type: ignore[no-untyped-call]
     return dropped
 
 
