@@ -11,6 +11,8 @@ from torch import Tensor, nn
 from transformers import (
     BertConfig,
     BertForSequenceClassification,
+    LlamaConfig,
+    LlamaForSequenceClassification,
     XLNetConfig,
     XLNetForSequenceClassification,
 )
@@ -93,6 +95,21 @@ def tiny_xlnet() -> XLNetForSequenceClassification:
         initializer_range=0.4,
     )
     return XLNetForSequenceClassification(config).train()
+
+
+def tiny_llama() -> LlamaForSequenceClassification:
+    """Return a LLaMA of two layers, which has no dropout layer."""
+    torch.manual_seed(7)
+    config = LlamaConfig(
+        vocab_size=23,
+        hidden_size=8,
+        intermediate_size=12,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        num_labels=3,
+        pad_token_id=0,
+    )
+    return LlamaForSequenceClassification(config).train()
 
 
 def rows(

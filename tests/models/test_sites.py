@@ -11,8 +11,6 @@ from transformers import (
     AlbertForSequenceClassification,
     GPT2Config,
     GPT2ForSequenceClassification,
-    LlamaConfig,
-    LlamaForSequenceClassification,
 )
 
 from temper.errors import ModelError
@@ -20,27 +18,20 @@ from temper.models import DropoutPlan, Network, Recording
 from temper.models.sites import thinned
 from temper.seeding import generator
 from temper.types import Batch
-from tests.methods.tiny import recorded_drops, rows, tiny_bert, tiny_network, tiny_xlnet
+from tests.methods.tiny import (
+    recorded_drops,
+    rows,
+    tiny_bert,
+    tiny_llama,
+    tiny_network,
+    tiny_xlnet,
+)
 
 FIXED = DropoutPlan(seed=4, copies=2, fixed=(0.25, 0.75))
 
 
 def batch_of(*lengths: int) -> Batch:
     return Batch.of(rows(*lengths))
-
-
-def tiny_llama() -> LlamaForSequenceClassification:
-    torch.manual_seed(7)
-    config = LlamaConfig(
-        vocab_size=23,
-        hidden_size=8,
-        intermediate_size=12,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        num_labels=3,
-        pad_token_id=0,
-    )
-    return LlamaForSequenceClassification(config).train()
 
 
 def test_dropping_is_unbiased_unit_by_unit() -> None:

@@ -1,0 +1,129 @@
+from __future__ import annotations
+
+import pytest
+import torch
+
+from temper import AT, RAT, UEGR, RDrop, Stepper, Vanilla
+from temper.errors import NonFiniteError
+from temper.forward import Attacked, Clean, Perturbation, Repeated, SubModels
+from temper.forward.terms import task_term
+from temper.methods import MethodConfig
+from temper.models.network import Network
+from temper.seeding import Streams
+from temper.types import Batch, LossTerms, Step, Term
+from tests.methods.tiny import recorded_drops, rows, tiny_bert, tiny_network
+
+
+@pytest.mark.parametrize(
+    ("config", "forwards", "names"),
+    [
+        (Vanilla(), 1, {"task"}),
+        (RDrop(), 1, {"task", "divergence"}),
+        (AT(), 2, {"task", "adversarial"}),
+        (AT(steps=3), 4, {"task", "adversarial"}),
+        (RAT(), 2, {"task", "adversarial", "divergence"}),
+        (RAT(released=True), 3, {"task", "adversarial", "divergence"}),
+        (UEGR(divergence_weight=0.0), 2, {"task", "adversarial"}),
+        (UEGR(adversarial_weight=0.0), 2, {"task", "divergence"}),
+    ],
+)
+def test_a_step_costs_the_forwards_it_says_and_names_its_terms(
+    config: MethodConfig, forwards: int, names: set[str]
+) -> None:
+    model = tiny_network()
+    stepper = Stepper(model, config)
+    stepper.network.probe(Batch.of(rows(5, 3)))
+    with recorded_drops(model) as drops:
+        logs = stepper.backward(rows(5, 3))
+    assert {len(calls) for calls in drops.values()} == {forwards}
+    assert {key.removeprefix("loss/") for key in logs if key.startswith("loss/")} == names
+
+
+def test_the_attack_reads_its_own_gradient_and_not_that_of_earlier_micro_batches() -> None:
+    first, second = rows(5, 3), rows(6, 4, seed=1)
+    together = Stepper(tiny_network(rate=0.0), AT())
+    together.backward(first, second)
+    alone = []
+    for batch in (first, second):
+        stepper = Stepper(tiny_network(rate=0.0), AT())
+        stepper.backward(batch)
+        alone.append(stepper.params.gradients())
+    for name, gradient in together.params.gradients().items():
+        torch.testing.assert_close(gradient, (alone[0][name] + alone[1][name]) / 2)
+
+
+def test_an_epsilon_of_0_leaves_the_clean_point() -> None:
+    stepper = Stepper(tiny_network(rate=0.0), AT(epsilon=0.0))
+    logs = stepper.backward(rows(5, 3))
+    assert logs["loss/adversarial"] == pytest.approx(logs["loss/task"])
+    assert logs["attack/relative_size"] == 0.0
+
+
+def test_the_attack_raises_the_loss_and_reports_its_size() -> None:
+    stepper = Stepper(tiny_network(rate=0.0), AT(epsilon=0.05))
+    logs = stepper.backward(rows(5, 3, 6))
+    assert logs["loss/adversarial"] > logs["loss/task"]
+    assert logs["attack/relative_size"] == pytest.approx(0.05)
+
+
+def test_asking_for_the_attack_before_backward_is_refused() -> None:
+    network, batch = Network(tiny_network()), Batch.of(rows(5, 3))
+    objective = Attacked(Perturbation(0.1), SubModels(passes=1))
+    losses = objective.losses(network, batch, {}, Step(rows=2), Streams(0))
+    next(losses)
+    with pytest.raises(ValueError, match="Backward must run on the clean total"):
+        next(losses)
+
+
+@pytest.mark.parametrize(
+    "objective",
+    [
+        Clean(),
+        Repeated(SubModels(), weight=1.0),
+        Attacked(Perturbation(0.1), SubModels()),
+        Attacked(Perturbation(0.1), SubModels(), reuse=False),
+    ],
+)
+def test_an_objective_yields_as_many_totals_as_it_says(objective: Clean) -> None:
+    network, batch, step = Network(tiny_bert()), Batch.of(rows(5, 3)), Step(rows=2)
+    count = 0
+    for terms in objective.losses(network, batch, {}, step, Streams(0)):
+        terms.total(step).backward()
+        count += 1
+    assert count == objective.passes(step)
+
+
+def test_a_term_weighs_its_rows_by_the_whole_step() -> None:
+    rows_of_term = torch.tensor([1.0, 3.0])
+    step = Step(rows=8, ranks=2)
+    assert Term("task", rows_of_term, 0.5).value(step).item() == 0.5 * 2 * 4 / 8
+    assert Term("task", rows_of_term, 0.5, "sum").value(step).item() == 0.5 * 2 * 4
+
+
+def test_a_term_stands_once() -> None:
+    term = Term("task", torch.ones(1))
+    with pytest.raises(ValueError, match="present twice"):
+        LossTerms.of([term, term])
+
+
+def test_the_task_term_is_the_mean_over_sub_models() -> None:
+    network, batch = Network(tiny_network()), Batch.of(rows(5))
+    batch = Batch(batch.inputs, torch.tensor([0]))
+    quarter, half = torch.tensor([[0.25, 0.75]]).log(), torch.tensor([[0.5, 0.5]]).log()
+    found = task_term(network, [quarter, half], batch)
+    # (2 ln 2 + ln 2) / 2.
+    assert found.rows.tolist() == pytest.approx([1.5 * 0.6931471805])
+
+
+def test_a_loss_that_is_not_finite_names_step_term_and_rows() -> None:
+    model, batch = tiny_network(rate=0.0), rows(5, 3, 4)
+    batch["row_index"] = torch.tensor([70, 80, 90])
+    batch["input_ids"][1, 1] = 22
+    batch["input_ids"][[0, 2]] = batch["input_ids"][[0, 2]].clamp(max=21)
+    with torch.no_grad():
+        model.words.weight[22] = float("nan")
+    with pytest.raises(
+        NonFiniteError, match=r"'task' is not finite at step 0, rows \[80\]"
+    ) as told:
+        Stepper(model, AT()).backward(batch)
+    assert (told.value.step, told.value.term, told.value.rows) == (0, "task", [80])

@@ -1,0 +1,125 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from temper import UEGR, Stepper
+from temper.forward import SubModels
+from temper.models import Network, Recording
+from temper.seeding import Streams
+from temper.types import Batch
+from tests.methods.tiny import recorded_drops, rows, tiny_bert, tiny_llama, tiny_network
+
+
+def rank_in_row(values: torch.Tensor) -> torch.Tensor:
+    """Rank each row's channels by comparing all pairs, ties in the middle."""
+    smaller = (values[:, None, :] < values[:, :, None]).sum(-1)
+    equal = (values[:, None, :] == values[:, :, None]).sum(-1) - 1
+    return (smaller + equal / 2).double() / (values.shape[1] - 1)
+
+
+def test_adaptive_rates_follow_the_gradient_s_norm_over_real_tokens() -> None:
+    """An independent clean pass by plain autograd gives the rates that the passes then show."""
+    model, batch = tiny_network(width=16), rows(6, 2, 4)
+    low, high = 0.2, 0.6
+    stepper = Stepper(model, UEGR(low=low, high=high, passes=40, mask=False), seed=2)
+    stepper.network.probe(Batch.of(batch))
+    with recorded_drops(model) as drops:
+        stepper.backward(batch)
+    stepper.release()
+    # The clean pass again, its masks replayed on copies of the layers' outputs.
+    reached: dict[str, torch.Tensor] = {}
+
+    def replay(name: str):  # type: ignore[no-untyped-def]
+        def hook(_m: nn.Module, args: tuple[torch.Tensor, ...], _y: torch.Tensor) -> torch.Tensor:
+            reached[name] = args[0] * drops[name][0]
+            return reached[name]
+
+        return hook
+
+    hooks = [model.get_submodule(name).register_forward_hook(replay(name)) for name in drops]
+    logits = model(batch["input_ids"], batch["attention_mask"])
+    for hook in hooks:
+        hook.remove()
+    loss = nn.functional.cross_entropy(logits, batch["labels"])
+    gradients = torch.autograd.grad(loss, list(reached.values()))
+    for name, gradient in zip(reached, gradients, strict=True):
+        if gradient.dim() == 2:
+            norms = gradient.abs()
+        else:
+            real = [gradient[row, : [6, 2, 4][row]] for row in range(3)]
+            norms = torch.stack([each.square().sum(0).sqrt() for each in real])
+        rate = low + (high - low) * rank_in_row(norms)
+        multipliers = drops[name][1].view(40, 3, -1, norms.shape[1])
+        kept = multipliers != 0
+        factor = (1 / (1 - rate))[None, :, None, :].expand_as(multipliers)
+        # Rates are rounded to 1/65536.
+        torch.testing.assert_close(multipliers[kept], factor[kept], rtol=1e-4, atol=0)
+        count = 40 * multipliers.shape[2]
+        share = 1 - kept.double().mean((0, 2))
+        assert ((share - rate).abs() <= 5 * (rate * (1 - rate) / count).sqrt()).all()
+
+
+@pytest.mark.parametrize("sites", ["all", "last"])
+def test_masks_differ_by_pass_and_example_at_the_chosen_sites(sites: str) -> None:
+    model, batch = tiny_network(width=16, rate=0.0), rows(6, 6)
+    batch = {name: value[:1].repeat(2, *[1] * (value.dim() - 1)) for name, value in batch.items()}
+    settings = UEGR(low=0.4, high=0.6, sites=sites, mask=False)
+    stepper = Stepper(model, settings, seed=2)
+    stepper.network.probe(Batch.of(batch))
+    with recorded_drops(model) as drops:
+        stepper.backward(batch)
+    for name, (clean, passes) in drops.items():
+        # The clean pass keeps the model's own rate.
+        assert torch.equal(clean, torch.ones_like(clean))
+        if sites == "last" and name != "before_head":
+            assert torch.equal(passes, torch.ones_like(passes))
+            continue
+        masks = [(part != 0) for part in passes]
+        assert not any(torch.equal(masks[a], masks[b]) for a in range(4) for b in range(a))
+
+
+def test_rates_are_detached_and_none_where_no_gradient_came() -> None:
+    submodels = SubModels(adaptive="gradient", low=0.1, high=0.3)
+    recording = Recording()
+    recording.sites.channel_norms[("seen", 0)] = torch.tensor([[3.0, 1.0, 2.0]])
+    found = submodels.rate(recording, ("seen", 0))
+    torch.testing.assert_close(found, torch.tensor([[0.3, 0.1, 0.2]]))
+    assert submodels.rate(recording, ("unseen", 0)) is None
+
+
+def test_gradient_rates_need_the_clean_pass() -> None:
+    network, batch = Network(tiny_network()), Batch.of(rows(5, 3))
+    submodels = SubModels(adaptive="gradient", low=0.1, high=0.3)
+    with pytest.raises(ValueError, match="needs the clean pass's recording"):
+        submodels.logits(network, batch, rng=Streams(0))
+
+
+@pytest.mark.parametrize("passes", [1, 2, 3])
+def test_as_many_logits_come_as_passes_were_asked_for(passes: int) -> None:
+    network, batch = Network(tiny_bert()), Batch.of(rows(5, 3))
+    found = SubModels(passes=passes).logits(network, batch, rng=Streams(0))
+    assert [tuple(each.shape) for each in found] == [(2, 3)] * passes
+
+
+def test_a_network_without_dropout_adapts_at_its_blocks() -> None:
+    model = tiny_llama()
+    stepper = Stepper(model, UEGR(low=0.4, high=0.6, divergence_weight=1.0, mask=False), seed=2)
+    logs = stepper.backward(rows(5, 3))
+    assert logs["loss/divergence"] > 0
+    assert [name for name, _ in stepper.network.site_keys] == ["model.layers.0", "model.layers.1"]
+
+
+def test_adaptive_passes_give_the_same_gradients_under_checkpointing() -> None:
+    found = []
+    for checkpointed in (False, True):
+        model = tiny_bert()
+        if checkpointed:
+            enable = getattr(model, "activation_checkpointing_enable", None)
+            (enable or model.gradient_checkpointing_enable)({"use_reentrant": False})
+        stepper = Stepper(model, UEGR(low=0.1, high=0.4), seed=1)
+        stepper.backward(rows(5, 3), rows(4, seed=1))
+        found.append(stepper.params.gradients())
+    for name, gradient in found[0].items():
+        torch.testing.assert_close(found[1][name], gradient, rtol=1e-5, atol=1e-7)
