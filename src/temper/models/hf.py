@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer
 
 from temper.errors import ModelError, unknown
+from temper.models.folders import adapter_classes, check_folder, misfits
 from temper.seeding import derive_seed, seeded
 
 MODELS: Mapping[str, Mapping[str, str]] = {
@@ -77,9 +80,9 @@ def load_classifier(
 
     Args:
         name: A short name, a Hub id, a folder with a checkpoint, or a folder with a PEFT adapter.
-        labels: Class names; a new head of their number is drawn where the checkpoint has none.
-            None takes the checkpoint's own head, and raises if it has none.
-        regression: Whether the head gives one number.
+        labels: Class names, two or more; a new head of their number is drawn where the checkpoint
+            has none that fits. None takes the checkpoint's own head, and raises if it has none.
+        regression: Whether the head gives one number; then without ``labels``.
         device: Where to put the model; ``auto`` takes a GPU if there is one.
         seed: Seed of a new head: equal seeds give equal heads.
 
@@ -87,45 +90,37 @@ def load_classifier(
         (model, tokenizer), the model in evaluation mode.
 
     Raises:
-        ModelError: If nothing can be loaded under that name, or its head does not fit.
+        ModelError: If nothing whole can be loaded under that name, or its head does not fit.
 
     Example:
         >>> model, tokenizer = load_classifier("minilm", labels=["negative", "positive"])
         >>> model.config.id2label[1]
         'positive'
     """
+    where = device_of(device)
+    _check_labels(labels, regression=regression)
     source = resolve(name)
-    path = Path(source)
-    if path.is_file():
-        raise ModelError(f"{source} is a file; a model is a folder with config.json, or a Hub id.")
-    adapter = (path / "adapter_config.json").is_file()
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(source)
-        if adapter:
-            model = _load_adapter(source, labels=labels, regression=regression, device=device)
-            return model, tokenizer
-        config = AutoConfig.from_pretrained(source)
-    except (OSError, ValueError, KeyError) as error:
-        raise ModelError(_not_loaded(name, error)) from error
-    own_head = any("ForSequenceClassification" in each for each in config.architectures or ())
-    if labels is None and not regression and not own_head:
-        raise ModelError(
-            f"{name!r} has no classification head (architectures: {config.architectures}). "
-            "Fine-tune it first with `temper train`, or give a fine-tuned checkpoint."
-        )
-    _set_head(config, labels, regression=regression)
-    if tokenizer.pad_token is None:
-        tokenizer.pad_token = tokenizer.eos_token or tokenizer.unk_token
-    if getattr(config, "pad_token_id", None) is None:
-        config.pad_token_id = tokenizer.pad_token_id
-    try:
-        with seeded(derive_seed(seed, "head")):
-            model = AutoModelForSequenceClassification.from_pretrained(
-                source, config=config, ignore_mismatched_sizes=labels is not None or regression
+    with _loading(name):
+        adapter = _adapter_config(source)
+        base = source if adapter is None else resolve(adapter.base_model_name_or_path)
+        config = AutoConfig.from_pretrained(base, trust_remote_code=False)
+        tokenizer = _load_tokenizer(source if adapter is None else _either(source, base), name)
+        classes = _own_classes(source, config, adapter=adapter is not None)
+        new_head = labels is not None or regression
+        if classes is None and not new_head:
+            raise ModelError(
+                f"{name!r} has no classification head (architectures: {config.architectures}). "
+                "Fine-tune it first with `temper train`, or give a fine-tuned checkpoint."
             )
-    except (OSError, ValueError, KeyError, RuntimeError) as error:
-        raise ModelError(_not_loaded(name, error)) from error
-    return model.eval().to(device_of(device)), tokenizer
+        _set_head(config, labels, regression=regression)
+        if not new_head and classes != config.num_labels:
+            config.num_labels = classes
+        _set_padding(tokenizer, config, name)
+        with seeded(derive_seed(seed, "head")):
+            model = _load_weights(base, config, new_head=new_head or adapter is not None)
+            if adapter is not None:
+                model = _add_adapter(model, source, classes=classes)
+    return model.eval().to(where), tokenizer
 
 
 def device_of(name: str) -> torch.device:
@@ -145,6 +140,70 @@ def device_of(name: str) -> torch.device:
     return device
 
 
+def _check_labels(labels: Sequence[str] | None, *, regression: bool) -> None:
+    if labels is not None and regression:
+        raise ModelError("A regression has no classes: give `labels` or `regression`, not both.")
+    if labels is not None and (len(labels) < 2 or len(set(labels)) < len(labels)):
+        raise ModelError(
+            f"`labels` must be two or more different names, got {list(labels)}. "
+            "For one number use regression=True."
+        )
+
+
+@contextmanager
+def _loading(name: str) -> Iterator[None]:
+    """Turn what the libraries raise at a model they cannot load into one error."""
+    try:
+        yield
+    except (OSError, ValueError, KeyError, TypeError, RuntimeError, SafetensorError) as error:
+        raise ModelError(_not_loaded(name, error)) from error
+    except Exception as error:
+        # Tokenizers raises bare exceptions, and the Hub's checks of a config have their own kind.
+        ours = type(error).__module__.startswith("huggingface_hub") or type(error) is Exception
+        if not ours:
+            raise
+        raise ModelError(_not_loaded(name, error)) from error
+
+
+def _adapter_config(source: str) -> Any | None:
+    """Look at the files of a folder; return the PEFT config if an adapter lies there."""
+    path = Path(source)
+    if path.is_file():
+        raise ModelError(f"{source} is a file; a model is a folder with config.json, or a Hub id.")
+    if not path.is_dir():
+        return None
+    check_folder(path)
+    if not (path / "adapter_config.json").is_file():
+        return None
+    from peft import PeftConfig
+
+    return PeftConfig.from_pretrained(source)
+
+
+def _either(adapter: str, base: str) -> str:
+    """Return where the tokenizer lies: PEFT by itself saves none beside an adapter."""
+    return adapter if Path(adapter, "tokenizer_config.json").is_file() else base
+
+
+def _load_tokenizer(source: str, name: str) -> Any:
+    tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=False)
+    if len(tokenizer) <= len(set(tokenizer.all_special_tokens)):
+        # Transformers makes up an empty one where the files are missing.
+        raise ModelError(
+            f"{name!r} comes without a tokenizer: no words are known. Save the tokenizer beside "
+            "the model (tokenizer.save_pretrained)."
+        )
+    return tokenizer
+
+
+def _own_classes(source: str, config: Any, *, adapter: bool) -> int | None:
+    """Return the number of outputs of the head that comes with the model, None if none does."""
+    if adapter:
+        return adapter_classes(Path(source))
+    named = any("ForSequenceClassification" in each for each in config.architectures or ())
+    return int(config.num_labels) if named else None
+
+
 def _set_head(config: Any, labels: Sequence[str] | None, *, regression: bool) -> None:
     if regression:
         config.num_labels, config.problem_type = 1, "regression"
@@ -155,16 +214,58 @@ def _set_head(config: Any, labels: Sequence[str] | None, *, regression: bool) ->
         config.problem_type = "single_label_classification"
 
 
-def _load_adapter(
-    source: str, *, labels: Sequence[str] | None, regression: bool, device: str
-) -> Any:
-    from peft import AutoPeftModelForSequenceClassification
+def _set_padding(tokenizer: Any, config: Any, name: str) -> None:
+    """Make tokenizer and model agree on a padding token: decoders look for the last other one."""
+    if tokenizer.pad_token is None:
+        tokenizer.pad_token = tokenizer.eos_token or tokenizer.unk_token
+    if tokenizer.pad_token is None:
+        raise ModelError(
+            f"The tokenizer of {name!r} has neither a padding token nor another to pad with. "
+            "Set tokenizer.pad_token and save it beside the model."
+        )
+    words = getattr(config, "vocab_size", None)
+    if words is not None and tokenizer.pad_token_id >= words:
+        raise ModelError(
+            f"The tokenizer of {name!r} pads with token {tokenizer.pad_token_id} "
+            f"({tokenizer.pad_token!r}), and the model knows {words} tokens. Set another "
+            "tokenizer.pad_token and save it, or enlarge the model's embeddings."
+        )
+    config.pad_token_id = tokenizer.pad_token_id
 
-    head = {} if labels is None else {"num_labels": len(labels)}
-    if regression:
-        head = {"num_labels": 1}
-    model = AutoPeftModelForSequenceClassification.from_pretrained(source, **head)
-    return model.eval().to(device_of(device))
+
+def _load_weights(source: str, config: Any, *, new_head: bool) -> Any:
+    model, report = AutoModelForSequenceClassification.from_pretrained(
+        source,
+        config=config,
+        # Only heads may differ in size; what else does is found in the report.
+        ignore_mismatched_sizes=True,
+        output_loading_info=True,
+        trust_remote_code=False,
+    )
+    wrong = misfits(
+        report["missing_keys"],
+        [name for name, *_ in report["mismatched_keys"]],
+        backbone=model.base_model_prefix,
+        new_head=new_head,
+    )
+    if wrong:
+        raise ModelError(
+            f"{source} lacks weights that config.json speaks of, or has them in other sizes: "
+            f"{', '.join(wrong[:5])}{' ...' if len(wrong) > 5 else ''}. Training would start from "
+            "random ones. Copy or download the model again."
+        )
+    return model
+
+
+def _add_adapter(model: Any, source: str, *, classes: int | None) -> Any:
+    from peft import PeftModel
+
+    if classes not in (None, model.config.num_labels):
+        raise ModelError(
+            f"The adapter in {source} has a head for {classes} classes, and "
+            f"{model.config.num_labels} are wanted. Train another adapter for other classes."
+        )
+    return PeftModel.from_pretrained(model, source, is_trainable=True)
 
 
 def _not_loaded(name: str, error: Exception) -> str:
