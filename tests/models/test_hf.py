@@ -1,0 +1,419 @@
+"""Loading classifiers: names, folders, adapters, heads, padding, and what is wrong with them."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import Whitespace
+from torch import Tensor, nn
+from transformers import BertForMaskedLM, BertModel, PreTrainedTokenizerFast
+
+from temper.errors import ModelError
+from temper.models import hf
+from temper.models.hf import device_of, load_classifier, resolve
+from tests.contracts.architectures import LORA, VOCABULARY, of, tiny
+
+# PEFT asks Transformers for a name that is on its way out.
+pytestmark = pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning")
+
+SPECIAL = {"pad_token": "[PAD]", "unk_token": "[UNK]", "eos_token": "[END]"}
+
+
+def save_tokenizer(folder: Path, *, pad: int = 0, **special: str) -> None:
+    """Save a tokenizer of whole words, w4 to w59."""
+    words = {"[BEGIN]": 1 - pad, "[PAD]": pad, "[END]": 2, "[UNK]": 3}
+    words |= {f"w{place}": place for place in range(4, VOCABULARY)}
+    inner = Tokenizer(WordLevel(words, unk_token="[UNK]"))
+    inner.pre_tokenizer = Whitespace()
+    PreTrainedTokenizerFast(tokenizer_object=inner, **special).save_pretrained(folder)
+
+
+def save(folder: Path, model: nn.Module, **special: str) -> Path:
+    """Save a model with a tokenizer, and return the folder."""
+    model.save_pretrained(folder)
+    save_tokenizer(folder, **(special or SPECIAL))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of a BERT classifier with three labels."""
+    return save(tmp_path_factory.mktemp("models") / "bert", tiny("bert"))
+
+
+@pytest.fixture
+def copied(bert: Path, tmp_path: Path) -> Path:
+    """Return a copy of that folder, to damage."""
+    return Path(shutil.copytree(bert, tmp_path / "copied"))
+
+
+def head(model: nn.Module) -> Tensor:
+    return model.classifier.weight
+
+
+def change_config(folder: Path, **changes: Any) -> None:
+    config = json.loads((folder / "config.json").read_text("utf-8"))
+    (folder / "config.json").write_text(json.dumps({**config, **changes}), encoding="utf-8")
+
+
+def change_weights(folder: Path, change: Callable[[dict[str, Tensor]], dict[str, Tensor]]) -> None:
+    path = folder / "model.safetensors"
+    save_file(change(load_file(path)), path, metadata={"format": "pt"})
+
+
+# Names
+
+
+def test_short_names_resolve_and_all_others_are_taken_as_they_are(minilm: str) -> None:
+    assert resolve("minilm") == minilm
+    assert resolve("bert-base-uncased") == "google-bert/bert-base-uncased"
+    assert resolve("someone/model") == "someone/model"
+
+
+def test_minilm_loads_by_its_short_name_with_a_new_head(minilm: str) -> None:
+    model, tokenizer = load_classifier("minilm", labels=["no", "yes"])
+    assert tuple(head(model).shape) == (2, 384)
+    assert tokenizer("good film")["input_ids"][0] == tokenizer.cls_token_id
+
+
+def test_without_its_package_minilm_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    def absent(name: str) -> None:
+        raise ImportError(name)
+
+    monkeypatch.setattr(hf.importlib, "import_module", absent)
+    with pytest.raises(ModelError, match=r"pip install 'temper-lm\[minilm\]'"):
+        load_classifier("minilm", labels=["no", "yes"])
+
+
+@pytest.mark.parametrize(
+    ("name", "near"),
+    [("minilmm", "Did you mean 'minilm'"), ("bert-base-cased", "Did you mean 'bert-base-uncased'")],
+)
+def test_a_name_that_nothing_has_gives_near_matches(name: str, near: str) -> None:
+    with pytest.raises(ModelError, match=f"No model could be loaded from '{name}'.*{near}"):
+        load_classifier(name, labels=["no", "yes"])
+
+
+@pytest.mark.parametrize("name", ["", "./absent", "a b", "n" * 300, "no/such/model"])
+def test_a_name_that_cannot_be_one_gives_the_same_error(name: str) -> None:
+    with pytest.raises(ModelError, match="No model could be loaded from .*Give a folder with"):
+        load_classifier(name, labels=["no", "yes"])
+
+
+def test_a_file_is_not_a_model(bert: Path) -> None:
+    with pytest.raises(ModelError, match=r"config\.json is a file; a model is a folder"):
+        load_classifier(str(bert / "config.json"))
+
+
+# Heads
+
+
+def test_a_fine_tuned_folder_keeps_its_head_and_comes_in_evaluation_mode(bert: Path) -> None:
+    model, _ = load_classifier(str(bert))
+    assert not model.training
+    expected = tiny("bert").state_dict()
+    assert all(torch.equal(value, expected[name]) for name, value in model.state_dict().items())
+
+
+def test_labels_become_the_names_of_the_classes_and_keep_a_head_that_fits(bert: Path) -> None:
+    model, _ = load_classifier(str(bert), labels=["bad", "so so", "good"])
+    assert model.config.id2label == {0: "bad", 1: "so so", 2: "good"}
+    assert model.config.label2id == {"bad": 0, "so so": 1, "good": 2}
+    assert model.config.problem_type == "single_label_classification"
+    assert torch.equal(head(model), head(tiny("bert")))
+
+
+def test_another_number_of_labels_draws_a_new_head_on_the_old_body(bert: Path) -> None:
+    model, _ = load_classifier(str(bert), labels=["no", "yes"])
+    assert tuple(head(model).shape) == (2, 16)
+    body = tiny("bert").bert.state_dict()
+    assert all(torch.equal(value, body[name]) for name, value in model.bert.state_dict().items())
+
+
+def test_equal_seeds_give_equal_heads_and_leave_the_global_generator_alone(bert: Path) -> None:
+    before = torch.get_rng_state()
+    first, again, other = (
+        head(load_classifier(str(bert), labels=["no", "yes"], seed=seed)[0]) for seed in (4, 4, 5)
+    )
+    assert torch.equal(torch.get_rng_state(), before)
+    torch.rand(3)
+    later = head(load_classifier(str(bert), labels=["no", "yes"], seed=4)[0])
+    assert torch.equal(first, again)
+    assert torch.equal(first, later)
+    assert not torch.equal(first, other)
+
+
+def test_a_regression_has_one_output(bert: Path) -> None:
+    model, _ = load_classifier(str(bert), regression=True)
+    assert tuple(head(model).shape) == (1, 16)
+    assert model.config.problem_type == "regression"
+
+
+@pytest.mark.parametrize("body", [BertModel, BertForMaskedLM])
+def test_a_body_without_a_head_needs_labels(body: Any, tmp_path: Path) -> None:
+    folder = save(tmp_path / "body", body(tiny("bert").config))
+    with pytest.raises(ModelError, match=f"no classification head .*{body.__name__}.*temper train"):
+        load_classifier(str(folder))
+    model, _ = load_classifier(str(folder), labels=["no", "yes"])
+    assert tuple(head(model).shape) == (2, 16)
+
+
+@pytest.mark.parametrize("labels", [[], ["one"], ["same", "same"]])
+def test_labels_are_two_or_more_different_names(bert: Path, labels: list[str]) -> None:
+    with pytest.raises(ModelError, match="`labels` must be two or more different names"):
+        load_classifier(str(bert), labels=labels)
+
+
+def test_labels_and_regression_exclude_each_other(bert: Path) -> None:
+    with pytest.raises(ModelError, match="give `labels` or `regression`, not both"):
+        load_classifier(str(bert), labels=["no", "yes"], regression=True)
+
+
+# Padding
+
+
+@pytest.mark.parametrize("name", ["gpt2", "llama", "opt"])
+def test_a_decoder_without_a_padding_token_pads_with_its_end(name: str, tmp_path: Path) -> None:
+    folder = save(tmp_path / name, tiny(name), unk_token="[UNK]", eos_token="[END]")
+    change_config(folder, pad_token_id=None)
+    model, tokenizer = load_classifier(str(folder))
+    assert tokenizer.pad_token == "[END]"
+    assert model.config.pad_token_id == tokenizer.pad_token_id == 2
+    batch = tokenizer(["w5 w6 w7", "w8"], padding=True, return_tensors="pt")
+    alone = tokenizer(["w8"], return_tensors="pt")
+    names = ("input_ids", "attention_mask")
+    with torch.no_grad():
+        together = model(**{each: batch[each] for each in names}).logits[1]
+        single = model(**{each: alone[each] for each in names}).logits[0]
+    torch.testing.assert_close(together, single, rtol=1e-4, atol=1e-5)
+
+
+def test_the_model_looks_for_the_padding_that_its_tokenizer_writes(tmp_path: Path) -> None:
+    folder = save(tmp_path / "gpt2", tiny("gpt2"))
+    change_config(folder, pad_token_id=2)
+    model, tokenizer = load_classifier(str(folder))
+    assert model.config.pad_token_id == tokenizer.pad_token_id == 0
+
+
+def test_a_tokenizer_with_nothing_to_pad_with_is_refused(tmp_path: Path) -> None:
+    folder = tmp_path / "gpt2"
+    tiny("gpt2").save_pretrained(folder)
+    save_tokenizer(folder, bos_token="[BEGIN]")
+    with pytest.raises(ModelError, match="neither a padding token nor another to pad with"):
+        load_classifier(str(folder))
+
+
+def test_a_padding_token_that_the_model_does_not_know_is_refused(tmp_path: Path) -> None:
+    """Qwen2's own tokenizer class adds one where the files have none."""
+    folder = save(tmp_path / "qwen2", tiny("qwen2"), unk_token="[UNK]", eos_token="[END]")
+    with pytest.raises(ModelError, match="pads with token 60 .* and the model knows 60 tokens"):
+        load_classifier(str(folder))
+
+
+def test_a_folder_without_a_tokenizer_is_refused_instead_of_reading_no_word(copied: Path) -> None:
+    for path in copied.glob("*token*"):
+        path.unlink()
+    with pytest.raises(ModelError, match="No model could be loaded|comes without a tokenizer"):
+        load_classifier(str(copied))
+
+
+def test_a_known_architecture_without_tokenizer_files_is_refused(copied: Path) -> None:
+    """Transformers makes an empty tokenizer up for it, to which every word is unknown."""
+    for path in copied.glob("*token*"):
+        path.unlink()
+    (copied / "tokenizer_config.json").write_text('{"tokenizer_class": "BertTokenizer"}', "utf-8")
+    with pytest.raises(ModelError, match="comes without a tokenizer: no words are known"):
+        load_classifier(str(copied))
+
+
+# Adapters
+
+
+@pytest.fixture(scope="module")
+def adapter(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of a LoRA adapter, its base model beside it."""
+    folder = tmp_path_factory.mktemp("adapted")
+    base = save(folder / "base", tiny("llama"))
+    model = tiny(LORA)
+    model.peft_config["default"].base_model_name_or_path = str(base)
+    model.save_pretrained(folder / "adapter")
+    return folder / "adapter"
+
+
+def logits_of(model: nn.Module, tokenizer: Any) -> Tensor:
+    batch = tokenizer(["w5 w6 w7", "w8 w9"], padding=True, return_tensors="pt")
+    with torch.no_grad():
+        return model(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"]).logits
+
+
+def test_an_adapter_folder_gives_the_adapted_model_with_its_bases_tokenizer(adapter: Path) -> None:
+    model, tokenizer = load_classifier(str(adapter))
+    assert len(tokenizer) == VOCABULARY
+    torch.testing.assert_close(logits_of(model, tokenizer), logits_of(tiny(LORA), tokenizer))
+    assert not model.training
+
+
+def test_an_adapter_can_be_trained_on_and_nothing_of_its_base(adapter: Path) -> None:
+    model, _ = load_classifier(str(adapter), labels=["bad", "so so", "good"])
+    trainable = [name for name, p in model.named_parameters() if p.requires_grad]
+    assert any("lora_" in name for name in trainable)
+    assert any("score" in name for name in trainable)
+    assert all("lora_" in name or "score" in name for name in trainable)
+    assert model.config.id2label[2] == "good"
+
+
+def test_a_tokenizer_beside_the_adapter_comes_before_the_bases(
+    adapter: Path, tmp_path: Path
+) -> None:
+    own = Path(shutil.copytree(adapter, tmp_path / "own"))
+    save_tokenizer(own, **SPECIAL, cls_token="[BEGIN]")
+    assert load_classifier(str(own))[1].cls_token == "[BEGIN]"
+    assert load_classifier(str(adapter))[1].cls_token is None
+
+
+def test_an_adapter_for_other_classes_is_refused(adapter: Path) -> None:
+    with pytest.raises(ModelError, match="a head for 3 classes, and 2 are wanted"):
+        load_classifier(str(adapter), labels=["no", "yes"])
+    with pytest.raises(ModelError, match="a head for 3 classes, and 1 are wanted"):
+        load_classifier(str(adapter), regression=True)
+
+
+def test_an_adapter_without_its_base_weights_or_head_is_refused(
+    adapter: Path, tmp_path: Path
+) -> None:
+    lost = Path(shutil.copytree(adapter, tmp_path / "lost"))
+    config = json.loads((lost / "adapter_config.json").read_text("utf-8"))
+    config["base_model_name_or_path"] = str(tmp_path / "absent")
+    (lost / "adapter_config.json").write_text(json.dumps(config), "utf-8")
+    with pytest.raises(ModelError, match="No model could be loaded from"):
+        load_classifier(str(lost))
+    headless = Path(shutil.copytree(adapter, tmp_path / "headless"))
+    weights = load_file(headless / "adapter_model.safetensors")
+    kept = {name: value for name, value in weights.items() if "lora_" in name}
+    assert len(kept) < len(weights)
+    save_file(kept, headless / "adapter_model.safetensors")
+    with pytest.raises(ModelError, match="has no classification head"):
+        load_classifier(str(headless))
+    empty = Path(shutil.copytree(adapter, tmp_path / "empty"))
+    (empty / "adapter_model.safetensors").unlink()
+    with pytest.raises(ModelError, match=r"but no adapter_model\.safetensors"):
+        load_classifier(str(empty))
+
+
+# Damage
+
+
+def cut(name: str, size: int) -> Callable[[Path], None]:
+    """Return what cuts a file of a folder off."""
+    return lambda folder: (folder / name).write_bytes((folder / name).read_bytes()[:size])
+
+
+def put(name: str, content: bytes) -> Callable[[Path], None]:
+    """Return what writes a file of a folder."""
+
+    def write(folder: Path) -> None:
+        (folder / name).write_bytes(content)
+
+    return write
+
+
+DAMAGES: dict[str, tuple[Callable[[Path], None], str]] = {
+    "weights cut in the header": (cut("model.safetensors", 100), r"model\.safetensors is damaged"),
+    "weights cut in the data": (cut("model.safetensors", -8), r"model\.safetensors is damaged"),
+    "weights empty": (put("model.safetensors", b""), r"model\.safetensors is damaged"),
+    "weights gone": (lambda folder: (folder / "model.safetensors").unlink(), "No model could"),
+    "config cut": (cut("config.json", 40), r"config\.json is damaged"),
+    "config a list": (put("config.json", b"[1]"), r"config\.json is damaged \(a list"),
+    "config no text": (put("config.json", b"\xff\xfe\x00"), r"config\.json is damaged"),
+    "config of nothing": (put("config.json", b"{}"), "Unrecognized model"),
+    "config gone": (lambda folder: (folder / "config.json").unlink(), "Unrecognized model"),
+    "a width that is a text": (
+        lambda folder: change_config(folder, hidden_size="wide"),
+        "Validation error for field 'hidden_size'",
+    ),
+    "heads that do not divide": (
+        lambda folder: change_config(folder, hidden_size=15),
+        "not a multiple of the number of attention heads",
+    ),
+    "foreign code": (
+        lambda folder: change_config(
+            folder, model_type="own", auto_map={"AutoConfig": "own.Config"}
+        ),
+        "No model could be loaded",
+    ),
+    "tokenizer cut": (cut("tokenizer.json", 60), r"tokenizer\.json is damaged"),
+    "tokenizer of another kind": (
+        put("tokenizer.json", b'{"version": "1.0", "added_tokens": [], "model": {"type": "No"}}'),
+        "No model could be loaded",
+    ),
+    "tokenizer settings a list": (
+        put("tokenizer_config.json", b"[]"),
+        r"tokenizer_config\.json is damaged",
+    ),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize("labels", [None, ["no", "yes"]], ids=["own head", "new head"])
+def test_damage_gives_one_error_that_names_it(
+    copied: Path, damage: str, labels: list[str] | None
+) -> None:
+    harm, message = DAMAGES[damage]
+    harm(copied)
+    with pytest.raises(ModelError, match=message):
+        load_classifier(str(copied), labels=labels)
+
+
+def test_a_weight_of_the_body_that_is_missing_or_of_another_size_is_never_drawn_at_random(
+    copied: Path,
+) -> None:
+    name = "bert.encoder.layer.0.output.dense.weight"
+    whole = load_file(copied / "model.safetensors")
+    change_weights(copied, lambda weights: {k: v for k, v in weights.items() if k != name})
+    for labels in (None, ["no", "yes"]):
+        with pytest.raises(ModelError, match=f"lacks weights .* {name}"):
+            load_classifier(str(copied), labels=labels)
+    change_weights(copied, lambda _: {**whole, name: whole[name][:, :5].contiguous()})
+    for labels in (None, ["no", "yes"]):
+        with pytest.raises(ModelError, match=f"lacks weights .* {name}"):
+            load_classifier(str(copied), labels=labels)
+
+
+def test_a_checkpoint_that_says_it_has_a_head_and_has_none_is_refused(copied: Path) -> None:
+    change_weights(copied, lambda weights: {k: v for k, v in weights.items() if "classif" not in k})
+    with pytest.raises(ModelError, match=r"lacks weights .* classifier\.bias, classifier\.weight"):
+        load_classifier(str(copied))
+    assert tuple(head(load_classifier(str(copied), labels=["no", "yes"])[0]).shape) == (2, 16)
+
+
+@pytest.mark.parametrize("name", ["bert", "roberta", "albert", "xlnet", "deberta_v2", "t5", "bart"])
+def test_every_kind_of_body_takes_a_new_head(name: str, tmp_path: Path) -> None:
+    folder = tmp_path / name
+    tiny(name).base_model.save_pretrained(folder)
+    save_tokenizer(folder, pad=of(name).pad, **SPECIAL)
+    model, tokenizer = load_classifier(str(folder), labels=["no", "yes"])
+    batch = tokenizer(["w5 w6 [END]"], return_tensors="pt")
+    with torch.no_grad():
+        logits = model(**{k: batch[k] for k in ("input_ids", "attention_mask")}).logits
+    assert tuple(logits.shape) == (1, 2)
+
+
+# Devices
+
+
+def test_an_unknown_or_absent_device_is_refused_before_anything_is_loaded() -> None:
+    with pytest.raises(ModelError, match="Unknown device 'gpu'"):
+        load_classifier("no/such/model", device="gpu")
+    if not torch.cuda.is_available():
+        with pytest.raises(ModelError, match="no CUDA device is there"):
+            load_classifier("no/such/model", device="cuda:0")
+        assert device_of("auto") == torch.device("cpu")
