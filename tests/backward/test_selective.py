@@ -2,12 +2,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor, nn
 
-from temper import Stepper, Vanilla, configure
+from temper import RobustTrainer, Stepper, Vanilla, configure
 from temper.backward import SelectiveUpdate
 from temper.errors import TemperError
 from temper.forward.objective import Clean
@@ -16,7 +17,8 @@ from temper.methods import Method
 from temper.models.network import Parameters
 from temper.seeding import Streams
 from temper.types import Gradients
-from tests.methods.tiny import TinyNetwork, rows, tiny_network
+from tests.backward.test_rule import arguments, dataset
+from tests.methods.tiny import TinyNetwork, rows, tiny_bert, tiny_network
 
 
 def parameters(**sizes: int) -> Parameters:
@@ -391,3 +393,23 @@ def test_a_whole_step_moves_each_weight_by_g_over_p_or_not_at_all(name: str) -> 
     torch.testing.assert_close(moved[~still], (gradient / p)[~still], rtol=5e-2, atol=1e-9)
     for key in set(raw) - set(inside):
         torch.testing.assert_close(before[key] - model.get_parameter(key), raw[key])
+
+
+def test_the_trainer_prepares_and_keeps_a_mask_for_an_epoch(tmp_path: Path) -> None:
+    masks: list[Tensor] = []
+
+    class Watched(SelectiveUpdate):
+        def transform(self, grads, params, state, rng):  # type: ignore[no-untyped-def]
+            found = super().transform(grads, params, state, rng)
+            masks.append(torch.cat([state["levels"][n].flatten() > 0 for n in state["levels"]]))
+            return found
+
+    rule = Watched(refresh="epoch")
+    settings = arguments(tmp_path, max_steps=-1, num_train_epochs=2)
+    method = Method("planted", Vanilla(), Clean(), rule)
+    RobustTrainer(tiny_bert(), settings, method=method, train_dataset=dataset()).train()
+    first, again, second, second_again = masks
+    assert torch.equal(first, again)
+    assert torch.equal(second, second_again)
+    assert not torch.equal(first, second)
+    assert 0 < first.double().mean() < 1

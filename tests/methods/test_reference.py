@@ -325,6 +325,8 @@ def test_r_at_is_the_clean_loss_half_both_attacked_ones_and_a_divergence(
 def test_r_at_as_released_moves_the_embedding_matrix_and_throws_the_attack_away() -> None:
     batch = rows(5, 3, 6)
     loss, grads, drops, network = ours("r_at", {"released": True}, [batch])
+    attack, clean_pass, _ = drops["before_head"]
+    assert not torch.equal(attack, clean_pass)
     weights = leaves(network)
     output = reference.forward(weights, batch, drops, call=0)
     attacked = reference.row_losses(output, batch["labels"], None).mean()

@@ -19,6 +19,7 @@ from temper.models.sites import thinned
 from temper.seeding import generator
 from temper.types import Batch
 from tests.methods.tiny import (
+    TinyNetwork,
     recorded_drops,
     rows,
     tiny_bert,
@@ -181,8 +182,16 @@ def test_releasing_gives_class_and_rate_back_and_leaves_no_attribute(make: objec
     assert not any(module._forward_hooks for module in model.modules())
 
 
-def test_recorded_norms_are_those_of_the_gradient_over_real_tokens() -> None:
-    model, batch = tiny_network(), batch_of(6, 2, 4)
+class Careless(TinyNetwork):
+    """A network that averages over the padding too, so that gradients reach it."""
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
+        return super().forward(input_ids, torch.ones_like(attention_mask))
+
+
+@pytest.mark.parametrize("make", [tiny_network, lambda: Careless().double().train()])
+def test_recorded_norms_are_those_of_the_gradient_over_real_tokens(make: object) -> None:
+    model, batch = make(), batch_of(6, 2, 4)
     network = Network(model)
     network.probe(batch)
     outputs: dict[str, Tensor] = {}

@@ -50,7 +50,7 @@ def mean_keep_probability(alpha: float, beta: float) -> float:
 
     Example:
         >>> round(mean_keep_probability(0.6, 1.0), 4)
-        0.4519
+        0.4539
     """
     upper = math.log1p(math.exp(2 * beta * (1 - alpha)))
     return (upper - math.log1p(math.exp(-2 * beta * alpha))) / (2 * beta)
