@@ -17,7 +17,7 @@ from typing import Any
 import torch
 import transformers
 from peft import LoraConfig, get_peft_model
-from torch import nn
+from torch import Tensor, nn
 
 from temper.types import Batch
 
@@ -275,3 +275,24 @@ def inputs_of(
 def batch_of(name: str, *, side: str = "right", regression: bool = False) -> Batch:
     """Return the rows of ``inputs_of`` as a batch."""
     return Batch.of(inputs_of(name, side=side, regression=regression))
+
+
+def plain_logits(model: nn.Module, inputs: dict[str, Tensor]) -> Tensor:
+    """Return the logits that a model gives with Temper out of the way."""
+    # With gradients on, as Temper runs it: T5's attention takes another kernel without them.
+    output = model(**{key: value for key, value in inputs.items() if key != "labels"})
+    return output.logits.detach()
+
+
+def marks(model: nn.Module) -> dict[str, tuple[Any, ...]]:
+    """Return everything about a model's modules that a network may touch."""
+    return {
+        name: (
+            type(module),
+            len(module._forward_hooks),
+            len(module._forward_pre_hooks),
+            getattr(module, "p", None),
+            sorted(vars(module)),
+        )
+        for name, module in model.named_modules()
+    }

@@ -1,4 +1,4 @@
-"""Every architecture, right- and left-padded: embeddings, attack, dropout, blocks, training."""
+"""Every architecture, right- and left-padded: embeddings, attack, dropout sites, blocks."""
 
 from __future__ import annotations
 
@@ -10,15 +10,8 @@ from torch import Tensor, nn
 
 from temper.errors import ModelError
 from temper.forward.perturbations import Perturbation
-from temper.methods import MethodConfig
-from temper.methods.at import AT
-from temper.methods.r_at import RAT
-from temper.methods.r_at_su import RATSU
-from temper.methods.r_drop import RDrop
-from temper.methods.uegr import UEGR
 from temper.models.network import Network
 from temper.models.sites import DropoutPlan
-from temper.training.stepper import Stepper
 from temper.types import Batch
 from tests.contracts.architectures import (
     CASES,
@@ -26,49 +19,19 @@ from tests.contracts.architectures import (
     LORA_PREFIX,
     batch_of,
     inputs_of,
+    marks,
     of,
+    plain_logits,
     tiny,
 )
 
 each_case = pytest.mark.parametrize(("name", "side"), CASES)
 each_name = pytest.mark.parametrize("name", [name for name, side in CASES if side == "right"])
 
-METHODS: dict[str, MethodConfig] = {
-    "uegr-gradient": UEGR(epsilon=0.2),
-    "uegr-uniform": UEGR(adaptive="uniform", mask_scope="all"),
-    "uegr-fixed": UEGR(adaptive="fixed", rates=(0.1, 0.3), site="output"),
-    "r_at": RAT(),
-    "r_at-released": RAT(released=True, epsilon=1.0, relative=False),
-    "r_drop": RDrop(),
-    "at": AT(steps=2),
-    "r_at_su": RATSU(freeze_masked=True),
-}
-
 
 def full_name(name: str, module: str) -> str:
     """Return a module's name, which PEFT prefixes."""
     return LORA_PREFIX + module if name == LORA else module
-
-
-def plain_logits(model: nn.Module, inputs: dict[str, Tensor]) -> Tensor:
-    """Return the logits that a model gives with Temper out of the way."""
-    # With gradients on, as Temper runs it: T5's attention takes another kernel without them.
-    output = model(**{key: value for key, value in inputs.items() if key != "labels"})
-    return output.logits.detach()
-
-
-def marks(model: nn.Module) -> dict[str, tuple[Any, ...]]:
-    """Return everything about a model's modules that a network may touch."""
-    return {
-        name: (
-            type(module),
-            len(module._forward_hooks),
-            len(module._forward_pre_hooks),
-            getattr(module, "p", None),
-            sorted(vars(module)),
-        )
-        for name, module in model.named_modules()
-    }
 
 
 @each_case
@@ -295,127 +258,6 @@ def test_k_passes_in_one_forward_equal_k_forwards_with_the_same_masks(name: str)
     assert ((together[0] - together[1]).abs().amax(1) > 1e-3).all()
 
 
-@pytest.mark.parametrize(
-    ("name", "side", "method"),
-    # Left padding changes the forward alone, so two methods do there.
-    [
-        (name, side, method)
-        for name, side in CASES
-        for method in (METHODS if side == "right" else ("uegr-gradient", "r_drop"))
-    ],
-)
-def test_two_steps_of_every_method_move_what_is_in_scope_and_release_restores(
-    name: str, side: str, method: str
-) -> None:
-    model, inputs = tiny(name).train(), inputs_of(name, side=side)
-    before, start = marks(model), {k: v.clone() for k, v in model.state_dict().items()}
-    stepper = Stepper(model, METHODS[method], seed=1)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
-    for _ in range(2):
-        optimizer.zero_grad()
-        logs = stepper.backward(inputs)
-        stepper.step(optimizer)
-        assert all(torch.isfinite(torch.tensor(value)) for value in logs.values())
-        assert logs["loss/task"] > 0
-    still = [
-        key
-        for key, tensor in stepper.params.tensors.items()
-        if tensor.grad is not None
-        and tensor.grad.abs().max() > 1e-6
-        and torch.equal(tensor.detach(), start[key])
-    ]
-    assert still == []
-    blocks = stepper.params.blocks
-    assert (
-        sum(not torch.equal(model.state_dict()[key], start[key]) for key in blocks)
-        > len(blocks) * 0.7
-    )
-    stepper.release()
-    assert marks(model) == before
-    assert list(model.state_dict()) == list(start)
-    fresh = tiny(name)
-    fresh.load_state_dict(model.state_dict())
-    assert torch.equal(plain_logits(model.eval(), inputs), plain_logits(fresh, inputs))
-
-
-@each_case
-@pytest.mark.parametrize(
-    "method",
-    [
-        AT(epsilon=0.3, relative=False),
-        UEGR(adaptive="uniform", epsilon=0.3, relative=False, mask=False),
-    ],
-    ids=["at", "uegr"],
-)
-def test_micro_batches_give_the_gradient_of_one_batch(
-    name: str, side: str, method: MethodConfig
-) -> None:
-    inputs = inputs_of(name, side=side)
-    parts = [{key: value[place] for key, value in inputs.items()} for place in ([0], [1, 2], [3])]
-    gradients = []
-    for micro_batches in ([inputs], parts):
-        stepper = Stepper(tiny(name, dropout=0.0).train(), method)
-        logs = stepper.backward(*micro_batches)
-        gradients.append((logs["loss"], stepper.params.gradients()))
-    (whole_loss, whole), (loss, summed) = gradients
-    assert loss == pytest.approx(whole_loss, rel=1e-4)
-    assert set(summed) == set(whole)
-    scale = max(float(g.abs().max()) for g in whole.values())
-    for key, gradient in whole.items():
-        torch.testing.assert_close(summed[key], gradient, rtol=1e-3, atol=2e-5 * scale)
-
-
-@each_case
-def test_a_regression_trains_on_float_labels(name: str, side: str) -> None:
-    model = tiny(name, labels=1).train()
-    stepper = Stepper(model, UEGR())
-    inputs = inputs_of(name, side=side, regression=True)
-    logs = stepper.backward(inputs)
-    logits = plain_logits(tiny(name, labels=1, dropout=0.0), inputs)
-    assert logs["loss/divergence"] > 0
-    quiet = Stepper(tiny(name, labels=1, dropout=0.0), "vanilla").backward(inputs)
-    expected = (logits[:, 0] - inputs["labels"]).square().mean()
-    assert quiet["loss"] == pytest.approx(float(expected), rel=1e-5)
-
-
-@pytest.mark.parametrize("name", ["bert", "gpt2", "llama", "t5", "xlnet", LORA])
-def test_under_bf16_autocast_delta_and_gradients_stay_fp32_and_near(name: str) -> None:
-    inputs = inputs_of(name)
-    gradients = []
-    for half in (False, True):
-        stepper = Stepper(tiny(name, dropout=0.0).train(), AT(epsilon=0.1))
-        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=half):
-            logs = stepper.backward(inputs)
-        assert 0 < logs["loss/adversarial"] < 20
-        gradients.append(torch.cat([g.flatten() for g in stepper.params.gradients().values()]))
-    plain, half_precision = gradients
-    assert half_precision.dtype == torch.float32
-    assert not torch.equal(plain, half_precision)
-    assert nn.functional.cosine_similarity(plain, half_precision, dim=0) > 0.9
-
-
-def test_the_mask_of_an_adapted_model_covers_its_adapter_and_spares_its_head() -> None:
-    model = tiny(LORA, dropout=0.0).train()
-    stepper = Stepper(model, UEGR(alpha=0.6, beta=1.0))
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
-    stepper.backward(inputs_of(LORA))
-    unmasked = {key: value.clone() for key, value in stepper.params.gradients().items()}
-    stepper.before_optimizer(optimizer)
-    masked = stepper.params.gradients()
-    touched = {key for key in masked if not torch.equal(masked[key], unmasked[key])}
-    adapter = {key for key in masked if "lora_" in key}
-    assert touched == adapter
-    assert sorted(set(masked) - adapter) == [
-        "base_model.model.score.modules_to_save.default.weight"
-    ]
-    entries = torch.cat([(masked[key] == 0).flatten() for key in adapter])
-    assert 0.3 < entries.float().mean() < 0.8
-    for key in adapter:
-        kept = masked[key] != 0
-        assert (masked[key][kept] / unmasked[key][kept] >= 1).all()
-    assert all(p.grad is None for p in model.parameters() if not p.requires_grad)
-
-
 def test_a_model_whose_embeddings_never_see_the_ids_is_refused() -> None:
     class Hot(nn.Module):
         def __init__(self) -> None:
@@ -445,23 +287,3 @@ def test_a_model_that_looks_its_words_up_twice_is_refused_and_left_as_it_was() -
         Network(model).probe(batch_of("bert"))
     assert marks(model) == before
     assert not model.training
-
-
-@each_case
-def test_more_padding_changes_neither_the_clean_loss_nor_the_attacked_one(
-    name: str, side: str
-) -> None:
-    if (name, side) in {("xlnet", "right"), ("gpt2", "left")}:
-        pytest.skip("the architecture itself is not indifferent to padding on this side")
-    inputs = inputs_of(name, side=side)
-    fill = {"input_ids": of(name).pad, "attention_mask": 0}
-    room = (0, 2) if side == "right" else (2, 0)
-    wider = {
-        key: nn.functional.pad(value, room, value=fill[key]) if key in fill else value
-        for key, value in inputs.items()
-    }
-    method = AT(epsilon=0.3, relative=False)
-    losses = [
-        Stepper(tiny(name, dropout=0.0).train(), method).backward(each) for each in (inputs, wider)
-    ]
-    assert losses[1] == pytest.approx(losses[0], rel=1e-4)
