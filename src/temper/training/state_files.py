@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 
 from temper.errors import CheckpointError
@@ -69,14 +70,52 @@ def read_state(folder: Path | str, *, name: str) -> Any:
         tensors = load_file(stored) if stored.exists() else {}
         return _decode(skeleton, tensors)
     except FileNotFoundError:
-        raise CheckpointError(
-            f"{path} is missing: the checkpoint is not whole, or Temper did not write it. "
-            "Resume from another checkpoint."
-        ) from None
+        raise CheckpointError(_missing(path)) from None
     except (ValueError, KeyError, IndexError, TypeError, AttributeError, SafetensorError) as error:
-        raise CheckpointError(
-            f"{path} is damaged ({error}). Resume from another checkpoint."
-        ) from error
+        raise CheckpointError(_damaged(path, error)) from error
+
+
+def check_state(folder: Path | str, *, name: str) -> None:
+    """Check that what ``write_state`` wrote is whole, without loading its tensors.
+
+    Raises:
+        CheckpointError: If a file is missing or damaged.
+    """
+    path = Path(folder, f"{name}.json")
+    stored = path.with_suffix(".safetensors")
+    try:
+        wanted = set(_tensor_names(json.loads(path.read_text(encoding="utf-8"))))
+        held: set[str] = set()
+        if stored.exists():
+            with safe_open(stored, framework="pt") as file:
+                held = set(file.keys())
+    except FileNotFoundError:
+        raise CheckpointError(_missing(path)) from None
+    except (OSError, ValueError, SafetensorError) as error:
+        raise CheckpointError(_damaged(path, error)) from error
+    if wanted - held:
+        raise CheckpointError(_missing(stored))
+
+
+def _tensor_names(skeleton: Any) -> Iterator[str]:
+    if isinstance(skeleton, dict):
+        if isinstance(skeleton.get("tensor"), str):
+            yield skeleton["tensor"]
+        skeleton = list(skeleton.values())
+    if isinstance(skeleton, list):
+        for part in skeleton:
+            yield from _tensor_names(part)
+
+
+def _missing(path: Path) -> str:
+    return (
+        f"{path} is missing: the checkpoint is not whole, or Temper did not write it. "
+        "Resume from another checkpoint."
+    )
+
+
+def _damaged(path: Path, error: Exception) -> str:
+    return f"{path} is damaged ({error}). Resume from another checkpoint."
 
 
 def _encode(value: Any, tensors: dict[str, torch.Tensor], *, where: str) -> Any:

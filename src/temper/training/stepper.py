@@ -14,9 +14,10 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
+import torch.distributed
 from torch import Tensor, nn
 
-from temper.errors import NonFiniteError
+from temper.errors import NonFiniteError, SettingError
 from temper.forward.objective import Clean, Objective
 from temper.methods import Method, MethodConfig, build
 from temper.models.network import Network
@@ -41,8 +42,9 @@ class Stepper:
         class_weights: Factor on the loss of each class.
 
     Raises:
-        SettingError: If the method's name or settings are wrong.
-        NonFiniteError: From ``backward``, if a loss is NaN or infinite.
+        SettingError: If the method's name or settings are wrong, or the model is wrapped for
+            several processes and ``ranks`` is not their number.
+        NonFiniteError: From ``backward``, if a loss is NaN or infinite, on all processes alike.
 
     Example:
         Under 15 lines of user code::
@@ -67,6 +69,7 @@ class Stepper:
         class_weights: Sequence[float] | Tensor | None = None,
     ) -> None:
         self.method = build(method)
+        _check_ranks(model, rank, ranks)
         weights = None
         if class_weights is not None:
             device = next(model.parameters()).device
@@ -102,6 +105,8 @@ class Stepper:
         def compute() -> Gradients:
             self._clear_gradients()
             grads = self._replay(batches, step)
+            # Before the rule asks again: a process that has raised would be waited for.
+            self.check(step)
             self.log.replaying = True
             return grads
 
@@ -140,6 +145,7 @@ class Stepper:
             self._clear_gradients()
             step = Step(place, rows=batch.size * self.ranks, ranks=self.ranks)
             self.accumulate(batch, step, objective=Clean(), stream="prepare")
+            self.check(step)
             self.rule.observe(self.params.gradients(), self.params, self.state)
         self._clear_gradients()
         self.network.rest()
@@ -206,9 +212,33 @@ class Stepper:
     def finish_backward(self, step: Step) -> None:
         """Check the losses of the step and apply a rule that comes before clipping."""
         self.network.rest()
-        self.log.check(step)
+        self.check(step)
         if self.rule.before_clipping:
             self._transform()
+
+    def check(self, step: Step) -> None:
+        """Stop all processes if a loss since the last check is not finite on one of them.
+
+        Raises:
+            NonFiniteError: With term and rows where they are; on the other processes with the rank.
+        """
+        if not self.log.pending:
+            return
+        bad: list[int] = []
+        if self.ranks > 1:
+            mine = self.log.finite().reshape(1).to(torch.uint8)
+            gathered = [torch.empty_like(mine) for _ in range(self.ranks)]
+            torch.distributed.all_gather(gathered, mine)
+            bad = [rank for rank, flag in enumerate(gathered) if not bool(flag)]
+        self.log.check(step)
+        if bad:
+            raise NonFiniteError(
+                f"A loss on process {bad[0]} is not finite at step {step.number}; see its own "
+                "message.",
+                step=step.number,
+                term="unknown",
+                rows=[],
+            )
 
     def before_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
         """Apply a rule that comes after clipping, and scale the learning rates of this step."""
@@ -254,8 +284,16 @@ class Stepper:
 
     def _replay(self, batches: Sequence[Batch], step: Step) -> Gradients:
         for micro, batch in enumerate(batches):
-            self.accumulate(batch, step, micro=micro)
+            last = micro == len(batches) - 1
+            with nullcontext() if last else self._apart():
+                self.accumulate(batch, step, micro=micro, early_context=self._apart)
         return self.params.gradients()
+
+    def _apart(self) -> AbstractContextManager[Any]:
+        """Keep gradients on this process, where the model is wrapped to exchange them."""
+        apart = getattr(self.network.forward_module, "no_sync", None)
+        context: AbstractContextManager[Any] = nullcontext() if apart is None else apart()
+        return context
 
     def _transform(self) -> None:
         streams = self.streams.at(step=self.number)
@@ -298,6 +336,11 @@ class StepLog:
             held, count = self._notes.get(name, (torch.zeros_like(value), 0))
             self._notes[name] = (held + value.detach(), count + 1)
 
+    @property
+    def pending(self) -> bool:
+        """Tell whether there are losses that no check has seen."""
+        return bool(self._fresh)
+
     def finite(self) -> Tensor:
         """Tell in one boolean tensor whether every loss since the last check is finite."""
         return torch.stack([torch.isfinite(rows).all() for _, rows, _ in self._fresh]).all()
@@ -324,6 +367,22 @@ class StepLog:
                     rows=which,
                 )
 
+    def state_dict(self) -> dict[str, Any]:
+        """Return the sums, for a run that goes on logging after a stop."""
+        return {
+            "sums": self._sums,
+            "rows": self._rows,
+            "notes": self._notes,
+            "total": self._total,
+        }
+
+    def load_state_dict(self, saved: Mapping[str, Any], device: torch.device) -> None:
+        """Go on from what ``state_dict`` gave."""
+        self.clear()
+        self._sums, self._rows = _to(saved["sums"], device), dict(saved["rows"])
+        self._notes = {name: (sum_.to(device), n) for name, (sum_, n) in saved["notes"].items()}
+        self._total = _to(saved["total"], device)
+
     def means(self) -> dict[str, float]:
         """Return each term's mean over its rows, the diagnostics, and the weighted total."""
         logs = {
@@ -331,6 +390,18 @@ class StepLog:
         }
         logs.update({name: float(total) / count for name, (total, count) in self._notes.items()})
         return {"loss": float(self._total), **logs}
+
+
+def _check_ranks(model: nn.Module, rank: int, ranks: int) -> None:
+    """Raise if the model exchanges gradients with other processes than the Stepper counts."""
+    wrapped = isinstance(model, nn.parallel.DistributedDataParallel)
+    there = torch.distributed.get_world_size() if wrapped else ranks
+    if ranks != there or not 0 <= rank < ranks:
+        raise SettingError(
+            f"The model runs on {there} processes, and the Stepper was given rank={rank} and "
+            f"ranks={ranks}. Give rank=torch.distributed.get_rank() and "
+            "ranks=torch.distributed.get_world_size()."
+        )
 
 
 def _to(value: Any, device: torch.device) -> Any:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
-import random
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
@@ -13,8 +11,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
+from safetensors.torch import save_model
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 from transformers import Trainer, TrainerCallback, TrainingArguments
@@ -22,11 +20,13 @@ from transformers.trainer_callback import ExportableState
 from transformers.trainer_utils import rotate_checkpoints
 
 from temper.data.batches import LengthBucketSampler
-from temper.errors import ModelError, NonFiniteError, SettingError
+from temper.errors import ModelError, SettingError
 from temper.methods import Method, MethodConfig, build
+from temper.training import checkpoint_files
 from temper.training.arguments import arguments_of
+from temper.training.checks import check_gradient_norm, check_pre_pass, check_resumable
 from temper.training.config import TrainSettings
-from temper.training.rows import ROW, NumberedRows, RowKeeper, token_counts
+from temper.training.rows import ROW, NumberedRows, RowKeeper, countable, token_counts
 from temper.training.state_files import read_state, write_state
 from temper.training.stepper import Stepper
 from temper.types import Batch, Gradients, Step
@@ -45,7 +45,8 @@ class RobustTrainer(Trainer):
         method: A method, its settings or its name.
         class_weights: Factor on the training loss of each class.
         bucket_by_length: Batch rows of similar length together; each epoch still sees every row
-            once. Off when ``args.train_sampling_strategy`` asks for something itself.
+            once. Off when ``args.train_sampling_strategy`` asks for another order;
+            ``"group_by_length"`` asks for this one.
         settings: All other arguments of ``Trainer``.
 
     Raises:
@@ -76,6 +77,7 @@ class RobustTrainer(Trainer):
         self._micro = 0
         self._kept: list[Batch] = []
         self._sampler: LengthBucketSampler | None = None
+        self._carried: dict[str, Any] | None = None
         super().__init__(model, args, **settings)
         if self.args.n_gpu > 1:
             raise SettingError(
@@ -105,8 +107,8 @@ class RobustTrainer(Trainer):
         loss = self._accumulate(model, batch, micro=self._micro, synchronise=last)
         self._micro += 1
         if last:
-            self._raise_everywhere()
             if self.method.rule.replays:
+                stepper.check(self._step)
                 self._regradient(model, stepper)
             stepper.finish_backward(self._step)
             self._kept = []
@@ -148,23 +150,6 @@ class RobustTrainer(Trainer):
 
         stepper.write(stepper.rule.gradient(stepper.params, stepper.state, compute))
 
-    def _raise_everywhere(self) -> None:
-        """Stop all ranks when one has a loss that is not finite; the others would wait for it."""
-        stepper = self._running()
-        if self.args.world_size == 1:
-            return
-        mine = stepper.log.finite()
-        everywhere = self.accelerator.gather(mine.reshape(1).to(self.args.device))
-        if bool(mine) and not bool(everywhere.all()):
-            rank = int((~everywhere).nonzero()[0])
-            raise NonFiniteError(
-                f"A loss on process {rank} is not finite at step {self._step.number}; see its own "
-                "message.",
-                step=self._step.number,
-                term="unknown",
-                rows=[],
-            )
-
     def get_batch_samples(
         self, epoch_iterator: Iterator[Any], num_batches: int, device: torch.device
     ) -> tuple[list[Any], Any]:
@@ -184,6 +169,13 @@ class RobustTrainer(Trainer):
         self._micro, self._kept = 0, []
         return samples, None
 
+    def _get_grad_norm(self, model: nn.Module, grad_norm: Any = None) -> Any:
+        norm = super()._get_grad_norm(model, grad_norm)
+        # A loss scaler meets infinite gradients as a matter of course, and skips those steps.
+        if self.accelerator.scaler is None:
+            check_gradient_norm(norm, self._step)
+        return norm
+
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         """Add the mean of each loss term and the rule's diagnostics to a training log."""
         if self.stepper is not None and "loss" in logs:
@@ -195,7 +187,23 @@ class RobustTrainer(Trainer):
 
     # One training run
 
+    def train(self, resume_from_checkpoint: Any = None, *args: Any, **kwargs: Any) -> Any:
+        """Train as ``Trainer.train`` does; see there.
+
+        Raises:
+            CheckpointError: If the checkpoint to resume from is missing or not whole.
+            NonFiniteError: If a loss or a gradient is NaN or infinite.
+            SettingError: If the rows are a stream, and the method or the resume must count them.
+        """
+        if resume_from_checkpoint is True:
+            resume_from_checkpoint = str(checkpoint_files.newest_checkpoint(self.args.output_dir))
+        check_pre_pass(self.method.rule, self.train_dataset)
+        return super().train(resume_from_checkpoint, *args, **kwargs)
+
     def _inner_training_loop(self, *args: Any, **kwargs: Any) -> Any:
+        if self.args.should_save:
+            checkpoint_files.remove_partial(self.args.output_dir)
+        self._carried = None
         special = getattr(self.processing_class, "all_special_ids", None) or ()
         self.stepper = Stepper(
             self.model,
@@ -219,12 +227,15 @@ class RobustTrainer(Trainer):
     # Data
 
     def _get_dataloader(self, dataset: Dataset[Any], *args: Any, **kwargs: Any) -> Any:
-        if not kwargs.get("is_training") or not hasattr(dataset, "__getitem__"):
+        if not kwargs.get("is_training") or not countable(dataset):
             return super()._get_dataloader(dataset, *args, **kwargs)
-        if hasattr(dataset, "column_names"):
-            dataset = self._remove_unused_columns(dataset, description="Training")
         plain: Any = self.data_collator  # type: ignore[has-type]
-        self.data_collator = RowKeeper(plain)
+        inner = plain
+        if hasattr(dataset, "remove_columns"):
+            dataset = self._remove_unused_columns(dataset, description="Training")
+        else:
+            inner = self._get_collator_with_removed_columns(plain, description="Training")
+        self.data_collator = RowKeeper(inner)
         try:
             return super()._get_dataloader(NumberedRows(dataset), *args, **kwargs)
         finally:
@@ -233,19 +244,23 @@ class RobustTrainer(Trainer):
     def _set_signature_columns_if_needed(self) -> None:
         super()._set_signature_columns_if_needed()
         columns: list[str] = self._signature_columns  # type: ignore[has-type]
-        if ROW not in columns:
-            self._signature_columns = [*columns, ROW]
+        # Losses are made of logits here, so a model need not take labels itself.
+        wanted = [name for name in ("labels", ROW) if name not in columns]
+        self._signature_columns = [*columns, *wanted]
 
     def _get_train_sampler(self, train_dataset: Dataset[Any] | None = None) -> Any:
-        dataset = self.train_dataset if train_dataset is None else train_dataset
-        strategy = getattr(self.args, "train_sampling_strategy", "random")
-        lengths = token_counts(dataset) if self.bucket_by_length and strategy == "random" else None
+        dataset: Any = self.train_dataset if train_dataset is None else train_dataset
+        if isinstance(dataset, NumberedRows):
+            dataset = dataset.rows
+        self._sampler = None
+        strategy = self.args.train_sampling_strategy
+        # Transformers' own grouping draws from the global generator, which no resume can rewind.
+        wanted = strategy == "group_by_length" or (self.bucket_by_length and strategy == "random")
+        lengths = token_counts(dataset) if wanted else None
         if lengths is None:
-            return super()._get_train_sampler(train_dataset)
+            return super()._get_train_sampler(dataset)
         seed = self.args.data_seed if self.args.data_seed is not None else self.args.seed
-        self._sampler = LengthBucketSampler(
-            lengths, batch_size=self.args.train_batch_size, seed=seed
-        )
+        self._sampler = LengthBucketSampler(lengths, batch_size=self._train_batch_size, seed=seed)
         return self._sampler
 
     # Checkpoints
@@ -255,7 +270,7 @@ class RobustTrainer(Trainer):
         self.store_flos()
         run = Path(self._get_output_dir(trial=trial))
         final = run / f"checkpoint-{self.state.global_step}"
-        partial_folder = run / f".partial-{self.state.global_step}"
+        partial_folder = run / f"{checkpoint_files.PARTIAL}{self.state.global_step}"
         if self.args.should_save:
             shutil.rmtree(partial_folder, ignore_errors=True)
             partial_folder.mkdir(parents=True)
@@ -266,15 +281,13 @@ class RobustTrainer(Trainer):
             self._save_optimizer_and_scheduler(str(partial_folder))
             self._save_scaler(str(partial_folder))
             self._save_rng_state(str(partial_folder))
+            self._save_progress(str(partial_folder))
         if self.args.should_save:
             self._export_callbacks()
             self.state.save_to_json(str(partial_folder / "trainer_state.json"))
         self.accelerator.wait_for_everyone()
         if self.args.should_save:
-            _sync(partial_folder)
-            if final.exists():
-                shutil.rmtree(final)
-            os.replace(partial_folder, final)
+            checkpoint_files.put_in_place(partial_folder, final)
             rotate_checkpoints(
                 output_dir=str(run),
                 save_total_limit=self.args.save_total_limit,
@@ -308,7 +321,7 @@ class RobustTrainer(Trainer):
         if hasattr(model, "save_pretrained"):
             model.save_pretrained(folder, state_dict=state_dict)
         else:
-            write_state(state_dict or model.state_dict(), folder, name="model")
+            save_model(model, str(folder / "model.safetensors"))
         if self.processing_class is not None:
             self.processing_class.save_pretrained(folder)
         arguments = json.dumps(self.args.to_dict(), default=str, indent=1)
@@ -320,42 +333,67 @@ class RobustTrainer(Trainer):
             write_state(self.lr_scheduler.state_dict(), output_dir, name="scheduler")
             write_state(self._running().state_dict(), output_dir, name="method")
 
+    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
+        rank = self.args.process_index
+        checkpoint_files.check_checkpoint(
+            resume_from_checkpoint,
+            states=["optimizer", "scheduler", "method", f"progress_{rank}", f"rng_state_{rank}"],
+        )
+        super()._load_from_checkpoint(resume_from_checkpoint, model)
+
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
         if checkpoint is None:
             return
-        self.optimizer.load_state_dict(read_state(checkpoint, name="optimizer"))
-        self.lr_scheduler.load_state_dict(read_state(checkpoint, name="scheduler"))
-        self._running().load_state_dict(read_state(checkpoint, name="method"))
+        parts = {
+            "optimizer": self.optimizer,
+            "scheduler": self.lr_scheduler,
+            "method": self._running(),
+        }
+        for name, part in parts.items():
+            checkpoint_files.load_part(part, checkpoint, name=name)
+        self._carried = read_state(checkpoint, name=f"progress_{self.args.process_index}")
+
+    def _save_progress(self, folder: str) -> None:
+        """Write the sums since the last log, so that a resumed run logs what the whole one does."""
+        progress = {
+            "loss": self._tr_loss,
+            "last_logged": self._globalstep_last_logged,
+            "log": self._running().log.state_dict(),
+        }
+        write_state(progress, folder, name=f"progress_{self.args.process_index}")
+
+    def _go_on_logging(self) -> None:
+        """Take the sums of the checkpoint up, once Transformers' loop has set its own to zero."""
+        if self._carried is None:
+            return
+        carried, self._carried = self._carried, None
+        self._tr_loss = carried["loss"].to(self.args.device)
+        self._globalstep_last_logged = carried["last_logged"]
+        self._running().log.load_state_dict(carried["log"], self.args.device)
+        # `train_loss` stays the mean over the steps of this call.
+        self._total_loss_scalar = -float(self._tr_loss)
 
     def _save_scaler(self, output_dir: str) -> None:
-        scaler = getattr(self.accelerator, "scaler", None)
-        if scaler is not None and self.args.should_save:
-            write_state(scaler.state_dict(), output_dir, name="scaler")
+        if self.accelerator.scaler is not None and self.args.should_save:
+            write_state(self.accelerator.scaler.state_dict(), output_dir, name="scaler")
 
     def _load_scaler(self, checkpoint: str | None) -> None:
-        scaler = getattr(self.accelerator, "scaler", None)
-        if checkpoint is not None and scaler is not None:
-            scaler.load_state_dict(read_state(checkpoint, name="scaler"))
+        if checkpoint is not None and self.accelerator.scaler is not None:
+            checkpoint_files.load_part(self.accelerator.scaler, checkpoint, name="scaler")
 
     def _save_rng_state(self, output_dir: str) -> None:
-        states = {
-            "python": random.getstate(),
-            "numpy": np.random.get_state(),
-            "cpu": torch.random.get_rng_state(),
-        }
-        if torch.cuda.is_available():
-            states["cuda"] = torch.cuda.random.get_rng_state()
-        write_state(states, output_dir, name=f"rng_state_{self.args.process_index}")
+        write_state(
+            checkpoint_files.generator_states(),
+            output_dir,
+            name=f"rng_state_{self.args.process_index}",
+        )
 
     def _load_rng_state(self, checkpoint: str | None) -> None:
         if checkpoint is None:
             return
-        states = read_state(checkpoint, name=f"rng_state_{self.args.process_index}")
-        random.setstate(states["python"])
-        np.random.set_state(states["numpy"])
-        torch.random.set_rng_state(states["cpu"])
-        if torch.cuda.is_available() and "cuda" in states:
-            torch.cuda.random.set_rng_state(states["cuda"])
+        checkpoint_files.set_generator_states(
+            read_state(checkpoint, name=f"rng_state_{self.args.process_index}")
+        )
 
 
 def training_arguments(
@@ -388,6 +426,9 @@ class _MethodCallback(TrainerCallback):
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         stepper = self.trainer._running()
+        self.trainer._go_on_logging()
+        if state.global_step:
+            check_resumable(self.trainer.train_dataset, epoch=state.epoch)
         if state.global_step == 0 and stepper.rule.pre_pass:
             self.trainer.model_wrapped.train()
             stepper.network.use(self.trainer.model_wrapped)
@@ -405,13 +446,3 @@ class _MethodCallback(TrainerCallback):
 
     def on_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self.trainer._running().after_optimizer()
-
-
-def _sync(folder: Path) -> None:
-    """Push a folder's files to the disk before its name appears."""
-    for file in folder.iterdir():
-        descriptor = os.open(file, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
