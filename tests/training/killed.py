@@ -1,0 +1,63 @@
+"""Train a tiny model in a process that kills itself; run as a module by test_resume_killed.py.
+
+Usage: python -m tests.training.killed FOLDER between|writing STEP
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import TrainerCallback
+
+from tests.training.tiny_training import make_trainer
+
+SETTINGS: dict[str, Any] = {
+    "rows": 14,
+    "num_train_epochs": 2,
+    "save_strategy": "steps",
+    "save_steps": 2,
+    "logging_steps": 3,
+}
+
+
+def die() -> None:
+    """End this process as `kill -9` does."""
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+class DieAfter(TrainerCallback):
+    """Die once a step is done."""
+
+    def __init__(self, step: int) -> None:
+        self.step = step
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        if state.global_step == self.step:
+            die()
+
+
+def main(folder: Path, moment: str, step: int) -> None:
+    """Train until death."""
+    torch.set_num_threads(1)
+    trainer = make_trainer(folder, more={"method": "uegr"}, **SETTINGS)
+    if moment == "between":
+        trainer.add_callback(DieAfter(step))
+    else:
+        save = trainer._save_rng_state
+
+        def die_while_saving(output_dir: str) -> None:
+            if trainer.state.global_step == step:
+                die()
+            save(output_dir)
+
+        trainer._save_rng_state = die_while_saving  # type: ignore[method-assign]
+    trainer.train()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]))

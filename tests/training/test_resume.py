@@ -1,0 +1,285 @@
+"""Training stopped at any step and resumed is, on CPU, bit for bit the training that went on."""
+
+from __future__ import annotations
+
+import functools
+import json
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from transformers import TrainerCallback
+
+from temper import AT, RAT, RATSU, UEGR
+from temper.errors import CheckpointError, SettingError
+from temper.methods import MethodConfig, configure, names
+from temper.training.trainer import RobustTrainer
+from tests.training.test_trainer_data import Stream, as_table
+from tests.training.tiny_training import make_trainer, tiny_model, unequal, weights
+
+STEPS = 8
+EPOCH = 4
+METHODS: dict[str, MethodConfig] = {
+    **{name: configure(name) for name in names()},
+    "uegr-uniform": UEGR(adaptive="uniform"),
+    "uegr-fixed": UEGR(adaptive="fixed", rates=(0.1, 0.3)),
+    "uegr-last": UEGR(sites="last", divergence="sym_kl", reduction="mean", passes=3),
+    "uegr-epoch": UEGR(refresh="epoch", mask_scope="all"),
+    "uegr-epoch-frozen": UEGR(refresh="epoch", freeze_masked=True, clipping="before"),
+    "uegr-frozen": UEGR(freeze_masked=True),
+    "uegr-before": UEGR(clipping="before", normalise="range", alpha=0.2),
+    "r_at_su-printed": RATSU(orientation="printed", scale=False),
+    "at-pgd": AT(steps=2, norm="linf", attack_scope="token"),
+    "r_at-released": RAT(released=True, epsilon=1.0, relative=False),
+}
+
+
+MADE: list[Path] = []
+
+
+class StopAfter(TrainerCallback):
+    """End the training after a step, with a checkpoint."""
+
+    def __init__(self, step: int) -> None:
+        self.step = step
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        if state.global_step == self.step:
+            control.should_save = control.should_training_stop = True
+
+
+def train(folder: Path, method: Any, *, checkpoint: Path | None = None, **changes: Any) -> Any:
+    """Train over two epochs of four steps; the last batch of each is short.
+
+    Logs fall between checkpoints, so that a log's mean spans a stop.
+    """
+    more = {"method": method, **changes.pop("more", {})}
+    defaults = {"rows": 14, "num_train_epochs": 2, "logging_steps": 3, "max_grad_norm": 0.5}
+    trainer = make_trainer(folder, more=more, **{**defaults, **changes})
+    trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
+    return trainer
+
+
+def saving(folder: Path, method: Any, **changes: Any) -> RobustTrainer:
+    """Train without a stop, with a checkpoint after every step."""
+    return train(folder, method, save_strategy="steps", save_steps=1, **changes)
+
+
+def differing(first: Path, second: Path) -> list[str]:
+    """Return the names of the files of two checkpoints that are not byte for byte the same."""
+    one, two = ({file.name: file for file in folder.iterdir()} for folder in (first, second))
+    assert one.keys() == two.keys()
+    # The arguments hold the folder's name.
+    return [
+        name
+        for name in sorted(one.keys() - {"training_args.json"})
+        if one[name].read_bytes() != two[name].read_bytes()
+    ]
+
+
+@functools.cache
+def uninterrupted(name: str) -> Path:
+    """Return the folder of a run with a checkpoint after every second step, made once."""
+    folder = Path(tempfile.mkdtemp(prefix=f"temper-{name}-"))
+    MADE.append(folder)
+    train(folder, METHODS[name], save_strategy="steps", save_steps=2)
+    return folder
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _remove_runs() -> Iterator[None]:
+    """Remove the runs that this worker made, and no run for the sake of its removal."""
+    yield
+    for folder in MADE:
+        shutil.rmtree(folder)
+
+
+@pytest.mark.parametrize("stop", [EPOCH, 6])
+@pytest.mark.parametrize("name", METHODS)
+def test_every_method_resumes_to_the_same_bytes(tmp_path: Path, name: str, stop: int) -> None:
+    whole = uninterrupted(name)
+    train(
+        tmp_path,
+        METHODS[name],
+        checkpoint=whole / f"checkpoint-{stop}",
+        save_strategy="steps",
+        save_steps=STEPS,
+    )
+    assert differing(whole / f"checkpoint-{STEPS}", tmp_path / f"checkpoint-{STEPS}") == []
+
+
+def test_saving_checkpoints_changes_no_weight(tmp_path: Path) -> None:
+    plain = train(tmp_path, METHODS["uegr"])
+    fresh = tiny_model()
+    before = weights(fresh)
+    make_trainer(tmp_path, model=fresh)._load_from_checkpoint(
+        str(uninterrupted("uegr") / f"checkpoint-{STEPS}")
+    )
+    assert unequal(before, weights(fresh))
+    assert not unequal(weights(plain.model), weights(fresh))
+
+
+@settings(max_examples=4)
+@given(
+    stop=st.integers(1, 5),
+    accumulation=st.sampled_from([2, 3]),
+    bucket=st.booleans(),
+    method=st.sampled_from(["uegr", "uegr-epoch-frozen"]),
+)
+def test_any_stop_with_any_accumulation_resumes_alike(
+    stop: int, accumulation: int, bucket: bool, method: str
+) -> None:
+    # 14 rows in batches of 2: 7 micro-batches, 4 or 3 steps an epoch, the last one short.
+    changes: dict[str, Any] = {
+        "per_device_train_batch_size": 2,
+        "gradient_accumulation_steps": accumulation,
+        "save_strategy": "steps",
+        "save_steps": 100,
+        "logging_steps": 2,
+    }
+    more: dict[str, Any] = {"bucket_by_length": bucket}
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place)
+        whole = train(folder / "whole", METHODS[method], more=more, **changes)
+        stopper = {**more, "callbacks": [StopAfter(stop)]}
+        train(folder / "stopped", METHODS[method], more=stopper, **changes)
+        checkpoint = folder / "stopped" / f"checkpoint-{stop}"
+        train(folder / "resumed", METHODS[method], more=more, checkpoint=checkpoint, **changes)
+        last = f"checkpoint-{whole.state.global_step}"
+        assert differing(folder / "whole" / last, folder / "resumed" / last) == []
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"train_sampling_strategy": "group_by_length"},
+        {"train_sampling_strategy": "sequential"},
+        {"dataloader_num_workers": 1},
+        {"rows": as_table(14)},
+        {"lr_scheduler_type": "cosine", "warmup_steps": 3, "optim": "adafactor"},
+        {"bf16": True},
+        {"max_steps": STEPS, "rows": Stream(40)},
+        {"max_steps": STEPS, "rows": as_table(40).to_iterable_dataset()},
+    ],
+    ids=lambda changes: "-".join(map(str, changes.values()))[:40],
+)
+def test_other_ways_to_train_resume_alike(tmp_path: Path, changes: dict[str, Any]) -> None:
+    whole, resumed = tmp_path / "whole", tmp_path / "resumed"
+    saving(whole, "uegr", **changes)
+    saving(resumed, "uegr", checkpoint=whole / "checkpoint-6", **changes)
+    assert differing(whole / f"checkpoint-{STEPS}", resumed / f"checkpoint-{STEPS}") == []
+
+
+@pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")
+def test_an_adapter_resumes_alike(tmp_path: Path) -> None:
+    from peft import LoraConfig, get_peft_model
+
+    def adapted() -> Any:
+        settings = LoraConfig(task_type="SEQ_CLS", r=2, target_modules=["query", "value"])
+        return get_peft_model(tiny_model(), settings)
+
+    whole, resumed = tmp_path / "whole", tmp_path / "resumed"
+    saving(whole, "uegr", model=adapted())
+    saving(resumed, "uegr", model=adapted(), checkpoint=whole / "checkpoint-3")
+    assert differing(whole / f"checkpoint-{STEPS}", resumed / f"checkpoint-{STEPS}") == []
+
+
+def test_a_stream_that_has_begun_anew_cannot_be_resumed(tmp_path: Path) -> None:
+    saving(tmp_path, "vanilla", rows=Stream(8), max_steps=5)
+    with pytest.raises(SettingError, match=r"a stream \(Stream\) .* in pass 2"):
+        saving(
+            tmp_path,
+            "vanilla",
+            rows=Stream(8),
+            max_steps=5,
+            checkpoint=tmp_path / "checkpoint-3",
+        )
+
+
+def test_checkpoints_are_safetensors_and_json_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def forbidden(*_: Any, **__: Any) -> None:
+        raise AssertionError("torch.save was called")
+
+    monkeypatch.setattr(torch, "save", forbidden)
+    saving(tmp_path, METHODS["uegr-epoch-frozen"], max_steps=1)
+    files = [file for file in (tmp_path / "checkpoint-1").rglob("*") if file.is_file()]
+    assert len(files) >= 10
+    for file in files:
+        content = file.read_bytes()
+        if file.suffix == ".json":
+            json.loads(content)
+        else:
+            assert file.suffix == ".safetensors", file
+            length = int.from_bytes(content[:8], "little")
+            assert all("data_offsets" in each for each in header(content, length).values())
+        # What torch.save and pickle write begin with.
+        assert not content.startswith((b"PK\x03\x04", b"\x80\x02", b"\x80\x04", b"\x80\x05"))
+
+
+def header(content: bytes, length: int) -> dict[str, Any]:
+    """Return the tensors that a safetensors file describes."""
+    described = json.loads(content[8 : 8 + length])
+    described.pop("__metadata__", None)
+    return dict(described)
+
+
+def remove(file: Path) -> None:
+    file.unlink()
+
+
+def cut(file: Path) -> None:
+    file.write_bytes(file.read_bytes()[:-4])
+
+
+NEEDED = [
+    "trainer_state.json",
+    "model.safetensors",
+    "optimizer.json",
+    "optimizer.safetensors",
+    "scheduler.json",
+    "method.json",
+    "method.safetensors",
+    "progress_0.json",
+    "progress_0.safetensors",
+    "rng_state_0.json",
+    "rng_state_0.safetensors",
+]
+
+
+@pytest.mark.parametrize("harm", [remove, cut], ids=lambda harm: harm.__name__)
+@pytest.mark.parametrize("name", NEEDED)
+def test_a_missing_or_damaged_file_gives_one_error_and_loads_nothing(
+    tmp_path: Path, name: str, harm: Callable[[Path], None]
+) -> None:
+    checkpoint = tmp_path / "checkpoint-2"
+    shutil.copytree(uninterrupted("uegr") / "checkpoint-2", checkpoint)
+    harm(checkpoint / name)
+    trainer = make_trainer(tmp_path, rows=14, more={"method": "uegr"})
+    before = weights(trainer.model)
+    with pytest.raises(CheckpointError, match=r"checkpoint-2.*(Resume from another|train anew)"):
+        trainer.train(resume_from_checkpoint=True)
+    assert not unequal(before, weights(trainer.model))
+
+
+def test_a_checkpoint_that_is_not_there_gives_one_error(tmp_path: Path) -> None:
+    trainer = make_trainer(tmp_path)
+    with pytest.raises(CheckpointError, match=r"checkpoint-9 is not a folder"):
+        trainer.train(resume_from_checkpoint=str(tmp_path / "checkpoint-9"))
+    with pytest.raises(CheckpointError, match=r"holds no checkpoint-N"):
+        trainer.train(resume_from_checkpoint=True)
+
+
+def test_a_checkpoint_of_another_optimiser_is_refused(tmp_path: Path) -> None:
+    trainer = make_trainer(
+        tmp_path, model=tiny_model(num_hidden_layers=1), rows=14, more={"method": "uegr"}
+    )
+    with pytest.raises(CheckpointError, match="The optimizer of .* does not fit this training"):
+        trainer.train(resume_from_checkpoint=str(uninterrupted("uegr") / "checkpoint-2"))

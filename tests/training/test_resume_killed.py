@@ -1,0 +1,62 @@
+"""A process that was killed with SIGKILL leaves checkpoints from which training ends alike."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from temper.errors import CheckpointError
+from tests.training.killed import SETTINGS
+from tests.training.tiny_training import make_trainer, training_logs, unequal, weights
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def killed(folder: Path, moment: str, step: int) -> list[str]:
+    """Run the process and return the names that it left."""
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.training.killed", str(folder), moment, str(step)],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    return sorted(entry.name for entry in folder.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("moment", "step", "left"),
+    [
+        ("between", 5, ["checkpoint-2", "checkpoint-4"]),
+        ("writing", 4, [".partial-4", "checkpoint-2"]),
+    ],
+)
+def test_a_killed_run_ends_as_if_nothing_had_happened(
+    tmp_path: Path, moment: str, step: int, left: list[str]
+) -> None:
+    assert killed(tmp_path / "killed", moment, step) == left
+    whole = make_trainer(tmp_path / "whole", more={"method": "uegr"}, **SETTINGS)
+    whole.train()
+    resumed = make_trainer(tmp_path / "killed", more={"method": "uegr"}, **SETTINGS)
+    resumed.train(resume_from_checkpoint=True)
+    assert not unequal(weights(whole.model), weights(resumed.model))
+    assert training_logs(whole) == training_logs(resumed)
+    names = sorted(entry.name for entry in (tmp_path / "killed").iterdir())
+    assert names == ["checkpoint-2", "checkpoint-4", "checkpoint-6", "checkpoint-8"]
+
+
+def test_half_written_checkpoints_are_neither_found_nor_kept(tmp_path: Path) -> None:
+    planted = tmp_path / ".partial-6"
+    planted.mkdir()
+    (planted / "trainer_state.json").write_text("{}", encoding="utf-8")
+    trainer = make_trainer(tmp_path, rows=4)
+    with pytest.raises(CheckpointError, match=r"holds no checkpoint-N to resume from"):
+        trainer.train(resume_from_checkpoint=True)
+    trainer.train()
+    assert not planted.exists()

@@ -1,0 +1,427 @@
+"""RobustTrainer behaves as users know Trainer: steps, logs, callbacks, evaluation, checkpoints."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from transformers import Trainer, TrainerCallback
+from transformers.integrations import integration_utils
+
+from temper import AT, UEGR, Vanilla
+from temper.errors import SettingError
+from temper.methods import names
+from tests.training.tiny_training import (
+    Rows,
+    arguments,
+    collate,
+    farthest,
+    make_trainer,
+    quiet_model,
+    tiny_model,
+    training_logs,
+    unequal,
+    weights,
+)
+
+# Every method whose micro-batches equal one batch exactly: no random draw with dropout off.
+EXACT = [Vanilla(), AT(), UEGR(adaptive="uniform", mask=False, divergence_weight=1.0)]
+
+
+class Diary(TrainerCallback):
+    """Note the events in order, and what on_step_end sees."""
+
+    def __init__(self) -> None:
+        self.events: list[str] = []
+        self.seen: list[dict[str, Tensor]] = []
+        self.gradients: list[dict[str, Tensor]] = []
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        self.events.append("train begins")
+
+    def on_epoch_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        self.events.append("epoch begins")
+
+    def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        self.events.append("step begins")
+
+    def on_substep_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        self.events.append("substep ends")
+
+    def on_pre_optimizer_step(
+        self, args: Any, state: Any, control: Any, model: nn.Module, **_: Any
+    ) -> None:
+        self.events.append("gradient")
+        self.gradients.append(
+            {n: p.grad.clone() for n, p in model.named_parameters() if p.grad is not None}
+        )
+
+    def on_step_end(self, args: Any, state: Any, control: Any, model: nn.Module, **_: Any) -> None:
+        self.events.append("step ends")
+        self.seen.append(weights(model))
+
+    def on_log(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        self.events.append("log")
+
+    def on_evaluate(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        self.events.append("evaluate")
+
+    def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        self.events.append("save")
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        self.events.append("train ends")
+
+
+def norm_of(gradients: dict[str, Tensor]) -> float:
+    return float(torch.linalg.vector_norm(torch.cat([g.flatten() for g in gradients.values()])))
+
+
+def accuracy(prediction: Any) -> dict[str, float]:
+    return {"accuracy": float((prediction.predictions.argmax(-1) == prediction.label_ids).mean())}
+
+
+@pytest.mark.parametrize("method", EXACT, ids=lambda method: type(method).__name__)
+@pytest.mark.parametrize(("size", "steps"), [(4, 2), (3, 3), (5, 2)])
+def test_micro_batches_equal_one_batch(tmp_path: Path, method: Any, size: int, steps: int) -> None:
+    # 8 rows: 4 + 4, 3 + 3 + 2 and 5 + 3, so the short last micro-batch is among them.
+    whole = make_trainer(
+        tmp_path,
+        model=quiet_model(),
+        rows=8,
+        more={"method": method},
+        per_device_train_batch_size=8,
+        optim="sgd",
+    )
+    parts = make_trainer(
+        tmp_path,
+        model=quiet_model(),
+        rows=8,
+        more={"method": method},
+        per_device_train_batch_size=size,
+        gradient_accumulation_steps=steps,
+        optim="sgd",
+    )
+    before = weights(whole.model)
+    for trainer in (whole, parts):
+        trainer.train()
+        assert trainer.state.global_step == 1
+    assert farthest(before, weights(whole.model)) > 1e-3
+    assert farthest(weights(whole.model), weights(parts.model)) < 1e-6
+    first, second = training_logs(whole)[0], training_logs(parts)[0]
+    for name in ("loss", "loss/task", "grad_norm"):
+        assert first[name] == pytest.approx(second[name], rel=1e-5)
+
+
+def test_plain_training_equals_transformers_own_trainer(tmp_path: Path) -> None:
+    ours = make_trainer(tmp_path, model=quiet_model(), more={"bucket_by_length": False})
+    theirs = Trainer(
+        quiet_model(), arguments(tmp_path), train_dataset=Rows(12), data_collator=collate
+    )
+    ours.train()
+    theirs.train()
+    assert farthest(weights(ours.model), weights(theirs.model)) < 1e-5
+    assert [entry["loss"] for entry in training_logs(ours)] == pytest.approx(
+        [entry["loss"] for entry in theirs.state.log_history if "loss" in entry], rel=1e-5
+    )
+
+
+def test_the_gradient_is_clipped_to_the_norm_that_was_asked_for(tmp_path: Path) -> None:
+    diary = Diary()
+    trainer = make_trainer(tmp_path, more={"callbacks": [diary]}, max_grad_norm=0.01)
+    trainer.train()
+    assert [norm_of(each) for each in diary.gradients] == pytest.approx([0.01] * 3, rel=1e-4)
+    assert min(entry["grad_norm"] for entry in training_logs(trainer)) > 0.01
+
+
+def test_the_logged_norm_is_the_unmasked_one(tmp_path: Path) -> None:
+    diary = Diary()
+    method = UEGR(alpha=0.9, beta=10.0)
+    trainer = make_trainer(
+        tmp_path, more={"callbacks": [diary], "method": method}, max_grad_norm=0.0
+    )
+    trainer.train()
+    logged = [entry["grad_norm"] for entry in training_logs(trainer)]
+    # The diary stands before the method's own callback, which masks.
+    assert [norm_of(each) for each in diary.gradients] == pytest.approx(logged, rel=1e-5)
+    masked = Diary()
+    trainer = make_trainer(tmp_path, more={"method": method}, max_grad_norm=0.0)
+    trainer.add_callback(masked)
+    trainer.train()
+    zeros = [
+        float((each["bert.encoder.layer.0.output.dense.weight"] == 0).float().mean())
+        for each in masked.gradients
+    ]
+    assert min(zeros) > 0.5
+
+
+@pytest.mark.parametrize(
+    ("schedule", "rates"),
+    [
+        ("constant", [0.01, 0.01, 0.01]),
+        ("linear", [0.01, 0.01 * 2 / 3, 0.01 / 3]),
+        ("cosine", [0.01, 0.01 * 0.75, 0.01 * 0.25]),
+    ],
+)
+def test_the_learning_rate_follows_the_schedule(
+    tmp_path: Path, schedule: str, rates: list[float]
+) -> None:
+    trainer = make_trainer(tmp_path, lr_scheduler_type=schedule)
+    trainer.train()
+    assert [entry["learning_rate"] for entry in training_logs(trainer)] == pytest.approx(rates)
+
+
+@pytest.mark.parametrize("method", ["vanilla", "uegr", "r_drop"])
+def test_bf16_runs_the_forward_in_bf16_and_keeps_weights_in_fp32(
+    tmp_path: Path, method: str
+) -> None:
+    kinds = set()
+    model = tiny_model()
+    model.bert.encoder.layer[0].output.dense.register_forward_hook(
+        lambda module, given, output: kinds.add((module.training, output.dtype))
+    )
+    trainer = make_trainer(tmp_path, model=model, more={"method": method}, bf16=True)
+    before = weights(model)
+    trainer.train()
+    assert (True, torch.bfloat16) in kinds
+    assert {tensor.dtype for tensor in weights(model).values()} <= {torch.float32, torch.int64}
+    assert farthest(before, weights(model)) > 1e-3
+    assert all(math.isfinite(entry["loss"]) for entry in training_logs(trainer))
+
+
+@pytest.mark.parametrize("method", names())
+def test_gradient_checkpointing_changes_no_weight(tmp_path: Path, method: str) -> None:
+    plain = make_trainer(tmp_path, more={"method": method}, max_steps=2)
+    plain.train()
+    saving = make_trainer(
+        tmp_path,
+        more={"method": method},
+        max_steps=2,
+        activation_checkpointing=True,
+        activation_checkpointing_kwargs={"use_reentrant": False},
+    )
+    saving.train()
+    assert saving.model.is_activation_checkpointing
+    assert farthest(weights(plain.model), weights(saving.model)) < 1e-5
+
+
+def test_callbacks_come_in_the_order_that_transformers_documents(tmp_path: Path) -> None:
+    diary = Diary()
+    trainer = make_trainer(
+        tmp_path, rows=8, more={"callbacks": [diary]}, gradient_accumulation_steps=2
+    )
+    trainer.train()
+    assert diary.events == [
+        "train begins",
+        "epoch begins",
+        "step begins",
+        "substep ends",
+        "gradient",
+        "step ends",
+        "log",
+        "log",
+        "train ends",
+    ]
+
+
+def test_on_step_end_sees_the_weights_after_the_step(tmp_path: Path) -> None:
+    diary = Diary()
+    trainer = make_trainer(tmp_path, more={"callbacks": [diary], "method": "uegr"})
+    before = weights(trainer.model)
+    trainer.train()
+    assert unequal(before, diary.seen[0])
+    assert unequal(diary.seen[0], diary.seen[1])
+    assert not unequal(diary.seen[-1], weights(trainer.model))
+
+
+def test_logs_hold_terms_diagnostics_and_what_transformers_logs(tmp_path: Path) -> None:
+    trainer = make_trainer(tmp_path, more={"method": UEGR()})
+    trainer.train()
+    for entry in training_logs(trainer):
+        assert set(entry) == {
+            "loss",
+            "loss/task",
+            "loss/adversarial",
+            "loss/divergence",
+            "grad_norm",
+            "learning_rate",
+            "attack/relative_size",
+            "mask/kept",
+            "epoch",
+            "step",
+        }
+        assert entry["attack/relative_size"] == pytest.approx(0.025, rel=1e-3)
+        assert 0 < entry["mask/kept"] < 1
+    assert [entry["epoch"] for entry in training_logs(trainer)] == pytest.approx([1 / 3, 2 / 3, 1])
+
+
+def test_a_logged_term_is_the_mean_over_the_rows_since_the_last_log(tmp_path: Path) -> None:
+    often = make_trainer(tmp_path, more={"method": "r_drop"})
+    seldom = make_trainer(tmp_path, more={"method": "r_drop"}, logging_steps=3)
+    often.train()
+    seldom.train()
+    (one,) = training_logs(seldom)
+    three = training_logs(often)
+    for name in ("loss", "loss/task", "loss/divergence"):
+        assert one[name] == pytest.approx(sum(entry[name] for entry in three) / 3, rel=1e-5)
+
+
+def test_report_to_hands_every_log_to_the_tracker(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[dict[str, float]] = []
+
+    class Tracker(TrainerCallback):
+        def on_log(self, args: Any, state: Any, control: Any, logs: Any, **_: Any) -> None:
+            told.append(dict(logs))
+
+    monkeypatch.setitem(integration_utils.INTEGRATION_TO_CALLBACK, "wandb", Tracker)
+    trainer = make_trainer(tmp_path, more={"method": "at"}, report_to=["wandb"])
+    trainer.train()
+    assert len(told) == 4
+    assert {"loss", "loss/task", "loss/adversarial"} <= set(told[0])
+    assert "train_loss" in told[-1]
+
+
+def test_evaluation_during_and_after_training_sees_the_plain_model(tmp_path: Path) -> None:
+    trainer = make_trainer(
+        tmp_path,
+        more={"method": UEGR(), "eval_dataset": Rows(6), "compute_metrics": accuracy},
+        eval_strategy="steps",
+        eval_steps=1,
+    )
+    trainer.train()
+    during = [entry for entry in trainer.state.log_history if "eval_loss" in entry]
+    assert len(during) == 3
+    again = trainer.evaluate()
+    assert again["eval_loss"] == during[-1]["eval_loss"]
+    assert again["eval_accuracy"] == during[-1]["eval_accuracy"]
+    predicted = trainer.predict(Rows(6))
+    trainer.model.eval()
+    batch = collate([Rows(6)[place] for place in range(6)])
+    with torch.no_grad():
+        output = trainer.model(**batch)
+    assert torch.allclose(torch.tensor(predicted.predictions), output.logits, atol=1e-6)
+    assert again["eval_loss"] == pytest.approx(float(output.loss), rel=1e-5)
+
+
+def test_evaluation_within_training_does_not_change_what_is_trained(tmp_path: Path) -> None:
+    plain = make_trainer(tmp_path, more={"method": "uegr"})
+    watched = make_trainer(
+        tmp_path,
+        more={"method": "uegr", "eval_dataset": Rows(6)},
+        eval_strategy="steps",
+        eval_steps=1,
+    )
+    plain.train()
+    watched.train()
+    assert not unequal(weights(plain.model), weights(watched.model))
+
+
+def test_after_training_the_model_has_neither_hooks_nor_altered_layers(tmp_path: Path) -> None:
+    trainer = make_trainer(tmp_path, more={"method": "uegr"})
+    kinds = [type(module) for module in trainer.model.modules()]
+    trainer.train()
+    assert [type(module) for module in trainer.model.modules()] == kinds
+    assert not any(
+        module._forward_hooks or module._forward_pre_hooks for module in trainer.model.modules()
+    )
+
+
+def test_the_best_model_is_loaded_at_the_end(tmp_path: Path) -> None:
+    diary = Diary()
+    trainer = make_trainer(
+        tmp_path,
+        more={"eval_dataset": Rows(6), "callbacks": [diary]},
+        eval_strategy="steps",
+        eval_steps=1,
+        save_strategy="steps",
+        save_steps=1,
+        load_best_model_at_end=True,
+        metric_for_best_model="eval_loss",
+        num_train_epochs=2,
+        learning_rate=0.1,
+    )
+    trainer.train()
+    losses = [entry["eval_loss"] for entry in trainer.state.log_history if "eval_loss" in entry]
+    best = losses.index(min(losses))
+    assert best != len(losses) - 1, "the last step is the best, so nothing had to be loaded"
+    assert trainer.state.best_model_checkpoint == str(tmp_path / f"checkpoint-{best + 1}")
+    assert not unequal(diary.seen[best], weights(trainer.model))
+
+
+def test_the_best_checkpoint_outlives_the_limit(tmp_path: Path) -> None:
+    trainer = make_trainer(
+        tmp_path,
+        more={"eval_dataset": Rows(6)},
+        eval_strategy="steps",
+        eval_steps=1,
+        save_strategy="steps",
+        save_steps=1,
+        save_total_limit=2,
+        load_best_model_at_end=True,
+        metric_for_best_model="eval_loss",
+        num_train_epochs=2,
+        learning_rate=0.1,
+    )
+    trainer.train()
+    left = {folder.name for folder in tmp_path.iterdir()}
+    assert left == {Path(str(trainer.state.best_model_checkpoint)).name, "checkpoint-6"}
+    assert len(left) == 2
+
+
+def test_only_the_newest_checkpoints_are_kept(tmp_path: Path) -> None:
+    trainer = make_trainer(tmp_path, save_strategy="steps", save_steps=1, save_total_limit=2)
+    trainer.train()
+    assert sorted(folder.name for folder in tmp_path.iterdir()) == ["checkpoint-2", "checkpoint-3"]
+
+
+def test_max_steps_ends_training_within_an_epoch(tmp_path: Path) -> None:
+    trainer = make_trainer(tmp_path, rows=40, max_steps=7)
+    trainer.train()
+    assert trainer.state.global_step == 7
+    assert training_logs(trainer)[-1]["epoch"] == pytest.approx(0.7)
+
+
+def test_model_init_gives_the_model(tmp_path: Path) -> None:
+    made: list[nn.Module] = []
+
+    def model_init() -> nn.Module:
+        made.append(tiny_model())
+        return made[-1]
+
+    trainer = make_trainer(tmp_path, more={"model_init": model_init, "method": "uegr"})
+    trainer.train()
+    given = make_trainer(tmp_path, more={"method": "uegr"})
+    given.train()
+    assert trainer.model is made[-1]
+    assert not unequal(weights(trainer.model), weights(given.model))
+
+
+def test_training_again_starts_a_schedule_of_its_own(tmp_path: Path) -> None:
+    trainer = make_trainer(tmp_path, more={"method": UEGR(refresh="epoch")})
+    trainer.train()
+    first = weights(trainer.model)
+    trainer.train()
+    assert trainer.state.global_step == 3
+    assert len(training_logs(trainer)) == 3
+    assert unequal(first, weights(trainer.model))
+
+
+def test_the_class_weights_weigh_the_training_loss(tmp_path: Path) -> None:
+    plain = make_trainer(tmp_path, model=quiet_model(), rows=4)
+    doubled = make_trainer(tmp_path, model=quiet_model(), rows=4, more={"class_weights": [2, 2]})
+    plain.train()
+    doubled.train()
+    assert training_logs(doubled)[0]["loss"] == pytest.approx(
+        2 * training_logs(plain)[0]["loss"], rel=1e-5
+    )
+
+
+def test_an_unknown_method_is_refused_before_training(tmp_path: Path) -> None:
+    with pytest.raises(SettingError, match="Unknown method 'uegrr'. Did you mean 'uegr'"):
+        make_trainer(tmp_path, more={"method": "uegrr"})

@@ -1,0 +1,369 @@
+"""RobustTrainer takes every kind of dataset, shows each row once an epoch, and names true rows."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import datasets
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils.data import Dataset, IterableDataset
+
+from temper import UEGR
+from temper.errors import NonFiniteError, SettingError
+from temper.training.trainer import RobustTrainer
+from tests.training.tiny_training import (
+    Item,
+    Rows,
+    collate,
+    farthest,
+    make_trainer,
+    tiny_model,
+    training_logs,
+    unequal,
+    weights,
+)
+
+
+class Watched(RobustTrainer):
+    """Note the rows of every micro-batch, as the method gets them."""
+
+    def training_step(self, model: nn.Module, inputs: dict[str, Any], *rest: Any) -> Tensor:
+        held = self.__dict__.setdefault("batches", [])
+        held.append((inputs["row_index"].tolist(), inputs["input_ids"].shape[1]))
+        return super().training_step(model, inputs, *rest)
+
+
+def watched(folder: Path, **changes: Any) -> Any:
+    trainer = make_trainer(folder, **changes)
+    trainer.__class__ = Watched
+    return trainer
+
+
+class Stream(IterableDataset[Item]):
+    """The same rows without a length."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+
+    def __iter__(self) -> Iterator[Item]:
+        rows = Rows(self.count)
+        return iter([rows[place] for place in range(self.count)])
+
+
+class Pairs(Dataset[Any]):
+    """Rows as tuples, for a collator of the user's own."""
+
+    def __len__(self) -> int:
+        return 12
+
+    def __getitem__(self, place: int) -> tuple[list[int], int]:
+        item = Rows(12)[place]
+        return item["input_ids"], item["labels"]
+
+
+def collate_pairs(items: list[tuple[list[int], int]]) -> dict[str, Tensor]:
+    return collate(
+        [{"input_ids": ids, "attention_mask": [1] * len(ids), "labels": y} for ids, y in items]
+    )
+
+
+def as_table(count: int, **columns: Any) -> datasets.Dataset:
+    rows = Rows(count)
+    return datasets.Dataset.from_list([{**rows[place], **columns} for place in range(count)])
+
+
+@pytest.mark.parametrize("strategy", ["random", "group_by_length", "sequential"])
+@pytest.mark.parametrize("rows", [Rows(22), as_table(22)], ids=["map-style", "datasets"])
+def test_every_epoch_sees_every_row_once(tmp_path: Path, strategy: str, rows: Any) -> None:
+    trainer = watched(tmp_path, rows=rows, num_train_epochs=2, train_sampling_strategy=strategy)
+    trainer.train()
+    for epoch in (trainer.batches[:6], trainer.batches[6:]):
+        assert Counter(row for batch, _ in epoch for row in batch) == dict.fromkeys(range(22), 1)
+
+
+def test_rows_of_like_length_share_a_batch_unless_told_otherwise(tmp_path: Path) -> None:
+    lengths = [len(Rows(40)[place]["input_ids"]) for place in range(40)]
+
+    def padding(**more: Any) -> int:
+        trainer = watched(tmp_path, rows=40, more=more)
+        trainer.train()
+        return sum(
+            width * len(batch) - sum(lengths[row] for row in batch)
+            for batch, width in trainer.batches
+        )
+
+    bucketed = padding()
+    # 40 rows are one pool: sorted, its ten batches of four hold at most one step of length each.
+    assert bucketed <= 6 * 3
+    assert padding(bucket_by_length=False) > 2 * bucketed
+
+
+def test_epochs_have_orders_of_their_own_that_follow_the_seed(tmp_path: Path) -> None:
+    def order(seed: int) -> list[list[int]]:
+        trainer = watched(tmp_path, rows=16, num_train_epochs=2, seed=seed)
+        trainer.train()
+        return [batch for batch, _ in trainer.batches]
+
+    once = order(0)
+    assert once == order(0)
+    assert once != order(1)
+    assert once[:4] != once[4:]
+
+
+def test_the_rows_of_a_batch_are_those_that_it_holds(tmp_path: Path) -> None:
+    seen: list[tuple[list[int], list[list[int]]]] = []
+
+    class Paired(RobustTrainer):
+        def training_step(self, model: nn.Module, inputs: dict[str, Any], *rest: Any) -> Tensor:
+            ids = [
+                row[mask.bool()].tolist()
+                for row, mask in zip(inputs["input_ids"], inputs["attention_mask"], strict=True)
+            ]
+            seen.append((inputs["row_index"].tolist(), ids))
+            return super().training_step(model, inputs, *rest)
+
+    trainer = make_trainer(tmp_path, rows=as_table(12))
+    trainer.__class__ = Paired
+    trainer.train()
+    for rows, ids in seen:
+        assert ids == [Rows(12)[row]["input_ids"] for row in rows]
+
+
+def test_a_table_of_the_datasets_library_trains_as_a_map_style_dataset(tmp_path: Path) -> None:
+    plain = make_trainer(tmp_path, rows=12)
+    table = make_trainer(tmp_path, rows=as_table(12, text="unused", score=0.5))
+    plain.train()
+    table.train()
+    assert not unequal(weights(plain.model), weights(table.model))
+
+
+def test_columns_that_the_model_does_not_take_are_dropped_unless_told_otherwise(
+    tmp_path: Path,
+) -> None:
+    def keys_seen(**changes: Any) -> set[str]:
+        seen: set[str] = set()
+
+        def spy(items: list[Item]) -> dict[str, Tensor]:
+            seen.update(items[0])
+            return collate(items)
+
+        trainer = make_trainer(
+            tmp_path,
+            rows=as_table(8, text="unused"),
+            more={"data_collator": spy},
+            max_steps=1,
+            **changes,
+        )
+        trainer.train()
+        return seen
+
+    assert keys_seen() == {"input_ids", "attention_mask", "labels"}
+    assert keys_seen(remove_unused_columns=False) == {
+        "input_ids",
+        "attention_mask",
+        "labels",
+        "text",
+    }
+
+
+def test_items_may_be_tuples_where_the_collator_knows_them(tmp_path: Path) -> None:
+    trainer = watched(tmp_path, rows=Pairs(), more={"data_collator": collate_pairs})
+    trainer.train()
+    assert sorted(row for batch, _ in trainer.batches for row in batch) == list(range(12))
+    plain = make_trainer(tmp_path, more={"bucket_by_length": False})
+    plain.train()
+    assert not unequal(weights(trainer.model), weights(plain.model))
+
+
+@pytest.mark.parametrize("kind", ["torch", "datasets"])
+def test_a_stream_of_rows_trains(tmp_path: Path, kind: str) -> None:
+    stream: Any = Stream(12) if kind == "torch" else as_table(12).to_iterable_dataset()
+    streamed = make_trainer(tmp_path, rows=stream, more={"method": "uegr"}, max_steps=3)
+    streamed.train()
+    assert streamed.state.global_step == 3
+    rows = make_trainer(
+        tmp_path,
+        more={"method": "uegr", "bucket_by_length": False},
+        train_sampling_strategy="sequential",
+        max_steps=3,
+    )
+    rows.train()
+    assert farthest(weights(streamed.model), weights(rows.model)) == 0.0
+
+
+def test_a_stream_that_ends_begins_anew(tmp_path: Path) -> None:
+    trainer = make_trainer(tmp_path, rows=Stream(8), max_steps=5)
+    trainer.train()
+    assert trainer.state.global_step == 5
+
+
+def test_masks_that_last_an_epoch_need_rows_that_can_be_counted(tmp_path: Path) -> None:
+    trainer = make_trainer(
+        tmp_path, rows=Stream(8), more={"method": UEGR(refresh="epoch")}, max_steps=5
+    )
+    with pytest.raises(SettingError, match=r"refresh='epoch' .* a dataset with a length"):
+        trainer.train()
+
+
+def test_workers_change_no_weight(tmp_path: Path) -> None:
+    alone = make_trainer(tmp_path, rows=12, num_train_epochs=2, more={"method": "uegr"})
+    helped = make_trainer(
+        tmp_path,
+        rows=12,
+        num_train_epochs=2,
+        more={"method": "uegr"},
+        dataloader_num_workers=1,
+        dataloader_persistent_workers=True,
+    )
+    alone.train()
+    helped.train()
+    assert not unequal(weights(alone.model), weights(helped.model))
+
+
+def spoilt_model(*, value: float, row: int, rows: int) -> nn.Module:
+    """Return a model that gives ``value`` for one row of ``Rows``."""
+    first = Rows(rows)[row]["input_ids"]
+    width = len(first)
+    model = tiny_model()
+
+    def spoil(module: nn.Module, given: Any, kwargs: Any, output: Any) -> Any:
+        ids = kwargs["input_ids"]
+        if ids.shape[1] < width:
+            return output
+        bad = (ids[:, :width] == torch.tensor(first)).all(1) & (
+            kwargs["attention_mask"].sum(1) == width
+        )
+        output.logits = torch.where(bad.unsqueeze(1), value, output.logits)
+        return output
+
+    model.register_forward_hook(spoil, with_kwargs=True)
+    return model
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+@pytest.mark.parametrize("method", ["vanilla", "r_drop", "uegr"])
+def test_a_loss_that_is_not_finite_stops_and_names_the_true_row(
+    tmp_path: Path, method: str, value: float
+) -> None:
+    trainer = watched(
+        tmp_path,
+        model=spoilt_model(value=value, row=17, rows=24),
+        rows=as_table(24),
+        more={"method": method},
+        gradient_accumulation_steps=2,
+        save_strategy="steps",
+        save_steps=1,
+    )
+    with pytest.raises(NonFiniteError, match=r"'task' is not finite at step \d, rows \[17\]") as e:
+        trainer.train()
+    assert e.value.rows == [17]
+    assert e.value.term == "task"
+    assert e.value.step == trainer.state.global_step
+    assert e.value.step >= 1, "the row came in the first step, so that no checkpoint was at stake"
+    kept = tmp_path / f"checkpoint-{e.value.step}"
+    assert kept.is_dir()
+    fresh = make_trainer(tmp_path, rows=24)
+    fresh._load_from_checkpoint(str(kept))
+    assert not unequal(weights(fresh.model), weights(trainer.model))
+
+
+def test_a_weight_that_is_nan_is_named_before_anything_moves(tmp_path: Path) -> None:
+    model = tiny_model()
+    ids = Rows(8)[5]["input_ids"]
+    others = {token for row in range(8) if row != 5 for token in Rows(8)[row]["input_ids"]}
+    (own, *_) = [token for token in ids if token not in others]
+    with torch.no_grad():
+        model.bert.embeddings.word_embeddings.weight[own] = float("nan")
+    trainer = make_trainer(tmp_path, model=model, rows=8, per_device_train_batch_size=8)
+    before = weights(model)
+    with pytest.raises(NonFiniteError, match=r"'task' is not finite at step 0, rows \[5\]"):
+        trainer.train()
+    after = weights(model)
+    assert all(torch.equal(before[n].nan_to_num(), after[n].nan_to_num()) for n in before)
+
+
+def test_a_gradient_that_is_not_finite_stops_though_the_loss_is(tmp_path: Path) -> None:
+    model = tiny_model()
+
+    def poison(module: nn.Module, given: Any, output: Any) -> Any:
+        # The square root of 0 is 0 and has an infinite slope; times 0 that is NaN.
+        output.logits = output.logits + 0 * (output.logits * 0).sum().sqrt()
+        return output
+
+    model.register_forward_hook(poison)
+    trainer = make_trainer(tmp_path, model=model, save_strategy="steps", save_steps=1)
+    before = weights(model)
+    with pytest.raises(NonFiniteError, match="The gradient's norm is nan at step 0"):
+        trainer.train()
+    assert not unequal(before, weights(model))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_stream_names_places_in_the_batch(tmp_path: Path) -> None:
+    trainer = make_trainer(
+        tmp_path,
+        model=spoilt_model(value=float("nan"), row=6, rows=8),
+        rows=Stream(8),
+        max_steps=2,
+    )
+    with pytest.raises(NonFiniteError, match=r"at step 1, places in the batch \[2\]"):
+        trainer.train()
+
+
+@pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")
+def test_a_peft_model_trains_its_adapter_alone(tmp_path: Path) -> None:
+    from peft import LoraConfig, get_peft_model
+
+    logging.getLogger("peft").setLevel(logging.ERROR)
+    model = get_peft_model(
+        tiny_model(), LoraConfig(task_type="SEQ_CLS", r=2, target_modules=["query", "value"])
+    )
+    before = weights(model)
+    trainer = make_trainer(
+        tmp_path, model=model, more={"method": "uegr"}, save_strategy="steps", save_steps=2
+    )
+    trainer.train()
+    moved = unequal(before, weights(model))
+    assert moved
+    assert all("lora_" in name or "modules_to_save" in name for name in moved)
+    assert (tmp_path / "checkpoint-2" / "adapter_model.safetensors").is_file()
+    assert "mask/kept" in training_logs(trainer)[0]
+
+
+def test_a_plain_module_trains_and_resumes(
+    tmp_path: Path, plain_classifier: Callable[[], nn.Module]
+) -> None:
+    whole = make_trainer(
+        tmp_path, model=plain_classifier(), save_strategy="steps", save_steps=2, rows=16
+    )
+    whole.train()
+    resumed = make_trainer(
+        tmp_path, model=plain_classifier(), save_strategy="steps", save_steps=2, rows=16
+    )
+    resumed.train(resume_from_checkpoint=str(tmp_path / "checkpoint-2"))
+    assert not unequal(weights(whole.model), weights(resumed.model))
+
+
+@pytest.fixture
+def plain_classifier() -> Callable[[], nn.Module]:
+    class Averaged(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.words = nn.Embedding(32, 8)
+            self.head = nn.Linear(8, 2)
+
+        def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
+            mask = attention_mask.unsqueeze(-1).float()
+            return self.head((self.words(input_ids) * mask).sum(1) / mask.sum(1))
+
+    def make() -> nn.Module:
+        torch.manual_seed(0)
+        return Averaged()
+
+    return make

@@ -1,0 +1,143 @@
+"""A tiny classifier, a few rows of unlike lengths, and a Trainer around them."""
+
+from __future__ import annotations
+
+import gc
+import random
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.data import Dataset
+from transformers import BertConfig, BertForSequenceClassification, TrainingArguments
+
+from temper.training.trainer import RobustTrainer
+
+# Every training begins with a full garbage collection, which looks through the libraries' own
+# objects for longer than a tiny training lasts, unless these are set aside.
+gc.freeze()
+VOCABULARY = 32
+Item = dict[str, Any]
+
+
+def tiny_model(*, seed: int = 0, **changes: Any) -> BertForSequenceClassification:
+    """Return a random BERT of two layers, 8 wide."""
+    torch.manual_seed(seed)
+    settings = {
+        "vocab_size": VOCABULARY,
+        "hidden_size": 8,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "intermediate_size": 16,
+        "max_position_embeddings": 16,
+        "num_labels": 2,
+        # Wide enough that words, dropout and attacks matter.
+        "initializer_range": 0.3,
+    }
+    return BertForSequenceClassification(BertConfig(**{**settings, **changes}))
+
+
+def quiet_model(*, seed: int = 0) -> BertForSequenceClassification:
+    """Return the same without dropout, for equations between different ways to the same step."""
+    return tiny_model(seed=seed, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+
+
+class Rows(Dataset[Item]):
+    """Rows of 2 to 8 tokens, a function of their number alone."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __getitem__(self, place: int) -> Item:
+        if not 0 <= place < self.count:
+            raise IndexError(place)
+        draw = random.Random(place)
+        ids = [draw.randrange(5, VOCABULARY) for _ in range(2 + draw.randrange(7))]
+        return {"input_ids": ids, "attention_mask": [1] * len(ids), "labels": place % 2}
+
+
+def collate(items: Sequence[Mapping[str, Any]]) -> dict[str, Tensor]:
+    """Pad rows to the longest."""
+    longest = max(len(item["input_ids"]) for item in items)
+    return {
+        "input_ids": torch.tensor([pad(item["input_ids"], longest) for item in items]),
+        "attention_mask": torch.tensor([pad(item["attention_mask"], longest) for item in items]),
+        "labels": torch.tensor([item["labels"] for item in items]),
+    }
+
+
+def pad(values: list[int], length: int) -> list[int]:
+    """Append zeros."""
+    return values + [0] * (length - len(values))
+
+
+def arguments(folder: Path | str, **changes: Any) -> TrainingArguments:
+    """Return arguments that log every step and save nothing."""
+    settings: dict[str, Any] = {
+        "use_cpu": True,
+        "disable_tqdm": True,
+        "report_to": "none",
+        "save_strategy": "no",
+        "logging_steps": 1,
+        "per_device_train_batch_size": 4,
+        "per_device_eval_batch_size": 4,
+        "learning_rate": 1e-2,
+        "num_train_epochs": 1,
+        "dataloader_pin_memory": False,
+        "seed": 3,
+    }
+    return TrainingArguments(str(folder), **{**settings, **changes})
+
+
+def make_trainer(
+    folder: Path | str,
+    *,
+    model: nn.Module | None = None,
+    rows: Any = 12,
+    more: Mapping[str, Any] | None = None,
+    **changes: Any,
+) -> RobustTrainer:
+    """Return a trainer of a tiny model.
+
+    Args:
+        folder: For checkpoints.
+        model: Instead of the tiny one.
+        rows: Training rows, or how many.
+        more: Arguments of RobustTrainer.
+        changes: Training arguments.
+    """
+    given: dict[str, Any] = {"data_collator": collate, **(more or {})}
+    if "model_init" not in given:
+        given["model"] = tiny_model() if model is None else model
+    return RobustTrainer(
+        args=arguments(folder, **changes),
+        train_dataset=Rows(rows) if isinstance(rows, int) else rows,
+        **given,
+    )
+
+
+def weights(model: nn.Module) -> dict[str, Tensor]:
+    """Return copies of all weights."""
+    return {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
+
+
+def unequal(first: Mapping[str, Tensor], second: Mapping[str, Tensor]) -> list[str]:
+    """Return the names of the tensors that are not bit-equal."""
+    assert first.keys() == second.keys()
+    return [name for name in first if not torch.equal(first[name], second[name])]
+
+
+def farthest(first: Mapping[str, Tensor], second: Mapping[str, Tensor]) -> float:
+    """Return the largest difference between two sets of weights."""
+    assert first.keys() == second.keys()
+    return max(float((first[name] - second[name]).abs().max()) for name in first)
+
+
+def training_logs(trainer: RobustTrainer) -> list[dict[str, float]]:
+    """Return the logs of training steps."""
+    return [entry for entry in trainer.state.log_history if "loss" in entry]
