@@ -1,7 +1,8 @@
 """Traps of torch and Transformers that the design answers: an upgrade that moves one is noticed.
 
-Each test pins what the platform does, not what Temper does. One that fails after an upgrade means
-that the code written against the trap has to be read again, and may have become needless.
+Each test pins what the platform does, and where it is short, that Temper does otherwise. One that
+fails after an upgrade means that the code written against the trap has to be read again, and may
+have become needless. The trap of ``no_sync`` needs two processes: tests/distributed.
 """
 
 from __future__ import annotations
@@ -17,7 +18,11 @@ from transformers import (
     BartForSequenceClassification,
     BertConfig,
     BertForSequenceClassification,
+    LlamaConfig,
+    LlamaForSequenceClassification,
     PreTrainedModel,
+    RobertaConfig,
+    RobertaForSequenceClassification,
     T5Config,
     T5ForSequenceClassification,
     Trainer,
@@ -26,14 +31,21 @@ from transformers import (
     XLNetForSequenceClassification,
 )
 
+from temper.forward.perturbations import Perturbation
+from temper.models.network import Network
+from temper.training.trainer import RobustTrainer
+from temper.types import Batch
+
 IDS = torch.tensor([[4, 5, 6, 2], [7, 8, 9, 2], [4, 9, 3, 2]])
 
 
-def bert(attention: str = "sdpa", dropout: float = 0.0) -> BertForSequenceClassification:
+def bert(
+    attention: str = "sdpa", dropout: float = 0.0, words: int = 20
+) -> BertForSequenceClassification:
     """Return a tiny BERT classifier with fixed weights."""
     torch.manual_seed(0)
     config = BertConfig(
-        vocab_size=20,
+        vocab_size=words,
         hidden_size=8,
         num_hidden_layers=2,
         num_attention_heads=2,
@@ -82,6 +94,21 @@ def test_the_same_generator_seed_gives_the_same_dropout_in_two_passes(attention:
         passes.append(model(input_ids=IDS).logits)
     assert torch.equal(passes[0], passes[1])
     assert not torch.equal(passes[0], passes[2])
+
+
+def test_a_checkpointed_backward_replays_the_dropout_of_its_forward() -> None:
+    gradients = []
+    for checkpointed in (False, True):
+        model = bert(dropout=0.5).train()
+        if checkpointed:
+            # Older versions of Transformers know it by its other name alone.
+            enable = getattr(model, "activation_checkpointing_enable", None)
+            (enable or model.gradient_checkpointing_enable)({"use_reentrant": False})
+        torch.manual_seed(3)
+        model(input_ids=IDS).logits.square().sum().backward()
+        gradients.append([p.grad for p in model.parameters() if p.grad is not None])
+    for plain, replayed in zip(*gradients, strict=True):
+        assert torch.equal(plain, replayed)
 
 
 def second_derivative(model: BertForSequenceClassification) -> Tensor:
@@ -159,6 +186,116 @@ def test_encoder_decoders_never_call_the_module_that_get_input_embeddings_return
     assert calls == []
 
 
+def tiny_llama() -> PreTrainedModel:
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        vocab_size=20,
+        hidden_size=8,
+        intermediate_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        pad_token_id=0,
+        initializer_range=0.5,
+    )
+    return LlamaForSequenceClassification(config).eval()
+
+
+def tiny_roberta() -> PreTrainedModel:
+    torch.manual_seed(0)
+    config = RobertaConfig(
+        vocab_size=20,
+        hidden_size=8,
+        intermediate_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        max_position_embeddings=16,
+        pad_token_id=0,
+        initializer_range=0.5,
+    )
+    return RobertaForSequenceClassification(config).eval()
+
+
+@pytest.mark.parametrize(
+    ("build", "ids"),
+    [(tiny_llama, [[5, 6, 0, 0], [7, 8, 9, 2]]), (tiny_roberta, [[0, 0, 5, 6], [7, 8, 9, 2]])],
+    ids=["right-padded llama", "left-padded roberta"],
+)
+def test_embeddings_given_instead_of_ids_change_the_logits_of_padded_rows(build, ids) -> None:
+    model, rows = build(), torch.tensor(ids)
+    mask = (rows != 0).long()
+    network = Network(model)
+    with torch.no_grad():
+        own = model(input_ids=rows, attention_mask=mask).logits
+        values = model.get_input_embeddings()(rows)
+        given = model(inputs_embeds=values, attention_mask=mask).logits
+        hooked = network.logits(
+            Batch({"input_ids": rows, "attention_mask": mask}), delta=torch.zeros_like(values)
+        )
+    assert (given - own)[0].abs().max() > 1e-3
+    assert torch.equal(hooked, own)
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (tiny_t5, "Passing input embeddings is currently not supported"),
+        (tiny_bart, "not supported"),
+    ],
+    ids=["t5", "bart"],
+)
+def test_encoder_decoders_take_no_embeddings_instead_of_ids(build, message: str) -> None:
+    model = build().eval()
+    with pytest.raises(NotImplementedError, match=message):
+        model(inputs_embeds=torch.zeros(1, 4, 8))
+
+
+def word_gradient(model: nn.Module, rows: Tensor) -> Tensor:
+    """Add the gradient of a loss on some rows to the embedding matrix, and return the sum there."""
+    model(input_ids=rows, labels=torch.zeros(len(rows), dtype=torch.long)).loss.backward()
+    return model.bert.embeddings.word_embeddings.weight.grad.clone()
+
+
+def test_the_embedding_matrix_remembers_earlier_micro_batches_and_delta_does_not() -> None:
+    model = bert()
+    alone = word_gradient(model, IDS[1:])
+    model.zero_grad()
+    word_gradient(model, IDS[:1])
+    after = word_gradient(model, IDS[1:])
+    assert (after - alone).abs().max() > 1e-4
+    model.zero_grad()
+    network, attack = Network(model), Perturbation(epsilon=1.0)
+    deltas = []
+    for earlier in (False, True):
+        if earlier:
+            network.rest()
+            word_gradient(model, IDS[:1])
+        batch = Batch({"input_ids": IDS[1:]})
+        delta = attack.zeros(network, batch)
+        labels = torch.zeros(2, dtype=torch.long)
+        nn.functional.cross_entropy(network.logits(batch, delta=delta), labels).backward()
+        deltas.append(delta.grad)
+    assert torch.equal(deltas[0], deltas[1])
+
+
+@pytest.mark.parametrize(("scope", "least", "most"), [("matrix", 0.0, 0.3), ("example", 1.0, 1.0)])
+def test_one_budget_for_the_embedding_matrix_shrinks_with_the_batch(
+    scope, least: float, most: float
+) -> None:
+    """An example's share of an epsilon of 1, in a batch of 128 against one of 2."""
+    network = Network(bert(words=2000))
+    draws = torch.Generator().manual_seed(1)
+    sizes = []
+    for rows in (2, 128):
+        batch = Batch({"input_ids": torch.randint(1, 2000, (rows, 4), generator=draws)})
+        attack = Perturbation(epsilon=1.0, scope=scope)
+        delta = attack.zeros(network, batch)
+        labels = torch.zeros(rows, dtype=torch.long)
+        nn.functional.cross_entropy(network.logits(batch, delta=delta), labels).backward()
+        moved = attack.first(delta.grad, network.embeddings(batch), network, batch)
+        sizes.append(float(moved.flatten(1).norm(dim=1).mean()))
+    assert least - 1e-5 <= sizes[1] / sizes[0] <= most + 1e-5
+
+
 def test_xlnet_looks_its_embeddings_up_time_first() -> None:
     config = XLNetConfig(vocab_size=20, d_model=8, n_layer=1, n_head=2, d_inner=16)
     model = XLNetForSequenceClassification(config).eval()
@@ -170,8 +307,8 @@ def test_xlnet_looks_its_embeddings_up_time_first() -> None:
     assert shapes == [torch.Size([4, 3])]
 
 
-class Recorder(Trainer):
-    """A stock Trainer that keeps the gradient of each optimiser step."""
+class Recording:
+    """Mixed into a Trainer: keeps the gradient of each optimiser step."""
 
     def __init__(self, *arguments: object, **settings: object) -> None:
         super().__init__(*arguments, **settings)
@@ -186,13 +323,21 @@ class Recorder(Trainer):
         return torch.cat([p.grad.flatten() for p in self.model.parameters() if p.grad is not None])
 
 
-def first_gradient(folder: Path, *, batch: int, accumulation: int) -> Tensor:
-    """Return the gradient of the stock Trainer's first step on the same four rows."""
+class StockRecorder(Recording, Trainer):
+    """Transformers' own."""
+
+
+class RobustRecorder(Recording, RobustTrainer):
+    """Temper's."""
+
+
+def first_gradient(kind: type[Trainer], folder: Path, *, batch: int, accumulation: int) -> Tensor:
+    """Return the gradient of a Trainer's first step on the same four rows."""
     rows = [
         {"input_ids": row, "attention_mask": torch.ones_like(row), "labels": torch.tensor(label)}
         for row, label in zip(IDS[[0, 1, 2, 0]], (0, 1, 1, 0), strict=True)
     ]
-    trainer = Recorder(
+    trainer = kind(
         bert(),
         TrainingArguments(
             output_dir=str(folder),
@@ -214,22 +359,39 @@ def first_gradient(folder: Path, *, batch: int, accumulation: int) -> Tensor:
 def test_the_stock_trainer_inflates_gradients_by_the_number_of_accumulation_steps(
     tmp_path: Path,
 ) -> None:
-    whole = first_gradient(tmp_path, batch=4, accumulation=1)
-    parts = first_gradient(tmp_path, batch=2, accumulation=2)
+    whole = first_gradient(StockRecorder, tmp_path, batch=4, accumulation=1)
+    parts = first_gradient(StockRecorder, tmp_path, batch=2, accumulation=2)
     torch.testing.assert_close(parts, 2 * whole, rtol=1e-4, atol=1e-6)
 
 
-def test_the_stock_trainer_pickles_its_checkpoint_files(tmp_path: Path) -> None:
+def test_temper_gives_the_gradient_of_one_batch_whatever_the_accumulation(tmp_path: Path) -> None:
+    stock = first_gradient(StockRecorder, tmp_path, batch=4, accumulation=1)
+    for batch, accumulation in ((4, 1), (2, 2), (1, 4), (3, 2)):
+        ours = first_gradient(RobustRecorder, tmp_path, batch=batch, accumulation=accumulation)
+        torch.testing.assert_close(ours, stock, rtol=1e-4, atol=1e-6)
+
+
+def checkpoint_files(kind: type[Trainer], folder: Path) -> set[str]:
+    """Return the names of what a Trainer writes in a checkpoint."""
     rows = [{"input_ids": IDS[0], "attention_mask": torch.ones(4), "labels": torch.tensor(0)}]
     arguments = TrainingArguments(
-        output_dir=str(tmp_path),
+        output_dir=str(folder),
         max_steps=1,
         save_steps=1,
         report_to=[],
         use_cpu=True,
         disable_tqdm=True,
     )
-    Trainer(bert(), arguments, train_dataset=rows).train()
-    written = {path.name for path in (tmp_path / "checkpoint-1").iterdir()}
+    kind(bert(), arguments, train_dataset=rows).train()
+    return {path.name for path in (folder / "checkpoint-1").iterdir()}
+
+
+def test_the_stock_trainer_pickles_its_checkpoint_files(tmp_path: Path) -> None:
     pickled = {"optimizer.pt", "scheduler.pt", "rng_state.pth", "training_args.bin"}
-    assert pickled <= written
+    assert pickled <= checkpoint_files(Trainer, tmp_path)
+
+
+def test_tempers_checkpoint_files_are_safetensors_and_json(tmp_path: Path) -> None:
+    written = checkpoint_files(RobustTrainer, tmp_path)
+    assert {"model.safetensors", "optimizer.safetensors"} <= written
+    assert {Path(name).suffix for name in written} == {".safetensors", ".json"}
