@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import platform
 import shutil
 from collections.abc import Sequence
@@ -69,6 +70,12 @@ def train(
             or a loss is not finite.
         KeyboardInterrupt: On Ctrl-C, after ``run.json`` was given the status ``stopped``.
     """
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        raise SettingError(
+            "A run of its own folder trains in one process, but WORLD_SIZE is "
+            f"{os.environ['WORLD_SIZE']}. For several processes use RobustTrainer in a script that "
+            "torchrun starts."
+        )
     progress = progress or Progress()
     folder = RunFolder(Path(out))
     found = folder.record()
