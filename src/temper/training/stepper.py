@@ -96,7 +96,10 @@ class Stepper:
 
         Raises:
             NonFiniteError: If a loss is NaN or infinite.
+            SettingError: If no batch is given.
         """
+        if not micro_batches:
+            raise SettingError("backward() needs at least one batch, got none.")
         batches = [each if isinstance(each, Batch) else Batch.of(each) for each in micro_batches]
         rows = sum(batch.size for batch in batches) * self.ranks
         step = Step(self.number, rows=rows, ranks=self.ranks)
@@ -129,7 +132,10 @@ class Stepper:
                 call.
         """
         self.before_optimizer(optimizer)
-        optimizer.step()
+        try:
+            optimizer.step()
+        finally:
+            self._restore_rates()
         self.after_optimizer()
 
     def prepare(self, batches: Iterable[Mapping[str, Any]]) -> None:
@@ -252,11 +258,14 @@ class Stepper:
 
     def after_optimizer(self) -> None:
         """Put the learning rates back, let the rule settle, and count the step."""
+        self._restore_rates()
+        self.rule.settle(self.params, self.state, Step(self.number))
+        self.number += 1
+
+    def _restore_rates(self) -> None:
         for group, rate in self._scaled:
             group["lr"] = rate
         self._scaled = []
-        self.rule.settle(self.params, self.state, Step(self.number))
-        self.number += 1
 
     def diagnostics(self) -> dict[str, float]:
         """Return what the rule has to say of the last step, for logs."""

@@ -1,0 +1,403 @@
+"""Stepper: a method's step in a plain PyTorch loop."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from temper import AT, UEGR, Stepper, Vanilla
+from temper.backward.rule import UpdateRule, chain
+from temper.errors import DataError, ModelError, NonFiniteError, SettingError, TemperError
+from temper.forward.objective import Clean
+from temper.methods import Method, MethodConfig, names
+from temper.models.blocks import Parameters
+from temper.seeding import Streams
+from temper.types import Gradients, State, Step
+from tests.training.test_resume import METHODS
+from tests.training.tiny_training import (
+    Rows,
+    collate,
+    farthest,
+    make_trainer,
+    quiet_model,
+    tiny_model,
+    training_logs,
+    unequal,
+    weights,
+)
+
+
+def batch(*rows: int) -> dict[str, Tensor]:
+    return collate([Rows(40)[row] for row in rows])
+
+
+def batches(count: int) -> list[dict[str, Tensor]]:
+    return [batch(*range(4 * place, 4 * place + 4)) for place in range(count)]
+
+
+def gradients(model: nn.Module) -> dict[str, Tensor]:
+    return {
+        name: tensor.grad.clone()
+        for name, tensor in model.named_parameters()
+        if tensor.grad is not None
+    }
+
+
+class Averaged(nn.Module):
+    """A classifier of mean word vectors that returns a tensor; it repeats no blocks."""
+
+    def __init__(self, dropout: float = 0.1) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.words = nn.Embedding(32, 8)
+        self.dropout = nn.Dropout(dropout)
+        self.head = nn.Linear(8, 2)
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
+        mask = attention_mask.unsqueeze(-1).float()
+        return self.head(self.dropout((self.words(input_ids) * mask).sum(1) / mask.sum(1)))
+
+
+class Ascent(UpdateRule):
+    """Sharpness-aware minimisation in small: the gradient at ``w + radius * g / ||g||``."""
+
+    replays = True
+
+    def __init__(self, radius: float) -> None:
+        self.radius = radius
+        self.seen: list[Gradients] = []
+
+    def gradient(
+        self, params: Parameters, state: State, compute: Callable[[], Gradients]
+    ) -> Gradients:
+        here = compute()
+        norm = torch.cat([g.flatten() for g in here.values()]).norm()
+        held = {name: tensor.detach().clone() for name, tensor in params.tensors.items()}
+        with torch.no_grad():
+            for name, g in here.items():
+                params.tensors[name].add_(g, alpha=self.radius / float(norm))
+        there = compute()
+        with torch.no_grad():
+            for name, tensor in params.tensors.items():
+                tensor.copy_(held[name])
+        self.seen = [here, there]
+        return there
+
+
+class Slower(UpdateRule):
+    """Scale the learning rate, and note that the optimiser is done."""
+
+    def __init__(self, scale: float) -> None:
+        self.scale = scale
+        self.settled: list[int] = []
+
+    def learning_rate_scale(self, state: State, step: Step) -> float:
+        return self.scale
+
+    def settle(self, params: Parameters, state: State, step: Step) -> None:
+        self.settled.append(step.number)
+
+
+class Doubled(UpdateRule):
+    """Double the gradient, before or after clipping."""
+
+    def __init__(self, *, before: bool) -> None:
+        self.before_clipping = before
+
+    def transform(
+        self, grads: Gradients, params: Parameters, state: State, rng: Streams
+    ) -> Gradients:
+        return {name: 2 * g for name, g in grads.items()}
+
+
+def with_rule(rule: UpdateRule) -> Method:
+    return Method("planted", Vanilla(), Clean(), rule)
+
+
+def run(
+    stepper: Stepper, optimizer: torch.optim.Optimizer, epochs: list[tuple[int, list[Any]]]
+) -> None:
+    """The loop of the README, with epochs for rules that want them."""
+    for epoch, loader in epochs:
+        stepper.begin_epoch(epoch)
+        for inputs in loader:
+            optimizer.zero_grad()
+            stepper.backward(inputs)
+            torch.nn.utils.clip_grad_norm_(stepper.network.model.parameters(), 0.5)
+            stepper.step(optimizer)
+
+
+@pytest.mark.parametrize("method", names())
+@pytest.mark.parametrize("make", [tiny_model, Averaged], ids=["bert", "plain"])
+def test_every_method_steps_any_module_that_gives_logits(
+    method: str, make: Callable[[], nn.Module]
+) -> None:
+    model = make()
+    model.train()
+    before = weights(model)
+    stepper = Stepper(model, method)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    run(stepper, optimizer, [(0, batches(2))])
+    assert stepper.number == 2
+    assert unequal(before, weights(model))
+
+
+def test_plain_steps_are_what_pytorch_does_by_itself() -> None:
+    ours, theirs = quiet_model(), quiet_model()
+    stepper = Stepper(ours)
+    one, two = (torch.optim.SGD(model.parameters(), lr=0.1) for model in (ours, theirs))
+    for inputs in batches(3):
+        one.zero_grad()
+        logs = stepper.backward(inputs)
+        stepper.step(one)
+        two.zero_grad()
+        loss = theirs(**inputs).loss
+        loss.backward()
+        two.step()
+        assert logs["loss"] == pytest.approx(loss.item(), rel=1e-6)
+        assert logs["loss/task"] == pytest.approx(logs["loss"], rel=1e-6)
+    assert farthest(weights(ours), weights(theirs)) < 1e-6
+
+
+@pytest.mark.parametrize(
+    "method",
+    [Vanilla(), AT(), UEGR(adaptive="uniform", mask=False, divergence_weight=1.0)],
+    ids=lambda method: type(method).__name__,
+)
+def test_micro_batches_of_any_size_equal_one_batch(method: MethodConfig) -> None:
+    whole, parts = quiet_model(), quiet_model()
+    first = Stepper(whole, method).backward(batch(*range(8)))
+    second = Stepper(parts, method).backward(batch(0, 1, 2, 3, 4), batch(5, 6, 7))
+    assert first.keys() == second.keys()
+    assert second == pytest.approx(first, rel=1e-4, abs=1e-6)
+    assert farthest(gradients(whole), gradients(parts)) < 1e-6
+
+
+def test_backward_adds_to_the_gradient_that_is_there() -> None:
+    once, twice = quiet_model(), quiet_model()
+    Stepper(once).backward(batch(0, 1))
+    stepper = Stepper(twice)
+    stepper.backward(batch(0, 1))
+    stepper.backward(batch(0, 1))
+    doubled = {name: 2 * g for name, g in gradients(once).items()}
+    assert farthest(doubled, gradients(twice)) < 1e-6
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_loaded_stepper_goes_on_bit_for_bit(name: str) -> None:
+    def begin() -> tuple[nn.Module, Stepper, torch.optim.Optimizer]:
+        model = tiny_model()
+        model.train()
+        stepper = Stepper(model, METHODS[name], seed=5)
+        return model, stepper, torch.optim.AdamW(model.parameters(), lr=1e-2)
+
+    model, stepper, optimizer = begin()
+    stepper.prepare(batches(3))
+    first, second = batches(3), batches(3)[::-1]
+    run(stepper, optimizer, [(0, first), (1, second[:1])])
+    held, method, moments = weights(model), stepper.state_dict(), optimizer.state_dict()
+    method, moments = copy.deepcopy((method, moments))
+    run(stepper, optimizer, [(1, second[1:])])
+
+    other, resumed, again = begin()
+    other.load_state_dict(held)
+    resumed.load_state_dict(method)
+    again.load_state_dict(moments)
+    run(resumed, again, [(1, second[1:])])
+    assert resumed.number == stepper.number == 6
+    assert not unequal(weights(model), weights(other))
+
+
+def test_draws_follow_the_seed_and_leave_the_global_generator_alone() -> None:
+    def stepped(seed: int) -> dict[str, Tensor]:
+        model = tiny_model()
+        model.train()
+        state = torch.random.get_rng_state()
+        Stepper(model, "uegr", seed=seed).backward(batch(0, 1, 2, 3))
+        assert torch.equal(state, torch.random.get_rng_state())
+        return gradients(model)
+
+    assert not unequal(stepped(1), stepped(1))
+    assert unequal(stepped(1), stepped(2))
+
+
+def test_a_replaying_rule_gets_the_gradient_at_other_weights() -> None:
+    rule = Ascent(radius=0.05)
+    model, twin = quiet_model(), quiet_model()
+    before = weights(model)
+    inputs = batch(*range(6))
+    logs = Stepper(model, with_rule(rule)).backward(inputs)
+    # By hand: move the twin along its gradient, differentiate there.
+    loss = twin(**inputs).loss
+    loss.backward()
+    norm = torch.cat([p.grad.flatten() for p in twin.parameters()]).norm()
+    with torch.no_grad():
+        for p in twin.parameters():
+            p.add_(p.grad, alpha=0.05 / float(norm))
+    twin.zero_grad()
+    twin(**inputs).loss.backward()
+    assert farthest(gradients(twin), gradients(model)) < 1e-5
+    assert farthest(*rule.seen) > 1e-4
+    assert not unequal(before, weights(model))
+    # What is logged is the loss at the weights themselves, once.
+    assert logs["loss"] == pytest.approx(loss.item(), rel=1e-6)
+
+
+def test_a_replay_repeats_the_draws_of_every_micro_batch() -> None:
+    rule = Ascent(radius=0.0)
+    model = tiny_model()
+    model.train()
+    Stepper(model, with_rule(rule)).backward(batch(0, 1, 2), batch(3, 4))
+    assert not unequal(*rule.seen)
+
+
+def test_the_trainer_replays_as_the_stepper_does(tmp_path: Any) -> None:
+    alone, trained = quiet_model(), quiet_model()
+    trainer = make_trainer(
+        tmp_path,
+        model=trained,
+        rows=8,
+        more={"method": with_rule(Ascent(radius=0.05)), "bucket_by_length": False},
+        gradient_accumulation_steps=2,
+        train_sampling_strategy="sequential",
+        optim="sgd",
+        max_grad_norm=0.0,
+    )
+    trainer.train()
+    stepper = Stepper(alone, with_rule(Ascent(radius=0.05)))
+    logs = stepper.backward(batch(0, 1, 2, 3), batch(4, 5, 6, 7))
+    stepper.step(torch.optim.SGD(alone.parameters(), lr=1e-2))
+    assert farthest(weights(alone), weights(trained)) < 1e-6
+    (entry,) = training_logs(trainer)
+    assert entry["loss"] == pytest.approx(logs["loss"], rel=1e-5)
+    assert entry["loss/task"] == pytest.approx(logs["loss/task"], rel=1e-5)
+
+
+def test_a_rule_scales_the_learning_rate_of_its_step_alone() -> None:
+    model = quiet_model()
+    before = weights(model)
+    rule = Slower(0.25)
+    stepper = Stepper(model, with_rule(rule))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.4)
+    stepper.backward(batch(0, 1))
+    grads = gradients(model)
+    stepper.step(optimizer)
+    moved = {name: before[name] - 0.1 * g for name, g in grads.items()}
+    after = weights(model)
+    assert farthest(moved, {name: after[name] for name in moved}) < 1e-7
+    assert optimizer.param_groups[0]["lr"] == 0.4
+    assert rule.settled == [0]
+
+
+def test_the_learning_rate_comes_back_though_the_optimiser_fails() -> None:
+    class Failing(torch.optim.SGD):
+        def step(self, closure: Any = None) -> None:
+            raise RuntimeError("planted")
+
+    model = quiet_model()
+    stepper = Stepper(model, with_rule(Slower(0.25)))
+    optimizer = Failing(model.parameters(), lr=0.4)
+    stepper.backward(batch(0, 1))
+    with pytest.raises(RuntimeError, match="planted"):
+        stepper.step(optimizer)
+    assert optimizer.param_groups[0]["lr"] == 0.4
+    assert stepper.number == 0
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_a_rule_acts_before_or_after_clipping(before: bool) -> None:
+    plain, doubled = quiet_model(), quiet_model()
+    Stepper(plain).backward(batch(0, 1))
+    stepper = Stepper(doubled, with_rule(chain(Doubled(before=before))))
+    stepper.backward(batch(0, 1))
+    factor = 2 if before else 1
+    expected = {name: factor * g for name, g in gradients(plain).items()}
+    assert farthest(expected, gradients(doubled)) < 1e-7
+    stepper.step(torch.optim.SGD(doubled.parameters(), lr=0.0))
+    twice = {name: 2 * g for name, g in gradients(plain).items()}
+    assert farthest(twice, gradients(doubled)) < 1e-7
+
+
+def test_class_weights_are_factors_on_each_rows_loss() -> None:
+    model = quiet_model()
+    inputs = batch(0, 1, 2)
+    with torch.no_grad():
+        losses = nn.functional.cross_entropy(
+            model(**inputs).logits, inputs["labels"], reduction="none"
+        )
+    logs = Stepper(model, class_weights=[1.0, 3.0]).backward(inputs)
+    # Rows 0 and 2 are of class 0, row 1 is of class 1.
+    by_hand = (losses[0] + 3 * losses[1] + losses[2]) / 3
+    assert logs["loss"] == pytest.approx(float(by_hand), rel=1e-6)
+
+
+def test_release_leaves_the_model_as_it_came() -> None:
+    model = tiny_model()
+    model.train()
+    kinds = [type(module) for module in model.modules()]
+    rates = [module.p for module in model.modules() if isinstance(module, nn.Dropout)]
+    stepper = Stepper(model, METHODS["uegr-fixed"])
+    stepper.backward(batch(0, 1))
+    stepper.release()
+    assert [type(module) for module in model.modules()] == kinds
+    assert [module.p for module in model.modules() if isinstance(module, nn.Dropout)] == rates
+    hooks = [m for m in model.modules() if m._forward_hooks or m._forward_pre_hooks]
+    assert hooks == []
+
+
+def test_between_steps_the_model_evaluates_as_if_unwrapped() -> None:
+    model = tiny_model()
+    inputs = batch(0, 1, 2)
+    model.eval()
+    with torch.no_grad():
+        before = model(**inputs).logits
+    stepper = Stepper(model.train(), "uegr")
+    stepper.backward(batch(3, 4))
+    model.eval()
+    with torch.no_grad():
+        assert torch.equal(model(**inputs).logits, before)
+
+
+def test_a_loss_that_is_not_finite_is_named_and_leaves_the_gradient_unused() -> None:
+    model = tiny_model()
+    ids = Rows(40)[2]["input_ids"]
+    others = {token for row in (0, 1) for token in Rows(40)[row]["input_ids"]}
+    own = next(token for token in ids if token not in others)
+    with torch.no_grad():
+        model.bert.embeddings.word_embeddings.weight[own] = float("inf")
+    stepper = Stepper(model, "r_drop")
+    with pytest.raises(NonFiniteError, match=r"'task' is not finite at step 0, places.*\[2\]"):
+        stepper.backward(batch(0, 1, 2))
+    with pytest.raises(NonFiniteError, match=r"rows \[12\]"):
+        stepper.backward({**batch(0, 1, 2), "row_index": torch.tensor([10, 11, 12])})
+    assert stepper.number == 0
+
+
+def test_masks_that_last_an_epoch_say_what_they_miss() -> None:
+    model = tiny_model()
+    stepper = Stepper(model, UEGR(refresh="epoch"))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    before = weights(model)
+    stepper.backward(batch(0, 1))
+    with pytest.raises(TemperError, match=r"no mask yet.*prepare\(batches\).*begin_epoch"):
+        stepper.step(optimizer)
+    assert not unequal(before, weights(model))
+
+
+def test_faults_of_the_caller_are_named() -> None:
+    model = tiny_model()
+    with pytest.raises(SettingError, match="Unknown method 'vanila'. Did you mean 'vanilla'"):
+        Stepper(model, "vanila")
+    stepper = Stepper(model)
+    with pytest.raises(SettingError, match="at least one batch"):
+        stepper.backward()
+    unlabelled = {name: value for name, value in batch(0, 1).items() if name != "labels"}
+    with pytest.raises(DataError, match="The batch has no labels"):
+        stepper.backward(unlabelled)
+    with pytest.raises(ModelError, match="no 'input_ids' to perturb"):
+        Stepper(tiny_model()).backward({"pixels": torch.ones(1, 2), "labels": torch.tensor([0])})
