@@ -1,0 +1,30 @@
+#!/bin/sh
+# Train, evaluate, predict and compare from the command line, offline.
+#
+#     sh examples/command_line.sh
+#     MODEL=FOLDER_OR_HUB_ID ROWS=64 EPOCHS=1 OUT=runs/mine sh examples/command_line.sh
+set -eu
+
+MODEL=${MODEL:-minilm}
+DATA=${DATA:-demo}
+ROWS=${ROWS:-2000}
+EVAL_ROWS=${EVAL_ROWS:-500}
+EPOCHS=${EPOCHS:-3.0}
+OUT=${OUT:-runs/command-line}
+
+temper list methods
+
+# A plain Transformers checkpoint with its record and its metrics, resumed if it was stopped.
+temper train --model "$MODEL" --data "$DATA" --rows "$ROWS" --eval-rows "$EVAL_ROWS" \
+    --method uegr --set method.epsilon=0.025 --set train.epochs="$EPOCHS" --seed 0 --out "$OUT/uegr"
+
+# Accuracy, calibration, and how both hold under attack and noise.
+temper evaluate "$OUT/uegr" --data "$DATA" --eval-rows "$EVAL_ROWS" --out "$OUT/uegr-evaluation"
+
+# A label and its probabilities for each line of a file, or of stdin.
+printf 'text\nthe soup was anything but dull\nthe battery could not be worse\n' > "$OUT/new.csv"
+temper predict "$OUT/uegr" --data "$OUT/new.csv"
+
+# The same training with and without the method, over two seeds: a table and a page.
+temper compare --methods vanilla,uegr --seeds 0,1 --model "$MODEL" --data "$DATA" \
+    --rows "$ROWS" --eval-rows "$EVAL_ROWS" --set train.epochs="$EPOCHS" --out "$OUT/compare"

@@ -1,0 +1,130 @@
+"""Every example runs, with a tiny model and few rows, and shows what it promises."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import runpy
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from temper.cli.app import app
+from tests.cli.tiny_project import make_model
+
+ROOT = Path(__file__).resolve().parents[2]
+EXAMPLES = ROOT / "examples"
+LONGEST = 60
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_model(tmp_path_factory.mktemp("examples") / "model")
+
+
+def run(name: str, *arguments: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run an example as a script of its own name, in this process to spare the imports."""
+    monkeypatch.setattr(sys, "argv", [name, *map(str, arguments)])
+    runpy.run_path(str(EXAMPLES / name), run_name="__main__")
+
+
+def test_the_trainer_example_trains_saves_and_prints_its_accuracy(
+    model: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    out = tmp_path / "out"
+    run("trainer.py", model, "--rows", 160, "--epochs", 1, "--out", out, monkeypatch=monkeypatch)
+    printed = capsys.readouterr().out
+    assert re.search(rf"accuracy [01]\.\d{{3}}, saved to {out}$", printed.strip())
+    assert "loss/adversarial" in printed
+    assert (out / "model.safetensors").is_file()
+    assert (out / "checkpoint-10" / "method.json").is_file()
+
+
+@pytest.mark.parametrize("method", ["uegr", "r_drop"])
+def test_the_stepper_example_trains_with_any_method(
+    model: Path,
+    method: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    run(
+        "stepper.py", model, "--method", method, "--rows", 32, "--epochs", 1,
+        monkeypatch=monkeypatch,
+    )  # fmt: skip
+    printed = capsys.readouterr().out.strip()
+    assert re.fullmatch(
+        r"epoch 1: .*loss \d\.\d{3}, .*loss/divergence .*\naccuracy [01]\.\d{3}", printed
+    )
+
+
+def test_the_stepper_example_needs_fewer_than_15_lines_of_loop() -> None:
+    lines = (EXAMPLES / "stepper.py").read_text(encoding="utf-8").splitlines()
+    first = next(place for place, line in enumerate(lines) if line.startswith("stepper = "))
+    last = lines.index("stepper.release()")
+    assert 5 < last - first + 1 < 15
+
+
+def test_the_command_line_example_runs(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A stand-in notes the commands, which then run here: five processes would import torch anew.
+    stand_in = tmp_path / "bin" / "temper"
+    stand_in.parent.mkdir()
+    stand_in.write_text(
+        f"#!{sys.executable}\n"
+        "import pathlib, shlex, sys\n"
+        "if '--out' in sys.argv:\n"
+        "    pathlib.Path(sys.argv[sys.argv.index('--out') + 1]).parent.mkdir(\n"
+        "        parents=True, exist_ok=True)\n"
+        f"with open({str(tmp_path / 'calls')!r}, 'a') as calls:\n"
+        "    calls.write(shlex.join(sys.argv[1:]) + '\\n')\n",
+        encoding="utf-8",
+    )
+    stand_in.chmod(0o755)
+    settings = {"MODEL": str(model), "ROWS": "32", "EVAL_ROWS": "8", "EPOCHS": "1.0"}
+    out = tmp_path / "out"
+    subprocess.run(
+        ["sh", str(EXAMPLES / "command_line.sh")],
+        env={
+            **os.environ,
+            **settings,
+            "OUT": str(out),
+            "PATH": f"{stand_in.parent}{os.pathsep}{os.environ['PATH']}",
+        },
+        cwd=tmp_path,
+        check=True,
+    )
+    calls = [shlex.split(line) for line in (tmp_path / "calls").read_text().splitlines()]
+    assert [words[0] for words in calls] == ["list", "train", "evaluate", "predict", "compare"]
+    monkeypatch.chdir(tmp_path)
+    for words in calls:
+        result = CliRunner().invoke(app, words)
+        assert result.exit_code == 0, (words, result.stderr)
+    assert (out / "uegr" / "model.safetensors").is_file()
+    assert (out / "uegr-evaluation" / "scores.json").is_file()
+    assert (out / "compare" / "report.html").is_file()
+
+
+def test_every_example_is_short_and_says_how_it_is_run() -> None:
+    for path in sorted(EXAMPLES.iterdir()):
+        if path.suffix not in {".py", ".sh"}:
+            continue
+        text = path.read_text(encoding="utf-8")
+        assert len(text.splitlines()) <= LONGEST, path.name
+        about = ast.get_docstring(ast.parse(text)) if path.suffix == ".py" else text
+        assert f"examples/{path.name}" in (about or ""), path.name
+
+
+def test_every_example_is_tested_here() -> None:
+    mine = Path(__file__).read_text(encoding="utf-8")
+    found = [path.name for path in EXAMPLES.iterdir() if path.suffix in {".py", ".sh"}]
+    assert len(found) >= 3
+    assert [name for name in found if name not in mine] == []
