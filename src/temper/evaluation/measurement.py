@@ -14,7 +14,7 @@ from temper.evaluation.alignment import Aligned, merge
 from temper.evaluation.prediction import Prediction
 from temper.evaluation.predictor import PerturbablePredictor, Predictor
 from temper.evaluation.rows import Block, Condition
-from temper.functional.scores import FloatArray, IntegerArray
+from temper.functional.resampling import FloatArray, IntegerArray
 from temper.seeding import derive_seed
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike
 
 from temper.errors import ModelError
 from temper.functional.calibration import negative_log_likelihood, probabilities_of
-from temper.functional.scores import FloatArray
+from temper.functional.resampling import FloatArray
 
 
 @dataclass(frozen=True)

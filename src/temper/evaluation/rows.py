@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from temper.errors import CheckpointError
-from temper.functional.scores import FloatArray, IntegerArray
+from temper.functional.resampling import FloatArray, IntegerArray
 
 SCHEMA = pa.schema(
     [

@@ -11,7 +11,7 @@ import numpy as np
 from temper.evaluation.rows import Block, Condition
 from temper.functional import calibration, scores
 from temper.functional.intervals import Statistic, bootstrap
-from temper.functional.scores import FloatArray
+from temper.functional.resampling import FloatArray, weighted_mean
 
 CLASSIFICATION_METRICS = ("accuracy", "macro_f1", "mcc", "f1")
 REGRESSION_METRICS = ("pearson", "spearman", "mse")
@@ -178,4 +178,4 @@ def _mean(values: FloatArray) -> Statistic:
     """Average losses; an infinite one makes the mean undefined, in every resample alike."""
     if not bool(np.isfinite(values).all()):
         return lambda counts: np.full(counts.shape[0], np.nan)
-    return lambda counts: scores.weighted_mean(values, counts)
+    return lambda counts: weighted_mean(values, counts)

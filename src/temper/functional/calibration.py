@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import log_softmax, softmax
 
-from temper.functional.scores import FloatArray, IntegerArray, row_counts, weighted_mean
+from temper.functional.resampling import FloatArray, IntegerArray, row_counts, weighted_mean
 
 
 def probabilities_of(logits: ArrayLike) -> FloatArray:

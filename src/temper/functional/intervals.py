@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
-from temper.functional.scores import FloatArray
+from temper.functional.resampling import FloatArray
 from temper.seeding import derive_seed
 
 Statistic = Callable[[FloatArray], FloatArray]
@@ -100,7 +100,7 @@ def resampled(statistic: Statistic, rows: int, *, resamples: int, seed: int) -> 
         ValueError: ``rows`` or ``resamples`` is below 1.
 
     Example:
-        >>> from temper.functional.scores import weighted_mean
+        >>> from temper.functional.resampling import weighted_mean
         >>> resampled(
         ...     lambda counts: weighted_mean([1.0, 1.0], counts), 2, resamples=3, seed=0
         ... ).tolist()
@@ -181,7 +181,7 @@ def paired_bootstrap(
         least ``1 / resamples``: a bootstrap of R resamples cannot show a smaller one.
 
     Example:
-        >>> from temper.functional.scores import weighted_mean
+        >>> from temper.functional.resampling import weighted_mean
         >>> right, wrong = [1.0] * 20, [0.0] * 20
         >>> found = paired_bootstrap(
         ...     lambda counts: weighted_mean(right, counts),

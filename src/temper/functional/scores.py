@@ -15,9 +15,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from temper.errors import SettingError, unknown
-
-FloatArray = NDArray[np.float64]
-IntegerArray = NDArray[np.int64]
+from temper.functional.resampling import (
+    FloatArray,
+    IntegerArray,
+    divide,
+    pair,
+    row_counts,
+    weighted_mean,
+)
 
 
 @dataclass(frozen=True)
@@ -84,45 +89,6 @@ def facts(name: str) -> ScoreFacts:
     return SCORES[name]
 
 
-def row_counts(rows: int, counts: ArrayLike | None) -> FloatArray:
-    """Return counts as float64, ones [n] where none are given.
-
-    Args:
-        rows: Number of rows, n.
-        counts: How often each row stands in the data, [n] or [R, n], >= 0, or None.
-
-    Raises:
-        ValueError: The last axis is not n long.
-    """
-    if counts is None:
-        return np.ones(rows)
-    array = np.asarray(counts, dtype=np.float64)
-    if array.ndim == 0 or array.shape[-1] != rows:
-        raise ValueError(
-            f"`counts` must have shape [{rows}] or [R, {rows}], got {list(array.shape)}."
-        )
-    return array
-
-
-def weighted_mean(values: ArrayLike, counts: ArrayLike | None = None) -> FloatArray:
-    """Average a value per row.
-
-    Args:
-        values: One value a row, [n].
-        counts: Resample counts, [n] or [R, n].
-
-    Returns:
-        The mean, a scalar or [R]; NaN without rows.
-
-    Example:
-        >>> float(weighted_mean([1.0, 3.0], [3, 1]))
-        1.5
-    """
-    array = np.asarray(values, dtype=np.float64)
-    weights = row_counts(len(array), counts)
-    return _divide(weights @ array, weights.sum(axis=-1))
-
-
 def accuracy(
     labels: ArrayLike, predictions: ArrayLike, *, counts: ArrayLike | None = None
 ) -> FloatArray:
@@ -140,7 +106,7 @@ def accuracy(
         >>> float(accuracy([0, 1, 1, 0], [0, 1, 0, 0]))
         0.75
     """
-    first, second = _pair(labels, predictions)
+    first, second = pair(labels, predictions)
     return weighted_mean(first == second, counts)
 
 
@@ -165,7 +131,7 @@ def macro_f1(
     hits, missed, false = _class_sums(confusion)
     support = 2 * hits + missed + false
     f1_values = np.where(support > 0, 2 * hits / np.where(support > 0, support, 1), 0.0)
-    return _divide(f1_values.sum(axis=-1), (support > 0).sum(axis=-1))
+    return divide(f1_values.sum(axis=-1), (support > 0).sum(axis=-1))
 
 
 def f1(labels: ArrayLike, predictions: ArrayLike, *, counts: ArrayLike | None = None) -> FloatArray:
@@ -190,7 +156,7 @@ def f1(labels: ArrayLike, predictions: ArrayLike, *, counts: ArrayLike | None = 
     if confusion.shape[-1] > 2:
         raise ValueError("`f1` is for two classes, got a class above 1. Use `macro_f1`.")
     hits, missed, false = (part[..., 1] for part in _class_sums(confusion))
-    return _divide(2 * hits, 2 * hits + missed + false)
+    return divide(2 * hits, 2 * hits + missed + false)
 
 
 def matthews(
@@ -222,7 +188,7 @@ def matthews(
     covariance = hits * total - (actual * predicted).sum(axis=-1)
     actual_spread = total**2 - (actual**2).sum(axis=-1)
     predicted_spread = total**2 - (predicted**2).sum(axis=-1)
-    value = _divide(covariance, np.sqrt(actual_spread * predicted_spread))
+    value = divide(covariance, np.sqrt(actual_spread * predicted_spread))
     value = np.where(predicted_spread == 0, 0.0, value)
     return np.where(actual_spread == 0, np.nan, value)[()]
 
@@ -244,7 +210,7 @@ def mean_squared_error(
         >>> float(mean_squared_error([0.0, 1.0], [0.0, 3.0]))
         2.0
     """
-    first, second = _pair(targets, predictions)
+    first, second = pair(targets, predictions)
     return weighted_mean((first.astype(np.float64) - second.astype(np.float64)) ** 2, counts)
 
 
@@ -265,7 +231,7 @@ def pearson(
         >>> round(float(pearson([1, 2, 3], [2, 4, 6])), 12)
         1.0
     """
-    first, second = (side.astype(np.float64) for side in _pair(targets, predictions))
+    first, second = (side.astype(np.float64) for side in pair(targets, predictions))
     weights = row_counts(len(first), counts)
     return _correlation(first, second, weights)
 
@@ -287,104 +253,9 @@ def spearman(
         >>> round(float(spearman([1, 2, 3], [1, 10, 100])), 12)
         1.0
     """
-    first, second = _pair(targets, predictions)
+    first, second = pair(targets, predictions)
     weights = row_counts(len(first), counts)
     return _correlation(_middle_ranks(first, weights), _middle_ranks(second, weights), weights)
-
-
-def auroc(
-    anomalous: ArrayLike, scores: ArrayLike, *, counts: ArrayLike | None = None
-) -> FloatArray:
-    """Area under the ROC curve with the anomalies as positives.
-
-    The chance that an anomaly scores above an ordinary row, ties counted half.
-
-    Args:
-        anomalous: True for anomalies, [n].
-        scores: Anomaly score, [n]; higher means more anomalous.
-        counts: Resample counts, [n] or [R, n].
-
-    Returns:
-        A value in [0, 1], a scalar or [R]; NaN where one kind is missing.
-
-    Example:
-        >>> float(auroc([0, 0, 1, 1], [0.1, 0.4, 0.35, 0.8]))
-        0.75
-    """
-    hits, alarms = _threshold_sums(anomalous, scores, counts)
-    steps = np.diff(alarms, axis=-1, prepend=0.0)
-    before = hits - np.diff(hits, axis=-1, prepend=0.0)
-    area = (steps * (before + hits) / 2).sum(axis=-1)
-    return _divide(area, hits[..., -1] * alarms[..., -1])
-
-
-def aupr(anomalous: ArrayLike, scores: ArrayLike, *, counts: ArrayLike | None = None) -> FloatArray:
-    """Average precision with the anomalies as positives.
-
-    ``sum_t (recall_t - recall_{t-1}) precision_t`` over the distinct thresholds, without the
-    interpolation that makes the trapezoid area too good.
-
-    Args:
-        anomalous: True for anomalies, [n].
-        scores: Anomaly score, [n]; higher means more anomalous.
-        counts: Resample counts, [n] or [R, n].
-
-    Returns:
-        A value in [0, 1], a scalar or [R]; NaN where one kind is missing.
-
-    Example:
-        >>> round(float(aupr([0, 0, 1, 1], [0.1, 0.4, 0.35, 0.8])), 4)
-        0.8333
-    """
-    hits, alarms = _threshold_sums(anomalous, scores, counts)
-    flagged = hits + alarms
-    precision = hits / np.where(flagged > 0, flagged, 1)
-    area = (np.diff(hits, axis=-1, prepend=0.0) * precision).sum(axis=-1)
-    value = _divide(area, hits[..., -1])
-    return np.where(alarms[..., -1] > 0, value, np.nan)[()]
-
-
-def fpr95(
-    anomalous: ArrayLike, scores: ArrayLike, *, counts: ArrayLike | None = None
-) -> FloatArray:
-    """Share of ordinary rows flagged at the highest threshold that flags 95 % of the anomalies.
-
-    Args:
-        anomalous: True for anomalies, [n].
-        scores: Anomaly score, [n]; higher means more anomalous.
-        counts: Resample counts, [n] or [R, n].
-
-    Returns:
-        A value in [0, 1], a scalar or [R]; NaN where one kind is missing.
-
-    Example:
-        >>> float(fpr95([0, 0, 1, 1], [0.1, 0.4, 0.35, 0.8]))
-        0.5
-    """
-    hits, alarms = _threshold_sums(anomalous, scores, counts)
-    total = hits[..., -1:]
-    # Counts are whole numbers, so the tolerance only undoes the rounding of 0.95 * total.
-    first = (hits >= 0.95 * total - 1e-9 * total).argmax(axis=-1)
-    flagged = np.take_along_axis(alarms, first[..., None], axis=-1)[..., 0]
-    value = _divide(flagged, alarms[..., -1])
-    return np.where(total[..., 0] > 0, value, np.nan)[()]
-
-
-def _pair(first: ArrayLike, second: ArrayLike) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Return both as arrays [n] of the same length."""
-    one, two = np.asarray(first), np.asarray(second)
-    if one.ndim != 1 or one.shape != two.shape:
-        raise ValueError(f"Both sides must be [n], got {list(one.shape)} and {list(two.shape)}.")
-    return one, two
-
-
-def _divide(numerator: Any, denominator: Any) -> FloatArray:
-    """Divide, NaN where the denominator is 0."""
-    above, below = (
-        np.asarray(numerator, dtype=np.float64),
-        np.asarray(denominator, dtype=np.float64),
-    )
-    return np.where(below == 0, np.nan, above / np.where(below == 0, 1.0, below))[()]
 
 
 def _classes(values: NDArray[Any]) -> IntegerArray:
@@ -397,7 +268,7 @@ def _classes(values: NDArray[Any]) -> IntegerArray:
 
 def _confusion(labels: ArrayLike, predictions: ArrayLike, counts: ArrayLike | None) -> FloatArray:
     """Count rows by label and prediction, [C, C] or [R, C, C]."""
-    first, second = (_classes(side) for side in _pair(labels, predictions))
+    first, second = (_classes(side) for side in pair(labels, predictions))
     weights = row_counts(len(first), counts)
     classes = int(max(first.max(initial=0), second.max(initial=0), 1)) + 1
     cells = first * classes + second
@@ -433,7 +304,7 @@ def _correlation(first: FloatArray, second: FloatArray, weights: FloatArray) -> 
     one = one / _scale(one)
     two = two / _scale(two)
     spread = np.sqrt((weights * one**2).sum(axis=-1) * (weights * two**2).sum(axis=-1))
-    value = np.clip(_divide((weights * one * two).sum(axis=-1), spread), -1.0, 1.0)
+    value = np.clip(divide((weights * one * two).sum(axis=-1), spread), -1.0, 1.0)
     return np.where(_constant(first, weights) | _constant(second, weights), np.nan, value)[()]
 
 
@@ -452,20 +323,3 @@ def _middle_ranks(values: NDArray[Any], weights: FloatArray) -> FloatArray:
     sizes = np.add.reduceat(weights[..., order], starts, axis=-1)
     ranks = np.cumsum(sizes, axis=-1) - sizes + (sizes + 1) / 2
     return ranks[..., inverse[np.argsort(order, kind="stable")]]
-
-
-def _threshold_sums(
-    anomalous: ArrayLike, scores: ArrayLike, counts: ArrayLike | None
-) -> tuple[FloatArray, FloatArray]:
-    """Count anomalies and ordinary rows at or above each distinct score, highest first."""
-    flags, values = _pair(anomalous, scores)
-    if not len(flags):
-        raise ValueError("Anomaly scores need at least one row, got none.")
-    weights = row_counts(len(flags), counts)
-    order = np.argsort(-values.astype(np.float64), kind="stable")
-    positive = flags.astype(bool)[order]
-    ordered = weights[..., order]
-    last = np.append(np.flatnonzero(np.diff(values[order])), len(order) - 1)
-    hits = np.cumsum(ordered * positive, axis=-1)[..., last]
-    alarms = np.cumsum(ordered * ~positive, axis=-1)[..., last]
-    return hits, alarms

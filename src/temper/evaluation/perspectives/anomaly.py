@@ -15,10 +15,10 @@ from temper.evaluation.measurement import Measurement
 from temper.evaluation.perspectives.contract import Perspective
 from temper.evaluation.rows import Block
 from temper.evaluation.scoring import Entry, Scoring
-from temper.functional import scores
+from temper.functional.detection import aupr, auroc, fpr95
 from temper.functional.intervals import Statistic
 
-MEASURES = {"auroc": scores.auroc, "aupr": scores.aupr, "fpr95": scores.fpr95}
+MEASURES = {"auroc": auroc, "aupr": aupr, "fpr95": fpr95}
 
 
 def rows(measurement: Measurement) -> Iterable[Block]:

@@ -21,7 +21,8 @@ from temper.evaluation.predictor import Part, Session
 from temper.evaluation.rows import Block, Condition
 from temper.evaluation.scoring import Entry, Scoring, statistic_of
 from temper.functional.intervals import Statistic
-from temper.functional.scores import SCORES, FloatArray
+from temper.functional.resampling import FloatArray
+from temper.functional.scores import SCORES
 
 
 @dataclass

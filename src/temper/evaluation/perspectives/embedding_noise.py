@@ -23,7 +23,8 @@ from temper.evaluation.predictor import Part
 from temper.evaluation.rows import Block, Condition
 from temper.evaluation.scoring import Entry, Scoring, statistic_of
 from temper.functional.intervals import Statistic
-from temper.functional.scores import SCORES, FloatArray
+from temper.functional.resampling import FloatArray
+from temper.functional.scores import SCORES
 from temper.seeding import derive_seed, generator
 
 

@@ -1,0 +1,67 @@
+"""What scores share: rows, and how often each stands in a resample."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+FloatArray = NDArray[np.float64]
+IntegerArray = NDArray[np.int64]
+
+
+def row_counts(rows: int, counts: ArrayLike | None) -> FloatArray:
+    """Return counts as float64, ones [n] where none are given.
+
+    Args:
+        rows: Number of rows, n.
+        counts: How often each row stands in the data, [n] or [R, n], >= 0, or None.
+
+    Raises:
+        ValueError: The last axis is not n long.
+    """
+    if counts is None:
+        return np.ones(rows)
+    array = np.asarray(counts, dtype=np.float64)
+    if array.ndim == 0 or array.shape[-1] != rows:
+        raise ValueError(
+            f"`counts` must have shape [{rows}] or [R, {rows}], got {list(array.shape)}."
+        )
+    return array
+
+
+def weighted_mean(values: ArrayLike, counts: ArrayLike | None = None) -> FloatArray:
+    """Average a value per row.
+
+    Args:
+        values: One value a row, [n].
+        counts: Resample counts, [n] or [R, n].
+
+    Returns:
+        The mean, a scalar or [R]; NaN without rows.
+
+    Example:
+        >>> float(weighted_mean([1.0, 3.0], [3, 1]))
+        1.5
+    """
+    array = np.asarray(values, dtype=np.float64)
+    weights = row_counts(len(array), counts)
+    return divide(weights @ array, weights.sum(axis=-1))
+
+
+def pair(first: ArrayLike, second: ArrayLike) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Return both as arrays [n] of the same length."""
+    one, two = np.asarray(first), np.asarray(second)
+    if one.ndim != 1 or one.shape != two.shape:
+        raise ValueError(f"Both sides must be [n], got {list(one.shape)} and {list(two.shape)}.")
+    return one, two
+
+
+def divide(numerator: Any, denominator: Any) -> FloatArray:
+    """Divide, NaN where the denominator is 0."""
+    above, below = (
+        np.asarray(numerator, dtype=np.float64),
+        np.asarray(denominator, dtype=np.float64),
+    )
+    return np.where(below == 0, np.nan, above / np.where(below == 0, 1.0, below))[()]
