@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel, ValidationError
 
 
 class TemperError(Exception):
@@ -71,3 +75,44 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> str:
     near = difflib.get_close_matches(name, names, n=2, cutoff=0.5)
     guess = f" Did you mean {' or '.join(repr(match) for match in near)}?" if near else ""
     return f"Unknown {kind} {name!r}.{guess} Known: {', '.join(names) or 'none'}."
+
+
+_COMPARISONS = {
+    "should be greater than or equal to": "must be >=",
+    "should be less than or equal to": "must be <=",
+    "should be greater than": "must be >",
+    "should be less than": "must be <",
+    "should be": "must be",
+}
+
+
+def faults(error: ValidationError, settings: type[BaseModel], prefix: str) -> list[str]:
+    """Say each fault that a check of settings found in one line.
+
+    Args:
+        error: What pydantic found.
+        settings: The class that was checked; its fields are the known names.
+        prefix: What stands before a field's name in messages, for example ``"train."``.
+
+    Returns:
+        One line per wrong field.
+    """
+    lines: dict[str, list[str]] = {}
+    for fault in error.errors(include_url=False):
+        field = str(fault["loc"][0]) if fault["loc"] else ""
+        where = f"`{prefix}{field}`" if field else f"`{prefix.rstrip('.')}`"
+        if fault["type"] == "extra_forbidden":
+            known = [prefix + name for name in settings.model_fields]
+            lines[where] = [unknown("setting", prefix + field, known)]
+        elif fault["type"] == "missing":
+            lines[where] = [f"{where} is missing and has no default: give it."]
+        else:
+            said = fault["msg"].removeprefix("Input ").removeprefix("Value error, ")
+            for words, sign in _COMPARISONS.items():
+                said = said.replace(words, sign)
+            came = f", got {fault['input']!r}" if field else ""
+            lines.setdefault(where, [f"{where} {said}{came}."])
+            further = f"{where} {said}{came}."
+            if further not in lines[where]:
+                lines[where].append(further)
+    return [" Or: ".join(said) for said in lines.values()]

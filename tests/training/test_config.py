@@ -64,7 +64,7 @@ def test_a_run_read_back_from_its_own_record_is_the_same_run() -> None:
         ({"method": {"name": "uerg"}}, "Unknown method 'uerg'.*'uegr'"),
         ({"method": {"name": "uegr", "epsilon": -0.1}}, "epsilon"),
         ({"method": {"name": "uegr", "epsilom": 0.1}}, "epsilom"),
-        ({"train": {"epochs": 0}}, "`train.epochs`.*greater than 0, got 0"),
+        ({"train": {"epochs": 0}}, "`train.epochs` must be > 0, got 0"),
         ({"train": {"epochs": "3"}}, "`train.epochs`"),
         ({"train": {"epochs": True}}, "`train.epochs`"),
         ({"train": {"learning_rate": math.nan}}, "`train.learning_rate`"),

@@ -9,7 +9,7 @@ from typing import Self
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from temper.backward.rule import UpdateRule
-from temper.errors import SettingError, unknown
+from temper.errors import SettingError, faults
 from temper.forward.objective import Objective
 
 
@@ -26,7 +26,9 @@ class MethodConfig(BaseModel, ABC):
         try:
             super().__init__(**settings)
         except ValidationError as error:
-            raise SettingError(explain(type(self), error)) from None
+            raise SettingError(
+                "\n".join(faults(error, type(self), f"{type(self).__name__}."))
+            ) from None
 
     @abstractmethod
     def off(self) -> Self:
@@ -59,17 +61,3 @@ class Method:
     def off(self) -> Method:
         """Return the method with its weights 0 and masks off: plain fine-tuning, bit for bit."""
         return self.config.off().build()
-
-
-def explain(config: type[BaseModel], error: ValidationError) -> str:
-    """Turn a validation error into lines that say what was expected, what came, and where."""
-    lines = []
-    for fault in error.errors():
-        where = ".".join(str(part) for part in fault["loc"]) or "settings"
-        if fault["type"] == "extra_forbidden":
-            lines.append(unknown(f"setting of {config.__name__}", where, config.model_fields))
-        else:
-            message = fault["msg"].removeprefix("Value error, ")
-            came = f", got {fault['input']!r}" if fault["loc"] else ""
-            lines.append(f"{config.__name__}.{where}: {message}{came}.")
-    return "\n".join(lines)

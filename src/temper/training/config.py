@@ -29,7 +29,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 
 from temper import methods
 from temper.data.sources import DataSettings
-from temper.errors import SettingError, unknown
+from temper.errors import SettingError, faults, unknown
 
 Tree = dict[str, Any]
 """Nested settings as TOML gives them."""
@@ -244,36 +244,6 @@ def section(settings: type[Settings], name: str, table: Any) -> Settings:
         return settings.model_validate(dict(table))
     except ValidationError as error:
         raise SettingError("\n".join(faults(error, settings, f"{name}."))) from error
-
-
-def faults(error: ValidationError, settings: type[BaseModel], prefix: str) -> list[str]:
-    """Say each fault that a check of settings found in one line.
-
-    Args:
-        error: What pydantic found.
-        settings: The class that was checked; its fields are the known names.
-        prefix: What stands before a field's name in messages, for example ``"train."``.
-
-    Returns:
-        One line per wrong field.
-    """
-    lines: dict[str, list[str]] = {}
-    for fault in error.errors(include_url=False):
-        field = str(fault["loc"][0]) if fault["loc"] else ""
-        where = f"`{prefix}{field}`" if field else f"`{prefix.rstrip('.')}`"
-        if fault["type"] == "extra_forbidden":
-            known = [prefix + name for name in settings.model_fields]
-            lines[where] = [unknown("setting", prefix + field, known)]
-        elif fault["type"] == "missing":
-            lines[where] = [f"{where} is missing and has no default: give it."]
-        else:
-            said = fault["msg"].removeprefix("Input ").removeprefix("Value error, ")
-            came = f", got {fault['input']!r}" if field else ""
-            lines.setdefault(where, [f"{where} {said}{came}."])
-            further = f"{where} {said}{came}."
-            if further not in lines[where]:
-                lines[where].append(further)
-    return [" Or: ".join(said) for said in lines.values()]
 
 
 def read_toml(path: Path) -> Tree:
