@@ -97,6 +97,25 @@ def test_a_stop_before_the_first_step_leaves_nothing(project: Path) -> None:
     assert not (project / "a").exists()
 
 
+def test_a_run_killed_while_its_trainer_is_made_goes_on(
+    project: Path, whole: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Killed(BaseException):
+        """Passes every handler, as the end of the process would."""
+
+    def killed(begun: module._Begun, callbacks: object) -> None:
+        begun.folder.checkpoints.mkdir()
+        raise Killed("killed")
+
+    out = project / "killed"
+    with monkeypatch.context() as patched:
+        patched.setattr(module._Begun, "_trainer", killed)
+        with pytest.raises(Killed, match="killed"):
+            train(config(project), out)
+    train(config(project), out)
+    assert (out / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()
+
+
 def test_a_stopped_run_can_start_anew(project: Path, whole: Path) -> None:
     out = project / "anew"
     with pytest.raises(KeyboardInterrupt):

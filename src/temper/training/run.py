@@ -304,6 +304,8 @@ class _Begun:
         step = 0 if checkpoint is None else int(checkpoint.name.rpartition("-")[2])
         self.recorder.resume(step, (found or {}).get("times", {}) if step else {})
         self.folder.cut_metrics(step)
+        # Before the Trainer makes its folder: a process killed there must leave a run to resume.
+        self.write("running")
         trainer = self._trainer(callbacks)
         self.device = str(trainer.args.device)
         self.write("running")
