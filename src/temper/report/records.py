@@ -62,7 +62,6 @@ class ScoresRecord(Record):
 
     model: str
     task: TaskRecord
-    truncated: dict[str, float] = Field(default_factory=dict)
     notices: list[str] = Field(default_factory=list)
     scores: list[ScoreRecord] = Field(default_factory=list)
 
@@ -79,7 +78,7 @@ class RunRecord(Record):
     task: TaskRecord | None = None
     data: dict[str, Any] = Field(default_factory=dict)
     notices: list[str] = Field(default_factory=list)
-    truncated: float | dict[str, float] | None = None
+    truncated: float | None = None
     versions: dict[str, str] = Field(default_factory=dict)
     times: dict[str, Any] = Field(default_factory=dict)
     device: str | None = None

@@ -109,26 +109,17 @@ def _notices(source: Source) -> list[str]:
     for run in source.runs:
         name = f"{run.column} (seed {run.seed})"
         notices = list(run.record.notices) if run.record is not None else []
-        if run.record is not None and isinstance(run.record.truncated, float):
-            notices += _truncation({"training": run.record.truncated})
-        if run.record is not None and isinstance(run.record.truncated, dict):
-            notices += _truncation(run.record.truncated)
-        if run.scores is not None:
-            notices += [*run.scores.notices, *_truncation(run.scores.truncated)]
+        if run.record is not None and run.record.truncated:
+            share = f"{100 * run.record.truncated:.1f} %"
+            notices.append(f"{share} of the training rows were cut at the maximum length")
+        # An evaluation's own notices say which share of its sets was cut.
+        notices += list(run.scores.notices) if run.scores is not None else []
         for notice in dict.fromkeys(notices):
             said.setdefault(notice, []).append(name)
     total = len(source.runs)
     return [
         notice if len(names) == total else f"{notice} ({', '.join(names)})"
         for notice, names in said.items()
-    ]
-
-
-def _truncation(shares: dict[str, float]) -> list[str]:
-    return [
-        f"{100 * share:.1f} % of the {name} rows were cut at the maximum length"
-        for name, share in shares.items()
-        if share > 0
     ]
 
 
