@@ -12,6 +12,8 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from temper.errors import CompositionError
+
 Gradients = dict[str, Tensor]
 State = dict[str, Any]
 Reduction = Literal["mean", "sum"]
@@ -34,7 +36,11 @@ class Batch:
 
     @classmethod
     def of(cls, inputs: Mapping[str, Any]) -> Batch:
-        """Split a collated mapping into model inputs, ``labels`` or ``label``, ``row_index``."""
+        """Split a collated mapping into model inputs, labels and rows.
+
+        Args:
+            inputs: What a collator gives; ``labels`` (or ``label``) and ``row_index`` are taken out.
+        """
         rest = dict(inputs)
         rows = rest.pop("row_index", None)
         labels = rest.pop("labels", None)
@@ -61,7 +67,11 @@ class Batch:
         return mask.bool()
 
     def repeat(self, copies: int) -> Batch:
-        """Stack the batch ``copies`` times along the rows, [K*B, ...], pass after pass."""
+        """Stack the batch along the rows, [K*B, ...], pass after pass.
+
+        Args:
+            copies: K, at least 1.
+        """
         if copies == 1:
             return self
 
@@ -113,6 +123,9 @@ class Term:
 
         ``W * sum(rows) / N`` for ``mean`` and ``W * sum(rows)`` for ``sum``; the average over
         ranks that distributed training takes cancels W.
+
+        Args:
+            step: Gives N and W.
         """
         scale = step.ranks / step.rows if self.reduction == "mean" else float(step.ranks)
         return self.rows.sum() * (self.weight * scale)
@@ -134,11 +147,19 @@ class LossTerms:
     def of(
         cls, terms: Iterable[Term], diagnostics: Mapping[str, Tensor] | None = None
     ) -> LossTerms:
-        """Collect terms and check that no name stands twice."""
+        """Collect terms and check that no name stands twice.
+
+        Args:
+            terms: The terms of one total.
+            diagnostics: Detached scalars to log beside them, by name.
+
+        Raises:
+            CompositionError: If two terms share a name.
+        """
         collected = tuple(terms)
         names = [term.name for term in collected]
         if len(set(names)) != len(names):
-            raise ValueError(
+            raise CompositionError(
                 f"A loss term is present twice: {names}. Terms must have distinct names."
             )
         return cls(collected, diagnostics or {})

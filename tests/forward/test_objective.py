@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from temper import AT, RAT, UEGR, RDrop, Stepper, Vanilla
-from temper.errors import NonFiniteError
+from temper.errors import CompositionError, NonFiniteError
 from temper.forward import Attacked, Clean, Perturbation, Repeated, SubModels
 from temper.forward.terms import task_term
 from temper.methods import MethodConfig
@@ -102,7 +102,7 @@ def test_a_term_weighs_its_rows_by_the_whole_step() -> None:
 
 def test_a_term_stands_once() -> None:
     term = Term("task", torch.ones(1))
-    with pytest.raises(ValueError, match="present twice"):
+    with pytest.raises(CompositionError, match="present twice"):
         LossTerms.of([term, term])
 
 
