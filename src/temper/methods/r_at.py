@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Self
 
 from pydantic import Field, model_validator
 
-from temper.backward.rule import UpdateRule, chain
+from temper.backward.rule import chain
 from temper.forward.objective import Attacked, Clean, Objective
 from temper.forward.submodels import SubModels
 from temper.functional.losses import Divergence
@@ -94,10 +94,6 @@ class RAT(AttackConfig):
             reuse=not self.released,
         )
 
-    def update_rule(self) -> UpdateRule:
-        """Return the backward stage: the identity."""
-        return chain()
-
     def build(self) -> Method:
         """Return the method."""
-        return Method("r_at", self, self.objective(), self.update_rule())
+        return Method("r_at", self, self.objective(), chain())
