@@ -9,6 +9,7 @@ from hypothesis import given
 from torch import Tensor
 
 from temper.functional.masks import (
+    FINE_LEVELS,
     LEVELS,
     below,
     bucket_counts,
@@ -66,6 +67,25 @@ def test_a_probability_is_clamped_then_rounded_to_levels(p: float, p_min: float)
 @pytest.mark.parametrize("q", [1, 2, 66, 32767, 32768, 32769, 65535, 65536])
 def test_exactly_q_of_all_65536_levels_are_kept(q: int) -> None:
     assert int(below(EVERY_LEVEL, torch.tensor(q, dtype=torch.int32)).sum()) == q
+
+
+@pytest.mark.parametrize("q", [1, 3, FINE_LEVELS // 2, FINE_LEVELS - 1])
+def test_a_fine_share_ends_exactly_at_its_draw(q: int) -> None:
+    last = q - 1 - (1 << 31)
+    drawn = torch.tensor([-(1 << 31), last, last + 1, (1 << 31) - 1]).to(torch.int32)
+    assert below(drawn, torch.tensor(q)).tolist() == [True, True, False, False]
+
+
+def test_fine_levels_hold_probabilities_that_16_bits_cannot() -> None:
+    p = torch.tensor([5.6e-9, 0.3, 1.0], dtype=torch.float64)
+    fine = quantise(p, p_min=0.0, levels=FINE_LEVELS)
+    assert fine.tolist() == [24, round(0.3 * 2**32), 2**32]
+    assert quantise(p, p_min=0.0).tolist() == [1, round(0.3 * 2**16), 2**16]
+    drawn = random_levels(100_001, generator(1), levels=FINE_LEVELS)
+    assert (len(drawn), drawn.dtype) == (100_001, torch.int32)
+    for lane in (drawn[::2], drawn[1::2]):
+        # The standard error of the mean of 50,000 draws is 2^32 / sqrt(12 * 5e4).
+        assert abs(lane.double().mean().item()) < 5 * 2**32 / math.sqrt(12 * 5e4)
 
 
 @given(st.integers(1, LEVELS), st.floats(-1e3, 1e3, width=32))

@@ -11,6 +11,7 @@ from torch import Tensor
 from temper.backward.rule import UpdateRule
 from temper.errors import TemperError
 from temper.functional.masks import (
+    FINE_LEVELS,
     LEVELS,
     Normalise,
     Orientation,
@@ -38,7 +39,7 @@ class SelectiveUpdate(UpdateRule):
     Args:
         alpha: Turning point; about the share that is masked.
         beta: Sharpness.
-        p_min: Smallest probability used.
+        p_min: Smallest probability used; 0 sets no bound, and draws with 32 bits instead of 16.
         scale: Whether to divide by p.
         normalise: ``rank``: global rank among the non-zero entries; ``range``: Eq. 8 as printed.
         orientation: ``prose``: salient entries move; ``printed``: Eq. 9 as printed.
@@ -74,6 +75,11 @@ class SelectiveUpdate(UpdateRule):
     def pre_pass(self) -> bool:  # type: ignore[override]
         """Tell whether importance must be measured before the first epoch."""
         return self.refresh == "epoch"
+
+    @property
+    def levels(self) -> int:
+        """What probabilities are rounded to shares of: a 16-bit draw knows none below 1/65536."""
+        return LEVELS if self.p_min > 0 else FINE_LEVELS
 
     def names(self, params: Parameters) -> list[str]:
         """Return the parameters that the mask covers."""
@@ -116,7 +122,7 @@ class SelectiveUpdate(UpdateRule):
             for name, q in levels.items()
         }
         state["levels"] = {
-            name: torch.where(kept[name], q, 0).to(torch.int32) for name, q in levels.items()
+            name: torch.where(kept[name], q, 0).to(q.dtype) for name, q in levels.items()
         }
         state["kept"] = _share(kept)
         state["epoch"], state["observed"] = epoch, 0
@@ -166,7 +172,7 @@ class SelectiveUpdate(UpdateRule):
         masked = {}
         for name, gradient in chosen.items():
             levels = state["levels"][name]
-            kept = gradient * (LEVELS / levels.clamp(min=1)) if self.scale else gradient
+            kept = gradient * (self.levels / levels.clamp(min=1)) if self.scale else gradient
             masked[name] = torch.where(levels > 0, kept, 0.0)
         return masked
 
@@ -176,7 +182,7 @@ class SelectiveUpdate(UpdateRule):
         if self.normalise == "rank":
             counts = bucket_counts(list(chosen.values()))
             table = self._quantised(bucket_ranks(counts))
-            state["kept"] = (counts * table).sum() / (counts.sum().clamp(min=1) * LEVELS)
+            state["kept"] = (counts * table).sum() / (counts.sum().clamp(min=1) * self.levels)
             return {
                 name: thin_by_bucket(gradient, table, draws, scale=self.scale)
                 for name, gradient in chosen.items()
@@ -190,7 +196,7 @@ class SelectiveUpdate(UpdateRule):
         return masked
 
     def _levels(self, values: Gradients) -> Gradients:
-        """Return q in [1, 65536] for each entry of gradients (or roots of importance)."""
+        """Return q for each entry of gradients (or roots of importance)."""
         if self.normalise == "range":
             shares = range_normalise(list(values.values()))
             return {
@@ -206,7 +212,7 @@ class SelectiveUpdate(UpdateRule):
         p = keep_probability(
             saliency, alpha=self.alpha, beta=self.beta, orientation=self.orientation
         )
-        return quantise(p, p_min=self.p_min)
+        return quantise(p, p_min=self.p_min, levels=self.levels)
 
 
 def _share(kept: dict[str, Tensor]) -> Tensor:

@@ -2,7 +2,7 @@
 
 A draw of probability p keeps an entry and divides it by p, so its mean is the entry itself. That
 holds exactly only if the p that divides is the p that was drawn: p is rounded to q/65536 first
-(16-bit draws).
+(16-bit draws, q as int32), or to q/2^32 where it may be tiny (32-bit draws, q as int64).
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ Orientation = Literal["prose", "printed"]
 Normalise = Literal["rank", "range"]
 
 LEVELS = 1 << 16
+FINE_LEVELS = 1 << 32
 BUCKETS = 1 << 15
 
 
@@ -48,6 +49,13 @@ def keep_probability(
 def mean_keep_probability(alpha: float, beta: float) -> float:
     """Return the mean of p over uniform ranks: ``[ln(1+e^{2b(1-a)}) - ln(1+e^{-2ba})] / (2b)``.
 
+    Args:
+        alpha: Turning point a in [0, 1].
+        beta: Sharpness b, above 0.
+
+    Returns:
+        The share of entries that is kept on average, in (0, 1).
+
     Example:
         >>> round(mean_keep_probability(0.6, 1.0), 4)
         0.4539
@@ -56,45 +64,74 @@ def mean_keep_probability(alpha: float, beta: float) -> float:
     return (upper - math.log1p(math.exp(-2 * beta * alpha))) / (2 * beta)
 
 
-def quantise(probability: Tensor, *, p_min: float) -> Tensor:
-    """Clamp a probability from below and round it to q/65536.
+def quantise(probability: Tensor, *, p_min: float, levels: int = LEVELS) -> Tensor:
+    """Clamp a probability from below and round it to q/levels.
 
     Args:
         probability: Any shape, in [0, 1].
-        p_min: Smallest probability that is used, in [0, 1]; at least 1/65536 is used in any case.
+        p_min: Smallest probability that is used, in [0, 1]; at least 1/levels is used in any case.
+        levels: `LEVELS` or `FINE_LEVELS`.
 
     Returns:
-        q as int32 in [1, 65536].
+        q in [1, levels], as int32 or, for `FINE_LEVELS`, as int64.
     """
-    steps = (probability.clamp(min=p_min).double() * LEVELS).round()
-    return steps.clamp(1, LEVELS).to(torch.int32)
+    steps = (probability.clamp(min=p_min).double() * levels).round()
+    return steps.clamp(1, levels).to(torch.int32 if levels == LEVELS else torch.int64)
 
 
-def random_levels(count: int, draws: torch.Generator) -> Tensor:
-    """Draw uniform 16-bit integers.
+def levels_of(q: Tensor) -> int:
+    """Return what a ``quantise``d probability is a share of, told by its type.
 
-    Four are cut from each 64-bit draw; the full signed range must be asked for, because the
-    default one leaves the top bit, and so a quarter of the draws, one-sided.
+    Args:
+        q: int32 or int64.
+    """
+    return LEVELS if q.dtype == torch.int32 else FINE_LEVELS
+
+
+def random_levels(count: int, draws: torch.Generator, *, levels: int = LEVELS) -> Tensor:
+    """Draw uniform 16-bit or 32-bit integers.
+
+    They are cut from 64-bit draws; the full signed range must be asked for, because the default
+    one leaves the top bit, and so a quarter (or half) of the draws, one-sided.
+
+    Args:
+        count: How many.
+        draws: Where the randomness comes from.
+        levels: `LEVELS` or `FINE_LEVELS`.
 
     Returns:
-        [count] int16, uniform over [-32768, 32767].
+        [count] int16 or int32, uniform over all its values.
     """
-    words = torch.empty((count + 3) // 4, dtype=torch.int64, device=draws.device)
+    kind, lanes = (torch.int16, 4) if levels == LEVELS else (torch.int32, 2)
+    words = torch.empty((count + lanes - 1) // lanes, dtype=torch.int64, device=draws.device)
     words.random_(-(1 << 63), None, generator=draws)
-    return words.view(torch.int16)[:count]
+    return words.view(kind)[:count]
+
+
+def highest_kept(q: Tensor) -> Tensor:
+    """Return the largest of the ``random_levels`` that fall in a share q/levels.
+
+    Args:
+        q: From ``quantise``, any shape.
+
+    Returns:
+        int16 or int32, the shape of ``q``; a draw at most as large has probability q/levels.
+    """
+    kind = torch.int16 if q.dtype == torch.int32 else torch.int32
+    return (q - (levels_of(q) // 2 + 1)).to(kind)
 
 
 def below(levels: Tensor, q: Tensor) -> Tensor:
-    """Tell which 16-bit draws fall in a share q/65536.
+    """Tell which draws fall in a share q/levels.
 
     Args:
-        levels: int16 from ``random_levels``.
-        q: int32 in [1, 65536], broadcastable.
+        levels: From ``random_levels``, as fine as q.
+        q: From ``quantise``, broadcastable.
 
     Returns:
-        Boolean; true with probability exactly q/65536.
+        Boolean; true with probability exactly q/levels.
     """
-    return levels <= (q - (LEVELS // 2 + 1)).to(torch.int16)
+    return levels <= highest_kept(q)
 
 
 def buckets_of(values: Tensor) -> Tensor:
@@ -112,11 +149,11 @@ def buckets_of(values: Tensor) -> Tensor:
 
 
 def thin(gradient: Tensor, q: Tensor, draws: torch.Generator, *, scale: bool) -> Tensor:
-    """Keep each entry with probability q/65536 and divide what is kept by it.
+    """Keep each entry with probability q/levels and divide what is kept by it.
 
     Args:
         gradient: Any shape.
-        q: int32 [1, 65536], the gradient's shape.
+        q: From ``quantise``, the gradient's shape.
         draws: Where the randomness comes from.
         scale: Whether to divide by the probability.
 
@@ -126,8 +163,9 @@ def thin(gradient: Tensor, q: Tensor, draws: torch.Generator, *, scale: bool) ->
     References:
         UEGR (arXiv 2503.16550), section IV-B; mean over draws is g (Theorem 1).
     """
-    keep = below(random_levels(gradient.numel(), draws).view_as(gradient), q)
-    kept = gradient * (LEVELS / q) if scale else gradient
+    levels = levels_of(q)
+    keep = below(random_levels(gradient.numel(), draws, levels=levels).view_as(gradient), q)
+    kept = gradient * (levels / q) if scale else gradient
     return torch.where(keep, kept, torch.zeros((), dtype=kept.dtype, device=kept.device))
 
 
@@ -140,7 +178,7 @@ def thin_by_bucket(
 
     Args:
         gradient: fp32, contiguous, any shape; overwritten.
-        table: q of each bucket [32768], int32.
+        table: q of each bucket [32768], from ``quantise``.
         draws: Where the randomness comes from.
         scale: Whether to divide by the probability.
         chunk: Entries worked on at a time.
@@ -148,11 +186,12 @@ def thin_by_bucket(
     Returns:
         ``gradient``, holding ``m * g / p``.
     """
-    threshold = (table - (LEVELS // 2 + 1)).to(torch.int16)
-    factor = LEVELS / table.float()
+    levels, threshold = levels_of(table), highest_kept(table)
+    factor = levels / table.float()
     for piece in torch.split(gradient.view(-1), chunk):
         bucket = buckets_of(piece)
-        drop = random_levels(piece.numel(), draws) > threshold.index_select(0, bucket)
+        drawn = random_levels(piece.numel(), draws, levels=levels)
+        drop = drawn > threshold.index_select(0, bucket)
         if scale:
             piece.mul_(factor.index_select(0, bucket))
         piece.masked_fill_(drop, 0.0)
@@ -211,6 +250,12 @@ def exact_ranks(values: Tensor) -> Tensor:
 
 def range_normalise(tensors: Sequence[Tensor]) -> list[Tensor]:
     """Scale squared gradients to [0, 1] by their global smallest and largest value.
+
+    Args:
+        tensors: Gradients of any shapes, zeros included.
+
+    Returns:
+        ``(g^2 - min) / (max - min)`` in fp32, tensor by tensor.
 
     References:
         UEGR (arXiv 2503.16550), Eq. 8, as printed.
