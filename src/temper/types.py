@@ -39,7 +39,7 @@ class Batch:
         """Split a collated mapping into model inputs, labels and rows.
 
         Args:
-            inputs: What a collator gives; ``labels`` (or ``label``) and ``row_index`` are taken out.
+            inputs: What a collator gives; ``labels`` or ``label`` and ``row_index`` come out.
         """
         rest = dict(inputs)
         rows = rest.pop("row_index", None)
