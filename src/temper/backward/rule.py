@@ -25,33 +25,79 @@ class UpdateRule:
     pre_pass: bool = False
 
     def init(self, params: Parameters) -> State:
-        """Return the rule's state before the first step."""
+        """Return the rule's state before the first step.
+
+        Args:
+            params: The trainable parameters.
+
+        Returns:
+            Nested dicts of tensors and plain values; checkpoints hold it.
+        """
         return {}
 
     def observe(self, grads: Gradients, params: Parameters, state: State) -> None:
-        """Take one batch's gradient of the pre-pass."""
+        """Take one batch's gradient of the pre-pass.
+
+        Args:
+            grads: Of the clean loss, by parameter.
+            params: The trainable parameters.
+            state: What ``init`` gave; changed in place, here and below.
+        """
 
     def begin_epoch(self, params: Parameters, state: State, rng: Streams, *, epoch: int) -> None:
-        """Do what comes before an epoch's first step; called again after a resume within it."""
+        """Do what comes before an epoch's first step; called again after a resume within it.
+
+        Args:
+            params: The trainable parameters.
+            state: The rule's state.
+            rng: Streams of the step.
+            epoch: Number of the epoch, from 0.
+        """
 
     def gradient(
         self, params: Parameters, state: State, compute: Callable[[], Gradients]
     ) -> Gradients:
-        """Return the gradient to use; ``compute`` gives it at the weights as they stand."""
+        """Return the gradient to use.
+
+        Args:
+            params: The trainable parameters; whoever moves them restores them by copying, in a
+                ``finally``.
+            state: The rule's state.
+            compute: Gives the gradient at the weights as they stand; may be called several times
+                by a rule that ``replays``.
+        """
         return compute()
 
     def transform(
         self, grads: Gradients, params: Parameters, state: State, rng: Streams
     ) -> Gradients:
-        """Turn gradients into those that the optimiser sees; may reuse their storage."""
+        """Turn gradients into those that the optimiser sees.
+
+        Args:
+            grads: By parameter; their storage may be reused.
+            params: The trainable parameters.
+            state: The rule's state.
+            rng: Streams of the step.
+        """
         return grads
 
     def learning_rate_scale(self, state: State, step: Step) -> float:
-        """Return the factor on the learning rates of this step."""
+        """Return the factor on the learning rates of this step.
+
+        Args:
+            state: The rule's state.
+            step: Where training stands.
+        """
         return 1.0
 
     def settle(self, params: Parameters, state: State, step: Step) -> None:
-        """Act on the weights after the optimiser's step."""
+        """Act on the weights after the optimiser's step.
+
+        Args:
+            params: The trainable parameters.
+            state: The rule's state.
+            step: Where training stands.
+        """
 
 
 class Chain(UpdateRule):

@@ -148,6 +148,9 @@ def statistic_of(name: str, block: Block) -> Statistic:
 
     Returns:
         From counts [R, n] to [R] values.
+
+    Raises:
+        ValueError: The score needs more than one labelled block.
     """
     by_prediction = {
         "accuracy": scores.accuracy,

@@ -24,12 +24,27 @@ class Objective(Protocol):
     """What is minimised: yields totals, and resumes after the caller has run backward on each."""
 
     def passes(self, step: Step) -> int:
-        """Return how many totals ``losses`` yields; gradients are synchronised on the last."""
+        """Return how many totals ``losses`` yields; gradients are synchronised on the last.
+
+        Args:
+            step: Where training stands.
+        """
 
     def losses(
         self, network: Network, batch: Batch, state: State, step: Step, rng: Streams
     ) -> Iterator[LossTerms]:
-        """Yield loss terms; the caller runs backward on each total before asking for the next."""
+        """Yield loss terms; the caller runs backward on each total before asking for the next.
+
+        Args:
+            network: Gives logits under perturbations and dropout plans.
+            batch: One micro-batch.
+            state: The update rule's state.
+            step: Where training stands, and what the losses are divided by.
+            rng: Streams of this micro-batch.
+
+        Yields:
+            The terms of one total; as many totals as ``passes`` says.
+        """
 
 
 @dataclass(frozen=True)

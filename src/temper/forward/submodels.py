@@ -24,8 +24,8 @@ class SubModels:
         passes: K, at least 1.
         adaptive: ``uniform``: the model's own rates. ``fixed``: ``rates``, one a pass.
             ``gradient``: a rate per example and channel, ``low + (high - low) * rank`` of the
-                clean pass's gradient norm at the site, so
-            that units with large gradients are suppressed.
+            clean pass's gradient norm at the site, so that units with large gradients are
+            suppressed.
         low: Smallest adaptive rate, in [0, 1).
         high: Largest adaptive rate, in [low, 1).
         rates: K fixed rates in [0, 1).
@@ -59,6 +59,9 @@ class SubModels:
 
         Returns:
             The plan for a batch that is stacked K times.
+
+        Raises:
+            ValueError: If ``gradient`` has no recording to follow.
         """
         only = None if self.sites == "all" else frozenset(network.site_keys[-1:])
         rates: dict[SiteKey, Tensor | None] | None = None

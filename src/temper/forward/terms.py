@@ -14,7 +14,14 @@ from temper.types import Batch, Reduction, Term
 
 
 def labels_of(batch: Batch) -> Tensor:
-    """Return the labels of a batch, or raise where it has none."""
+    """Return the labels of a batch.
+
+    Args:
+        batch: Any batch.
+
+    Raises:
+        DataError: If it has none.
+    """
     if batch.labels is None:
         raise DataError(
             f"The batch has no labels; it has {sorted(batch.inputs)}. Give them as 'labels' [B]."

@@ -102,13 +102,24 @@ def symmetric_kl(first: Tensor, second: Tensor) -> Tensor:
 
     Returns:
         [B] in at least fp32, in nats.
+
+    References:
+        R-Drop (NeurIPS 2021), section 2; R-AT (Findings of EMNLP 2022).
     """
     log_p, log_q = _log_probabilities(first), _log_probabilities(second)
     return 0.5 * ((log_p.exp() - log_q.exp()) * (log_p - log_q)).sum(-1)
 
 
 def squared_difference(first: Tensor, second: Tensor) -> Tensor:
-    """Compute the squared difference of two regression outputs [B, 1], row by row: [B]."""
+    """Compute the squared difference of two regression outputs, row by row.
+
+    Args:
+        first: Values [B, 1].
+        second: Values [B, 1].
+
+    Returns:
+        [B] in at least fp32.
+    """
     return (at_least_single(first) - at_least_single(second)).square().sum(-1)
 
 

@@ -51,7 +51,15 @@ def weighted_mean(values: ArrayLike, counts: ArrayLike | None = None) -> FloatAr
 
 
 def pair(first: ArrayLike, second: ArrayLike) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Return both as arrays [n] of the same length."""
+    """Return both as arrays [n].
+
+    Args:
+        first: One value a row.
+        second: One value a row.
+
+    Raises:
+        ValueError: They are not [n] of the same length.
+    """
     one, two = np.asarray(first), np.asarray(second)
     if one.ndim != 1 or one.shape != two.shape:
         raise ValueError(f"Both sides must be [n], got {list(one.shape)} and {list(two.shape)}.")

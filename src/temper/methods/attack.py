@@ -34,7 +34,12 @@ class AttackConfig(MethodConfig):
     def perturbation(
         self, *, scope: PerturbationScope | None = None, **ascent: float
     ) -> Perturbation:
-        """Return the perturbation that these settings describe."""
+        """Return the perturbation that these settings describe.
+
+        Args:
+            scope: In place of ``attack_scope``.
+            ascent: ``steps`` and ``step_size`` of several ascent steps.
+        """
         return Perturbation(
             epsilon=self.epsilon,
             relative=self.relative,

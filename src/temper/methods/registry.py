@@ -80,6 +80,9 @@ def names() -> list[str]:
 def entry(name: str) -> Entry:
     """Return a method's entry.
 
+    Args:
+        name: A registered name.
+
     Raises:
         SettingError: If no method has that name; near matches are listed.
     """
@@ -112,6 +115,12 @@ def configure(name: str, settings: Mapping[str, Any] | None = None) -> MethodCon
 
 def build(method: Method | MethodConfig | str) -> Method:
     """Return a method from a method, its settings or its name.
+
+    Args:
+        method: One of the three; a name takes the default settings.
+
+    Raises:
+        SettingError: If no method has that name.
 
     Example:
         >>> build("vanilla").name

@@ -64,7 +64,12 @@ def find_blocks(model: nn.Module) -> list[tuple[str, nn.Module]]:
 
 
 def parameters_of(model: nn.Module, blocks: list[tuple[str, nn.Module]]) -> Parameters:
-    """Collect the trainable parameters and mark those of the blocks."""
+    """Collect the trainable parameters and mark those of the blocks.
+
+    Args:
+        model: Any module.
+        blocks: What `find_blocks` found in it.
+    """
     trainable = {name: p for name, p in model.named_parameters() if p.requires_grad}
     within = {id(p) for _, block in blocks for p in block.parameters()}
     return Parameters(

@@ -89,7 +89,14 @@ class Network:
         self._hooks: list[torch.utils.hooks.RemovableHandle] = []
 
     def use(self, module: nn.Module) -> None:
-        """Run forwards through a wrapper (distributed training) of the same model."""
+        """Run forwards through a wrapper (distributed training) of the same model.
+
+        Args:
+            module: The wrapper, or the model itself.
+
+        Raises:
+            ModelError: If it wraps another model.
+        """
         if unwrap(module) is not self.model:
             raise ModelError("The wrapped module is not a wrapper of this network's model.")
         self.forward_module = module
@@ -100,6 +107,9 @@ class Network:
 
     def probe(self, batch: Batch) -> None:
         """Find the embeddings and the dropout sites by one forward of one row; once for a network.
+
+        Args:
+            batch: Any real batch.
 
         Raises:
             ModelError: If not exactly one embedding module is called with the input ids.
@@ -220,7 +230,15 @@ class Network:
         return self._found.module.num_embeddings
 
     def width(self, batch: Batch, *, site: Site = "word") -> int:
-        """Return D at a place: the embedding size, or the blocks' width."""
+        """Return D at a place: the embedding size, or the blocks' width.
+
+        Args:
+            batch: Any batch, to probe with.
+            site: ``word`` or ``output``.
+
+        Raises:
+            ModelError: If ``output`` is asked of a model without repeated blocks.
+        """
         self.probe(batch)
         assert self._found is not None
         if site == "word":
@@ -239,7 +257,18 @@ class Network:
         return torch.promote_types(self._found.module.weight.dtype, torch.float32)
 
     def movable(self, batch: Batch, *, special_tokens: bool = True) -> Tensor:
-        """Return which tokens a perturbation may move [B, T]: real ones, special ones if asked."""
+        """Return which tokens a perturbation may move.
+
+        Args:
+            batch: B rows.
+            special_tokens: Whether special tokens may.
+
+        Returns:
+            [B, T], boolean; never padding.
+
+        Raises:
+            ModelError: If special tokens are to be spared and none are known.
+        """
         mask = batch.mask
         if special_tokens:
             return mask

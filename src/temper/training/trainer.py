@@ -55,8 +55,9 @@ class RobustTrainer(Trainer):
         NonFiniteError: From ``train``, when a loss is NaN or infinite; the last checkpoint stays.
 
     Example:
-        >>> from temper import RobustTrainer, UEGR
-        >>> trainer = RobustTrainer  # RobustTrainer(model, args, method=UEGR(), train_dataset=rows)
+        In place of ``Trainer``; examples/trainer.py runs::
+
+            RobustTrainer(model, args, method=UEGR(), train_dataset=rows).train()
     """
 
     def __init__(

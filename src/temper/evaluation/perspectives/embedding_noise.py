@@ -1,7 +1,7 @@
 """Embedding noise: the metric against the size of Gaussian noise, ``e + sigma v``, and its area.
 
-``v`` is standard normal on every real token and keyed by seed, row and sigma, so no row's noise
-depends on its place or its batch.
+``v`` is standard normal on every real token and keyed by seed, row and the sigma's place in the
+settings, so no row's noise depends on where the row stands or on its batch.
 
 References: JacHess, Eq. 6.
 """
