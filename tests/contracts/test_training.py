@@ -6,11 +6,10 @@ import pytest
 import torch
 from torch import nn
 
-from temper.methods import MethodConfig
+from temper.methods import MethodConfig, configure, names
 from temper.methods.at import AT
 from temper.methods.r_at import RAT
 from temper.methods.r_at_su import RATSU
-from temper.methods.r_drop import RDrop
 from temper.methods.uegr import UEGR
 from temper.training.stepper import Stepper
 from tests.contracts.architectures import (
@@ -26,12 +25,11 @@ from tests.contracts.architectures import (
 each_case = pytest.mark.parametrize(("name", "side"), CASES)
 
 METHODS: dict[str, MethodConfig] = {
+    **{name: configure(name) for name in names()},
     "uegr-gradient": UEGR(epsilon=0.2),
     "uegr-uniform": UEGR(adaptive="uniform", mask_scope="all"),
     "uegr-fixed": UEGR(adaptive="fixed", rates=(0.1, 0.3), site="output"),
-    "r_at": RAT(),
     "r_at-released": RAT(released=True, epsilon=1.0, relative=False),
-    "r_drop": RDrop(),
     "at": AT(steps=2),
     "r_at_su": RATSU(freeze_masked=True),
 }

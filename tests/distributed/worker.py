@@ -27,12 +27,10 @@ from transformers import TrainerCallback, TrainingArguments
 from temper.backward.rule import UpdateRule, chain
 from temper.errors import NonFiniteError, SettingError
 from temper.forward.objective import Objective
-from temper.methods import Method, MethodConfig
+from temper.methods import Method, MethodConfig, configure, names
 from temper.methods.at import AT
 from temper.methods.dropout import Dropout
 from temper.methods.r_at import RAT
-from temper.methods.r_at_su import RATSU
-from temper.methods.r_drop import RDrop
 from temper.methods.uegr import UEGR
 from temper.methods.vanilla import Vanilla
 from temper.models.network import Network, Parameters
@@ -114,14 +112,10 @@ def made_of(objective: Objective, rule: UpdateRule) -> Method:
 
 QUIET_UEGR = UEGR(adaptive="uniform", epsilon=0.2, relative=False, mask=False)
 NOISY: dict[str, MethodConfig] = {
-    "vanilla": Vanilla(),
+    **{name: configure(name) for name in names()},
     "dropout": Dropout(rate=0.3),
     "at": AT(steps=2),
-    "r_drop": RDrop(),
-    "r_at": RAT(),
     "r_at-released": RAT(released=True, epsilon=1.0, relative=False),
-    "r_at_su": RATSU(),
-    "uegr": UEGR(),
     "uegr-epoch": UEGR(refresh="epoch"),
     "uegr-range": UEGR(normalise="range", freeze_masked=True),
     "uegr-before": UEGR(clipping="before", adaptive="fixed", rates=(0.1, 0.4)),

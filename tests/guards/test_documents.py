@@ -83,6 +83,11 @@ def test_every_relative_link_leads_to_a_file(path: Path) -> None:
     assert [link for link in links if not (path.parent / link).exists()] == []
 
 
+def test_every_method_has_a_card_and_every_card_a_method() -> None:
+    cards = {path.stem for path in (ROOT / "docs" / "methods").glob("*.md")}
+    assert cards == set(methods.names())
+
+
 def test_the_readme_lists_the_registered_methods_as_they_describe_themselves() -> None:
     entries = [(name, methods.entry(name)) for name in methods.names()]
     table = [
