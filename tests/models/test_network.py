@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import logging
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -256,3 +258,25 @@ def test_half_precision_weights_still_see_a_small_delta() -> None:
     assert network.logits(batch).dtype == torch.float32
     assert network.width(batch) == 8
     assert network.delta_dtype == torch.float32
+
+
+@pytest.mark.parametrize(
+    ("precision", "size", "warnings"),
+    [
+        (torch.bfloat16, 1e-4, 1),
+        (torch.float16, 1e-4, 1),
+        (torch.bfloat16, 1e-2, 0),
+        (torch.float32, 1e-4, 0),
+    ],
+)
+def test_a_perturbation_that_half_precision_swallows_is_warned_of_once(
+    precision: torch.dtype, size: float, warnings: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    network, batch = Network(tiny_bert().eval().to(precision)), batch_of(5, 3)
+    delta = torch.zeros(2, 5, network.width(batch))
+    with caplog.at_level(logging.WARNING, logger="temper"):
+        for each in (delta, delta + size, delta + size):
+            network.logits(batch, delta=each)
+    assert [record.message.count("most of it is lost") for record in caplog.records] == (
+        [1] * warnings
+    )

@@ -9,6 +9,7 @@ forward.
 from __future__ import annotations
 
 import inspect
+import logging
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
@@ -27,6 +28,11 @@ from temper.seeding import seeded
 from temper.types import Batch
 
 Site = Literal["word", "output"]
+
+logger = logging.getLogger(__name__)
+
+# Of a perturbation of 1e-5, 4 % of the entries survive in bf16 and 29 % in fp16.
+SMALLEST_IN_HALF = 1e-3
 
 
 @dataclass
@@ -86,6 +92,7 @@ class Network:
         self._delta: tuple[Tensor, Site] | None = None
         self._recording: Recording | None = None
         self._in_forward, self._block_calls = False, 0
+        self._measured = False
         self._hooks: list[torch.utils.hooks.RemovableHandle] = []
 
     def use(self, module: nn.Module) -> None:
@@ -307,8 +314,22 @@ class Network:
                 f"delta has shape {tuple(delta.shape)} but the embeddings have {tuple(ours.shape)} "
                 f"(site {self._delta[1]!r})."
             )
+        if not self._measured and values.dtype in (torch.bfloat16, torch.float16):
+            self._measure(delta, values.dtype)
         moved = (at_least_single(ours) + delta).to(values.dtype)
         return moved.transpose(0, 1) if self._found.time_first else moved
+
+    def _measure(self, delta: Tensor, precision: torch.dtype) -> None:
+        """Warn once of a perturbation that the model's own precision swallows."""
+        largest = float(delta.detach().abs().max())
+        self._measured = largest > 0
+        if 0 < largest < SMALLEST_IN_HALF:
+            logger.warning(
+                "The perturbation's largest entry is %.1e, and most of it is lost in %s. Keep the "
+                "weights in fp32 (precision='bf16' trains so), or raise epsilon.",
+                largest,
+                precision,
+            )
 
     def _add_at_words(self, module: nn.Module, _: Any, output: Tensor) -> Tensor | None:
         if self._delta is None or self._delta[1] != "word":
