@@ -9,7 +9,19 @@ import typer
 from temper.cli import options
 from temper.cli.screen import print_json, print_table, say
 
-COLUMNS = ("perspective", "set", "condition", "radius", "norm", "name", "value", "low", "high", "n")
+COLUMNS = (
+    "perspective",
+    "set",
+    "condition",
+    "radius",
+    "radius_relative",
+    "norm",
+    "name",
+    "value",
+    "low",
+    "high",
+    "n",
+)
 
 
 def evaluate(

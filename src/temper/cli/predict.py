@@ -59,12 +59,17 @@ def predict(
         )
     from temper.data.columns import Columns
     from temper.data.sources import load_examples
-    from temper.study.judge import load_predictor
+    from temper.study.judge import load_predictor, trained_settings
 
     if data == "-":
         examples = read_lines(sys.stdin.buffer.read())
     else:
-        columns = Columns(text_column, text_pair_column, None)
+        trained = trained_settings(model).get("data", {}) if not text_column else {}
+        columns = Columns(
+            text_column or trained.get("text_column"),
+            text_pair_column or trained.get("text_pair_column"),
+            None,
+        )
         examples = load_examples(data, columns=columns, labelled=False)
     predictor = load_predictor(model, max_length=max_length, batch_size=batch_size, device=device)
     prediction = predictor.predict(examples)

@@ -326,9 +326,14 @@ def _read_splits(settings: DataSettings, opened: _Opened) -> Splits | Examples:
             "eval_split."
         )
     test = None
+    notices: tuple[str, ...] = ()
     if "test" in others and dev_split != "test":
         test = _read_like(train, opened, "test", name="test", settings=settings)
-    return Splits(train, dev, test)
+    if settings.eval_split is None and dev_split == "test":
+        notices = (
+            f"{opened.title} has no dev split: its test split is evaluated, and stands as 'dev'.",
+        )
+    return Splits(train, dev, test, notices)
 
 
 def _read_like(

@@ -38,9 +38,9 @@ def finish_splits(
     if isinstance(sets, Examples):
         _check_classes(sets)
         sets = carve(sets, dev_share, seed=seed)
-        notices += sets.notices
     else:
         _check_classes(sets.train)
+    notices += sets.notices
     evaluations = [split for split in (sets.dev, sets.test) if split is not None]
     train = sets.train
     if drop_overlap:

@@ -49,7 +49,7 @@ class EvaluationSettings(BaseModel):
     perspectives: tuple[str, ...] = perspectives.names()
     attacks: tuple[Attack, ...] = ("fgm", "pgd")
     norms: tuple[AttackNorm, ...] = ("l2",)
-    radii: tuple[PositiveFloat, ...] = Field(default=(0.1, 0.25, 0.5), min_length=1)
+    radii: tuple[PositiveFloat, ...] = Field(default=(0.01, 0.25, 0.5), min_length=1)
     radii_relative: bool = False
     pgd_steps: int = Field(default=5, ge=1)
     pgd_step_size: PositiveFloat | None = None

@@ -50,13 +50,20 @@ def _column(comparison: Comparison, column: str) -> str:
         behind = sum(_ahead(row, column) < 0 for row in rows)
         parts.append(
             f"{column} has the better mean on {ahead} of {plural(total, 'score')} and the worse "
-            f"on {behind}, but with fewer than three common seeds none of it can be told from noise"
+            f"on {behind}, but with fewer than three common seeds none of it can be told from "
+            "noise (give three: --seeds 0,1,2)"
         )
     if verdicts["no common seed"]:
         parts.append(f"{plural(verdicts['no common seed'], 'score')} had no common seed")
     return (
         "; ".join(parts) or f"{column} has no score in common with {comparison.reference}"
     ) + "."
+
+
+def _decided(row: Row, column: str) -> bool:
+    """Tell whether there were seeds enough to say more than which mean is higher."""
+    difference = row.cells[column].difference
+    return difference is not None and difference.verdict in ("better", "worse", "inside the noise")
 
 
 def _holds(names: list[str]) -> str:
@@ -75,6 +82,8 @@ def _best(comparison: Comparison) -> str:
             name: mean for name in comparison.columns if (mean := row.cells[name].mean) is not None
         }
         if means:
+            if not any(_decided(row, name) for name in others):
+                return ""
             leaders = [name for name in means if means[name] == max(means.values())]
             best = leaders[0]
             if comparison.reference in leaders:
@@ -82,15 +91,20 @@ def _best(comparison: Comparison) -> str:
                     f"No column improves on {comparison.reference}, "
                     "by the average relative improvement."
                 )
+            gain = f"{row.unit.text(means[best], signed=True)} %"
             difference = row.cells[best].difference
-            doubt = {
-                "inside the noise": ", which is inside the noise",
-                "undecidable": ", from too few seeds to tell from noise",
-            }.get(difference.verdict if difference is not None else "", "")
+            if difference is None or difference.verdict != "better":
+                return (
+                    f"No column can be told from {comparison.reference} by the average relative "
+                    f"improvement: the best mean, {gain} for {listed(leaders)}, is inside the "
+                    "noise."
+                )
             return (
-                f"{_holds(leaders)} best, with an average relative improvement of "
-                f"{row.unit.text(means[best], signed=True)} % over {comparison.reference}{doubt}."
+                f"{_holds(leaders)} best, with an average relative improvement of {gain} over "
+                f"{comparison.reference}."
             )
+    if not any(_decided(row, name) for row in _scored(comparison) for name in others):
+        return ""
     lead = {name: sum(_ahead(row, name) for row in _scored(comparison)) for name in others}
     leaders = [name for name in others if lead[name] == max(lead.values())]
     if max(lead.values()) <= 0:
@@ -123,4 +137,5 @@ def answer(comparison: Comparison) -> str:
     others = [name for name in comparison.columns if name != comparison.reference]
     if not others:
         return f"Only {comparison.reference} was run: nothing to compare it with."
-    return " ".join([_best(comparison), *(_column(comparison, name) for name in others)])
+    said = [_best(comparison), *(_column(comparison, name) for name in others)]
+    return " ".join(sentence for sentence in said if sentence)

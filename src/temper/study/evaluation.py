@@ -131,7 +131,11 @@ def judge_model(asked: Judging, out: Path, *, progress: Progress | None = None) 
             "Give another --out."
         )
     if held is None:
-        judge(predictor, data, asked.evaluate, out, model=asked.model, key=key, progress=progress)
+        found = judge(
+            predictor, data, asked.evaluate, out, model=asked.model, key=key, progress=progress
+        )
+        for text in found.notices:
+            progress.notice(text)
     else:
         progress.notice(f"{out} holds this very evaluation already; it is kept.")
     return read_json(out / "scores.json")

@@ -103,7 +103,7 @@ class _Work:
                 self.config.runs[column.name, seed],
                 run.path,
                 splits=self.splits,
-                progress=_Unsaid(self.progress),
+                progress=_Unsaid(self.progress, self.splits.notices),
             )
             seconds[column.name][seed] = _step_seconds(run)
             self._evaluate(run, self.config.runs[column.name, seed])
@@ -139,10 +139,14 @@ class _Work:
 
 
 class _Unsaid(Progress):
-    """Pass on steps only: the study has said the notices once, for all runs."""
+    """Pass on all but the data's notices: the study has said them once, for all runs."""
 
-    def __init__(self, progress: Progress) -> None:
-        self._progress = progress
+    def __init__(self, progress: Progress, said: tuple[str, ...]) -> None:
+        self._progress, self._said = progress, said
+
+    def notice(self, text: str) -> None:
+        if text not in self._said:
+            self._progress.notice(text)
 
     def steps(self, done: int, total: int, *, loss: float | None) -> None:
         self._progress.steps(done, total, loss=loss)

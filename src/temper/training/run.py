@@ -246,7 +246,7 @@ class _Begun:
         prepared: Prepared,
     ) -> None:
         self.config, self.folder, self.key = config, folder, key
-        self.splits, self.prepared = splits, prepared
+        self.splits, self.prepared, self.progress = splits, prepared, progress
         self.recorder = Recorder(folder, progress, on_save=lambda: self.write("running"))
         self.device = config.train.device
 
@@ -303,6 +303,8 @@ class _Begun:
         checkpoint = self.folder.last_checkpoint()
         step = 0 if checkpoint is None else int(checkpoint.name.rpartition("-")[2])
         self.recorder.resume(step, (found or {}).get("times", {}) if step else {})
+        if checkpoint is not None:
+            self.progress.notice(f"{self.folder.path} is resumed at step {step}.")
         self.folder.cut_metrics(step)
         # Before the Trainer makes its folder: a process killed there must leave a run to resume.
         self.write("running")
@@ -344,6 +346,10 @@ class _Begun:
         model = trainer.accelerator.unwrap_model(trainer.model)
         model.save_pretrained(staging)
         self.prepared.tokenizer.save_pretrained(staging)
+        # safetensors makes files that only their owner may read; a model is made to be shared.
+        readable = (staging / "config.json").stat().st_mode
+        for file in staging.iterdir():
+            file.chmod(readable)
         self.folder.publish(self.record("finished"))
 
 
