@@ -211,6 +211,20 @@ def test_predicting_a_file_into_a_table(
     assert len(lines) == 3
 
 
+def test_predicting_remembers_the_columns_of_the_training(tiny_model: Path, tmp_path: Path) -> None:
+    data = tmp_path / "odd.csv"
+    lines = [f"the film was {word} {n},{word}" for n in range(10) for word in ("good", "awful")]
+    data.write_text("\n".join(["words,verdict", *lines]) + "\n", encoding="utf-8")
+    trained = answer(
+        "train", "--model", tiny_model, "--data", data, "--text-column", "words",
+        "--label-column", "verdict", "--method", "vanilla", "--set", "train.max_steps=1",
+        "--out", tmp_path / "run",
+    )  # fmt: skip
+    result = call("predict", trained["out"], "--data", data)
+    assert result.exit_code == 0, result.stderr
+    assert len(result.stdout.splitlines()) == 20
+
+
 @pytest.mark.parametrize("kind", ["methods", "models", "perspectives", "tasks"])
 def test_lists_are_arrays_of_named_objects(kind: str) -> None:
     rows = answer("list", kind)

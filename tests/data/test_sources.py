@@ -51,6 +51,8 @@ def test_the_evaluation_split_is_found_by_its_usual_names(tmp_path: Path, name: 
     assert splits.dev.source["split"] == name
     assert len(splits.dev) == 4
     assert splits.test is None
+    # Scores on a test split stand under "dev", so it must be said.
+    assert any("its test split is evaluated" in said for said in splits.notices) == (name == "test")
 
 
 def test_the_evaluation_split_can_be_named_by_another_name_of_it(tmp_path: Path) -> None:

@@ -106,6 +106,8 @@ def test_two_seeds_give_differences_only_and_are_undecidable(make_study: MakeStu
     assert difference.inside_noise is None
     assert difference.verdict == "undecidable"
     assert "fewer than three common seeds" in found.answer
+    assert "holds best" not in found.answer
+    assert "--seeds 0,1,2" in found.answer
 
 
 def test_one_seed_keeps_the_interval_over_examples(make_study: MakeStudy) -> None:

@@ -75,7 +75,15 @@ def test_a_stopped_run_goes_on_to_the_same_weights_and_logs(project: Path, whole
     assert record(out)["status"] == "stopped"
     assert [entry.name for entry in (out / "checkpoints").iterdir()] == ["checkpoint-2"]
     assert not (out / "model.safetensors").exists()
-    train(config(project), out)
+    said: list[str] = []
+
+    class Heard(Progress):
+        def notice(self, text: str) -> None:
+            said.append(text)
+
+    train(config(project), out, progress=Heard())
+    assert f"{out} is resumed at step 2." in said
+    assert (out / "model.safetensors").stat().st_mode == (out / "config.json").stat().st_mode
     assert (out / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()
     assert logs(out) == logs(whole)
     assert [log["step"] for log in logs(out)] == [1, 2, 3, 4, 5]
