@@ -265,10 +265,12 @@ def test_ctrl_c_leaves_the_last_checkpoint_and_130(
     tiny_model: Path, tiny_data: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "run"
+    # A test run in the background of a shell inherits SIGINT ignored, and so would the child.
+    heeding = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
     command = [
-        sys.executable, "-c", "from temper.cli import main; main()",
+        sys.executable, "-c", f"{heeding}; from temper.cli import main; main()",
         "train", "--model", str(tiny_model), "--data", str(tiny_data / "reviews"),
-        "--method", "vanilla", "--set", "train.max_steps=100000", "--set", "train.save_steps=2",
+        "--method", "vanilla", "--set", "train.max_steps=2000", "--set", "train.save_steps=2",
         "--device", "cpu", "--json", "--out", str(out),
     ]  # fmt: skip
     process = subprocess.Popen(
@@ -277,7 +279,7 @@ def test_ctrl_c_leaves_the_last_checkpoint_and_130(
     while process.poll() is None and not list(out.glob("checkpoints/checkpoint-*")):
         time.sleep(0.05)
     process.send_signal(signal.SIGINT)
-    stdout, stderr = process.communicate()
+    stdout, stderr = process.communicate(timeout=120)
     assert process.returncode == 130, stderr
     assert stdout == ""
     assert "Traceback" not in stderr
