@@ -15,7 +15,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 
 from temper.errors import CheckpointError
-from temper.training.checkpoint_folder import CHECKPOINT
+from temper.training.checkpoint_folder import newest_checkpoint_in
 from temper.training.state_files import check_state, read_state
 
 PARTIAL = ".partial-"
@@ -29,17 +29,13 @@ def newest_checkpoint(folder: Path | str) -> Path:
     Raises:
         CheckpointError: If there is none.
     """
-    found = [
-        (int(match[1]), entry)
-        for entry in (Path(folder).iterdir() if Path(folder).is_dir() else ())
-        if (match := CHECKPOINT.fullmatch(entry.name)) and entry.is_dir()
-    ]
-    if not found:
+    newest = newest_checkpoint_in(Path(folder))
+    if newest is None:
         raise CheckpointError(
             f"{folder} holds no checkpoint-N to resume from. Train without resuming first, or "
             "give the folder of a checkpoint."
         )
-    return max(found)[1]
+    return newest
 
 
 def check_checkpoint(folder: Path | str, *, states: Sequence[str]) -> None:

@@ -78,14 +78,7 @@ class RunFolder:
 
     def last_checkpoint(self) -> Path | None:
         """Return the newest complete checkpoint, None where there is none."""
-        if not self.checkpoints.is_dir():
-            return None
-        found = [
-            (int(match[1]), entry)
-            for entry in self.checkpoints.iterdir()
-            if (match := CHECKPOINT.fullmatch(entry.name)) and entry.is_dir()
-        ]
-        return max(found)[1] if found else None
+        return newest_checkpoint_in(self.checkpoints)
 
     def cut_metrics(self, step: int) -> None:
         """Drop the logs behind a step, because a resumed run writes them again.
@@ -137,6 +130,16 @@ class RunFolder:
         self.write_record(record)
         if self.checkpoints.exists():
             shutil.rmtree(self.checkpoints)
+
+
+def newest_checkpoint_in(folder: Path) -> Path | None:
+    """Return the newest ``checkpoint-N`` of a folder, None where there is none."""
+    found = [
+        (int(match[1]), entry)
+        for entry in (folder.iterdir() if folder.is_dir() else ())
+        if (match := CHECKPOINT.fullmatch(entry.name)) and entry.is_dir()
+    ]
+    return max(found)[1] if found else None
 
 
 def read_json(path: Path) -> dict[str, Any]:

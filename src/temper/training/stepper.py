@@ -356,10 +356,9 @@ class StepLog:
 
     def check(self, step: Step) -> None:
         """Raise if a loss since the last check is NaN or infinite, naming step, term and rows."""
+        clean = not self.pending or bool(self.finite())
         fresh, self._fresh = self._fresh, []
-        if not fresh or bool(
-            torch.stack([torch.isfinite(rows).all() for _, rows, _ in fresh]).all()
-        ):
+        if clean:
             return
         for name, rows, ids in fresh:
             bad = torch.nonzero(~torch.isfinite(rows)).flatten()
