@@ -93,6 +93,8 @@ class Step:
         rows: Rows of this optimiser step over all micro-batches and ranks (N).
         ranks: Number of processes (W).
         total: Optimiser steps of the whole run, 0 where unknown.
+        loss_scale: What a loss scaler multiplies the losses by, and so the gradients too.
+        rates: Learning rate and weight decay of each parameter, for rules that ask for them.
     """
 
     number: int = 0
@@ -100,6 +102,8 @@ class Step:
     rows: int = 1
     ranks: int = 1
     total: int = 0
+    loss_scale: float = 1.0
+    rates: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -111,12 +115,14 @@ class Term:
         rows: Loss of each row [B], fp32, not divided by anything.
         weight: The term's weight in the total.
         reduction: ``mean`` over the rows of the optimiser step, or ``sum`` over them.
+        logits: What it was computed from; its gradient there is logged.
     """
 
     name: str
     rows: Tensor
     weight: float = 1.0
     reduction: Reduction = "mean"
+    logits: tuple[Tensor, ...] = ()
 
     def value(self, step: Step) -> Tensor:
         """Return this micro-batch's share of the weighted loss (methods.md, "Reduction").

@@ -10,7 +10,7 @@ from transformers import TrainingArguments
 
 from temper import RobustTrainer, Stepper, Vanilla
 from temper.backward import Chain, SelectiveUpdate, UpdateRule, chain
-from temper.errors import NonFiniteError
+from temper.errors import CompositionError, NonFiniteError
 from temper.forward.objective import Clean
 from temper.methods import Method
 from temper.models.network import Parameters
@@ -55,13 +55,13 @@ def test_an_empty_chain_is_the_identity() -> None:
     assert rule.gradient(NOTHING, {}, lambda: grads) is grads
     assert rule.learning_rate_scale({}, Step()) == 1.0
     assert not rule.replays
-    assert not rule.before_clipping
     assert not rule.pre_pass
 
 
-def test_a_chain_of_one_is_that_rule() -> None:
+def test_a_chain_opens_the_chains_inside() -> None:
     rule = SelectiveUpdate()
-    assert chain(rule) is rule
+    assert chain(rule).rules == (rule,)
+    assert chain(chain(rule), chain()).rules == (rule,)
 
 
 def test_a_chain_nests_gradient_and_pipes_transform_from_left_to_right() -> None:
@@ -90,14 +90,21 @@ def test_a_chain_nests_gradient_and_pipes_transform_from_left_to_right() -> None
 def test_a_chain_keeps_a_state_for_each_rule_and_asks_for_what_any_asks() -> None:
     network = tiny_network()
     params = Stepper(network).params
-    rule = chain(SelectiveUpdate(refresh="epoch"), UpdateRule(), SelectiveUpdate(clipping="before"))
+    rule = chain(SelectiveUpdate(refresh="epoch"), UpdateRule(), Named("other", []))
     state = rule.init(params)
     assert rule.pre_pass
-    assert rule.before_clipping
-    assert set(state) == {"0", "1", "2"}
+    assert not rule.replays
+    assert set(state) == {"selective", "rule", "other"}
     rule.observe({name: torch.ones_like(p) for name, p in params.tensors.items()}, params, state)
-    assert state["0"]["observed"] == 1
-    assert state["1"] == state["2"] == {}
+    assert state["selective"]["observed"] == 1
+    assert state["rule"] == state["other"] == {}
+
+
+def test_two_rules_that_claim_one_slot_or_have_one_name_clash() -> None:
+    with pytest.raises(CompositionError, match="'selective' and 'selective' both claim the mask"):
+        chain(SelectiveUpdate(), SelectiveUpdate(clipping="before"))
+    with pytest.raises(CompositionError, match="'rule' and 'rule' are of one kind"):
+        chain(UpdateRule(), UpdateRule())
 
 
 class Ascending(UpdateRule):
@@ -305,4 +312,4 @@ def test_a_learning_rate_s_factor_holds_for_one_step_and_is_undone() -> None:
 
 
 def test_the_default_chain_type_is_a_rule() -> None:
-    assert isinstance(chain(UpdateRule(), UpdateRule()), Chain)
+    assert isinstance(chain(UpdateRule()), Chain)

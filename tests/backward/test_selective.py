@@ -305,9 +305,9 @@ def test_preparing_sums_squared_gradients_of_the_clean_loss_and_moves_nothing() 
         loss = nn.functional.cross_entropy(logits, batch["labels"])
         (gradient,) = torch.autograd.grad(loss, model.layers[0].inner.weight)
         expected = expected + gradient.square()
-    importance = stepper.state["importance"]["layers.0.inner.weight"]
+    importance = stepper.state["selective"]["importance"]["layers.0.inner.weight"]
     torch.testing.assert_close(importance, expected.float())
-    assert set(stepper.state["importance"]) == {
+    assert set(stepper.state["selective"]["importance"]) == {
         name for name in before if name.startswith("layers.")
     }
     assert all(torch.equal(p, before[name]) for name, p in model.named_parameters())
@@ -336,7 +336,7 @@ def test_masked_weights_stay_and_the_others_move_under_momentum_and_decay() -> N
             assert (p[moving] != before[name][moving]).all()
             seen["masked"] += int(still.sum())
             seen["moved"] += int(moving.sum())
-        assert "frozen" not in stepper.state
+        assert "frozen" not in stepper.state["selective"]
     assert min(seen.values()) > 100
 
 

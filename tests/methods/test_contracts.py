@@ -286,14 +286,15 @@ def test_range_normalisation_of_a_sharp_rising_probability_warns(
 def test_one_pass_has_no_divergence_and_no_adversarial_weight_then_is_plain() -> None:
     model = tiny_network()
     stepper = Stepper(model, UEGR(passes=1, adversarial_weight=0.0, mask=False))
-    assert set(stepper.backward(rows(5, 3))) == {"loss", "loss/task"}
+    logs = stepper.backward(rows(5, 3))
+    assert set(logs) == {"loss", "loss/task", "gradient/task"}
     stepper = Stepper(tiny_network(), UEGR(passes=1))
     assert "loss/divergence" not in stepper.backward(rows(5, 3))
 
 
 def test_a_name_is_registered_once() -> None:
     with pytest.raises(ValueError, match="named 'vanilla' is registered already"):
-        register("vanilla", summary="x", cost="3F", paper="x")(Vanilla)
+        register("vanilla", summary="x", cost="3F", memory="none", paper="x")(Vanilla)
 
 
 def test_a_method_can_be_given_as_name_settings_or_method() -> None:

@@ -325,15 +325,15 @@ def test_r_at_is_the_clean_loss_half_both_attacked_ones_and_a_divergence(
 def test_r_at_as_released_moves_the_embedding_matrix_and_throws_the_attack_away() -> None:
     batch = rows(5, 3, 6)
     loss, grads, drops, network = ours("r_at", {"released": True}, [batch])
-    attack, clean_pass, _ = drops["before_head"]
+    clean_pass, attack, _ = drops["before_head"]
     assert not torch.equal(attack, clean_pass)
     weights = leaves(network)
-    output = reference.forward(weights, batch, drops, call=0)
+    output = reference.forward(weights, batch, drops, call=1)
     attacked = reference.row_losses(output, batch["labels"], None).mean()
     (matrix,) = torch.autograd.grad(attacked, weights["words.weight"])
     step = 1.0 * matrix / matrix.norm()
     moved = {**weights, "words.weight": weights["words.weight"] + step}
-    clean = reference.forward(weights, batch, drops, call=1)
+    clean = reference.forward(weights, batch, drops, call=0)
     outputs = [
         reference.forward(moved, batch, drops, call=2, rows=slice(3 * k, 3 * (k + 1)))
         for k in range(2)

@@ -107,12 +107,17 @@ class Doubled(UpdateRule):
     """Double the gradient, before or after clipping."""
 
     def __init__(self, *, before: bool) -> None:
-        self.before_clipping = before
+        self.before = before
+
+    def penalise(
+        self, grads: Gradients, params: Parameters, state: State, step: Step, rng: Streams
+    ) -> Gradients:
+        return {name: 2 * g for name, g in grads.items()} if self.before else grads
 
     def transform(
         self, grads: Gradients, params: Parameters, state: State, rng: Streams
     ) -> Gradients:
-        return {name: 2 * g for name, g in grads.items()}
+        return grads if self.before else {name: 2 * g for name, g in grads.items()}
 
 
 def with_rule(rule: UpdateRule) -> Method:

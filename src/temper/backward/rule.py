@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 
+from torch import Tensor
+
+from temper.errors import CompositionError
 from temper.models.network import Parameters
 from temper.seeding import Streams
 from temper.types import Gradients, State, Step
@@ -12,17 +15,30 @@ from temper.types import Gradients, State, Step
 class UpdateRule:
     """Move weights as the optimiser says: the identity, and the base of all rules.
 
+    A step calls the hooks in this order: ``enter``, the passes, ``gradient``, ``restore``,
+    ``penalise``, clipping, ``transform``, the optimiser, ``settle``.
+
     Attributes:
+        name: Where its state lies in the whole state.
+        slots: What only one rule of a method may claim: ``gradient`` (the weights at which it is
+            taken), ``mask``, ``weights`` (those that the passes see), ``settling``, ``phases``,
+            ``finish``.
         replays: Whether ``gradient`` asks for the gradient more than once; micro-batches are then
             kept.
-        before_clipping: Whether ``transform`` runs before the gradient's norm is clipped.
-        pre_pass: Whether the rule wants squared gradients of the clean loss over one epoch before
-            training.
+        pre_pass: Whether the rule wants gradients of the clean loss over one epoch before training.
+        wants_start: Whether it reads ``params.start``, the weights before the first step. One copy
+            serves all rules.
+        wants_rates: Whether ``settle`` reads learning rate and weight decay from its step.
+        wants_total: Whether it must know how many steps there will be.
     """
 
+    name: str = "rule"
+    slots: frozenset[str] = frozenset()
     replays: bool = False
-    before_clipping: bool = False
     pre_pass: bool = False
+    wants_start: bool = False
+    wants_rates: bool = False
+    wants_total: bool = False
 
     def init(self, params: Parameters) -> State:
         """Return the rule's state before the first step.
@@ -54,6 +70,16 @@ class UpdateRule:
             epoch: Number of the epoch, from 0.
         """
 
+    def enter(self, params: Parameters, state: State, step: Step, rng: Streams) -> None:
+        """Do what comes before a step's first pass; weights may be moved until ``restore``.
+
+        Args:
+            params: The trainable parameters.
+            state: The rule's state.
+            step: Where training stands.
+            rng: Streams of the step.
+        """
+
     def gradient(
         self, params: Parameters, state: State, compute: Callable[[], Gradients]
     ) -> Gradients:
@@ -68,13 +94,35 @@ class UpdateRule:
         """
         return compute()
 
+    def restore(self, params: Parameters, state: State) -> None:
+        """Undo what ``enter`` did, bit for bit; called after the passes, failed ones too.
+
+        Args:
+            params: The trainable parameters.
+            state: The rule's state.
+        """
+
+    def penalise(
+        self, grads: Gradients, params: Parameters, state: State, step: Step, rng: Streams
+    ) -> Gradients:
+        """Change gradients before their norm is clipped: what belongs to the loss itself.
+
+        Args:
+            grads: By parameter, times the step's ``loss_scale``; their storage may be reused.
+            params: The trainable parameters.
+            state: The rule's state.
+            step: Where training stands.
+            rng: Streams of the step.
+        """
+        return grads
+
     def transform(
         self, grads: Gradients, params: Parameters, state: State, rng: Streams
     ) -> Gradients:
-        """Turn gradients into those that the optimiser sees.
+        """Turn clipped gradients into those that the optimiser sees.
 
         Args:
-            grads: By parameter; their storage may be reused.
+            grads: By parameter; their storage may be reused. What is left out is not moved.
             params: The trainable parameters.
             state: The rule's state.
             rng: Streams of the step.
@@ -99,37 +147,76 @@ class UpdateRule:
             step: Where training stands.
         """
 
+    def finish(self, params: Parameters, state: State) -> None:
+        """Act on the weights once training is over.
+
+        Args:
+            params: The trainable parameters.
+            state: The rule's state.
+        """
+
+    def diagnostics(self, state: State) -> Mapping[str, Tensor | float]:
+        """Return what there is to say of the last step, by name in logs.
+
+        Args:
+            state: The rule's state.
+        """
+        return {}
+
 
 class Chain(UpdateRule):
-    """Apply rules one after the other.
+    """Apply rules one after the other; the state of each lies under its name.
 
-    ``gradient`` nests (the first rule is outermost), ``transform`` pipes from left to right, the
-    rest runs in order.
+    ``gradient`` nests (the first rule is outermost), ``restore`` runs from right to left, the rest
+    pipes or runs from left to right.
 
     Args:
         rules: The rules; none is the identity.
+
+    Raises:
+        CompositionError: If two have one name or claim one slot.
     """
+
+    name = "chain"
 
     def __init__(self, rules: tuple[UpdateRule, ...]) -> None:
         self.rules = rules
-        self.replays = any(rule.replays for rule in rules)
-        self.before_clipping = any(rule.before_clipping for rule in rules)
-        self.pre_pass = any(rule.pre_pass for rule in rules)
+        for place, later in enumerate(rules):
+            for earlier in rules[:place]:
+                shared = sorted(earlier.slots & later.slots)
+                if shared or earlier.name == later.name:
+                    what = f"both claim the {shared[0]}" if shared else "are of one kind"
+                    raise CompositionError(
+                        f"The update rules {earlier.name!r} and {later.name!r} {what}. Leave one "
+                        "of them out."
+                    )
+        self.slots = frozenset[str]().union(*(rule.slots for rule in rules))
+        for wish in ("replays", "pre_pass", "wants_start", "wants_rates", "wants_total"):
+            setattr(self, wish, any(getattr(rule, wish) for rule in rules))
+
+    def _each(self, state: State) -> Iterator[tuple[UpdateRule, State]]:
+        for rule in self.rules:
+            yield rule, state[rule.name]
 
     def init(self, params: Parameters) -> State:
-        """Return one state for each rule, by position."""
-        return {str(place): rule.init(params) for place, rule in enumerate(self.rules)}
+        """Return the state of each rule, by its name."""
+        return {rule.name: rule.init(params) for rule in self.rules}
 
     def observe(self, grads: Gradients, params: Parameters, state: State) -> None:
         """Show the gradient to every rule that wants it."""
-        for place, rule in enumerate(self.rules):
+        for rule, own in self._each(state):
             if rule.pre_pass:
-                rule.observe(grads, params, state[str(place)])
+                rule.observe(grads, params, own)
 
     def begin_epoch(self, params: Parameters, state: State, rng: Streams, *, epoch: int) -> None:
         """Begin the epoch in every rule."""
-        for place, rule in enumerate(self.rules):
-            rule.begin_epoch(params, state[str(place)], rng, epoch=epoch)
+        for rule, own in self._each(state):
+            rule.begin_epoch(params, own, rng, epoch=epoch)
+
+    def enter(self, params: Parameters, state: State, step: Step, rng: Streams) -> None:
+        """Enter every rule."""
+        for rule, own in self._each(state):
+            rule.enter(params, own, step, rng)
 
     def gradient(
         self, params: Parameters, state: State, compute: Callable[[], Gradients]
@@ -140,36 +227,68 @@ class Chain(UpdateRule):
             if place == len(self.rules):
                 return compute()
             rule = self.rules[place]
-            return rule.gradient(params, state[str(place)], lambda: nested(place + 1))
+            return rule.gradient(params, state[rule.name], lambda: nested(place + 1))
 
         return nested(0)
+
+    def restore(self, params: Parameters, state: State) -> None:
+        """Restore in every rule, the last one first."""
+        for rule, own in reversed(list(self._each(state))):
+            rule.restore(params, own)
+
+    def penalise(
+        self, grads: Gradients, params: Parameters, state: State, step: Step, rng: Streams
+    ) -> Gradients:
+        """Pipe the gradients through every rule."""
+        for rule, own in self._each(state):
+            grads = rule.penalise(grads, params, own, step, rng)
+        return grads
 
     def transform(
         self, grads: Gradients, params: Parameters, state: State, rng: Streams
     ) -> Gradients:
         """Pipe the gradients through every rule."""
-        for place, rule in enumerate(self.rules):
-            grads = rule.transform(grads, params, state[str(place)], rng)
+        for rule, own in self._each(state):
+            grads = rule.transform(grads, params, own, rng)
         return grads
 
     def learning_rate_scale(self, state: State, step: Step) -> float:
         """Multiply the rules' factors."""
         scale = 1.0
-        for place, rule in enumerate(self.rules):
-            scale *= rule.learning_rate_scale(state[str(place)], step)
+        for rule, own in self._each(state):
+            scale *= rule.learning_rate_scale(own, step)
         return scale
 
     def settle(self, params: Parameters, state: State, step: Step) -> None:
         """Settle every rule in order."""
-        for place, rule in enumerate(self.rules):
-            rule.settle(params, state[str(place)], step)
+        for rule, own in self._each(state):
+            rule.settle(params, own, step)
+
+    def finish(self, params: Parameters, state: State) -> None:
+        """Finish every rule in order."""
+        for rule, own in self._each(state):
+            rule.finish(params, own)
+
+    def diagnostics(self, state: State) -> dict[str, Tensor | float]:
+        """Join what every rule has to say."""
+        return {
+            key: value
+            for rule, own in self._each(state)
+            for key, value in rule.diagnostics(own).items()
+        }
 
 
-def chain(*rules: UpdateRule) -> UpdateRule:
-    """Join rules; ``chain()`` is the identity and one rule is itself.
+def chain(*rules: UpdateRule) -> Chain:
+    """Join rules to one; ``chain()`` is the identity, and chains inside are opened.
+
+    Raises:
+        CompositionError: If two have one name or claim one slot.
 
     Example:
         >>> chain().transform({}, None, {}, None)
         {}
     """
-    return rules[0] if len(rules) == 1 else Chain(rules)
+    opened: list[UpdateRule] = []
+    for rule in rules:
+        opened += rule.rules if isinstance(rule, Chain) else [rule]
+    return Chain(tuple(opened))

@@ -66,10 +66,12 @@ class SelectiveUpdate(UpdateRule):
     freeze_masked: bool = False
     clipping: Literal["after", "before"] = "after"
 
+    name = "selective"
+
     @property
-    def before_clipping(self) -> bool:  # type: ignore[override]
-        """Tell whether the mask comes before clipping."""
-        return self.clipping == "before"
+    def slots(self) -> frozenset[str]:  # type: ignore[override]
+        """The mask, and the settling where masked weights stay."""
+        return frozenset({"mask", *(["settling"] if self.freeze_masked else [])})
 
     @property
     def pre_pass(self) -> bool:  # type: ignore[override]
@@ -129,7 +131,23 @@ class SelectiveUpdate(UpdateRule):
         for total in importance.values():
             total.zero_()
 
+    def penalise(
+        self, grads: Gradients, params: Parameters, state: State, step: Step, rng: Streams
+    ) -> Gradients:
+        """Mask before clipping, where that was asked for."""
+        return self._masked(grads, params, state, rng) if self.clipping == "before" else grads
+
     def transform(
+        self, grads: Gradients, params: Parameters, state: State, rng: Streams
+    ) -> Gradients:
+        """Mask after clipping, unless it was asked for before."""
+        return self._masked(grads, params, state, rng) if self.clipping == "after" else grads
+
+    def diagnostics(self, state: State) -> dict[str, Tensor | float]:
+        """Return the share of the entries that the last mask kept."""
+        return {"mask/kept": state["kept"]} if "kept" in state else {}
+
+    def _masked(
         self, grads: Gradients, params: Parameters, state: State, rng: Streams
     ) -> Gradients:
         """Return the gradients with those in scope masked."""

@@ -1,7 +1,21 @@
-"""The forward stage: perturbations, sub-models and terms, joined to an objective."""
+"""The forward stage: a clean pass and the parts that stand on it, joined to an objective."""
 
-from temper.forward.objective import Attacked, Clean, Objective, Repeated
+from temper.forward.attacked import Attack
+from temper.forward.noise import Noise
+from temper.forward.objective import Clean, Joint, Objective, add
 from temper.forward.perturbations import Perturbation
+from temper.forward.stage import Part, Stage
 from temper.forward.submodels import SubModels
 
-__all__ = ["Attacked", "Clean", "Objective", "Perturbation", "Repeated", "SubModels"]
+__all__ = [
+    "Attack",
+    "Clean",
+    "Joint",
+    "Noise",
+    "Objective",
+    "Part",
+    "Perturbation",
+    "Stage",
+    "SubModels",
+    "add",
+]

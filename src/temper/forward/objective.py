@@ -1,23 +1,27 @@
-"""Objectives: what a step minimises, total after total, so that one graph is alive at a time."""
+"""Objectives: what a step minimises, total after total, so that one graph is alive at a time.
+
+An objective is a clean stage and parts that stand on it. Objectives add: their clean stages merge
+setting by setting, so that the clean pass is run once, and their parts stand side by side. What two
+of them claim, or set differently, is an error that names both.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any, Protocol
 
-import torch
 from torch import Tensor
 
-from temper.forward.perturbations import Perturbation
+from temper.errors import CompositionError
+from temper.forward.noise import Noise
+from temper.forward.stage import CleanPass, Part, Stage
 from temper.forward.submodels import SubModels
-from temper.forward.terms import divergence_term, labels_of, task_term
-from temper.functional.losses import Divergence, task_loss
-from temper.functional.norms import scoped_norm
-from temper.functional.precision import at_least_single
+from temper.forward.terms import divergence_term
+from temper.functional.losses import Divergence
 from temper.models.network import Network, Recording
 from temper.seeding import Streams
-from temper.types import Batch, LossTerms, Reduction, State, Step
+from temper.types import Batch, LossTerms, Reduction, State, Step, Term
 
 
 class Objective(Protocol):
@@ -38,7 +42,7 @@ class Objective(Protocol):
         Args:
             network: Gives logits under perturbations and dropout plans.
             batch: One micro-batch.
-            state: The update rule's state.
+            state: The update rule's state, by name of the rule.
             step: Where training stands, and what the losses are divided by.
             rng: Streams of this micro-batch.
 
@@ -49,7 +53,39 @@ class Objective(Protocol):
 
 @dataclass(frozen=True)
 class Clean:
-    """The task's loss on the batch as it is, in one pass: plain fine-tuning."""
+    """The pass over the batch as it is: plain fine-tuning by default.
+
+    ``weight * 1/K sum_k CE(z_k, y) + divergence_weight * sum_{l<k} D(P_l || P_k)``.
+
+    Args:
+        weight: Of the task's loss; None takes 1, or what an objective that is added says. At
+            weight 0 the pass is run only for parts that need it.
+        submodels: Passes and dropout rates; None is one pass at the model's own rates. One pass at
+            set rates sets those of all single passes.
+        divergence_weight: Of the passes' divergence.
+        divergence: ``js`` or ``sym_kl``.
+        reduction: Of the divergence over the rows.
+        noise: Noise on the embeddings of this pass.
+        smoothing: Share of each label that is spread over all classes, in every task loss.
+    """
+
+    weight: float | None = None
+    submodels: SubModels | None = None
+    divergence_weight: float = 0.0
+    divergence: Divergence = "sym_kl"
+    reduction: Reduction = "sum"
+    noise: Noise | None = None
+    smoothing: float = 0.0
+
+    @property
+    def slots(self) -> frozenset[str]:
+        """What only one of several objectives may claim."""
+        claims = {
+            "sub-models": self.submodels is not None,
+            "perturbation": self.noise is not None,
+            "label smoothing": self.smoothing > 0,
+        }
+        return frozenset(name for name, claimed in claims.items() if claimed)
 
     def passes(self, step: Step) -> int:
         """Return 1."""
@@ -58,167 +94,181 @@ class Clean:
     def losses(
         self, network: Network, batch: Batch, state: State, step: Step, rng: Streams
     ) -> Iterator[LossTerms]:
-        """Yield the task's loss."""
-        logits = network.logits(batch, seed=rng.local("dropout", "clean"))
-        yield LossTerms.of([task_term(network, [logits], batch)])
+        """Yield the terms in one total."""
+        yield from Joint(self).losses(network, batch, state, step, rng)
 
 
 @dataclass(frozen=True)
-class Repeated:
-    """K passes over the clean batch and their divergence: R-Drop, or dropout at a set rate (K = 1).
-
-    ``1/K sum_k CE(z_k, y) + weight * sum_{l<k} D(P_l || P_k)``.
+class Joint:
+    """A clean stage and the parts that stand on it.
 
     Args:
-        submodels: The passes.
-        weight: Of the divergence; at weight 0 no second pass should be asked for.
-        divergence: ``js`` or ``sym_kl``.
-        reduction: Of the divergence over the rows.
+        clean: The pass over the batch as it is.
+        parts: What else is minimised.
     """
 
-    submodels: SubModels
-    weight: float = 0.0
-    divergence: Divergence = "sym_kl"
-    reduction: Reduction = "sum"
+    clean: Clean = field(default_factory=Clean)
+    parts: tuple[Part, ...] = ()
+
+    @property
+    def slots(self) -> frozenset[str]:
+        """What only one of several objectives may claim."""
+        return self.clean.slots.union(*(part.slots for part in self.parts))
+
+    @property
+    def _joint(self) -> list[Part]:
+        return [part for part in self.parts if part.joint]
+
+    @property
+    def _apart(self) -> list[Part]:
+        return [part for part in self.parts if not part.joint]
+
+    @property
+    def _has_clean(self) -> bool:
+        return self.clean.weight != 0 or any(part.clean for part in self.parts)
 
     def passes(self, step: Step) -> int:
-        """Return 1."""
-        return 1
+        """Return one for the clean stage, and those of the parts that yield totals of their own."""
+        return int(self._has_clean) + sum(part.passes(step) for part in self._apart)
 
     def losses(
         self, network: Network, batch: Batch, state: State, step: Step, rng: Streams
     ) -> Iterator[LossTerms]:
-        """Yield the mean task loss and the divergence in one total."""
-        logits = self.submodels.logits(network, batch, rng=rng)
-        terms = [task_term(network, logits, batch)]
-        if self.weight:
+        """Yield the clean terms with those of the joint parts, then the other parts' totals."""
+        submodels = self.clean.submodels
+        single = submodels if submodels is not None and submodels.passes == 1 else None
+        stage = Stage(network, batch, state, step, rng, self.clean.smoothing, single)
+        if self._has_clean:
+            yield self._clean_total(stage)
+            stage.there.release()
+        for part in self._apart:
+            yield from part.losses(stage)
+
+    def _clean_total(self, stage: Stage) -> LossTerms:
+        terms = self._clean_terms(stage)
+        clean = stage.there
+        notes: dict[str, Tensor] = {}
+        wanting = [part for part in self.parts if part.wants_gradient]
+        for part in self._joint:
+            if part.wants_gradient:
+                clean.differentiate()
+            (found,) = part.losses(stage)
+            terms += found.terms
+            notes.update(found.diagnostics)
+        # A backward of the task's loss alone leaves the gradient that the attack wants for nothing.
+        if wanting and [term.name for term in terms] != ["task"]:
+            clean.differentiate()
+        return LossTerms.of(terms, notes)
+
+    def _clean_terms(self, stage: Stage) -> list[Term]:
+        """Run the clean pass and make its own terms."""
+        network, batch, clean = stage.network, stage.batch, self.clean
+        wanting = next((part for part in self.parts if part.wants_gradient), None)
+        start, site, recording = None, wanting.site if wanting else "word", Recording()
+        if wanting is not None:
+            start = wanting.start(stage)
+            recording.channel_norms = any(part.wants_norms for part in self.parts)
+        elif clean.noise is not None:
+            start = clean.noise.draw(network, batch, seed=stage.rng.local("noise", "clean"))
+        submodels = clean.submodels
+        noted = None if start is None else recording
+        if submodels is not None and submodels.passes > 1:
+            logits = submodels.logits(
+                network,
+                batch,
+                rng=stage.rng,
+                stream="clean",
+                delta=start,
+                site=site,
+                noted=noted,
+            )
+        else:
+            logits = (stage.logits("clean", delta=start, site=site, recording=noted),)
+        weight = 1.0 if clean.weight is None else clean.weight
+        unlabelled = batch.labels is None and bool(self._joint)
+        task = None if unlabelled else stage.task_term(logits, weight=weight)
+        stage.clean = CleanPass(logits, task, start, recording)
+        terms = [task] if task is not None and weight else []
+        if clean.divergence_weight:
             terms.append(
                 divergence_term(
                     logits,
                     batch,
-                    divergence=self.divergence,
-                    weight=self.weight,
-                    reduction=self.reduction,
+                    divergence=clean.divergence,
+                    weight=clean.divergence_weight,
+                    reduction=clean.reduction,
                 )
             )
-        yield LossTerms.of(terms)
+        return terms
 
 
-@dataclass(frozen=True)
-class Attacked:
-    """Clean loss, loss of K sub-models under attack, and their divergence.
+def add(named: Sequence[tuple[str, Objective]]) -> Objective:
+    """Add objectives: the clean stages merge, the parts stand side by side.
 
-    ``CE(x) + adversarial_weight * 1/K sum_k CE_k(x + delta) + divergence_weight * sum_{l<k} D(P_l
-    || P_k)``
-
-    The gradient that makes delta comes out of the clean pass's own backward (``reuse``), which the
-    weights needed anyway: 3 + 3K forward passes in all. Without reuse a pass of its own makes it
-    and is thrown away (two more), as R-AT's released code does.
+    ``L(A + B) = L_A + L_B`` less the clean task's loss, which both have and which counts once.
 
     Args:
-        perturbation: The attack.
-        submodels: The passes under attack.
-        adversarial_weight: Of the attacked task loss.
-        divergence_weight: Of the divergence.
-        divergence: ``js`` or ``sym_kl``.
-        reduction: Of the divergence over the rows.
-        reuse: Whether clean pass and attack share one backward.
+        named: (method, objective), at least one.
 
-    References:
-        UEGR (arXiv 2503.16550), Algorithm 1, Eqs. 2 to 6; R-AT (Findings of EMNLP 2022).
+    Raises:
+        CompositionError: If two claim one slot, set one term differently, or one is of a kind that
+            cannot be added; it names both methods.
     """
-
-    perturbation: Perturbation
-    submodels: SubModels
-    adversarial_weight: float = 1.0
-    divergence_weight: float = 0.0
-    divergence: Divergence = "js"
-    reduction: Reduction = "sum"
-    reuse: bool = True
-
-    def passes(self, step: Step) -> int:
-        """Return 2 where the attack reuses the clean backward, else 1."""
-        return 2 if self.reuse else 1
-
-    def losses(
-        self, network: Network, batch: Batch, state: State, step: Step, rng: Streams
-    ) -> Iterator[LossTerms]:
-        """Yield the clean loss, then the attacked terms (or all in one total without ``reuse``)."""
-        if self.reuse:
-            recording = Recording(channel_norms=self.submodels.follows_gradient)
-            zero = self.perturbation.zeros(network, batch)
-            logits = network.logits(
-                batch,
-                delta=zero,
-                site=self.perturbation.site,
-                recording=recording,
-                seed=rng.local("dropout", "clean"),
-            )
-            yield LossTerms.of([task_term(network, [logits], batch)])
-            del logits
-            gradient = zero.grad
-            if gradient is None:
-                raise ValueError(
-                    "Backward must run on the clean total before the attack is asked for."
-                )
-            clean = []
-        else:
-            gradient, recording = self._gradient(network, batch, None, rng)
-            logits = network.logits(batch, seed=rng.local("dropout", "clean"))
-            clean = [task_term(network, [logits], batch)]
-        delta, diagnostics = self._attack(gradient, recording, network, batch, rng)
-        attacked = self.submodels.logits(
-            network, batch, rng=rng, delta=delta, site=self.perturbation.site, recording=recording
+    if len(named) == 1:
+        return named[0][1]
+    joints = [(name, _as_joint(name, objective)) for name, objective in named]
+    for place, (later, joint) in enumerate(joints):
+        for earlier, other in joints[:place]:
+            _check_pair((earlier, other), (later, joint))
+    merged: dict[str, Any] = {}
+    for _, joint in joints:
+        for each in fields(Clean):
+            value = getattr(joint.clean, each.name)
+            if value != each.default:
+                merged[each.name] = value
+    parts = tuple(part for _, joint in joints for part in joint.parts)
+    total = Joint(Clean(**merged), parts)
+    inert = [name for name, joint in joints if joint.clean.submodels or joint.clean.noise]
+    if inert and not total._has_clean:
+        silent = next(name for name, joint in joints if joint.clean.weight == 0)
+        raise CompositionError(
+            f"{inert[0]!r} plans the clean pass, and {silent!r} runs none. Give {silent!r} a clean "
+            "loss (clean_weight=1), or leave one of them out."
         )
-        terms = clean
-        if self.adversarial_weight:
-            terms = [
-                *terms,
-                task_term(
-                    network, attacked, batch, name="adversarial", weight=self.adversarial_weight
-                ),
-            ]
-        if self.divergence_weight:
-            term = divergence_term(
-                attacked,
-                batch,
-                divergence=self.divergence,
-                weight=self.divergence_weight,
-                reduction=self.reduction,
-            )
-            terms = [*terms, term]
-        yield LossTerms.of(terms, diagnostics)
+    return total
 
-    def _attack(
-        self, gradient: Tensor, recording: Recording, network: Network, batch: Batch, rng: Streams
-    ) -> tuple[Tensor, dict[str, Tensor]]:
-        """Make delta from the clean gradient, with further ascent steps where asked."""
-        embeddings = recording.embeddings
-        assert embeddings is not None
-        delta = self.perturbation.first(gradient, embeddings, network, batch)
-        for _ in range(self.perturbation.steps - 1):
-            further, _unused = self._gradient(network, batch, delta, rng)
-            delta = self.perturbation.further(delta, further, embeddings, network, batch)
-        inside = torch.where(batch.mask.unsqueeze(-1), at_least_single(embeddings), 0.0)
-        share = scoped_norm(delta, norm="l2", scope="example") / scoped_norm(
-            inside, norm="l2", scope="example"
-        ).clamp(min=1e-12)
-        return delta, {"attack/relative_size": share.mean()}
 
-    def _gradient(
-        self, network: Network, batch: Batch, delta: Tensor | None, rng: Streams
-    ) -> tuple[Tensor, Recording]:
-        """Differentiate the clean loss by delta alone, outside any distributed wrapper (2F)."""
-        point = self.perturbation.zeros(network, batch) if delta is None else delta.requires_grad_()
-        recording = Recording(channel_norms=delta is None and self.submodels.follows_gradient)
-        logits = network.logits(
-            batch,
-            delta=point,
-            site=self.perturbation.site,
-            recording=recording,
-            seed=rng.local("dropout", "attack"),
-            wrapped=False,
+def _as_joint(name: str, objective: Objective) -> Joint:
+    if isinstance(objective, Joint):
+        return objective
+    if type(objective) is Clean:
+        return Joint(objective)
+    raise CompositionError(
+        f"The objective of {name!r} is a {type(objective).__name__}, which cannot be added to "
+        "another. Build it as a Joint of a clean stage and parts."
+    )
+
+
+def _check_pair(first: tuple[str, Joint], second: tuple[str, Joint]) -> None:
+    (one, left), (other, right) = first, second
+    shared = sorted(left.slots & right.slots)
+    if shared:
+        raise CompositionError(
+            f"{one!r} and {other!r} both claim the {shared[0]} of the objective. Leave one of them "
+            "out, or take only the other's update rule."
         )
-        loss = task_loss(logits, labels_of(batch), class_weights=network.class_weights).sum()
-        (gradient,) = torch.autograd.grad(loss, point)
-        return gradient, recording
+    weights = (left.clean.weight, right.clean.weight)
+    if None not in weights and weights[0] != weights[1]:
+        raise CompositionError(
+            f"The clean task's loss has weight {weights[0]:g} in {one!r} and {weights[1]:g} in "
+            f"{other!r}. Set both alike (clean_weight), or leave one of them out."
+        )
+    named = [term for part in left.parts for term in part.terms]
+    named += ["divergence"] if left.clean.divergence_weight else []
+    theirs = [term for part in right.parts for term in part.terms]
+    theirs += ["divergence"] if right.clean.divergence_weight else []
+    twice = sorted(set(named) & set(theirs))
+    if twice:
+        raise CompositionError(
+            f"{one!r} and {other!r} both yield a term {twice[0]!r}. Leave one of them out."
+        )

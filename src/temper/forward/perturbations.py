@@ -97,3 +97,19 @@ class Perturbation:
             own = torch.where(mask.unsqueeze(-1), at_least_single(embeddings), 0.0)
             budget = budget * scoped_norm(own, norm=self.norm, scope=self.scope)
         return project(moved, mask, budget=budget, norm=self.norm, scope=self.scope)
+
+
+def relative_size(delta: Tensor, embeddings: Tensor, batch: Batch) -> Tensor:
+    """Measure a perturbation against the embeddings over the real tokens of each example.
+
+    Args:
+        delta: [B, T, D], zero at padding.
+        embeddings: Unperturbed [B, T, D].
+        batch: Its batch.
+
+    Returns:
+        ``RMS(delta) / RMS(x)``, the mean over examples, a scalar.
+    """
+    inside = torch.where(batch.mask.unsqueeze(-1), at_least_single(embeddings), 0.0)
+    own = scoped_norm(inside, norm="l2", scope="example").clamp(min=1e-12)
+    return (scoped_norm(delta.detach(), norm="l2", scope="example") / own).mean()

@@ -45,6 +45,11 @@ class SubModels:
     sites: Literal["all", "last"] = "all"
 
     @property
+    def single(self) -> bool:
+        """Tell whether this is one pass at the model's own rates."""
+        return self.passes == 1 and self.adaptive == "uniform"
+
+    @property
     def follows_gradient(self) -> bool:
         """Tell whether the clean pass must record gradients at the sites."""
         return self.adaptive == "gradient"
@@ -90,9 +95,11 @@ class SubModels:
         batch: Batch,
         *,
         rng: Streams,
+        stream: str = "passes",
         delta: Tensor | None = None,
         site: Site = "word",
         recording: Recording | None = None,
+        noted: Recording | None = None,
     ) -> tuple[Tensor, ...]:
         """Run the K passes as one forward of K*B rows.
 
@@ -100,20 +107,26 @@ class SubModels:
             network: The network.
             batch: B rows.
             rng: Streams of this micro-batch.
+            stream: Names the passes; those of one name drop the same units.
             delta: The same perturbation for every pass [B, T, D].
             site: Where delta is added.
             recording: Of the clean pass, for ``gradient``.
+            noted: What to note of these passes.
 
         Returns:
             K tensors of logits [B, C].
         """
         network.probe(batch)
+        if self.passes > 1 and self.adaptive == "uniform":
+            network.expect_dropout()
+        key = () if stream == "passes" else (stream,)
         stacked = None if delta is None else delta.repeat(self.passes, 1, 1)
         logits = network.logits(
             batch.repeat(self.passes),
             delta=stacked,
             site=site,
-            dropout=self.plan(network, recording, seed=rng.local("sites")),
-            seed=rng.local("dropout", "passes"),
+            dropout=self.plan(network, recording, seed=rng.local("sites", *key)),
+            recording=noted,
+            seed=rng.local("dropout", stream),
         )
         return logits.chunk(self.passes)

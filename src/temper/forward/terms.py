@@ -36,6 +36,7 @@ def task_term(
     *,
     name: str = "task",
     weight: float = 1.0,
+    smoothing: float = 0.0,
 ) -> Term:
     """Average the task's loss over sub-models: ``1/K sum_k CE(z_k, y)``.
 
@@ -45,14 +46,18 @@ def task_term(
         batch: Gives the labels.
         name: Name in logs.
         weight: Weight in the total.
+        smoothing: Share of each label that is spread over all classes.
 
     Returns:
         A term reduced by the mean.
     """
     labels = labels_of(batch)
-    rows = [task_loss(each, labels, class_weights=network.class_weights) for each in logits]
+    rows = [
+        task_loss(each, labels, class_weights=network.class_weights, smoothing=smoothing)
+        for each in logits
+    ]
     mean = rows[0] if len(rows) == 1 else torch.stack(rows).mean(0)
-    return Term(name, mean, weight)
+    return Term(name, mean, weight, logits=tuple(logits))
 
 
 def divergence_term(
@@ -62,6 +67,7 @@ def divergence_term(
     divergence: Divergence,
     weight: float,
     reduction: Reduction,
+    name: str = "divergence",
 ) -> Term:
     """Sum a divergence over all pairs of sub-models: ``sum_{l<k} D(P_l || P_k)``.
 
@@ -71,10 +77,22 @@ def divergence_term(
         divergence: ``js`` or ``sym_kl``.
         weight: Weight in the total.
         reduction: Over the rows of the optimiser step.
+        name: Name in logs.
 
     Returns:
-        A term named ``divergence``.
+        A term.
     """
-    regression = labels_of(batch).is_floating_point()
-    rows = pairwise_divergence(logits, divergence=divergence, regression=regression)
-    return Term("divergence", rows, weight, reduction)
+    rows = pairwise_divergence(logits, divergence=divergence, regression=regression(batch, logits))
+    return Term(name, rows, weight, reduction, logits=tuple(logits))
+
+
+def regression(batch: Batch, logits: Sequence[Tensor]) -> bool:
+    """Tell whether logits are values: float labels say so, and one output where there are none.
+
+    Args:
+        batch: Any batch.
+        logits: Tensors [B, C].
+    """
+    if batch.labels is not None:
+        return batch.labels.is_floating_point()
+    return logits[0].shape[-1] == 1

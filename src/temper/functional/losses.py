@@ -19,20 +19,30 @@ from temper.functional.precision import at_least_single
 Divergence = Literal["js", "sym_kl"]
 
 
-def task_loss(logits: Tensor, labels: Tensor, *, class_weights: Tensor | None = None) -> Tensor:
+def task_loss(
+    logits: Tensor,
+    labels: Tensor,
+    *,
+    class_weights: Tensor | None = None,
+    smoothing: float = 0.0,
+) -> Tensor:
     """Compute each row's task loss: cross-entropy for class indices, squared error for floats.
+
+    With smoothing s the target is ``(1 - s) * onehot(y) + s / C``; class weights then weigh each
+    class of the target, as torch's ``cross_entropy`` does.
 
     Args:
         logits: [B, C]; [B, 1] for a regression.
         labels: [B] int64 class indices, or [B] floating targets.
         class_weights: [C] factors on the rows of each class; not renormalised.
+        smoothing: Share of each label that is spread over all classes, in [0, 1].
 
     Returns:
         [B] in at least fp32.
 
     Raises:
         DataError: If the labels and the logits are of different kinds of task.
-        SettingError: If class weights are given for a regression.
+        SettingError: If class weights or smoothing are given for a regression.
 
     Example:
         >>> task_loss(torch.zeros(1, 2), torch.tensor([1]))
@@ -44,6 +54,11 @@ def task_loss(logits: Tensor, labels: Tensor, *, class_weights: Tensor | None = 
                 "Class weights were given, but the labels are numbers (a regression) and have no "
                 "classes. Leave the weights out, or give integer labels."
             )
+        if smoothing:
+            raise SettingError(
+                "Label smoothing needs classes, but the labels are numbers (a regression). Leave "
+                "it out, or give integer labels."
+            )
         values = _one_number_a_row(logits, labels)
         return (values - labels.to(values.dtype)).square()
     scores = at_least_single(logits)
@@ -53,7 +68,9 @@ def task_loss(logits: Tensor, labels: Tensor, *, class_weights: Tensor | None = 
             "head). Give floating point labels, or a head with a logit for every class."
         )
     weights = None if class_weights is None else class_weights.to(scores.dtype)
-    return cross_entropy(scores, labels, weight=weights, reduction="none")
+    return cross_entropy(
+        scores, labels, weight=weights, reduction="none", label_smoothing=smoothing
+    )
 
 
 def _one_number_a_row(logits: Tensor, labels: Tensor) -> Tensor:

@@ -1,15 +1,19 @@
 """Methods, one file each: the only place that joins a forward and a backward stage."""
 
+from temper.methods.composition import Composed, compose
 from temper.methods.method import Method, MethodConfig
-from temper.methods.registry import Entry, build, configure, entry, names, register
+from temper.methods.registry import Entry, build, configure, entry, name_of, names, register
 
 __all__ = [
+    "Composed",
     "Entry",
     "Method",
     "MethodConfig",
     "build",
+    "compose",
     "configure",
     "entry",
+    "name_of",
     "names",
     "register",
 ]

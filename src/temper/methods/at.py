@@ -14,8 +14,8 @@ from typing import Self
 from pydantic import Field
 
 from temper.backward.rule import chain
-from temper.forward.objective import Attacked, Clean
-from temper.forward.submodels import SubModels
+from temper.forward.attacked import Attack
+from temper.forward.objective import Clean, Joint
 from temper.methods.attack import AttackConfig
 from temper.methods.method import Method
 from temper.methods.registry import register
@@ -25,6 +25,7 @@ from temper.methods.registry import register
     "at",
     summary="Clean loss plus the loss under an embedding attack",
     cost="6F (+2F per further step)",
+    memory="none",
     paper="Miyato et al., ICLR 2017",
 )
 class AT(AttackConfig):
@@ -48,9 +49,8 @@ class AT(AttackConfig):
         """Return the method."""
         if not self.adversarial_weight:
             return Method("at", self, Clean(), chain())
-        objective = Attacked(
+        attack = Attack(
             self.perturbation(steps=self.steps, step_size=self.step_size),
-            SubModels(passes=1),
-            adversarial_weight=self.adversarial_weight,
+            weight=self.adversarial_weight,
         )
-        return Method("at", self, objective, chain())
+        return Method("at", self, Joint(Clean(weight=1.0), (attack,)), chain())

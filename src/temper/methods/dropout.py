@@ -10,7 +10,7 @@ from typing import Self
 from pydantic import Field
 
 from temper.backward.rule import chain
-from temper.forward.objective import Clean, Repeated
+from temper.forward.objective import Clean
 from temper.forward.submodels import SubModels
 from temper.methods.method import Method, MethodConfig
 from temper.methods.registry import register
@@ -20,6 +20,7 @@ from temper.methods.registry import register
     "dropout",
     summary="One pass with every dropout layer at a set rate",
     cost="3F",
+    memory="none",
     paper="Srivastava et al., JMLR 2014; UEGR Table IV",
 )
 class Dropout(MethodConfig):
@@ -41,4 +42,4 @@ class Dropout(MethodConfig):
         if self.rate is None:
             return Method("dropout", self, Clean(), chain())
         passes = SubModels(passes=1, adaptive="fixed", rates=(self.rate,))
-        return Method("dropout", self, Repeated(passes), chain())
+        return Method("dropout", self, Clean(submodels=passes), chain())

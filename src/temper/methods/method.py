@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from temper.backward.rule import UpdateRule
+from temper.backward.rule import UpdateRule, chain
 from temper.errors import SettingError, faults
 from temper.forward.objective import Objective
 
@@ -38,6 +38,20 @@ class MethodConfig(BaseModel, ABC):
     def build(self) -> Method:
         """Return the method with these settings."""
 
+    def settings(self) -> dict[str, Any]:
+        """Return the settings as plain values: what ``configure`` takes with the method's name."""
+        return self.model_dump(mode="json")
+
+    def __add__(self, other: MethodConfig) -> MethodConfig:
+        """Compose two methods: their objectives add, their update rules follow each other.
+
+        Raises:
+            CompositionError: If they do not compose; it names both.
+        """
+        from temper.methods.composition import compose
+
+        return compose(self, other)
+
     def _with(self, **changes: object) -> Self:
         return type(self)(**{**self.model_dump(), **changes})
 
@@ -57,6 +71,10 @@ class Method:
     config: MethodConfig
     objective: Objective
     rule: UpdateRule
+
+    def __post_init__(self) -> None:
+        # Always a chain, so that a rule's state lies under its name whoever looks for it.
+        object.__setattr__(self, "rule", chain(self.rule))
 
     def off(self) -> Method:
         """Return the method with its weights 0 and masks off: plain fine-tuning, bit for bit."""

@@ -16,7 +16,8 @@ from typing import Any, ClassVar, Self
 from pydantic import Field, model_validator
 
 from temper.backward.rule import chain
-from temper.forward.objective import Attacked, Clean, Objective
+from temper.forward.attacked import Attack
+from temper.forward.objective import Clean, Joint, Objective
 from temper.forward.submodels import SubModels
 from temper.functional.losses import Divergence
 from temper.methods.attack import AttackConfig
@@ -29,6 +30,7 @@ from temper.types import Reduction
     "r_at",
     summary="Two attacked dropout passes held together by a divergence",
     cost="9F (released: 11F)",
+    memory="activations of two passes",
     paper="Ni et al., Findings of EMNLP 2022",
 )
 class RAT(AttackConfig):
@@ -84,15 +86,16 @@ class RAT(AttackConfig):
         """Return the forward stage."""
         if not self.adversarial_weight and not self.divergence_weight:
             return Clean()
-        return Attacked(
+        attack = Attack(
             self.perturbation(scope="matrix" if self.released else None),
             SubModels(passes=2),
-            adversarial_weight=self.adversarial_weight,
+            weight=self.adversarial_weight,
             divergence_weight=self.divergence_weight,
             divergence=self.divergence,
             reduction=self.reduction,
             reuse=not self.released,
         )
+        return Joint(Clean(weight=1.0), (attack,))
 
     def build(self) -> Method:
         """Return the method."""

@@ -17,6 +17,7 @@ from temper.methods.selection import SelectionConfig
     "r_at_su",
     summary="R-AT with the selective update",
     cost="9F + mask",
+    memory="activations of two passes",
     paper="UEGR, arXiv 2503.16550",
 )
 class RATSU(RAT, SelectionConfig):

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Self
 from pydantic import Field
 
 from temper.backward.rule import chain
-from temper.forward.objective import Clean, Repeated
+from temper.forward.objective import Clean
 from temper.forward.submodels import SubModels
 from temper.functional.losses import Divergence
 from temper.methods.method import Method, MethodConfig
@@ -27,6 +27,7 @@ from temper.types import Reduction
     "r_drop",
     summary="Two dropout passes held together by a divergence",
     cost="6F",
+    memory="activations of two passes",
     paper="Liang et al., NeurIPS 2021",
 )
 class RDrop(MethodConfig):
@@ -56,9 +57,10 @@ class RDrop(MethodConfig):
         """Return the method."""
         if not self.weight:
             return Method("r_drop", self, Clean(), chain())
-        objective = Repeated(
-            SubModels(passes=2),
-            weight=self.weight,
+        objective = Clean(
+            weight=1.0,
+            submodels=SubModels(passes=2),
+            divergence_weight=self.weight,
             divergence=self.divergence,
             reduction=self.reduction,
         )

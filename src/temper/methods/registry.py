@@ -24,6 +24,7 @@ class Entry:
         config: Settings class.
         summary: One line.
         cost: Forward passes a step, vanilla being 3F.
+        memory: What it holds beside plain fine-tuning.
         paper: Source.
     """
 
@@ -31,11 +32,21 @@ class Entry:
     config: type[MethodConfig]
     summary: str
     cost: str
+    memory: str
     paper: str
+
+    @property
+    def slots(self) -> dict[str, list[str]]:
+        """What the method with its default settings claims, so that no other may beside it."""
+        method = self.config().build()
+        return {
+            "objective": sorted(getattr(method.objective, "slots", ())),
+            "rule": sorted(method.rule.slots),
+        }
 
 
 def register(
-    name: str, *, summary: str, cost: str, paper: str
+    name: str, *, summary: str, cost: str, memory: str, paper: str
 ) -> Callable[[type[MethodConfig]], type[MethodConfig]]:
     """Register a settings class under a name.
 
@@ -43,6 +54,7 @@ def register(
         name: Name on the command line.
         summary: One line for tables.
         cost: Forward passes a step, for example ``"3F + 3KF"``.
+        memory: What it holds beside plain fine-tuning: copies of the weights, activations.
         paper: Source.
 
     Raises:
@@ -52,7 +64,7 @@ def register(
     def add(config: type[MethodConfig]) -> type[MethodConfig]:
         if name in _ENTRIES:
             raise ValueError(f"A method named {name!r} is registered already.")
-        _ENTRIES[name] = Entry(name, config, summary, cost, paper)
+        _ENTRIES[name] = Entry(name, config, summary, cost, memory, paper)
         return config
 
     return add
@@ -96,12 +108,23 @@ def configure(name: str, settings: Mapping[str, Any] | None = None) -> MethodCon
     """Make a method's settings from plain values.
 
     Args:
-        name: A registered name.
-        settings: Values by field; ``preset`` picks published settings that the others override.
+        name: A registered name, or several with ``+`` between. ``NAME.objective`` and
+            ``NAME.rule`` take one half of a method.
+        settings: Values by field; ``preset`` picks published settings that the others override. Of
+            several methods, a table of such values by method.
 
     Raises:
         SettingError: For an unknown name, field or value, all faults at once.
+        CompositionError: If the methods do not compose.
+
+    Example:
+        >>> configure("r_drop", {"weight": 2.0}).weight
+        2.0
     """
+    from temper.methods.composition import configure_composed, is_composed
+
+    if is_composed(name):
+        return configure_composed(name, settings or {})
     chosen = entry(name)
     values = dict(settings or {})
     preset = values.pop("preset", None)
@@ -113,14 +136,33 @@ def configure(name: str, settings: Mapping[str, Any] | None = None) -> MethodCon
     return chosen.config(**values)
 
 
+def name_of(config: MethodConfig) -> str:
+    """Return the name that a settings class is registered under.
+
+    Args:
+        config: A method's settings.
+
+    Raises:
+        SettingError: If the class is not registered.
+    """
+    for found in _ENTRIES.values():
+        if found.config is type(config):
+            return found.name
+    raise SettingError(
+        f"{type(config).__name__} is not a registered method. Register it with @register(...)."
+    )
+
+
 def build(method: Method | MethodConfig | str) -> Method:
     """Return a method from a method, its settings or its name.
 
     Args:
-        method: One of the three; a name takes the default settings.
+        method: One of the three; a name takes the default settings, and may be several with ``+``
+            between.
 
     Raises:
         SettingError: If no method has that name.
+        CompositionError: If the methods do not compose.
 
     Example:
         >>> build("vanilla").name

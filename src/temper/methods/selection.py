@@ -64,7 +64,7 @@ class SelectionConfig(MethodConfig):
         """Return the update rule that these settings describe."""
         if not self.mask:
             return chain()
-        return SelectiveUpdate(
+        selective = SelectiveUpdate(
             alpha=self.alpha,
             beta=self.beta,
             p_min=self.p_min,
@@ -76,3 +76,4 @@ class SelectionConfig(MethodConfig):
             freeze_masked=self.freeze_masked,
             clipping=self.clipping,
         )
+        return chain(selective)

@@ -15,7 +15,8 @@ from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from temper.forward.objective import Attacked, Clean
+from temper.forward.attacked import Attack
+from temper.forward.objective import Clean, Joint
 from temper.forward.submodels import Adaptive, SubModels
 from temper.functional.losses import Divergence
 from temper.methods.attack import AttackConfig
@@ -29,6 +30,7 @@ from temper.types import Reduction
     "uegr",
     summary="Attacked passes under adaptive dropout, selective update",
     cost="3F + 3KF + mask",
+    memory="activations of K passes",
     paper="UEGR, arXiv 2503.16550",
 )
 class UEGR(AttackConfig, SelectionConfig):
@@ -100,12 +102,12 @@ class UEGR(AttackConfig, SelectionConfig):
             rates=self.rates,
             sites=self.sites,
         )
-        objective = Attacked(
+        attack = Attack(
             self.perturbation(),
             passes,
-            adversarial_weight=self.adversarial_weight,
+            weight=self.adversarial_weight,
             divergence_weight=divergence_weight,
             divergence=self.divergence,
             reduction=self.reduction,
         )
-        return Method("uegr", self, objective, self.rule())
+        return Method("uegr", self, Joint(Clean(weight=1.0), (attack,)), self.rule())

@@ -10,7 +10,13 @@ from temper.methods.method import Method, MethodConfig
 from temper.methods.registry import register
 
 
-@register("vanilla", summary="Plain fine-tuning", cost="3F", paper="Devlin et al., NAACL 2019")
+@register(
+    "vanilla",
+    summary="Plain fine-tuning",
+    cost="3F",
+    memory="none",
+    paper="Devlin et al., NAACL 2019",
+)
 class Vanilla(MethodConfig):
     """Settings of plain fine-tuning: none."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from torch import Tensor, nn
 
@@ -14,10 +14,14 @@ class Parameters:
     Args:
         tensors: Parameter by name, in the model's order.
         blocks: Names of those inside the repeated blocks (encoder or decoder layers).
+        head: Names of those behind the pre-trained part: the classifier, drawn anew.
+        start: Copies of all of them before the first step, for rules that ask for them.
     """
 
     tensors: dict[str, nn.Parameter]
     blocks: frozenset[str]
+    head: frozenset[str] = frozenset()
+    start: dict[str, Tensor] = field(default_factory=dict)
 
     def gradients(self) -> dict[str, Tensor]:
         """Return the present gradients by name; parameters without one are left out."""
@@ -73,5 +77,53 @@ def parameters_of(model: nn.Module, blocks: list[tuple[str, nn.Module]]) -> Para
     trainable = {name: p for name, p in model.named_parameters() if p.requires_grad}
     within = {id(p) for _, block in blocks for p in block.parameters()}
     return Parameters(
-        trainable, frozenset(name for name, p in trainable.items() if id(p) in within)
+        trainable,
+        blocks=frozenset(name for name, p in trainable.items() if id(p) in within),
+        head=find_head(model, blocks) & frozenset(trainable),
     )
+
+
+def find_head(model: nn.Module, blocks: list[tuple[str, nn.Module]]) -> frozenset[str]:
+    """Find the parameters behind the pre-trained part.
+
+    A Transformers classifier (also inside a PEFT wrapper) says which of its modules is the
+    pre-trained one. In any other module they are what stands behind the last block.
+
+    Args:
+        model: Any module.
+        blocks: What `find_blocks` found in it.
+
+    Returns:
+        Names; empty where it cannot be told.
+    """
+    named = dict(model.named_parameters())
+    for inner in model.modules():
+        # On the class: a PEFT wrapper passes unknown attributes on to what it wraps.
+        prefix = getattr(type(inner), "base_model_prefix", "")
+        body = getattr(inner, prefix, None) if prefix else None
+        if isinstance(body, nn.Module) and body is not inner:
+            inside = {id(p) for p in body.parameters()}
+            return frozenset(name for name, p in named.items() if id(p) not in inside)
+    if not blocks:
+        return frozenset()
+    last = blocks[-1][0] + "."
+    order = list(named)
+    ends = [place for place, name in enumerate(order) if name.startswith(last)]
+    return frozenset(order[ends[-1] + 1 :]) if ends else frozenset()
+
+
+def drops(model: nn.Module) -> bool:
+    """Tell whether anything in a model drops units: a layer, or a rate that its code reads.
+
+    Args:
+        model: Any module.
+    """
+    for module in model.modules():
+        if isinstance(module, nn.Dropout):
+            if module.p > 0:
+                return True
+            continue
+        for name, value in vars(module).items():
+            if "drop" in name and isinstance(value, float) and value > 0:
+                return True
+    return False

@@ -10,18 +10,19 @@ from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call
 
 from temper.errors import ModelError
 from temper.functional.precision import at_least_single
 from temper.models.blocks import Parameters as Parameters
-from temper.models.blocks import find_blocks, parameters_of, unwrap
+from temper.models.blocks import drops, find_blocks, parameters_of, unwrap
 from temper.models.probing import Place, innermost, probe
 from temper.models.sites import DropoutPlan, SiteControl, SiteKey, SiteLog
 from temper.seeding import seeded
@@ -93,6 +94,8 @@ class Network:
         self._recording: Recording | None = None
         self._in_forward, self._block_calls = False, 0
         self._measured = False
+        self._detached = False
+        self._asked_for_dropout = False
         self._hooks: list[torch.utils.hooks.RemovableHandle] = []
 
     def use(self, module: nn.Module) -> None:
@@ -153,6 +156,8 @@ class Network:
         recording: Recording | None = None,
         seed: int | None = None,
         wrapped: bool = True,
+        detached: bool = False,
+        weights: Mapping[str, Tensor] | None = None,
     ) -> Tensor:
         """Compute the logits of a batch.
 
@@ -166,6 +171,9 @@ class Network:
             seed: Seed of the model's own random draws (dropout); None uses torch's global state.
             wrapped: Whether to go through the distributed wrapper; off for passes whose backward is
                 ``torch.autograd.grad``.
+            detached: Whether the embeddings under ``delta`` are cut off from the graph.
+            weights: Other values for some parameters, by name, outside any wrapper (an average of
+                the weights, say).
 
         Returns:
             [B, C] in at least fp32.
@@ -194,15 +202,19 @@ class Network:
             time_first=self._found.time_first,
         )
         self._delta = None if delta is None else (delta, site)
-        self._recording = recording
+        self._recording, self._detached = recording, detached
         draws: AbstractContextManager[None] = nullcontext()
         if seed is not None:
             draws = seeded(seed, batch.device)
-        module = self.forward_module if wrapped else self.model
+        module = self.forward_module if wrapped and weights is None else self.model
         self._in_forward, self._block_calls = True, 0
         try:
             with draws:
-                output = module(**batch.inputs, **self._extra)
+                if weights is None:
+                    output = module(**batch.inputs, **self._extra)
+                else:
+                    inputs = {**batch.inputs, **self._extra}
+                    output = functional_call(module, dict(weights), kwargs=inputs)
         finally:
             control.end_of_forward()
             self._in_forward, self._recording = False, None
@@ -287,6 +299,18 @@ class Network:
         special = torch.tensor(self.special_ids, device=batch.device)
         return mask & ~torch.isin(batch.inputs["input_ids"], special)
 
+    def expect_dropout(self) -> None:
+        """Warn once of a method whose passes differ by dropout alone, where nothing is dropped."""
+        if self._asked_for_dropout:
+            return
+        self._asked_for_dropout = True
+        if not drops(self.model):
+            logger.warning(
+                "Every dropout rate of the model is 0, so passes that differ by dropout alone are "
+                "all the same and their divergence is 0: the method is inert. Use a model with "
+                "dropout, or a method that sets rates (dropout, uegr with adaptive='fixed')."
+            )
+
     def rest(self) -> None:
         """Let the model behave as if unwrapped until the next call, hooks kept in place."""
         self._delta = None
@@ -316,6 +340,7 @@ class Network:
             )
         if not self._measured and values.dtype in (torch.bfloat16, torch.float16):
             self._measure(delta, values.dtype)
+        ours = ours.detach() if self._detached else ours
         moved = (at_least_single(ours) + delta).to(values.dtype)
         return moved.transpose(0, 1) if self._found.time_first else moved
 

@@ -365,7 +365,7 @@ def _method(table: Any) -> Tree:
     if not isinstance(preset, str):
         raise SettingError(f"`method.preset` must be a name, got {preset!r}.")
     config = methods.configure(name, _without_name(table))
-    return {"name": name, **config.model_dump(mode="json")}
+    return {"name": name, **config.settings()}
 
 
 def _without_name(table: Mapping[str, Any]) -> Tree:

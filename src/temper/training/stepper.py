@@ -1,8 +1,10 @@
 """Stepper: a method's step for any PyTorch loop, and the core that the Trainer drives.
 
 for batch, every optimiser step:
+rule.enter(weights)
 for total in objective.losses(...):  backward(total)      one graph alive at a time
 gradients = rule.gradient(...)                            may ask for the gradient again
+rule.restore(weights); gradients = rule.penalise(gradients)
 clip
 gradients = rule.transform(gradients); optimizer.step(); rule.settle(weights)
 """
@@ -20,9 +22,10 @@ from torch import Tensor, nn
 from temper.errors import NonFiniteError, SettingError
 from temper.forward.objective import Clean, Objective
 from temper.methods import Method, MethodConfig, build
-from temper.models.network import Network
+from temper.models.network import Network, Parameters
 from temper.seeding import Streams
-from temper.types import Batch, Gradients, LossTerms, State, Step
+from temper.training.step_log import StepLog, moved
+from temper.types import Batch, Gradients, State, Step
 
 Context = Callable[[], AbstractContextManager[Any]]
 
@@ -38,12 +41,13 @@ class Stepper:
         seed: Seed of every random draw (dropout, masks, noise).
         rank: Process number in distributed training.
         ranks: Number of processes; each takes as many rows a step.
+        total: Optimiser steps of the whole run, for methods with phases.
         special_ids: Ids of special tokens, for settings that spare them.
         class_weights: Factor on the loss of each class.
 
     Raises:
-        SettingError: If the method's name or settings are wrong, or the model is wrapped for
-            several processes and ``ranks`` is not their number.
+        SettingError: If the method's name or settings are wrong, the model is wrapped for several
+            processes and ``ranks`` is not their number, or ``total`` is missing and needed.
         NonFiniteError: From ``backward``, if a loss is NaN or infinite, on all processes alike.
 
     Example:
@@ -65,6 +69,7 @@ class Stepper:
         seed: int = 0,
         rank: int = 0,
         ranks: int = 1,
+        total: int = 0,
         special_ids: Sequence[int] = (),
         class_weights: Sequence[float] | Tensor | None = None,
     ) -> None:
@@ -75,14 +80,19 @@ class Stepper:
             device = next(model.parameters()).device
             weights = torch.as_tensor(class_weights, dtype=torch.float32, device=device)
         self.network = Network(model, special_ids=special_ids, class_weights=weights)
-        self.params = self.network.parameters()
         self.rule = self.method.rule
+        self.params = self.network.parameters()
+        if self.rule.wants_start:
+            tensors = self.params.tensors
+            self.params.start.update({n: t.detach().clone() for n, t in tensors.items()})
+        self.total = total
         self.state: State = self.rule.init(self.params)
         self.number = 0
         self.ranks = ranks
         self.streams = Streams(seed, rank=rank)
         self.log = StepLog()
         self._scaled: list[tuple[dict[str, Any], float]] = []
+        self._rates: dict[str, tuple[float, float]] = {}
 
     def backward(self, *micro_batches: Mapping[str, Any] | Batch) -> dict[str, float]:
         """Add the gradient of one optimiser step to ``.grad``.
@@ -102,27 +112,45 @@ class Stepper:
             raise SettingError("backward() needs at least one batch, got none.")
         batches = [each if isinstance(each, Batch) else Batch.of(each) for each in micro_batches]
         rows = sum(batch.size for batch in batches) * self.ranks
-        step = Step(self.number, rows=rows, ranks=self.ranks)
+        step = Step(self.number, rows=rows, ranks=self.ranks, total=self.total)
         self.log.clear()
 
         def compute() -> Gradients:
-            self._clear_gradients()
+            if self.rule.replays:
+                self._clear_gradients()
             grads = self._replay(batches, step)
-            # Before the rule asks again: a process that has raised would be waited for.
-            self.check(step)
+            if self.rule.replays:
+                # Before the rule asks again: a process that has raised would be waited for.
+                self.check(step)
             self.log.replaying = True
             return grads
 
         try:
-            if self.rule.replays:
-                self.write(self.rule.gradient(self.params, self.state, compute))
-            else:
-                self._replay(batches, step)
+            self.enter(step)
+            self.write(self.rule.gradient(self.params, self.state, compute))
         finally:
-            self.network.rest()
             self.log.replaying = False
+            self.leave()
         self.finish_backward(step)
-        return self.log.means()
+        return {**self.log.means(), **self.diagnostics()}
+
+    def enter(self, step: Step) -> None:
+        """Let the rule do what comes before a step's first pass.
+
+        Raises:
+            SettingError: If the rule has phases and the number of steps is not known.
+        """
+        if self.rule.wants_total and not step.total:
+            raise SettingError(
+                f"The method {self.method.name!r} has phases and must know how many steps there "
+                "will be: Stepper(..., total=STEPS)."
+            )
+        self.rule.enter(self.params, self.state, step, self.streams.at(step=step.number))
+
+    def leave(self) -> None:
+        """Put back what ``enter`` moved, after the passes or a failure of theirs."""
+        self.network.rest()
+        self.rule.restore(self.params, self.state)
 
     def step(self, optimizer: torch.optim.Optimizer) -> None:
         """Apply the update rule, step the optimiser, and let the rule settle.
@@ -207,7 +235,7 @@ class Stepper:
                 with forward_context():
                     terms = next(losses)
                     total = terms.total(step)
-                self.log.add(terms, batch, total)
+                self.log.add(terms, batch, total, step)
                 whole = whole + total.detach()
                 backward(total)
                 del terms, total
@@ -216,11 +244,12 @@ class Stepper:
         return whole
 
     def finish_backward(self, step: Step) -> None:
-        """Check the losses of the step and apply a rule that comes before clipping."""
-        self.network.rest()
+        """Check the losses of the step and let the rule add what comes before clipping."""
         self.check(step)
-        if self.rule.before_clipping:
-            self._transform()
+        streams = self.streams.at(step=self.number)
+        with torch.no_grad():
+            grads = self.params.gradients()
+            self.write(self.rule.penalise(grads, self.params, self.state, step, streams))
 
     def check(self, step: Step) -> None:
         """Stop all processes if a loss since the last check is not finite on one of them.
@@ -248,9 +277,12 @@ class Stepper:
 
     def before_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
         """Apply a rule that comes after clipping, and scale the learning rates of this step."""
-        if not self.rule.before_clipping:
-            self._transform()
-        scale = self.rule.learning_rate_scale(self.state, Step(self.number))
+        streams = self.streams.at(step=self.number)
+        with torch.no_grad():
+            grads = self.params.gradients()
+            self.write(self.rule.transform(grads, self.params, self.state, streams))
+        self._rates = _rates(self.params, optimizer) if self.rule.wants_rates else {}
+        scale = self.rule.learning_rate_scale(self.state, self._now())
         if scale != 1.0:
             for group in optimizer.param_groups:
                 self._scaled.append((group, group["lr"]))
@@ -259,8 +291,17 @@ class Stepper:
     def after_optimizer(self) -> None:
         """Put the learning rates back, let the rule settle, and count the step."""
         self._restore_rates()
-        self.rule.settle(self.params, self.state, Step(self.number))
+        with torch.no_grad():
+            self.rule.settle(self.params, self.state, self._now())
         self.number += 1
+
+    def finish(self) -> None:
+        """Let the rule act on the weights once training is over (interpolation, say)."""
+        with torch.no_grad():
+            self.rule.finish(self.params, self.state)
+
+    def _now(self) -> Step:
+        return Step(self.number, total=self.total, ranks=self.ranks, rates=self._rates)
 
     def _restore_rates(self) -> None:
         for group, rate in self._scaled:
@@ -269,23 +310,23 @@ class Stepper:
 
     def diagnostics(self) -> dict[str, float]:
         """Return what the rule has to say of the last step, for logs."""
-        kept = self.state.get("kept")
-        return {} if kept is None else {"mask/kept": float(kept)}
+        return {name: float(value) for name, value in self.rule.diagnostics(self.state).items()}
 
     def state_dict(self) -> dict[str, Any]:
         """Return the step number and the rule's state: tensors and plain values."""
-        return {"number": self.number, "rule": self.state}
+        return {"number": self.number, "rule": self.state, "start": dict(self.params.start)}
 
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
         """Go on from what ``state_dict`` gave."""
         device = next(iter(self.params.tensors.values())).device
-        self.number, self.state = int(saved["number"]), _to(saved["rule"], device)
+        self.number, self.state = int(saved["number"]), moved(saved["rule"], device)
+        self.params.start.update(moved(saved["start"], device))
 
     def write(self, grads: Gradients) -> None:
-        """Put gradients where the optimiser reads them."""
-        for name, gradient in grads.items():
-            if self.params.tensors[name].grad is not gradient:
-                self.params.tensors[name].grad = gradient
+        """Put gradients where the optimiser reads them; parameters without one have none."""
+        for name, tensor in self.params.tensors.items():
+            if tensor.grad is not grads.get(name):
+                tensor.grad = grads.get(name)
 
     def release(self) -> None:
         """Remove every hook from the model; it is then as it came, but for its weights."""
@@ -304,100 +345,9 @@ class Stepper:
         context: AbstractContextManager[Any] = nullcontext() if apart is None else apart()
         return context
 
-    def _transform(self) -> None:
-        streams = self.streams.at(step=self.number)
-        with torch.no_grad():
-            grads = self.params.gradients()
-            self.write(self.rule.transform(grads, self.params, self.state, streams))
-
     def _clear_gradients(self) -> None:
         for tensor in self.params.tensors.values():
             tensor.grad = None
-
-
-class StepLog:
-    """Sums of the loss terms since the last reading, on the device: logging costs no wait."""
-
-    def __init__(self) -> None:
-        self.replaying = False
-        self.clear()
-
-    def clear(self) -> None:
-        """Forget everything."""
-        self._sums: dict[str, Tensor] = {}
-        self._rows: dict[str, int] = {}
-        self._notes: dict[str, tuple[Tensor, int]] = {}
-        self._total: Tensor | float = 0.0
-        self._fresh: list[tuple[str, Tensor, Tensor | None]] = []
-
-    def add(self, terms: LossTerms, batch: Batch, total: Tensor) -> None:
-        """Take the terms of one total; of a replay at other weights only that they are finite."""
-        for term in terms:
-            self._fresh.append((term.name, term.rows.detach(), batch.rows))
-        if self.replaying:
-            return
-        self._total = self._total + total.detach()
-        for term in terms:
-            rows = term.rows.detach()
-            self._sums[term.name] = self._sums.get(term.name, 0) + rows.sum()
-            self._rows[term.name] = self._rows.get(term.name, 0) + len(rows)
-        for name, value in terms.diagnostics.items():
-            held, count = self._notes.get(name, (torch.zeros_like(value), 0))
-            self._notes[name] = (held + value.detach(), count + 1)
-
-    @property
-    def pending(self) -> bool:
-        """Tell whether there are losses that no check has seen."""
-        return bool(self._fresh)
-
-    def finite(self) -> Tensor:
-        """Tell in one boolean tensor whether every loss since the last check is finite."""
-        return torch.stack([torch.isfinite(rows).all() for _, rows, _ in self._fresh]).all()
-
-    def check(self, step: Step) -> None:
-        """Raise if a loss since the last check is NaN or infinite, naming step, term and rows."""
-        clean = not self.pending or bool(self.finite())
-        fresh, self._fresh = self._fresh, []
-        if clean:
-            return
-        for name, rows, ids in fresh:
-            bad = torch.nonzero(~torch.isfinite(rows)).flatten()
-            if len(bad):
-                which = [int(place) for place in (bad if ids is None else ids[bad % len(ids)])]
-                kind = "rows" if ids is not None else "places in the batch"
-                raise NonFiniteError(
-                    f"The loss term {name!r} is not finite at step {step.number}, {kind} {which}. "
-                    "Training stopped before the weights moved; the last checkpoint is intact. "
-                    "Lower the learning rate or epsilon, use bf16 instead of fp16, or look at "
-                    "those rows.",
-                    step=step.number,
-                    term=name,
-                    rows=which,
-                )
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the sums, for a run that goes on logging after a stop."""
-        return {
-            "sums": self._sums,
-            "rows": self._rows,
-            "notes": self._notes,
-            "total": self._total,
-        }
-
-    def load_state_dict(self, saved: Mapping[str, Any], device: torch.device) -> None:
-        """Go on from what ``state_dict`` gave."""
-        self.clear()
-        self._sums, self._rows = _to(saved["sums"], device), dict(saved["rows"])
-        self._notes = {name: (sum_.to(device), n) for name, (sum_, n) in saved["notes"].items()}
-        self._total = _to(saved["total"], device)
-
-    def means(self) -> dict[str, float]:
-        """Return each term's mean over its rows, the diagnostics, and the weighted total."""
-        logs = {
-            f"loss/{name}": float(total) / self._rows[name] for name, total in self._sums.items()
-        }
-        logs.update({name: float(total) / count for name, (total, count) in self._notes.items()})
-        return {"loss": float(self._total), **logs}
 
 
 def _check_ranks(model: nn.Module, rank: int, ranks: int) -> None:
@@ -412,9 +362,11 @@ def _check_ranks(model: nn.Module, rank: int, ranks: int) -> None:
         )
 
 
-def _to(value: Any, device: torch.device) -> Any:
-    if isinstance(value, Tensor):
-        return value.to(device)
-    if isinstance(value, dict):
-        return {key: _to(each, device) for key, each in value.items()}
-    return value
+def _rates(params: Parameters, optimizer: torch.optim.Optimizer) -> dict[str, tuple[float, float]]:
+    """Return each parameter's learning rate and weight decay in an optimiser."""
+    found = {
+        id(tensor): (float(group["lr"]), float(group.get("weight_decay", 0.0)))
+        for group in optimizer.param_groups
+        for tensor in group["params"]
+    }
+    return {name: found[id(t)] for name, t in params.tensors.items() if id(t) in found}

@@ -15,7 +15,7 @@ import torch
 from safetensors.torch import save_model
 from torch import Tensor, nn
 from torch.utils.data import Dataset
-from transformers import Trainer, TrainerCallback, TrainingArguments
+from transformers import Trainer, TrainingArguments
 from transformers.trainer_callback import ExportableState
 from transformers.trainer_utils import rotate_checkpoints
 
@@ -24,7 +24,8 @@ from temper.errors import ModelError, SettingError
 from temper.methods import Method, MethodConfig, build
 from temper.training import checkpoint_files
 from temper.training.arguments import arguments_of
-from temper.training.checks import check_gradient_norm, check_pre_pass, check_resumable
+from temper.training.callback import MethodCallback
+from temper.training.checks import check_gradient_norm, check_pre_pass
 from temper.training.config import TrainSettings
 from temper.training.rows import ROW, NumberedRows, RowKeeper, countable, token_counts
 from temper.training.state_files import read_state, write_state
@@ -77,7 +78,7 @@ class RobustTrainer(Trainer):
         self._step = Step()
         self._micro = 0
         self._kept: list[Batch] = []
-        self._sampler: LengthBucketSampler | None = None
+        self.sampler: LengthBucketSampler | None = None
         self._carried: dict[str, Any] | None = None
         super().__init__(model, args, **settings)
         if self.args.n_gpu > 1:
@@ -91,7 +92,7 @@ class RobustTrainer(Trainer):
                 "DeepSpeed and FSDP shard the gradients that methods read and mask, and are not "
                 "supported. Use distributed data parallel (torchrun)."
             )
-        self.add_callback(_MethodCallback(self))
+        self.add_callback(MethodCallback(self))
 
     # The step
 
@@ -99,18 +100,25 @@ class RobustTrainer(Trainer):
         self, model: nn.Module, inputs: dict[str, Any], num_items_in_batch: Any = None
     ) -> Tensor:
         """Run all passes of one micro-batch; on the last one of a step, finish the gradient."""
-        stepper = self._running()
+        stepper = self.running()
         model.train()
         batch = Batch.of(self._prepare_inputs(inputs))
         last = bool(self.accelerator.sync_gradients)
         if self.method.rule.replays:
             self._kept.append(batch)
-        loss = self._accumulate(model, batch, micro=self._micro, synchronise=last)
-        self._micro += 1
-        if last:
-            if self.method.rule.replays:
-                stepper.check(self._step)
+        try:
+            if self._micro == 0:
+                stepper.enter(self._step)
+            loss = self._accumulate(model, batch, micro=self._micro, synchronise=last)
+            self._micro += 1
+            if last:
                 self._regradient(model, stepper)
+        except BaseException:
+            stepper.leave()
+            raise
+        stepper.network.rest()
+        if last:
+            stepper.leave()
             stepper.finish_backward(self._step)
             self._kept = []
         return loss
@@ -118,7 +126,7 @@ class RobustTrainer(Trainer):
     def _accumulate(
         self, model: nn.Module, batch: Batch, *, micro: int, synchronise: bool
     ) -> Tensor:
-        stepper = self._running()
+        stepper = self.running()
         stepper.network.use(model)
         apart = partial(self.accelerator.no_sync, model=model)
         with nullcontext() if synchronise else apart():
@@ -133,6 +141,8 @@ class RobustTrainer(Trainer):
 
     def _regradient(self, model: nn.Module, stepper: Stepper) -> None:
         """Let the rule ask for the gradient again: micro-batches are replayed, draws and all."""
+        if self.method.rule.replays:
+            stepper.check(self._step)
         present: list[Gradients] = [stepper.params.gradients()]
 
         def compute() -> Gradients:
@@ -160,13 +170,16 @@ class RobustTrainer(Trainer):
         if self.args.world_size > 1:
             counted = torch.tensor([rows], device=self.args.device)
             rows = int(self.accelerator.gather(counted).sum())
+        scaler = self.accelerator.scaler
         self._step = Step(
             number=self.state.global_step,
             epoch=float(self.state.epoch or 0.0),
             rows=rows,
             ranks=self.args.world_size,
             total=self.state.max_steps,
+            loss_scale=1.0 if scaler is None else float(scaler.get_scale()),
         )
+        self.running().total = self.state.max_steps
         self._micro, self._kept = 0, []
         return samples, None
 
@@ -220,7 +233,12 @@ class RobustTrainer(Trainer):
         finally:
             self.stepper.release()
 
-    def _running(self) -> Stepper:
+    def running(self) -> Stepper:
+        """Return the stepper of the present training run.
+
+        Raises:
+            ModelError: Outside ``train``.
+        """
         if self.stepper is None:
             raise ModelError("training_step was called outside train().")
         return self.stepper
@@ -253,7 +271,7 @@ class RobustTrainer(Trainer):
         dataset: Any = self.train_dataset if train_dataset is None else train_dataset
         if isinstance(dataset, NumberedRows):
             dataset = dataset.rows
-        self._sampler = None
+        self.sampler = None
         strategy = self.args.train_sampling_strategy
         # Transformers' own grouping draws from the global generator, which no resume can rewind.
         wanted = strategy == "group_by_length" or (self.bucket_by_length and strategy == "random")
@@ -261,8 +279,8 @@ class RobustTrainer(Trainer):
         if lengths is None:
             return super()._get_train_sampler(dataset)
         seed = self.args.data_seed if self.args.data_seed is not None else self.args.seed
-        self._sampler = LengthBucketSampler(lengths, batch_size=self._train_batch_size, seed=seed)
-        return self._sampler
+        self.sampler = LengthBucketSampler(lengths, batch_size=self._train_batch_size, seed=seed)
+        return self.sampler
 
     # Checkpoints
 
@@ -332,7 +350,7 @@ class RobustTrainer(Trainer):
         if self.args.should_save:
             write_state(self.optimizer.state_dict(), output_dir, name="optimizer")
             write_state(self.lr_scheduler.state_dict(), output_dir, name="scheduler")
-            write_state(self._running().state_dict(), output_dir, name="method")
+            write_state(self.running().state_dict(), output_dir, name="method")
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
         rank = self.args.process_index
@@ -348,7 +366,7 @@ class RobustTrainer(Trainer):
         parts = {
             "optimizer": self.optimizer,
             "scheduler": self.lr_scheduler,
-            "method": self._running(),
+            "method": self.running(),
         }
         for name, part in parts.items():
             checkpoint_files.load_part(part, checkpoint, name=name)
@@ -359,18 +377,18 @@ class RobustTrainer(Trainer):
         progress = {
             "loss": self._tr_loss,
             "last_logged": self._globalstep_last_logged,
-            "log": self._running().log.state_dict(),
+            "log": self.running().log.state_dict(),
         }
         write_state(progress, folder, name=f"progress_{self.args.process_index}")
 
-    def _go_on_logging(self) -> None:
+    def go_on_logging(self) -> None:
         """Take the sums of the checkpoint up, once Transformers' loop has set its own to zero."""
         if self._carried is None:
             return
         carried, self._carried = self._carried, None
         self._tr_loss = carried["loss"].to(self.args.device)
         self._globalstep_last_logged = carried["last_logged"]
-        self._running().log.load_state_dict(carried["log"], self.args.device)
+        self.running().log.load_state_dict(carried["log"], self.args.device)
         # `train_loss` stays the mean over the steps of this call.
         self._total_loss_scalar = -float(self._tr_loss)
 
@@ -417,33 +435,3 @@ def training_arguments(
         for name in [name for name in values if name.startswith("activation_")]:
             values[name.replace("activation_", "gradient_")] = values.pop(name)
     return TrainingArguments(**{**values, **more})
-
-
-class _MethodCallback(TrainerCallback):
-    """Join the method's backward stage to the Trainer's loop."""
-
-    def __init__(self, trainer: RobustTrainer) -> None:
-        self.trainer = trainer
-
-    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        stepper = self.trainer._running()
-        self.trainer._go_on_logging()
-        if state.global_step:
-            check_resumable(self.trainer.train_dataset, epoch=state.epoch)
-        if state.global_step == 0 and stepper.rule.pre_pass:
-            self.trainer.model_wrapped.train()
-            stepper.network.use(self.trainer.model_wrapped)
-            loader = kwargs["train_dataloader"]
-            stepper.prepare(self.trainer._prepare_inputs(inputs) for inputs in loader)
-
-    def on_epoch_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        epoch = int((state.epoch or 0.0) + 1e-6)
-        if self.trainer._sampler is not None:
-            self.trainer._sampler.set_epoch(epoch)
-        self.trainer._running().begin_epoch(epoch)
-
-    def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        self.trainer._running().before_optimizer(self.trainer.optimizer)
-
-    def on_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        self.trainer._running().after_optimizer()

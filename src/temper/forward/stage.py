@@ -1,0 +1,183 @@
+"""The stage on which an objective's parts act: one micro-batch, and its clean pass."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from temper.forward.submodels import SubModels
+from temper.forward.terms import task_term
+from temper.models.network import Network, Recording, Site
+from temper.models.sites import DropoutPlan
+from temper.seeding import Streams
+from temper.types import Batch, LossTerms, State, Step, Term
+
+MEASURE_EVERY = 50
+"""Steps between two measurements that cost a pass of their own; the first step is one of them."""
+
+
+@dataclass
+class CleanPass:
+    """The pass over the batch as it is, as the parts that stand on it see it.
+
+    Args:
+        logits: K tensors [B, C], with their graph until the stage's own backward has run.
+        task: The task's term on them; None where the batch has no labels.
+        start: Leaf that was added to the embeddings [B, T, D] (zeros, or small noise); None where
+            no part asks for the gradient.
+        recording: What was noted on the way.
+    """
+
+    logits: tuple[Tensor, ...]
+    task: Term | None
+    start: Tensor | None
+    recording: Recording
+    _gradient: Tensor | None = None
+
+    @property
+    def embeddings(self) -> Tensor:
+        """The unperturbed embeddings [B, T, D] at the perturbed place, detached."""
+        assert self.recording.embeddings is not None
+        assert self.start is not None
+        return self.recording.embeddings[: len(self.start)]
+
+    @property
+    def gradient(self) -> Tensor:
+        """The gradient of the task's loss by the embeddings [B, T, D], up to a factor a row."""
+        if self._gradient is None:
+            raise ValueError("Backward must run on the clean total before the attack is asked for.")
+        return self._gradient
+
+    def differentiate(self) -> None:
+        """Take the gradient from the graph, which stays alive (one backward to the embeddings)."""
+        if self._gradient is None and self.start is not None and self.task is not None:
+            (self._gradient,) = torch.autograd.grad(
+                self.task.rows.sum(), self.start, retain_graph=True
+            )
+
+    def release(self) -> None:
+        """Take the gradient that the stage's own backward left, and let go of the graph."""
+        if self._gradient is None and self.start is not None:
+            self._gradient = self.start.grad
+        self.logits, self.task = (), None
+
+
+@dataclass
+class Stage:
+    """What a part of an objective acts on.
+
+    Args:
+        network: Gives logits under perturbations and dropout plans.
+        batch: One micro-batch.
+        state: The update rule's state, by name of the rule.
+        step: Where training stands.
+        rng: Streams of this micro-batch.
+        smoothing: Share of each label that is spread over all classes.
+        rates: Dropout rates that every single pass takes; None leaves the model's own.
+        clean: The clean pass, once it was run; None for an objective without one.
+    """
+
+    network: Network
+    batch: Batch
+    state: State
+    step: Step
+    rng: Streams
+    smoothing: float = 0.0
+    rates: SubModels | None = None
+    clean: CleanPass | None = None
+
+    @property
+    def measuring(self) -> bool:
+        """Tell whether diagnostics that cost a pass are due."""
+        return self.step.number % MEASURE_EVERY == 0 and self.rng.micro == 0
+
+    @property
+    def there(self) -> CleanPass:
+        """The clean pass of an objective that has one."""
+        assert self.clean is not None
+        return self.clean
+
+    def task_term(
+        self, logits: Sequence[Tensor], *, name: str = "task", weight: float = 1.0
+    ) -> Term:
+        """Average the task's loss over sub-models; see `task_term`."""
+        return task_term(
+            self.network, logits, self.batch, name=name, weight=weight, smoothing=self.smoothing
+        )
+
+    def logits(
+        self,
+        stream: str,
+        *,
+        delta: Tensor | None = None,
+        site: Site = "word",
+        recording: Recording | None = None,
+        wrapped: bool = True,
+        detached: bool = False,
+    ) -> Tensor:
+        """Run one pass at the rates that hold for this objective.
+
+        Args:
+            stream: Names the pass; two passes of one name drop the same units.
+            delta: Perturbation [B, T, D].
+            site: Where it is added.
+            recording: What to note.
+            wrapped: Whether to go through the distributed wrapper; off for a pass whose backward
+                is ``torch.autograd.grad``.
+            detached: Whether the embeddings under ``delta`` are cut off from the graph.
+
+        Returns:
+            [B, C].
+        """
+        plan: DropoutPlan | None = None
+        if self.rates is not None:
+            self.network.probe(self.batch)
+            plan = self.rates.plan(self.network, None, seed=self.rng.local("sites", stream))
+        return self.network.logits(
+            self.batch,
+            delta=delta,
+            site=site,
+            dropout=plan,
+            recording=recording,
+            seed=self.rng.local("dropout", stream),
+            wrapped=wrapped,
+            detached=detached,
+        )
+
+
+class Part:
+    """Losses that an objective adds to its clean stage's.
+
+    Attributes:
+        slots: What only one part of an objective may claim: ``perturbation``, ``sub-models``.
+        terms: Names of the terms that it yields.
+        joint: Whether its terms read the clean logits' graph and stand in the clean total; else it
+            yields totals of its own once the clean backward has run.
+        clean: Whether it needs the clean pass at all.
+        wants_gradient: Whether it reads the clean loss's gradient by the embeddings.
+        wants_norms: Whether the clean pass must record gradient norms at the dropout sites.
+        site: Where it perturbs the embeddings.
+    """
+
+    slots: frozenset[str] = frozenset()
+    terms: tuple[str, ...] = ()
+    joint: bool = False
+    clean: bool = True
+    wants_gradient: bool = False
+    wants_norms: bool = False
+    site: Site = "word"
+
+    def start(self, stage: Stage) -> Tensor | None:
+        """Return what the clean pass adds to the embeddings [B, T, D]; None for zeros."""
+        return None
+
+    def passes(self, step: Step) -> int:
+        """Return how many totals of its own it yields; a joint part's count for nothing."""
+        return 1
+
+    def losses(self, stage: Stage) -> Iterator[LossTerms]:
+        """Yield its terms, one total after the other; a joint part yields exactly one."""
+        raise NotImplementedError

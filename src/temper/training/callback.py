@@ -1,0 +1,51 @@
+"""The callback that joins a method's backward stage to Transformers' loop."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from transformers import TrainerCallback
+
+from temper.training.checks import check_resumable
+
+
+class MethodCallback(TrainerCallback):
+    """Call the method's hooks around the loop's.
+
+    Args:
+        trainer: The `RobustTrainer`.
+    """
+
+    def __init__(self, trainer: Any) -> None:
+        self.trainer = trainer
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Go on logging after a resume, and run the pre-pass before a first step."""
+        stepper = self.trainer.running()
+        self.trainer.go_on_logging()
+        if state.global_step:
+            check_resumable(self.trainer.train_dataset, epoch=state.epoch)
+        if state.global_step == 0 and stepper.rule.pre_pass:
+            self.trainer.model_wrapped.train()
+            stepper.network.use(self.trainer.model_wrapped)
+            loader = kwargs["train_dataloader"]
+            stepper.prepare(self.trainer._prepare_inputs(inputs) for inputs in loader)
+
+    def on_epoch_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Tell sampler and rule."""
+        epoch = int((state.epoch or 0.0) + 1e-6)
+        if self.trainer.sampler is not None:
+            self.trainer.sampler.set_epoch(epoch)
+        self.trainer.running().begin_epoch(epoch)
+
+    def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Let the rule transform the gradients."""
+        self.trainer.running().before_optimizer(self.trainer.optimizer)
+
+    def on_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Let the rule settle."""
+        self.trainer.running().after_optimizer()
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Let the rule act on the finished weights."""
+        self.trainer.running().finish()

@@ -1,0 +1,149 @@
+"""What a step's losses have to say, gathered on the device until somebody reads it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from temper.errors import NonFiniteError
+from temper.types import Batch, LossTerms, Step
+
+
+class StepLog:
+    """Sums of the loss terms since the last reading, on the device: logging costs no wait."""
+
+    def __init__(self) -> None:
+        self.replaying = False
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._sums: dict[str, Tensor] = {}
+        self._rows: dict[str, int] = {}
+        self._notes: dict[str, tuple[Tensor, int]] = {}
+        self._squares: dict[str, Tensor] = {}
+        self._steps: set[int] = set()
+        self._total: Tensor | float = 0.0
+        self._fresh: list[tuple[str, Tensor, Tensor | None]] = []
+
+    def add(self, terms: LossTerms, batch: Batch, total: Tensor, step: Step) -> None:
+        """Take the terms of one total; of a replay at other weights only that they are finite."""
+        for term in terms:
+            self._fresh.append((term.name, term.rows.detach(), batch.rows))
+        if self.replaying:
+            return
+        self._total = self._total + total.detach()
+        for term in terms:
+            rows = term.rows.detach()
+            self._sums[term.name] = self._sums.get(term.name, 0) + rows.sum()
+            self._rows[term.name] = self._rows.get(term.name, 0) + len(rows)
+        self._steps.add(step.number)
+        for name, square in squared_gradients(terms, step).items():
+            self._squares[name] = self._squares.get(name, 0) + square
+        for name, value in terms.diagnostics.items():
+            held, count = self._notes.get(name, (torch.zeros_like(value), 0))
+            self._notes[name] = (held + value.detach(), count + 1)
+
+    @property
+    def pending(self) -> bool:
+        """Tell whether there are losses that no check has seen."""
+        return bool(self._fresh)
+
+    def finite(self) -> Tensor:
+        """Tell in one boolean tensor whether every loss since the last check is finite."""
+        return torch.stack([torch.isfinite(rows).all() for _, rows, _ in self._fresh]).all()
+
+    def check(self, step: Step) -> None:
+        """Raise if a loss since the last check is NaN or infinite, naming step, term and rows."""
+        clean = not self.pending or bool(self.finite())
+        fresh, self._fresh = self._fresh, []
+        if clean:
+            return
+        for name, rows, ids in fresh:
+            bad = torch.nonzero(~torch.isfinite(rows)).flatten()
+            if len(bad):
+                which = [int(place) for place in (bad if ids is None else ids[bad % len(ids)])]
+                kind = "rows" if ids is not None else "places in the batch"
+                raise NonFiniteError(
+                    f"The loss term {name!r} is not finite at step {step.number}, {kind} {which}. "
+                    "Training stopped before the weights moved; the last checkpoint is intact. "
+                    "Lower the learning rate or epsilon, use bf16 instead of fp16, or look at "
+                    "those rows.",
+                    step=step.number,
+                    term=name,
+                    rows=which,
+                )
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the sums, for a run that goes on logging after a stop."""
+        return {
+            "sums": self._sums,
+            "rows": self._rows,
+            "notes": self._notes,
+            "squares": self._squares,
+            "steps": sorted(self._steps),
+            "total": self._total,
+        }
+
+    def load_state_dict(self, saved: Mapping[str, Any], device: torch.device) -> None:
+        """Go on from what ``state_dict`` gave."""
+        self.clear()
+        self._sums, self._rows = moved(saved["sums"], device), dict(saved["rows"])
+        self._notes = {name: (sum_.to(device), n) for name, (sum_, n) in saved["notes"].items()}
+        self._squares = moved(saved["squares"], device)
+        self._steps = set(saved["steps"])
+        self._total = moved(saved["total"], device)
+
+    def means(self) -> dict[str, float]:
+        """Return each term's mean over its rows, the diagnostics, and the weighted total.
+
+        ``gradient/TERM`` is the root mean square over the steps of the norm over a step's rows.
+        """
+        logs = {
+            f"loss/{name}": float(total) / self._rows[name] for name, total in self._sums.items()
+        }
+        logs.update({name: float(total) / count for name, (total, count) in self._notes.items()})
+        steps = max(len(self._steps), 1)
+        pulls = {
+            f"gradient/{name}": math.sqrt(float(square) / steps)
+            for name, square in self._squares.items()
+        }
+        return {"loss": float(self._total), **logs, **pulls}
+
+
+def squared_gradients(terms: LossTerms, step: Step) -> dict[str, Tensor]:
+    """Measure how hard each weighted term pulls: its gradient by the logits.
+
+    It runs through the loss alone and not through the network, so it costs next to nothing.
+
+    Args:
+        terms: The terms of one total, their graph alive.
+        step: What divides them.
+
+    Returns:
+        Squared l2 norm over the micro-batch, a scalar, by term. Those of a step's micro-batches
+        add.
+    """
+    found = {}
+    for term in terms:
+        reached = [each for each in term.logits if each.requires_grad]
+        if not reached or not term.rows.requires_grad:
+            continue
+        grads = torch.autograd.grad(term.value(step), reached, retain_graph=True, allow_unused=True)
+        squares = [grad.float().square().sum() for grad in grads if grad is not None]
+        if squares:
+            found[term.name] = torch.stack(squares).sum() / step.ranks**2
+    return found
+
+
+def moved(value: Any, device: torch.device) -> Any:
+    """Move every tensor of nested dicts to a device."""
+    if isinstance(value, Tensor):
+        return value.to(device)
+    if isinstance(value, dict):
+        return {key: moved(each, device) for key, each in value.items()}
+    return value
