@@ -235,7 +235,7 @@ def add(named: Sequence[tuple[str, Objective]]) -> Objective:
             f"{inert[0]!r} plans the clean pass, and {silent!r} runs none. Give {silent!r} a clean "
             "loss (clean_weight=1), or leave one of them out."
         )
-    return total
+    return total if parts else total.clean
 
 
 def _as_joint(name: str, objective: Objective) -> Joint:

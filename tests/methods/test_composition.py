@@ -1,0 +1,268 @@
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+import torch
+
+from temper import AT, RAT, UEGR, Dropout, RDrop, Stepper, Vanilla
+from temper.errors import CompositionError, SettingError
+from temper.forward import Attack, Clean, Joint, Noise, Objective, Perturbation, SubModels, add
+from temper.methods import MethodConfig, build, compose, configure, names
+from temper.training.config import RunConfig
+from temper.types import Batch
+from tests.methods.tiny import recorded_drops, rows, tiny_bert, tiny_network
+
+
+def logs_of(method: MethodConfig | str, **network: Any) -> dict[str, float]:
+    """Return what one step of a tiny network in double precision logs."""
+    stepper = Stepper(tiny_network(**network), method, seed=1)
+    return stepper.backward(rows(5, 3, 6))
+
+
+def gradients_of(method: MethodConfig | str, **network: Any) -> dict[str, torch.Tensor]:
+    stepper = Stepper(tiny_network(**network), method, seed=1)
+    stepper.backward(rows(5, 3, 6))
+    return stepper.params.gradients()
+
+
+# The law of the sum
+
+
+def test_a_composed_loss_is_the_sum_less_the_clean_loss_that_both_have() -> None:
+    one, other = RDrop(weight=0.7), AT(epsilon=0.3)
+    both = compose(one, other)
+    plain = gradients_of("vanilla", rate=0.0)
+    left, right = gradients_of(one, rate=0.0), gradients_of(other, rate=0.0)
+    for name, gradient in gradients_of(both, rate=0.0).items():
+        torch.testing.assert_close(gradient, left[name] + right[name] - plain[name])
+    logs = {
+        key: logs_of(method, rate=0.0)["loss"]
+        for key, method in {"both": both, "one": one, "other": other, "plain": Vanilla()}.items()
+    }
+    assert logs["both"] == pytest.approx(logs["one"] + logs["other"] - logs["plain"])
+
+
+def test_the_clean_pass_that_both_need_is_run_once() -> None:
+    model = tiny_network()
+    stepper = Stepper(model, compose(RDrop(), AT()))
+    stepper.network.probe(Batch.of(rows(5, 3)))
+    with recorded_drops(model) as drops:
+        stepper.backward(rows(5, 3))
+    # One clean forward of two passes, one attacked forward.
+    assert [len(calls) for calls in drops.values()] == [2] * len(drops)
+    assert [len(call) for call in drops["before_head"]] == [4, 2]
+
+
+def test_the_attack_climbs_the_task_s_loss_and_not_the_divergence() -> None:
+    stepper = Stepper(tiny_network(), compose(RDrop(weight=1e6), AT(epsilon=0.3)), seed=1)
+    seen: list[torch.Tensor] = []
+    plain = Perturbation.first
+
+    def noted(self: Any, gradient: torch.Tensor, *rest: Any) -> torch.Tensor:
+        seen.append(gradient)
+        return plain(self, gradient, *rest)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Perturbation, "first", noted)
+        stepper.backward(rows(5, 3))
+        mild = Stepper(tiny_network(), compose(RDrop(weight=1e-9), AT(epsilon=0.3)), seed=1)
+        mild.backward(rows(5, 3))
+    torch.testing.assert_close(seen[0], seen[1])
+
+
+def test_the_order_of_methods_changes_nothing() -> None:
+    first, second = gradients_of(RDrop() + AT()), gradients_of(AT() + RDrop())
+    assert all(torch.equal(first[name], second[name]) for name in first)
+
+
+def test_vanilla_is_the_zero_of_the_sum() -> None:
+    alone, beside = gradients_of(UEGR()), gradients_of(compose(Vanilla(), UEGR()))
+    assert all(torch.equal(alone[name], beside[name]) for name in alone)
+
+
+def test_set_dropout_rates_hold_for_the_attacked_pass_too() -> None:
+    model = tiny_network(rate=0.0)
+    stepper = Stepper(model, compose(AT(), Dropout(rate=0.5)), seed=1)
+    stepper.network.probe(Batch.of(rows(6)))
+    with recorded_drops(model) as drops:
+        stepper.backward(rows(6, 6, 6, 6))
+    for clean, attacked in drops.values():
+        for ratio in (clean, attacked):
+            kept = ratio[torch.isfinite(ratio)]
+            assert set(kept.round(decimals=6).tolist()) == {0.0, 2.0}
+        assert not torch.equal(clean, attacked)
+
+
+# Halves
+
+
+def test_one_half_of_a_method_is_taken_alone() -> None:
+    halves = compose(objective=UEGR(), rule=RDrop())
+    whole, unmasked = build(halves), UEGR(mask=False).build()
+    assert whole.objective == unmasked.objective
+    assert whole.rule.rules == ()
+    rule_only = build("uegr.rule")
+    assert rule_only.objective == Clean()
+    assert [rule.name for rule in rule_only.rule.rules] == ["selective"]
+
+
+def test_a_composition_reads_and_writes_its_settings() -> None:
+    method = configure("r_drop + at", {"r_drop": {"weight": 2.0}, "at": {"epsilon": 0.5}})
+    assert method.settings()["r_drop"]["weight"] == 2.0
+    again = configure("r_drop + at", method.settings())
+    assert again == method
+    assert build(method).name == "r_drop + at"
+    presets = configure("uegr.objective + r_at_su.rule", {"uegr": {"preset": "paper"}})
+    assert presets.settings()["uegr"]["epsilon"] == 0.1
+
+
+def test_a_composition_is_part_of_a_run_s_settings_and_key() -> None:
+    def config(weight: float) -> RunConfig:
+        tree = {
+            "model": "minilm",
+            "data": {"source": "demo"},
+            "method": {"name": "r_drop + at", "r_drop": {"weight": weight}},
+        }
+        return RunConfig.of(tree)
+
+    one, other = config(1.0), config(2.0)
+    assert one.method_config() == configure("r_drop + at")
+    keys = {each.key(model="m", train_hash="t", dev_hash="d") for each in (one, other)}
+    assert len(keys) == 2
+
+
+def test_off_of_a_composition_is_plain() -> None:
+    method = build(compose(RDrop(), AT())).off()
+    assert method.objective == Clean()
+    assert method.rule.rules == ()
+
+
+# Clashes
+
+
+@pytest.mark.parametrize(
+    ("methods", "message"),
+    [
+        ("at + uegr", "'at' and 'uegr' both claim the perturbation of the objective"),
+        ("r_drop + r_at", "'r_drop' and 'r_at' both claim the sub-models of the objective"),
+        ("r_drop + dropout", "'r_drop' and 'dropout' both claim the sub-models"),
+        ("uegr.rule + r_at_su.rule", "'uegr' and 'r_at_su' both claim the mask of the update rule"),
+        ("at + at", "The method 'at' stands twice in 'at . at'"),
+    ],
+)
+def test_a_clash_names_both(methods: str, message: str) -> None:
+    with pytest.raises(CompositionError, match=message):
+        configure(methods)
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "message"),
+    [
+        ("r_dorp + at", {}, "Unknown method 'r_dorp'. Did you mean 'r_drop'"),
+        ("uegr.rle", {}, "Did you mean 'rule'"),
+        ("r_drop + at", {"weight": 2.0}, r"`method.weight` cannot be set for the composition"),
+        ("r_drop + at", {"at": 1}, "`method.at` must be a table of settings, got 1"),
+        (
+            "r_drop + at",
+            {"at": {"epsilon": -1}, "r_drop": {"weight": -1}},
+            r"(?s)RDrop.weight.*AT.epsilon",
+        ),
+    ],
+)
+def test_wrong_settings_of_a_composition_are_told_all_at_once(
+    name: str, settings: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(SettingError, match=message):
+        configure(name, settings)
+
+
+def test_a_weight_of_the_clean_loss_that_is_set_differently_is_refused() -> None:
+    half = Joint(Clean(weight=0.5))
+    with pytest.raises(CompositionError, match=r"weight 0.5 in 'mine' and 1 in 'at'"):
+        add([("mine", half), ("at", AT().build().objective)])
+
+
+def test_a_term_that_both_yield_is_refused() -> None:
+    class Quiet(Attack):
+        slots = frozenset()  # type: ignore[assignment]
+
+    parts = Joint(parts=(Quiet(Perturbation(0.1)),))
+    with pytest.raises(CompositionError, match="'mine' and 'at' both yield a term 'adversarial'"):
+        add([("mine", parts), ("at", AT().build().objective)])
+
+
+def test_a_plan_for_a_clean_pass_that_is_never_run_is_refused() -> None:
+    class Alone(Attack):
+        clean, wants_gradient = False, False  # type: ignore[assignment]
+
+    parts = Joint(Clean(weight=0.0), (Alone(Perturbation(0.1)),))
+    noisy = Clean(submodels=SubModels(passes=1, adaptive="fixed", rates=(0.5,)))
+    with pytest.raises(CompositionError, match="'dropout' plans the clean pass"):
+        add([("dropout", noisy), ("mine", parts)])
+
+
+def test_an_objective_of_another_kind_cannot_be_added() -> None:
+    class Own:
+        def passes(self, step: Any) -> int:
+            return 1
+
+        def losses(self, *_: Any) -> Any:
+            yield from ()
+
+    own: Objective = Own()
+    assert add([("own", own)]) is own
+    with pytest.raises(CompositionError, match="of 'own' is a Own, which cannot be added"):
+        add([("own", own), ("at", AT().build().objective)])
+
+
+def test_noise_and_attack_claim_one_slot() -> None:
+    noisy = Clean(noise=Noise(1.0))
+    with pytest.raises(CompositionError, match="both claim the perturbation"):
+        add([("noisy", noisy), ("r_at", RAT().build().objective)])
+
+
+# Every pair
+
+
+def pairs() -> list[tuple[str, str]]:
+    return list(itertools.combinations([name for name in names() if name != "vanilla"], 2))
+
+
+def clash_of(one: str, other: str) -> str | None:
+    """Return why two methods do not compose; None where they do."""
+    try:
+        build(f"{one} + {other}")
+    except CompositionError as error:
+        return str(error)
+    return None
+
+
+@pytest.mark.parametrize(("one", "other"), pairs())
+def test_a_pair_composes_and_trains_or_its_clash_names_both(one: str, other: str) -> None:
+    clash = clash_of(one, other)
+    if clash is not None:
+        assert repr(one) in clash
+        assert repr(other) in clash
+        return
+    method = build(f"{one} + {other}")
+    model = tiny_bert()
+    modules = [type(module) for module in model.modules()]
+    stepper = Stepper(model, method, seed=1, total=2)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    batches = [rows(5, 3, seed=step) for step in range(2)]
+    stepper.prepare(batches)
+    before = {name: tensor.detach().clone() for name, tensor in model.named_parameters()}
+    for epoch, batch in enumerate(batches):
+        stepper.begin_epoch(epoch)
+        optimizer.zero_grad()
+        logs = stepper.backward(batch)
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        stepper.step(optimizer)
+        assert all(torch.isfinite(torch.tensor(value)) for value in logs.values())
+    stepper.finish()
+    stepper.release()
+    assert any(not torch.equal(tensor, before[name]) for name, tensor in model.named_parameters())
+    assert [type(module) for module in model.modules()] == modules
+    assert all(parameter.requires_grad for parameter in model.parameters())
