@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from torch import nn
 
+from temper.errors import ModelError
 from temper.methods import MethodConfig, configure, names
 from temper.methods.at import AT
 from temper.methods.r_at import RAT
@@ -24,6 +27,9 @@ from tests.contracts.architectures import (
 
 each_case = pytest.mark.parametrize(("name", "side"), CASES)
 
+# They give no attention probabilities, which HiddenCut reads.
+WITHOUT_ATTENTION: frozenset[str] = frozenset()
+
 METHODS: dict[str, MethodConfig] = {
     **{name: configure(name) for name in names()},
     "uegr-gradient": UEGR(epsilon=0.2),
@@ -35,28 +41,49 @@ METHODS: dict[str, MethodConfig] = {
 }
 
 
-@pytest.mark.parametrize(
-    ("name", "side", "method"),
-    # Left padding changes the forward alone, so two methods do there.
-    [
-        (name, side, method)
-        for name, side in CASES
-        for method in (METHODS if side == "right" else ("uegr-gradient", "r_drop"))
-    ],
-)
-def test_two_steps_of_every_method_move_what_is_in_scope_and_release_restores(
+# Those that between them use every mechanism: an attack, a mask, an epoch's mask, several ascents,
+# a second gradient, attention probabilities.
+CORE = ("uegr", "uegr-gradient", "roast", "freelb", "adv_weight", "hidden_cut")
+
+
+def combinations() -> list[Any]:
+    """Return every architecture with the core methods, BERT with every method, and the rest slow.
+
+    Left padding changes the forward alone, so few methods do there.
+    """
+    found: list[Any] = []
+    for name, side in CASES:
+        for method in METHODS:
+            if side == "left" and method not in ("uegr-gradient", "r_drop", "freelb"):
+                continue
+            quick = name == "bert" or method in CORE or side == "left"
+            found.append(pytest.param(name, side, method, marks=() if quick else pytest.mark.slow))
+    return found
+
+
+@pytest.mark.parametrize(("name", "side", "method"), combinations())
+def test_steps_of_every_method_move_what_is_in_scope_and_release_restores(
     name: str, side: str, method: str
 ) -> None:
     model, inputs = tiny(name).train(), inputs_of(name, side=side)
     before, start = marks(model), {k: v.clone() for k, v in model.state_dict().items()}
-    stepper = Stepper(model, METHODS[method], seed=1)
+    stepper = Stepper(model, METHODS[method], seed=1, total=4)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
-    for _ in range(2):
+    if method == "hidden_cut" and name in WITHOUT_ATTENTION:
+        with pytest.raises(ModelError, match="attention"):
+            stepper.backward(inputs)
+        stepper.release()
+        assert marks(model) == before
+        return
+    stepper.prepare([inputs])
+    stepper.begin_epoch(0)
+    for _ in range(4):
         optimizer.zero_grad()
         logs = stepper.backward(inputs)
         stepper.step(optimizer)
         assert all(torch.isfinite(torch.tensor(value)) for value in logs.values())
         assert logs["loss/task"] > 0
+    stepper.finish()
     still = [
         key
         for key, tensor in stepper.params.tensors.items()
