@@ -13,13 +13,19 @@ from temper.cli.screen import print_json, say
 
 def report(
     folder: Annotated[Path, typer.Argument(help="Folder of a study, a run or an evaluation.")],
+    markdown: Annotated[
+        bool,
+        typer.Option("--markdown", help="Print the overview, a line a column, as Markdown."),
+    ] = False,
     as_json: options.Json = False,
 ) -> None:
     """Build report.html of a study, a run or an evaluation."""
-    from temper.report import build
+    from temper.report import build, comparison, overview
 
     page = build(folder)
-    if as_json:
+    if markdown:
+        typer.echo(overview(comparison(folder)).markdown())
+    elif as_json:
         print_json({"report": str(page)})
     else:
         say(f"Report: {page}", as_json=False)

@@ -17,7 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 if TYPE_CHECKING:
-    from temper.report.cells import TerminalTable
+    from temper.report import Overview, TerminalTable
 
 SILENT = {
     "TRANSFORMERS_VERBOSITY": "error",
@@ -113,6 +113,20 @@ def print_comparison(shown: TerminalTable) -> None:
     console = _wide()
     console.print(table)
     for note in shown.notes:
+        console.print(Text(note), soft_wrap=True)
+
+
+def print_overview(shown: Overview, *, notes: Sequence[str]) -> None:
+    """Print a comparison of many columns to stdout: a line for each, then the notes."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for place, heading in enumerate(shown.header):
+        table.add_column(Text(heading), justify="left" if place == 0 else "right", overflow="fold")
+    for place, texts in enumerate(shown.lines):
+        styles = ["", *("bold" if place in best else "" for best in shown.best)]
+        table.add_row(*(Text(text, style=style) for text, style in zip(texts, styles, strict=True)))
+    console = _wide()
+    console.print(table)
+    for note in notes:
         console.print(Text(note), soft_wrap=True)
 
 

@@ -1,7 +1,17 @@
 """Reports: rows and JSON in, tables with intervals, figures and one self-contained page out."""
 
 from temper.report.cells import Comparison, TerminalTable
+from temper.report.overview import MANY, Overview, overview
 from temper.report.page import build
 from temper.report.table import comparison, write
 
-__all__ = ["Comparison", "TerminalTable", "build", "comparison", "write"]
+__all__ = [
+    "MANY",
+    "Comparison",
+    "Overview",
+    "TerminalTable",
+    "build",
+    "comparison",
+    "overview",
+    "write",
+]

@@ -24,6 +24,7 @@ from temper.report.cells import Comparison
 from temper.report.drawing import DARK, LIGHT, Figure
 from temper.report.figures import figures
 from temper.report.folders import Source, read
+from temper.report.overview import overview
 from temper.report.table import compare, replace_text, write
 
 logger = logging.getLogger(__name__)
@@ -91,6 +92,7 @@ def render(source: Source, comparison: Comparison) -> str:
         kind=source.kind,
         about=view.about(source, comparison),
         comparison=comparison,
+        overview=overview(comparison) if len(comparison.columns) > 2 else None,
         header=view.header(comparison),
         groups=view.groups(comparison),
         sections=_sections(drawn),

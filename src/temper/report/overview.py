@@ -1,0 +1,107 @@
+"""The overview: a line for each column of a comparison, the leading score of each perspective.
+
+With many methods the whole table is wide; this is what a reader sees first.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from temper.report.cells import Comparison, Row
+from temper.report.wording import GROUPS
+
+MANY = 5
+"""Columns from which on a terminal shows the overview in place of the whole table."""
+
+
+@dataclass(frozen=True)
+class Overview:
+    """Hold the overview as strings.
+
+    Args:
+        header: Headings; the first is that of the methods.
+        lines: One a method: its name and a text for each score.
+        best: For each score the places of the lines with the best mean.
+    """
+
+    header: tuple[str, ...]
+    lines: tuple[tuple[str, ...], ...]
+    best: tuple[frozenset[int], ...]
+
+    def markdown(self) -> str:
+        """Return the table in Markdown, the best of each score in bold."""
+
+        def line(texts: tuple[str, ...]) -> str:
+            return f"| {' | '.join(texts)} |"
+
+        rows = [line(self.header), "|" + "---|" * len(self.header)]
+        for place, texts in enumerate(self.lines):
+            marked = [
+                f"**{text}**" if place in self.best[score] else text
+                for score, text in enumerate(texts[1:])
+            ]
+            rows.append(line((f"`{texts[0]}`", *marked)))
+        return "\n".join(rows)
+
+
+def overview(comparison: Comparison) -> Overview:
+    """Choose the leading score of each perspective and write a line for each column.
+
+    Several sets stand with their mean, several radii of an attack with the middle one.
+
+    Args:
+        comparison: All scores.
+
+    Returns:
+        The overview; no scores beside the names where there are none.
+    """
+    rows = [row for group in GROUPS for row in _leading(comparison, group)]
+    lines = tuple((name, *(row.text(name) for row in rows)) for name in comparison.columns)
+    return Overview(
+        header=("method", *(_heading(row) for row in rows)),
+        lines=lines,
+        best=tuple(_best(comparison, row) for row in rows),
+    )
+
+
+def _leading(comparison: Comparison, perspective: str) -> list[Row]:
+    rows = [row for row in comparison.rows if row.key.perspective == perspective]
+    if perspective == "summary":
+        return [row for row in rows if not row.key.set]
+    if perspective == "embedding_attack":
+        found = []
+        for condition in dict.fromkeys(row.key.condition for row in rows):
+            sizes = [
+                row
+                for row in rows
+                if (row.key.condition, row.key.name) == (condition, comparison.metric)
+            ]
+            found += sizes[len(sizes) // 2 :][:1]
+        return found
+    name = {"embedding_noise": "area", "calibration": "ece_10", "anomaly": "auroc"}.get(
+        perspective, comparison.metric
+    )
+    own = [row for row in rows if row.key.name == name]
+    means = [row for row in own if row.key.set.startswith("mean of ")]
+    return (means or own)[:1]
+
+
+def _heading(row: Row) -> str:
+    arrow = "\u2191" if row.higher_is_better else "\u2193"
+    sign = f" ({row.unit.sign})" if row.unit.sign else ""
+    label = "Relative improvement" if row.key.perspective == "summary" else row.label
+    if row.key.perspective == "shift":
+        label = f"Shift: {label[:1].lower()}{label[1:]}"
+    return f"{label}{sign} {arrow}"
+
+
+def _best(comparison: Comparison, row: Row) -> frozenset[int]:
+    means = {
+        place: mean
+        for place, name in enumerate(comparison.columns)
+        if (mean := row.cells[name].mean) is not None
+    }
+    if len(means) < 2:
+        return frozenset()
+    best = max(means.values()) if row.higher_is_better else min(means.values())
+    return frozenset(place for place, mean in means.items() if mean == best)
