@@ -1,0 +1,221 @@
+"""A step calls a rule's hooks in their order, and puts back what they moved whatever happens."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from temper import RobustTrainer, Stepper, Vanilla
+from temper.backward import UpdateRule
+from temper.errors import SettingError
+from temper.forward.objective import Clean
+from temper.methods import Method
+from temper.models.network import Network, Parameters
+from temper.seeding import Streams
+from temper.training.state_files import read_state, write_state
+from temper.training.step_log import squared_gradients
+from temper.types import Gradients, LossTerms, State, Step, Term
+from tests.backward.test_rule import arguments, dataset
+from tests.methods.tiny import rows, tiny_bert, tiny_network
+
+
+class Witness(UpdateRule):
+    """Write down every call; move the weights for the passes and put them back."""
+
+    name = "witness"
+    wants_start = True
+    wants_rates = True
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+        self.steps: list[Step] = []
+
+    def init(self, params: Parameters) -> State:
+        self.held = {name: tensor.detach().clone() for name, tensor in params.tensors.items()}
+        return {}
+
+    def enter(self, params: Parameters, state: State, step: Step, rng: Streams) -> None:
+        self.calls.append("enter")
+        with torch.no_grad():
+            for name, tensor in params.tensors.items():
+                self.held[name] = tensor.detach().clone()
+                tensor.add_(0.5)
+
+    def gradient(
+        self, params: Parameters, state: State, compute: Callable[[], Gradients]
+    ) -> Gradients:
+        self.calls.append("gradient")
+        return compute()
+
+    def restore(self, params: Parameters, state: State) -> None:
+        self.calls.append("restore")
+        with torch.no_grad():
+            for name, tensor in params.tensors.items():
+                tensor.copy_(self.held[name])
+
+    def penalise(
+        self, grads: Gradients, params: Parameters, state: State, step: Step, rng: Streams
+    ) -> Gradients:
+        self.calls.append("penalise")
+        self.steps.append(step)
+        return grads
+
+    def transform(
+        self, grads: Gradients, params: Parameters, state: State, rng: Streams
+    ) -> Gradients:
+        self.calls.append("transform")
+        return {name: gradient for name, gradient in grads.items() if "head" not in name}
+
+    def settle(self, params: Parameters, state: State, step: Step) -> None:
+        self.calls.append("settle")
+        self.steps.append(step)
+
+    def finish(self, params: Parameters, state: State) -> None:
+        self.calls.append("finish")
+
+    def diagnostics(self, state: State) -> dict[str, Tensor | float]:
+        return {"witness/calls": float(len(self.calls))}
+
+
+STEP = ["enter", "gradient", "restore", "penalise", "transform", "settle"]
+
+
+def method_of(rule: UpdateRule) -> Method:
+    return Method("planted", Vanilla(), Clean(), rule)
+
+
+def weights_of(model: torch.nn.Module) -> dict[str, Tensor]:
+    return {name: tensor.detach().clone() for name, tensor in model.named_parameters()}
+
+
+def test_a_step_calls_the_hooks_in_order_and_the_gradient_is_that_of_the_moved_weights() -> None:
+    model, rule = tiny_network(), Witness()
+    before = weights_of(model)
+    stepper = Stepper(model, method_of(rule))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, weight_decay=0.01)
+    logs = stepper.backward(rows(5, 3))
+    assert all(torch.equal(tensor, before[name]) for name, tensor in model.named_parameters())
+    assert logs["witness/calls"] == 4
+    moved = tiny_network()
+    with torch.no_grad():
+        for tensor in moved.parameters():
+            tensor.add_(0.5)
+    other = Stepper(moved)
+    other.backward(rows(5, 3))
+    for name, gradient in stepper.params.gradients().items():
+        torch.testing.assert_close(gradient, other.params.gradients()[name])
+    stepper.step(optimizer)
+    stepper.finish()
+    assert rule.calls == [*STEP, "finish"]
+    assert rule.steps[1].rates["head.weight"] == (0.1, 0.01)
+
+
+def test_what_transform_leaves_out_is_neither_moved_nor_decayed() -> None:
+    model = tiny_network()
+    stepper = Stepper(model, method_of(Witness()))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.1, weight_decay=0.5)
+    before = weights_of(model)
+    stepper.backward(rows(5, 3))
+    stepper.step(optimizer)
+    for name, tensor in model.named_parameters():
+        assert torch.equal(tensor, before[name]) == name.startswith("head")
+    assert model.head.weight not in optimizer.state
+
+
+def test_the_weights_before_the_first_step_are_kept_once_and_in_checkpoints(
+    tmp_path: Path,
+) -> None:
+    model = tiny_network()
+    before = weights_of(model)
+    stepper = Stepper(model, method_of(Witness()))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    stepper.backward(rows(5, 3))
+    stepper.step(optimizer)
+    write_state(stepper.state_dict(), tmp_path, name="method")
+    other = Stepper(model, method_of(Witness()))
+    assert not torch.equal(
+        other.params.start["layers.0.inner.weight"], before["layers.0.inner.weight"]
+    )
+    other.load_state_dict(read_state(tmp_path, name="method"))
+    assert all(torch.equal(other.params.start[name], before[name]) for name in before)
+    assert Stepper(tiny_network()).params.start == {}
+
+
+@pytest.mark.parametrize("loop", ["stepper", "trainer"])
+def test_a_failing_pass_puts_the_weights_back(
+    loop: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, rule = tiny_bert(), Witness()
+    before = weights_of(model)
+
+    def failing(*_: Any, **__: Any) -> Tensor:
+        raise ArithmeticError("planted")
+
+    monkeypatch.setattr(Network, "logits", failing)
+    if loop == "stepper":
+        stepper = Stepper(model, method_of(rule))
+        with pytest.raises(ArithmeticError, match="planted"):
+            stepper.backward(rows(5, 3))
+    else:
+        trainer = RobustTrainer(
+            model, arguments(tmp_path), method=method_of(rule), train_dataset=dataset()
+        )
+        with pytest.raises(ArithmeticError, match="planted"):
+            trainer.train()
+    assert rule.calls == ["enter", "gradient", "restore"] or rule.calls == ["enter", "restore"]
+    assert all(torch.equal(tensor, before[name]) for name, tensor in model.named_parameters())
+
+
+def test_the_trainer_calls_the_hooks_once_a_step_whatever_the_micro_batches(
+    tmp_path: Path,
+) -> None:
+    rule = Witness()
+    trainer = RobustTrainer(
+        tiny_bert(), arguments(tmp_path), method=method_of(rule), train_dataset=dataset()
+    )
+    trainer.train()
+    assert rule.calls == [*STEP, *STEP, "finish"]
+    assert [step.total for step in rule.steps] == [2, 2, 2, 2]
+
+
+def test_a_method_with_phases_must_know_the_number_of_steps() -> None:
+    class Phased(UpdateRule):
+        wants_total = True
+
+    stepper = Stepper(tiny_network(), method_of(Phased()))
+    with pytest.raises(SettingError, match=r"'planted' has phases .* Stepper\(..., total=STEPS\)"):
+        stepper.backward(rows(5, 3))
+    Stepper(tiny_network(), method_of(Phased()), total=3).backward(rows(5, 3))
+
+
+# How hard each term pulls
+
+
+def test_a_term_s_pull_is_the_norm_of_its_gradient_by_the_logits() -> None:
+    logits = torch.tensor([[3.0, 4.0], [0.0, 0.0]], requires_grad=True)
+    # The gradient of z.w is w: rows (1, 2) and (1, 2), times weight 2 and 1/N = 1/4.
+    rows_of_term = logits @ torch.tensor([1.0, 2.0])
+    terms = LossTerms.of([Term("task", rows_of_term, 2.0, logits=(logits,))])
+    found = squared_gradients(terms, Step(rows=4))
+    assert float(found["task"]) == pytest.approx((0.5**2) * (1 + 4) * 2)
+    halves = squared_gradients(terms, Step(rows=4, ranks=2))
+    assert float(halves["task"]) == pytest.approx(float(found["task"]))
+
+
+def test_the_pull_of_a_step_does_not_depend_on_its_micro_batches() -> None:
+    whole, parts = Stepper(tiny_network(rate=0.0)), Stepper(tiny_network(rate=0.0))
+    one = whole.backward(rows(5, 3, 6, 4))
+    batch = rows(5, 3, 6, 4)
+    two = parts.backward(
+        {key: value[:1] for key, value in batch.items()},
+        {key: value[1:] for key, value in batch.items()},
+    )
+    assert two["gradient/task"] == pytest.approx(one["gradient/task"])
+    assert math.isfinite(one["gradient/task"])
+    assert one["gradient/task"] > 0
