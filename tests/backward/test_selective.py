@@ -1,24 +1,20 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor, nn
 
-from temper import RobustTrainer, Stepper, Vanilla, configure
+from temper import Stepper, Vanilla, configure
 from temper.backward import SelectiveUpdate
-from temper.errors import TemperError
 from temper.forward.objective import Clean
 from temper.functional.masks import mean_keep_probability
 from temper.methods import Method
 from temper.models.network import Parameters
 from temper.seeding import Streams
 from temper.types import Gradients
-from tests.backward.test_rule import arguments, dataset
-from tests.methods.tiny import TinyNetwork, rows, tiny_bert, tiny_network
+from tests.methods.tiny import TinyNetwork, rows, tiny_network
 
 
 def parameters(**sizes: int) -> Parameters:
@@ -220,102 +216,11 @@ def test_gradients_that_do_not_lie_in_one_piece_are_masked_alike() -> None:
     assert torch.equal(found["block"], plain["block"])
 
 
-# Masks that last an epoch
-
-
-def epoch_rule(**settings: object) -> SelectiveUpdate:
-    return SelectiveUpdate(refresh="epoch", alpha=0.5, beta=20.0, **settings)
-
-
-def test_an_epoch_s_importance_is_the_sum_of_squared_gradients() -> None:
-    rule, params = epoch_rule(), parameters(words=3, block=3)
-    state = rule.init(params)
-    rule.observe({"block": torch.tensor([1.0, -2.0, 0.0])}, params, state)
-    rule.observe({"block": torch.tensor([3.0, 1.0, 0.0]), "words": torch.ones(3)}, params, state)
-    assert set(state["importance"]) == {"block"}
-    assert state["importance"]["block"].tolist() == [10.0, 5.0, 0.0]
-
-
-@pytest.mark.parametrize("normalise", ["rank", "range"])
-def test_a_mask_lasts_an_epoch_and_follows_the_epoch_before(normalise: str) -> None:
-    rule, params = epoch_rule(normalise=normalise), parameters(block=2000)
-    state = rule.init(params)
-    first_half = torch.zeros(2000)
-    first_half[:1000] = torch.rand(1000) * 0.1 + 1
-    first_half[1000:] = torch.rand(1000) * 0.1 + 0.01
-    rule.observe({"block": first_half}, params, state)
-    rule.begin_epoch(params, state, Streams(1), epoch=0)
-    second_half = first_half.flip(0)
-
-    def step(number: int) -> Tensor:
-        grads = {"block": second_half.clone()}
-        return rule.transform(grads, params, state, Streams(1, step=number))["block"] != 0
-
-    kept = step(0)
-    assert kept[:1000].double().mean() > 0.9
-    assert kept[1000:].double().mean() < 0.1
-    assert torch.equal(step(1), kept)
-    # After a resume within the epoch the mask stays.
-    rule.begin_epoch(params, state, Streams(1, step=2), epoch=0)
-    assert torch.equal(step(2), kept)
-    assert state["observed"] == 3
-    rule.begin_epoch(params, state, Streams(1, step=3), epoch=1)
-    assert not state["importance"]["block"].any()
-    kept = step(3)
-    assert kept[:1000].double().mean() < 0.1
-    assert kept[1000:].double().mean() > 0.9
-
-
-def test_the_mean_over_epochs_masks_is_the_gradient() -> None:
-    rule, params = replace(epoch_rule(), beta=2.0), parameters(block=30)
-    gradient = torch.linspace(0.5, 2, 30)
-    total = torch.zeros(30, dtype=torch.float64)
-    for epoch in range(1000):
-        state = rule.init(params)
-        rule.observe({"block": gradient}, params, state)
-        rule.begin_epoch(params, state, Streams(1), epoch=epoch)
-        total += rule.transform({"block": gradient.clone()}, params, state, Streams(1))["block"]
-    p = probability_by_sorting(gradient, rule)
-    error = gradient * ((1 - p) / p / 1000).sqrt()
-    assert ((total / 1000 - gradient).abs() <= 5 * error + 1e-6).all()
-
-
-def test_an_epoch_needs_the_pass_before_it() -> None:
-    rule, params = epoch_rule(), parameters(block=5)
-    state = rule.init(params)
-    with pytest.raises(TemperError, match=r"Call prepare\(batches\) once before the first epoch"):
-        rule.begin_epoch(params, state, Streams(1), epoch=0)
-    with pytest.raises(TemperError, match=r"begin_epoch\(number\) before each epoch"):
-        rule.transform({"block": torch.ones(5)}, params, state, Streams(1))
+# Around the optimiser
 
 
 def stepper_with(rule: SelectiveUpdate, model: TinyNetwork) -> Stepper:
     return Stepper(model, Method("planted", Vanilla(), Clean(), rule), seed=1)
-
-
-def test_preparing_sums_squared_gradients_of_the_clean_loss_and_moves_nothing() -> None:
-    model = tiny_network(rate=0.0)
-    stepper = stepper_with(epoch_rule(), model)
-    before = {name: p.detach().clone() for name, p in model.named_parameters()}
-    batches = [rows(5, 3), rows(6, seed=1)]
-    stepper.prepare(batches)
-    expected = 0
-    for batch in batches:
-        logits = model(batch["input_ids"], batch["attention_mask"])
-        loss = nn.functional.cross_entropy(logits, batch["labels"])
-        (gradient,) = torch.autograd.grad(loss, model.layers[0].inner.weight)
-        expected = expected + gradient.square()
-    importance = stepper.state["selective"]["importance"]["layers.0.inner.weight"]
-    torch.testing.assert_close(importance, expected.float())
-    assert set(stepper.state["selective"]["importance"]) == {
-        name for name in before if name.startswith("layers.")
-    }
-    assert all(torch.equal(p, before[name]) for name, p in model.named_parameters())
-    assert all(p.grad is None for p in model.parameters())
-    assert stepper.number == 0
-
-
-# Around the optimiser
 
 
 def test_masked_weights_stay_and_the_others_move_under_momentum_and_decay() -> None:
@@ -395,23 +300,3 @@ def test_a_whole_step_moves_each_weight_by_g_over_p_or_not_at_all(name: str) -> 
     torch.testing.assert_close(moved[~still], (gradient / p)[~still], rtol=5e-2, atol=1e-9)
     for key in set(raw) - set(inside):
         torch.testing.assert_close(before[key] - model.get_parameter(key), raw[key])
-
-
-def test_the_trainer_prepares_and_keeps_a_mask_for_an_epoch(tmp_path: Path) -> None:
-    masks: list[Tensor] = []
-
-    class Watched(SelectiveUpdate):
-        def transform(self, grads, params, state, rng):  # type: ignore[no-untyped-def]
-            found = super().transform(grads, params, state, rng)
-            masks.append(torch.cat([state["levels"][n].flatten() > 0 for n in state["levels"]]))
-            return found
-
-    rule = Watched(refresh="epoch")
-    settings = arguments(tmp_path, max_steps=-1, num_train_epochs=2)
-    method = Method("planted", Vanilla(), Clean(), rule)
-    RobustTrainer(tiny_bert(), settings, method=method, train_dataset=dataset()).train()
-    first, again, second, second_again = masks
-    assert torch.equal(first, again)
-    assert torch.equal(second, second_again)
-    assert not torch.equal(first, second)
-    assert 0 < first.double().mean() < 1

@@ -9,20 +9,25 @@ from hypothesis import given
 from torch import Tensor
 
 from temper.functional.masks import (
+    CODES,
     FINE_LEVELS,
     LEVELS,
     below,
     bucket_counts,
     bucket_ranks,
     buckets_of,
+    drop_codes,
     exact_ranks,
     keep_probability,
     mean_keep_probability,
+    nearest_codes,
     quantise,
     random_levels,
     range_normalise,
+    spaced_levels,
     thin,
     thin_by_bucket,
+    thin_by_code,
 )
 from temper.seeding import generator
 
@@ -162,6 +167,71 @@ def test_thinning_in_pieces_draws_anew_for_each_piece() -> None:
     table = torch.full((1 << 15,), LEVELS // 2, dtype=torch.int32)
     found = thin_by_bucket(gradient, table, generator(6), scale=False, chunk=256).view(4, 256)
     assert not any(torch.equal(found[a], found[b]) for a in range(4) for b in range(a))
+
+
+# Masks that are kept: one byte an entry
+
+
+@pytest.mark.parametrize(
+    ("p_min", "smallest", "bound"),
+    [(1e-3, 1e-3, 0.0138), (0.25, 0.25, 0.0028), (1.0, 1.0, 0.0), (0.0, 1e-6, 0.045)],
+)
+def test_one_byte_names_a_probability_to_within_the_spacing(
+    p_min: float, smallest: float, bound: float
+) -> None:
+    table = spaced_levels(p_min=p_min)
+    assert (len(table), table[0].item(), table[-1].item()) == (CODES, 0, FINE_LEVELS)
+    assert table[1].item() == max(round(p_min * FINE_LEVELS), 1)
+    assert (table.diff() >= 0).all()
+    p = torch.logspace(math.log10(smallest), 0, 100_000, dtype=torch.float64)
+    codes = nearest_codes(quantise(p, p_min=p_min, levels=FINE_LEVELS), table)
+    assert codes.dtype == torch.uint8
+    assert int(codes.min()) >= 1
+    error = (table[codes.long()].double() / FINE_LEVELS / p - 1).abs()
+    assert error.max().item() <= bound
+
+
+def test_the_nearest_code_is_found_by_comparing_with_all() -> None:
+    table = spaced_levels(p_min=1e-3)
+    q = quantise(torch.rand(500, dtype=torch.float64), p_min=1e-3, levels=FINE_LEVELS)
+    by_hand = [
+        min(range(1, CODES), key=lambda code: abs(math.log(int(table[code]) / each)))
+        for each in q.tolist()
+    ]
+    assert nearest_codes(q, table).tolist() == by_hand
+
+
+def test_a_kept_mask_keeps_each_entry_with_the_probability_that_divides_it() -> None:
+    table = spaced_levels(p_min=1e-3)
+    codes = torch.tensor([1, 60, 180, 255], dtype=torch.uint8)
+    gradient = torch.tensor([1.0, -0.5, 2.0, 0.25])
+    draws = 40_000
+    dropped = drop_codes(codes.repeat(draws, 1), table, generator(3))
+    found = thin_by_code(gradient.repeat(draws, 1), dropped, table, scale=True).double()
+    p = table[codes.long()].double() / FINE_LEVELS
+    share = (dropped > 0).double().mean(0)
+    assert ((share - p).abs() <= 5 * (p * (1 - p) / draws).sqrt()).all()
+    error = (gradient.double().square() * (1 - p) / p / draws).sqrt()
+    assert ((found.mean(0) - gradient).abs() <= 5 * error + 1e-6).all()
+    kept = dropped > 0
+    expected = (gradient.double() / p).expand_as(found)
+    torch.testing.assert_close(found[kept], expected[kept], rtol=1e-6, atol=0)
+    assert not found[~kept].any()
+    assert kept[:, 3].all()
+
+
+def test_a_kept_mask_is_drawn_and_applied_in_pieces() -> None:
+    table = spaced_levels(p_min=1e-3)
+    codes = torch.full((5, 300), 230, dtype=torch.uint8)
+    dropped = drop_codes(codes.clone(), table, generator(6), chunk=300)
+    assert not any(torch.equal(dropped[a], dropped[b]) for a in range(5) for b in range(a))
+    assert set(dropped.unique().tolist()) == {0, 230}
+    gradient = torch.randn(5, 300)
+    for scale in (True, False):
+        whole = thin_by_code(gradient.clone(), dropped, table, scale=scale)
+        pieces = thin_by_code(gradient.clone(), dropped, table, scale=scale, chunk=7)
+        assert torch.equal(whole, pieces)
+    assert torch.equal(whole[dropped > 0], gradient[dropped > 0])
 
 
 @given(st.lists(st.floats(-(2.0**100), 2.0**100, width=32), min_size=1, max_size=60))

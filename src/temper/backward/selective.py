@@ -18,11 +18,15 @@ from temper.functional.masks import (
     bucket_counts,
     bucket_ranks,
     buckets_of,
+    drop_codes,
     keep_probability,
+    nearest_codes,
     quantise,
     range_normalise,
+    spaced_levels,
     thin,
     thin_by_bucket,
+    thin_by_code,
 )
 from temper.models.network import Parameters
 from temper.seeding import Streams, generator
@@ -36,10 +40,16 @@ class SelectiveUpdate(UpdateRule):
     ``s = grad^2`` normalised to s~ in [0, 1], ``p = sigmoid(2 beta (s~ - alpha))``, ``m ~
     Bernoulli(p)``, gradient ``m * g / p``.
 
+    A mask of a step leaves nothing behind. One of an epoch holds five bytes for each entry in
+    scope: the importance in fp32, which is one copy of those weights, and a byte that names one of
+    255 probabilities, or 0 for what is dropped. p is rounded to those (1.4 % at most for a p_min of
+    1e-3) before the draw, so that draw and divisor agree.
+
     Args:
         alpha: Turning point; about the share that is masked.
         beta: Sharpness.
-        p_min: Smallest probability used; 0 sets no bound, and draws with 32 bits instead of 16.
+        p_min: Smallest probability used; 0 sets no bound, and draws a step's mask with 32 bits
+            instead of 16.
         scale: Whether to divide by p.
         normalise: ``rank``: global rank among the non-zero entries; ``range``: Eq. 8 as printed.
         orientation: ``prose``: salient entries move; ``printed``: Eq. 9 as printed.
@@ -80,8 +90,11 @@ class SelectiveUpdate(UpdateRule):
 
     @property
     def levels(self) -> int:
-        """What probabilities are rounded to shares of: a 16-bit draw knows none below 1/65536."""
-        return LEVELS if self.p_min > 0 else FINE_LEVELS
+        """What probabilities are rounded to shares of: a 16-bit draw knows none below 1/65536.
+
+        An epoch's mask is drawn once, so that 32 bits cost nothing.
+        """
+        return LEVELS if self.p_min > 0 and self.refresh == "step" else FINE_LEVELS
 
     def names(self, params: Parameters) -> list[str]:
         """Return the parameters that the mask covers."""
@@ -93,17 +106,19 @@ class SelectiveUpdate(UpdateRule):
         """Start with no importance and no mask."""
         if self.refresh == "step":
             return {}
+        chosen = {name: params.tensors[name] for name in self.names(params)}
         zeros = {
-            name: torch.zeros_like(params.tensors[name], dtype=torch.float32)
-            for name in self.names(params)
+            name: torch.zeros(tensor.shape, dtype=torch.float32, device=tensor.device)
+            for name, tensor in chosen.items()
         }
-        return {"importance": zeros, "levels": {}, "epoch": -1, "observed": 0}
+        return {"importance": zeros, "codes": {}, "epoch": -1, "observed": 0}
 
     def observe(self, grads: Gradients, params: Parameters, state: State) -> None:
         """Add a batch's squared gradient to the importance."""
         for name, total in state["importance"].items():
             if name in grads:
-                total.add_(grads[name].float().square())
+                gradient = grads[name].float()
+                total.addcmul_(gradient, gradient)
         state["observed"] += 1
 
     def begin_epoch(self, params: Parameters, state: State, rng: Streams, *, epoch: int) -> None:
@@ -116,17 +131,16 @@ class SelectiveUpdate(UpdateRule):
                 "prepare(batches) once before the first epoch (RobustTrainer does)."
             )
         importance = state["importance"]
-        roots = {name: total.sqrt() for name, total in importance.items()}
-        levels = self._levels(roots)
-        draws = generator(rng.shared("mask", "epoch", epoch), next(iter(roots.values())).device)
-        kept = {
-            name: thin(torch.ones_like(roots[name]), q, draws, scale=False) > 0
-            for name, q in levels.items()
+        for total in importance.values():
+            total.sqrt_()
+        device = next(iter(importance.values())).device
+        state["table"] = spaced_levels(p_min=self.p_min).to(device)
+        draws = generator(rng.shared("mask", "epoch", epoch), device)
+        state["codes"] = {
+            name: drop_codes(codes, state["table"], draws)
+            for name, codes in self._codes(importance, state["table"]).items()
         }
-        state["levels"] = {
-            name: torch.where(kept[name], q, 0).to(q.dtype) for name, q in levels.items()
-        }
-        state["kept"] = _share(kept)
+        state["kept"] = _share({name: codes > 0 for name, codes in state["codes"].items()})
         state["epoch"], state["observed"] = epoch, 0
         for total in importance.values():
             total.zero_()
@@ -187,12 +201,11 @@ class SelectiveUpdate(UpdateRule):
                 "refresh='epoch' has no mask yet. Call prepare(batches) once, and "
                 "begin_epoch(number) before each epoch's first step (RobustTrainer does both)."
             )
-        masked = {}
-        for name, gradient in chosen.items():
-            levels = state["levels"][name]
-            kept = gradient * (self.levels / levels.clamp(min=1)) if self.scale else gradient
-            masked[name] = torch.where(levels > 0, kept, 0.0)
-        return masked
+        codes, table = state["codes"], state["table"]
+        return {
+            name: thin_by_code(gradient, codes[name], table, scale=self.scale)
+            for name, gradient in chosen.items()
+        }
 
     def _under_step_mask(self, chosen: Gradients, state: State, rng: Streams) -> Gradients:
         first = next(iter(chosen.values()))
@@ -205,25 +218,27 @@ class SelectiveUpdate(UpdateRule):
                 name: thin_by_bucket(gradient, table, draws, scale=self.scale)
                 for name, gradient in chosen.items()
             }
-        levels = self._levels(chosen)
+        shares = range_normalise(list(chosen.values()))
         masked = {
-            name: thin(gradient, levels[name], draws, scale=self.scale)
-            for name, gradient in chosen.items()
+            name: thin(gradient, self._quantised(share), draws, scale=self.scale)
+            for (name, gradient), share in zip(chosen.items(), shares, strict=True)
         }
         state["kept"] = _share({name: tensor != 0 for name, tensor in masked.items()})
         return masked
 
-    def _levels(self, values: Gradients) -> Gradients:
-        """Return q for each entry of gradients (or roots of importance)."""
+    def _codes(self, roots: Gradients, table: Tensor) -> Gradients:
+        """Return the code of each entry's probability, from the roots of the importance."""
         if self.normalise == "range":
-            shares = range_normalise(list(values.values()))
+            shares = range_normalise(list(roots.values()))
             return {
-                name: self._quantised(share) for name, share in zip(values, shares, strict=True)
+                name: nearest_codes(self._quantised(share), table)
+                for name, share in zip(roots, shares, strict=True)
             }
-        table = self._quantised(bucket_ranks(bucket_counts(list(values.values()))))
+        ranks = bucket_ranks(bucket_counts(list(roots.values())))
+        by_bucket = nearest_codes(self._quantised(ranks), table)
         return {
-            name: table.index_select(0, buckets_of(value.flatten())).view_as(value)
-            for name, value in values.items()
+            name: by_bucket.index_select(0, buckets_of(root.flatten())).view_as(root)
+            for name, root in roots.items()
         }
 
     def _quantised(self, saliency: Tensor) -> Tensor:

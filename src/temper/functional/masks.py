@@ -2,7 +2,8 @@
 
 A draw of probability p keeps an entry and divides it by p, so its mean is the entry itself. That
 holds exactly only if the p that divides is the p that was drawn: p is rounded to q/65536 first
-(16-bit draws, q as int32), or to q/2^32 where it may be tiny (32-bit draws, q as int64).
+(16-bit draws, q as int32), or to q/2^32 where it may be tiny (32-bit draws, q as int64). A mask
+that must be kept is rounded further, to one of 255 such q, and takes one byte an entry.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ Normalise = Literal["rank", "range"]
 LEVELS = 1 << 16
 FINE_LEVELS = 1 << 32
 BUCKETS = 1 << 15
+CODES = 256
+"""Codes of one byte: 0 for what is dropped, 1 to 255 for a probability."""
 
 
 def keep_probability(
@@ -195,6 +198,88 @@ def thin_by_bucket(
         if scale:
             piece.mul_(factor.index_select(0, bucket))
         piece.masked_fill_(drop, 0.0)
+    return gradient
+
+
+def spaced_levels(*, p_min: float) -> Tensor:
+    """Return 255 probabilities, geometrically spaced, so that one byte an entry can name them.
+
+    They run from the smallest used to 1, as shares of 2^32. Rounding a probability to the nearest
+    of them, and drawing *and* dividing by what it was rounded to, keeps the mean of ``m * g / p``
+    at g. p itself moves by at most 1.4 % with a ``p_min`` of 1e-3, and by 4.5 % without one
+    (wherever it is above 1e-6).
+
+    Args:
+        p_min: Smallest probability that is used, in [0, 1].
+
+    Returns:
+        q by code [256] int64, rising; entry 0, the code of what is dropped, is 0.
+    """
+    smallest = torch.tensor(p_min, dtype=torch.float64)
+    low = int(quantise(smallest, p_min=p_min, levels=FINE_LEVELS))
+    steps = torch.arange(CODES - 1, dtype=torch.float64) / (CODES - 2)
+    spaced = low * torch.exp2(steps * (math.log2(FINE_LEVELS) - math.log2(low)))
+    return torch.cat([torch.zeros(1), spaced.round().clamp(low, FINE_LEVELS)]).to(torch.int64)
+
+
+def nearest_codes(q: Tensor, table: Tensor) -> Tensor:
+    """Return the code of the probability in a table that is nearest to each of some.
+
+    Args:
+        q: From ``quantise`` with `FINE_LEVELS`, any shape.
+        table: From ``spaced_levels`` for the same smallest probability.
+
+    Returns:
+        uint8 in [1, 255], the shape of ``q``.
+    """
+    # Between two neighbours the geometric mean divides: what counts is the relative error.
+    spaced = table[1:].double()
+    ends = (spaced[:-1] * spaced[1:]).sqrt()
+    return (torch.bucketize(q.double(), ends) + 1).to(torch.uint8)
+
+
+def drop_codes(
+    codes: Tensor, table: Tensor, draws: torch.Generator, *, chunk: int = 1 << 18
+) -> Tensor:
+    """Draw a mask: keep each code with its probability and set the others to 0, in place.
+
+    Args:
+        codes: From ``nearest_codes``, contiguous, any shape; overwritten.
+        table: From ``spaced_levels``.
+        draws: Where the randomness comes from.
+        chunk: Entries worked on at a time.
+
+    Returns:
+        ``codes``.
+    """
+    threshold = highest_kept(table)
+    for piece in torch.split(codes.view(-1), chunk):
+        drawn = random_levels(piece.numel(), draws, levels=FINE_LEVELS)
+        piece.masked_fill_(drawn > threshold.index_select(0, piece.int()), 0)
+    return codes
+
+
+def thin_by_code(
+    gradient: Tensor, codes: Tensor, table: Tensor, *, scale: bool, chunk: int = 1 << 18
+) -> Tensor:
+    """Apply a mask that was drawn before: one multiplication by a factor of 256, in place.
+
+    Args:
+        gradient: fp32, contiguous, any shape; overwritten.
+        codes: From ``drop_codes``, the gradient's shape.
+        table: From ``spaced_levels``.
+        scale: Whether to divide by the probability.
+        chunk: Entries worked on at a time.
+
+    Returns:
+        ``gradient``, holding ``m * g / p``.
+    """
+    factor = (table > 0).to(gradient.dtype)
+    if scale:
+        factor[1:] = (FINE_LEVELS / table[1:].double()).to(gradient.dtype)
+    pieces = torch.split(gradient.view(-1), chunk)
+    for piece, named in zip(pieces, torch.split(codes.view(-1), chunk), strict=True):
+        piece.mul_(factor.index_select(0, named.int()))
     return gradient
 
 

@@ -1,0 +1,208 @@
+"""Masks that last an epoch: what they follow, what they hold, and that they outlive a stop."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from temper import RobustTrainer, Stepper, Vanilla
+from temper.backward import SelectiveUpdate
+from temper.errors import TemperError
+from temper.forward.objective import Clean
+from temper.methods import Method
+from temper.seeding import Streams
+from temper.training.state_files import read_state, write_state
+from tests.backward.test_rule import arguments, dataset
+from tests.backward.test_selective import (
+    gradients_like,
+    parameters,
+    probability_by_sorting,
+    stepper_with,
+)
+from tests.methods.tiny import rows, tiny_bert, tiny_network
+
+
+def epoch_rule(**settings: object) -> SelectiveUpdate:
+    return SelectiveUpdate(refresh="epoch", alpha=0.5, beta=20.0, **settings)
+
+
+def test_an_epoch_s_importance_is_the_sum_of_squared_gradients() -> None:
+    rule, params = epoch_rule(), parameters(words=3, block=3)
+    state = rule.init(params)
+    rule.observe({"block": torch.tensor([1.0, -2.0, 0.0])}, params, state)
+    rule.observe({"block": torch.tensor([3.0, 1.0, 0.0]), "words": torch.ones(3)}, params, state)
+    assert set(state["importance"]) == {"block"}
+    assert state["importance"]["block"].tolist() == [10.0, 5.0, 0.0]
+
+
+def test_an_epoch_s_mask_holds_five_bytes_an_entry_in_scope() -> None:
+    model = tiny_bert(vocab_size=300)
+    stepper = stepper_with(SelectiveUpdate(refresh="epoch"), model)
+    stepper.prepare([rows(5, 3)])
+    stepper.begin_epoch(0)
+    stepper.backward(rows(5, 3))
+    stepper.step(torch.optim.SGD(model.parameters(), lr=0.1))
+    state = stepper.state["selective"]
+    entries = sum(stepper.params.tensors[name].numel() for name in stepper.params.blocks)
+    held = {key: sum(t.nbytes for t in tensors_in(value)) for key, value in state.items()}
+    assert held["importance"] == 4 * entries
+    assert held["codes"] == entries
+    weights = sum(p.nbytes for p in model.parameters())
+    assert sum(held.values()) <= weights + entries
+
+
+def tensors_in(value: object) -> list[Tensor]:
+    if isinstance(value, dict):
+        return [tensor for each in value.values() for tensor in tensors_in(each)]
+    return [value] if isinstance(value, Tensor) else []
+
+
+@pytest.mark.parametrize("p_min", [1e-3, 0.0])
+def test_an_epoch_s_mask_divides_by_the_probability_of_its_byte(p_min: float) -> None:
+    rule, params = replace(epoch_rule(), beta=3.0, p_min=p_min), parameters(block=5000)
+    gradient = gradients_like(params)["block"]
+    state = rule.init(params)
+    rule.observe({"block": gradient}, params, state)
+    rule.begin_epoch(params, state, Streams(1), epoch=0)
+    found = rule.transform({"block": gradient.clone()}, params, state, Streams(1))["block"]
+    kept = found != 0
+    assert torch.equal(kept, state["codes"]["block"] > 0)
+    p = gradient[kept].double() / found[kept].double()
+    sorted_p = probability_by_sorting(gradient, rule)[kept]
+    # A bucket of ranks is 1 % of the magnitudes wide; the byte adds 1.4 % (or 4.5 %).
+    torch.testing.assert_close(p, sorted_p, rtol=0.06, atol=0)
+    assert float(state["kept"]) == pytest.approx(kept.double().mean().item())
+
+
+@pytest.mark.parametrize("normalise", ["rank", "range"])
+def test_a_mask_lasts_an_epoch_and_follows_the_epoch_before(normalise: str) -> None:
+    rule, params = epoch_rule(normalise=normalise), parameters(block=2000)
+    state = rule.init(params)
+    first_half = torch.zeros(2000)
+    first_half[:1000] = torch.rand(1000) * 0.1 + 1
+    first_half[1000:] = torch.rand(1000) * 0.1 + 0.01
+    rule.observe({"block": first_half}, params, state)
+    rule.begin_epoch(params, state, Streams(1), epoch=0)
+    second_half = first_half.flip(0)
+
+    def step(number: int) -> Tensor:
+        grads = {"block": second_half.clone()}
+        return rule.transform(grads, params, state, Streams(1, step=number))["block"] != 0
+
+    kept = step(0)
+    assert kept[:1000].double().mean() > 0.9
+    assert kept[1000:].double().mean() < 0.1
+    assert torch.equal(step(1), kept)
+    # After a resume within the epoch the mask stays.
+    rule.begin_epoch(params, state, Streams(1, step=2), epoch=0)
+    assert torch.equal(step(2), kept)
+    assert state["observed"] == 3
+    rule.begin_epoch(params, state, Streams(1, step=3), epoch=1)
+    assert not state["importance"]["block"].any()
+    kept = step(3)
+    assert kept[:1000].double().mean() < 0.1
+    assert kept[1000:].double().mean() > 0.9
+
+
+def test_the_mean_over_epochs_masks_is_the_gradient() -> None:
+    rule, params = replace(epoch_rule(), beta=2.0), parameters(block=30)
+    gradient = torch.linspace(0.5, 2, 30)
+    total = torch.zeros(30, dtype=torch.float64)
+    for epoch in range(1000):
+        state = rule.init(params)
+        rule.observe({"block": gradient}, params, state)
+        rule.begin_epoch(params, state, Streams(1), epoch=epoch)
+        total += rule.transform({"block": gradient.clone()}, params, state, Streams(1))["block"]
+    p = probability_by_sorting(gradient, rule)
+    error = gradient * ((1 - p) / p / 1000).sqrt()
+    assert ((total / 1000 - gradient).abs() <= 5 * error + 1e-6).all()
+
+
+def test_an_epoch_needs_the_pass_before_it() -> None:
+    rule, params = epoch_rule(), parameters(block=5)
+    state = rule.init(params)
+    with pytest.raises(TemperError, match=r"Call prepare\(batches\) once before the first epoch"):
+        rule.begin_epoch(params, state, Streams(1), epoch=0)
+    with pytest.raises(TemperError, match=r"begin_epoch\(number\) before each epoch"):
+        rule.transform({"block": torch.ones(5)}, params, state, Streams(1))
+
+
+def test_an_epoch_s_mask_outlives_a_checkpoint(tmp_path: Path) -> None:
+    batches = [rows(5, 3, seed=step) for step in range(4)]
+
+    def train(stepper: Stepper, steps: range) -> list[Tensor]:
+        model = stepper.network.model
+        moved = []
+        for step in steps:
+            stepper.begin_epoch(step // 3)
+            model.zero_grad()
+            stepper.backward(batches[step])
+            stepper.before_optimizer(torch.optim.SGD(model.parameters(), lr=0.0))
+            stepper.after_optimizer()
+            codes = stepper.state["selective"]["codes"].values()
+            moved += [torch.cat([each.flatten() for each in codes])]
+            moved += [torch.cat([p.grad.flatten() for p in model.layers.parameters()])]
+        return moved
+
+    whole = stepper_with(epoch_rule(), tiny_network())
+    whole.prepare(batches)
+    expected = train(whole, range(4))
+    masks = expected[::2]
+    assert torch.equal(masks[0], masks[2])
+    assert not torch.equal(masks[2] > 0, masks[3] > 0)
+
+    first = stepper_with(epoch_rule(), tiny_network())
+    first.prepare(batches)
+    train(first, range(2))
+    write_state(first.state_dict(), tmp_path, name="method")
+    resumed = stepper_with(epoch_rule(), tiny_network())
+    resumed.load_state_dict(read_state(tmp_path, name="method"))
+    assert resumed.state["selective"]["codes"]["layers.0.inner.weight"].dtype == torch.uint8
+    found = train(resumed, range(2, 4))
+    assert all(torch.equal(a, b) for a, b in zip(found, expected[4:], strict=True))
+
+
+def test_preparing_sums_squared_gradients_of_the_clean_loss_and_moves_nothing() -> None:
+    model = tiny_network(rate=0.0)
+    stepper = stepper_with(epoch_rule(), model)
+    before = {name: p.detach().clone() for name, p in model.named_parameters()}
+    batches = [rows(5, 3), rows(6, seed=1)]
+    stepper.prepare(batches)
+    expected = 0
+    for batch in batches:
+        logits = model(batch["input_ids"], batch["attention_mask"])
+        loss = nn.functional.cross_entropy(logits, batch["labels"])
+        (gradient,) = torch.autograd.grad(loss, model.layers[0].inner.weight)
+        expected = expected + gradient.square()
+    importance = stepper.state["selective"]["importance"]["layers.0.inner.weight"]
+    torch.testing.assert_close(importance, expected.float())
+    assert set(stepper.state["selective"]["importance"]) == {
+        name for name in before if name.startswith("layers.")
+    }
+    assert all(torch.equal(p, before[name]) for name, p in model.named_parameters())
+    assert all(p.grad is None for p in model.parameters())
+    assert stepper.number == 0
+
+
+def test_the_trainer_prepares_and_keeps_a_mask_for_an_epoch(tmp_path: Path) -> None:
+    masks: list[Tensor] = []
+
+    class Watched(SelectiveUpdate):
+        def transform(self, grads, params, state, rng):  # type: ignore[no-untyped-def]
+            found = super().transform(grads, params, state, rng)
+            masks.append(torch.cat([codes.flatten() > 0 for codes in state["codes"].values()]))
+            return found
+
+    rule = Watched(refresh="epoch")
+    settings = arguments(tmp_path, max_steps=-1, num_train_epochs=2)
+    method = Method("planted", Vanilla(), Clean(), rule)
+    RobustTrainer(tiny_bert(), settings, method=method, train_dataset=dataset()).train()
+    first, again, second, second_again = masks
+    assert torch.equal(first, again)
+    assert torch.equal(second, second_again)
+    assert not torch.equal(first, second)
+    assert 0 < first.double().mean() < 1
