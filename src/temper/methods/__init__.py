@@ -1,6 +1,6 @@
 """Methods, one file each: the only place that joins a forward and a backward stage."""
 
-from temper.methods.composition import Composed, compose
+from temper.methods.composition import Composed, compose, name_faults
 from temper.methods.method import Method, MethodConfig
 from temper.methods.registry import Entry, build, configure, entry, name_of, names, register
 
@@ -13,6 +13,7 @@ __all__ = [
     "compose",
     "configure",
     "entry",
+    "name_faults",
     "name_of",
     "names",
     "register",

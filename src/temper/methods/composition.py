@@ -16,7 +16,7 @@ from temper.backward.rule import Chain, UpdateRule, chain
 from temper.errors import CompositionError, SettingError, TemperError, unknown
 from temper.forward.objective import Clean, add
 from temper.methods.method import Method, MethodConfig
-from temper.methods.registry import configure, name_of
+from temper.methods.registry import configure, name_of, names
 
 Half = Literal["both", "objective", "rule"]
 HALVES: tuple[Half, ...] = ("objective", "rule")
@@ -133,6 +133,44 @@ def is_composed(name: str) -> bool:
     return "+" in name or "." in name
 
 
+def labels_of(name: str) -> list[tuple[str, str | None]]:
+    """Split a composition's name into methods and the halves asked of them.
+
+    Args:
+        name: Methods with ``+`` between.
+
+    Returns:
+        (method, half), in order; the half is None for a whole method. Nothing is looked up.
+
+    Example:
+        >>> labels_of("uegr.objective + r_drop")
+        [('uegr', 'objective'), ('r_drop', None)]
+    """
+    found: list[tuple[str, str | None]] = []
+    for label in name.split("+"):
+        method, dot, half = label.strip().partition(".")
+        found.append((method.strip(), half.strip() if dot else None))
+    return found
+
+
+def name_faults(name: str) -> list[str]:
+    """Say what is wrong with a method's name, whether composed or not; settings are not looked at.
+
+    Args:
+        name: A registered name, or a composition.
+
+    Returns:
+        One line per fault; none where every method and half is known.
+    """
+    found = []
+    for method, half in labels_of(name):
+        if method not in names():
+            found.append(unknown("method", method, names()))
+        if half is not None and half not in HALVES:
+            found.append(unknown(f"half of {method}", half, HALVES))
+    return list(dict.fromkeys(found))
+
+
 def configure_composed(name: str, settings: Mapping[str, Any]) -> MethodConfig:
     """Make the settings of a composition from plain values; see `configure`.
 
@@ -144,27 +182,27 @@ def configure_composed(name: str, settings: Mapping[str, Any]) -> MethodConfig:
         SettingError: For an unknown name, field or value, all faults at once.
         CompositionError: If the methods do not compose.
     """
-    labels = [label.strip() for label in name.split("+")]
-    names = [label.partition(".")[0] for label in labels]
+    labels = labels_of(name)
+    asked = [method for method, _ in labels]
     found: list[str] = []
     for key, table in settings.items():
-        if key not in names:
+        if key not in asked:
             found.append(
                 f"`method.{key}` cannot be set for the composition {name!r}: its settings are "
-                f"written method.NAME.KEY, with NAME one of {', '.join(names)}."
+                f"written method.NAME.KEY, with NAME one of {', '.join(asked)}."
             )
         elif not isinstance(table, Mapping):
             found.append(f"`method.{key}` must be a table of settings, got {table!r}.")
     shares: list[Share] = []
-    for label, method in zip(labels, names, strict=True):
-        half = label.partition(".")[2]
-        if "." in label and half not in HALVES:
+    for method, half in labels:
+        if half is not None and half not in HALVES:
             found.append(unknown(f"half of {method}", half, HALVES))
             continue
         table = settings.get(method, {})
         try:
             config = configure(method, table if isinstance(table, Mapping) else {})
-            shares.append(Share(name=method, config=config, half=half or "both"))
+            taken = next((each for each in HALVES if each == half), "both")
+            shares.append(Share(name=method, config=config, half=taken))
         except TemperError as error:
             found += str(error).splitlines()
     if found:

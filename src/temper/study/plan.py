@@ -14,6 +14,8 @@ from temper.training.config import RunConfig, Tree, override, parse_assignment, 
 
 PLACES = ("model", "data", "train", "evaluate")
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
+# A column may be called after a composition: r_drop+at.
+COLUMN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]*")
 OPENING, CLOSING = "[{", "]}"
 
 
@@ -22,8 +24,8 @@ class Column:
     """One side of the comparison.
 
     Args:
-        name: What the table calls it; letters, digits, ``_``, ``.`` and ``-``.
-        method: A method of ``temper list methods``.
+        name: What the table calls it; letters, digits, ``_``, ``.``, ``-`` and ``+``.
+        method: A method of ``temper list methods``, or several with ``+`` between.
         settings: What this column sets apart from the study's settings, nested:
             ``{"method": {...}, "train": {...}}``.
     """
@@ -31,6 +33,19 @@ class Column:
     name: str
     method: str
     settings: Tree = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, method: str) -> Column:
+        """Return the column of a method with its default settings, called after it.
+
+        Args:
+            method: A method of ``temper list methods``, or several with ``+`` between.
+
+        Example:
+            >>> Column.of("r_drop + at").name
+            'r_drop+at'
+        """
+        return cls("".join(method.split()), method)
 
     @classmethod
     def parse(cls, text: str) -> Column:
@@ -52,10 +67,10 @@ class Column:
         name, equals, rest = text.partition("=")
         method, *pairs = split_outside_brackets(rest)
         name, method = name.strip(), method.strip()
-        if not equals or not NAME.fullmatch(name) or not method:
+        if not equals or not COLUMN.fullmatch(name) or not method:
             raise SettingError(
                 "A variant is written NAME=METHOD,key=value,... "
-                "(NAME of letters, digits, '_', '.', '-'), "
+                "(NAME of letters, digits, '_', '.', '-', '+'), "
                 f"for example vanilla_x3=vanilla,train.epochs=9, got {text!r}."
             )
         assignments = [parse_assignment(pair) for pair in pairs]
@@ -119,9 +134,10 @@ class StudyConfig:
         found += _repeats("column", [column.name for column in columns])
         found += _repeats("seed", list(seeds))
         found += [
-            f"The column name {column.name!r} must be made of letters, digits, '_', '.' and '-'."
+            f"The column name {column.name!r} must be made of letters, digits, '_', '.', '-' and "
+            "'+'."
             for column in columns
-            if not NAME.fullmatch(column.name)
+            if not COLUMN.fullmatch(column.name)
         ]
         base = {name: tree[name] for name in ("model", "data", "train") if name in tree}
         evaluate = EvaluationSettings()
@@ -167,29 +183,25 @@ def columns_of(names: Iterable[str], variants: Iterable[str]) -> list[Column]:
     """Read ``--methods`` and ``--variant``.
 
     Args:
-        names: Methods with their default settings.
+        names: Methods, or compositions of some, with their default settings.
         variants: Texts as `Column.parse` reads them.
 
     Returns:
         The columns, methods first.
 
     Raises:
-        SettingError: Where a method is unknown or a variant has another form.
+        SettingError: Where a method is unknown or a variant has another form; it lists every fault.
     """
-    columns, found = [], []
-    for name in names:
-        columns.append(Column(name, name))
+    columns, found = [Column.of(name) for name in names], []
     for text in variants:
         try:
             columns.append(Column.parse(text))
         except SettingError as error:
             found.append(str(error))
-    known = methods.names()
-    for method in dict.fromkeys(column.method for column in columns):
-        if method not in known:
-            found.append(unknown("method", method, known))
+    for column in columns:
+        found += methods.name_faults(column.method)
     if found:
-        raise SettingError("\n".join(found))
+        raise SettingError("\n".join(dict.fromkeys(found)))
     return columns
 
 

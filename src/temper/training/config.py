@@ -12,6 +12,13 @@ A run is ``model``, ``seed`` and three tables: ``data``, ``method`` (with its ``
     epsilon = 0.025
     [train]
     epochs = 3.0
+
+A composition has a table of settings for each of its methods::
+
+    [method]
+    name = "r_drop + at"
+    [method.r_drop]
+    weight = 2.0
 """
 
 from __future__ import annotations
@@ -29,7 +36,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 
 from temper import methods
 from temper.data.sources import DataSettings
-from temper.errors import SettingError, faults, unknown
+from temper.errors import CompositionError, SettingError, faults, unknown
 
 Tree = dict[str, Any]
 """Nested settings as TOML gives them."""
@@ -105,8 +112,8 @@ class RunConfig(BaseModel):
     Args:
         model: A Hub id, a folder, or a short name of ``temper list models``.
         data: Where the text comes from.
-        method: The method's ``name`` and its settings; the rest is filled with the method's
-            defaults.
+        method: The method's ``name`` and its settings, or those of each method of a composition;
+            the rest is filled with the methods' defaults.
         train: The training loop.
         seed: Seed of every random draw, in [0, 2^32).
     """
@@ -142,7 +149,7 @@ class RunConfig(BaseModel):
         for name, check in checks.items():
             try:
                 checked[name] = check(tree.get(name, {}))
-            except SettingError as error:
+            except (SettingError, CompositionError) as error:
                 found.append(str(error))
         try:
             config = cls.model_validate(checked)
@@ -365,7 +372,9 @@ def _method(table: Any) -> Tree:
     if not isinstance(preset, str):
         raise SettingError(f"`method.preset` must be a name, got {preset!r}.")
     config = methods.configure(name, _without_name(table))
-    return {"name": name, **config.settings()}
+    # "r_drop+at" and "r_drop + at" are one method, and so one key.
+    written = config.name if isinstance(config, methods.Composed) else name
+    return {"name": written, **config.settings()}
 
 
 def _without_name(table: Mapping[str, Any]) -> Tree:
