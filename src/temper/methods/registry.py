@@ -72,10 +72,31 @@ def register(
 
 @cache
 def _load() -> None:
-    """Import every module beside this one: a new method is one new file and no list to keep."""
+    """Import every module beside this one: a new method is one new file and no list to keep.
+
+    Then those that installed packages offer as entry points.
+    """
     package = importlib.import_module("temper.methods")
     for module in pkgutil.iter_modules(package.__path__):
         importlib.import_module(f"temper.methods.{module.name}")
+    from temper.methods.plugins import load_installed
+
+    load_installed()
+
+
+def registered() -> frozenset[str]:
+    """Return the names that are registered so far; nothing is imported for it."""
+    return frozenset(_ENTRIES)
+
+
+def forget_since(before: frozenset[str]) -> None:
+    """Take back what was registered since then, by code that failed half-way.
+
+    Args:
+        before: What `registered` gave.
+    """
+    for name in registered() - before:
+        del _ENTRIES[name]
 
 
 def names() -> list[str]:

@@ -1,0 +1,80 @@
+"""The table of methods for the README and the docs, made from the registry and kept up to date.
+
+A document holds it between the lines ``<!-- methods -->`` and ``<!-- /methods -->``.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from temper.errors import DataError
+from temper.methods.registry import entry, names
+
+OPENING, CLOSING = "<!-- methods -->", "<!-- /methods -->"
+HEADINGS = ("method", "what it does", "cost", "memory", "claims", "source")
+CARDS = Path("docs") / "methods"
+
+
+def claims(slots: Mapping[str, Sequence[str]]) -> str:
+    """Say what a method claims for itself in a composition.
+
+    Args:
+        slots: Of a registered method, by ``objective`` and ``rule``.
+
+    Returns:
+        The objective's slots, then the rule's; empty where it claims nothing.
+
+    Example:
+        >>> claims(entry("uegr").slots)
+        'perturbation, sub-models; rule: mask'
+    """
+    parts = [", ".join(slots["objective"])] if slots["objective"] else []
+    parts += [f"rule: {', '.join(slots['rule'])}"] if slots["rule"] else []
+    return "; ".join(parts)
+
+
+def markdown(folder: Path | str = ".") -> str:
+    """Write the table of all methods, each with a link to its card.
+
+    Args:
+        folder: Folder of the document that will hold the table, a clone's root or its folder of
+            cards; a method without a card there is named without a link.
+
+    Returns:
+        Lines of Markdown.
+    """
+    cards = _cards(Path(folder))
+    lines = [f"| {' | '.join(HEADINGS)} |", f"|{'---|' * len(HEADINGS)}"]
+    for name in names():
+        found, card = entry(name), cards / f"{name}.md"
+        link = Path(os.path.relpath(card, folder)).as_posix()
+        shown = f"[`{name}`]({link})" if card.exists() else f"`{name}`"
+        cells = (shown, found.summary, found.cost, found.memory, claims(found.slots), found.paper)
+        lines.append(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def rewrite(text: str, folder: Path | str = ".") -> str:
+    """Return a document with the table between its markers made anew.
+
+    Args:
+        text: The document.
+        folder: Folder that it lies in.
+
+    Raises:
+        DataError: If the markers are missing, or do not stand once each and in order.
+    """
+    before, opening, rest = text.partition(OPENING + "\n")
+    _, closing, after = rest.partition(CLOSING)
+    if not opening or not closing or OPENING in rest or CLOSING in after:
+        raise DataError(
+            f"The document must hold the lines {OPENING!r} and {CLOSING!r} once each, in that "
+            "order: the table of methods is written between them."
+        )
+    return f"{before}{opening}{markdown(folder)}{closing}{after}"
+
+
+def _cards(folder: Path) -> Path:
+    return folder if folder.resolve().parts[-2:] == CARDS.parts else folder / CARDS
