@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
+from temper import __version__
 from temper.cli.compare import compare
 from temper.cli.evaluate import evaluate
 from temper.cli.listing import show
+from temper.cli.new_method import new_method
 from temper.cli.predict import predict
 from temper.cli.report import report
 from temper.cli.screen import fail, quiet
@@ -36,6 +38,12 @@ class Commands(TyperGroup):
             raise typer.Exit(INTERRUPTED) from None
 
 
+def _show_version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"temper {__version__}")
+        raise typer.Exit
+
+
 app = typer.Typer(
     name="temper",
     cls=Commands,
@@ -47,12 +55,25 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+
+@app.callback()
+def before_any_command(
+    version: Annotated[
+        bool,
+        typer.Option("--version", is_eager=True, callback=_show_version, help="Print the version."),
+    ] = False,
+) -> None:
+    """Fine-tune language models that hold under shift, attack and noise, and measure it."""
+
+
 app.command()(train)
 app.command()(evaluate)
 app.command()(compare)
 app.command()(predict)
 app.command()(report)
 app.command("list")(show)
+app.command("new-method")(new_method)
 
 
 def main(arguments: list[str] | None = None) -> None:

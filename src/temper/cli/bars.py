@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from rich.progress import (
@@ -20,16 +21,21 @@ from rich.progress import (
 from temper.cli.screen import errors, notice
 from temper.training.progress import Progress
 
+EVERY = 10.0
+"""Seconds between two lines where no bars are drawn."""
+
 
 class ScreenProgress(Progress):
-    """Draw a bar for runs, for steps and for an evaluation.
+    """Draw a bar for runs, for steps and for an evaluation; lines now and then without a terminal.
 
     Args:
         bars: Rich's display, already started.
+        clock: Seconds that pass; lines are printed by it.
     """
 
-    def __init__(self, bars: Bars) -> None:
-        self._bars = bars
+    def __init__(self, bars: Bars, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._bars, self._clock = bars, clock
+        self._said = clock()
         self._tasks: dict[str, TaskID] = {}
         self._noticed: set[str] = set()
 
@@ -62,13 +68,22 @@ class ScreenProgress(Progress):
         if kind not in self._tasks:
             self._tasks[kind] = self._bars.add_task(description, total=total)
         self._bars.update(self._tasks[kind], completed=done, total=total, description=description)
+        if kind != "runs" and not self._bars.console.is_terminal:
+            self._say_now_and_then(f"{description}: {done} of {total}")
+
+    def _say_now_and_then(self, text: str) -> None:
+        now = self._clock()
+        if now - self._said >= EVERY:
+            self._said = now
+            self._bars.console.print(text, markup=False)
 
 
 @contextmanager
 def progress() -> Iterator[ScreenProgress]:
     """Draw bars on stderr for the length of a block.
 
-    Where stderr is no terminal, no bar is drawn: one line a run is printed instead.
+    Where stderr is no terminal, no bar is drawn: a line is printed for each run, and now and then
+    one that says how far it is.
     """
     console = errors()
     bars = Bars(

@@ -15,7 +15,11 @@ def compare(
     out: options.Out,
     methods: Annotated[
         str,
-        typer.Option("--methods", help="Methods with commas between; the first is the reference."),
+        typer.Option(
+            "--methods",
+            help="Methods, or compositions as `r_drop + at`, with commas between; the first is "
+            "the reference.",
+        ),
     ] = "vanilla,uegr",
     seeds: Annotated[str, typer.Option("--seeds", help="Seeds with commas between.")] = "0,1,2",
     model: options.Model = None,
@@ -28,6 +32,7 @@ def compare(
             help="Add a column of its own, for example vanilla_x3=vanilla,train.epochs=9.",
         ),
     ] = None,
+    imports: options.Imports = None,
     shift: options.Shift = None,
     anomaly: options.Anomaly = None,
     sets: options.Sets = None,
@@ -50,6 +55,7 @@ def compare(
     as_json: options.Json = False,
 ) -> None:
     """Train and evaluate a grid of methods and seeds; resume it where it was stopped."""
+    options.import_methods(imports)
     tree = options.nested(
         config,
         {

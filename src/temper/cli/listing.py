@@ -2,42 +2,112 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from temper.cli import options
-from temper.cli.screen import print_json, print_table
-from temper.errors import SettingError, unknown
+from temper.cli.screen import print_json, print_table, say
+from temper.errors import DataError, SettingError, unknown
 
 
 def show(
     kind: Annotated[str, typer.Argument(help="methods, models, perspectives or tasks.")],
+    imports: options.Imports = None,
+    markdown: Annotated[
+        bool, typer.Option("--markdown", help="Print the methods as the README's table.")
+    ] = False,
+    write: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--write",
+            metavar="FILE.md",
+            help="Write the methods' table into that document, between its markers.",
+        ),
+    ] = None,
     as_json: options.Json = False,
 ) -> None:
     """List methods, models, perspectives or tasks."""
     if kind not in KINDS:
         raise SettingError(unknown("kind of list", kind, KINDS))
+    if (markdown or write) and kind != "methods":
+        raise SettingError(
+            f"--markdown and --write are for methods: temper list methods, got {kind!r}."
+        )
+    if sum([as_json, markdown, bool(write)]) > 1:
+        raise SettingError("Give one of --json, --markdown and --write.")
+    options.import_methods(imports)
+    if write:
+        _write(write)
+        return
+    if markdown:
+        from temper.methods.table import markdown as table_of_methods
+
+        sys.stdout.write(table_of_methods())
+        return
     rows = KINDS[kind]()
     if as_json:
         print_json(rows)
-    else:
-        # A mapping inside a cell is for programs.
-        print_table(rows, [name for name in rows[0] if not isinstance(rows[0][name], dict)])
+        return
+    if kind == "methods":
+        rows = _with_claims(rows)
+    # A mapping inside a cell is for programs.
+    print_table(rows, [name for name in rows[0] if not isinstance(rows[0][name], dict)])
+
+
+def _write(documents: list[Path]) -> None:
+    """Write the table into documents; all are read and made before one is written."""
+    from temper.methods.table import rewrite
+    from temper.training.checkpoint_folder import write_text
+
+    made = {}
+    for document in documents:
+        try:
+            text = document.read_text(encoding="utf-8")
+        except OSError as error:
+            raise DataError(f"{document} cannot be read: {error.strerror}.") from error
+        try:
+            made[document] = (text, rewrite(text, document.parent))
+        except DataError as error:
+            raise DataError(f"{document}: {error}") from error
+    for document, (before, after) in made.items():
+        if before != after:
+            write_text(document, after)
+        say(f"{'As it was' if before == after else 'Written'}: {document}", as_json=False)
 
 
 def _methods() -> list[dict[str, Any]]:
     from temper import methods
 
+    rows = []
+    for name in methods.names():
+        found = methods.entry(name)
+        rows.append(
+            {
+                "name": name,
+                "summary": found.summary,
+                "passes": found.cost,
+                "memory": found.memory,
+                "slots": found.slots,
+                "paper": found.paper,
+            }
+        )
+    return rows
+
+
+def _with_claims(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Write the slots as a person reads them."""
+    from temper.methods.table import claims
+
     return [
         {
-            "name": name,
-            "summary": methods.entry(name).summary,
-            "passes": methods.entry(name).cost,
-            "paper": methods.entry(name).paper,
+            (key if key != "slots" else "claims"): (value if key != "slots" else claims(value))
+            for key, value in row.items()
         }
-        for name in methods.names()
+        for row in rows
     ]
 
 

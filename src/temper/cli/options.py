@@ -61,6 +61,14 @@ ClassWeights = Annotated[
 DropOverlap = Annotated[
     bool, typer.Option("--drop-overlap", help="Drop train rows that are also evaluated.")
 ]
+Imports = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--import",
+        metavar="FILE.py|MODULE",
+        help="Import methods of your own first; this runs that file's code.",
+    ),
+]
 Shift = Annotated[
     list[str] | None,
     typer.Option("--shift", metavar="NAME=PATH", help="Labelled data under distribution shift."),
@@ -69,6 +77,62 @@ Anomaly = Annotated[
     list[str] | None,
     typer.Option("--anomaly", metavar="NAME=PATH", help="Texts that do not belong to the task."),
 ]
+
+
+def import_methods(named: list[str] | None) -> None:
+    """Import what ``--import`` names, so that its methods are known to all that follows.
+
+    Args:
+        named: Files and modules; None and an empty list import nothing.
+
+    Raises:
+        SettingError: Where one is not there or its code fails.
+    """
+    if named:
+        from temper.methods.plugins import load
+
+        for each in named:
+            load(each)
+
+
+def method_name(method: str | None, objective: str | None, rule: str | None) -> str | None:
+    """Join ``--method``, ``--objective`` and ``--rule`` to one name.
+
+    Args:
+        method: A whole method, or several with ``+`` between.
+        objective: Methods of which only the objective is taken; the update rule is plain then.
+        rule: Methods of which only the update rule is taken; the objective is plain then.
+
+    Returns:
+        What ``method.name`` is set to; None where no option was given.
+
+    Raises:
+        SettingError: Where the options contradict each other.
+
+    Example:
+        >>> method_name(None, "uegr", "child_tuning_d")
+        'uegr.objective + child_tuning_d.rule'
+    """
+    halves = {"objective": objective, "rule": rule}
+    if method is not None:
+        given = [f"--{half}" for half, name in halves.items() if name is not None]
+        if given:
+            raise SettingError(
+                f"--method names a whole method and {given[0]} half of one: give either. A "
+                f"mixture is written --method 'NAME + OTHER.{given[0][2:]}'."
+            )
+        return method
+    if objective is not None and objective == rule:
+        raise SettingError(
+            f"--objective and --rule both name {rule!r}, and that is --method {rule}."
+        )
+    labels = [
+        f"{label.strip()}.{half}"
+        for half, name in halves.items()
+        if name is not None
+        for label in name.split("+")
+    ]
+    return " + ".join(labels) or None
 
 
 def nested(config: Path | None, given: Mapping[str, Any], sets: list[str] | None) -> Tree:

@@ -92,8 +92,9 @@ def print_table(
         title: A line above the table.
     """
     table = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
-    for column in columns:
-        table.add_column(column.replace("_", " "), overflow="fold")
+    for place, column in enumerate(columns):
+        # What a line is called must stay in one piece, however narrow the terminal.
+        table.add_column(column.replace("_", " "), overflow="fold", no_wrap=place == 0)
     for row in rows:
         table.add_row(*(escape(_cell(row.get(column))) for column in columns))
     _wide().print(table)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from temper.cli import options
 from temper.cli.screen import print_json, say
+
+if TYPE_CHECKING:
+    from temper.training.checkpoint_folder import RunFolder
 
 
 def train(
@@ -16,8 +20,18 @@ def train(
     model: options.Model = None,
     data: options.Data = None,
     method: Annotated[
-        str | None, typer.Option("--method", help="A method of `temper list methods`.")
+        str | None,
+        typer.Option("--method", help="A method of `temper list methods`, or `ONE + OTHER`."),
     ] = None,
+    objective: Annotated[
+        str | None,
+        typer.Option("--objective", help="A method of which only the objective is taken."),
+    ] = None,
+    rule: Annotated[
+        str | None,
+        typer.Option("--rule", help="A method of which only the update rule is taken."),
+    ] = None,
+    imports: options.Imports = None,
     sets: options.Sets = None,
     config: options.Config = None,
     seed: Annotated[int | None, typer.Option("--seed", help="Seed of every random draw.")] = None,
@@ -38,12 +52,13 @@ def train(
     as_json: options.Json = False,
 ) -> None:
     """Fine-tune a model and write a plain Transformers checkpoint with its record."""
+    options.import_methods(imports)
     tree = options.nested(
         config,
         {
             "model": model,
             "seed": seed,
-            "method.name": method,
+            "method.name": options.method_name(method, objective, rule),
             "data.source": data,
             "data.rows": rows,
             "data.eval_rows": eval_rows,
@@ -67,8 +82,16 @@ def train(
     checked = RunConfig.of(tree)
     with progress() as shown:
         folder = run(checked, out, resume=not restart, progress=shown)
-    record = RunFolder(folder).record() or {}
+    written = RunFolder(folder)
+    record = written.record() or {}
     if as_json:
         print_json({"out": str(folder), **record})
     else:
         say(f"Trained {record['model']} with {record['method']}: {folder}", as_json=False)
+        say(_ended(written, record), as_json=False)
+
+
+def _ended(folder: RunFolder, record: Mapping[str, Any]) -> str:
+    """Say how many steps a run took and the loss that it logged last."""
+    steps, logged = record["times"]["steps"], folder.last_log().get("loss")
+    return f"{steps} steps" + ("." if logged is None else f", last logged loss {logged:.4f}.")

@@ -109,6 +109,14 @@ class RunFolder:
         with self.metrics.open("a", encoding="utf-8") as file:
             file.write(json.dumps(plain, allow_nan=False) + "\n")
 
+    def last_log(self) -> dict[str, Any]:
+        """Return the newest line of ``metrics.jsonl``; empty where there is none."""
+        if not self.metrics.exists():
+            return {}
+        lines = self.metrics.read_text(encoding="utf-8").splitlines()
+        found: dict[str, Any] = json.loads(lines[-1]) if lines else {}
+        return found
+
     def clear(self) -> None:
         """Remove what a stopped run left, and nothing that is not a run's."""
         for name in OWN_FILES:
