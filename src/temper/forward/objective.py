@@ -15,6 +15,7 @@ from torch import Tensor
 
 from temper.errors import CompositionError
 from temper.forward.noise import Noise
+from temper.forward.perturbations import relative_size
 from temper.forward.stage import CleanPass, Part, Stage
 from temper.forward.submodels import SubModels
 from temper.forward.terms import divergence_term
@@ -145,9 +146,14 @@ class Joint:
             yield from part.losses(stage)
 
     def _clean_total(self, stage: Stage) -> LossTerms:
+        for part in self.parts:
+            part.before(stage)
         terms = self._clean_terms(stage)
         clean = stage.there
         notes: dict[str, Tensor] = {}
+        if self.clean.noise is not None and clean.start is not None:
+            size = relative_size(clean.start, clean.embeddings, stage.batch)
+            notes["attack/relative_size"] = size
         wanting = [part for part in self.parts if part.wants_gradient]
         for part in self._joint:
             if part.wants_gradient:
@@ -169,6 +175,7 @@ class Joint:
             start = wanting.start(stage)
             recording.channel_norms = any(part.wants_norms for part in self.parts)
         elif clean.noise is not None:
+            site = clean.noise.site
             start = clean.noise.draw(network, batch, seed=stage.rng.local("noise", "clean"))
         submodels = clean.submodels
         noted = None if start is None else recording

@@ -170,6 +170,9 @@ class Part:
     wants_norms: bool = False
     site: Site = "word"
 
+    def before(self, stage: Stage) -> None:
+        """Prepare the network for what the clean pass must show."""
+
     def start(self, stage: Stage) -> Tensor | None:
         """Return what the clean pass adds to the embeddings [B, T, D]; None for zeros."""
         return None

@@ -23,6 +23,7 @@ from temper.errors import ModelError
 from temper.functional.precision import at_least_single
 from temper.models.blocks import Parameters as Parameters
 from temper.models.blocks import drops, find_blocks, parameters_of, unwrap
+from temper.models.cuts import BlockCuts
 from temper.models.probing import Place, innermost, probe
 from temper.models.sites import DropoutPlan, SiteControl, SiteKey, SiteLog
 from temper.seeding import seeded
@@ -97,6 +98,7 @@ class Network:
         self._detached = False
         self._asked_for_dropout = False
         self._hooks: list[torch.utils.hooks.RemovableHandle] = []
+        self._cuts: BlockCuts | None = None
 
     def use(self, module: nn.Module) -> None:
         """Run forwards through a wrapper (distributed training) of the same model.
@@ -231,6 +233,28 @@ class Network:
         self._delta = held
         return values.detach()  # type: ignore[no-any-return]
 
+    def cuts(self, batch: Batch) -> BlockCuts:
+        """Return what reads the blocks' attention and cuts tokens from them; made once.
+
+        Args:
+            batch: Any real batch, to probe with.
+
+        Raises:
+            ModelError: If the model gives no attention probabilities.
+        """
+        self.probe(batch)
+        if self._cuts is None:
+            self.rest()
+            assert self._found is not None
+            self._cuts = BlockCuts(
+                self.model,
+                self.blocks,
+                batch,
+                extra=self._extra,
+                time_first=self._found.time_first,
+            )
+        return self._cuts
+
     @property
     def site_keys(self) -> tuple[SiteKey, ...]:
         """Dropout sites in the order of a forward.
@@ -316,6 +340,8 @@ class Network:
         self._delta = None
         if self._control is not None:
             self._control.rest()
+        if self._cuts is not None:
+            self._cuts.rest()
 
     def release(self) -> None:
         """Remove every hook and give the dropout layers their class back."""
@@ -324,7 +350,9 @@ class Network:
         self._hooks = []
         if self._control is not None:
             self._control.release()
-        self._control, self._found, self._delta = None, None, None
+        if self._cuts is not None:
+            self._cuts.release()
+        self._control, self._found, self._delta, self._cuts = None, None, None, None
 
     def _add(self, values: Tensor) -> Tensor:
         assert self._delta is not None

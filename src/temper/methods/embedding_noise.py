@@ -1,0 +1,59 @@
+"""NEFTune: uniform noise on the word embeddings of the training pass.
+
+``L = CE(x + n)``, ``n = U(-1, 1) * alpha / sqrt(n_b D)`` on the n_b real tokens of each example, so
+that the noise of an example has an l2 norm of about alpha / sqrt 3 whatever its length.
+
+Source: Jain et al., ICLR 2024 (arXiv 2310.05914). Differs: n_b counts real tokens, where the
+released code takes the padded length, so that a row's noise does not depend on its neighbours;
+padding gets none.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Self
+
+from pydantic import Field
+
+from temper.backward.rule import chain
+from temper.forward.noise import Noise
+from temper.forward.objective import Clean
+from temper.methods.method import Method, MethodConfig
+from temper.methods.registry import register
+
+
+@register(
+    "embedding_noise",
+    summary="Uniform noise on the word embeddings (NEFTune)",
+    cost="3F",
+    memory="none",
+    paper="Jain et al., ICLR 2024",
+)
+class EmbeddingNoise(MethodConfig):
+    """Settings of NEFTune.
+
+    Args:
+        alpha: Size of an example's noise, at least 0; its l2 norm is about alpha / sqrt 3 (the
+            paper: 5, 10 or 15 on decoders of 7 billion weights); 0 is plain fine-tuning.
+        special_tokens: Whether [CLS], [SEP] and the like are shaken too.
+    """
+
+    # The sizes that the paper tries.
+    PRESETS: ClassVar[dict[str, dict[str, Any]]] = {
+        "neftune_5": {"alpha": 5.0},
+        "neftune_10": {"alpha": 10.0},
+        "neftune_15": {"alpha": 15.0},
+    }
+
+    alpha: float = Field(default=5.0, ge=0.0, allow_inf_nan=False)
+    special_tokens: bool = True
+
+    def off(self) -> Self:
+        """Leave the embeddings as they are."""
+        return self._with(alpha=0.0)
+
+    def build(self) -> Method:
+        """Return the method."""
+        if not self.alpha:
+            return Method("embedding_noise", self, Clean(), chain())
+        noise = Noise(self.alpha, per="length", special_tokens=self.special_tokens)
+        return Method("embedding_noise", self, Clean(noise=noise), chain())

@@ -1,0 +1,67 @@
+"""HiddenCut: a second pass without a span of tokens in every block, held to the clean one.
+
+``L = CE(x) + cut_weight * CE(cut x) + divergence_weight * JS(P(x) || P(cut x))``. In every encoder
+block the feed-forward output of one span of tokens is zeroed: ``max(1, round(ratio n))`` of the n
+real tokens, beginning at one of the share ``candidates`` that the block attends to most.
+
+Source: Chen et al., ACL 2021; released code SALT-NLP/HiddenCut@8ec0cc7. Differs: no forked model;
+attention comes from the clean pass, padding is told by the attention mask and never cut, a span
+always has its whole length, the cut pass keeps every dropout layer. Models are run with eager
+attention, which gives the probabilities.
+"""
+
+from __future__ import annotations
+
+from typing import Self
+
+from pydantic import Field
+
+from temper.backward.rule import chain
+from temper.forward.cut import SpanCut
+from temper.forward.objective import Clean, Joint
+from temper.methods.method import Method, MethodConfig
+from temper.methods.registry import register
+
+
+@register(
+    "hidden_cut",
+    summary="A pass without spans of attended tokens, held to the clean one",
+    cost="6F (eager attention)",
+    memory="activations of two passes",
+    paper="Chen et al., ACL 2021",
+)
+class HiddenCut(MethodConfig):
+    """Settings of HiddenCut.
+
+    Args:
+        ratio: Length of a span as a share of the real tokens, in (0, 1], at least one token (the
+            paper: .1).
+        candidates: Share of the real tokens that a span may begin at, the most attended to, in
+            (0, 1] (the paper: .4).
+        cut_weight: Weight of the cut pass's loss (the paper: 1).
+        divergence_weight: Weight of the Jensen-Shannon divergence, the batch mean (the paper: 1).
+        special_tokens: Whether [CLS], [SEP] and the like may be cut too.
+    """
+
+    ratio: float = Field(default=0.1, gt=0.0, le=1.0, allow_inf_nan=False)
+    candidates: float = Field(default=0.4, gt=0.0, le=1.0, allow_inf_nan=False)
+    cut_weight: float = Field(default=1.0, ge=0.0, allow_inf_nan=False)
+    divergence_weight: float = Field(default=1.0, ge=0.0, allow_inf_nan=False)
+    special_tokens: bool = True
+
+    def off(self) -> Self:
+        """Switch the cut pass off."""
+        return self._with(cut_weight=0.0, divergence_weight=0.0)
+
+    def build(self) -> Method:
+        """Return the method."""
+        if not self.cut_weight and not self.divergence_weight:
+            return Method("hidden_cut", self, Clean(), chain())
+        cut = SpanCut(
+            ratio=self.ratio,
+            candidates=self.candidates,
+            weight=self.cut_weight,
+            divergence_weight=self.divergence_weight,
+            special_tokens=self.special_tokens,
+        )
+        return Method("hidden_cut", self, Joint(Clean(weight=1.0), (cut,)), chain())

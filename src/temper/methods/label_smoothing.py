@@ -1,0 +1,43 @@
+"""Label smoothing: a share of every label is spread over all classes.
+
+``L = CE(z, (1 - s) * onehot(y) + s / C)``, in every task loss of a composition.
+
+Source: Szegedy et al., CVPR 2016, section 7.
+"""
+
+from __future__ import annotations
+
+from typing import Self
+
+from pydantic import Field
+
+from temper.backward.rule import chain
+from temper.forward.objective import Clean
+from temper.methods.method import Method, MethodConfig
+from temper.methods.registry import register
+
+
+@register(
+    "label_smoothing",
+    summary="A share of every label spread over all classes",
+    cost="3F",
+    memory="none",
+    paper="Szegedy et al., CVPR 2016",
+)
+class LabelSmoothing(MethodConfig):
+    """Settings of label smoothing.
+
+    Args:
+        smoothing: Share s of each label that is spread over all classes, in [0, 1) (the paper:
+            .1); 0 is plain fine-tuning.
+    """
+
+    smoothing: float = Field(default=0.1, ge=0.0, lt=1.0, allow_inf_nan=False)
+
+    def off(self) -> Self:
+        """Leave the labels whole."""
+        return self._with(smoothing=0.0)
+
+    def build(self) -> Method:
+        """Return the method."""
+        return Method("label_smoothing", self, Clean(smoothing=self.smoothing), chain())

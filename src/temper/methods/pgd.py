@@ -1,0 +1,85 @@
+"""PGD: adversarial training at the end of K projected ascent steps on the embeddings.
+
+``L = clean_weight * CE(x) + adversarial_weight * CE(x + d_K)``, ``d_{k+1} = project(d_k + step)``,
+the budget and its geometry those of `at`.
+
+Source: Madry et al., ICLR 2018. Differs: the budget lies on the embeddings, by default in l2 per
+example and a share of their norm; the start is 0 by default, not random; ascent and final pass
+drop the same units.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Self
+
+from pydantic import Field, model_validator
+
+from temper.backward.rule import chain
+from temper.forward.ascents import ProjectedAscent
+from temper.forward.objective import Clean, Joint
+from temper.methods.attack import AttackConfig
+from temper.methods.method import Method
+from temper.methods.registry import register
+
+logger = logging.getLogger(__name__)
+
+
+@register(
+    "pgd",
+    summary="The loss at the end of K projected ascent steps",
+    cost="(3 + 2K)F (+3F with the clean loss)",
+    memory="none",
+    paper="Madry et al., ICLR 2018",
+)
+class PGD(AttackConfig):
+    """Settings of adversarial training with projected steps, with those of the attack.
+
+    Args:
+        adversarial_weight: Weight of the attacked loss (the paper: 1).
+        clean_weight: Weight of the clean loss beside it (the paper: 0).
+        steps: K, ascent steps, at least 1 (the paper: 7 for CIFAR-10).
+        step_size: Size of a step as a share of epsilon, above 0 (the paper: .25).
+        random_start: Whether the ascent starts from noise inside the budget (the paper: yes).
+    """
+
+    adversarial_weight: float = Field(default=1.0, ge=0.0, allow_inf_nan=False)
+    clean_weight: float = Field(default=0.0, ge=0.0, allow_inf_nan=False)
+    steps: int = Field(default=3, ge=1, le=64)
+    step_size: float = Field(default=0.5, gt=0.0, allow_inf_nan=False)
+    random_start: bool = False
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if not self.adversarial_weight and not self.clean_weight:
+            raise ValueError(
+                "adversarial_weight and clean_weight are both 0, so nothing is minimised; set one "
+                "of them"
+            )
+        if self.adversarial_weight and not self.epsilon:
+            logger.warning(
+                "epsilon=0 leaves the embeddings where they are: pgd is plain fine-tuning at "
+                "%d forward passes. Raise epsilon, or use vanilla.",
+                3 + 2 * self.steps,
+            )
+        return self
+
+    def off(self) -> Self:
+        """Leave the clean loss alone, at weight 1."""
+        return self._with(adversarial_weight=0.0, clean_weight=1.0)
+
+    def build(self) -> Method:
+        """Return the method."""
+        if not self.adversarial_weight:
+            plain = Clean() if self.clean_weight == 1 else Clean(weight=self.clean_weight)
+            return Method("pgd", self, plain, chain())
+        # A perturbation of a single step takes the whole budget at once; here a step is a share
+        # of it however many there are.
+        attack = self.perturbation(steps=max(self.steps, 2), step_size=self.step_size)
+        ascent = ProjectedAscent(
+            attack,
+            steps=self.steps,
+            random_start=self.random_start,
+            weight=self.adversarial_weight,
+        )
+        return Method("pgd", self, Joint(Clean(weight=self.clean_weight), (ascent,)), chain())

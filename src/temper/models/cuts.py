@@ -1,0 +1,300 @@
+"""Cuts: which tokens a model attends to, and the feed-forward output of its blocks without some.
+
+A model need not be forked for it. Its attention is asked for in one forward, and the last matrix
+that every encoder block calls (found by one probing forward) is hooked: dropout and the residual
+connection come after it and stay.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from temper.errors import ModelError
+from temper.functional.precision import at_least_single
+from temper.models.probing import innermost
+from temper.seeding import seeded
+from temper.types import Batch
+
+logger = logging.getLogger(__name__)
+
+# What Transformers calls the hooks that collect attention, and its note that they are there.
+CAPTURING = "output_capturing_hook"
+INSTALLED = "_output_capturing_hooks_installed"
+
+INSTEAD = "Use a method that does not read attention (r_drop, say), or another model."
+
+
+class BlockCuts:
+    """Read the attention of one forward, and zero tokens in the blocks' last matrices in another.
+
+    Attention probabilities exist under eager attention only: the model is switched to it, and back
+    on release.
+
+    Args:
+        model: The network, out of any distributed wrapper.
+        blocks: Its repeated blocks, by name; of an encoder and a decoder only the encoder's count.
+        batch: Any real batch, to probe with.
+        extra: Further arguments of the forward.
+        time_first: Whether hidden states are [T, B, D] (XLNet).
+
+    Attributes:
+        scores: How much each token was attended to in the last watched forward: a tensor [B, T]
+            for each call of a block, the mean over the heads summed over the real query tokens.
+        modules: The hooked matrices, by the name of their block.
+
+    Raises:
+        ModelError: If the model cannot give attention probabilities, or a block calls no matrix.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        blocks: Sequence[tuple[str, nn.Module]],
+        batch: Batch,
+        *,
+        extra: dict[str, Any],
+        time_first: bool,
+    ) -> None:
+        self.scores: tuple[Tensor, ...] = ()
+        self.modules: dict[str, nn.Module] = {}
+        self._model, self._time_first = model, time_first
+        self._watched: Tensor | None = None
+        self._cuts: tuple[Tensor, ...] | None = None
+        self._calls = 0
+        self._hooks: list[torch.utils.hooks.RemovableHandle] = []
+        self._before: dict[nn.Module, tuple[set[int], bool]] = {}
+        encoder = _encoder_blocks(model, blocks)
+        if not encoder or not _takes(model, "output_attentions"):
+            raise ModelError(
+                f"Cutting spans needs the attention probabilities of repeated blocks, and "
+                f"{type(innermost(model)).__name__} has no such blocks, or its forward takes no "
+                f"output_attentions. {INSTEAD}"
+            )
+        self._implementation = _switch_to_eager(innermost(model))
+        self._before = _marks(model)
+        try:
+            self.modules = _last_matrices(model, encoder, batch, extra=extra)
+        except BaseException:
+            self.release()
+            raise
+        distinct = {id(module): module for module in self.modules.values()}
+        for module in distinct.values():
+            self._hooks.append(module.register_forward_hook(self._cut))
+        self._hooks.append(model.register_forward_pre_hook(self._begin, with_kwargs=True))
+        self._hooks.append(model.register_forward_hook(self._end))
+
+    def watch(self, mask: Tensor) -> None:
+        """Read the attention of the next forward into ``scores``.
+
+        Args:
+            mask: Real tokens of its batch [B, T].
+
+        Raises:
+            ModelError: If gradient checkpointing is on.
+        """
+        recomputes = any(
+            getattr(module, "gradient_checkpointing", False) for module in self._model.modules()
+        )
+        if recomputes and self._model.training:
+            raise ModelError(
+                "Gradient checkpointing recomputes the blocks during backward, when whole and cut "
+                "forward can no longer be told apart. Switch it off, or use a method without cuts."
+            )
+        self._watched, self.scores = mask, ()
+
+    @contextmanager
+    def cutting(self, cuts: Sequence[Tensor]) -> Iterator[None]:
+        """Zero tokens in the forward inside the block.
+
+        Args:
+            cuts: For each call of a block the tokens to zero [B, T], boolean.
+
+        Raises:
+            ModelError: If the blocks are not called as often as in the watched forward.
+        """
+        self._cuts = tuple(cuts)
+        try:
+            yield
+            self._check_calls(len(self._cuts))
+        finally:
+            self._cuts = None
+
+    def rest(self) -> None:
+        """Leave the model's forwards alone."""
+        self._watched, self._cuts, self.scores = None, None, ()
+
+    def release(self) -> None:
+        """Remove every hook, and give the model its own attention back."""
+        self.rest()
+        for hook in self._hooks:
+            hook.remove()
+        self._hooks = []
+        if self._implementation is not None:
+            innermost(self._model).set_attn_implementation(self._implementation)  # type: ignore[operator]
+            self._implementation = None
+        # Transformers leaves hooks of its own behind where outputs were asked for.
+        for module, (own, flagged) in self._before.items():
+            for key in [key for key in module._forward_hooks if key not in own]:
+                if getattr(module._forward_hooks[key], "__name__", "") == CAPTURING:
+                    del module._forward_hooks[key]
+            if not flagged and INSTALLED in vars(module):
+                delattr(module, INSTALLED)
+        self._before = {}
+
+    def _begin(self, _: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        self._calls = 0
+        if self._watched is None:
+            return None
+        return args, {**kwargs, "output_attentions": True}
+
+    def _end(self, _: nn.Module, args: tuple[Any, ...], output: Any) -> None:
+        if self._watched is None:
+            return
+        mask, self._watched = self._watched, None
+        found = getattr(output, "encoder_attentions", None) or getattr(output, "attentions", None)
+        found = tuple(found or ())
+        self._check_calls(len(found))
+        rows, tokens = mask.shape
+        for each in found:
+            shape = None if each is None else tuple(each.shape)
+            if shape is None or len(shape) != 4 or shape[0] != rows or shape[2:] != (tokens,) * 2:
+                raise ModelError(
+                    f"Expected attention probabilities of shape ({rows}, heads, {tokens}, "
+                    f"{tokens}), got {shape}. {INSTEAD}"
+                )
+        self.scores = tuple(attended(each, mask) for each in found)
+
+    def _check_calls(self, expected: int) -> None:
+        if self._calls != expected or not expected:
+            raise ModelError(
+                f"Expected attention probabilities of each of {self._calls} calls of a block, got "
+                f"{expected}. The model gives none, or leaves blocks out at random (layerdrop: set "
+                f"it to 0). {INSTEAD}"
+            )
+
+    def _cut(self, module: nn.Module, _: tuple[Any, ...], output: Any) -> Tensor | None:
+        call, self._calls = self._calls, self._calls + 1
+        if self._cuts is None or call >= len(self._cuts):
+            return None
+        cut = self._cuts[call]
+        cut = cut.T if self._time_first else cut
+        if isinstance(output, Tensor) and output.dim() == 2:  # Some decoders flatten the batch.
+            cut = cut.reshape(-1)
+        if not isinstance(output, Tensor) or output.shape[:-1] != cut.shape:
+            came = tuple(output.shape) if isinstance(output, Tensor) else type(output).__name__
+            raise ModelError(
+                f"The last matrix of a block gave {came}, and tokens of shape {tuple(cut.shape)} "
+                f"are to be cut from it. {INSTEAD}"
+            )
+        return output.masked_fill(cut.unsqueeze(-1), 0.0)
+
+
+def attended(probabilities: Tensor, mask: Tensor) -> Tensor:
+    """Sum how much each token is attended to: over real query tokens, the mean over the heads.
+
+    Args:
+        probabilities: [B, H, T, T], query by key.
+        mask: Real tokens [B, T].
+
+    Returns:
+        [B, T] in at least fp32, detached.
+
+    Example:
+        >>> attended(torch.tensor([[[[0.75, 0.25], [0.5, 0.5]]]]), torch.tensor([[1, 1]]))
+        tensor([[1.2500, 0.7500]])
+    """
+    mean = at_least_single(probabilities.detach()).mean(1)
+    return torch.where(mask.bool().unsqueeze(-1), mean, 0.0).sum(1)
+
+
+def _takes(model: nn.Module, name: str) -> bool:
+    parameters = inspect.signature(innermost(model).forward).parameters
+    return name in parameters or any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+
+
+def _encoder_blocks(
+    model: nn.Module, blocks: Sequence[tuple[str, nn.Module]]
+) -> list[tuple[str, nn.Module]]:
+    """Leave out the blocks of a decoder that stands behind an encoder."""
+    inner = innermost(model)
+    if not getattr(getattr(inner, "config", None), "is_encoder_decoder", False):
+        return list(blocks)
+    inside = {id(module) for module in inner.get_encoder().modules()}  # type: ignore[operator]
+    return [(name, block) for name, block in blocks if id(block) in inside]
+
+
+def _switch_to_eager(inner: nn.Module) -> str | None:
+    """Switch to eager attention; return what it was, None where nothing had to change."""
+    own = getattr(getattr(inner, "config", None), "_attn_implementation", None)
+    if own in (None, "eager"):
+        return None
+    try:
+        inner.set_attn_implementation("eager")  # type: ignore[operator]
+    except (AttributeError, ValueError) as error:
+        raise ModelError(
+            f"Attention probabilities need eager attention, and {type(inner).__name__} cannot be "
+            f"switched to it from {own!r}: {error}. {INSTEAD}"
+        ) from error
+    logger.info("Attention is %r in place of %r, to read its probabilities.", "eager", own)
+    return str(own)
+
+
+def _marks(model: nn.Module) -> dict[nn.Module, tuple[set[int], bool]]:
+    """Note each module's hooks, and whether Transformers has put its own there."""
+    return {
+        module: (set(module._forward_hooks), INSTALLED in vars(module))
+        for module in model.modules()
+    }
+
+
+def _is_matrix(module: nn.Module) -> bool:
+    """Tell layers that multiply by a matrix, adapted ones (LoRA) and GPT-2's own among them."""
+    weight = getattr(module, "weight", None)
+    return isinstance(weight, Tensor) and weight.dim() == 2 and not isinstance(module, nn.Embedding)
+
+
+def _last_matrices(
+    model: nn.Module,
+    blocks: Sequence[tuple[str, nn.Module]],
+    batch: Batch,
+    *,
+    extra: dict[str, Any],
+) -> dict[str, nn.Module]:
+    """Run one row and note the last matrix that each block calls, by the block's name.
+
+    A layer's hook fires after those of the layers inside it, so that of an adapted matrix the
+    whole counts, not its adapter.
+    """
+    hooks: list[torch.utils.hooks.RemovableHandle] = []
+    found: dict[str, nn.Module] = {}
+
+    def note(name: str) -> Any:
+        def hook(module: nn.Module, args: Any, output: Any) -> None:
+            found[name] = module
+
+        return hook
+
+    for name, block in blocks:
+        for module in block.modules():
+            if _is_matrix(module):
+                hooks.append(module.register_forward_hook(note(name)))
+    row = {name: tensor[:1] for name, tensor in batch.inputs.items()}
+    try:
+        with torch.no_grad(), seeded(0, batch.device):
+            model(**row, **extra)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    missing = [name for name, _ in blocks if name not in found]
+    if missing:
+        raise ModelError(
+            f"The block {missing[0]!r} calls no matrix that a span could be cut from. {INSTEAD}"
+        )
+    return found
