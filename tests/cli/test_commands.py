@@ -90,6 +90,8 @@ def test_a_finished_run_is_kept_and_said_so(
     )  # fmt: skip
     assert again.exit_code == 0, again.stderr
     assert "finished already" in again.stderr
+    (log,) = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+    assert f"3 steps, last logged loss {log['loss']:.4f}." in again.stdout
     assert stamps(out) == before
 
 

@@ -127,6 +127,39 @@ def test_unknown_methods_are_named_with_near_matches() -> None:
         columns_of(["vanila"], ["a=uerg"])
 
 
+def test_a_composition_is_a_column_called_after_it_without_spaces() -> None:
+    columns = columns_of(
+        ["vanilla", "r_drop + at"], ["x=uegr.objective + r_drop.rule,method.uegr.epsilon=0.1"]
+    )
+    assert [column.name for column in columns] == ["vanilla", "r_drop+at", "x"]
+    config = StudyConfig.of(BASE, columns=columns, seeds=(0,))
+    assert config.runs["r_drop+at", 0].method_name == "r_drop + at"
+    assert config.runs["x", 0].method["uegr"]["epsilon"] == 0.1
+    assert config.runs["x", 0].method["r_drop"]["weight"] == 1.0
+
+
+def test_faults_in_the_names_of_all_columns_are_told_at_once() -> None:
+    with pytest.raises(SettingError, match="Unknown method 'vanila'") as caught:
+        columns_of(["vanila", "at + r_dorp", "uegr.rul"], ["a=r_drop + vanila", "b"])
+    assert len(str(caught.value).splitlines()) == 4
+    for words in ("NAME=METHOD", "'vanilla'", "'r_drop'", "Unknown half of uegr 'rul'"):
+        assert words in str(caught.value)
+
+
+def test_compositions_that_clash_or_are_set_wrongly_are_told_together() -> None:
+    columns = columns_of(["at + uegr", "at + at"], ["x=r_drop + at,method.epsilon=1"])
+    with pytest.raises(SettingError, match="both claim the perturbation") as caught:
+        StudyConfig.of(BASE, columns=columns, seeds=(0, 1))
+    first, second, third = str(caught.value).splitlines()
+    assert ("'at' and 'uegr'" in first, "stands twice" in second) == (True, True)
+    assert "`method.epsilon`" in third
+
+
+def test_a_composition_spaced_in_two_ways_is_one_column_given_twice() -> None:
+    with pytest.raises(SettingError, match=r"column 'r_drop\+at' is given twice"):
+        StudyConfig.of(BASE, columns=columns_of(["r_drop+at", "r_drop + at"], []), seeds=(0,))
+
+
 def test_named_sources_are_read_up_to_the_first_equals_sign() -> None:
     assert named_sources(["a=b=c.csv", "d=e"], "--shift") == {"a": "b=c.csv", "d": "e"}
 

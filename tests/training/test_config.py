@@ -82,6 +82,34 @@ def test_a_wrong_setting_is_named(changes: dict[str, Any], message: str) -> None
         RunConfig.of(tree(**changes))
 
 
+def test_a_composition_reads_its_own_record_and_has_one_key_however_it_is_spaced() -> None:
+    method = {"name": "r_drop+uegr.rule", "r_drop": {"weight": 2}, "uegr": {"alpha": 0.9}}
+    config = RunConfig.of(tree(method=method))
+    assert config.method_name == "r_drop + uegr.rule"
+    assert config.method["r_drop"] == {"weight": 2.0, "divergence": "sym_kl", "reduction": "mean"}
+    again = RunConfig.of({"model": config.model, **config.settings()})
+    assert again == config
+    assert again.key(**HASHES) == config.key(**HASHES)
+    other = RunConfig.of(tree(method={**method, "name": "r_drop + uegr.rule"}))
+    assert other.key(**HASHES) == config.key(**HASHES)
+    assert RunConfig.of(tree(method={"name": "r_drop"})).key(**HASHES) != config.key(**HASHES)
+
+
+def test_a_preset_of_a_composition_stands_in_its_method_s_table() -> None:
+    config = RunConfig.of(
+        tree(method={"name": "r_drop + at", "r_drop": {"preset": "released_bert"}})
+    )
+    assert config.method["r_drop"]["reduction"] == "sum"
+    with pytest.raises(SettingError, match=r"`method\.preset` cannot be set for the composition"):
+        RunConfig.of(tree(method={"name": "r_drop + at", "preset": "released_bert"}))
+
+
+def test_a_clash_is_told_with_the_other_faults() -> None:
+    wrong = tree(method={"name": "at + uegr"}, train={"epochs": 0})
+    with pytest.raises(SettingError, match=r"(?s)both claim the perturbation.*`train\.epochs`"):
+        RunConfig.of(wrong)
+
+
 def test_all_faults_are_reported_at_once() -> None:
     wrong = tree(
         seed=-1,

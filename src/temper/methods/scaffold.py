@@ -66,6 +66,8 @@ def new_method(name: str, folder: Path | str = ".") -> list[Path]:
         "title": name.replace("_", " ").capitalize(),
         "class_name": class_name(name),
         "module": f"temper.methods.{name}" if clone else name,
+        # Imports of another package stand apart.
+        "before": "" if clone else "\n",
     }
     for kind, path in places.items():
         template = files("temper.methods").joinpath("assets", f"{kind}.txt")

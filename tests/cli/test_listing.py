@@ -1,0 +1,130 @@
+"""Lists of methods: for people, for programs, and for the documents that hold the table."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from temper import methods
+from temper.methods import registry
+from temper.methods.table import CLOSING, OPENING, markdown
+from tests.cli.test_commands import answer, call
+from tests.cli.test_errors import refused
+from tests.methods.test_plugins import METHOD
+
+
+@pytest.fixture(autouse=True)
+def as_it_was() -> Iterator[None]:
+    """Take back what a command imported."""
+    methods.names()
+    before = registry.registered()
+    yield
+    registry.forget_since(before)
+    sys.modules.pop("planted_listing", None)
+
+
+def test_methods_say_what_they_cost_and_claim() -> None:
+    rows = {row["name"]: row for row in answer("list", "methods")}
+    assert set(rows["uegr"]) == {"name", "summary", "passes", "memory", "slots", "paper"}
+    assert rows["uegr"]["slots"] == {"objective": ["perturbation", "sub-models"], "rule": ["mask"]}
+    assert rows["vanilla"]["slots"] == {"objective": [], "rule": []}
+    heading = call("list", "methods").stdout.splitlines()[0]
+    assert heading.split() == ["name", "summary", "passes", "memory", "claims", "paper"]
+
+
+def test_a_narrow_terminal_leaves_names_in_one_piece(monkeypatch: pytest.MonkeyPatch) -> None:
+    from rich.console import Console
+
+    monkeypatch.setattr("temper.cli.screen._wide", lambda: Console(width=100, highlight=False))
+    lines = call("list", "methods").stdout.splitlines()
+    assert all(len(line) <= 100 for line in lines)
+    firsts = {line.split(" ")[0] for line in lines}
+    assert set(methods.names()) <= firsts
+
+
+def test_a_file_s_methods_are_listed_and_trained(
+    tiny_model: Path, tiny_data: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "planted_listing.py"
+    path.write_text(METHOD.format(name="mine"), encoding="utf-8")
+    assert "mine" in [row["name"] for row in answer("list", "methods", "--import", path)]
+    record = answer(
+        "train", "--import", path, "--method", "mine", "--model", tiny_model,
+        "--data", tiny_data / "reviews", "--set", "train.max_steps=1", "--device", "cpu",
+        "--out", tmp_path / "run",
+    )  # fmt: skip
+    assert record["method"] == "mine"
+    refused(call("list", "methods", "--import", tmp_path / "gone.py"), "There is no file")
+
+
+def test_the_table_is_written_between_its_markers(tmp_path: Path) -> None:
+    printed = call("list", "methods", "--markdown").stdout
+    for name in methods.names():
+        assert f"`{name}`" in printed
+        assert methods.entry(name).paper in printed
+    document = tmp_path / "README.md"
+    document.write_text(f"before\n{OPENING}\nold\n{CLOSING}\nafter\n", encoding="utf-8")
+    assert call("list", "methods", "--write", document).stdout == f"Written: {document}\n"
+    text = document.read_text(encoding="utf-8")
+    assert text == f"before\n{OPENING}\n{markdown(tmp_path)}{CLOSING}\nafter\n"
+    assert call("list", "methods", "--write", document).stdout == f"As it was: {document}\n"
+
+
+def test_the_table_links_to_the_cards_that_there_are(tmp_path: Path) -> None:
+    cards = tmp_path / "docs" / "methods"
+    cards.mkdir(parents=True)
+    (cards / "uegr.md").touch()
+    assert "| [`uegr`](docs/methods/uegr.md) |" in markdown(tmp_path)
+    assert "| [`uegr`](uegr.md) |" in markdown(cards)
+    assert "| `at` |" in markdown(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "text", ["no markers", f"{CLOSING}\n{OPENING}\n", f"{OPENING}\n{OPENING}\n{CLOSING}\n"]
+)
+def test_a_document_without_its_markers_is_left_as_it_is(text: str, tmp_path: Path) -> None:
+    whole = f"{OPENING}\n{CLOSING}\n"
+    for name, content in (("a.md", whole), ("b.md", text)):
+        (tmp_path / name).write_text(content, encoding="utf-8")
+    words = ("list", "methods", "--write", tmp_path / "a.md", "--write", tmp_path / "b.md")
+    refused(call(*words), "b.md", "must hold the lines")
+    assert (tmp_path / "a.md").read_text(encoding="utf-8") == whole
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("tasks", "--markdown"), "are for methods"),
+        (("methods", "--markdown", "--json"), "Give one of"),
+        (("methods", "--write", "nowhere.md"), "nowhere.md cannot be read"),
+    ],
+)
+def test_what_a_list_cannot_do_is_refused(words: tuple[str, ...], message: str) -> None:
+    refused(call("list", *words), message)
+
+
+def test_a_new_method_is_written_where_it_was_asked(tmp_path: Path) -> None:
+    found = answer("new-method", "mine", "--into", tmp_path)
+    assert found == {
+        "method": str(tmp_path / "mine.py"),
+        "test": str(tmp_path / "test_mine.py"),
+        "card": str(tmp_path / "mine.md"),
+    }
+    refused(call("new-method", "mine", "--into", tmp_path), "exists already")
+    shown = call("new-method", "other", "--into", tmp_path).stdout
+    assert f"temper train --import {tmp_path / 'other.py'} --method other" in shown
+
+
+def test_the_version_is_printed() -> None:
+    import temper
+
+    found = call("--version")
+    assert (found.exit_code, found.stdout) == (0, f"temper {temper.__version__}\n")
+
+
+def test_the_list_is_json_for_programs() -> None:
+    assert json.loads(call("list", "methods", "--json").stdout)[0]["name"] == "vanilla"

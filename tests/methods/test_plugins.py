@@ -1,0 +1,107 @@
+"""Methods from outside the package: a file, a module, an installed package's entry point."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from importlib.metadata import EntryPoint
+from pathlib import Path
+
+import pytest
+
+from temper.errors import SettingError
+from temper.methods import build, names, plugins, registry
+
+METHOD = '''
+from temper.methods import register
+from temper.methods.vanilla import Vanilla
+
+@register("{name}", summary="s", cost="3F", memory="none", paper="p")
+class Mine(Vanilla):
+    """Mine."""
+'''
+
+
+@pytest.fixture(autouse=True)
+def as_it_was() -> Iterator[None]:
+    """Take back what a test registered and imported."""
+    names()
+    before, modules = registry.registered(), set(sys.modules)
+    yield
+    registry.forget_since(before)
+    for module in set(sys.modules) - modules:
+        if module.startswith("planted"):
+            del sys.modules[module]
+
+
+def written(folder: Path, text: str, *, file: str = "planted_one.py") -> str:
+    (folder / file).write_text(text, encoding="utf-8")
+    return str(folder / file)
+
+
+def test_a_file_is_imported_once_and_its_methods_are_known(tmp_path: Path) -> None:
+    path = written(tmp_path, METHOD.format(name="mine"))
+    module = plugins.load(path)
+    assert plugins.load(path) is module
+    assert "mine" in names()
+    assert type(build("mine + at").config.shares[0].config) is module.Mine
+
+
+def test_a_module_is_imported_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    written(tmp_path, METHOD.format(name="mine"), file="planted_two.py")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    plugins.load("planted_two")
+    assert "mine" in names()
+
+
+def test_code_that_fails_is_told_with_its_line_and_leaves_no_method(tmp_path: Path) -> None:
+    path = written(tmp_path, METHOD.format(name="mine") + "\nraise RuntimeError('halfway')\n")
+    for _ in range(2):
+        message = r"RuntimeError: halfway \(.*planted_one\.py, line 9\)"
+        with pytest.raises(SettingError, match=message):
+            plugins.load(path)
+    assert "mine" not in names()
+    assert "planted_one" not in sys.modules
+
+
+@pytest.mark.parametrize(
+    ("what", "message"),
+    [
+        ("nowhere.py", r"There is no file nowhere\.py"),
+        ("planted.nowhere", "ModuleNotFoundError: No module named 'planted'"),
+    ],
+)
+def test_what_is_not_there_is_named(what: str, message: str) -> None:
+    with pytest.raises(SettingError, match=message):
+        plugins.load(what)
+
+
+def test_a_name_that_is_taken_is_told(tmp_path: Path) -> None:
+    path = written(tmp_path, METHOD.format(name="at"))
+    with pytest.raises(SettingError, match="A method named 'at' is registered already"):
+        plugins.load(path)
+    assert build("at").name == "at"
+
+
+def test_a_file_does_not_take_a_loaded_module_s_name(tmp_path: Path) -> None:
+    path = written(tmp_path, "", file="json.py")
+    with pytest.raises(SettingError, match="a module named 'json' is loaded already"):
+        plugins.load(path)
+
+
+def test_packages_offer_methods_by_entry_points(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written(tmp_path, METHOD.format(name="mine"), file="planted_three.py")
+    written(tmp_path, "raise KeyError('gone')\n", file="planted_four.py")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    points = [EntryPoint("mine", "planted_three", plugins.GROUP)]
+    monkeypatch.setattr(plugins, "entry_points", lambda group: points * (group == plugins.GROUP))
+    registry._load.cache_clear()
+    assert "mine" in names()
+    points.append(EntryPoint("broken", "planted_four", plugins.GROUP))
+    registry._load.cache_clear()
+    with pytest.raises(SettingError, match=r"entry point broken = planted_four.*KeyError: 'gone'"):
+        names()
+    monkeypatch.undo()
+    assert "at" in names()

@@ -1,0 +1,143 @@
+"""A method as it is written by ``temper new-method``: whole, in its place, and like every other."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from temper.errors import SettingError
+from temper.methods import entry, plugins, registry
+from temper.methods.scaffold import name_fault, new_method
+from tests.methods import test_contracts as contracts
+
+ROOT = Path(__file__).resolve().parents[2]
+NAME = "small_logits_of_a_test"
+
+
+def make_clone(folder: Path) -> None:
+    """Make the folders of a clone."""
+    for place in ("src/temper/methods", "tests/methods", "docs/methods"):
+        (folder / place).mkdir(parents=True)
+    (folder / "src" / "temper" / "__init__.py").touch()
+    (folder / "src" / "temper" / "methods" / "registry.py").touch()
+
+
+@pytest.fixture
+def written(tmp_path: Path) -> Iterator[Path]:
+    """Return the folder of a new method that is registered for the length of a test."""
+    new_method(NAME, tmp_path)
+    before = registry.registered()
+    plugins.load(str(tmp_path / f"{NAME}.py"))
+    yield tmp_path
+    registry.forget_since(before)
+    del sys.modules[NAME]
+
+
+def test_a_new_method_passes_its_own_test_and_notices_another_equation(tmp_path: Path) -> None:
+    method, test, _ = new_method(NAME, tmp_path)
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", test.name]
+
+    def run() -> subprocess.CompletedProcess[str]:
+        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+
+    found = run()
+    assert found.returncode == 0, found.stdout
+    assert "4 passed" in found.stdout
+    text = method.read_text(encoding="utf-8")
+    method.write_text(text.replace("each.square()", "each.abs()"), encoding="utf-8")
+    assert "2 failed, 2 passed" in run().stdout
+
+
+def test_a_new_method_keeps_the_contracts_of_every_method(
+    written: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = contracts.train(contracts.tiny_bert(), contracts.build("vanilla"))
+    contracts.test_every_entry_says_what_it_is(NAME)
+    contracts.test_on_a_method_is_not_plain_fine_tuning(NAME, plain)
+    contracts.test_training_repeats_with_its_seed_and_leaves_the_model_s_modules_as_they_were(
+        NAME, None
+    )
+    contracts.test_any_settings_give_a_method_or_one_setting_error(NAME)
+    torch.manual_seed(0)
+    contracts.test_off_is_plain_fine_tuning_bit_for_bit_and_draws_nothing_more(
+        NAME, None, plain, monkeypatch
+    )
+
+
+def test_a_new_method_composes(written: Path) -> None:
+    method = registry.configure(f"{NAME} + at + uegr.rule", {NAME: {"weight": 0.5}}).build()
+    assert method.name == f"{NAME} + at + uegr.rule"
+    assert [type(part).__name__ for part in method.objective.parts] == [
+        "SmallLogitsOfATestLoss",
+        "Attack",
+    ]
+    assert entry(NAME).slots == {"objective": [], "rule": []}
+
+
+def test_what_is_written_is_as_tidy_as_the_rest(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_bytes((ROOT / "pyproject.toml").read_bytes())
+    make_clone(tmp_path)
+    method, test, _ = map(str, new_method("tidy", tmp_path))
+    # The copy holds no other module of ours by which an import could be told to be our own.
+    ours = ["--config", "lint.isort.known-first-party=['temper']"]
+    for words in (["check", *ours, method, test], ["format", "--check", method, test]):
+        found = subprocess.run(
+            [sys.executable, "-m", "ruff", *words, "--no-cache"],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert found.returncode == 0, found.stdout + found.stderr
+
+
+def test_in_a_clone_the_files_go_to_their_places(tmp_path: Path) -> None:
+    make_clone(tmp_path)
+    paths = new_method("random", tmp_path)
+    assert [path.relative_to(tmp_path).as_posix() for path in paths] == [
+        "src/temper/methods/random.py",
+        "tests/methods/test_random.py",
+        "docs/methods/random.md",
+    ]
+    assert "from temper.methods.random import Random\n" in paths[1].read_text(encoding="utf-8")
+
+
+def test_nothing_is_overwritten(tmp_path: Path) -> None:
+    (tmp_path / "mine.md").write_text("mine", encoding="utf-8")
+    with pytest.raises(SettingError, match=r"mine\.md exists already and is left as it is"):
+        new_method("mine", tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["mine.md"]
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("SmallLogits", "got 'SmallLogits'. Try 'small_logits'"),
+        ("small-logits", "Try 'small_logits'"),
+        ("2nd", "got '2nd'.$"),
+        ("../up", "Try 'up'"),
+        ("", "got ''.$"),
+        ("r_drop", "There is a method 'r_drop' already"),
+        ("rdrop", "There is a method 'r_drop' already"),
+        ("class", "would hide something"),
+        ("preset", "would hide something"),
+        ("method", "would hide something"),
+        ("random", "would hide something"),
+        ("torch", "would hide something"),
+    ],
+)
+def test_a_name_that_will_not_do_is_refused(name: str, message: str, tmp_path: Path) -> None:
+    with pytest.raises(SettingError, match=message):
+        new_method(name, tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(SettingError, match="nowhere does not exist. Make it first"):
+        new_method("mine", tmp_path / "nowhere")
+    assert name_fault("mine", alone=True) is None
