@@ -1,0 +1,249 @@
+"""Ascent in the weights: the gradient is taken where the loss is higher, and applied here.
+
+    e = a step towards a higher loss,  gradient = dL(w + e)/dw
+
+Both passes see the same batch and the same dropout (the Stepper replays with equal seeds). Weights
+come back by copying, bit for bit, also when the second pass fails. Neither norms nor copies look at
+rows whose gradient is zero, which are most rows of an embedding matrix.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from temper.backward.rule import UpdateRule
+from temper.backward.touched import touched_rows
+from temper.models.network import Parameters
+from temper.seeding import Streams
+from temper.types import Gradients, State, Step
+
+SMALLEST = 1e-30
+"""A gradient whose norm is below this has no direction: what divides by it overflows."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """The part of a parameter that an ascent moves.
+
+    Args:
+        name: The parameter's name.
+        weight: The parameter, any shape.
+        rows: Rows that move [n]; None for all.
+    """
+
+    name: str
+    weight: Tensor
+    rows: Tensor | None
+
+    def of(self, tensor: Tensor) -> Tensor:
+        """Return the part of a tensor of the parameter's shape; the tensor itself if all moves."""
+        return tensor if self.rows is None else tensor.index_select(0, self.rows)
+
+    def copy(self) -> Tensor:
+        """Return a copy of the part's weights."""
+        return self.weight.clone() if self.rows is None else self.of(self.weight)
+
+    def put(self, values: Tensor) -> None:
+        """Write the part's weights."""
+        if self.rows is None:
+            self.weight.copy_(values)
+        else:
+            self.weight.index_copy_(0, self.rows, values)
+
+    def move(self, held: Tensor, step: Tensor, *, factor: float) -> None:
+        """Add ``factor * step`` to the part's weights, of which ``held`` is a copy."""
+        if self.rows is None:
+            self.weight.add_(step, alpha=factor)
+        else:
+            self.put(torch.add(held, step, alpha=factor))
+
+
+class WeightAscent(UpdateRule):
+    """Take the gradient at weights that were moved uphill; the base of SAM, ASAM and AWP."""
+
+    name = "ascent"
+    slots = frozenset({"gradient"})
+    replays = True
+
+    @abstractmethod
+    def factors(
+        self, places: Sequence[Place], gradients: Sequence[Tensor], sizes: Sequence[float]
+    ) -> list[float] | None:
+        """Return what each gradient is multiplied by to give the step.
+
+        Args:
+            places: What may move.
+            gradients: Of these parts; may be changed in place into other directions.
+            sizes: The l2 norm of each.
+
+        Returns:
+            One factor a part, 0 where it stays; None where nothing can move, because the gradient
+            is zero or not finite.
+        """
+
+    def covers(self, tensor: Tensor) -> bool:
+        """Tell whether a parameter may move.
+
+        Args:
+            tensor: The parameter, or its gradient.
+        """
+        return True
+
+    def enter(self, params: Parameters, state: State, step: Step, rng: Streams) -> None:
+        """Note what a loss scaler multiplies gradients by, for the diagnostics."""
+        state["loss_scale"] = step.loss_scale
+
+    def gradient(
+        self, params: Parameters, state: State, compute: Callable[[], Gradients]
+    ) -> Gradients:
+        """Return the gradient at the moved weights, which are back in place afterwards."""
+        moved: list[tuple[Place, Tensor]] = []
+        try:
+            with torch.no_grad():
+                self._ascend(params, state, compute, moved)
+            return compute()
+        finally:
+            with torch.no_grad():
+                for place, held in moved:
+                    place.put(held)
+
+    def diagnostics(self, state: State) -> dict[str, Tensor | float]:
+        """Return the gradient's norm at the weights themselves, over what may move."""
+        if "norm" not in state:
+            return {}
+        return {"ascent/gradient_norm": state["norm"] / state["loss_scale"]}
+
+    def _ascend(
+        self,
+        params: Parameters,
+        state: State,
+        compute: Callable[[], Gradients],
+        moved: list[tuple[Place, Tensor]],
+    ) -> None:
+        """Move the weights; the first gradients are let go of, since the second need their room.
+
+        Args:
+            params: The trainable parameters.
+            state: The rule's state.
+            compute: Gives the gradient.
+            moved: Filled with what to put back, each part before it moves.
+        """
+        with torch.enable_grad():
+            here = {name: g for name, g in compute().items() if self.covers(g)}
+        if not here:
+            return
+        places = [Place(name, params.tensors[name], touched_rows(g)) for name, g in here.items()]
+        gradients = [place.of(here[place.name]) for place in places]
+        sizes = l2_norms(gradients)
+        state["norm"] = math.hypot(*sizes)
+        factors = self.factors(places, gradients, sizes)
+        if factors is None:
+            return
+        for place, step, factor in zip(places, gradients, factors, strict=True):
+            if factor:
+                held = place.copy()
+                moved.append((place, held))
+                place.move(held, step, factor=factor)
+
+
+@dataclass(frozen=True)
+class SharpnessAware(WeightAscent):
+    """Move along the whole gradient: SAM, or ASAM where the ball follows the weights' sizes.
+
+    SAM: ``e = rho * g / ||g||``, one norm over all trainable parameters. ASAM: ``e = rho * T^2 g /
+    ||T g||`` with ``T = |w| + eta``, and T = 1 for biases; ``||e / T|| = rho``.
+
+    Args:
+        rho: Radius, above 0.
+        adaptive: Whether to do ASAM.
+        eta: What is added to the sizes of ASAM.
+
+    References:
+        Foret et al., ICLR 2021, Eq. 2; Kwon et al., ICML 2021, Eq. 8.
+    """
+
+    rho: float = 0.05
+    adaptive: bool = False
+    eta: float = 0.01
+
+    def factors(
+        self, places: Sequence[Place], gradients: Sequence[Tensor], sizes: Sequence[float]
+    ) -> list[float] | None:
+        """Return one factor for all: the radius over the norm."""
+        size = math.hypot(*sizes)
+        if not has_direction(size):
+            return None
+        if self.adaptive:
+            self._scale(places, gradients)
+            size = math.hypot(*l2_norms(gradients))
+            if not has_direction(size):
+                return None
+            self._scale(places, gradients)
+        return [self.rho / size] * len(places)
+
+    def _scale(self, places: Sequence[Place], gradients: Sequence[Tensor]) -> None:
+        """Multiply the gradients by T; a T kept from the first time would be one more copy."""
+        for place, gradient in zip(places, gradients, strict=True):
+            if "bias" not in place.name.rpartition(".")[2]:
+                gradient.mul_(place.of(place.weight).abs().add_(self.eta))
+
+
+@dataclass(frozen=True)
+class RelativeAscent(WeightAscent):
+    """Move every matrix by a share of its own norm: adversarial weight perturbation.
+
+    ``e_l = gamma * ||w_l|| * g_l / ||g_l||`` for each parameter l of two axes or more.
+
+    Args:
+        gamma: The share, above 0.
+
+    References:
+        Wu et al., NeurIPS 2020, Eqs. 7 and 8; one step of it, as released.
+    """
+
+    gamma: float = 0.01
+
+    def covers(self, tensor: Tensor) -> bool:
+        """Leave out vectors: biases and norms' weights."""
+        return tensor.dim() > 1
+
+    def factors(
+        self, places: Sequence[Place], gradients: Sequence[Tensor], sizes: Sequence[float]
+    ) -> list[float] | None:
+        """Return a factor for each matrix."""
+        if not math.isfinite(math.hypot(*sizes)):
+            return None
+        weights = l2_norms([place.weight for place in places])
+        return [
+            self.gamma * weight / size if has_direction(size) else 0.0
+            for weight, size in zip(weights, sizes, strict=True)
+        ]
+
+
+def has_direction(size: float) -> bool:
+    """Tell whether a gradient of that norm can be divided by it.
+
+    Args:
+        size: The norm.
+    """
+    return math.isfinite(size) and size > SMALLEST
+
+
+def l2_norms(tensors: Sequence[Tensor]) -> list[float]:
+    """Measure tensors, each by itself, in at least fp32 and in one exchange with the device.
+
+    Args:
+        tensors: At least one, any shapes, on one device.
+    """
+    single = torch.float32
+    for tensor in tensors:
+        single = torch.promote_types(single, tensor.dtype)
+    norms = torch._foreach_norm(list(tensors), 2, dtype=single)
+    found: list[float] = torch.stack(list(norms)).tolist()
+    return found

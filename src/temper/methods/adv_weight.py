@@ -1,0 +1,82 @@
+"""Sharpness-aware minimisation: the gradient is taken at the worst weights nearby.
+
+``e = rho * g / ||g||`` with one norm over all trainable parameters; the step goes along ``dL(w +
+e)/dw`` from w. With ``adaptive`` the ball follows the weights' sizes (ASAM): ``e = rho * T^2 g /
+||T g||``, ``T = |w| + eta``, and T = 1 for biases.
+
+Source: SAM, Foret et al., ICLR 2021; on text Bahri et al., ACL 2022. ASAM, Kwon et al., ICML 2021,
+and SamsungLabs/ASAM@dc9b513. Differs: both passes see the same dropout; all micro-batches of a step
+and all ranks share one e (davda54/sam takes an e a rank, and cannot accumulate); nothing is added
+to the norm, so that the radius is exactly rho, and a gradient that is zero or not finite moves
+nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any, ClassVar, Self
+
+from pydantic import Field, model_validator
+
+from temper.backward.rule import chain
+from temper.backward.sharpness import SharpnessAware
+from temper.forward.objective import Clean
+from temper.methods.method import Method, MethodConfig
+from temper.methods.registry import register
+
+logger = logging.getLogger(__name__)
+
+ETA = 0.01
+LARGE = 1.0
+
+
+@register(
+    "adv_weight",
+    summary="Gradient at the worst weights nearby (SAM, ASAM)",
+    cost="6F",
+    memory="one copy of the weights during a step",
+    paper="Foret et al., ICLR 2021",
+)
+class AdvWeight(MethodConfig):
+    """Settings of sharpness-aware minimisation.
+
+    Args:
+        rho: Radius, at least 0 (the paper: .05); 0 is plain fine-tuning. ASAM's radius is measured
+            relative to the weights and is ten times as large or more.
+        adaptive: Whether to do ASAM.
+        eta: What ASAM adds to the weights' sizes, above 0 (the paper: .01).
+    """
+
+    PRESETS: ClassVar[dict[str, dict[str, Any]]] = {
+        # README of davda54/sam@3c3afdb.
+        "asam": {"adaptive": True, "rho": 2.0},
+        # The released code's defaults, SamsungLabs/ASAM@dc9b513.
+        "asam_released": {"adaptive": True, "rho": 0.5},
+    }
+
+    rho: float = Field(default=0.05, ge=0.0, allow_inf_nan=False)
+    adaptive: bool = False
+    eta: float = Field(default=ETA, gt=0.0, allow_inf_nan=False)
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if not self.adaptive and self.eta != ETA:
+            raise ValueError(f"eta is read only with adaptive=True, got eta={self.eta}")
+        if not self.adaptive and self.rho >= LARGE:
+            logger.warning(
+                "rho=%g is a radius for adaptive=True. Without it the published one is .05, and "
+                "one so large takes the gradient far from the weights.",
+                self.rho,
+            )
+        return self
+
+    def off(self) -> Self:
+        """Take the gradient where the weights are."""
+        return self._with(rho=0.0)
+
+    def build(self) -> Method:
+        """Return the method."""
+        if not self.rho:
+            return Method("adv_weight", self, Clean(), chain())
+        rule = SharpnessAware(rho=self.rho, adaptive=self.adaptive, eta=self.eta)
+        return Method("adv_weight", self, Clean(), chain(rule))

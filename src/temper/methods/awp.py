@@ -1,0 +1,68 @@
+"""Adversarial weight perturbation: every matrix moves uphill by a share of its own norm.
+
+``e_l = gamma * ||w_l|| * g_l / ||g_l||`` for each parameter of two axes or more; the step goes
+along ``dL(w + e)/dw`` from w. By itself it takes the clean loss; ``at + awp`` is the paper's
+AT-AWP.
+
+Source: Wu et al., NeurIPS 2020; released code csdongxian/AWP. Differs: the gradient is of the whole
+step's loss, where the released code takes one step of SGD on a copy of the model.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any, ClassVar, Self
+
+from pydantic import Field, model_validator
+
+from temper.backward.rule import chain
+from temper.backward.sharpness import RelativeAscent
+from temper.forward.objective import Clean
+from temper.methods.method import Method, MethodConfig
+from temper.methods.registry import register
+
+logger = logging.getLogger(__name__)
+
+
+@register(
+    "awp",
+    summary="Gradient at matrices moved uphill by a share of their norms",
+    cost="6F",
+    memory="one copy of the weights during a step",
+    paper="Wu et al., NeurIPS 2020",
+)
+class AWP(MethodConfig):
+    """Settings of adversarial weight perturbation.
+
+    Args:
+        gamma: Share of each matrix's norm, at least 0 (the paper: .01 with plain adversarial
+            training, .005 with TRADES); 0 is plain fine-tuning.
+    """
+
+    PRESETS: ClassVar[dict[str, dict[str, Any]]] = {
+        # trades_AWP/train_trades_cifar.py of csdongxian/AWP@00a8e85; its warm-up of ten epochs
+        # without AWP is not offered.
+        "trades": {"gamma": 0.005},
+    }
+
+    gamma: float = Field(default=0.01, ge=0.0, allow_inf_nan=False)
+
+    @model_validator(mode="after")
+    def _warn_of_explosion(self) -> Self:
+        if self.gamma >= 1.0:
+            logger.warning(
+                "gamma=%g moves every matrix by its whole norm or more; the published share is "
+                ".01.",
+                self.gamma,
+            )
+        return self
+
+    def off(self) -> Self:
+        """Take the gradient where the weights are."""
+        return self._with(gamma=0.0)
+
+    def build(self) -> Method:
+        """Return the method."""
+        if not self.gamma:
+            return Method("awp", self, Clean(), chain())
+        return Method("awp", self, Clean(), chain(RelativeAscent(gamma=self.gamma)))

@@ -1,0 +1,287 @@
+"""SAM, ASAM and AWP: the radius, the gradient there, and weights that come back."""
+
+from __future__ import annotations
+
+import logging
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from temper import RobustTrainer, Stepper
+from temper.backward import touched
+from temper.backward.sharpness import RelativeAscent, SharpnessAware
+from temper.errors import CompositionError, SettingError
+from temper.methods import configure
+from temper.methods.adv_weight import AdvWeight
+from temper.methods.awp import AWP
+from temper.models.blocks import Parameters
+from temper.types import Gradients
+from tests.backward.test_rule import arguments, dataset
+from tests.methods import reference
+from tests.methods.tiny import rows, tiny_bert
+from tests.methods.weights import (
+    PlantedError,
+    close,
+    copies,
+    expected_gradient,
+    expected_loss,
+    fail_at_call,
+    leaves,
+    same,
+    step_of,
+    stepper_of,
+    two_batches,
+)
+
+
+def length(tensors: list[Tensor]) -> float:
+    return math.sqrt(sum(float(entry) ** 2 for tensor in tensors for entry in tensor.flatten()))
+
+
+def moved_by_hand(
+    weights: reference.Weights, gradients: dict[str, Tensor], step: dict[str, Tensor]
+) -> reference.Weights:
+    return {
+        name: (weight.detach() + step.get(name, 0.0)).requires_grad_()
+        for name, weight in weights.items()
+    }
+
+
+def sam(weights: reference.Weights, g: dict[str, Tensor], rho: float) -> dict[str, Tensor]:
+    size = length(list(g.values()))
+    return {name: rho * gradient / size for name, gradient in g.items()}
+
+
+def asam(
+    weights: reference.Weights, g: dict[str, Tensor], rho: float, eta: float
+) -> dict[str, Tensor]:
+    sizes = {
+        name: torch.ones_like(w) if name.endswith("bias") else w.detach().abs() + eta
+        for name, w in weights.items()
+    }
+    norm = length([sizes[name] * g[name] for name in g])
+    return {name: rho * sizes[name] ** 2 * g[name] / norm for name in g}
+
+
+def awp(weights: reference.Weights, g: dict[str, Tensor], gamma: float) -> dict[str, Tensor]:
+    return {
+        name: gamma * length([weights[name].detach()]) * gradient / length([gradient])
+        for name, gradient in g.items()
+        if gradient.dim() > 1
+    }
+
+
+@pytest.fixture(params=["every row", "touched rows"])
+def tall(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run with the shortcut for tall matrices and without: the 23 words then are many."""
+    if request.param == "touched rows":
+        monkeypatch.setattr(touched, "MANY_ROWS", 20)
+
+
+@pytest.mark.usefixtures("tall")
+@pytest.mark.parametrize(
+    ("config", "steps"),
+    [
+        (AdvWeight(rho=0.3), lambda w, g: sam(w, g, 0.3)),
+        (AdvWeight(rho=0.7, adaptive=True, eta=0.05), lambda w, g: asam(w, g, 0.7, 0.05)),
+        (AWP(gamma=0.2), lambda w, g: awp(w, g, 0.2)),
+    ],
+    ids=["sam", "asam", "awp"],
+)
+@pytest.mark.parametrize("regression", [False, True])
+def test_the_gradient_is_that_of_the_loss_at_the_moved_weights(
+    config: Any, steps: Any, regression: bool
+) -> None:
+    batches = two_batches(regression=regression)
+    stepper = stepper_of(config, classes=1 if regression else 3)
+    before = copies(stepper.network.model)
+    logs, found, drops = step_of(stepper, batches)
+    weights = leaves(stepper.network.model)
+    here = expected_gradient(weights, batches, drops)
+    there = moved_by_hand(weights, here, steps(weights, here))
+    close(found, expected_gradient(there, batches, drops))
+    # What is logged is the loss at the weights themselves.
+    assert logs["loss"] == pytest.approx(expected_loss(weights, batches, drops).item(), rel=1e-9)
+    assert same(before, copies(stepper.network.model))
+
+
+@pytest.mark.parametrize("name", ["adv_weight", "awp"])
+def test_both_passes_drop_the_same_units(name: str) -> None:
+    _, _, drops = step_of(stepper_of(name), two_batches())
+    for calls in drops.values():
+        assert len(calls) == 4
+        # The quotients that were noted are rounded where weights differ; which are zero is not.
+        assert torch.equal(calls[0] == 0, calls[2] == 0)
+        assert torch.equal(calls[1] == 0, calls[3] == 0)
+        assert (calls[0] == 0).any()
+
+
+def second_weights(rule: Any, gradients: dict[str, Tensor]) -> tuple[Any, dict[str, Tensor]]:
+    """Run a rule on gradients that are given, and return where it asked for the second ones."""
+    model = stepper_of("vanilla").network.model
+    params = Parameters(dict(model.named_parameters()), blocks=frozenset())
+    seen: list[dict[str, Tensor]] = []
+
+    def compute() -> Gradients:
+        seen.append(copies(model))
+        return {name: g.clone() for name, g in gradients.items()}
+
+    rule.gradient(params, {"loss_scale": 1.0}, compute)
+    assert same(seen[0], copies(model))
+    return seen[0], seen[1]
+
+
+def some_gradients() -> dict[str, Tensor]:
+    draws = torch.Generator().manual_seed(2)
+    model = stepper_of("vanilla").network.model
+    return {
+        name: torch.randn(p.shape, generator=draws, dtype=torch.float64) * 10.0 ** (place % 5 - 3)
+        for place, (name, p) in enumerate(model.named_parameters())
+    }
+
+
+@pytest.mark.usefixtures("tall")
+def test_sam_moves_by_its_radius_exactly_and_along_the_gradient() -> None:
+    gradients = some_gradients()
+    before, after = second_weights(SharpnessAware(rho=0.05), gradients)
+    moves = {name: after[name] - before[name] for name in before}
+    assert length(list(moves.values())) == pytest.approx(0.05, rel=1e-9)
+    inner = sum(float((moves[name] * gradients[name]).sum()) for name in moves)
+    assert inner == pytest.approx(0.05 * length(list(gradients.values())), rel=1e-9)
+
+
+def test_asam_moves_by_its_radius_in_its_own_norm() -> None:
+    before, after = second_weights(SharpnessAware(rho=2.0, adaptive=True), some_gradients())
+    parts = []
+    for name, weight in before.items():
+        size = torch.ones_like(weight) if name.endswith("bias") else weight.abs() + 0.01
+        parts.append((after[name] - weight) / size)
+    assert length(parts) == pytest.approx(2.0, rel=1e-9)
+
+
+@pytest.mark.usefixtures("tall")
+def test_awp_moves_each_matrix_by_its_share_and_no_vector() -> None:
+    before, after = second_weights(RelativeAscent(gamma=0.01), some_gradients())
+    for name, weight in before.items():
+        share = length([after[name] - weight]) / length([weight])
+        assert share == pytest.approx(0.01 if weight.dim() > 1 else 0.0, rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    "rule", [SharpnessAware(), SharpnessAware(adaptive=True), RelativeAscent()]
+)
+@pytest.mark.parametrize("value", [0.0, float("inf"), float("nan")])
+def test_a_gradient_without_a_direction_moves_nothing(rule: Any, value: float) -> None:
+    gradients = {name: torch.full_like(g, value) for name, g in some_gradients().items()}
+    assert same(*second_weights(rule, gradients))
+    if value:
+        partly = some_gradients()
+        partly["layers.0.inner.weight"][0, 0] = value
+        assert same(*second_weights(rule, partly))
+
+
+def test_rows_without_a_gradient_are_neither_copied_nor_moved(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(touched, "MANY_ROWS", 20)
+    gradients = some_gradients()
+    words = torch.zeros_like(gradients["words.weight"])
+    words[[2, 7, 19]] = gradients["words.weight"][[2, 7, 19]]
+    gradients["words.weight"] = words
+    assert touched.touched_rows(words).tolist() == [2, 7, 19]
+    before, after = second_weights(SharpnessAware(), gradients)
+    changed = (before["words.weight"] != after["words.weight"]).any(1).nonzero().squeeze(1)
+    assert changed.tolist() == [2, 7, 19]
+    assert touched.touched_rows(gradients["words.weight"] + 1) is None
+    assert touched.touched_rows(gradients["head.weight"]) is None
+
+
+@pytest.mark.usefixtures("tall")
+@pytest.mark.parametrize("name", ["adv_weight", "awp"])
+def test_weights_come_back_though_the_second_pass_fails(name: str) -> None:
+    stepper = stepper_of(name)
+    before = copies(stepper.network.model)
+    # Two micro-batches: the fourth forward is the second one of the second pass.
+    seen = fail_at_call(stepper.network.model, 4)
+    with pytest.raises(PlantedError):
+        stepper.backward(*two_batches())
+    assert not same(before, seen[0])
+    assert same(before, copies(stepper.network.model))
+
+
+@pytest.mark.parametrize("name", ["adv_weight", "awp"])
+def test_weights_come_back_in_the_trainer_too(name: str, tmp_path: Path) -> None:
+    model = tiny_bert()
+    before = copies(model)
+    settings = arguments(tmp_path, gradient_accumulation_steps=2)
+    trainer = RobustTrainer(model, settings, method=name, train_dataset=dataset())
+    # The probing forward is the first, two micro-batches follow: the fifth is in the second pass.
+    seen = fail_at_call(model, 5)
+    with pytest.raises(PlantedError):
+        trainer.train()
+    assert not same(before, seen[0])
+    assert same(before, copies(model))
+
+
+@pytest.mark.parametrize("config", [AdvWeight(), AdvWeight(adaptive=True, rho=0.5), AWP()])
+def test_without_dropout_micro_batches_equal_one_batch(config: Any) -> None:
+    whole = rows(5, 3, 6, 4, 2)
+    parts = [{key: value[part] for key, value in whole.items()} for part in (slice(3), slice(3, 5))]
+    _, one, _ = step_of(stepper_of(config, rate=0.0), [whole])
+    _, many, _ = step_of(stepper_of(config, rate=0.0), parts)
+    close(many, one)
+
+
+def test_the_state_holds_no_weights_and_the_norm_is_logged() -> None:
+    stepper = stepper_of("adv_weight")
+    batches = two_batches()
+    logs, _, drops = step_of(stepper, batches)
+    here = expected_gradient(leaves(stepper.network.model), batches, drops)
+    assert logs["ascent/gradient_norm"] == pytest.approx(length(list(here.values())), rel=1e-9)
+    assert all(isinstance(v, float) for v in stepper.state["ascent"].values())
+
+
+def test_it_runs_under_bf16_autocast() -> None:
+    model = tiny_bert()
+    before = copies(model)
+    stepper = Stepper(model, AdvWeight(adaptive=True, rho=0.5))
+    with torch.autocast("cpu", torch.bfloat16):
+        logs = stepper.backward(rows(5, 3))
+    assert math.isfinite(logs["loss"])
+    assert same(before, copies(model))
+    assert all(g.dtype == torch.float32 for g in stepper.params.gradients().values())
+
+
+def test_two_ascents_do_not_compose_but_one_goes_with_an_attack() -> None:
+    with pytest.raises(CompositionError, match="both claim"):
+        configure("adv_weight + awp").build()
+    stepper = stepper_of(configure("at + awp"))
+    before = copies(stepper.network.model)
+    logs = stepper.backward(*two_batches())
+    assert {"loss/task", "loss/adversarial", "ascent/gradient_norm"} <= set(logs)
+    assert same(before, copies(stepper.network.model))
+
+
+def test_settings_that_do_not_fit_are_refused_or_warned_of(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with pytest.raises(SettingError, match="eta is read only with adaptive=True"):
+        AdvWeight(eta=0.1)
+    with pytest.raises(SettingError, match=r"`AdvWeight.rho` must be >= 0"):
+        AdvWeight(rho=-1.0)
+    with pytest.raises(SettingError, match=r"`AWP.gamma` must be >= 0"):
+        AWP(gamma=-0.1)
+    with caplog.at_level(logging.WARNING, logger="temper"):
+        AdvWeight(rho=0.9)
+        AdvWeight(rho=2.0, adaptive=True)
+        AWP(gamma=0.5)
+    assert caplog.text == ""
+    with caplog.at_level(logging.WARNING, logger="temper"):
+        AdvWeight(rho=2.0)
+        AWP(gamma=1.0)
+    assert "radius for adaptive=True" in caplog.text
+    assert "gamma=1 moves every matrix" in caplog.text
