@@ -231,6 +231,8 @@ class RobustTrainer(Trainer):
         try:
             return super()._inner_training_loop(*args, **kwargs)
         finally:
+            # A callback may have failed between two micro-batches, with weights moved.
+            self.stepper.leave()
             self.stepper.release()
 
     def running(self) -> Stepper:

@@ -1,0 +1,132 @@
+"""Mixout: the passes see weights of which a random part is as it was before training."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from temper.backward.rule import UpdateRule
+from temper.functional.masks import LEVELS, highest_kept, quantise, random_levels
+from temper.models.network import Parameters
+from temper.seeding import Streams, generator
+from temper.types import Gradients, State, Step
+
+Scope = Literal["blocks", "all"]
+Unit = Literal["entry", "neuron"]
+
+
+@dataclass(frozen=True)
+class Mixing(UpdateRule):
+    """Mix weights with those of the start for a step's passes, so that the mean is the weight.
+
+    ``w_mix = ((1-M) w + M u - p u) / (1-p) = u + (1-M) (w - u) / (1-p)``, u the start, M ~
+    Bernoulli(p) drawn once a step, alike for all micro-batches and ranks; ``dL/dw = dL/dw_mix *
+    (1-M) / (1-p)``. 1 - p is rounded to q/65536 before the draw and divides as such.
+
+    While the passes run, the weights and the mask are held beside the model, outside of any
+    checkpoint.
+
+    Args:
+        probability: p, in (0, 1).
+        scope: Matrices of the ``blocks`` and behind them (a pooler), or ``all``: the head's too.
+            Embeddings never; where there are no blocks, all matrices but the head's.
+        unit: What is replaced at once: an ``entry``, or a ``neuron``'s outgoing weights (all
+            entries that share all but their first index).
+        chunk: Entries worked on at a time, which stay in the processor's cache.
+
+    References:
+        Lee et al., ICLR 2020, Eq. 3 (per entry it is their mixconnect).
+    """
+
+    probability: float = 0.7
+    scope: Scope = "blocks"
+    unit: Unit = "entry"
+    chunk: int = 1 << 18
+
+    name = "mixout"
+    slots = frozenset({"weights"})
+    wants_start = True
+
+    @property
+    def kept(self) -> Tensor:
+        """The share 1 - p as q of 65536."""
+        return quantise(torch.tensor(1.0 - self.probability, dtype=torch.float64), p_min=0.0)
+
+    def names(self, params: Parameters) -> list[str]:
+        """Return the parameters that are mixed."""
+        matrices = [name for name, tensor in params.tensors.items() if tensor.dim() > 1]
+        order = list(params.tensors)
+        inside = [place for place, name in enumerate(order) if name in params.blocks]
+        # What stands before the blocks, or between an encoder's and a decoder's, are embeddings.
+        behind = set(order[inside[-1] + 1 :] if inside else order)
+        return [
+            name
+            for name in matrices
+            if (name in params.blocks or name in behind)
+            and (self.scope == "all" or name not in params.head)
+        ]
+
+    def enter(self, params: Parameters, state: State, step: Step, rng: Streams) -> None:
+        """Mix the weights in place."""
+        names = self.names(params)
+        state["held"] = {}
+        if not names:
+            return
+        device = params.tensors[names[0]].device
+        draws = generator(rng.shared("mixout"), device)
+        kept, drawn = torch.zeros((), dtype=torch.int64, device=device), 0
+        with torch.no_grad():
+            for name in names:
+                tensor = params.tensors[name]
+                mask = self._draw(tensor, draws)
+                # Whatever is there belongs to an earlier call, and was corrected by it.
+                earlier, tensor.grad = tensor.grad, None
+                state["held"][name] = (tensor.detach().clone(), mask, earlier)
+                self._mix(tensor, params.start[name], mask)
+                kept, drawn = kept + torch.count_nonzero(mask), drawn + mask.numel()
+        state["kept"] = kept / drawn
+
+    def gradient(
+        self, params: Parameters, state: State, compute: Callable[[], Gradients]
+    ) -> Gradients:
+        """Turn the gradient at the mixed weights into that of the weights, in place."""
+        grads = compute()
+        scale = LEVELS / int(self.kept)
+        with torch.no_grad():
+            for name, (_, mask, earlier) in state["held"].items():
+                if name in grads:
+                    grads[name].mul_(mask).mul_(scale)
+                if earlier is not None:
+                    grads[name] = earlier + grads[name] if name in grads else earlier
+        return grads
+
+    def restore(self, params: Parameters, state: State) -> None:
+        """Copy the weights back."""
+        with torch.no_grad():
+            for name, (weights, _, _) in state.pop("held", {}).items():
+                params.tensors[name].copy_(weights)
+
+    def diagnostics(self, state: State) -> dict[str, Tensor | float]:
+        """Return the share of the entries that the last step did not replace."""
+        return {"mask/kept": state["kept"]} if "kept" in state else {}
+
+    def _draw(self, tensor: Tensor, draws: torch.Generator) -> Tensor:
+        """Draw what stays: booleans of the tensor's shape, or [1, ...] for whole neurons."""
+        shape = tensor.shape if self.unit == "entry" else torch.Size([1, *tensor.shape[1:]])
+        mask = torch.empty(shape.numel(), dtype=torch.bool, device=tensor.device)
+        threshold = int(highest_kept(self.kept))
+        for piece in torch.split(mask, self.chunk):
+            torch.le(random_levels(piece.numel(), draws), threshold, out=piece)
+        return mask.view(shape)
+
+    def _mix(self, tensor: Tensor, start: Tensor, mask: Tensor) -> None:
+        """Write ``u + (1-M) (w - u) / (1-p)`` over a parameter, some rows at a time."""
+        scale = LEVELS / int(self.kept)
+        rows = max(1, self.chunk // tensor[0].numel())
+        parts = [torch.split(each, rows) for each in (tensor, start, mask.expand_as(tensor))]
+        for piece, origin, stays in zip(*parts, strict=True):
+            piece.sub_(origin).mul_(stays).mul_(scale).add_(origin)

@@ -1,0 +1,271 @@
+"""Mixout: the mixed weights, their mean, the gradient through them, and weights that come back."""
+
+from __future__ import annotations
+
+import logging
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from transformers import TrainerCallback
+
+from temper import RobustTrainer, Stepper
+from temper.backward.mixing import Mixing
+from temper.errors import SettingError
+from temper.forward.objective import Clean
+from temper.methods import Method, configure
+from temper.methods.mixout import Mixout
+from temper.models.blocks import Parameters
+from temper.seeding import Streams
+from temper.types import Step
+from tests.backward.test_rule import arguments, dataset
+from tests.methods.tiny import rows, tiny_bert
+from tests.methods.weights import (
+    PlantedError,
+    close,
+    copies,
+    expected_loss,
+    fail_at_call,
+    leaves,
+    same,
+    step_of,
+    stepper_of,
+    two_batches,
+)
+
+MIXED = [f"layers.{block}.{layer}.weight" for block in (0, 1) for layer in ("inner", "outer")]
+
+
+def away_from_start(stepper: Stepper) -> dict[str, Tensor]:
+    """Move the weights as training would, and return them."""
+    draws = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for tensor in stepper.params.tensors.values():
+            tensor.add_(torch.randn(tensor.shape, generator=draws, dtype=torch.float64), alpha=0.3)
+    return copies(stepper.network.model)
+
+
+def seen_in_the_passes(stepper: Stepper) -> list[dict[str, Tensor]]:
+    seen: list[dict[str, Tensor]] = []
+    stepper.network.model.register_forward_pre_hook(lambda module, _: seen.append(copies(module)))
+    return seen
+
+
+@pytest.mark.parametrize("unit", ["entry", "neuron"])
+@pytest.mark.parametrize("scope", ["blocks", "all"])
+@pytest.mark.parametrize("chunk", [1 << 18, 5])
+def test_the_passes_see_mixed_weights_and_the_gradient_goes_through_the_mixing(
+    unit: Any, scope: Any, chunk: int
+) -> None:
+    rule = Mixing(probability=0.5, unit=unit, scope=scope, chunk=chunk)
+    stepper = stepper_of(Method("mixout", Mixout(), Clean(), rule))
+    before = away_from_start(stepper)
+    seen = seen_in_the_passes(stepper)
+    batches = two_batches()
+    logs, found, drops = step_of(stepper, batches)
+    assert same(before, copies(stepper.network.model))
+    assert same(seen[0], seen[1])
+    start = stepper.params.start
+    names = [*MIXED, *(["head.weight"] if scope == "all" else [])]
+    assert {n for n in before if not torch.equal(before[n], seen[0][n])} == set(names)
+
+    # M is where the passes saw the start's side; with p = 1/2 what stays is 2 w - u.
+    weights = leaves(stepper.network.model)
+    mixed = dict(weights)
+    for name in names:
+        w, u = weights[name], start[name]
+        replaced = torch.isclose(seen[0][name], u, rtol=0, atol=1e-12)
+        assert 0 < int(replaced.sum()) < replaced.numel()
+        if unit == "neuron":
+            assert torch.equal(replaced, replaced[:1].expand_as(replaced))
+        m = replaced.to(w.dtype)
+        mixed[name] = ((1 - m) * w + m * u - 0.5 * u) / (1 - 0.5)
+        torch.testing.assert_close(mixed[name].detach(), seen[0][name], rtol=1e-12, atol=1e-12)
+    total = expected_loss(mixed, batches, drops)
+    expected = torch.autograd.grad(total, list(weights.values()))
+    close(found, dict(zip(weights, expected, strict=True)))
+    assert logs["loss"] == pytest.approx(total.item(), rel=1e-9)
+
+
+@pytest.mark.parametrize("unit", ["entry", "neuron"])
+def test_the_mean_over_draws_is_the_weight(unit: str) -> None:
+    stepper = stepper_of(Mixout(probability=0.7, unit=unit))
+    before = away_from_start(stepper)
+    draws = 3000
+    sums = {name: torch.zeros_like(before[name]) for name in MIXED}
+    stayed = {name: torch.zeros_like(before[name]) for name in MIXED}
+    for number in range(draws):
+        streams = Streams(5).at(step=number)
+        stepper.rule.enter(stepper.params, stepper.state, Step(number), streams)
+        for name in MIXED:
+            sums[name] += stepper.params.tensors[name].detach()
+            stayed[name] += stepper.params.tensors[name].detach() != stepper.params.start[name]
+        stepper.rule.restore(stepper.params, stepper.state)
+    for name in MIXED:
+        share = 1 - 0.7
+        # Five standard errors of a Bernoulli mean.
+        margin = 5 * math.sqrt(share * (1 - share) / draws)
+        assert float((stayed[name] / draws - share).abs().max()) < margin
+        apart = (before[name] - stepper.params.start[name]).abs()
+        off = (sums[name] / draws - before[name]).abs()
+        assert bool((off <= apart * margin / share + 1e-9).all())
+
+
+def test_every_step_draws_anew_and_micro_batches_and_ranks_alike() -> None:
+    stepper = stepper_of("mixout")
+    away_from_start(stepper)
+    seen = seen_in_the_passes(stepper)
+    optimizer = torch.optim.SGD(stepper.params.tensors.values(), lr=0.0)
+    for _ in range(2):
+        stepper.backward(*two_batches())
+        stepper.step(optimizer)
+    assert same(seen[0], seen[1])
+    assert not same(seen[0], seen[2])
+    found = []
+    for rank in (0, 1):
+        other = stepper_of("mixout")
+        away_from_start(other)
+        other.rule.enter(other.params, other.state, Step(), Streams(3, rank=rank, micro=rank))
+        found.append(copies(other.network.model))
+    assert same(*found)
+
+
+def test_at_the_start_mixing_changes_nothing_but_the_gradient() -> None:
+    stepper = stepper_of("mixout")
+    before = copies(stepper.network.model)
+    seen = seen_in_the_passes(stepper)
+    _, found, _ = step_of(stepper, two_batches())
+    assert same(before, seen[0])
+    assert all(bool((found[name] == 0).any()) for name in MIXED)
+    assert not bool((found["head.weight"] == 0).any())
+
+
+def test_a_second_backward_adds_to_the_first() -> None:
+    twice, once = stepper_of("mixout"), stepper_of("mixout")
+    batch = rows(5, 3)
+    away_from_start(twice), away_from_start(once)
+    twice.backward(batch)
+    twice.backward(batch)
+    once.backward(batch)
+    doubled = {name: 2 * g for name, g in once.params.gradients().items()}
+    close(twice.params.gradients(), doubled)
+
+
+def test_weights_come_back_though_a_pass_fails_and_restoring_twice_is_harmless() -> None:
+    stepper = stepper_of("mixout")
+    before = away_from_start(stepper)
+    seen = fail_at_call(stepper.network.model, 2)
+    with pytest.raises(PlantedError):
+        stepper.backward(*two_batches())
+    assert not same(before, seen[0])
+    assert same(before, copies(stepper.network.model))
+    stepper.leave()
+    stepper_of("mixout").leave()
+    assert same(before, copies(stepper.network.model))
+
+
+def test_weights_come_back_in_the_trainer_too(tmp_path: Path) -> None:
+    model = tiny_bert()
+    settings = arguments(tmp_path, gradient_accumulation_steps=2)
+    trainer = RobustTrainer(model, settings, method="mixout", train_dataset=dataset())
+    after: list[dict[str, Tensor]] = []
+    trainer.optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    trainer.optimizer.register_step_post_hook(lambda *_: after.append(copies(model)))
+    # One probing forward and two micro-batches a step: the fifth is in the second step.
+    seen = fail_at_call(model, 5)
+    with pytest.raises(PlantedError):
+        trainer.train()
+    assert not same(after[0], seen[0])
+    assert same(after[0], copies(model))
+
+
+def test_weights_come_back_though_a_callback_fails_between_micro_batches(tmp_path: Path) -> None:
+    class Failing(TrainerCallback):
+        def on_substep_end(self, *_: Any, **__: Any) -> None:
+            if trainer.state.global_step:
+                raise PlantedError
+
+    model = tiny_bert()
+    after: list[dict[str, Tensor]] = []
+    settings = arguments(tmp_path, gradient_accumulation_steps=2)
+    trainer = RobustTrainer(
+        model, settings, method="mixout", train_dataset=dataset(), callbacks=[Failing()]
+    )
+    trainer.optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    trainer.optimizer.register_step_post_hook(lambda *_: after.append(copies(model)))
+    with pytest.raises(PlantedError):
+        trainer.train()
+    assert same(after[0], copies(model))
+
+
+def test_what_is_held_in_a_step_is_in_no_checkpoint() -> None:
+    stepper = stepper_of("mixout")
+    stepper.backward(*two_batches())
+    saved = stepper.state_dict()
+    assert set(saved["rule"]["mixout"]) == {"kept"}
+    assert set(saved["start"]) == set(stepper.params.tensors)
+
+
+def test_without_dropout_micro_batches_equal_one_batch() -> None:
+    whole = rows(5, 3, 6, 4, 2)
+    parts = [{key: value[part] for key, value in whole.items()} for part in (slice(3), slice(3, 5))]
+    found = []
+    for batches in ([whole], parts):
+        stepper = stepper_of("mixout", rate=0.0)
+        away_from_start(stepper)
+        found.append(step_of(stepper, batches)[1])
+    close(*found)
+
+
+def test_it_runs_under_bf16_autocast_and_beside_an_ascent() -> None:
+    for method in (Mixout(), configure("mixout + adv_weight"), configure("adv_weight + mixout")):
+        model = tiny_bert()
+        stepper = Stepper(model, method)
+        before = copies(model)
+        with torch.autocast("cpu", torch.bfloat16):
+            logs = stepper.backward(rows(5, 3))
+        assert math.isfinite(logs["loss"])
+        assert same(before, copies(model))
+        assert 0.15 < logs["mask/kept"] < 0.45
+
+
+def parameters(**shapes: tuple[int, ...]) -> dict[str, Any]:
+    return {name: torch.nn.Parameter(torch.zeros(shape)) for name, shape in shapes.items()}
+
+
+def test_matrices_of_the_blocks_and_behind_them_are_mixed() -> None:
+    tensors = parameters(
+        words=(9, 2), block=(2, 2), bias=(2,), places=(9, 2), decoder=(2, 2), pooler=(2, 2),
+        head=(3, 2), head_bias=(3,),
+    )  # fmt: skip
+    params = Parameters(
+        tensors,
+        blocks=frozenset({"block", "bias", "decoder"}),
+        head=frozenset({"head", "head_bias"}),
+    )
+    assert Mixing().names(params) == ["block", "decoder", "pooler"]
+    assert Mixing(scope="all").names(params) == ["block", "decoder", "pooler", "head"]
+    bare = Parameters(parameters(words=(9, 2), bias=(2,)), blocks=frozenset())
+    assert Mixing().names(bare) == ["words"]
+    nothing = Parameters(parameters(bias=(2,)), blocks=frozenset())
+    state: dict[str, Any] = {}
+    Mixing().enter(nothing, state, Step(), Streams(0))
+    Mixing().restore(nothing, state)
+    assert state == {}
+
+
+def test_settings_out_of_bounds_are_refused_and_extreme_ones_warned_of(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with pytest.raises(SettingError, match=r"`Mixout.probability` must be < 1"):
+        Mixout(probability=1.0)
+    with pytest.raises(SettingError, match="must be 'entry' or 'neuron'"):
+        Mixout(unit="row")
+    with caplog.at_level(logging.WARNING, logger="temper"):
+        Mixout(probability=0.9)
+        assert caplog.text == ""
+        Mixout(probability=0.999)
+    assert "by more than 100" in caplog.text
