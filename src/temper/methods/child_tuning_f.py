@@ -1,0 +1,62 @@
+"""Child-Tuning-F: every entry of the gradient is kept with one probability.
+
+``g * m / p`` with m ~ Bernoulli(p), every parameter, every step; the mean over draws is g.
+
+Source: Xu et al., EMNLP 2021; released code alibaba/AliceMind, ChildTuning@c17b177. As there the
+mask comes after clipping and before the moments, so that masked weights still move by momentum and
+decay.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Self
+
+from pydantic import Field, model_validator
+
+from temper.backward.child_tuning import RandomMask
+from temper.backward.rule import chain
+from temper.forward.objective import Clean
+from temper.methods.method import Method, MethodConfig
+from temper.methods.registry import register
+
+logger = logging.getLogger(__name__)
+
+
+@register(
+    "child_tuning_f",
+    summary="Random part of the gradient, drawn anew every step",
+    cost="3F + mask",
+    memory="none",
+    paper="Xu et al., EMNLP 2021",
+)
+class ChildTuningF(MethodConfig):
+    """Settings of Child-Tuning-F.
+
+    Args:
+        reserve_p: Probability that an entry is kept, in (0, 1] (the released script: .3); 1 is
+            plain fine-tuning.
+    """
+
+    reserve_p: float = Field(default=0.3, gt=0.0, le=1.0)
+
+    @model_validator(mode="after")
+    def _warn_of_explosion(self) -> Self:
+        if self.reserve_p < 0.01:
+            logger.warning(
+                "reserve_p=%g keeps one entry of %d and multiplies it by as much; the released "
+                "script has .3.",
+                self.reserve_p,
+                round(1 / self.reserve_p),
+            )
+        return self
+
+    def off(self) -> Self:
+        """Keep everything."""
+        return self._with(reserve_p=1.0)
+
+    def build(self) -> Method:
+        """Return the method."""
+        if self.reserve_p == 1.0:
+            return Method("child_tuning_f", self, Clean(), chain())
+        return Method("child_tuning_f", self, Clean(), chain(RandomMask(keep=self.reserve_p)))

@@ -1,0 +1,253 @@
+"""Child-Tuning: F's draws keep the mean, D keeps the share with the largest squared gradients."""
+
+from __future__ import annotations
+
+import logging
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from temper import RobustTrainer, Stepper
+from temper.backward import touched
+from temper.backward.child_tuning import ChosenMask, RandomMask, outside_top
+from temper.errors import SettingError, TemperError
+from temper.methods.child_tuning_d import ChildTuningD
+from temper.methods.child_tuning_f import ChildTuningF
+from temper.models.blocks import Parameters
+from temper.seeding import Streams
+from temper.training.state_files import read_state, write_state
+from tests.backward.test_rule import arguments, dataset
+from tests.methods.tiny import rows, tiny_bert
+from tests.methods.weights import copies, expected_gradient, leaves, stepper_of, two_batches
+
+NONE = Parameters({}, blocks=frozenset())
+
+
+def gradients() -> dict[str, Tensor]:
+    """Return one gradient taller than the shortcut asks for, most of whose rows are zero."""
+    draws = torch.Generator().manual_seed(0)
+    tall = torch.zeros(touched.MANY_ROWS, 2, dtype=torch.float64)
+    tall[[1, 5, 400]] = torch.randn(3, 2, generator=draws, dtype=torch.float64)
+    other = torch.randn(6, 5, generator=draws, dtype=torch.float64).T
+    return {"words": tall, "matrix": other, "bias": torch.ones(7, dtype=torch.float64)}
+
+
+# Child-Tuning-F
+
+
+@pytest.mark.parametrize("keep", [0.3, 0.05])
+def test_the_mean_over_draws_is_the_gradient_and_every_draw_keeps_or_scales(keep: float) -> None:
+    rule, draws = RandomMask(keep=keep, chunk=8), 4000
+    given_gradients = gradients()
+    sums = {name: torch.zeros_like(g) for name, g in given_gradients.items()}
+    for number in range(draws):
+        passed = {name: g.clone() for name, g in given_gradients.items()}
+        masked = rule.transform(passed, NONE, {}, Streams(0, step=number))
+        for name, g in given_gradients.items():
+            ratio = (masked[name] / g)[g != 0]
+            scaled = (ratio - 1 / keep).abs() < 1e-3 / keep
+            assert bool(((ratio == 0) | scaled).all())
+            assert bool((masked[name][g == 0] == 0).all())
+            sums[name] += masked[name]
+    margin = 5 * math.sqrt((1 - keep) / keep / draws)
+    for name, g in given_gradients.items():
+        assert bool(((sums[name] / draws - g).abs() <= margin * g.abs()).all())
+
+
+def test_draws_differ_by_step_and_agree_between_ranks() -> None:
+    rule = RandomMask(keep=0.5)
+    found = [
+        rule.transform(gradients(), NONE, {}, streams)["matrix"]
+        for streams in (Streams(0), Streams(0, rank=1, micro=1), Streams(0, step=1))
+    ]
+    assert torch.equal(found[0], found[1])
+    assert not torch.equal(found[0], found[2])
+
+
+def test_every_parameter_is_masked_after_clipping_and_weights_still_decay() -> None:
+    stepper = stepper_of(ChildTuningF(reserve_p=0.3))
+    batches = two_batches()
+    stepper.backward(*batches)
+    plain = {name: g.clone() for name, g in stepper.params.gradients().items()}
+    before = copies(stepper.network.model)
+    stepper.step(torch.optim.AdamW(stepper.params.tensors.values(), lr=0.1, weight_decay=0.5))
+    after = copies(stepper.network.model)
+    for name, g in stepper.params.gradients().items():
+        kept = g != 0
+        assert bool((plain[name] != 0).any())
+        torch.testing.assert_close(g[kept], plain[name][kept] / 0.3, rtol=1e-4, atol=0)
+        still = ~kept & (before[name] != 0)
+        torch.testing.assert_close(after[name][still], before[name][still] * 0.95)
+    assert 0.1 < stepper.diagnostics()["mask/kept"] < 0.5
+
+
+# Child-Tuning-D
+
+
+def importance_by_hand(batches: list[dict[str, Tensor]], largest: float) -> dict[str, Tensor]:
+    """Sum clipped and squared gradients of the clean loss without dropout."""
+    network = stepper_of("vanilla", rate=0.0).network.model
+    weights = leaves(network)
+    ones: dict[str, list[Any]] = {}
+    for name, module in network.named_modules():
+        if isinstance(module, torch.nn.Dropout):
+            ones[name] = [torch.ones(99, 99, 4, dtype=torch.float64)]
+    ones["before_head"] = [torch.ones(99, 4, dtype=torch.float64)]
+    sums = {name: torch.zeros_like(w) for name, w in weights.items()}
+    for batch in batches:
+        for name, g in expected_gradient(weights, [batch], ones).items():
+            norm = math.sqrt(sum(float(entry) ** 2 for entry in g.flatten()))
+            sums[name] += (g * min(1.0, largest / norm)) ** 2
+    return sums
+
+
+@pytest.mark.parametrize("largest", [1.0, 0.05])
+@pytest.mark.parametrize("share", [0.3, 0.01, 0.77])
+def test_exactly_the_share_with_the_largest_squared_gradients_trains(
+    share: float, largest: float
+) -> None:
+    batches = two_batches()
+    stepper = stepper_of(ChildTuningD(reserve_p=share, largest_norm=largest), rate=0.0)
+    stepper.prepare(batches)
+    stepper.begin_epoch(0)
+    sums = importance_by_hand(batches, largest)
+    blocks = [name for name in sums if name.startswith("layers.")]
+    everything = torch.cat([sums[name].flatten() for name in blocks])
+    count = round(share * len(everything))
+    lowest = everything.sort(descending=True).values[count - 1]
+
+    stepper.backward(*batches)
+    plain = {name: g.clone() for name, g in stepper.params.gradients().items()}
+    stepper.step(torch.optim.SGD(stepper.params.tensors.values(), lr=0.1))
+    kept = 0
+    for name, g in stepper.params.gradients().items():
+        if name in blocks:
+            # In single precision an entry at the threshold may fall to either side.
+            clear = (sums[name] - lowest).abs() > 1e-5 * lowest
+            expected = torch.where(sums[name] >= lowest, plain[name], 0.0)
+            assert torch.equal(g[clear], expected[clear])
+            kept += int((g != 0).sum())
+        else:
+            assert torch.equal(g, plain[name])
+    assert kept == count
+    assert stepper.diagnostics()["mask/kept"] == pytest.approx(count / len(everything))
+
+
+@given(
+    st.lists(
+        st.lists(st.integers(0, 3), min_size=1, max_size=6).map(
+            lambda row: torch.tensor(row, dtype=torch.float32)
+        ),
+        min_size=1,
+        max_size=4,
+    ),
+    st.floats(0, 1),
+)
+def test_ties_are_broken_by_place_so_that_the_share_is_exact(
+    values: list[Tensor], share: float
+) -> None:
+    outside = outside_top(values, share=share)
+    flat = torch.cat(values).tolist()
+    count = round(share * len(flat))
+    # Python's sort is stable: of equal values those that stand first stay first.
+    ranked = sorted(range(len(flat)), key=lambda place: -flat[place])
+    expected = torch.ones(len(flat), dtype=torch.bool)
+    expected[ranked[:count]] = False
+    assert torch.equal(torch.cat(outside), expected)
+    assert [mask.shape for mask in outside] == [value.shape for value in values]
+
+
+def test_importance_that_is_not_finite_is_refused() -> None:
+    with pytest.raises(TemperError, match="not finite, so they rank nothing"):
+        outside_top([torch.tensor([1.0, float("nan")])], share=0.5)
+
+
+def test_importance_is_let_go_of_and_later_passes_change_no_mask(tmp_path: Path) -> None:
+    stepper = stepper_of("child_tuning_d")
+    entries = {name: t.numel() for name, t in stepper.params.tensors.items() if "layers" in name}
+    stepper.prepare(two_batches())
+    stepper.begin_epoch(0)
+    state = stepper.state["child_tuning_d"]
+    assert state["importance"] == {}
+    assert {name: mask.numel() for name, mask in state["masked"].items()} == entries
+    assert all(mask.dtype == torch.bool for mask in state["masked"].values())
+    masks = {name: mask.clone() for name, mask in state["masked"].items()}
+
+    # A resumed run: the state comes back from files, and nothing is measured again.
+    write_state(stepper.state_dict(), str(tmp_path), name="method")
+    other = stepper_of("child_tuning_d")
+    other.load_state_dict(read_state(str(tmp_path), name="method"))
+    other.begin_epoch(0)
+    other.prepare([rows(6, 6, seed=9)])
+    other.begin_epoch(1)
+    found = other.state["child_tuning_d"]["masked"]
+    assert all(torch.equal(found[name], mask) for name, mask in masks.items())
+    other.backward(*two_batches())
+    other.step(torch.optim.SGD(other.params.tensors.values(), lr=0.1))
+    assert other.diagnostics()["mask/kept"] == pytest.approx(0.3, abs=0.02)
+
+
+def test_what_is_missing_before_training_is_said() -> None:
+    stepper = stepper_of("child_tuning_d")
+    with pytest.raises(TemperError, match=r"Call prepare\(batches\) once before the first epoch"):
+        stepper.begin_epoch(0)
+    stepper.backward(*two_batches())
+    with pytest.raises(TemperError, match=r"no mask yet. Call prepare\(batches\) once"):
+        stepper.step(torch.optim.SGD(stepper.params.tensors.values(), lr=0.1))
+
+
+def test_without_blocks_everything_is_ranked() -> None:
+    tensors = {"words": torch.nn.Parameter(torch.ones(3, 2))}
+    assert ChosenMask().names(Parameters(tensors, blocks=frozenset())) == ["words"]
+
+
+def test_the_trainer_measures_once_before_its_first_step(tmp_path: Path) -> None:
+    model = tiny_bert()
+    before = copies(model)
+    settings = arguments(tmp_path, num_train_epochs=2, max_steps=-1)
+    trainer = RobustTrainer(model, settings, method="child_tuning_d", train_dataset=dataset())
+    trainer.train()
+    assert trainer.stepper is not None
+    masks = trainer.stepper.state["child_tuning_d"]["masked"]
+    after = copies(model)
+    for name in before:
+        moved = before[name] != after[name]
+        if name in masks:
+            assert not bool((moved & masks[name]).any())
+        elif "position" not in name:
+            assert bool(moved.any())
+    assert any(bool((before[name] != after[name]).any()) for name in masks)
+
+
+@pytest.mark.parametrize("name", ["child_tuning_f", "child_tuning_d"])
+def test_it_runs_under_bf16_autocast(name: str) -> None:
+    stepper = Stepper(tiny_bert(), name)
+    with torch.autocast("cpu", torch.bfloat16):
+        stepper.prepare([rows(5, 3)])
+        stepper.begin_epoch(0)
+        logs = stepper.backward(rows(5, 3))
+    stepper.step(torch.optim.SGD(stepper.params.tensors.values(), lr=0.1))
+    assert math.isfinite(logs["loss"])
+    assert stepper.diagnostics()["mask/kept"] == pytest.approx(0.3, abs=0.1)
+
+
+def test_settings_out_of_bounds_are_refused_and_extreme_ones_warned_of(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    for config in (ChildTuningF, ChildTuningD):
+        with pytest.raises(SettingError, match=r"reserve_p` must be > 0"):
+            config(reserve_p=0.0)
+    with pytest.raises(SettingError, match=r"largest_norm` must be > 0"):
+        ChildTuningD(largest_norm=0.0)
+    with caplog.at_level(logging.WARNING, logger="temper"):
+        ChildTuningF(reserve_p=0.01)
+        ChildTuningD(reserve_p=0.001)
+        assert caplog.text == ""
+        ChildTuningF(reserve_p=0.001)
+    assert "one entry of 1000" in caplog.text
