@@ -1,0 +1,60 @@
+"""WiSE-FT: once training is over, the weights go part of the way back to where they began.
+
+``(1 - alpha) * start + alpha * trained`` for all parameters but the head's, which stays as trained:
+its start is a random draw.
+
+Source: Wortsman et al., CVPR 2022; for new heads the authors' advice in mlfoundations/wise-ft#8.
+Differs: the paper interpolates a zero-shot classifier too, which a fine-tuned encoder has not.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Self
+
+from pydantic import Field, model_validator
+
+from temper.backward.interpolation import Interpolation
+from temper.backward.rule import chain
+from temper.forward.objective import Clean
+from temper.methods.method import Method, MethodConfig
+from temper.methods.registry import register
+
+logger = logging.getLogger(__name__)
+
+
+@register(
+    "wise_ft",
+    summary="Halfway back to the pre-trained weights after training",
+    cost="3F",
+    memory="one copy of the weights",
+    paper="Wortsman et al., CVPR 2022",
+)
+class WiseFT(MethodConfig):
+    """Settings of WiSE-FT.
+
+    Args:
+        alpha: Share of the trained weights, in [0, 1] (the paper: .5 where nothing is known); 1 is
+            plain fine-tuning, 0 leaves nothing trained but the head.
+    """
+
+    alpha: float = Field(default=0.5, ge=0.0, le=1.0)
+
+    @model_validator(mode="after")
+    def _warn_of_waste(self) -> Self:
+        if self.alpha == 0.0:
+            logger.warning(
+                "alpha=0 throws away all that is trained but the head, which then stands on "
+                "features that it was not trained on."
+            )
+        return self
+
+    def off(self) -> Self:
+        """Keep the trained weights."""
+        return self._with(alpha=1.0)
+
+    def build(self) -> Method:
+        """Return the method."""
+        if self.alpha == 1.0:
+            return Method("wise_ft", self, Clean(), chain())
+        return Method("wise_ft", self, Clean(), chain(Interpolation(alpha=self.alpha)))

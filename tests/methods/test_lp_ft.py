@@ -1,0 +1,203 @@
+"""LP-FT: only the head trains first, the rest stays bit for bit, then all of it trains."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from temper import RobustTrainer, Stepper
+from temper.errors import ModelError, SettingError
+from temper.methods import configure
+from temper.methods.lp_ft import LPFT
+from temper.types import Batch, Step
+from tests.backward.test_rule import arguments, dataset
+from tests.methods.tiny import rows, tiny_bert
+from tests.methods.weights import (
+    PlantedError,
+    close,
+    copies,
+    expected_gradient,
+    fail_at_call,
+    leaves,
+    same,
+    step_of,
+    stepper_of,
+    two_batches,
+)
+
+HEAD = {"head.weight", "head.bias"}
+
+
+def adam(stepper: Stepper) -> torch.optim.Optimizer:
+    return torch.optim.AdamW(stepper.params.tensors.values(), lr=1e-2, weight_decay=0.1)
+
+
+def moved(before: dict[str, Tensor], after: dict[str, Tensor]) -> set[str]:
+    return {name for name in before if not torch.equal(before[name], after[name])}
+
+
+@pytest.mark.parametrize(
+    ("config", "total", "length"),
+    [
+        (LPFT(probe_ratio=0.5), 4, 2),
+        (LPFT(probe_steps=3), 4, 3),
+        (LPFT(), 10, 2),
+        (LPFT(probe_ratio=1.0), 2, 2),
+    ],
+)
+def test_the_head_alone_moves_first_and_the_optimiser_knows_nothing_of_the_rest(
+    config: LPFT, total: int, length: int
+) -> None:
+    stepper = stepper_of(config, total=total)
+    optimizer = adam(stepper)
+    for number in range(total):
+        before = copies(stepper.network.model)
+        optimizer.zero_grad()
+        logs = stepper.backward(*two_batches())
+        stepper.step(optimizer)
+        changed = moved(before, copies(stepper.network.model))
+        known = {name for name, t in stepper.params.tensors.items() if optimizer.state.get(t, {})}
+        probing = number < length
+        assert logs["phases/probing"] == float(probing)
+        assert changed == known == (HEAD if probing else set(before))
+        assert all(t.requires_grad for t in stepper.params.tensors.values())
+
+
+def test_while_it_probes_the_gradient_is_that_of_the_head() -> None:
+    stepper = stepper_of("lp_ft", total=10)
+    batches = two_batches()
+    _, found, drops = step_of(stepper, batches)
+    expected = expected_gradient(leaves(stepper.network.model), batches, drops)
+    close(found, {name: expected[name] for name in HEAD})
+
+
+def test_backward_ends_at_the_head_in_one_process() -> None:
+    stepper = stepper_of("lp_ft", total=10)
+    reached: list[str] = []
+    for block in stepper.network.model.layers:
+        block.register_forward_hook(lambda *given: reached.append(str(given[2].requires_grad)))
+    stepper.backward(*two_batches())
+    assert set(reached) == {"False"}
+
+
+def test_among_several_processes_every_parameter_takes_part_and_the_head_alone_is_stepped() -> None:
+    stepper = stepper_of("lp_ft", total=10)
+    step = Step(rows=3, ranks=2, total=10)
+    stepper.enter(step)
+    assert all(t.requires_grad for t in stepper.params.tensors.values())
+    stepper.accumulate(Batch.of(rows(5, 3, 6)), step)
+    assert set(stepper.params.gradients()) > HEAD
+    stepper.leave()
+    # Before clipping already, so that the norm is the same as in one process.
+    stepper.finish_backward(step)
+    assert set(stepper.params.gradients()) == HEAD
+
+
+@pytest.mark.parametrize("other", ["uegr", "at", "r_drop", "adv_weight", "mixout"])
+def test_other_methods_work_while_the_head_trains_alone(other: str) -> None:
+    settings: dict[str, Any] = {"lp_ft": {"probe_steps": 1}}
+    stepper = stepper_of(configure(f"lp_ft + {other}", settings), total=2)
+    optimizer = adam(stepper)
+    before = copies(stepper.network.model)
+    logs = stepper.backward(*two_batches())
+    stepper.step(optimizer)
+    assert moved(before, copies(stepper.network.model)) == HEAD
+    if other in ("uegr", "at"):
+        assert logs["attack/relative_size"] == pytest.approx(0.025, rel=1e-3)
+    optimizer.zero_grad()
+    stepper.backward(*two_batches())
+    stepper.step(optimizer)
+    assert len(moved(before, copies(stepper.network.model))) == len(before)
+
+
+@pytest.mark.parametrize("stop", [1, 3])
+def test_a_resumed_run_goes_on_in_its_phase(stop: int, tmp_path: Path) -> None:
+    def run(folder: str, **settings: Any) -> tuple[dict[str, Tensor], RobustTrainer]:
+        model = tiny_bert()
+        trainer = RobustTrainer(
+            model,
+            arguments(
+                tmp_path / folder, optim="adamw_torch", max_steps=4, save_strategy="steps",
+                save_steps=1, logging_steps=1, learning_rate=1e-2,
+            ),
+            method=LPFT(probe_ratio=0.5),
+            train_dataset=dataset(),
+        )  # fmt: skip
+        trainer.train(**settings)
+        return copies(model), trainer
+
+    whole, first = run("whole")
+    checkpoint = tmp_path / "whole" / f"checkpoint-{stop}"
+    resumed, _ = run("resumed", resume_from_checkpoint=str(checkpoint))
+    assert same(whole, resumed)
+    flags = [entry["phases/probing"] for entry in first.state.log_history if "loss" in entry]
+    assert flags == [1.0, 1.0, 0.0, 0.0]
+
+
+def test_gradients_are_wanted_again_after_a_failed_pass() -> None:
+    stepper = stepper_of("lp_ft", total=10)
+    fail_at_call(stepper.network.model, 2)
+    with pytest.raises(PlantedError):
+        stepper.backward(*two_batches())
+    assert all(t.requires_grad for t in stepper.params.tensors.values())
+
+
+def test_the_head_may_have_a_learning_rate_of_its_own() -> None:
+    config = LPFT(probe_steps=1, head_learning_rate_scale=10.0)
+    stepper = stepper_of(config, total=3)
+    optimizer = torch.optim.SGD(stepper.params.tensors.values(), lr=0.01)
+    for scale in (10.0, 1.0):
+        before = copies(stepper.network.model)
+        optimizer.zero_grad()
+        stepper.backward(*two_batches())
+        grads = {name: g.clone() for name, g in stepper.params.gradients().items()}
+        stepper.step(optimizer)
+        expected = {name: before[name] - 0.01 * scale * g for name, g in grads.items()}
+        after = copies(stepper.network.model)
+        close({name: after[name] for name in expected}, expected)
+        assert optimizer.param_groups[0]["lr"] == 0.01
+
+
+def test_without_a_number_of_steps_or_a_head_it_is_refused() -> None:
+    with pytest.raises(SettingError, match="must know how many steps"):
+        stepper_of("lp_ft").backward(*two_batches())
+
+    class Headless(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.words = nn.Embedding(23, 3)
+
+        def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
+            return self.words(input_ids).mean(1)
+
+    with pytest.raises(ModelError, match="no trainable head is found"):
+        Stepper(Headless(), "lp_ft", total=3)
+
+
+def test_it_runs_under_bf16_autocast() -> None:
+    stepper = Stepper(tiny_bert(), "lp_ft", total=5)
+    with torch.autocast("cpu", torch.bfloat16):
+        stepper.backward(rows(5, 3))
+    assert set(stepper.params.gradients()) == {"classifier.weight", "classifier.bias"}
+
+
+def test_settings_that_do_not_fit_are_refused_or_warned_of(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    for wrong in ({"probe_ratio": 0.1, "probe_steps": 5}, {"probe_ratio": None}):
+        with pytest.raises(SettingError, match="one of probe_ratio and probe_steps must be given"):
+            LPFT(**wrong)
+    with pytest.raises(SettingError, match=r"`LPFT.probe_ratio` must be <= 1"):
+        LPFT(probe_ratio=1.5)
+    with pytest.raises(SettingError, match=r"head_learning_rate_scale` must be > 0"):
+        LPFT(head_learning_rate_scale=0.0)
+    assert LPFT(probe_steps=7).probe_ratio is None
+    stepper = stepper_of(LPFT(probe_steps=7), total=5)
+    with caplog.at_level(logging.WARNING, logger="temper"):
+        stepper.backward(*two_batches())
+    assert "All 5 steps train the head alone" in caplog.text

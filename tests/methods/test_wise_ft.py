@@ -1,0 +1,110 @@
+"""WiSE-FT: the weights between start and end, the head as trained, once."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from temper import RobustTrainer, Stepper
+from temper.errors import SettingError
+from temper.methods.wise_ft import WiseFT
+from temper.training.state_files import read_state, write_state
+from tests.backward.test_rule import arguments, dataset
+from tests.methods.tiny import rows, tiny_bert
+from tests.methods.weights import close, copies, same, stepper_of, two_batches
+from tests.training.test_stepper import Averaged
+
+
+def trained(stepper: Stepper, steps: int = 2) -> dict[str, Tensor]:
+    """Take some steps and return the weights after them."""
+    optimizer = torch.optim.SGD(stepper.params.tensors.values(), lr=0.5)
+    for _ in range(steps):
+        optimizer.zero_grad()
+        stepper.backward(*two_batches())
+        stepper.step(optimizer)
+    return copies(stepper.network.model)
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.3, 0.5, 0.9])
+def test_at_the_end_the_weights_lie_between_start_and_end_and_the_head_stays(
+    alpha: float,
+) -> None:
+    stepper, plain = stepper_of(WiseFT(alpha=alpha)), stepper_of("vanilla")
+    start = copies(stepper.network.model)
+    end = trained(stepper)
+    assert same(end, trained(plain))
+    stepper.finish()
+    found = copies(stepper.network.model)
+    expected = {
+        name: end[name]
+        if name.startswith("head")
+        else (1 - alpha) * start[name] + alpha * end[name]
+        for name in start
+    }
+    close(found, expected)
+    assert torch.equal(found["head.weight"], end["head.weight"])
+    stepper.finish()
+    assert same(found, copies(stepper.network.model))
+
+
+def test_the_start_is_that_of_the_run_after_a_resume_too(tmp_path: Path) -> None:
+    whole, first = stepper_of("wise_ft"), stepper_of("wise_ft")
+    trained(whole, 3)
+    whole.finish()
+    half = trained(first, 1)
+    write_state(first.state_dict(), str(tmp_path), name="method")
+    resumed = stepper_of("wise_ft")
+    with torch.no_grad():
+        for name, tensor in resumed.params.tensors.items():
+            tensor.copy_(half[name])
+    resumed.load_state_dict(read_state(str(tmp_path), name="method"))
+    trained(resumed, 2)
+    resumed.finish()
+    assert same(copies(whole.network.model), copies(resumed.network.model))
+
+
+def test_the_trainer_ends_with_interpolated_weights(tmp_path: Path) -> None:
+    found = {}
+    for method in ("vanilla", "wise_ft"):
+        model = tiny_bert()
+        start = copies(model)
+        RobustTrainer(
+            model, arguments(tmp_path / method), method=method, train_dataset=dataset()
+        ).train()
+        found[method] = copies(model)
+    for name, end in found["vanilla"].items():
+        expected = end if name.startswith("classifier") else (start[name] + end) / 2
+        torch.testing.assert_close(found["wise_ft"][name], expected)
+
+
+def test_a_model_whose_head_cannot_be_told_is_interpolated_whole_and_warned_of(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    model = Averaged()
+    start = copies(model)
+    with caplog.at_level(logging.WARNING, logger="temper"):
+        stepper = Stepper(model, "wise_ft")
+    assert "no trainable head is found" in caplog.text
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+    stepper.backward({**rows(5, 3), "labels": torch.tensor([0, 1])})
+    stepper.step(optimizer)
+    end = copies(model)
+    stepper.finish()
+    for name, value in copies(model).items():
+        torch.testing.assert_close(value, (start[name] + end[name]) / 2)
+
+
+def test_settings_out_of_bounds_are_refused_and_a_wasteful_one_warned_of(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with pytest.raises(SettingError, match=r"`WiseFT.alpha` must be <= 1"):
+        WiseFT(alpha=1.1)
+    with caplog.at_level(logging.WARNING, logger="temper"):
+        WiseFT(alpha=0.1)
+        assert caplog.text == ""
+        WiseFT(alpha=0.0)
+    assert "throws away all that is trained but the head" in caplog.text
