@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from typing import Literal
 
 import torch
@@ -134,11 +135,11 @@ class SelectiveUpdate(UpdateRule):
         for total in importance.values():
             total.sqrt_()
         device = next(iter(importance.values())).device
-        state["table"] = spaced_levels(p_min=self.p_min).to(device)
+        table = _table(self.p_min, device)
         draws = generator(rng.shared("mask", "epoch", epoch), device)
         state["codes"] = {
-            name: drop_codes(codes, state["table"], draws)
-            for name, codes in self._codes(importance, state["table"]).items()
+            name: drop_codes(codes, table, draws)
+            for name, codes in self._codes(importance, table).items()
         }
         state["kept"] = _share({name: codes > 0 for name, codes in state["codes"].items()})
         state["epoch"], state["observed"] = epoch, 0
@@ -201,7 +202,8 @@ class SelectiveUpdate(UpdateRule):
                 "refresh='epoch' has no mask yet. Call prepare(batches) once, and "
                 "begin_epoch(number) before each epoch's first step (RobustTrainer does both)."
             )
-        codes, table = state["codes"], state["table"]
+        codes = state["codes"]
+        table = _table(self.p_min, next(iter(chosen.values())).device)
         return {
             name: thin_by_code(gradient, codes[name], table, scale=self.scale)
             for name, gradient in chosen.items()
@@ -246,6 +248,11 @@ class SelectiveUpdate(UpdateRule):
             saliency, alpha=self.alpha, beta=self.beta, orientation=self.orientation
         )
         return quantise(p, p_min=self.p_min, levels=self.levels)
+
+
+@cache
+def _table(p_min: float, device: torch.device) -> Tensor:
+    return spaced_levels(p_min=p_min).to(device)
 
 
 def _share(kept: dict[str, Tensor]) -> Tensor:

@@ -1,0 +1,129 @@
+"""Adversarial embeddings: the loss at a worst-case step, and its divergence from the clean pass.
+
+``L = clean_weight * CE(x) + adversarial_weight * CE(x~) + divergence_weight * symKL(x, x~)``, symKL
+summed over the batch. ``x~ = x + n + epsilon * g / max_h |g[b,t,h]|`` by token, ``g`` the gradient
+of the clean loss at ``x + n``, ``n ~ U(0, 1) * noise``: the direction keeps its proportions, it is
+not the sign.
+
+Source: RoAST (arXiv 2312.04032) without its mask; released code bbuing9/RoAST. Differs: the clean
+pass is made at ``x + n`` and gives the attack its gradient (7F; theirs takes an attack pass of its
+own, 8F); padding is left out (theirs runs without an attention mask). The released code never adds
+the perturbed loss (a branch that cannot be taken) and detaches all of ``x~``: ``released=True``.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Literal, Self
+
+from pydantic import Field, model_validator
+
+from temper.backward.rule import chain
+from temper.forward.consistency import Consistency
+from temper.forward.noise import Noise
+from temper.forward.objective import Clean, Joint, Objective
+from temper.functional.losses import Divergence
+from temper.functional.norms import Norm
+from temper.methods.attack import AttackConfig
+from temper.methods.divergence import warn_of_small_divergence
+from temper.methods.method import Method
+from temper.methods.registry import register
+from temper.types import Reduction
+
+
+@register(
+    "adv_embed",
+    summary="Loss at an attacked embedding, held to the clean pass by a divergence",
+    cost="7F",
+    memory="activations of two passes",
+    paper="RoAST, arXiv 2312.04032",
+)
+class AdvEmbed(AttackConfig):
+    """Settings of RoAST's objective, with those of the attack.
+
+    Args:
+        epsilon: Budget, at least 0 (the paper: .1, the largest entry of each token's step).
+        relative: Whether epsilon is a share of the token's own norm.
+        norm: ``linf`` as published (direction kept), ``l2`` or ``sign``.
+        attack_scope: ``token`` as published, ``example`` or ``batch``.
+        site: ``output`` of the embeddings block as published, or ``word`` embeddings.
+        noise: Upper end of the uniform noise at which the clean pass is made, at least 0 (the
+            released code: 1e-5).
+        clean_weight: Weight of the clean loss (the paper: .5).
+        adversarial_weight: Weight of the perturbed loss (the paper: .5; 0 in the released code).
+        divergence_weight: Weight lambda of the divergence (the paper: .01).
+        divergence: ``sym_kl`` as published, or ``js``.
+        reduction: ``sum`` over the rows as released, or ``mean``.
+        same_dropout: Whether both passes drop the same units (the released code: no).
+        released: Leave the perturbed loss out and give the embeddings no gradient of the perturbed
+            pass, as the released code does.
+    """
+
+    PRESETS: ClassVar[dict[str, dict[str, Any]]] = {
+        # transformers/models/*/modeling_*.py of the released code, run.sh's settings.
+        "released": {"released": True},
+    }
+
+    epsilon: float = Field(default=0.1, ge=0.0, allow_inf_nan=False)
+    relative: bool = False
+    norm: Norm = "linf"
+    attack_scope: Literal["example", "token", "batch"] = "token"
+    site: Literal["word", "output"] = "output"
+    noise: float = Field(default=1e-5, ge=0.0, allow_inf_nan=False)
+    clean_weight: float = Field(default=0.5, ge=0.0, allow_inf_nan=False)
+    adversarial_weight: float = Field(default=0.5, ge=0.0, allow_inf_nan=False)
+    divergence_weight: float = Field(default=0.01, ge=0.0, allow_inf_nan=False)
+    divergence: Divergence = "sym_kl"
+    reduction: Reduction = "sum"
+    same_dropout: bool = False
+    released: bool = False
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fill_in_what_was_released(cls, values: Any) -> Any:
+        if isinstance(values, dict) and values.get("released") is True:
+            return {"adversarial_weight": 0.0, **values}
+        return values
+
+    @model_validator(mode="after")
+    def _refuse_what_cannot_be(self) -> Self:
+        if self.released and self.adversarial_weight:
+            raise ValueError(
+                "released=True has no perturbed loss and would ignore adversarial_weight="
+                f"{self.adversarial_weight:g}; leave it out, or leave released out"
+            )
+        if not (self.clean_weight or self.adversarial_weight or self.divergence_weight):
+            raise ValueError(
+                "clean_weight, adversarial_weight and divergence_weight are all 0, so that nothing "
+                "is minimised; set one of them above 0"
+            )
+        warn_of_small_divergence(
+            type(self).__name__,
+            weight=self.divergence_weight,
+            divergence=self.divergence,
+            reduction=self.reduction,
+        )
+        return self
+
+    def off(self) -> Self:
+        """Switch the perturbed pass off and weigh the clean loss by 1."""
+        return self._with(clean_weight=1.0, adversarial_weight=0.0, divergence_weight=0.0)
+
+    def objective(self) -> Objective:
+        """Return the forward stage."""
+        if not self.adversarial_weight and not self.divergence_weight:
+            return Clean() if self.clean_weight == 1 else Clean(weight=self.clean_weight)
+        part = Consistency(
+            Noise(self.noise, law="positive", site=self.site, special_tokens=self.special_tokens),
+            self.perturbation(),
+            weight=self.adversarial_weight,
+            divergence_weight=self.divergence_weight,
+            divergence=self.divergence,
+            reduction=self.reduction,
+            same_dropout=self.same_dropout,
+            detached=self.released,
+        )
+        return Joint(Clean(weight=self.clean_weight), (part,))
+
+    def build(self) -> Method:
+        """Return the method."""
+        return Method("adv_embed", self, self.objective(), chain())

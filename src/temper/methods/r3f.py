@@ -1,0 +1,108 @@
+"""R3F: the clean pass and one at noised embeddings, held together by a symmetric divergence.
+
+``L = CE(x) + weight * (KL(p || q) + KL(q || p)) / 2``, q the output at ``x + z``, z uniform on
+``[-epsilon, epsilon]`` or normal with that deviation, by entry of the word embeddings; for a
+regression the squared difference.
+
+Source: Aghajanyan et al., ICLR 2021 (arXiv 2008.03156); released code fairseq, examples/rxf. Theirs
+has no half, so that its lambda is half our weight. Differs: padding has no noise; the released code
+cuts the noised embeddings off from the graph (``detached=True``) and computes the divergence of a
+regression only to drop it.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any, ClassVar, Literal, Self
+
+from pydantic import Field, model_validator
+
+from temper.backward.rule import chain
+from temper.forward.consistency import SMALLEST_NOISE, Consistency
+from temper.forward.noise import Noise
+from temper.forward.objective import Clean, Joint
+from temper.functional.losses import Divergence
+from temper.methods.divergence import warn_of_small_divergence
+from temper.methods.method import Method, MethodConfig
+from temper.methods.registry import register
+from temper.types import Reduction
+
+logger = logging.getLogger(__name__)
+
+
+@register(
+    "r3f",
+    summary="Clean and noised embeddings held together by a divergence",
+    cost="6F",
+    memory="activations of two passes",
+    paper="Aghajanyan et al., ICLR 2021",
+)
+class R3F(MethodConfig):
+    """Settings of R3F.
+
+    Args:
+        weight: Weight of the divergence (the paper: lambda 1 without the half, so 2 here); 0 is
+            plain fine-tuning.
+        epsilon: Half width of the uniform noise or deviation of the normal one, at least 0 (the
+            paper: 1e-5).
+        law: ``uniform`` or ``normal`` noise (the paper: both).
+        divergence: ``sym_kl`` as published, or ``js``.
+        reduction: ``mean`` over the rows as published, or ``sum``.
+        same_dropout: Whether both passes drop the same units (the released code: no, so that the
+            divergence is dropout's; with it, epsilon must be 1e-3 or more to be seen).
+        detached: Whether the embeddings get no gradient of the noised pass (the released code:
+            yes).
+        site: ``word`` embeddings as published, or the ``output`` of the embeddings block.
+        special_tokens: Whether [CLS], [SEP] and the like are noised too.
+    """
+
+    PRESETS: ClassVar[dict[str, dict[str, Any]]] = {
+        # fairseq examples/rxf, README: --r3f-lambda 0.7 for RTE; no half there, so twice that.
+        "rte": {"weight": 1.4},
+        "released": {"detached": True},
+        # The divergence is then the noise's own.
+        "noise": {"same_dropout": True, "epsilon": 0.01},
+    }
+
+    weight: float = Field(default=2.0, ge=0.0, allow_inf_nan=False)
+    epsilon: float = Field(default=1e-5, ge=0.0, allow_inf_nan=False)
+    law: Literal["uniform", "normal"] = "uniform"
+    divergence: Divergence = "sym_kl"
+    reduction: Reduction = "mean"
+    same_dropout: bool = False
+    detached: bool = False
+    site: Literal["word", "output"] = "word"
+    special_tokens: bool = True
+
+    @model_validator(mode="after")
+    def _warn_where_it_is_inert(self) -> Self:
+        if self.weight and self.same_dropout and self.epsilon < SMALLEST_NOISE:
+            logger.warning(
+                "R3F: with same_dropout=True the passes differ by the noise alone, and noise of "
+                "epsilon=%g moves the logits little more than fp32 rounds them: the method is "
+                "inert. Use an epsilon of %g or more.",
+                self.epsilon,
+                SMALLEST_NOISE,
+            )
+        warn_of_small_divergence(
+            "R3F", weight=self.weight, divergence=self.divergence, reduction=self.reduction
+        )
+        return self
+
+    def off(self) -> Self:
+        """Switch the noised pass and the divergence off."""
+        return self._with(weight=0.0)
+
+    def build(self) -> Method:
+        """Return the method."""
+        if not self.weight:
+            return Method("r3f", self, Clean(), chain())
+        part = Consistency(
+            Noise(self.epsilon, law=self.law, site=self.site, special_tokens=self.special_tokens),
+            divergence_weight=self.weight,
+            divergence=self.divergence,
+            reduction=self.reduction,
+            same_dropout=self.same_dropout,
+            detached=self.detached,
+        )
+        return Method("r3f", self, Joint(Clean(weight=1.0), (part,)), chain())

@@ -1,0 +1,216 @@
+"""r3f against a loop written from its equation, and where it is R-Drop or nothing."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from temper import Stepper
+from temper.errors import CompositionError, DataError, SettingError
+from temper.forward.objective import Clean
+from temper.methods import configure
+from tests.methods import reference
+from tests.methods.perturbed import Pass, passes
+from tests.methods.test_reference import batches_of, compare, leaves, ours
+from tests.methods.tiny import recorded_drops, rows, tiny_bert, tiny_network
+
+__all__ = ["passes"]
+
+CASES: dict[str, dict[str, Any]] = {
+    "published": {},
+    "loud": {"epsilon": 0.3},
+    "normal": {"epsilon": 0.3, "law": "normal"},
+    "js": {"epsilon": 0.3, "divergence": "js"},
+    "sum": {"epsilon": 0.3, "reduction": "sum", "weight": 0.7},
+    "output": {"epsilon": 0.3, "site": "output"},
+    "same_dropout": {"epsilon": 0.3, "same_dropout": True},
+    "detached": {"epsilon": 0.3, "detached": True},
+    "rte": {"preset": "rte", "epsilon": 0.3},
+}
+
+
+@pytest.mark.parametrize("regression", [False, True])
+@pytest.mark.parametrize("case", CASES)
+def test_the_loss_is_the_clean_one_and_a_divergence_that_pulls_at_both_passes(
+    case: str, regression: bool, passes: list[Pass]
+) -> None:
+    batches, settings = batches_of(regression=regression), CASES[case]
+    loss, grads, drops, network = ours("r3f", settings, batches, classes=1 if regression else 3)
+    measured = not settings.get("same_dropout", False)
+    first = 2 + measured
+    assert [each.delta is None for each in passes] == (
+        [True, False, True, True, False] if measured else [True, False, True, False]
+    )
+    # lambda of the paper is on the sum of both directions; it is 1, and .7 for RTE.
+    published = {"sum": 0.35, "rte": 0.7}.get(case, 1.0)
+    weights = leaves(network)
+    total = torch.zeros((), dtype=torch.float64)
+    for place, batch in enumerate(batches):
+        call = place * first
+        noise = passes[call + 1].delta
+        assert noise is not None
+        inside = dict(weights)
+        if case == "detached":
+            inside["words.weight"] = weights["words.weight"].detach()
+        clean = reference.forward(weights, batch, drops, call=call)
+        site = settings.get("site", "word")
+        noised = reference.forward(inside, batch, drops, call=call + 1, delta=noise, site=site)
+        total = total + reference.row_losses(clean, batch["labels"], None).sum() / 5
+        for row in range(len(batch["labels"])):
+            if regression:
+                both = 2 * (clean[row, 0] - noised[row, 0]) ** 2
+            else:
+                p, q = (reference.probabilities(each[row]) for each in (clean, noised))
+                there, back = reference.kullback_leibler(p, q), reference.kullback_leibler(q, p)
+                both = there + back
+                if case == "js":
+                    both = 2 * reference.divergence_of("js", clean[row], noised[row])
+            total = total + published * both / (1 if case == "sum" else 5)
+    compare(total, weights, loss, grads)
+
+
+@pytest.mark.parametrize("law", ["uniform", "normal"])
+def test_the_noise_has_its_law_and_is_nothing_at_padding(law: str, passes: list[Pass]) -> None:
+    network = tiny_network(width=512)
+    batches = [rows(5, 3, 6), rows(4, 2)]
+    Stepper(network, configure("r3f", {"epsilon": 0.2, "law": law})).backward(*batches)
+    noises = [each.delta for each in passes if each.delta is not None]
+    assert len(noises) == 2
+    assert not torch.equal(noises[0][:2, :4], noises[1])
+    for noise, batch in zip(noises, batches, strict=True):
+        real = batch["attention_mask"].bool()
+        assert not noise[~real].any()
+        inside = noise[real]
+        # Of n draws the mean has a standard error of deviation / sqrt n.
+        deviation = 0.2 / (3**0.5 if law == "uniform" else 1)
+        assert abs(inside.mean().item()) < 5 * deviation / inside.numel() ** 0.5
+        assert inside.std().item() == pytest.approx(deviation, rel=0.1)
+        assert (inside.abs().max() <= 0.2) == (law == "uniform")
+
+
+def test_with_dropout_of_its_own_in_each_pass_the_divergence_is_dropout_s() -> None:
+    logs = Stepper(tiny_network(), "r3f").backward(rows(5, 3))
+    assert logs["divergence/dropout_share"] == pytest.approx(1.0, abs=1e-3)
+    # And it is R-Drop's of the same two passes: what differs is the noise.
+    assert logs["loss/consistency"] > 0.01
+    logs = Stepper(tiny_bert(), configure("r3f", {"preset": "noise"})).backward(rows(5, 3))
+    assert "divergence/dropout_share" not in logs
+    assert 0 < logs["loss/consistency"] < 0.1
+
+
+def test_passes_that_drop_alike_differ_by_the_noise_alone() -> None:
+    network = tiny_network()
+    stepper = Stepper(network, configure("r3f", {"same_dropout": True, "epsilon": 0.3}))
+    with recorded_drops(network) as drops:
+        logs = stepper.backward(rows(5, 3))
+    for calls in drops.values():
+        torch.testing.assert_close(*calls[-2:])
+    assert logs["loss/consistency"] > 0
+    network = tiny_network()
+    silent = Stepper(network, configure("r3f", {"same_dropout": True, "epsilon": 0.0}))
+    assert silent.backward(rows(5, 3))["loss/consistency"] == pytest.approx(0.0, abs=1e-12)
+
+
+def test_published_noise_without_dropout_has_a_divergence_of_nearly_nothing() -> None:
+    """What the warning claims: beside a loss of 1 it is below fp32's resolution."""
+    stepper = Stepper(tiny_network(), configure("r3f", {"same_dropout": True}))
+    logs = stepper.backward(rows(5, 3))
+    assert logs["loss/task"] > 0.1
+    assert logs["loss/consistency"] < 1e-3 * torch.finfo(torch.float32).eps
+
+
+def test_with_r_drop_the_noised_pass_is_held_to_both_clean_ones(passes: list[Pass]) -> None:
+    batch = rows(5, 3, 6)
+    network = tiny_network()
+    settings = {"r_drop": {"weight": 0.4}, "r3f": {"epsilon": 0.3, "weight": 1.2}}
+    stepper = Stepper(network, configure("r_drop + r3f", settings), seed=11)
+    stepper.backward(batch)
+    passes.clear()
+    for tensor in stepper.params.tensors.values():
+        tensor.grad = None
+    with recorded_drops(network) as drops:
+        logs = stepper.backward(batch)
+    grads = stepper.params.gradients()
+    weights = leaves(network)
+    clean = [
+        reference.forward(weights, batch, drops, call=0, rows=slice(3 * k, 3 * (k + 1)))
+        for k in range(2)
+    ]
+    noise = next(each.delta for each in passes if each.delta is not None)
+    noised = reference.forward(weights, batch, drops, call=1, delta=noise)
+    total: Tensor | float = 0.4 * reference.pairs("sym_kl", clean, reduction="mean", rows_of_step=3)
+    for output in clean:
+        total = total + 0.5 * reference.row_losses(output, batch["labels"], None).mean()
+        total = total + 0.6 * reference.pairs(
+            "sym_kl", [output, noised], reduction="mean", rows_of_step=3
+        )
+    assert isinstance(total, Tensor)
+    compare(total, weights, logs["loss"], grads)
+
+
+def test_passes_that_must_drop_alike_leave_no_room_for_r_drop_s() -> None:
+    settings = {"r3f": {"same_dropout": True, "epsilon": 0.1}}
+    with pytest.raises(CompositionError, match="both claim the sub-models"):
+        configure("r_drop + r3f", settings)
+
+
+@pytest.mark.parametrize(
+    ("settings", "warned"),
+    [
+        ({"same_dropout": True}, True),
+        ({"same_dropout": True, "epsilon": 0.0009}, True),
+        ({"same_dropout": True, "epsilon": 0.001}, False),
+        ({}, False),
+        ({"same_dropout": True, "weight": 0.0}, False),
+    ],
+)
+def test_noise_that_nothing_shows_warns(
+    settings: dict[str, Any], warned: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING, logger="temper"):
+        configure("r3f", settings)
+    assert ("the method is inert" in caplog.text) == warned
+
+
+@pytest.mark.parametrize(
+    ("settings", "warned"), [({}, True), ({"epsilon": 0.1}, False), ({"weight": 0.0}, False)]
+)
+def test_a_network_that_drops_nothing_warns_where_the_noise_is_as_good_as_none(
+    settings: dict[str, Any], warned: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    stepper = Stepper(tiny_network(rate=0.0), configure("r3f", settings))
+    with caplog.at_level(logging.WARNING, logger="temper"):
+        stepper.backward(rows(5, 3))
+        stepper.backward(rows(5, 3))
+    assert caplog.text.count("Every dropout rate of the model is 0") == int(warned)
+
+
+def test_a_weight_of_0_is_plain_fine_tuning() -> None:
+    off = configure("r3f", {"epsilon": 0.3}).off()
+    assert off.off() == off
+    assert off.build().objective == Clean()
+    assert off.build().rule.rules == ()
+
+
+def test_a_batch_without_labels_is_refused() -> None:
+    batch = rows(5, 3)
+    del batch["labels"]
+    with pytest.raises(DataError, match="The batch has no labels"):
+        Stepper(tiny_network(), "r3f").backward(batch)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"epsilon": -1.0}, r"`R3F.epsilon` must be >= 0, got -1.0"),
+        ({"weight": float("nan")}, r"`R3F.weight`"),
+        ({"law": "cauchy"}, r"`R3F.law` must be 'uniform' or 'normal', got 'cauchy'"),
+    ],
+)
+def test_a_wrong_setting_is_told(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(SettingError, match=message):
+        configure("r3f", settings)

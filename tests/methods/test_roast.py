@@ -1,0 +1,388 @@
+"""adv_embed and roast against loops written from RoAST's equations, and what they promise."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from temper import Stepper
+from temper.backward.rule import Chain
+from temper.backward.selective import SelectiveUpdate
+from temper.errors import DataError, ModelError, SettingError
+from temper.forward.objective import Clean
+from temper.methods import configure
+from tests.methods import reference
+from tests.methods.perturbed import Pass, passes
+from tests.methods.test_reference import batches_of, compare, leaves, ours
+from tests.methods.tiny import recorded_drops, rows, tiny_bert, tiny_network
+
+__all__ = ["passes"]
+
+PUBLISHED = {
+    "epsilon": 0.1,
+    "relative": False,
+    "norm": "linf",
+    "attack_scope": "token",
+    "site": "output",
+    "clean_weight": 0.5,
+    "adversarial_weight": 0.5,
+    "divergence_weight": 0.01,
+    "divergence": "sym_kl",
+    "reduction": "sum",
+    "same_dropout": False,
+    "released": False,
+}
+# The noise is raised so that a forgotten one shows.
+NOISY = {"noise": 0.05}
+CASES: dict[str, dict[str, Any]] = {
+    "published": {},
+    "noisy": NOISY,
+    "heavy": {**NOISY, "divergence_weight": 0.8, "clean_weight": 0.3, "adversarial_weight": 0.9},
+    "js": {**NOISY, "divergence": "js", "divergence_weight": 0.8},
+    "mean": {**NOISY, "reduction": "mean", "divergence_weight": 0.8},
+    "word": {**NOISY, "site": "word", "epsilon": 0.4, "divergence_weight": 0.8},
+    "relative": {"relative": True, "norm": "l2", "attack_scope": "example", "epsilon": 0.3},
+    "same_dropout": {**NOISY, "same_dropout": True, "divergence_weight": 0.8},
+    "released": {"released": True, "adversarial_weight": 0.0, "divergence_weight": 0.8, **NOISY},
+    "divergence_alone": {"adversarial_weight": 0.0, "divergence_weight": 0.8},
+    "no_divergence": {"divergence_weight": 0.0},
+    "no_clean_loss": {**NOISY, "clean_weight": 0.0},
+}
+
+
+def by_the_equation(
+    weights: reference.Weights,
+    batches: Sequence[dict[str, Tensor]],
+    drops: reference.Drops,
+    noises: Sequence[Tensor],
+    settings: dict[str, Any],
+    *,
+    kind: str,
+) -> Tensor:
+    """Write ``c CE(x+n) + a CE(x~) + w D(x+n, x~)``, ``x~ = x + n + epsilon g / max|g|``."""
+    total = torch.zeros((), dtype=torch.float64)
+    count = sum(len(batch["labels"]) for batch in batches)
+    call = 0
+    measured = settings["divergence_weight"] > 0 and not settings["same_dropout"]
+    for place, batch in enumerate(batches):
+        site = settings["site"]
+        noise = noises[place].clone().requires_grad_()
+        clean = reference.forward(weights, batch, drops, call=call, delta=noise, site=site)
+        losses = reference.row_losses(clean, batch["labels"], None)
+        (gradient,) = torch.autograd.grad(losses.sum(), noise, retain_graph=True)
+        embeddings = weights["words.weight"].detach()[batch["input_ids"]]
+        if site == "output":
+            embeddings = embeddings * drops["after_words"][call]
+        step = reference.attack(
+            gradient,
+            embeddings,
+            batch["attention_mask"].bool(),
+            epsilon=settings["epsilon"],
+            relative=settings["relative"],
+            norm=settings["norm"],
+            scope=settings["attack_scope"],
+        )
+        inside = dict(weights)
+        if settings["released"]:
+            inside["words.weight"] = weights["words.weight"].detach()
+        moved = reference.forward(
+            inside, batch, drops, call=call + 1, delta=noises[place] + step, site=site
+        )
+        total = total + settings["clean_weight"] * losses.sum() / count
+        attacked = reference.row_losses(moved, batch["labels"], None)
+        total = total + settings["adversarial_weight"] * attacked.sum() / count
+        total = total + settings["divergence_weight"] * reference.pairs(
+            kind, [clean, moved], reduction=settings["reduction"], rows_of_step=count
+        )
+        # The first micro-batch of the first step has one more pass, which measures.
+        call += 3 if place == 0 and measured else 2
+    return total
+
+
+@pytest.mark.parametrize("regression", [False, True])
+@pytest.mark.parametrize("name", ["adv_embed", "roast"])
+@pytest.mark.parametrize("case", CASES)
+def test_the_loss_is_both_losses_and_a_divergence_that_pulls_at_both_passes(
+    case: str, name: str, regression: bool, passes: list[Pass]
+) -> None:
+    batches = batches_of(regression=regression)
+    changed = CASES[case]
+    loss, grads, drops, network = ours(name, changed, batches, classes=1 if regression else 3)
+    settings = {**PUBLISHED, **changed}
+    whole = [each.delta for each in passes]
+    measured = settings["divergence_weight"] > 0 and not settings["same_dropout"]
+    assert len(whole) == 4 + measured
+    noises = [whole[0], whole[2 + measured]]
+    for noise, batch in zip(noises, batches, strict=True):
+        assert noise is not None
+        real = batch["attention_mask"].bool()
+        assert (noise[real] > 0).all()
+        assert noise.max() <= settings.get("noise", 1e-5)
+        assert not noise[~real].any()
+    weights = leaves(network)
+    total = by_the_equation(
+        weights,
+        batches,
+        drops,
+        noises,  # type: ignore[arg-type]
+        settings,
+        kind="mse" if regression else settings["divergence"],
+    )
+    compare(total, weights, loss, grads)
+
+
+def test_the_step_is_epsilon_in_every_token_s_largest_entry_and_nothing_at_padding(
+    passes: list[Pass],
+) -> None:
+    batch = rows(5, 3, 6)
+    _, _, drops, network = ours("adv_embed", {"epsilon": 0.2}, [batch])
+    clean, perturbed, _ = passes
+    assert clean.delta is not None
+    assert perturbed.delta is not None
+    step = perturbed.delta - clean.delta
+    real = batch["attention_mask"].bool()
+    torch.testing.assert_close(step.abs().amax(-1)[real], torch.full((14,), 0.2).double())
+    assert not perturbed.delta[~real].any()
+    # The direction is the gradient's own and not its sign: the cosine by token is 1.
+    point = clean.delta.clone().requires_grad_()
+    output = reference.forward(leaves(network), batch, drops, call=0, delta=point, site="output")
+    losses = reference.row_losses(output, batch["labels"], None)
+    (gradient,) = torch.autograd.grad(losses.sum(), point)
+    cosine = nn.functional.cosine_similarity(step, gradient, dim=-1)[real]
+    torch.testing.assert_close(cosine, torch.ones(14).double())
+    assert not torch.allclose(step[real].abs(), torch.full((14, 4), 0.2).double())
+
+
+def test_the_noise_is_new_at_every_step_and_the_passes_are_two(passes: list[Pass]) -> None:
+    stepper = Stepper(tiny_network(), "adv_embed", seed=2)
+    optimizer = torch.optim.SGD(stepper.network.model.parameters(), lr=0.1)
+    counts = []
+    for _ in range(3):
+        before = len(passes)
+        logs = stepper.backward(rows(5, 3))
+        stepper.step(optimizer)
+        counts.append(len(passes) - before)
+        assert ("divergence/dropout_share" in logs) == (counts[-1] == 3)
+        assert logs["attack/relative_size"] > 0
+    assert counts == [3, 2, 2]
+    firsts = [passes[0].delta, passes[3].delta, passes[5].delta]
+    assert not any(torch.equal(firsts[a], firsts[b]) for a, b in ((0, 1), (0, 2), (1, 2)))
+
+
+@pytest.mark.parametrize(("name", "settings"), [("adv_embed", {}), ("adv_embed", {"noise": 0.0})])
+def test_what_dropout_alone_explains_is_all_without_an_attack_and_nothing_without_dropout(
+    name: str, settings: dict[str, Any]
+) -> None:
+    logs = Stepper(tiny_network(), configure(name, {"epsilon": 0.0, **settings})).backward(
+        rows(5, 3)
+    )
+    assert logs["divergence/dropout_share"] == pytest.approx(1.0)
+    assert logs["attack/relative_size"] == pytest.approx(0.0, abs=1e-4)
+    logs = Stepper(tiny_network(rate=0.0), configure(name, settings)).backward(rows(5, 3))
+    assert logs["divergence/dropout_share"] == pytest.approx(0.0, abs=1e-9)
+
+
+def test_passes_that_drop_alike_differ_by_the_attack_alone() -> None:
+    network = tiny_network()
+    stepper = Stepper(network, configure("adv_embed", {"same_dropout": True, "epsilon": 0.0}))
+    with recorded_drops(network) as drops:
+        logs = stepper.backward(rows(5, 3))
+    for name, calls in drops.items():
+        # The first call is the probing forward's.
+        clean, perturbed = calls[-2:]
+        assert torch.equal(clean, perturbed), name
+    assert logs["loss/consistency"] == pytest.approx(0.0, abs=1e-12)
+    assert "divergence/dropout_share" not in logs
+
+
+def test_a_released_pass_gives_the_embeddings_no_gradient(passes: list[Pass]) -> None:
+    settings = {"preset": "released", "clean_weight": 0.0, "divergence_weight": 1.0}
+    found = configure("roast", settings)
+    assert (found.adversarial_weight, found.released) == (0.0, True)
+    logs = Stepper(tiny_network(), found).backward(rows(5, 3))
+    assert [each.detached for each in passes] == [False, True, False]
+    assert set(logs) >= {"loss/consistency"}
+    assert "loss/adversarial" not in logs
+
+
+def test_a_half_whose_weight_is_0_is_left_out(passes: list[Pass]) -> None:
+    logs = Stepper(tiny_network(), configure("adv_embed", {"divergence_weight": 0.0})).backward(
+        rows(5, 3)
+    )
+    assert len(passes) == 2
+    assert "loss/consistency" not in logs
+    logs = Stepper(tiny_network(), configure("adv_embed", {"adversarial_weight": 0.0})).backward(
+        rows(5, 3)
+    )
+    assert "loss/adversarial" not in logs
+
+
+# The mask
+
+
+def test_importance_before_the_first_epoch_is_that_of_the_clean_loss(passes: list[Pass]) -> None:
+    model = tiny_network(rate=0.0)
+    stepper = Stepper(model, "roast", seed=1)
+    batches = [rows(5, 3), rows(6, seed=1)]
+    stepper.prepare(batches)
+    assert [each.delta for each in passes] == [None, None]
+    expected = torch.zeros(4, 4)
+    for batch in batches:
+        output = model(batch["input_ids"], batch["attention_mask"])
+        loss = nn.functional.cross_entropy(output, batch["labels"])
+        (gradient,) = torch.autograd.grad(loss, model.layers[1].outer.weight)
+        expected += gradient.square().float()
+    state = stepper.state["selective"]
+    torch.testing.assert_close(state["importance"]["layers.1.outer.weight"], expected)
+    # And in the epoch that of the whole loss.
+    stepper.begin_epoch(0)
+    stepper.backward(batches[0])
+    whole = model.layers[1].outer.weight.grad.clone()
+    stepper.step(torch.optim.SGD(model.parameters(), lr=0.1))
+    torch.testing.assert_close(state["importance"]["layers.1.outer.weight"], whole.square().float())
+
+
+@pytest.mark.parametrize("preset", ["sentiment", "entailment"])
+def test_an_epoch_moves_the_same_block_weights_by_g_over_p_and_all_others_by_g(
+    preset: str,
+) -> None:
+    model = tiny_bert(hidden_size=32, intermediate_size=64)
+    stepper = Stepper(model, configure("roast", {"preset": preset}), seed=4)
+    batches = [rows(5, 3, 6, seed=step) for step in range(3)]
+    stepper.prepare(batches)
+    moved: list[Tensor] = []
+    for step, batch in enumerate([*batches, *batches]):
+        stepper.begin_epoch(step // 3)
+        model.zero_grad()
+        stepper.backward(batch)
+        raw = {key: p.grad.clone() for key, p in model.named_parameters()}
+        stepper.step(torch.optim.SGD(model.parameters(), lr=0.0))
+        blocks = stepper.params.blocks
+        assert {key.startswith("bert.encoder.layer.") for key in blocks} == {True}
+        for key, p in model.named_parameters():
+            if key not in blocks:
+                assert torch.equal(p.grad, raw[key]), key
+        inside = [key for key in raw if key in blocks]
+        before, after = (
+            torch.cat([grads[key].flatten() for key in inside])
+            for grads in (raw, {key: model.get_parameter(key).grad for key in inside})
+        )
+        kept = after[before != 0] != 0
+        factor = (after / before)[before != 0][kept]
+        assert (factor >= 1 - 1e-6).all()
+        assert factor.max() <= 1001
+        moved.append(
+            torch.cat([stepper.state["selective"]["codes"][key].flatten() for key in inside])
+        )
+    masks = [codes > 0 for codes in moved]
+    assert torch.equal(masks[0], masks[1])
+    assert torch.equal(masks[0], masks[2])
+    assert not torch.equal(masks[2], masks[3])
+    assert torch.equal(masks[3], masks[5])
+    alpha, beta = (0.9, 10.0) if preset == "sentiment" else (0.6, 1.0)
+    upper = math.log(1 + math.exp(2 * beta * (1 - alpha)))
+    expected = (upper - math.log(1 + math.exp(-2 * beta * alpha))) / (2 * beta)
+    assert masks[0].double().mean().item() == pytest.approx(expected, abs=0.02)
+    kept = float(stepper.state["selective"]["kept"])
+    assert kept == pytest.approx(masks[3].double().mean().item())
+
+
+def test_roast_is_its_objective_and_an_epoch_s_mask_over_the_blocks() -> None:
+    method = configure("roast").build()
+    (rule,) = method.rule.rules
+    assert isinstance(rule, SelectiveUpdate)
+    assert (rule.refresh, rule.scope, rule.normalise) == ("epoch", "blocks", "rank")
+    assert (rule.orientation, rule.alpha, rule.beta) == ("prose", 0.6, 1.0)
+    assert method.objective == configure("adv_embed").build().objective
+    sentiment = configure("roast", {"preset": "sentiment"})
+    assert (sentiment.alpha, sentiment.beta) == (0.9, 10.0)
+
+
+# Settings
+
+
+@pytest.mark.parametrize("name", ["adv_embed", "roast"])
+@pytest.mark.parametrize("settings", [{}, {"released": True}, {"divergence_weight": 1.0}])
+def test_off_is_one_clean_loss_of_weight_1_and_no_rule(name: str, settings: dict[str, Any]) -> None:
+    off = configure(name, settings).off()
+    assert off.off() == off
+    method = off.build()
+    assert method.objective == Clean()
+    assert isinstance(method.rule, Chain)
+    assert method.rule.rules == ()
+    assert method.name == name
+
+
+def test_without_a_perturbed_pass_the_clean_loss_keeps_its_weight() -> None:
+    settings = {"adversarial_weight": 0.0, "divergence_weight": 0.0}
+    assert configure("adv_embed", settings).build().objective == Clean(weight=0.5)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"released": True, "adversarial_weight": 0.5}, "would ignore adversarial_weight=0.5"),
+        (
+            {"clean_weight": 0, "adversarial_weight": 0, "divergence_weight": 0},
+            "nothing is minimised",
+        ),
+        ({"noise": -1}, r"`AdvEmbed.noise` must be >= 0, got -1"),
+        ({"clean_weight": float("inf")}, r"`AdvEmbed.clean_weight`"),
+    ],
+)
+def test_settings_that_cannot_be_are_refused(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(SettingError, match=message):
+        configure("adv_embed", settings)
+
+
+def test_rows_without_labels_have_no_attack() -> None:
+    batch = rows(5, 3)
+    del batch["labels"]
+    with pytest.raises(DataError, match="The batch has no labels"):
+        Stepper(tiny_network(), "adv_embed").backward(batch)
+
+
+def test_a_network_without_blocks_is_told_to_perturb_the_words() -> None:
+    class Flat(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.words, self.head = nn.Embedding(23, 4), nn.Linear(4, 3)
+
+        def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
+            return self.head(self.words(input_ids).mean(1))
+
+    with pytest.raises(ModelError, match="Use site='word'"):
+        Stepper(Flat(), "adv_embed").backward(rows(5, 3))
+    logs = Stepper(Flat(), configure("adv_embed", {"site": "word"})).backward(rows(5, 3))
+    assert logs["loss/adversarial"] > 0
+
+
+@pytest.mark.parametrize("name", ["adv_embed", "roast", "uegr", "r_at"])
+@pytest.mark.parametrize(
+    ("weight", "reduction", "divergence", "warned"),
+    [
+        (0.0144, "mean", "js", True),
+        (0.0145, "mean", "js", False),
+        (0.0144, "sum", "js", False),
+        (0.0144, "mean", "sym_kl", False),
+        (0.0, "mean", "js", False),
+    ],
+)
+def test_a_bounded_divergence_with_a_tiny_weight_warns(
+    name: str,
+    weight: float,
+    reduction: str,
+    divergence: str,
+    warned: bool,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    settings = {"divergence_weight": weight, "reduction": reduction, "divergence": divergence}
+    with caplog.at_level(logging.WARNING, logger="temper"):
+        configure(name, settings)
+    assert caplog.text.count("does next to nothing") == int(warned)
