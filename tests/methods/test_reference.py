@@ -355,8 +355,7 @@ def test_uegr_sums_clean_attacked_and_divergence(adaptive: str, passes: int) -> 
         "passes": passes,
         "adaptive": adaptive,
         "rates": (0.1, 0.5, 0.3)[:passes] if adaptive == "fixed" else (),
-        "low": 0.3,
-        "high": 0.5,
+        **({"low": 0.3, "high": 0.5} if adaptive == "gradient" else {}),
         "adversarial_weight": 0.8,
         "divergence_weight": 0.3,
     }

@@ -21,6 +21,7 @@ from temper.forward.objective import Clean, Joint, Objective
 from temper.forward.submodels import SubModels
 from temper.functional.losses import Divergence
 from temper.methods.attack import AttackConfig
+from temper.methods.divergence import warn_of_small_divergence
 from temper.methods.method import Method
 from temper.methods.registry import register
 from temper.types import Reduction
@@ -76,6 +77,16 @@ class RAT(AttackConfig):
                 "released=True moves the whole embedding matrix by an absolute epsilon in the l2 "
                 f"norm and would ignore {', '.join(named)}; leave them out, or leave released out"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _warn_of_small_divergence(self) -> Self:
+        warn_of_small_divergence(
+            type(self).__name__,
+            weight=self.divergence_weight,
+            divergence=self.divergence,
+            reduction=self.reduction,
+        )
         return self
 
     def off(self) -> Self:

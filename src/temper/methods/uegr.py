@@ -20,6 +20,7 @@ from temper.forward.objective import Clean, Joint
 from temper.forward.submodels import Adaptive, SubModels
 from temper.functional.losses import Divergence
 from temper.methods.attack import AttackConfig
+from temper.methods.divergence import warn_of_small_divergence
 from temper.methods.method import Method
 from temper.methods.registry import register
 from temper.methods.selection import SelectionConfig
@@ -46,7 +47,7 @@ class UEGR(AttackConfig, SelectionConfig):
         adaptive: Rates of the attacked passes: ``gradient`` (section V-A), ``uniform``, or
             ``fixed`` (Figure 3).
         low: Smallest adaptive rate (the paper's best region: .3 to .5, for models trained from
-            scratch).
+            scratch). Read with ``gradient`` only, as ``high``.
         high: Largest adaptive rate.
         rates: K fixed rates, for ``fixed``.
         sites: ``all`` dropout layers or the ``last`` before the head.
@@ -83,6 +84,29 @@ class UEGR(AttackConfig, SelectionConfig):
                 raise ValueError(f"rates must lie in [0, 1), got {list(self.rates)}")
         elif self.rates:
             raise ValueError(f"rates are read only with adaptive='fixed', got {list(self.rates)}")
+        return self
+
+    @model_validator(mode="after")
+    def _refuse_what_is_ignored(self) -> Self:
+        own = type(self).model_fields
+        given = {name: getattr(self, name) for name in ("low", "high")}
+        changed = [name for name, value in given.items() if value != own[name].default]
+        if changed and self.adaptive != "gradient":
+            defaults = ", ".join(f"{name}={own[name].default:g}" for name in given)
+            raise ValueError(
+                f"adaptive={self.adaptive!r} would ignore {', '.join(changed)}, which only "
+                f"adaptive='gradient' reads; leave them at {defaults}"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _warn_of_small_divergence(self) -> Self:
+        warn_of_small_divergence(
+            "UEGR",
+            weight=self.divergence_weight if self.passes > 1 else 0.0,
+            divergence=self.divergence,
+            reduction=self.reduction,
+        )
         return self
 
     def off(self) -> Self:
