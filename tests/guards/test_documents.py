@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 import shlex
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ import typer
 
 from temper import methods
 from temper.cli.app import app
+from temper.forward import Clean
 from temper.methods import registry
 from temper.methods.table import rewrite
 
@@ -100,3 +102,23 @@ def test_the_tables_hold_the_registered_methods_as_they_describe_themselves(name
     text = (ROOT / name).read_text(encoding="utf-8")
     made = rewrite(text, (ROOT / name).parent)
     assert text == made, "run: temper list methods --write README.md --write docs/methods/README.md"
+
+
+def test_the_map_of_the_architecture_places_every_method_where_it_is() -> None:
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    shown: dict[str, str] = {}
+    for row in re.findall(r"^\| ([a-z ]+) \| (`.*) \|$", text, re.MULTILINE):
+        shown.update(dict.fromkeys(re.findall(r"`(\w+)`", row[1]), row[0]))
+    found = {}
+    for name in methods.names():
+        method = methods.build(name)
+        clean = getattr(method.objective, "clean", method.objective)
+        changes = {
+            # How the clean loss is weighed against a part's is the part's affair.
+            "the clean stage": dataclasses.replace(clean, weight=None) != Clean(),
+            "parts": bool(getattr(method.objective, "parts", ())),
+            "the update rule": bool(method.rule.rules),
+        }
+        named = [change for change, there in changes.items() if there]
+        found[name] = (named or ["nothing"])[0] if len(named) < 2 else "both"
+    assert shown == found
