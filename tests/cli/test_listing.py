@@ -36,12 +36,15 @@ def test_methods_say_what_they_cost_and_claim() -> None:
     assert heading.split() == ["name", "summary", "passes", "memory", "claims", "paper"]
 
 
-def test_a_narrow_terminal_leaves_names_in_one_piece(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("width", [100, 60])
+def test_a_narrow_terminal_leaves_names_in_one_piece(
+    width: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from rich.console import Console
 
-    monkeypatch.setattr("temper.cli.screen._wide", lambda: Console(width=100, highlight=False))
+    monkeypatch.setattr("temper.cli.screen._wide", lambda: Console(width=width, highlight=False))
     lines = call("list", "methods").stdout.splitlines()
-    assert all(len(line) <= 100 for line in lines)
+    assert all(len(line) <= width for line in lines)
     firsts = {line.split(" ")[0] for line in lines}
     assert set(methods.names()) <= firsts
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 from collections.abc import Iterator
-from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import pytest
@@ -95,13 +95,17 @@ def test_packages_offer_methods_by_entry_points(
     written(tmp_path, METHOD.format(name="mine"), file="planted_three.py")
     written(tmp_path, "raise KeyError('gone')\n", file="planted_four.py")
     monkeypatch.syspath_prepend(str(tmp_path))
-    points = [EntryPoint("mine", "planted_three", plugins.GROUP)]
-    monkeypatch.setattr(plugins, "entry_points", lambda group: points * (group == plugins.GROUP))
+    installed = tmp_path / "planted-1.0.dist-info"
+    installed.mkdir()
+    (installed / "METADATA").write_text("Name: planted\nVersion: 1.0\n", encoding="utf-8")
+    offered = "[temper.methods]\nmine = planted_three\n"
+    (installed / "entry_points.txt").write_text(offered, encoding="utf-8")
     registry._load.cache_clear()
     assert "mine" in names()
-    points.append(EntryPoint("broken", "planted_four", plugins.GROUP))
+    (installed / "entry_points.txt").write_text(offered + "broken = planted_four\n")
+    importlib.invalidate_caches()
     registry._load.cache_clear()
     with pytest.raises(SettingError, match=r"entry point broken = planted_four.*KeyError: 'gone'"):
         names()
-    monkeypatch.undo()
+    (installed / "entry_points.txt").unlink()
     assert "at" in names()
