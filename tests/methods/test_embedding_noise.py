@@ -1,0 +1,100 @@
+"""NEFTune's noise: its scale for every length, its mean size, where it falls, what it trains on."""
+
+from __future__ import annotations
+
+import math
+
+import hypothesis.strategies as st
+import pytest
+import torch
+from hypothesis import given
+
+from temper import Stepper
+from temper.errors import SettingError
+from temper.forward import Noise
+from temper.forward.objective import Clean
+from temper.methods import configure
+from temper.models.network import Network
+from temper.types import Batch
+from tests.methods import reference
+from tests.methods.recorded_deltas import recorded_deltas
+from tests.methods.test_reference import batches_of, compare, leaves, ours
+from tests.methods.tiny import rows, tiny_network
+
+
+def test_the_loss_is_that_of_the_shaken_embeddings() -> None:
+    batches = batches_of()
+    with recorded_deltas() as deltas:
+        loss, grads, drops, network = ours("embedding_noise", {"alpha": 2.0}, batches)
+    weights = leaves(network)
+    total = torch.zeros((), dtype=torch.float64)
+    for place, (batch, noise) in enumerate(zip(batches, deltas, strict=True)):
+        assert noise.any()
+        output = reference.forward(weights, batch, drops, call=place, delta=noise)
+        total = total + reference.row_losses(output, batch["labels"], None).sum() / 5
+    assert not torch.equal(deltas[0][:2, :2], deltas[1][:2, :2])
+    compare(total, weights, loss, grads)
+
+
+@given(
+    st.lists(st.integers(2, 12), min_size=1, max_size=4),
+    st.floats(0.1, 20.0),
+    st.integers(0, 2**31),
+)
+def test_an_entry_is_at_most_alpha_over_the_root_of_real_tokens_times_width(
+    lengths: list[int], alpha: float, seed: int
+) -> None:
+    batch = Batch.of(rows(*lengths))
+    network = Network(tiny_network(width=32))
+    noise = Noise(alpha, per="length").draw(network, batch, seed=seed)
+    assert not noise[~batch.mask].any()
+    for row, length in enumerate(lengths):
+        bound = alpha / math.sqrt(length * 32)
+        largest = float(noise[row].abs().max())
+        # Of 64 entries or more, one lies above .8 of the bound but once in a million times.
+        assert 0.8 * bound < largest <= bound
+
+
+def test_the_mean_norm_is_alpha_over_root_three_whatever_the_length() -> None:
+    lengths = (12, 4, 2)
+    batch, network = Batch.of(rows(*lengths)), Network(tiny_network(width=16))
+    noise = Noise(5.0, per="length")
+    draws = torch.stack([noise.draw(network, batch, seed=seed) for seed in range(400)])
+    squares = draws.square().sum((2, 3)).mean(0)
+    torch.testing.assert_close(
+        squares, torch.full((3,), 25 / 3, dtype=torch.float64), rtol=0.03, atol=0.0
+    )
+    assert float(draws.mean().abs()) < 0.01
+
+
+def test_its_size_against_the_embeddings_is_logged() -> None:
+    stepper, batch = Stepper(tiny_network(), configure("embedding_noise")), rows(6, 3)
+    with recorded_deltas() as deltas:
+        logs = stepper.backward(batch)
+    embeddings = stepper.network.embeddings(Batch.of(batch))
+    shares = [
+        float(deltas[0][row, :length].norm() / embeddings[row, :length].norm())
+        for row, length in enumerate((6, 3))
+    ]
+    assert logs["attack/relative_size"] == pytest.approx(sum(shares) / 2)
+
+
+def test_special_tokens_can_be_spared() -> None:
+    method = configure("embedding_noise", {"special_tokens": False})
+    stepper = Stepper(tiny_network(), method, special_ids=(1, 2))
+    with recorded_deltas() as deltas:
+        stepper.backward(rows(4, 3))
+    shaken = deltas[0].abs().sum(-1) > 0
+    assert shaken.tolist() == [[False, True, True, False], [False, True, False, False]]
+
+
+def test_off_and_alpha_0_are_plain() -> None:
+    assert configure("embedding_noise", {"alpha": 0.0}).build().objective == Clean()
+    off = configure("embedding_noise", {"preset": "neftune_15"}).off()
+    assert off.build().objective == Clean()
+    assert off.off() == off
+
+
+def test_a_negative_alpha_is_refused() -> None:
+    with pytest.raises(SettingError, match=r"`EmbeddingNoise.alpha` must be >= 0, got -1"):
+        configure("embedding_noise", {"alpha": -1})

@@ -1,0 +1,267 @@
+"""FreeLB against a loop over its passes, the law of its ball and start, its settings."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import hypothesis.strategies as st
+import pytest
+import torch
+from hypothesis import given
+from torch import Tensor
+
+from temper import Stepper
+from temper.errors import SettingError
+from temper.forward.objective import Clean
+from temper.methods import configure
+from temper.types import Batch, Step
+from tests.methods import reference
+from tests.methods.recorded_deltas import recorded_deltas
+from tests.methods.test_reference import batches_of, compare, leaves, ours
+from tests.methods.tiny import recorded_drops, rows, tiny_network
+
+FOUND = {
+    "clean start": {"passes": 3, "step_size": 0.3},
+    "absolute": {"passes": 3, "step_size": 0.3, "init": 0.5, "relative": False},
+    "relative": {"passes": 4, "step_size": 0.2, "init": 0.3, "max_norm": 0.25},
+    "ball": {"passes": 3, "step_size": 0.4, "init": 0.9, "max_norm": 0.5, "relative": False},
+    "spared": {"passes": 2, "step_size": 0.3, "init": 0.4, "special_tokens": False},
+}
+
+
+def ball(delta: Tensor, radius: Sequence[float]) -> Tensor:
+    """Project each example to its ball, one after the other."""
+    kept = delta.clone()
+    for row, limit in enumerate(radius):
+        size = math.sqrt(sum(float(entry) ** 2 for entry in delta[row].flatten()))
+        if size > limit:
+            kept[row] = delta[row] * limit / size
+    return kept
+
+
+def climbed(
+    weights: reference.Weights,
+    batches: Sequence[dict[str, Tensor]],
+    drops: reference.Drops,
+    starts: Sequence[Tensor],
+    settings: dict[str, Any],
+    *,
+    weight: float,
+) -> tuple[Tensor, list[Tensor]]:
+    """Write Algorithm 1 as a loop: the mean loss over K passes, and every delta on the way."""
+    passes, count = settings["passes"], sum(len(batch["labels"]) for batch in batches)
+    total, deltas = torch.zeros((), dtype=torch.float64), []
+    for place, batch in enumerate(batches):
+        movable = batch["attention_mask"].bool()
+        if not settings.get("special_tokens", True):
+            movable &= batch["input_ids"] > 2
+        embeddings = weights["words.weight"].detach()[batch["input_ids"]]
+        relative = settings.get("relative", True)
+        norms = [
+            float(embeddings[row][movable[row]].norm()) if relative else 1.0
+            for row in range(len(movable))
+        ]
+        delta = starts[place]
+        for k in range(passes):
+            point = delta.clone().requires_grad_()
+            deltas.append(delta)
+            output = reference.forward(weights, batch, drops, call=place * passes + k, delta=point)
+            mean = reference.row_losses(output, batch["labels"], None).sum() / count
+            total = total + weight * mean / passes
+            (gradient,) = torch.autograd.grad(mean, point, retain_graph=True)
+            delta = delta + reference.attack(
+                gradient, embeddings, movable, epsilon=settings["step_size"], relative=relative
+            )
+            if settings.get("max_norm"):
+                delta = ball(delta, [settings["max_norm"] * norm for norm in norms])
+    return total, deltas
+
+
+@pytest.mark.parametrize("regression", [False, True])
+@pytest.mark.parametrize("case", FOUND)
+def test_freelb_is_the_mean_loss_over_its_passes_up_the_ascent(case: str, regression: bool) -> None:
+    batches, settings = batches_of(regression=regression), FOUND[case]
+    with recorded_deltas() as deltas:
+        loss, grads, drops, network = ours(
+            "freelb",
+            {**settings, "adversarial_weight": 0.7},
+            batches,
+            classes=1 if regression else 3,
+            special_ids=(1, 2),
+        )
+    weights = leaves(network)
+    starts = deltas[:: settings["passes"]]
+    total, expected = climbed(weights, batches, drops, starts, settings, weight=0.7)
+    assert len(expected) == len(deltas)
+    for found, written in zip(deltas, expected, strict=True):
+        torch.testing.assert_close(found, written)
+    compare(total, weights, loss, grads)
+
+
+def test_the_clean_loss_can_stand_beside() -> None:
+    batch = rows(5, 3, 6)
+    settings = {"passes": 2, "step_size": 0.3}
+    with recorded_deltas() as deltas:
+        loss, grads, drops, network = ours("freelb", {**settings, "clean_weight": 0.5}, [batch])
+    weights = leaves(network)
+    clean = reference.row_losses(
+        reference.forward(weights, batch, drops, call=0), batch["labels"], None
+    )
+    later = {name: calls[1:] for name, calls in drops.items()}
+    total, _ = climbed(weights, [batch], later, [deltas[1]], settings, weight=1.0)
+    compare(total + 0.5 * clean.mean(), weights, loss, grads)
+
+
+def test_all_passes_drop_the_same_units_and_the_next_step_others() -> None:
+    stepper = Stepper(tiny_network(), configure("freelb", {"passes": 4}), seed=1)
+    batch = rows(5, 3, 6)
+    stepper.network.probe(Batch.of(batch))
+    with recorded_drops(stepper.network.model) as drops:
+        stepper.backward(batch)
+        stepper.number += 1
+        stepper.backward(batch)
+    for calls in drops.values():
+        kept = [multipliers != 0 for multipliers in calls]
+        assert all(torch.equal(kept[0], each) for each in kept[1:4])
+        assert all(torch.equal(kept[4], each) for each in kept[5:])
+    assert not torch.equal(drops["after_words"][0] != 0, drops["after_words"][4] != 0)
+
+
+@given(
+    st.lists(st.integers(2, 6), min_size=1, max_size=3),
+    st.floats(0.01, 1.0),
+    st.floats(0.0, 2.0),
+    st.floats(0.05, 1.0),
+    st.booleans(),
+)
+def test_delta_keeps_to_its_ball_and_off_the_padding(
+    lengths: list[int], step_size: float, init: float, max_norm: float, relative: bool
+) -> None:
+    settings = {
+        "passes": 3,
+        "step_size": step_size,
+        "init": init,
+        "max_norm": max_norm,
+        "relative": relative,
+    }
+    logging.disable(logging.WARNING)
+    stepper, batch = Stepper(tiny_network(), configure("freelb", settings)), rows(*lengths)
+    logging.disable(logging.NOTSET)
+    with recorded_deltas() as deltas:
+        stepper.backward(batch)
+    embeddings = stepper.network.embeddings(Batch.of(batch))
+    for delta in deltas:
+        assert not delta[~batch["attention_mask"].bool()].any()
+        for row, length in enumerate(lengths):
+            own = float(embeddings[row, :length].norm()) if relative else 1.0
+            assert float(delta[row].norm()) <= max_norm * own * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("relative", [False, True])
+def test_the_start_is_uniform_and_as_large_as_its_size_says(relative: bool) -> None:
+    lengths = (6, 3)
+    batch = rows(*lengths)
+    logging.disable(logging.WARNING)
+    method = configure("freelb", {"passes": 2, "init": 0.9, "relative": relative})
+    logging.disable(logging.NOTSET)
+    stepper = Stepper(tiny_network(width=64), method)
+    embeddings = stepper.network.embeddings(Batch.of(batch))
+    with recorded_deltas() as deltas:
+        stepper.backward(batch)
+    for row, length in enumerate(lengths):
+        own = float(embeddings[row, :length].norm()) if relative else 1.0
+        bound = 0.9 * own / math.sqrt(length * 64)
+        entries = deltas[0][row, :length].abs()
+        assert bound * 0.95 < float(entries.max()) <= bound
+        # The mean square of U(-1, 1) is 1/3.
+        assert float(deltas[0][row].norm()) == pytest.approx(0.9 * own / math.sqrt(3), rel=0.1)
+
+
+def test_at_init_0_the_first_pass_is_the_clean_one_and_the_loss_then_rises() -> None:
+    stepper = Stepper(tiny_network(rate=0.0), configure("freelb", {"passes": 3}))
+    with recorded_deltas() as deltas:
+        logs = stepper.backward(rows(5, 3, 6))
+    clean = Stepper(tiny_network(rate=0.0)).backward(rows(5, 3, 6))["loss"]
+    assert not deltas[0].any()
+    assert logs["attack/loss_rise"] > 0
+    assert clean < logs["loss/adversarial"] < clean + logs["attack/loss_rise"]
+    # Two steps of .0125, nearly in one direction.
+    assert logs["attack/relative_size"] == pytest.approx(0.025, rel=0.05)
+    assert "loss/task" not in logs
+
+
+def test_a_loss_scale_leaves_the_ascent_as_it_is_and_an_overflow_stops_it() -> None:
+    batch, found = Batch.of(rows(5, 3)), []
+    for scale in (1.0, 2.0**20, math.inf):
+        stepper = Stepper(tiny_network(), configure("freelb", {"passes": 3, "step_size": 0.1}))
+
+        def backward(total: Tensor, scale: float = scale) -> None:
+            (total * scale).backward()
+
+        with recorded_deltas() as deltas:
+            stepper.accumulate(batch, Step(rows=2), backward=backward)
+        found.append(deltas)
+    for plain, scaled in zip(*found[:2], strict=True):
+        torch.testing.assert_close(plain, scaled)
+    assert found[0][2].any()
+    assert not any(delta.any() for delta in found[2])
+
+
+def test_the_next_pass_waits_for_the_backward_of_the_last() -> None:
+    stepper = Stepper(tiny_network(), "freelb")
+    with pytest.raises(ValueError, match="Backward must run on a pass's total"):
+        stepper.accumulate(Batch.of(rows(5, 3)), Step(rows=2), backward=lambda total: None)
+
+
+def test_presets_count_all_passes() -> None:
+    # Fairseq's adv_steps counts ascents, the script for ALBERT counts passes.
+    fairseq = configure("freelb", {"preset": "roberta_large_sst2"})
+    assert (fairseq.passes, fairseq.step_size, fairseq.init, fairseq.max_norm) == (3, 0.1, 1.0, 0.6)
+    albert = configure("freelb", {"preset": "albert_xxl_sst2"})
+    assert (albert.passes, albert.step_size, albert.init, albert.max_norm) == (2, 0.1, 0.6, 0.0)
+    assert not fairseq.relative
+    assert not albert.relative
+
+
+def test_off_is_the_clean_loss_alone() -> None:
+    off = configure("freelb", {"preset": "roberta_large_rte"}).off()
+    assert off.build().objective == Clean()
+    assert off.off() == off
+    light = configure("freelb", {"adversarial_weight": 0.0, "clean_weight": 0.3})
+    assert light.build().objective == Clean(weight=0.3)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"passes": 1}, r"`FreeLB.passes` must be >= 2"),
+        ({"step_size": 0.0}, r"`FreeLB.step_size` must be > 0"),
+        ({"init": -0.1}, r"`FreeLB.init` must be >= 0"),
+        ({"adversarial_weight": 0.0}, "both 0, so nothing is minimised"),
+    ],
+)
+def test_a_wrong_setting_says_what_was_expected(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(SettingError, match=message):
+        configure("freelb", settings)
+
+
+@pytest.mark.parametrize(
+    ("settings", "warned"),
+    [
+        ({}, False),
+        ({"step_size": 0.1}, True),
+        ({"step_size": 0.1, "max_norm": 0.1}, False),
+        ({"init": 0.5}, True),
+        ({"step_size": 0.1, "relative": False}, False),
+        ({"step_size": 0.1, "adversarial_weight": 0.0, "clean_weight": 1.0}, False),
+    ],
+)
+def test_a_perturbation_far_beyond_the_embeddings_warns(
+    settings: dict[str, Any], warned: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING, logger="temper"):
+        configure("freelb", settings)
+    assert ("may train to chance" in caplog.text) == warned

@@ -1,0 +1,100 @@
+"""Label smoothing on numbers worked by hand, against torch, and in compositions."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from temper import Stepper
+from temper.errors import SettingError
+from temper.forward.objective import Clean
+from temper.methods import compose, configure
+from tests.methods import reference
+from tests.methods.test_reference import batches_of, compare, leaves, ours
+from tests.methods.tiny import rows, tiny_network
+
+
+class Fixed(nn.Module):
+    """A classifier that gives the same probabilities, .7, .2 and .1, for every row."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words = nn.Embedding(23, 4)
+        self.scores = nn.Parameter(torch.tensor([0.7, 0.2, 0.1], dtype=torch.float64).log())
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
+        return self.scores + 0 * self.words(input_ids).sum((1, 2)).unsqueeze(-1)
+
+
+def test_the_loss_is_worked_by_hand() -> None:
+    batch = {**rows(3, 3), "labels": torch.tensor([0, 2])}
+    loss = Stepper(Fixed(), configure("label_smoothing", {"smoothing": 0.3})).backward(batch)
+    # The targets are (.8, .1, .1) and (.1, .1, .8).
+    a, b, c = -math.log(0.7), -math.log(0.2), -math.log(0.1)
+    assert loss["loss"] == pytest.approx(
+        ((0.8 * a + 0.1 * b + 0.1 * c) + (0.1 * a + 0.1 * b + 0.8 * c)) / 2
+    )
+
+
+def smoothed(scores: Tensor, labels: Tensor, share: float) -> Tensor:
+    """Write the mean of minus sum_c q_c log p_c over the rows."""
+    losses = []
+    for row, label in enumerate(labels):
+        p = reference.probabilities(scores[row])
+        target = [share / len(p) + (1 - share) * (c == int(label)) for c in range(len(p))]
+        losses.append(-sum(q * torch.log(p[c]) for c, q in enumerate(target)))
+    return torch.stack(losses)
+
+
+def test_gradients_are_those_of_the_smoothed_labels_and_torch_agrees() -> None:
+    batches = batches_of()
+    loss, grads, drops, network = ours("label_smoothing", {"smoothing": 0.2}, batches)
+    weights = leaves(network)
+    total, of_torch = torch.zeros((), dtype=torch.float64), 0.0
+    for place, batch in enumerate(batches):
+        output = reference.forward(weights, batch, drops, call=place)
+        total = total + smoothed(output, batch["labels"], 0.2).sum() / 5
+        plain = nn.functional.cross_entropy(
+            output.detach(), batch["labels"], label_smoothing=0.2, reduction="sum"
+        )
+        of_torch += float(plain) / 5
+    compare(total, weights, loss, grads)
+    assert loss == pytest.approx(of_torch)
+
+
+def test_every_task_loss_of_a_composition_is_smoothed() -> None:
+    batch = rows(5, 3, 6)
+    method = compose(
+        configure("r_drop", {"weight": 0.7}), configure("label_smoothing", {"smoothing": 0.2})
+    )
+    network = tiny_network(rate=0.0)
+    logs = Stepper(network, method).backward(batch)
+    output = network(batch["input_ids"], batch["attention_mask"])
+    expected = smoothed(output.detach(), batch["labels"], 0.2).mean()
+    assert logs["loss/task"] == pytest.approx(float(expected))
+    attacked = compose(
+        configure("freelb", {"passes": 2, "step_size": 1e-9}),
+        configure("label_smoothing", {"smoothing": 0.2}),
+    )
+    logs = Stepper(tiny_network(rate=0.0), attacked).backward(batch)
+    assert logs["loss/adversarial"] == pytest.approx(float(expected))
+
+
+def test_a_regression_has_nothing_to_smooth_over() -> None:
+    stepper = Stepper(tiny_network(classes=1), "label_smoothing")
+    with pytest.raises(SettingError, match="Label smoothing needs classes"):
+        stepper.backward(rows(5, 3, regression=True))
+
+
+def test_off_and_smoothing_0_are_plain() -> None:
+    assert configure("label_smoothing").off().build().objective == Clean()
+    assert configure("label_smoothing", {"smoothing": 0.0}).build().objective == Clean()
+
+
+@pytest.mark.parametrize(("share", "message"), [(-0.1, "must be >= 0"), (1.0, "must be < 1")])
+def test_a_share_out_of_bounds_is_refused(share: float, message: str) -> None:
+    with pytest.raises(SettingError, match=f"`LabelSmoothing.smoothing` {message}"):
+        configure("label_smoothing", {"smoothing": share})

@@ -1,0 +1,200 @@
+"""PGD against a loop over its steps, the law of its budget and start, its settings."""
+
+from __future__ import annotations
+
+import logging
+import math
+from typing import Any
+
+import hypothesis.strategies as st
+import pytest
+import torch
+from hypothesis import given
+
+from temper import Stepper
+from temper.errors import SettingError
+from temper.forward.objective import Clean
+from temper.methods import configure
+from temper.types import Batch
+from tests.methods import reference
+from tests.methods.recorded_deltas import recorded_deltas
+from tests.methods.test_reference import compare, leaves, ours
+from tests.methods.tiny import recorded_drops, rows, tiny_network
+
+GEOMETRIES = {
+    "l2": {"epsilon": 0.3, "relative": False},
+    "relative": {"epsilon": 0.2},
+    "linf_token": {"epsilon": 0.2, "relative": False, "norm": "linf", "attack_scope": "token"},
+    "sign": {"epsilon": 0.2, "norm": "sign"},
+    "batch": {"epsilon": 0.3, "attack_scope": "batch"},
+    "output": {"epsilon": 0.2, "site": "output"},
+    "spared": {"epsilon": 0.3, "special_tokens": False},
+}
+
+
+@pytest.mark.parametrize("steps", [1, 3])
+@pytest.mark.parametrize("random_start", [False, True])
+@pytest.mark.parametrize("case", GEOMETRIES)
+def test_pgd_is_the_loss_at_the_end_of_its_projected_steps(
+    case: str, random_start: bool, steps: int
+) -> None:
+    geometry, batch = GEOMETRIES[case], rows(5, 3, 6)
+    settings = {"step_size": 0.6, "steps": steps, "random_start": random_start}
+    with recorded_deltas() as deltas:
+        loss, grads, drops, network = ours(
+            "pgd",
+            {**geometry, **settings, "adversarial_weight": 0.7},
+            [batch],
+            special_ids=(1, 2),
+        )
+    weights = leaves(network)
+    movable = batch["attention_mask"].bool()
+    if not geometry.get("special_tokens", True):
+        movable &= batch["input_ids"] > 2
+    site, norm = geometry.get("site", "word"), geometry.get("norm", "l2")
+    embeddings = weights["words.weight"].detach()[batch["input_ids"]]
+    # A start at the blocks' input looks at it in a pass of its own.
+    skipped = int(random_start and site == "output")
+    if site == "output":
+        embeddings = embeddings * drops["after_words"][0]
+    whole = {
+        "epsilon": geometry["epsilon"],
+        "relative": geometry.get("relative", True),
+        "norm": norm,
+        "scope": geometry.get("attack_scope", "example"),
+    }
+    delta, means = deltas[skipped], []
+    assert delta.any() == random_start
+    for call in range(skipped, skipped + steps + 1):
+        torch.testing.assert_close(deltas[call], delta)
+        point = delta.clone().requires_grad_()
+        output = reference.forward(weights, batch, drops, call=call, delta=point, site=site)
+        means.append(reference.row_losses(output, batch["labels"], None).sum() / 3)
+        (gradient,) = torch.autograd.grad(means[-1], point, retain_graph=True)
+        moved = delta + reference.attack(
+            gradient, embeddings, movable, **{**whole, "epsilon": 0.6 * geometry["epsilon"]}
+        )
+        # A step of the whole budget along delta itself lies on the budget's edge.
+        edge = reference.attack(moved, embeddings, movable, **whole)
+        if norm == "l2":
+            axes = {"example": (1, 2), "batch": (0, 1, 2)}[whole["scope"]]
+            size, limit = (
+                torch.linalg.vector_norm(v, dim=axes, keepdim=True) for v in (moved, edge)
+            )
+            longer = size > limit
+            delta = torch.where(longer, edge, moved)
+        else:
+            axes = {"example": (1, 2), "token": (2,)}[whole["scope"]]
+            radius = edge.abs().amax(axes, keepdim=True)
+            delta = torch.clamp(moved, -radius, radius)
+    compare(0.7 * means[-1], weights, loss, grads)
+
+
+@pytest.mark.parametrize("case", GEOMETRIES)
+def test_the_loss_rises_up_the_ascent(case: str) -> None:
+    batch, losses = rows(5, 3, 6), []
+    for epsilon in (0.0, GEOMETRIES[case]["epsilon"] / 10):
+        logging.disable(logging.WARNING)
+        method = configure("pgd", {**GEOMETRIES[case], "epsilon": epsilon})
+        logging.disable(logging.NOTSET)
+        stepper = Stepper(tiny_network(), method, special_ids=(1, 2))
+        losses.append(stepper.backward(batch)["loss"])
+    assert losses[1] > losses[0]
+
+
+@given(
+    st.lists(st.integers(3, 6), min_size=1, max_size=3),
+    st.floats(0.01, 1.0),
+    st.integers(1, 4),
+    st.floats(0.1, 3.0),
+    st.booleans(),
+    st.sampled_from([("l2", "example"), ("linf", "token"), ("sign", "example")]),
+)
+def test_delta_keeps_to_its_budget_and_off_the_padding(
+    lengths: list[int],
+    epsilon: float,
+    steps: int,
+    step_size: float,
+    relative: bool,
+    geometry: tuple[str, str],
+) -> None:
+    norm, scope = geometry
+    settings = {
+        "epsilon": epsilon,
+        "steps": steps,
+        "step_size": step_size,
+        "relative": relative,
+        "norm": norm,
+        "attack_scope": scope,
+        "random_start": True,
+    }
+    stepper, batch = Stepper(tiny_network(), configure("pgd", settings)), rows(*lengths)
+    with recorded_deltas() as deltas:
+        stepper.backward(batch)
+    embeddings = stepper.network.embeddings(Batch.of(batch))
+    for delta in deltas:
+        assert not delta[~batch["attention_mask"].bool()].any()
+        for row, length in enumerate(lengths):
+            own, moved = embeddings[row, :length], delta[row, :length]
+            size, unit = moved.norm(), own.norm()
+            if norm != "l2":
+                axes = (1,) if scope == "token" else (0, 1)
+                size, unit = moved.abs().amax(axes), own.abs().amax(axes)
+            budget = epsilon * (unit if relative else torch.ones_like(unit))
+            assert (size <= budget * (1 + 1e-9)).all()
+
+
+def test_a_random_start_fills_the_budget_as_far_as_uniform_noise_does() -> None:
+    batch = rows(6, 3)
+    for norm in ("l2", "linf"):
+        settings = {"epsilon": 0.4, "relative": False, "norm": norm, "random_start": True}
+        stepper = Stepper(tiny_network(width=64), configure("pgd", settings))
+        with recorded_deltas() as deltas:
+            stepper.backward(batch)
+        for start in deltas[0]:
+            # The mean square of U(-1, 1) is 1/3.
+            if norm == "l2":
+                assert float(start.norm()) == pytest.approx(0.4 / math.sqrt(3), rel=0.1)
+            else:
+                assert 0.95 * 0.4 < float(start.abs().max()) <= 0.4
+
+
+def test_ascent_and_final_pass_drop_the_same_units_and_the_clean_one_others() -> None:
+    stepper = Stepper(tiny_network(), configure("pgd", {"clean_weight": 0.5}), seed=2)
+    batch = rows(5, 3, 6)
+    stepper.network.probe(Batch.of(batch))
+    with recorded_drops(stepper.network.model) as drops:
+        logs = stepper.backward(batch)
+    clean, *rest = [multipliers != 0 for multipliers in drops["after_words"]]
+    assert len(rest) == 4
+    assert all(torch.equal(rest[0], each) for each in rest)
+    assert not torch.equal(clean, rest[0])
+    both = 0.5 * logs["loss/task"] + logs["loss/adversarial"]
+    assert logs["loss"] == pytest.approx(both)
+
+
+def test_off_is_the_clean_loss_alone() -> None:
+    off = configure("pgd", {"epsilon": 0.1}).off()
+    assert off.build().objective == Clean()
+    assert off.off() == off
+    light = configure("pgd", {"adversarial_weight": 0.0, "clean_weight": 0.3})
+    assert light.build().objective == Clean(weight=0.3)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"steps": 0}, r"`PGD.steps` must be >= 1"),
+        ({"step_size": 0.0}, r"`PGD.step_size` must be > 0"),
+        ({"adversarial_weight": 0.0}, "both 0, so nothing is minimised"),
+    ],
+)
+def test_a_wrong_setting_says_what_was_expected(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(SettingError, match=message):
+        configure("pgd", settings)
+
+
+def test_an_attack_of_no_size_warns(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, logger="temper"):
+        configure("pgd", {"epsilon": 0.0, "steps": 4})
+    assert "plain fine-tuning at 11 forward passes" in caplog.text

@@ -1,0 +1,171 @@
+"""Reading attention and cutting spans: numbers by hand, and what a model must be able to do."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import pytest
+import torch
+from peft import LoraConfig, get_peft_model
+from torch import Tensor, nn
+
+from temper.errors import ModelError
+from temper.models.cuts import attended
+from temper.models.network import Network
+from temper.types import Batch
+from tests.contracts.architectures import inputs_of, marks, tiny
+from tests.methods.tiny import rows, tiny_bert, tiny_network
+
+
+def test_attention_is_the_mean_over_heads_summed_over_real_queries() -> None:
+    # Two heads of three tokens, the last of them padding: its own query does not count.
+    first = [[0.8, 0.2, 0.0], [0.4, 0.6, 0.0], [0.0, 1.0, 0.0]]
+    second = [[0.2, 0.8, 0.0], [0.5, 0.5, 0.0], [1.0, 0.0, 0.0]]
+    probabilities = torch.tensor([[first, second]])
+    scores = attended(probabilities, torch.tensor([[1, 1, 0]]))
+    torch.testing.assert_close(scores, torch.tensor([[0.5 + 0.45, 0.5 + 0.55, 0.0]]))
+
+
+def watched(model: nn.Module, inputs: dict[str, Tensor]) -> tuple[Network, Batch]:
+    network, batch = Network(model), Batch.of(inputs)
+    network.cuts(batch).watch(batch.mask)
+    return network, batch
+
+
+def test_the_watched_forward_gives_what_the_model_itself_says_it_attends_to() -> None:
+    inputs = inputs_of("bert")
+    network, batch = watched(tiny("bert"), inputs)
+    logits = network.logits(batch)
+    model = tiny("bert")
+    model.set_attn_implementation("eager")
+    own = model(**batch.inputs, output_attentions=True)
+    torch.testing.assert_close(logits, own.logits)
+    assert len(network.cuts(batch).scores) == 2
+    for found, layer in zip(network.cuts(batch).scores, own.attentions, strict=True):
+        assert not found.requires_grad
+        for row, length in enumerate(batch.mask.sum(1).tolist()):
+            for token in range(length):
+                by_hand = sum(layer[row, h, q, token] for h in range(2) for q in range(length)) / 2
+                assert found[row, token].item() == pytest.approx(by_hand.item(), rel=1e-5)
+    # Nothing but the next forward is watched.
+    network.logits(batch)
+    assert network.cuts(batch)._watched is None
+
+
+def test_cutting_ends_with_its_block_and_with_rest() -> None:
+    network, batch = watched(tiny("bert"), inputs_of("bert"))
+    whole = network.logits(batch)
+    cuts = [batch.mask] * 2
+    with network.cuts(batch).cutting(cuts):
+        assert not torch.allclose(network.logits(batch), whole)
+    assert torch.equal(network.logits(batch), whole)
+    network.cuts(batch).watch(batch.mask)
+    network.rest()
+    assert network.cuts(batch).scores == ()
+    network.logits(batch)
+    assert network.cuts(batch).scores == ()
+
+
+def test_release_gives_back_attention_hooks_and_transformers_own_notes() -> None:
+    model = tiny("bert")
+    before, own = marks(model), model.config._attn_implementation
+    network, batch = watched(model, inputs_of("bert"))
+    network.logits(batch)
+    assert model.config._attn_implementation == "eager" != own
+    assert marks(model) != before
+    network.release()
+    assert model.config._attn_implementation == own
+    assert marks(model) == before
+    # Transformers puts its hooks back by itself, and once.
+    model.set_attn_implementation("eager")
+    again = model(**batch.inputs, output_attentions=True)
+    assert len(again.attentions) == 2
+
+
+def test_hooks_that_were_there_before_stay() -> None:
+    model = tiny_bert()
+    model.set_attn_implementation("eager")
+    inputs = {key: value for key, value in rows(4, 3).items() if key != "labels"}
+    model(**inputs, output_attentions=True)
+    before = marks(model)
+    network, batch = watched(model, rows(4, 3))
+    network.logits(batch)
+    network.release()
+    assert marks(model) == before
+    assert model.config._attn_implementation == "eager"
+
+
+class Plain(nn.Module):
+    """Blocks, and whatever attentions it is given."""
+
+    def __init__(self, attentions: Any) -> None:
+        super().__init__()
+        self.inner, self.attentions = tiny_network(), attentions
+
+    def forward(
+        self, input_ids: Tensor, attention_mask: Tensor, output_attentions: bool = False
+    ) -> Any:
+        output = nn.Module()
+        output.logits = self.inner(input_ids, attention_mask)
+        output.attentions = self.attentions
+        return output
+
+
+SQUARE = torch.full((2, 1, 5, 5), 0.2)
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        (tiny_network(), "its forward takes no output_attentions"),
+        (Plain(None), "attention probabilities of each of 2 calls of a block, got 0"),
+        (Plain((SQUARE,)), "attention probabilities of each of 2 calls of a block, got 1"),
+        (Plain((SQUARE, None)), r"shape \(2, heads, 5, 5\), got None"),
+        (Plain((SQUARE, SQUARE[..., :3])), r"shape \(2, heads, 5, 5\), got \(2, 1, 5, 3\)"),
+    ],
+    ids=["no argument", "none", "too few", "left out", "windows"],
+)
+def test_a_model_without_attention_probabilities_is_refused(model: nn.Module, message: str) -> None:
+    def attend() -> None:
+        network, batch = watched(model, rows(5, 3))
+        network.logits(batch)
+
+    with pytest.raises(ModelError, match=message):
+        attend()
+
+
+def test_gradient_checkpointing_is_refused_in_training() -> None:
+    model = tiny("bert").train()
+    enable = getattr(model, "activation_checkpointing_enable", None)
+    (enable or model.gradient_checkpointing_enable)({"use_reentrant": False})
+    with pytest.raises(ModelError, match="Switch it off, or use a method without cuts"):
+        watched(model, inputs_of("bert"))
+
+
+def test_a_block_left_out_of_the_cut_pass_is_noticed() -> None:
+    network, batch = watched(tiny("bert"), inputs_of("bert"))
+    network.logits(batch)
+    with (
+        pytest.raises(ModelError, match=r"each of 2 calls of a block, got 3.*layerdrop"),
+        network.cuts(batch).cutting([batch.mask] * 3),
+    ):
+        network.logits(batch)
+
+
+def test_an_adapted_matrix_is_cut_as_a_whole() -> None:
+    adapter = LoraConfig(
+        task_type="SEQ_CLS", r=2, target_modules=["output.dense"], init_lora_weights=False
+    )
+    with warnings.catch_warnings():
+        # PEFT asks Transformers for a name that is on its way out.
+        warnings.simplefilter("ignore", FutureWarning)
+        model = get_peft_model(tiny_bert(dropout=0.0, attention=0.0), adapter)
+    network, batch = watched(model, rows(4, 3))
+    outputs: list[Tensor] = []
+    for module in network.cuts(batch).modules.values():
+        assert hasattr(module, "base_layer")
+        module.register_forward_hook(lambda _m, _a, output: outputs.append(output))
+    with network.cuts(batch).cutting([batch.mask] * 2):
+        network.logits(batch)
+    assert all(not output[batch.mask].any() for output in outputs)
