@@ -111,9 +111,7 @@ class ChosenMask(UpdateRule):
         return {"importance": zeros, "masked": {}, "observed": 0}
 
     def observe(self, grads: Gradients, params: Parameters, state: State) -> None:
-        """Add a batch's clipped and squared gradient; nothing once the mask is chosen."""
-        if state["masked"]:
-            return
+        """Add a batch's clipped and squared gradient; once chosen, nothing is left to add to."""
         for name, total in state["importance"].items():
             if name in grads:
                 gradient = grads[name].detach().float()
