@@ -16,6 +16,7 @@ from temper.cli.new_method import new_method
 from temper.cli.predict import predict
 from temper.cli.report import report
 from temper.cli.screen import fail, quiet
+from temper.cli.soup import soup
 from temper.cli.train import train
 from temper.errors import TemperError
 
@@ -72,6 +73,7 @@ app.command()(evaluate)
 app.command()(compare)
 app.command()(predict)
 app.command()(report)
+app.command()(soup)
 app.command("list")(show)
 app.command("new-method")(new_method)
 

@@ -60,9 +60,13 @@ def load_predictor(
 
 
 def trained_settings(model: str) -> Mapping[str, Any]:
-    """Return the settings that a run's folder was trained with; empty for any other model."""
-    file = Path(model) / "run.json"
-    return read_json(file).get("settings", {}) if file.exists() else {}
+    """Return the settings that a run was trained with, or a soup's runs; else nothing."""
+    for name in ("run.json", "soup.json"):
+        file = Path(model) / name
+        if file.exists():
+            found: Mapping[str, Any] = read_json(file).get("settings", {})
+            return found
+    return {}
 
 
 def load_evaluated(
@@ -85,9 +89,10 @@ def load_evaluated(
     Raises:
         DataError: Where the data is wrong.
     """
-    trained = trained_settings(model).get("data")
+    trained = trained_settings(model).get("data", {})
     if (
-        trained
+        # Of a soup of runs with different data only the longest row is known.
+        "source" in trained
         and _same_source(str(trained["source"]), settings.source)
         and settings.eval_split is None
     ):

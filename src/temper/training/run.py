@@ -36,7 +36,7 @@ DISTRIBUTIONS = {
     "peft": "peft",
     "datasets": "datasets",
 }
-RECORDS = {"run.json", "scores.json", "table.json", "study.json"}
+RECORDS = {"run.json", "scores.json", "table.json", "study.json", "soup.json"}
 
 
 def train(

@@ -1,0 +1,353 @@
+"""Greedy soups: the average of finished runs, each taken in if held-out rows do not object.
+
+Averages are made file by file and tensor by tensor in double precision, so that no more than two
+models are in memory at a time: one that is written or scored, and what a framework loads.
+
+References: Wortsman et al., ICML 2022, Recipe 1.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import shutil
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors import safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from temper.data.examples import Examples
+from temper.data.tasks import default_metric
+from temper.errors import CheckpointError, DataError, SettingError
+from temper.evaluation.alignment import align, merge
+from temper.evaluation.measurement import block_of
+from temper.evaluation.predictor import ClassifierPredictor
+from temper.evaluation.rows import Condition
+from temper.evaluation.scoring import statistic_of
+from temper.functional.scores import facts
+from temper.study.evaluation import Judging
+from temper.study.ingredients import Ingredient, check_alike, read_ingredient
+from temper.study.judge import DEFAULT_LENGTH, load_evaluated, load_predictor
+from temper.training.checkpoint_folder import make_folder, read_json, write_json
+from temper.training.config import digest
+from temper.training.progress import Progress
+from temper.training.run import model_identity, versions
+
+SCHEMA = 1
+
+
+def make_soup(
+    runs: Sequence[str], asked: Judging, out: Path, *, progress: Progress | None = None
+) -> dict[str, Any]:
+    """Average finished runs greedily and write the average as a plain checkpoint.
+
+    The runs are sorted by the metric on held-out rows. The best is the first member; each further
+    run becomes one if the average with it scores no lower than the average without.
+
+    Args:
+        runs: Folders of two runs or more.
+        asked: The held-out rows, and how long texts are cut; its ``model`` is not read.
+        out: The soup's folder; one that was made from the same runs and rows is kept.
+        progress: Hears how far it is.
+
+    Returns:
+        The content of ``soup.json``.
+
+    Raises:
+        TemperError: Where runs, rows or settings do not fit, or the folder holds something else.
+    """
+    progress = progress or Progress()
+    held = _held(out)
+    members = [read_ingredient(Path(run)) for run in _distinct(runs)]
+    check_alike(members)
+    length = asked.max_length or max(_length(member) for member in members)
+    predictor = _load(members[0].folder, asked, length)
+    rows = load_evaluated(str(members[0].folder), asked.data, predictor=predictor)
+    metric = _metric(members, rows, asked.data.source)
+    key = digest(
+        {
+            "runs": [model_identity(str(member.folder)) for member in members],
+            "rows": rows.hash,
+            "metric": metric,
+            "max_length": length,
+        }
+    )
+    if held is not None:
+        if held["key"] != key:
+            raise CheckpointError(
+                f"{out} holds a soup of other runs or other rows. Give another --out."
+            )
+        progress.notice(f"{out} holds this very soup already; it is kept.")
+        return held
+    notices = _notices(members, rows)
+    for text in notices:
+        progress.notice(text)
+    scorer = _Scorer(asked, length, metric, rows, progress, total=2 * len(members) - 1)
+    alone = [scorer.alone(predictor, members[0])]
+    # What is scored next must not lie beside what was.
+    del predictor
+    alone += [scorer.alone(scorer.load(m.folder), m) for m in members[1:]]
+    make_folder(out.parent)
+    staged = out.with_name(f".{out.name}.writing")
+    try:
+        shutil.rmtree(staged, ignore_errors=True)
+        lines, score = scorer.choose(members, alone, staged)
+        record = _record(members, lines, rows, scorer, notices=notices)
+        record |= {"key": key, "score": score}
+        if len(record["members"]) == 1:
+            record["notices"].append(
+                "No average was better: the soup is the best run alone, unchanged."
+            )
+            progress.notice(record["notices"][-1])
+        write_json(staged / "soup.json", record)
+        if out.is_dir():
+            out.rmdir()
+        os.replace(staged, out)
+    finally:
+        shutil.rmtree(staged, ignore_errors=True)
+    return record
+
+
+class _Scorer:
+    """Load, score and average models under the same settings."""
+
+    def __init__(
+        self,
+        asked: Judging,
+        length: int,
+        metric: str,
+        rows: Examples,
+        progress: Progress,
+        *,
+        total: int,
+    ) -> None:
+        self.asked, self.length, self.metric, self.rows = asked, length, metric, rows
+        self.progress, self.total, self.done = progress, total, 0
+
+    def load(self, folder: Path) -> ClassifierPredictor:
+        """Load a model to score."""
+        return _load(folder, self.asked, self.length)
+
+    def score(self, predictor: ClassifierPredictor, *shown: Ingredient) -> float:
+        """Score a model on the held-out rows; NaN where the metric has no value."""
+        self.progress.evaluation(self.done, self.total, " + ".join(str(m.folder) for m in shown))
+        aligned = align(self.rows, predictor.label_names)
+        prediction = predictor.predict(aligned.examples)
+        if aligned.entailment is not None:
+            prediction = merge(prediction, aligned.entailment, how=self.asked.evaluate.merge)
+        block = block_of(Condition("task", "held_out"), aligned.examples, prediction)
+        self.done += 1
+        return float(statistic_of(self.metric, block)(np.ones((1, len(block))))[0])
+
+    def alone(self, predictor: ClassifierPredictor, member: Ingredient) -> float:
+        """Score one run.
+
+        Raises:
+            DataError: If the metric has no value.
+        """
+        value = self.score(predictor, member)
+        if not math.isfinite(value):
+            raise DataError(
+                f"{self.metric} of {member.folder} has no value on the held-out rows: "
+                f"{facts(self.metric).undefined}. Give other or more rows with --data."
+            )
+        return value
+
+    def choose(
+        self,
+        members: Sequence[Ingredient],
+        alone: Sequence[float],
+        staged: Path,
+    ) -> tuple[list[dict[str, Any]], float]:
+        """Choose the members and leave their average in a folder.
+
+        Returns:
+            One line a run, the best first, and the score of the soup.
+        """
+        sign = 1.0 if facts(self.metric).higher_is_better else -1.0
+        order = sorted(range(len(members)), key=lambda place: -sign * alone[place])
+        kept = [members[order[0]]]
+        best = alone[order[0]]
+        lines = [_line(kept[0], best, together=None, kept=True)]
+        written: list[Ingredient] = []
+        for place in order[1:]:
+            written = [*kept, members[place]]
+            write_average(written, staged)
+            together = self.score(self.load(staged), *written)
+            # An average without a value compares as worse.
+            taken = sign * together >= sign * best
+            lines.append(_line(members[place], alone[place], together=together, kept=taken))
+            if taken:
+                kept, best = written, together
+        if written != kept:
+            write_average(kept, staged)
+        return lines, best
+
+
+def _load(folder: Path, asked: Judging, length: int) -> ClassifierPredictor:
+    return load_predictor(
+        str(folder),
+        max_length=length,
+        batch_size=asked.evaluate.batch_size,
+        device=asked.device,
+    )
+
+
+def _metric(members: Sequence[Ingredient], rows: Examples, source: str) -> str:
+    """Choose the runs' own metric where they agree, else the one of the held-out source."""
+    own = {member.record.get("task", {}).get("metric") for member in members}
+    if len(own) == 1 and None not in own:
+        return str(own.pop())
+    return default_metric(source, "regression" if rows.kind == "regression" else "classification")
+
+
+def write_average(members: Sequence[Ingredient], folder: Path) -> None:
+    """Write the average of models as a plain checkpoint.
+
+    Args:
+        members: At least one, alike in names, shapes and types; the first gives the configuration,
+            the tokenizer and what is no floating point number.
+        folder: Where to; made if need be, its weights are replaced.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    for file in members[0].plain_files():
+        shutil.copyfile(file, folder / file.name)
+    target = folder / "model.safetensors"
+    # A model that was loaded from the file may still have it mapped.
+    target.unlink(missing_ok=True)
+    tensors: dict[str, Tensor] = {}
+    with ExitStack() as stack:
+        opened = {
+            file: stack.enter_context(safe_open(file, framework="pt"))
+            for member in members
+            for file in set(member.tensors.values())
+        }
+        for name in members[0].tensors:
+            values = (opened[member.tensors[name]].get_tensor(name) for member in members)
+            tensors[name] = _mean(next(values), values, count=len(members))
+    save_file(tensors, target, metadata={"format": "pt"})
+    # safetensors makes files that only their owner may read; a model is made to be shared.
+    target.chmod((folder / "config.json").stat().st_mode)
+
+
+def _mean(first: Tensor, others: Any, *, count: int) -> Tensor:
+    """Average tensors, of which one at a time is read."""
+    if not first.is_floating_point() or count == 1:
+        return first
+    total = first.to(torch.float64)
+    for other in others:
+        total += other
+    return (total / count).to(first.dtype)
+
+
+def _line(
+    member: Ingredient, alone: float, *, together: float | None, kept: bool
+) -> dict[str, Any]:
+    """Describe a run's part in the soup."""
+    return {
+        "run": str(member.folder),
+        "method": member.record.get("method"),
+        "seed": member.record.get("seed"),
+        "score": alone,
+        "score_with_it": together if together is not None and math.isfinite(together) else None,
+        "kept": kept,
+    }
+
+
+def _record(
+    members: Sequence[Ingredient],
+    lines: list[dict[str, Any]],
+    rows: Examples,
+    scorer: _Scorer,
+    *,
+    notices: Sequence[str],
+) -> dict[str, Any]:
+    """Return the content of ``soup.json``, without key and score."""
+    settings = [member.record.get("settings", {}).get("data") for member in members]
+    agree = settings[0] is not None and all(each == settings[0] for each in settings)
+    data = dict(settings[0] or {}) if agree else {}
+    return {
+        "schema": SCHEMA,
+        "metric": scorer.metric,
+        "higher_is_better": facts(scorer.metric).higher_is_better,
+        "members": [line["run"] for line in lines if line["kept"]],
+        "runs": lines,
+        "held_out": {"rows": len(rows), "hash": rows.hash, "source": rows.source},
+        "settings": {"data": {**data, "max_length": scorer.length}},
+        "notices": list(notices),
+        "versions": versions(),
+    }
+
+
+def _notices(members: Sequence[Ingredient], rows: Examples) -> list[str]:
+    """Say what makes a soup fail, or its score worthless."""
+    found = []
+    seeds = {int(member.record["seed"]) for member in members if "seed" in member.record}
+    if len(seeds) > 1:
+        found.append(
+            f"The runs have the seeds {', '.join(map(str, sorted(seeds)))}, and so heads that were "
+            "drawn apart (unless the model they began with had its head already). Averages of such "
+            "runs often collapse; soup runs of one seed."
+        )
+    starts = {str(member.record["model"]) for member in members if "model" in member.record}
+    if len(starts) > 1:
+        found.append(
+            f"The runs began with different models ({', '.join(sorted(starts))}); their "
+            "average has no reason to be better than chance."
+        )
+    reported = [
+        str(member.folder)
+        for member in members
+        if member.record.get("data", {}).get("dev", {}).get("hash") == rows.hash
+    ]
+    if reported:
+        found.append(
+            f"The held-out rows are the dev rows of {', '.join(reported)}. They choose the soup, "
+            "so do not report a score on them; give rows that no report uses."
+        )
+    return found
+
+
+def _length(member: Ingredient) -> int:
+    settings = member.record.get("settings", {})
+    return int(settings.get("data", {}).get("max_length", DEFAULT_LENGTH))
+
+
+def _distinct(runs: Sequence[str]) -> list[str]:
+    """Return the runs' names.
+
+    Raises:
+        SettingError: For fewer than two, or one that is given twice.
+    """
+    places = [Path(run).resolve() for run in runs]
+    twice = [run for place, run in enumerate(runs) if places.index(places[place]) < place]
+    if twice:
+        raise SettingError(f"The run {twice[0]} is given twice. Give each run once.")
+    if len(runs) < 2:
+        raise SettingError(f"A soup needs two runs or more, got {len(runs)}.")
+    return list(runs)
+
+
+def _held(out: Path) -> dict[str, Any] | None:
+    """Return the soup that a folder holds, None where there is room for one.
+
+    Raises:
+        CheckpointError: Where it holds something else.
+    """
+    if out.exists() and not out.is_dir():
+        raise CheckpointError(f"{out} is a file, expected a folder. Give another --out.")
+    if (out / "soup.json").exists():
+        return read_json(out / "soup.json")
+    foreign = sorted(entry.name for entry in out.iterdir()) if out.is_dir() else []
+    if foreign:
+        raise CheckpointError(
+            f"{out} exists and holds {foreign[0]!r} but no soup. Give another --out, or empty "
+            "that folder."
+        )
+    return None
