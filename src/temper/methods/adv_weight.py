@@ -34,7 +34,7 @@ LARGE = 1.0
     "adv_weight",
     summary="Gradient at the worst weights nearby (SAM, ASAM)",
     cost="6F",
-    memory="one copy of the weights during a step",
+    memory="during a step, what moves once more",
     paper="Foret et al., ICLR 2021",
 )
 class AdvWeight(MethodConfig):

@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
     "awp",
     summary="Gradient at matrices moved uphill by a share of their norms",
     cost="6F",
-    memory="one copy of the weights during a step",
+    memory="during a step, what moves once more",
     paper="Wu et al., NeurIPS 2020",
 )
 class AWP(MethodConfig):

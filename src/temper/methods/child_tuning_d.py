@@ -27,7 +27,7 @@ from temper.methods.registry import register
     "child_tuning_d",
     summary="Only the weights with the largest squared gradients train",
     cost="3F + mask, after one epoch of 3F",
-    memory="one byte an entry; a copy of the weights before the first step",
+    memory="one byte an entry; before training the blocks once more",
     paper="Xu et al., EMNLP 2021",
 )
 class ChildTuningD(MethodConfig):
