@@ -92,6 +92,7 @@ class Network:
         signature = inspect.signature(innermost(self.model).forward).parameters
         self._extra = {"use_cache": False} if "use_cache" in signature else {}
         self._delta: tuple[Tensor, Site] | None = None
+        self._deltas: dict[int, tuple[Tensor, Site] | None] = {}
         self._recording: Recording | None = None
         self._in_forward, self._block_calls = False, 0
         self._measured = False
@@ -337,7 +338,7 @@ class Network:
 
     def rest(self) -> None:
         """Let the model behave as if unwrapped until the next call, hooks kept in place."""
-        self._delta = None
+        self._delta, self._deltas = None, {}
         if self._control is not None:
             self._control.rest()
         if self._cuts is not None:
@@ -350,6 +351,7 @@ class Network:
         self._hooks = []
         if self._control is not None:
             self._control.release()
+        self._deltas = {}
         if self._cuts is not None:
             self._cuts.release()
         self._control, self._found, self._delta, self._cuts = None, None, None, None
@@ -392,6 +394,8 @@ class Network:
     def _add_at_blocks(
         self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
+        if getattr(module, "gradient_checkpointing", False):
+            self._follow_recomputation(args[0] if args else kwargs["hidden_states"])
         if self._delta is None or self._delta[1] != "output":
             return None
         if self._in_forward:
@@ -407,3 +411,14 @@ class Network:
         if args:
             return (self._add(args[0]), *args[1:]), kwargs
         return args, {**kwargs, "hidden_states": self._add(kwargs["hidden_states"])}
+
+    def _follow_recomputation(self, values: Tensor) -> None:
+        """Give a recomputed block the delta of its own pass.
+
+        Several passes may share one backward, which recomputes them one after the other: what the
+        block was called with, and checkpointing keeps, tells which.
+        """
+        if self._in_forward:
+            self._deltas[values.data_ptr()] = self._delta
+        else:
+            self._delta = self._deltas.get(values.data_ptr(), self._delta)

@@ -281,12 +281,12 @@ class Stepper:
         with torch.no_grad():
             grads = self.params.gradients()
             self.write(self.rule.transform(grads, self.params, self.state, streams))
-        self._rates = _rates(self.params, optimizer) if self.rule.wants_rates else {}
         scale = self.rule.learning_rate_scale(self.state, self._now())
         if scale != 1.0:
             for group in optimizer.param_groups:
                 self._scaled.append((group, group["lr"]))
                 group["lr"] = group["lr"] * scale
+        self._rates = _rates(self.params, optimizer) if self.rule.wants_rates else {}
 
     def after_optimizer(self) -> None:
         """Put the learning rates back, let the rule settle, and count the step."""
