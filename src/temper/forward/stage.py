@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -117,6 +117,7 @@ class Stage:
         recording: Recording | None = None,
         wrapped: bool = True,
         detached: bool = False,
+        weights: Mapping[str, Tensor] | None = None,
     ) -> Tensor:
         """Run one pass at the rates that hold for this objective.
 
@@ -128,6 +129,7 @@ class Stage:
             wrapped: Whether to go through the distributed wrapper; off for a pass whose backward
                 is ``torch.autograd.grad``.
             detached: Whether the embeddings under ``delta`` are cut off from the graph.
+            weights: Other values for some parameters, by name.
 
         Returns:
             [B, C].
@@ -145,6 +147,7 @@ class Stage:
             seed=self.rng.local("dropout", stream),
             wrapped=wrapped,
             detached=detached,
+            weights=weights,
         )
 
 
