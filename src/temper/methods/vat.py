@@ -1,0 +1,134 @@
+"""VAT: predictions that hold at the point nearby that changes them most.
+
+``L = CE(x) + weight * max_{||d|| <= epsilon} symKL(f(x), f(x + d))``; d is one ascent step (or
+several) from small noise, all passes under the clean pass's dropout masks. The second term reads
+no labels: a batch without labels trains on it alone.
+
+Source: Miyato et al., TPAMI 2019 (arXiv 1704.03976), with the divergence, norm and place of SMART
+(Jiang et al., ACL 2020), whose first half this is. Differs: the loop that SMART's authors released
+returns nearly the noise that it starts from; this one is built from the paper's equation
+(docs/methods/vat.md).
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any, ClassVar, Literal, Self
+
+from pydantic import Field, model_validator
+
+from temper.backward.rule import chain
+from temper.forward.objective import Clean, Joint
+from temper.forward.stage import Part
+from temper.forward.virtual import Virtual
+from temper.functional.losses import Divergence
+from temper.functional.norms import Norm
+from temper.methods.attack import AttackConfig
+from temper.methods.method import Method
+from temper.methods.registry import register
+from temper.types import Reduction
+
+logger = logging.getLogger(__name__)
+
+# Noise below it changes logits by less than single precision resolves (1e-5: KL of -3e-8).
+SMALLEST_NOISE = 1e-3
+STEP_SIZE = 0.5
+
+
+@register(
+    "vat",
+    summary="Predictions held where the embeddings nearby change them most; needs no labels",
+    cost="8F (+2F per further step)",
+    memory="activations of two passes",
+    paper="Miyato et al., TPAMI 2019",
+)
+class VAT(AttackConfig):
+    """Settings of virtual adversarial training, with those of the attack.
+
+    Args:
+        epsilon: Budget, at least 0. The default, .025 of the largest entry of each token, carries
+            over between models (SMART's paper: 1e-5 absolute, which is inert).
+        norm: ``linf`` (largest entry epsilon, direction kept: as SMART), ``l2`` or ``sign``.
+        attack_scope: What shares the budget: ``token`` (as SMART), ``example``, or ``batch``.
+        site: ``output`` of the embeddings block (as SMART) or ``word`` embeddings.
+        weight: Weight of the divergence (SMART's paper: 1, of a divergence without our half, so
+            2 here); 0 is plain fine-tuning.
+        steps: Ascent steps (SMART's paper: 1).
+        step_size: Size of each of several steps, as a share of epsilon; one step has all of it.
+        init_noise: Standard deviation of the noise that the ascent starts from, above 0 (SMART's
+            paper: 1e-5, which is below what single precision resolves). Keep it well below the
+            budget's entries; "attack/alignment" near 1 in the logs says that it is.
+        divergence: ``sym_kl`` as SMART, or ``js``.
+        reduction: ``mean`` over the rows as published, or ``sum``.
+    """
+
+    # SMART's experiments: epsilon = sigma = 1e-5, eta = 1e-3, one step, lambda = 1. The step is 100
+    # times the ball, so the projection cuts it to the whole budget, as one step has here.
+    PRESETS: ClassVar[dict[str, dict[str, Any]]] = {
+        "smart_paper": {"epsilon": 1e-5, "relative": False, "init_noise": 1e-5, "weight": 2.0},
+    }
+
+    norm: Norm = "linf"
+    attack_scope: Literal["example", "token", "batch"] = "token"
+    site: Literal["word", "output"] = "output"
+    weight: float = Field(default=2.0, ge=0.0, allow_inf_nan=False)
+    steps: int = Field(default=1, ge=1)
+    step_size: float = Field(default=STEP_SIZE, gt=0.0, allow_inf_nan=False)
+    init_noise: float = Field(default=1e-3, gt=0.0, allow_inf_nan=False)
+    divergence: Divergence = "sym_kl"
+    reduction: Reduction = "mean"
+
+    @model_validator(mode="after")
+    def _refuse_a_size_that_is_not_read(self) -> Self:
+        if self.steps == 1 and self.step_size != STEP_SIZE:
+            raise ValueError(
+                "step_size is read only with steps > 1, since a single step has the whole "
+                f"budget, got step_size={self.step_size} with steps=1"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _warn_of_what_does_nothing(self) -> Self:
+        if not self.weight:
+            return self
+        if self.init_noise < SMALLEST_NOISE:
+            logger.warning(
+                "init_noise=%g changes the logits by less than single precision resolves, so the "
+                "ascent follows rounding errors. Use %g or more.",
+                self.init_noise,
+                SMALLEST_NOISE,
+            )
+        if self.epsilon == 0 or (not self.relative and self.epsilon < SMALLEST_NOISE):
+            logger.warning(
+                "epsilon=%g%s moves the embeddings by next to nothing, so the divergence is next "
+                "to 0 and the method is inert. Use relative=True with epsilon .025, or an "
+                "absolute epsilon of the embeddings' size.",
+                self.epsilon,
+                "" if self.relative else " (absolute)",
+            )
+        elif not self.relative and self.init_noise >= self.epsilon:
+            logger.warning(
+                "init_noise=%g fills the budget epsilon=%g, so the perturbation is mostly noise. "
+                "Lower init_noise or raise epsilon.",
+                self.init_noise,
+                self.epsilon,
+            )
+        return self
+
+    def off(self) -> Self:
+        """Switch the divergence off."""
+        return self._with(weight=0.0)
+
+    def parts(self) -> tuple[Part, ...]:
+        """Return what is minimised beside the clean loss."""
+        if not self.weight:
+            return ()
+        attack = self.perturbation(steps=self.steps, step_size=self.step_size)
+        part = Virtual(attack, self.init_noise, self.weight, self.divergence, self.reduction)
+        return (part,)
+
+    def build(self) -> Method:
+        """Return the method."""
+        parts = self.parts()
+        objective = Joint(Clean(weight=1.0), parts) if parts else Clean()
+        return Method("vat", self, objective, chain())

@@ -1,0 +1,440 @@
+"""VAT against a loop written from its equation, and what its perturbation is."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from temper import AT, Dropout, RDrop, Stepper
+from temper.errors import CompositionError, ModelError, SettingError
+from temper.forward import Noise
+from temper.forward.virtual import alignment
+from temper.methods import configure
+from temper.methods.vat import VAT
+from temper.models.network import Network, Recording
+from temper.types import Batch
+from tests.methods import reference
+from tests.methods.test_reference import batches_of, compare, leaves
+from tests.methods.tiny import TinyBlock, recorded_drops, rows, tiny_bert, tiny_network
+
+# Starting noise of an appreciable size, so that the loop must treat it right.
+PLAIN = {"epsilon": 0.3, "relative": False, "init_noise": 0.05, "weight": 0.7}
+CASES: dict[str, dict[str, Any]] = {
+    "as_smart": PLAIN,
+    "relative": {**PLAIN, "epsilon": 0.2, "relative": True},
+    "word": {**PLAIN, "site": "word"},
+    "l2": {**PLAIN, "norm": "l2", "attack_scope": "example"},
+    "sign": {**PLAIN, "norm": "sign", "attack_scope": "example"},
+    "relative_l2_batch": {
+        **PLAIN,
+        "epsilon": 0.1,
+        "relative": True,
+        "norm": "l2",
+        "attack_scope": "batch",
+    },
+    "js": {**PLAIN, "divergence": "js"},
+    "sum": {**PLAIN, "reduction": "sum"},
+    "several": {**PLAIN, "steps": 3, "step_size": 0.6},
+    "several_l2": {
+        **PLAIN,
+        "norm": "l2",
+        "attack_scope": "example",
+        "steps": 3,
+        "step_size": 0.6,
+    },
+}
+
+
+@contextmanager
+def recorded_noise() -> Iterator[list[Tensor]]:
+    """Note every draw of noise: what starts an ascent is given, not computed."""
+    plain, noted = Noise.draw, []
+
+    def draw(self: Noise, *args: Any, **keywords: Any) -> Tensor:
+        noted.append(plain(self, *args, **keywords))
+        return noted[-1].clone()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Noise, "draw", draw)
+        yield noted
+
+
+@contextmanager
+def recorded_deltas() -> Iterator[list[Tensor | None]]:
+    """Note what each pass added to the embeddings."""
+    plain, noted = Network.logits, []
+
+    def logits(self: Network, *args: Any, **keywords: Any) -> Tensor:
+        delta = keywords.get("delta")
+        noted.append(None if delta is None else delta.detach().clone())
+        return plain(self, *args, **keywords)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Network, "logits", logits)
+        yield noted
+
+
+def ball(moved: Tensor, radius: Tensor, values: dict[str, Any]) -> Tensor:
+    """Shrink a perturbation into its budget: a vector as a whole, or entry by entry."""
+    if values.get("norm", "linf") != "l2":
+        return torch.minimum(torch.maximum(moved, -radius), radius)
+    axes = {"example": (1, 2), "token": (2,), "batch": (0, 1, 2)}[values["attack_scope"]]
+    size = moved.square().sum(axes, keepdim=True).sqrt()
+    return torch.where(size > radius, moved * radius / size, moved)
+
+
+def radius_of(embeddings: Tensor, real: Tensor, values: dict[str, Any]) -> Tensor:
+    """Return the budget of what shares it, as a tensor that broadcasts to a perturbation."""
+    axes = {"example": (1, 2), "token": (2,), "batch": (0, 1, 2)}[
+        values.get("attack_scope", "token")
+    ]
+    inside = embeddings * real.unsqueeze(-1)
+    if values.get("norm", "linf") == "l2":
+        own = inside.square().sum(axes, keepdim=True).sqrt()
+    else:
+        own = inside.abs().amax(axes, keepdim=True)
+    return values["epsilon"] * (own if values["relative"] else torch.ones_like(own))
+
+
+def vat_total(
+    weights: reference.Weights,
+    batches: Sequence[dict[str, Tensor]],
+    drops: reference.Drops,
+    noises: Sequence[Tensor],
+    values: dict[str, Any],
+    *,
+    regression: bool = False,
+    labelled: bool = True,
+) -> Tensor:
+    """Write ``CE(x) + w max_d D(f(x), f(x + d))`` as a loop over rows, steps and micro-batches."""
+    steps, site = values.get("steps", 1), values.get("site", "output")
+    share = 1.0 if steps == 1 else values["step_size"]
+    kind = "mse" if regression else values.get("divergence", "sym_kl")
+    count = sum(len(batch["labels"]) for batch in batches)
+    total = torch.zeros((), dtype=torch.float64)
+    for place, (batch, noise) in enumerate(zip(batches, noises, strict=True)):
+        # The clean pass drops as the ascents do, so any of the calls will do.
+        call = place * (steps + 2)
+        real = batch["attention_mask"].bool()
+        embeddings = weights["words.weight"].detach()[batch["input_ids"]]
+        if site == "output":
+            embeddings = embeddings * drops["after_words"][call]
+        clean = reference.forward(weights, batch, drops, call=call)
+        delta = noise
+        for _ in range(steps):
+            point = delta.clone().requires_grad_()
+            moved = reference.forward(weights, batch, drops, call=call, delta=point, site=site)
+            divergence = sum(
+                reference.divergence_of(kind, clean[row].detach(), moved[row])
+                for row in range(len(clean))
+            )
+            (gradient,) = torch.autograd.grad(divergence, point, retain_graph=True)
+            step = reference.attack(
+                gradient,
+                embeddings,
+                real,
+                epsilon=values["epsilon"] * share,
+                relative=values["relative"],
+                norm=values.get("norm", "linf"),
+                scope=values.get("attack_scope", "token"),
+            )
+            delta = ball((delta + step).detach(), radius_of(embeddings, real, values), values)
+        moved = reference.forward(weights, batch, drops, call=call, delta=delta, site=site)
+        smoothness = sum(
+            reference.divergence_of(kind, clean[row], moved[row]) for row in range(len(clean))
+        )
+        divisor = count if values.get("reduction", "mean") == "mean" else 1
+        total = total + values["weight"] * smoothness / divisor
+        if labelled:
+            losses = reference.row_losses(clean, batch["labels"], None)
+            total = total + losses.sum() / count
+    return total
+
+
+def run(
+    config: Any, batches: Sequence[dict[str, Tensor]], *, classes: int = 3
+) -> tuple[dict[str, float], dict[str, Tensor], reference.Drops, list[Tensor], nn.Module]:
+    network = tiny_network(classes=classes)
+    stepper = Stepper(network, config, seed=11)
+    stepper.network.probe(Batch.of(batches[0]))
+    with recorded_drops(network) as drops, recorded_noise() as noises:
+        logs = stepper.backward(*batches)
+    return logs, stepper.params.gradients(), drops, noises, network
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_vat_is_the_clean_loss_plus_the_divergence_at_the_point_that_is_climbed_to(
+    case: str,
+) -> None:
+    batches = batches_of()
+    logs, grads, drops, noises, network = run(configure("vat", CASES[case]), batches)
+    weights = leaves(network)
+    total = vat_total(weights, batches, drops, noises, CASES[case])
+    compare(total, weights, logs["loss"], grads)
+
+
+def test_vat_on_a_regression_climbs_on_the_squared_difference() -> None:
+    batches = batches_of(regression=True)
+    logs, grads, drops, noises, network = run(configure("vat", PLAIN), batches, classes=1)
+    weights = leaves(network)
+    total = vat_total(weights, batches, drops, noises, PLAIN, regression=True)
+    compare(total, weights, logs["loss"], grads)
+
+
+@pytest.mark.parametrize("regression", [False, True])
+def test_rows_without_labels_train_on_the_divergence_alone(regression: bool) -> None:
+    batches = batches_of(regression=regression)
+    bare = [{key: each for key, each in batch.items() if key != "labels"} for batch in batches]
+    config = configure("vat", PLAIN)
+    logs, grads, drops, noises, network = run(config, bare, classes=1 if regression else 3)
+    assert "loss/task" not in logs
+    weights = leaves(network)
+    total = vat_total(weights, batches, drops, noises, PLAIN, regression=regression, labelled=False)
+    compare(total, weights, logs["loss"], grads)
+
+
+@pytest.mark.parametrize(("steps", "forwards"), [(1, 3), (3, 5)])
+def test_all_passes_drop_the_same_units_and_are_as_many_as_the_cost_says(
+    steps: int, forwards: int
+) -> None:
+    _, _, drops, _, _ = run(VAT(steps=steps), [rows(5, 3)])
+    for calls in drops.values():
+        assert len(calls) == forwards
+        assert all(torch.equal(call != 0, calls[0] != 0) for call in calls)
+
+
+@pytest.mark.parametrize("base", [None, RDrop(), Dropout(rate=0.4)])
+def test_without_a_budget_nothing_is_left_of_the_divergence(base: Any) -> None:
+    config = VAT(epsilon=0.0)
+    logs = Stepper(tiny_network(), config if base is None else base + config).backward(rows(5, 3))
+    assert logs["loss/smoothness"] == 0.0
+    assert logs["attack/relative_size"] == 0.0
+
+
+# What the perturbation is
+
+
+def wide_bert() -> nn.Module:
+    """Return a BERT in double precision in which chance directions are nearly orthogonal."""
+    return tiny_bert(
+        classes=2, dropout=0.0, attention=0.0, hidden_size=64, intermediate_size=64
+    ).double()
+
+
+def divergence_at(network: Network, batch: Batch, delta: Tensor) -> Tensor:
+    clean = network.logits(batch).detach()
+    moved = network.logits(batch, delta=delta, site="output")
+    return torch.stack(
+        [
+            reference.divergence_of("sym_kl", first, second)
+            for first, second in zip(clean, moved, strict=True)
+        ]
+    )
+
+
+def gradient_at(network: Network, batch: Batch, point: Tensor) -> Tensor:
+    point = point.clone().requires_grad_()
+    (gradient,) = torch.autograd.grad(divergence_at(network, batch, point).sum(), point)
+    return gradient
+
+
+def cosines(first: Tensor, second: Tensor, axes: tuple[int, ...]) -> Tensor:
+    products = (first * second).sum(axes)
+    return products / (first.square().sum(axes) * second.square().sum(axes)).sqrt()
+
+
+def found_by(config: VAT, model: nn.Module, batch: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
+    """Return the noise that an ascent starts from, and the perturbation that it ends at."""
+    stepper = Stepper(model, config, seed=4)
+    with recorded_noise() as noises, recorded_deltas() as deltas:
+        stepper.backward(batch)
+    stepper.release()
+    assert deltas[-1] is not None
+    return noises[0], deltas[-1]
+
+
+def test_one_step_follows_the_gradient_and_the_published_loop_stays_at_its_noise() -> None:
+    model, inputs = wide_bert(), rows(6, 6, 6, 6, classes=2)
+    noise, delta = found_by(VAT(), model, inputs)
+    network, batch = Network(model), Batch.of(inputs)
+    found = cosines(delta, gradient_at(network, batch, noise), (2,))
+    assert found.min() > 0.99
+
+    # mt-dnn's loop: noise of 1e-5, a step of 1e-3 times the raw gradient, then each token divided
+    # by its largest entry; its epsilon of 1e-6 only guards that division.
+    published = torch.randn(noise.shape, generator=torch.Generator().manual_seed(0)).double() * 1e-5
+    gradient = gradient_at(network, batch, published)
+    moved = published + 1e-3 * gradient
+    moved = moved / (moved.abs().amax(-1, keepdim=True) + 1e-6)
+    assert cosines(moved, gradient, (1, 2)).abs().mean() < 0.1
+    assert cosines(moved, published, (1, 2)).min() > 0.9
+
+
+def test_no_point_of_that_size_drawn_at_random_changes_the_logits_as_much() -> None:
+    model, inputs = wide_bert(), rows(6, 6, 6, 6, classes=2)
+    _, delta = found_by(VAT(norm="l2", attack_scope="example"), model, inputs)
+    network, batch = Network(model), Batch.of(inputs)
+    reached = divergence_at(network, batch, delta).detach()
+    draws = torch.Generator().manual_seed(1)
+    for _ in range(20):
+        other = torch.randn(delta.shape, generator=draws).double()
+        sizes = delta.square().sum((1, 2), keepdim=True) / other.square().sum((1, 2), keepdim=True)
+        assert (divergence_at(network, batch, other * sizes.sqrt()) < reached).all()
+
+
+@settings(max_examples=15)
+@given(
+    epsilon=st.floats(1e-3, 2.0),
+    relative=st.booleans(),
+    steps=st.integers(1, 3),
+    norm=st.sampled_from(["linf", "l2", "sign"]),
+    scope=st.sampled_from(["token", "example", "batch"]),
+)
+def test_the_perturbation_stays_in_its_budget_and_off_the_padding(
+    epsilon: float, relative: bool, steps: int, norm: str, scope: str
+) -> None:
+    values = {"epsilon": epsilon, "relative": relative, "norm": norm, "attack_scope": scope}
+    logging.disable(logging.WARNING)
+    config = configure("vat", {**values, "steps": steps, "init_noise": 0.5})
+    logging.disable(logging.NOTSET)
+    model, inputs = tiny_network(rate=0.0), rows(5, 3, 6)
+    real = inputs["attention_mask"].bool()
+    _, delta = found_by(config, model, inputs)
+    assert not delta[~real].any()
+    embeddings = model.words.weight.detach()[inputs["input_ids"]]
+    radius = radius_of(embeddings, real, values)
+    axes = {"example": (1, 2), "token": (2,), "batch": (0, 1, 2)}[scope]
+    size = (
+        delta.square().sum(axes, keepdim=True).sqrt()
+        if norm == "l2"
+        else delta.abs().amax(axes, keepdim=True)
+    )
+    assert (size <= radius * (1 + 1e-9)).all()
+
+
+def test_the_logs_tell_a_step_from_noise() -> None:
+    sure = Stepper(tiny_network(), VAT(epsilon=0.3)).backward(rows(5, 3))
+    assert sure["attack/alignment"] > 0.99
+    noisy = Stepper(tiny_network(), VAT(epsilon=0.3, init_noise=50.0)).backward(rows(5, 3))
+    assert noisy["attack/alignment"] < 0.9
+    assert 0 < sure["attack/relative_size"] <= 0.3 + 1e-6
+
+
+def test_alignment_is_a_cosine_over_examples_and_0_where_nothing_moved() -> None:
+    delta = torch.tensor([[[3.0, 4.0]], [[1.0, 0.0]], [[0.0, 0.0]]])
+    step = torch.tensor([[[3.0, 4.0]], [[0.0, 2.0]], [[1.0, 1.0]]])
+    assert alignment(delta, step).item() == pytest.approx(1 / 3)
+
+
+def test_special_tokens_can_be_spared() -> None:
+    model, inputs = tiny_network(), rows(5, 3)
+    stepper = Stepper(model, VAT(special_tokens=False), special_ids=(1, 2))
+    with recorded_deltas() as deltas:
+        stepper.backward(inputs)
+    special = inputs["input_ids"] <= 2
+    for delta in deltas:
+        assert delta is None or not delta[special].any()
+
+
+# Gradient checkpointing
+
+
+class RecomputedBlock(TinyBlock):
+    """A block that runs its hooks again when backward recomputes it, as Transformers 5.17's do."""
+
+    gradient_checkpointing = False
+
+    def __call__(self, hidden_states: Tensor) -> Tensor:
+        if not self.gradient_checkpointing:
+            return super().__call__(hidden_states)
+        return checkpoint(partial(super().__call__), hidden_states, use_reentrant=False)
+
+
+def test_blocks_that_are_recomputed_get_the_delta_of_their_own_pass() -> None:
+    found = []
+    for recomputed in (False, True):
+        model = tiny_network()
+        for block in model.layers:
+            block.__class__ = RecomputedBlock
+            block.gradient_checkpointing = recomputed
+        stepper = Stepper(model, VAT(epsilon=0.5), seed=2)
+        logs = stepper.backward(rows(5, 3, 6))
+        found.append((logs, stepper.params.gradients()))
+    (plain, grads), (saving, others) = found
+    assert plain["loss/smoothness"] > 1e-3
+    assert saving["loss"] == pytest.approx(plain["loss"])
+    for name, gradient in grads.items():
+        torch.testing.assert_close(others[name], gradient)
+
+
+def test_several_dropout_plans_in_one_recomputed_graph_are_refused() -> None:
+    model = tiny_network()
+    for block in model.layers:
+        block.gradient_checkpointing = True
+    with pytest.raises(ModelError, match="Switch gradient checkpointing off"):
+        Stepper(model, RDrop() + VAT()).backward(rows(5, 3))
+
+
+# Settings
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"epsilon": -1.0}, r"`VAT.epsilon` must be >= 0"),
+        ({"init_noise": 0.0}, r"`VAT.init_noise` must be > 0"),
+        ({"steps": 0}, r"`VAT.steps` must be >= 1"),
+        ({"step_size": 0.3}, "step_size is read only with steps > 1"),
+        ({"divergence": "kl"}, r"`VAT.divergence` must be 'js' or 'sym_kl'"),
+        ({"weight": float("inf")}, r"`VAT.weight`"),
+    ],
+)
+def test_a_wrong_setting_is_refused(values: dict[str, Any], message: str) -> None:
+    with pytest.raises(SettingError, match=message):
+        configure("vat", values)
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({}, []),
+        ({"init_noise": 1e-4}, ["rounding errors"]),
+        ({"epsilon": 0.0}, ["next to nothing"]),
+        ({"epsilon": 1e-5, "relative": False}, ["next to nothing"]),
+        ({"epsilon": 0.01, "relative": False, "init_noise": 0.01}, ["mostly noise"]),
+        ({"preset": "smart_paper"}, ["rounding errors", "next to nothing"]),
+        ({"preset": "smart_paper", "weight": 0.0}, []),
+    ],
+)
+def test_settings_that_do_nothing_warn(
+    values: dict[str, Any], words: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING, logger="temper"):
+        configure("vat", values)
+    assert len(caplog.records) == len(words)
+    assert all(word in caplog.text for word in words)
+
+
+def test_an_attack_beside_it_is_a_second_perturbation() -> None:
+    with pytest.raises(CompositionError, match="'at' and 'vat' both claim the perturbation"):
+        AT() + VAT()
+
+
+def test_a_recording_holds_the_embeddings_without_the_perturbation() -> None:
+    network, batch = Network(tiny_network(rate=0.0)), Batch.of(rows(5, 3))
+    network.probe(batch)
+    recording = Recording()
+    delta = torch.ones(2, 5, 4, dtype=torch.float64)
+    network.logits(batch, delta=delta, site="output", recording=recording)
+    assert recording.embeddings is not None
+    torch.testing.assert_close(recording.embeddings, network.embeddings(batch))
