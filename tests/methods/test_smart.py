@@ -1,0 +1,234 @@
+"""SMART's pull towards an average of the weights, beside the half that tests of VAT cover."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_leaves
+
+from temper import RDrop, Stepper
+from temper.backward.averaging import WeightAverage
+from temper.errors import CompositionError, SettingError
+from temper.forward import Clean, Joint
+from temper.forward.proximal import Proximal
+from temper.methods import build, configure
+from temper.methods.smart import SMART
+from temper.models.network import Parameters
+from temper.training.state_files import read_state, write_state
+from temper.types import Batch, Step
+from tests.methods import reference
+from tests.methods.test_reference import batches_of, compare, leaves
+from tests.methods.test_vat import run as run_vat
+from tests.methods.test_vat import vat_total
+from tests.methods.tiny import TinyNetwork, recorded_drops, rows, tiny_bert, tiny_network
+
+VALUES = {"epsilon": 0.3, "relative": False, "init_noise": 0.05, "weight": 0.7}
+
+
+def optimizer_of(model: torch.nn.Module) -> torch.optim.Optimizer:
+    return torch.optim.SGD(model.parameters(), lr=0.3)
+
+
+def snapshot(model: torch.nn.Module) -> dict[str, Tensor]:
+    return {name: p.detach().clone() for name, p in model.named_parameters()}
+
+
+def after_a_step(config: SMART, *, classes: int, regression: bool) -> tuple[Stepper, TinyNetwork]:
+    model = tiny_network(classes=classes)
+    stepper = Stepper(model, config, seed=11, total=10)
+    optimizer = optimizer_of(model)
+    stepper.backward(*batches_of(regression=regression))
+    stepper.step(optimizer)
+    optimizer.zero_grad()
+    return stepper, model
+
+
+@pytest.mark.parametrize(
+    ("kind", "extra", "regression"),
+    [
+        ("sym_kl", {}, False),
+        ("js", {"divergence": "js"}, False),
+        ("sym_kl", {"reduction": "sum"}, False),
+        ("mse", {}, True),
+    ],
+)
+def test_the_proximal_term_is_the_divergence_from_the_averaged_network(
+    kind: str, extra: dict[str, Any], regression: bool
+) -> None:
+    config = SMART(weight=0.0, proximal_weight=0.6, decay=0.5, **extra)
+    stepper, model = after_a_step(config, classes=1 if regression else 3, regression=regression)
+    averaged = {name: v.clone() for name, v in stepper.state["average"]["weights"].items()}
+    batches = batches_of(regression=regression)
+    with recorded_drops(model) as drops:
+        logs = stepper.backward(*batches)
+    weights = leaves(model)
+    divisor = 1 if extra.get("reduction") == "sum" else 5
+    total = torch.zeros((), dtype=torch.float64)
+    for place, batch in enumerate(batches):
+        clean, teacher = 2 * place, 2 * place + 1
+        ours = reference.forward(weights, batch, drops, call=clean)
+        theirs = reference.forward(averaged, batch, drops, call=teacher)
+        # The same units are dropped, so what differs is the weights alone.
+        again = reference.forward(averaged, batch, drops, call=clean)
+        torch.testing.assert_close(theirs, again)
+        pulls = sum(
+            reference.divergence_of(kind, ours[row], theirs[row]) for row in range(len(ours))
+        )
+        losses = reference.row_losses(ours, batch["labels"], None).sum()
+        total = total + losses / 5 + 0.6 * pulls / divisor
+    assert logs["loss/proximal"] > 1e-6
+    compare(total, weights, logs["loss"], stepper.params.gradients())
+
+
+def test_at_the_first_step_the_average_is_the_network_and_smart_is_vat() -> None:
+    batches = batches_of()
+    logs, grads, drops, noises, network = run_vat(SMART(**VALUES), batches)
+    assert logs["loss/proximal"] == 0.0
+    weights = leaves(network)
+    # One pass more than VAT's three, that of the average.
+    without = {
+        name: [call for place, call in enumerate(calls) if place % 4 != 3]
+        for name, calls in drops.items()
+    }
+    total = vat_total(weights, batches, without, noises, VALUES)
+    compare(total, weights, logs["loss"], grads)
+
+
+@pytest.mark.parametrize(
+    ("total", "decays"),
+    # The first tenth of twenty steps is two.
+    [(20, [0.9, 0.9, 0.5, 0.5]), (0, [0.9, 0.9, 0.9, 0.9])],
+)
+def test_the_average_follows_its_recursion(total: int, decays: list[float]) -> None:
+    model = tiny_network()
+    stepper = Stepper(model, SMART(decay=0.9, final_decay=0.5), total=total)
+    optimizer = optimizer_of(model)
+    expected = {name: value.numpy() for name, value in snapshot(model).items()}
+    for step, decay in enumerate(decays):
+        optimizer.zero_grad()
+        stepper.backward(rows(5, 3, seed=step))
+        stepper.step(optimizer)
+        for name, value in snapshot(model).items():
+            expected[name] = decay * expected[name] + (1 - decay) * value.numpy()
+        held = stepper.state["average"]["weights"]
+        assert set(held) == set(expected)
+        for name, value in expected.items():
+            torch.testing.assert_close(held[name], torch.from_numpy(value), rtol=1e-12, atol=0)
+    assert any(not torch.equal(held[name], p) for name, p in model.named_parameters())
+
+
+@pytest.mark.parametrize(
+    ("config", "forwards"),
+    [
+        (SMART(), 4),
+        (SMART(steps=2), 5),
+        (SMART(proximal_weight=0.0), 3),
+        (SMART(weight=0.0), 2),
+        (SMART().off(), 1),
+    ],
+)
+def test_a_step_costs_the_forwards_it_says(config: SMART, forwards: int) -> None:
+    model = tiny_network()
+    stepper = Stepper(model, config)
+    stepper.network.probe(Batch.of(rows(5, 3)))
+    with recorded_drops(model) as drops:
+        stepper.backward(rows(5, 3))
+    assert {len(calls) for calls in drops.values()} == {forwards}
+
+
+def test_without_the_term_no_average_is_kept() -> None:
+    assert build(SMART(proximal_weight=0.0)).rule.rules == ()
+    assert [rule.name for rule in build(SMART()).rule.rules] == ["average"]
+
+
+def test_it_holds_one_copy_of_the_weights_and_a_checkpoint_gives_it_back(tmp_path: Path) -> None:
+    model = tiny_bert()
+    stepper = Stepper(model, SMART(), total=10)
+    optimizer = optimizer_of(model)
+    stepper.backward(rows(5, 3))
+    stepper.step(optimizer)
+    held = [leaf for leaf in tree_leaves(stepper.state_dict()) if isinstance(leaf, Tensor)]
+    size = sum(each.numel() * each.element_size() for each in held)
+    assert size == sum(p.numel() * p.element_size() for p in model.parameters())
+    write_state(stepper.state_dict(), tmp_path, name="method")
+    optimizer.zero_grad()
+    logs = stepper.backward(rows(4, 2))
+    stepper.release()
+    other = Stepper(model, SMART(), total=10)
+    other.load_state_dict(read_state(tmp_path, name="method"))
+    assert logs["loss/proximal"] > 1e-9
+    assert other.backward(rows(4, 2)) == logs
+
+
+def test_weights_in_half_precision_are_averaged_in_single() -> None:
+    weight = torch.nn.Parameter(torch.ones(3, dtype=torch.bfloat16))
+    params = Parameters({"w": weight}, frozenset())
+    rule = WeightAverage(final_decay=0.999)
+    state = rule.init(params)
+    with torch.no_grad():
+        weight.fill_(2.0)
+    rule.settle(params, state, Step(9, total=10))
+    # 1.001 is 1 in bf16.
+    assert state["weights"]["w"].tolist() == pytest.approx([1.001] * 3)
+    model = tiny_bert().to(torch.bfloat16)
+    logs = Stepper(model, SMART(weight=0.0)).backward(rows(5, 3))
+    assert logs["loss/proximal"] == 0.0
+
+
+def test_an_unknown_number_of_steps_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    model = tiny_network()
+    stepper = Stepper(model, SMART())
+    optimizer = optimizer_of(model)
+    with caplog.at_level(logging.WARNING, logger="temper"):
+        for _ in range(2):
+            stepper.backward(rows(5, 3))
+            stepper.step(optimizer)
+    assert caplog.text.count("final_decay=0.999 is never used") == 1
+
+
+def test_the_objective_alone_misses_its_average() -> None:
+    method = configure("smart.objective + vanilla", {})
+    with pytest.raises(CompositionError, match="Take the method whole"):
+        Stepper(tiny_network(), method).backward(rows(5, 3))
+    fine = configure("smart.objective", {"smart": {"proximal_weight": 0.0}})
+    assert "loss/smoothness" in Stepper(tiny_network(), fine).backward(rows(5, 3))
+
+
+def test_beside_several_dropout_passes_the_average_is_compared_under_equal_masks() -> None:
+    logs = Stepper(tiny_network(), RDrop() + SMART(weight=0.0)).backward(rows(5, 3))
+    assert logs["loss/divergence"] > 1e-3
+    assert logs["loss/proximal"] == 0.0
+
+
+def test_the_part_can_stand_in_an_objective_of_one_s_own() -> None:
+    objective = Joint(Clean(weight=1.0), (Proximal(0.5),))
+    assert objective.passes(Step()) == 1
+    assert objective.slots == frozenset()
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"decay": 1.0}, r"`SMART.decay` must be < 1"),
+        ({"early": 1.5}, r"`SMART.early` must be <= 1"),
+        ({"proximal_weight": -1}, r"`SMART.proximal_weight` must be >= 0"),
+        ({"step_size": 0.1}, "step_size is read only with steps > 1"),
+    ],
+)
+def test_a_wrong_setting_is_refused(values: dict[str, Any], message: str) -> None:
+    with pytest.raises(SettingError, match=message):
+        configure("smart", values)
+
+
+def test_the_paper_s_settings_warn_that_they_do_next_to_nothing(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with caplog.at_level(logging.WARNING, logger="temper"):
+        found = configure("smart", {"preset": "paper"})
+    assert (found.epsilon, found.weight, found.proximal_weight) == (1e-5, 2.0, 2.0)
+    assert "inert" in caplog.text
