@@ -31,6 +31,7 @@ from temper.methods import Method, MethodConfig, configure, names
 from temper.methods.at import AT
 from temper.methods.dropout import Dropout
 from temper.methods.r_at import RAT
+from temper.methods.rec_adam import RecAdam
 from temper.methods.uegr import UEGR
 from temper.methods.vanilla import Vanilla
 from temper.models.network import Network, Parameters
@@ -116,6 +117,8 @@ NOISY: dict[str, MethodConfig] = {
     "dropout": Dropout(rate=0.3),
     "at": AT(steps=2),
     "r_at-released": RAT(released=True, epsilon=1.0, relative=False),
+    # By default only the classifier learns for as long as this run lasts.
+    "rec_adam": RecAdam(t0=2, gamma=10.0),
     "uegr-epoch": UEGR(refresh="epoch"),
     "uegr-range": UEGR(normalise="range", freeze_masked=True),
     "uegr-before": UEGR(clipping="before", adaptive="fixed", rates=(0.1, 0.4)),

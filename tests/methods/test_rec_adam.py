@@ -1,0 +1,267 @@
+"""RecAdam against a loop of the released algorithm in double precision."""
+
+from __future__ import annotations
+
+import logging
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+from torch.nn.functional import cross_entropy
+from torch.utils._pytree import tree_leaves
+
+from temper import Stepper, Vanilla
+from temper.backward import UpdateRule, chain
+from temper.backward.anchoring import Recall
+from temper.errors import SettingError
+from temper.forward import Clean
+from temper.methods import Method, build, configure
+from temper.methods.rec_adam import RecAdam
+from temper.models.network import Parameters
+from temper.seeding import Streams
+from temper.types import Gradients, State, Step
+from tests.methods.tiny import rows, tiny_bert, tiny_network
+
+STEPS = 8
+BETAS = (0.9, 0.98)
+# So small that it does not matter whether it is added before or after the bias correction: the
+# released Adam and torch's differ there, and that is the optimiser's and not the rule's.
+EPS = 1e-30
+
+
+def rate_of(step: int) -> float:
+    return 0.02 * (1 - step / 20)
+
+
+def released(
+    model: nn.Module, decay: float, anneal: str, *, k: float, t0: int, gamma: float
+) -> list[dict[str, Tensor]]:
+    """Run the released loop over the parameters, t from 1: Adam damped, pull, decay."""
+    weights = {name: p.detach().clone() for name, p in model.named_parameters()}
+    start = {name: value.clone() for name, value in weights.items()}
+    first = {name: torch.zeros_like(value) for name, value in weights.items()}
+    second = {name: torch.zeros_like(value) for name, value in weights.items()}
+    seen = []
+    for t in range(1, STEPS + 1):
+        batch = rows(5, 3, 6, seed=t)
+        inputs = {key: batch[key] for key in ("input_ids", "attention_mask")}
+        live = {name: value.clone().requires_grad_() for name, value in weights.items()}
+        loss = cross_entropy(functional_call(model, live, kwargs=inputs), batch["labels"])
+        grads = dict(zip(live, torch.autograd.grad(loss, list(live.values())), strict=True))
+        lr = rate_of(t - 1)
+        share = 1 / (1 + math.exp(-k * (t - t0))) if anneal == "sigmoid" else min(1.0, t / t0)
+        for name, g in grads.items():
+            first[name] = BETAS[0] * first[name] + (1 - BETAS[0]) * g
+            second[name] = BETAS[1] * second[name] + (1 - BETAS[1]) * g * g
+            size = lr * math.sqrt(1 - BETAS[1] ** t) / (1 - BETAS[0] ** t)
+            step = size * first[name] / (second[name].sqrt() + EPS)
+            if name.startswith("head"):
+                # The classifier's step is the optimiser's own; torch's decays before it moves.
+                weights[name] = weights[name] * (1 - lr * decay) - step
+                continue
+            weights[name] = weights[name] - share * step
+            pull = lr * (1 - share) * gamma * (weights[name] - start[name])
+            weights[name] = weights[name] - pull
+            weights[name] = weights[name] - lr * decay * weights[name]
+        seen.append({name: value.clone() for name, value in weights.items()})
+    return seen
+
+
+@pytest.mark.parametrize("decay", [0.0, 0.3])
+@pytest.mark.parametrize(("anneal", "k", "t0"), [("sigmoid", 0.7, 4), ("linear", 0.5, 5)])
+def test_a_run_across_t0_is_that_of_the_released_algorithm(
+    anneal: str, k: float, t0: int, decay: float
+) -> None:
+    expected = released(tiny_network(rate=0.0), decay, anneal, k=k, t0=t0, gamma=12.0)
+    model = tiny_network(rate=0.0)
+    stepper = Stepper(model, RecAdam(anneal=anneal, k=k, t0=t0, gamma=12.0))
+    assert stepper.params.head == {"head.weight", "head.bias"}
+    optimizer = torch.optim.AdamW(
+        model.parameters(), lr=1.0, betas=BETAS, eps=EPS, weight_decay=decay
+    )
+    for step, wanted in enumerate(expected):
+        optimizer.param_groups[0]["lr"] = rate_of(step)
+        optimizer.zero_grad()
+        stepper.backward(rows(5, 3, 6, seed=step + 1))
+        stepper.step(optimizer)
+        for name, p in model.named_parameters():
+            torch.testing.assert_close(
+                p.detach(),
+                wanted[name],
+                rtol=1e-9,
+                atol=1e-11,
+                msg=lambda m, n=name, s=step: f"step {s}, {n}: {m}",
+            )
+
+
+def test_the_pull_stays_out_of_the_moments() -> None:
+    model = tiny_network(rate=0.0)
+    stepper = Stepper(model, RecAdam(t0=2))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, betas=BETAS)
+    stepper.backward(rows(5, 3))
+    stepper.step(optimizer)
+    with torch.no_grad():
+        model.words.weight.add_(1.0)
+    optimizer.zero_grad()
+    stepper.backward(rows(5, 3))
+    gradient = model.words.weight.grad.clone()
+    moment = optimizer.state[model.words.weight]["exp_avg"].clone()
+    before = model.words.weight.detach().clone()
+    stepper.step(optimizer)
+    assert (model.words.weight - before).abs().max() > 0.1
+    torch.testing.assert_close(
+        optimizer.state[model.words.weight]["exp_avg"], 0.9 * moment + 0.1 * gradient
+    )
+
+
+@pytest.mark.parametrize(
+    ("rule", "number", "expected"),
+    [
+        (Recall(k=0.5, t0=250), 250, 0.5),
+        (Recall(k=0.5, t0=250), 252, 1 / (1 + math.exp(-1))),
+        (Recall(k=0.5, t0=250), 248, 1 / (1 + math.exp(1))),
+        (Recall(k=1.0, t0=1000), 1, 0.0),
+        (Recall(k=1.0, t0=1000), 2000, 1.0),
+        (Recall("linear", t0=4), 1, 0.25),
+        (Recall("linear", t0=4), 9, 1.0),
+        (Recall("constant", share=0.3), 1, 0.3),
+    ],
+)
+def test_the_share_of_the_task_grows_as_published(
+    rule: Recall, number: int, expected: float
+) -> None:
+    assert rule.task_share(number) == pytest.approx(expected, abs=1e-300)
+
+
+def test_steps_are_counted_from_1_and_the_share_is_logged() -> None:
+    stepper = Stepper(tiny_network(), RecAdam(anneal="linear", t0=4))
+    optimizer = torch.optim.AdamW(stepper.network.model.parameters(), lr=1e-5)
+    shares = []
+    for _ in range(5):
+        stepper.backward(rows(5, 3))
+        stepper.step(optimizer)
+        shares.append(stepper.diagnostics()["recall/task_share"])
+    assert shares == [0.25, 0.5, 0.75, 1.0, 1.0]
+
+
+def test_with_all_of_the_share_it_is_the_optimiser_s_own_step() -> None:
+    weights = []
+    for config in (Vanilla(), RecAdam(anneal="constant", share=1.0)):
+        model = tiny_bert()
+        stepper = Stepper(model, config)
+        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=0.0)
+        for step in range(3):
+            optimizer.zero_grad()
+            stepper.backward(rows(5, 3, seed=step))
+            stepper.step(optimizer)
+        weights.append([p.detach().clone() for p in model.parameters()])
+    assert all(torch.equal(first, second) for first, second in zip(*weights, strict=True))
+
+
+def test_between_steps_no_copy_beside_the_start_is_held() -> None:
+    stepper = Stepper(tiny_network(), RecAdam())
+    optimizer = torch.optim.AdamW(stepper.network.model.parameters(), lr=1e-5)
+    stepper.backward(rows(5, 3))
+    assert not any(isinstance(leaf, Tensor) for leaf in tree_leaves(stepper.state))
+    stepper.before_optimizer(optimizer)
+    assert set(stepper.state["recall"]["before"]) == {
+        name for name in stepper.params.tensors if not name.startswith("head")
+    }
+    optimizer.step()
+    stepper.after_optimizer()
+    assert not any(isinstance(leaf, Tensor) for leaf in tree_leaves(stepper.state))
+
+
+class Halving(UpdateRule):
+    """Halve the learning rate, and leave the embeddings out of the step."""
+
+    name = "halving"
+
+    def transform(
+        self, grads: Gradients, params: Parameters, state: State, rng: Streams
+    ) -> Gradients:
+        return {name: g for name, g in grads.items() if name != "words.weight"}
+
+    def learning_rate_scale(self, state: State, step: Step) -> float:
+        return 0.5
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_other_rules_scale_its_rates_and_leave_weights_out(first: bool) -> None:
+    found = []
+    for halved in (True, False):
+        model = tiny_network(rate=0.0)
+        recall = Recall("constant", share=0.4, gamma=30.0)
+        rules = ((Halving(), recall) if first else (recall, Halving())) if halved else (recall,)
+        stepper = Stepper(model, Method("planted", Vanilla(), Clean(), chain(*rules)))
+        rate = 0.02 if halved else 0.01
+        optimizer = torch.optim.AdamW(model.parameters(), lr=rate, weight_decay=0.5)
+        before = model.words.weight.detach().clone()
+        for step in range(2):
+            optimizer.zero_grad()
+            stepper.backward(rows(5, 3, seed=step))
+            if not halved:
+                model.words.weight.grad = None
+            stepper.step(optimizer)
+        assert torch.equal(model.words.weight, before)
+        found.append([p.detach().clone() for p in model.parameters()])
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other)
+
+
+@pytest.mark.parametrize(("gamma", "rate", "warned"), [(5000, 1e-3, True), (5000, 2e-5, False)])
+def test_a_pull_past_the_start_warns_once(
+    gamma: float, rate: float, warned: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    stepper = Stepper(tiny_network(), RecAdam(gamma=gamma))
+    optimizer = torch.optim.AdamW(stepper.network.model.parameters(), lr=rate)
+    with caplog.at_level(logging.WARNING, logger="temper"):
+        for _ in range(2):
+            stepper.backward(rows(5, 3))
+            stepper.step(optimizer)
+    assert caplog.text.count("carried past it") == int(warned)
+
+
+@pytest.mark.parametrize(("total", "warned"), [(100, True), (300, False), (0, False)])
+def test_an_end_before_the_task_s_turn_warns(
+    total: int, warned: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    stepper = Stepper(tiny_network(), RecAdam(), total=total)
+    optimizer = torch.optim.AdamW(stepper.network.model.parameters(), lr=1e-5)
+    with caplog.at_level(logging.WARNING, logger="temper"):
+        stepper.backward(rows(5, 3))
+        stepper.step(optimizer)
+    assert ("Set t0 below the number of steps" in caplog.text) == warned
+
+
+def test_a_classifier_that_cannot_be_told_apart_is_said(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, logger="temper"):
+        Recall().init(Parameters({}, frozenset()))
+    assert "does not tell which of its parameters are the classifier" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"anneal": "linear", "k": 0.1}, "k is read only with anneal='sigmoid', got k=0.1"),
+        ({"anneal": "constant", "t0": 10}, "t0 is read only with anneal='sigmoid' or 'linear'"),
+        ({"share": 0.9}, "share is read only with anneal='constant'"),
+        ({"t0": 0}, r"`RecAdam.t0` must be >= 1"),
+        ({"gamma": -1}, r"`RecAdam.gamma` must be >= 0"),
+        ({"anneal": "cosine"}, r"`RecAdam.anneal` must be"),
+    ],
+)
+def test_a_wrong_setting_is_refused(values: dict[str, Any], message: str) -> None:
+    with pytest.raises(SettingError, match=message):
+        configure("rec_adam", values)
+
+
+@pytest.mark.parametrize("values", [{"k": 0.1}, {"anneal": "constant", "share": 0.9}])
+def test_off_keeps_the_settings_and_builds_no_rule(values: dict[str, Any]) -> None:
+    off = configure("rec_adam", values).off()
+    assert off.anneal == "off"
+    assert build(off).rule.rules == ()
+    assert off.off() == off

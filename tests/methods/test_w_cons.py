@@ -1,0 +1,158 @@
+"""L2-SP: the written-down gradient is autograd's, and nothing else moves."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from temper import UEGR, Stepper
+from temper.backward import anchoring
+from temper.backward.anchoring import Anchor
+from temper.errors import SettingError
+from temper.methods import configure
+from temper.methods.w_cons import WCons
+from temper.models.network import Parameters
+from temper.seeding import Streams
+from temper.types import Batch, Step
+from tests.methods import reference
+from tests.methods.test_reference import batches_of, compare, leaves
+from tests.methods.tiny import recorded_drops, rows, tiny_network
+
+
+def moved_network(seed: int = 1) -> tuple[nn.Module, Stepper, dict[str, Tensor]]:
+    """Return a network away from its start, its stepper, and that start."""
+    model = tiny_network()
+    stepper = Stepper(model, WCons(weight=0.3), seed=11)
+    start = {name: p.detach().clone() for name, p in model.named_parameters()}
+    draws = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for p in model.parameters():
+            p.add_(torch.randn(p.shape, generator=draws, dtype=p.dtype), alpha=0.5)
+    # Probing runs a forward of its own, which must not be taken for one of the method's.
+    stepper.network.probe(Batch.of(rows(5, 3)))
+    return model, stepper, start
+
+
+@pytest.mark.parametrize("chunk", [7, 2**18])
+def test_the_gradient_is_that_of_the_penalised_loss(
+    chunk: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(anchoring, "CHUNK", chunk)
+    batches = batches_of()
+    model, stepper, start = moved_network()
+    with recorded_drops(model) as drops:
+        logs = stepper.backward(*batches)
+    weights = leaves(model)
+    task = sum(
+        reference.row_losses(
+            reference.forward(weights, batch, drops, call=place), batch["labels"], None
+        ).sum()
+        for place, batch in enumerate(batches)
+    )
+    held = [name for name, value in weights.items() if value.dim() >= 2]
+    assert {"head.weight", "words.weight", "layers.0.inner.weight"} <= set(held)
+    assert "head.bias" not in held
+    penalty = sum(((weights[name] - start[name]) ** 2).sum() for name in held)
+    # The log's total is that of the objective; the penalty stands beside it.
+    assert logs["loss/anchor"] == pytest.approx(0.3 * penalty.item(), rel=1e-12)
+    total = task / 5 + 0.3 * penalty
+    compare(total, weights, logs["loss"] + logs["loss/anchor"], stepper.params.gradients())
+
+
+def test_at_the_start_there_is_nothing_to_pull() -> None:
+    plain, held = Stepper(tiny_network()), Stepper(tiny_network(), WCons(weight=5.0))
+    plain.backward(rows(5, 3))
+    assert held.backward(rows(5, 3))["loss/anchor"] == 0.0
+    for name, gradient in plain.params.gradients().items():
+        torch.testing.assert_close(held.params.gradients()[name], gradient, rtol=0, atol=0)
+
+
+def test_a_strong_pull_keeps_matrices_near_their_start_and_lets_vectors_go() -> None:
+    distances = []
+    for weight in (0.0, 5.0):
+        model = tiny_network(rate=0.0)
+        start = {name: p.detach().clone() for name, p in model.named_parameters()}
+        stepper = Stepper(model, WCons(weight=weight))
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+        for _ in range(20):
+            optimizer.zero_grad()
+            stepper.backward(rows(5, 3, 6))
+            stepper.step(optimizer)
+        moved = {n: (p - start[n]).norm().item() for n, p in model.named_parameters()}
+        distances.append((moved["head.weight"], moved["head.bias"]))
+    (free, free_bias), (tied, tied_bias) = distances
+    assert tied < free / 3
+    assert tied_bias > free_bias / 3
+
+
+def penalised(
+    rule: Anchor, tensor: Tensor, start: Tensor, gradient: Tensor | None, **step: Any
+) -> tuple[Tensor, float]:
+    params = Parameters({"w": nn.Parameter(tensor)}, frozenset(), start={"w": start})
+    state: dict[str, Any] = {}
+    grads = {} if gradient is None else {"w": gradient}
+    found = rule.penalise(grads, params, state, Step(**step), Streams(0))
+    return found["w"], float(rule.diagnostics(state)["loss/anchor"])
+
+
+def test_a_worked_example() -> None:
+    gradient, value = penalised(
+        Anchor(0.5), torch.tensor([[3.0, 1.0]]), torch.tensor([[1.0, 1.0]]), torch.ones(1, 2)
+    )
+    # 2 * .5 * (3 - 1) on a gradient of 1; .5 * 2^2.
+    assert gradient.tolist() == [[3.0, 1.0]]
+    assert value == 2.0
+
+
+def test_a_parameter_without_a_gradient_is_pulled_too() -> None:
+    gradient, _ = penalised(Anchor(1.0), torch.full((1, 2), 3.0), torch.ones(1, 2), None)
+    assert gradient.tolist() == [[4.0, 4.0]]
+
+
+def test_the_pull_is_scaled_as_the_loss_is() -> None:
+    gradient, value = penalised(
+        Anchor(1.0), torch.full((1, 2), 3.0), torch.ones(1, 2), torch.zeros(1, 2), loss_scale=8.0
+    )
+    assert gradient.tolist() == [[32.0, 32.0]]
+    assert value == 8.0
+
+
+@pytest.mark.parametrize("layout", ["tensor", "gradient"])
+def test_transposed_storage_is_pulled_alike(layout: str) -> None:
+    draws = torch.Generator().manual_seed(0)
+    tensor, start, gradient = (torch.randn(4, 3, generator=draws) for _ in range(3))
+    expected = gradient + 2 * (tensor - start)
+    if layout == "tensor":
+        tensor = tensor.T.contiguous().T
+    else:
+        gradient = gradient.T.contiguous().T
+    found, _ = penalised(Anchor(1.0), tensor, start, gradient)
+    torch.testing.assert_close(found, expected)
+
+
+def test_half_precision_sums_its_squares_in_single() -> None:
+    tensor = torch.full((512, 512), 1.0078125, dtype=torch.bfloat16)
+    _, value = penalised(Anchor(1.0), tensor, torch.ones_like(tensor), torch.zeros_like(tensor))
+    assert value == pytest.approx(512 * 512 * 0.0078125**2, rel=1e-4)
+
+
+def test_the_start_is_one_copy_and_stays() -> None:
+    model, stepper, start = moved_network()
+    stepper.backward(rows(5, 3))
+    stepper.step(torch.optim.SGD(model.parameters(), lr=0.1))
+    assert all(torch.equal(stepper.params.start[name], value) for name, value in start.items())
+    assert stepper.state["anchor"].keys() == {"value"}
+
+
+def test_it_joins_any_objective() -> None:
+    logs = Stepper(tiny_network(), UEGR() + WCons()).backward(rows(5, 3))
+    assert {"loss/adversarial", "loss/anchor"} <= set(logs)
+
+
+@pytest.mark.parametrize("weight", [-0.1, float("nan"), float("inf")])
+def test_a_wrong_weight_is_refused(weight: float) -> None:
+    with pytest.raises(SettingError, match=r"`WCons.weight`"):
+        configure("w_cons", {"weight": weight})
