@@ -21,7 +21,23 @@ from rich.table import Table
 from benchmarks.record import write
 from benchmarks.workload import METHODS, Workload
 
-TARGETS = {"uegr without mask": 3.0, "uegr": 3.6, "r_at": 3.0}
+TARGETS = {
+    "uegr without mask": 3.0,
+    "uegr": 3.6,
+    "r_at": 3.0,
+    "roast": 2.5,
+    "at": 2.0,
+    "freelb": 3.0,
+    "vat": 2.7,
+    "smart without teacher": 2.7,
+    "smart": 3.05,
+    "r_drop": 1.95,
+    "adv_weight": 2.05,
+    "child_tuning_f": 1.3,
+    "child_tuning_d": 1.1,
+    "mixout": 1.4,
+    "w_cons": 1.1,
+}
 WARM_UP = 3
 THREADS = 2
 

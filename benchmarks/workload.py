@@ -23,8 +23,27 @@ METHODS: dict[str, tuple[str, dict[str, Any]]] = {
     "r_at": ("r_at", {}),
     "r_at released": ("r_at", {"preset": "released"}),
     "r_at_su": ("r_at_su", {}),
+    "roast": ("roast", {}),
+    "adv_embed": ("adv_embed", {}),
     "at": ("at", {}),
+    "pgd": ("pgd", {}),
+    "freelb": ("freelb", {"passes": 3}),
+    "vat": ("vat", {}),
+    "smart without teacher": ("smart", {"proximal_weight": 0.0}),
+    "smart": ("smart", {}),
+    "r3f": ("r3f", {}),
     "r_drop": ("r_drop", {}),
+    "hidden_cut": ("hidden_cut", {}),
+    "adv_weight": ("adv_weight", {}),
+    "awp": ("awp", {}),
+    "child_tuning_f": ("child_tuning_f", {}),
+    "child_tuning_d": ("child_tuning_d", {}),
+    "mixout": ("mixout", {}),
+    "w_cons": ("w_cons", {}),
+    "rec_adam": ("rec_adam", {}),
+    "embedding_noise": ("embedding_noise", {}),
+    "label_smoothing": ("label_smoothing", {}),
+    "wise_ft": ("wise_ft", {}),
 }
 
 # A fresh head has no weights in the checkpoint, and that is what is wanted here.
@@ -55,6 +74,9 @@ class Workload:
             "attention_mask": torch.ones(BATCH, TOKENS, dtype=torch.long),
             "labels": torch.randint(0, CLASSES, (BATCH,), generator=draws),
         }
+        # A pre-pass and the epoch's mask are counted apart: they come once an epoch.
+        self.stepper.prepare([self.inputs])
+        self.stepper.begin_epoch(0)
 
     @staticmethod
     def describe() -> dict[str, Any]:

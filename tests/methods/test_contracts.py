@@ -42,13 +42,16 @@ def settings_of(name: str, preset: str | None) -> MethodConfig:
 
 def train(model: nn.Module, method: Method, *, steps: int = 3) -> dict[str, torch.Tensor]:
     """Take steps of AdamW over two micro-batches each and return the weights."""
-    stepper = Stepper(model, method, seed=3, special_ids=(1, 2))
+    stepper = Stepper(model, method, seed=3, total=steps, special_ids=(1, 2))
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    stepper.prepare([rows(5, 3)])
+    stepper.begin_epoch(0)
     for step in range(steps):
         optimizer.zero_grad()
         stepper.backward(rows(5, 3, seed=step), rows(4, seed=step + 10))
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         stepper.step(optimizer)
+    stepper.finish()
     stepper.release()
     return {name: value.clone() for name, value in model.state_dict().items()}
 

@@ -137,17 +137,38 @@ def run(
             stepper.step(optimizer)
 
 
+# What a module without blocks lacks, by the methods that need it with their default settings.
+LACKING = {
+    "adv_embed": "no repeated blocks",
+    "roast": "no repeated blocks",
+    "vat": "no repeated blocks",
+    "smart": "no repeated blocks",
+    "hidden_cut": "attention probabilities of repeated blocks",
+    "lp_ft": "no trainable head is found",
+}
+
+
 @pytest.mark.parametrize("method", names())
 @pytest.mark.parametrize("make", [tiny_model, Averaged], ids=["bert", "plain"])
-def test_every_method_steps_any_module_that_gives_logits(
+def test_every_method_steps_any_module_that_gives_logits_and_has_what_it_needs(
     method: str, make: Callable[[], nn.Module]
 ) -> None:
     model = make()
     model.train()
     before = weights(model)
-    stepper = Stepper(model, method)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
-    run(stepper, optimizer, [(0, batches(2))])
+
+    def train() -> Stepper:
+        stepper = Stepper(model, method, total=2)
+        stepper.prepare(batches(2))
+        run(stepper, optimizer, [(0, batches(2))])
+        return stepper
+
+    if make is Averaged and method in LACKING:
+        with pytest.raises(ModelError, match=LACKING[method]):
+            train()
+        return
+    stepper = train()
     assert stepper.number == 2
     assert unequal(before, weights(model))
 
@@ -198,7 +219,7 @@ def test_a_loaded_stepper_goes_on_bit_for_bit(name: str) -> None:
     def begin() -> tuple[nn.Module, Stepper, torch.optim.Optimizer]:
         model = tiny_model()
         model.train()
-        stepper = Stepper(model, METHODS[name], seed=5)
+        stepper = Stepper(model, METHODS[name], seed=5, total=6)
         return model, stepper, torch.optim.AdamW(model.parameters(), lr=1e-2)
 
     model, stepper, optimizer = begin()

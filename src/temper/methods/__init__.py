@@ -18,3 +18,12 @@ __all__ = [
     "names",
     "register",
 ]
+
+
+def __getattr__(name: str) -> type[MethodConfig]:
+    """Return a method's settings class: ``from temper.methods import FreeLB``."""
+    for registered in names():
+        config = entry(registered).config
+        if config.__name__ == name:
+            return config
+    raise AttributeError(f"module 'temper.methods' has no attribute {name!r}")
