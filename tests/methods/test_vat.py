@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from temper import AT, Dropout, RDrop, Stepper
-from temper.errors import CompositionError, ModelError, SettingError
+from temper.errors import CompositionError, SettingError
 from temper.forward import Noise
 from temper.forward.virtual import alignment
 from temper.methods import configure
@@ -375,14 +375,6 @@ def test_blocks_that_are_recomputed_get_the_delta_of_their_own_pass() -> None:
     assert saving["loss"] == pytest.approx(plain["loss"])
     for name, gradient in grads.items():
         torch.testing.assert_close(others[name], gradient)
-
-
-def test_several_dropout_plans_in_one_recomputed_graph_are_refused() -> None:
-    model = tiny_network()
-    for block in model.layers:
-        block.gradient_checkpointing = True
-    with pytest.raises(ModelError, match="Switch gradient checkpointing off"):
-        Stepper(model, RDrop() + VAT()).backward(rows(5, 3))
 
 
 # Settings

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from temper.errors import ModelError
 from temper.forward.noise import Noise
 from temper.forward.perturbations import Perturbation, relative_size
 from temper.forward.stage import Part, Stage
@@ -118,21 +117,10 @@ def clean_logits(stage: Stage) -> tuple[Tensor, str]:
 
     Args:
         stage: The micro-batch, its clean pass run.
-
-    Raises:
-        ModelError: If several plans of dropout would meet in a backward that recomputes blocks.
     """
     logits = stage.there.logits
     if len(logits) == 1:
         return logits[0], "clean"
-    if any(
-        getattr(each, "gradient_checkpointing", False) for each in stage.network.model.modules()
-    ):
-        raise ModelError(
-            "The method holds several dropout passes beside a pass of its own in one graph, and "
-            "gradient checkpointing would recompute them alike. Switch gradient checkpointing "
-            "off, or leave the method with several passes out."
-        )
     return stage.logits("single", wrapped=False), "single"
 
 

@@ -92,7 +92,6 @@ class Network:
         signature = inspect.signature(innermost(self.model).forward).parameters
         self._extra = {"use_cache": False} if "use_cache" in signature else {}
         self._delta: tuple[Tensor, Site] | None = None
-        self._deltas: dict[int, tuple[Tensor, Site] | None] = {}
         self._recording: Recording | None = None
         self._in_forward, self._block_calls = False, 0
         self._measured = False
@@ -221,8 +220,27 @@ class Network:
         finally:
             control.end_of_forward()
             self._in_forward, self._recording = False, None
-        logits = output if isinstance(output, Tensor) else output.logits
-        return at_least_single(logits)
+        logits = at_least_single(output if isinstance(output, Tensor) else output.logits)
+        if logits.requires_grad:
+            self._follow(logits)
+        return logits
+
+    def _follow(self, logits: Tensor) -> None:
+        """Let a backward that recomputes blocks find the plan and the delta of its own forward.
+
+        Several forwards may share one backward, which goes through them one after the other; each
+        begins at its logits.
+        """
+        control, delta, detached = self._control, self._delta, self._detached
+        assert control is not None
+        context = control.context()
+
+        def resume(_: Tensor) -> None:
+            if self._control is control and not self._in_forward:
+                self._delta, self._detached = delta, detached
+                control.resume(context)
+
+        logits.register_hook(resume)  # type: ignore[no-untyped-call]
 
     def embeddings(self, batch: Batch) -> Tensor:
         """Return the unperturbed word embeddings [B, T, D], detached."""
@@ -338,7 +356,7 @@ class Network:
 
     def rest(self) -> None:
         """Let the model behave as if unwrapped until the next call, hooks kept in place."""
-        self._delta, self._deltas = None, {}
+        self._delta = None
         if self._control is not None:
             self._control.rest()
         if self._cuts is not None:
@@ -351,7 +369,6 @@ class Network:
         self._hooks = []
         if self._control is not None:
             self._control.release()
-        self._deltas = {}
         if self._cuts is not None:
             self._cuts.release()
         self._control, self._found, self._delta, self._cuts = None, None, None, None
@@ -394,8 +411,6 @@ class Network:
     def _add_at_blocks(
         self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
-        if getattr(module, "gradient_checkpointing", False):
-            self._follow_recomputation(args[0] if args else kwargs["hidden_states"])
         if self._delta is None or self._delta[1] != "output":
             return None
         if self._in_forward:
@@ -411,14 +426,3 @@ class Network:
         if args:
             return (self._add(args[0]), *args[1:]), kwargs
         return args, {**kwargs, "hidden_states": self._add(kwargs["hidden_states"])}
-
-    def _follow_recomputation(self, values: Tensor) -> None:
-        """Give a recomputed block the delta of its own pass.
-
-        Several passes may share one backward, which recomputes them one after the other: what the
-        block was called with, and checkpointing keeps, tells which.
-        """
-        if self._in_forward:
-            self._deltas[values.data_ptr()] = self._delta
-        else:
-            self._delta = self._deltas.get(values.data_ptr(), self._delta)

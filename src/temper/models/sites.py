@@ -55,6 +55,27 @@ class SiteLog:
     channel_norms: dict[SiteKey, Tensor] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class SiteContext:
+    """What holds for one forward, kept for the backward that recomputes its blocks.
+
+    Args:
+        mask: Real tokens of the stacked batch [K*B, T].
+        plan: The rates.
+        log: Where the sites were recorded.
+        norms: Whether gradient norms are recorded.
+        time_first: Whether hidden states are [T, B, D].
+        totals: How often each site was called.
+    """
+
+    mask: Tensor | None
+    plan: DropoutPlan | None
+    log: SiteLog | None
+    norms: bool
+    time_first: bool
+    totals: dict[str, int] | None
+
+
 class _Thinned(torch.autograd.Function):
     """Inverted dropout by a boolean mask: backward keeps one byte an entry."""
 
@@ -182,6 +203,24 @@ class SiteControl:
     def end_of_forward(self) -> None:
         """Tell the forward's calls from those of a backward that recomputes blocks."""
         self._totals, self._calls = self._calls, {}
+
+    def context(self) -> SiteContext:
+        """Return what holds for the forward that has just ended."""
+        return SiteContext(
+            self._mask, self.plan, self.log, self._norms, self._time_first, self._totals
+        )
+
+    def resume(self, context: SiteContext) -> None:
+        """Let a backward recompute blocks as they were in the forward of a context."""
+        assert context.mask is not None
+        self.begin(
+            context.mask,
+            plan=context.plan,
+            log=context.log,
+            norms=context.norms,
+            time_first=context.time_first,
+        )
+        self._totals = context.totals
 
     def rest(self) -> None:
         """Leave every site alone again."""
