@@ -15,7 +15,7 @@ from torch import Tensor
 
 from temper import RobustTrainer, Stepper
 from temper.backward import touched
-from temper.backward.child_tuning import ChosenMask, RandomMask, outside_top
+from temper.backward.child_tuning import ChosenMask, RandomMask, inside_top
 from temper.errors import SettingError, TemperError
 from temper.methods.child_tuning_d import ChildTuningD
 from temper.methods.child_tuning_f import ChildTuningF
@@ -152,20 +152,20 @@ def test_exactly_the_share_with_the_largest_squared_gradients_trains(
 def test_ties_are_broken_by_place_so_that_the_share_is_exact(
     values: list[Tensor], share: float
 ) -> None:
-    outside = outside_top(values, share=share)
+    inside = inside_top(values, share=share)
     flat = torch.cat(values).tolist()
     count = round(share * len(flat))
     # Python's sort is stable: of equal values those that stand first stay first.
     ranked = sorted(range(len(flat)), key=lambda place: -flat[place])
-    expected = torch.ones(len(flat), dtype=torch.bool)
-    expected[ranked[:count]] = False
-    assert torch.equal(torch.cat(outside), expected)
-    assert [mask.shape for mask in outside] == [value.shape for value in values]
+    expected = torch.zeros(len(flat), dtype=torch.bool)
+    expected[ranked[:count]] = True
+    assert torch.equal(torch.cat(inside), expected)
+    assert [mask.shape for mask in inside] == [value.shape for value in values]
 
 
 def test_importance_that_is_not_finite_is_refused() -> None:
     with pytest.raises(TemperError, match="not finite, so they rank nothing"):
-        outside_top([torch.tensor([1.0, float("nan")])], share=0.5)
+        inside_top([torch.tensor([1.0, float("nan")])], share=0.5)
 
 
 def test_importance_is_let_go_of_and_later_passes_change_no_mask(tmp_path: Path) -> None:
@@ -175,9 +175,9 @@ def test_importance_is_let_go_of_and_later_passes_change_no_mask(tmp_path: Path)
     stepper.begin_epoch(0)
     state = stepper.state["child_tuning_d"]
     assert state["importance"] == {}
-    assert {name: mask.numel() for name, mask in state["masked"].items()} == entries
-    assert all(mask.dtype == torch.bool for mask in state["masked"].values())
-    masks = {name: mask.clone() for name, mask in state["masked"].items()}
+    assert {name: mask.numel() for name, mask in state["training"].items()} == entries
+    assert all(mask.dtype == torch.bool for mask in state["training"].values())
+    masks = {name: mask.clone() for name, mask in state["training"].items()}
 
     # A resumed run: the state comes back from files, and nothing is measured again.
     write_state(stepper.state_dict(), str(tmp_path), name="method")
@@ -186,7 +186,7 @@ def test_importance_is_let_go_of_and_later_passes_change_no_mask(tmp_path: Path)
     other.begin_epoch(0)
     other.prepare([rows(6, 6, seed=9)])
     other.begin_epoch(1)
-    found = other.state["child_tuning_d"]["masked"]
+    found = other.state["child_tuning_d"]["training"]
     assert all(torch.equal(found[name], mask) for name, mask in masks.items())
     other.backward(*two_batches())
     other.step(torch.optim.SGD(other.params.tensors.values(), lr=0.1))
@@ -214,12 +214,12 @@ def test_the_trainer_measures_once_before_its_first_step(tmp_path: Path) -> None
     trainer = RobustTrainer(model, settings, method="child_tuning_d", train_dataset=dataset())
     trainer.train()
     assert trainer.stepper is not None
-    masks = trainer.stepper.state["child_tuning_d"]["masked"]
+    masks = trainer.stepper.state["child_tuning_d"]["training"]
     after = copies(model)
     for name in before:
         moved = before[name] != after[name]
         if name in masks:
-            assert not bool((moved & masks[name]).any())
+            assert not bool((moved & ~masks[name]).any())
         elif "position" not in name:
             assert bool(moved.any())
     assert any(bool((before[name] != after[name]).any()) for name in masks)

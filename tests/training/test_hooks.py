@@ -168,7 +168,8 @@ def test_a_failing_pass_puts_the_weights_back(
         )
         with pytest.raises(ArithmeticError, match="planted"):
             trainer.train()
-    assert rule.calls == ["enter", "gradient", "restore"] or rule.calls == ["enter", "restore"]
+    assert rule.calls[-1] == "restore"
+    assert not {"penalise", "transform", "settle", "finish"} & set(rule.calls)
     assert all(torch.equal(tensor, before[name]) for name, tensor in model.named_parameters())
 
 
@@ -180,7 +181,8 @@ def test_the_trainer_calls_the_hooks_once_a_step_whatever_the_micro_batches(
         tiny_bert(), arguments(tmp_path), method=method_of(rule), train_dataset=dataset()
     )
     trainer.train()
-    assert rule.calls == [*STEP, *STEP, "finish"]
+    # The last one makes sure, whatever ended the loop; it finds nothing to put back.
+    assert rule.calls == [*STEP, *STEP, "finish", "restore"]
     assert [step.total for step in rule.steps] == [2, 2, 2, 2]
 
 

@@ -108,7 +108,7 @@ class ChosenMask(UpdateRule):
             name: torch.zeros_like(params.tensors[name], dtype=torch.float32)
             for name in self.names(params)
         }
-        return {"importance": zeros, "masked": {}, "observed": 0}
+        return {"importance": zeros, "training": {}, "observed": 0}
 
     def observe(self, grads: Gradients, params: Parameters, state: State) -> None:
         """Add a batch's clipped and squared gradient; once chosen, nothing is left to add to."""
@@ -122,7 +122,7 @@ class ChosenMask(UpdateRule):
 
     def begin_epoch(self, params: Parameters, state: State, rng: Streams, *, epoch: int) -> None:
         """Choose the mask before the first epoch; a resumed run has it."""
-        if state["masked"]:
+        if state["training"]:
             return
         if not state["observed"]:
             raise TemperError(
@@ -130,24 +130,25 @@ class ChosenMask(UpdateRule):
                 "prepare(batches) once before the first epoch (RobustTrainer does)."
             )
         importance = state["importance"]
-        masked = outside_top(list(importance.values()), share=self.keep)
-        state["masked"] = dict(zip(importance, masked, strict=True))
-        entries = sum(mask.numel() for mask in masked)
-        state["kept"] = 1.0 - sum(int(mask.sum()) for mask in masked) / entries
+        kept = inside_top(list(importance.values()), share=self.keep)
+        state["training"] = dict(zip(importance, kept, strict=True))
+        entries = sum(mask.numel() for mask in kept)
+        state["kept"] = sum(int(mask.sum()) for mask in kept) / entries
         state["importance"] = {}
 
     def transform(
         self, grads: Gradients, params: Parameters, state: State, rng: Streams
     ) -> Gradients:
         """Set the gradient of what does not train to zero, in place."""
-        if not state["masked"]:
+        if not state["training"]:
             raise TemperError(
                 "child_tuning_d has no mask yet. Call prepare(batches) once, and begin_epoch(0) "
                 "before the first step (RobustTrainer does both)."
             )
-        for name, mask in state["masked"].items():
+        for name, mask in state["training"].items():
             if name in grads:
-                grads[name].masked_fill_(mask, 0.0)
+                # A product with bytes is several times faster than masked_fill_.
+                grads[name].mul_(mask.view(torch.uint8))
         return grads
 
     def diagnostics(self, state: State) -> dict[str, Tensor | float]:
@@ -155,16 +156,16 @@ class ChosenMask(UpdateRule):
         return {"mask/kept": state["kept"]} if "kept" in state else {}
 
 
-def outside_top(values: Sequence[Tensor], *, share: float) -> list[Tensor]:
-    """Mark all but the largest entries of several tensors.
+def inside_top(values: Sequence[Tensor], *, share: float) -> list[Tensor]:
+    """Mark the largest entries of several tensors.
 
     Args:
         values: Any shapes, on one device.
-        share: Share of all entries that is left unmarked, in [0, 1]: exactly ``round(share * n)``
-            of them; of equal ones those that stand first.
+        share: Share of all entries that is marked, in [0, 1]: exactly ``round(share * n)`` of them;
+            of equal ones those that stand first.
 
     Returns:
-        Booleans of the same shapes, true outside the top.
+        Booleans of the same shapes, true inside the top.
 
     Raises:
         TemperError: If a value is not finite.
@@ -176,12 +177,12 @@ def outside_top(values: Sequence[Tensor], *, share: float) -> list[Tensor]:
             "the model's weights, or train in fp32."
         )
     count = round(share * len(flat))
-    outside = torch.ones_like(flat, dtype=torch.bool)
+    inside = torch.zeros_like(flat, dtype=torch.bool)
     if count:
         lowest = flat.kthvalue(len(flat) - count + 1).values
         above = flat > lowest
         ties = (flat == lowest).nonzero().squeeze(1)
-        outside[above] = False
-        outside[ties[: count - int(above.sum())]] = False
-    parts = torch.split(outside, [value.numel() for value in values])
+        inside[above] = True
+        inside[ties[: count - int(above.sum())]] = True
+    parts = torch.split(inside, [value.numel() for value in values])
     return [part.view_as(value).clone() for part, value in zip(parts, values, strict=True)]
