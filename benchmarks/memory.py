@@ -1,7 +1,8 @@
 """Peak memory of one training step of each method, in live tensor bytes over what every step needs.
 
 Run ``python -m benchmarks.memory``. Weights, gradients and optimiser state are left out; what
-remains is what a method adds: activations, perturbations, masks, temporaries. The numbers are
+remains is what a method adds: activations, perturbations, masks, temporaries. *Kept* is what lasts
+from step to step (a copy of the weights, a mask) over the bytes of the weights. The numbers are
 counted, not sampled, so they do not depend on the machine's load, and one step is enough.
 """
 
@@ -29,8 +30,8 @@ def measure(label: str) -> dict[str, int]:
         label: A key of ``METHODS``.
 
     Returns:
-        Peak bytes of the forward and backward passes, and of the whole step with clipping and
-        optimiser.
+        Peak bytes of the forward and backward passes, of the whole step with clipping and
+        optimiser, and the bytes that last from step to step.
     """
     workload = Workload(label)
     # The first step makes the optimiser's state, which then lives before the block.
@@ -46,7 +47,13 @@ def measure(label: str) -> dict[str, int]:
     gradients += [p.grad for p in workload.model.parameters() if p.grad is not None]
     whole = ledger.peak(without=gradients)
     ledger.events = ledger.events[:end_of_passes]
-    return {"passes": ledger.peak(without=gradients), "step": whole}
+    return {"passes": ledger.peak(without=gradients), "step": whole, "state": held(workload)}
+
+
+def held(workload: Workload) -> int:
+    """Count the bytes that a method keeps from step to step: copies of weights, masks."""
+    leaves = tree_leaves(workload.stepper.state_dict())
+    return sum(leaf.nbytes for leaf in leaves if isinstance(leaf, Tensor))
 
 
 def main() -> None:
@@ -56,13 +63,19 @@ def main() -> None:
     chosen = ["vanilla", *(label for label in parser.parse_args().methods if label != "vanilla")]
     torch.set_num_threads(2)
     peaks = {label: measure(label) for label in chosen}
+    weights = sum(tensor.nbytes for tensor in Workload("vanilla").model.parameters())
     ratios = {
-        label: {name: bytes_ / peaks["vanilla"][name] for name, bytes_ in found.items()}
+        label: {
+            "passes": found["passes"] / peaks["vanilla"]["passes"],
+            "step": found["step"] / peaks["vanilla"]["step"],
+            "state_over_weights": found["state"] / weights,
+        }
         for label, found in peaks.items()
     }
     table = Table(title="Peak live tensor bytes above weights, gradients and optimiser state")
     table.add_column("method", no_wrap=True)
-    for column in ("passes, MB", "over vanilla", "at most", "whole step, MB", "over vanilla"):
+    columns = ("passes, MB", "over vanilla", "at most", "whole step, MB", "over vanilla", "kept")
+    for column in columns:
         table.add_column(column, justify="right")
     for label, found in peaks.items():
         table.add_row(
@@ -72,6 +85,7 @@ def main() -> None:
             f"{TARGETS[label]:.2f}" if label in TARGETS else "",
             f"{found['step'] / 1e6:.1f}",
             f"{ratios[label]['step']:.2f}",
+            f"{ratios[label]['state_over_weights']:.2f}",
         )
     console = Console()
     console.print(table)

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from temper.cli import options
-from temper.cli.screen import print_comparison, print_json, say
+from temper.cli.screen import print_comparison, print_json, print_overview, say
 
 
 def compare(
@@ -79,6 +79,7 @@ def compare(
         sets,
     )
     from temper.cli.bars import progress
+    from temper.report import MANY, overview
     from temper.study.plan import StudyConfig, columns_of, named_sources
     from temper.study.schedule import run_study
 
@@ -94,5 +95,12 @@ def compare(
     if as_json:
         print_json({"out": str(out), "report": str(study.page), **study.comparison.to_json()})
         return
-    print_comparison(study.comparison.rows_for_terminal())
+    whole = study.comparison.rows_for_terminal()
+    if len(study.comparison.columns) >= MANY:
+        more = (
+            "Every score and its interval, and which differences are more than noise: the report."
+        )
+        print_overview(overview(study.comparison), notes=(*whole.notes, more))
+    else:
+        print_comparison(whole)
     say(f"Report: {study.page}", as_json=False)
