@@ -137,6 +137,16 @@ EXACT: dict[str, tuple[Method | MethodConfig, int]] = {
     "uegr-1": (QUIET_UEGR, 1),
     "uegr-3": (QUIET_UEGR, 3),
     "again-2": (made_of(Reduced("sum"), Again()), 2),
+    "freelb-2": (configure("freelb", {"step_size": 0.1}), 2),
+    "adv_weight-2": (configure("adv_weight", {"rho": 0.1}), 2),
+    "awp-1": (configure("awp"), 1),
+    "w_cons-2": (configure("w_cons"), 2),
+    # Masks are drawn alike on all processes.
+    "mixout-2": (configure("mixout"), 2),
+    "child_tuning_f-1": (configure("child_tuning_f"), 1),
+    "child_tuning_d-1": (configure("child_tuning_d"), 1),
+    "lp_ft-2": (configure("lp_ft"), 2),
+    "at + w_cons-3": (configure("at + w_cons", {"at": {"epsilon": 0.2, "relative": False}}), 3),
 }
 """(method, accumulation) without dropout or masks, for equality with one process; 20 rows in
 micro-batches of 4 leave a short last step for 2 and 3."""

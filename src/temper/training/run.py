@@ -309,6 +309,11 @@ class _Begun:
         # Before the Trainer makes its folder: a process killed there must leave a run to resume.
         self.write("running")
         trainer = self._trainer(callbacks)
+        if checkpoint is None and trainer.method.rule.pre_pass:
+            self.progress.notice(
+                f"{self.config.method_name} first measures gradients in a pass over all rows; the "
+                "steps begin after it."
+            )
         self.device = str(trainer.args.device)
         self.write("running")
         trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))

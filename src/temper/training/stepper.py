@@ -59,6 +59,10 @@ class Stepper:
                 logs = stepper.backward(inputs)  # all passes; several micro-batches accumulate
                 torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
                 stepper.step(optimizer)  # the update rule around optimizer.step()
+
+        Some methods ask for more, and the others ignore it: ``prepare(loader)`` before the first
+        step (roast, child_tuning_d), ``begin_epoch(number)`` before each epoch (the same),
+        ``finish()`` at the end (wise_ft), and ``total=`` steps for phases (lp_ft).
     """
 
     def __init__(
