@@ -94,6 +94,7 @@ class Step:
         ranks: Number of processes (W).
         total: Optimiser steps of the whole run, 0 where unknown.
         loss_scale: What a loss scaler multiplies the losses by, and so the gradients too.
+        skipped: Whether a loss scaler left the optimiser's step out.
         rates: Learning rate and weight decay of each parameter, for rules that ask for them.
     """
 
@@ -103,6 +104,7 @@ class Step:
     ranks: int = 1
     total: int = 0
     loss_scale: float = 1.0
+    skipped: bool = False
     rates: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
 

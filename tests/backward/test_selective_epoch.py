@@ -13,9 +13,10 @@ from temper import RobustTrainer, Stepper, Vanilla
 from temper.backward import SelectiveUpdate
 from temper.errors import TemperError
 from temper.forward.objective import Clean
-from temper.methods import Method
+from temper.methods import Method, configure
 from temper.seeding import Streams
 from temper.training.state_files import read_state, write_state
+from temper.types import Step
 from tests.backward.test_rule import arguments, dataset
 from tests.backward.test_selective import (
     gradients_like,
@@ -102,7 +103,7 @@ def test_a_mask_lasts_an_epoch_and_follows_the_epoch_before(normalise: str) -> N
     assert torch.equal(step(2), kept)
     assert state["observed"] == 3
     rule.begin_epoch(params, state, Streams(1, step=3), epoch=1)
-    assert not state["importance"]["block"].any()
+    assert state["observed"] == 0
     kept = step(3)
     assert kept[:1000].double().mean() < 0.1
     assert kept[1000:].double().mean() > 0.9
@@ -206,3 +207,46 @@ def test_the_trainer_prepares_and_keeps_a_mask_for_an_epoch(tmp_path: Path) -> N
     assert torch.equal(second, second_again)
     assert not torch.equal(first, second)
     assert 0 < first.double().mean() < 1
+
+
+def test_an_epoch_without_gradients_draws_from_the_importance_of_the_one_before() -> None:
+    """While only the head trains (lp_ft), the blocks have no gradient to be ranked by."""
+    stepper = Stepper(
+        tiny_bert(), configure("lp_ft + roast", {"lp_ft": {"probe_ratio": 0.6}}), total=3
+    )
+    optimizer = torch.optim.AdamW(stepper.network.model.parameters(), lr=1e-3)
+    stepper.prepare([rows(5, 3)])
+    masks = []
+    for epoch in range(3):
+        stepper.begin_epoch(epoch)
+        codes = stepper.state["selective"]["codes"]
+        masks.append(torch.cat([code.flatten() > 0 for code in codes.values()]))
+        optimizer.zero_grad()
+        stepper.backward(rows(5, 3, seed=epoch))
+        stepper.step(optimizer)
+    # Drawn anew from the same probabilities.
+    assert not torch.equal(masks[0], masks[1])
+    assert masks[0].double().mean() == pytest.approx(float(masks[1].double().mean()), abs=0.1)
+
+
+@pytest.mark.parametrize("clipping", ["after", "before"])
+def test_a_step_that_overflowed_leaves_the_importance_as_it_was(clipping: str) -> None:
+    rule = epoch_rule(clipping=clipping)
+    params = parameters(block=4)
+    state = rule.init(params)
+    rule.observe({"block": torch.ones(4)}, params, state)
+    rule.begin_epoch(params, state, Streams(1), epoch=0)
+
+    def step(gradient: list[float], scale: float) -> Tensor:
+        here = Step(loss_scale=scale)
+        grads = {"block": torch.tensor(gradient) * (scale if clipping == "before" else 1.0)}
+        grads = rule.penalise(grads, params, state, here, Streams(1))
+        return rule.transform(grads, params, state, Streams(1))["block"]
+
+    step([1.0, 2.0, 3.0, 4.0], 64.0)
+    overflown = step([1.0, float("inf"), 3.0, 4.0], 64.0)
+    # The scaler must still see it, to skip the step.
+    assert not torch.isfinite(overflown).all()
+    step([1.0, 2.0, 3.0, 4.0], 32.0)
+    assert state["observed"] == 2
+    assert state["importance"]["block"].tolist() == [2.0, 8.0, 18.0, 32.0]

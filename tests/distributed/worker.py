@@ -120,6 +120,8 @@ NOISY: dict[str, MethodConfig] = {
     # By default only the classifier learns for as long as this run lasts.
     "rec_adam": RecAdam(t0=2, gamma=10.0),
     "uegr-epoch": UEGR(refresh="epoch"),
+    "roast-released": configure("roast", {"released": True}),
+    "adv_embed-released": configure("adv_embed", {"released": True}),
     "uegr-range": UEGR(normalise="range", freeze_masked=True),
     "uegr-before": UEGR(clipping="before", adaptive="fixed", rates=(0.1, 0.4)),
 }

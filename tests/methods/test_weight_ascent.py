@@ -256,6 +256,24 @@ def test_it_runs_under_bf16_autocast() -> None:
     assert all(g.dtype == torch.float32 for g in stepper.params.gradients().values())
 
 
+@pytest.mark.parametrize(
+    "method", [AdvWeight(rho=1.0), AWP(gamma=0.2), "mixout"], ids=["sam", "awp", "mixout"]
+)
+def test_under_an_autocast_that_is_held_open_the_passes_see_the_moved_weights(method: Any) -> None:
+    """Autocast keeps half-precision copies of weights, which a move in place does not renew."""
+    found = []
+    for half in (False, True):
+        stepper = Stepper(tiny_bert(dropout=0.0, attention=0.0), method)
+        with torch.autocast("cpu", torch.bfloat16, enabled=half):
+            stepper.backward(rows(5, 3))
+            for parameter in stepper.params.tensors.values():
+                parameter.grad = None
+            stepper.number = 1
+            stepper.backward(rows(5, 3))
+        found.append(torch.cat([g.flatten() for g in stepper.params.gradients().values()]))
+    assert torch.nn.functional.cosine_similarity(*found, dim=0) > 0.9
+
+
 def test_two_ascents_do_not_compose_but_one_goes_with_an_attack() -> None:
     with pytest.raises(CompositionError, match="both claim"):
         configure("adv_weight + awp").build()

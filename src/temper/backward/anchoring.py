@@ -163,6 +163,8 @@ class Recall(UpdateRule):
     def settle(self, params: Parameters, state: State, step: Step) -> None:
         """Damp the optimiser's step, pull to the start, and decay."""
         before: dict[str, Tensor] = state.pop("before", {})
+        if step.skipped:
+            return
         share = self.task_share(step.number + 1)
         state["share"] = share
         if step.number == 0 and step.total:

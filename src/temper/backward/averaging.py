@@ -57,6 +57,8 @@ class WeightAverage(UpdateRule):
                 self.decay,
                 self.final_decay,
             )
+        if step.skipped:
+            return
         held = state["weights"]
         averages = list(held.values())
         fresh = [params.tensors[name].detach().to(held[name].dtype) for name in held]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
@@ -14,6 +15,8 @@ from temper.functional.masks import LEVELS, highest_kept, quantise, random_level
 from temper.models.network import Parameters
 from temper.seeding import Streams, generator
 from temper.types import Gradients, State, Step
+
+logger = logging.getLogger(__name__)
 
 Scope = Literal["blocks", "all"]
 Unit = Literal["entry", "neuron"]
@@ -51,6 +54,15 @@ class Mixing(UpdateRule):
     slots = frozenset({"weights"})
     wants_start = True
 
+    def init(self, params: Parameters) -> State:
+        """Start with nothing; say so where the classifier cannot be told from the rest."""
+        if not params.head and self.scope == "blocks":
+            logger.warning(
+                "The model does not tell which of its parameters are the classifier, so a "
+                "classifier drawn anew is mixed with its start too."
+            )
+        return {}
+
     @property
     def kept(self) -> Tensor:
         """The share 1 - p as q of 65536."""
@@ -68,6 +80,7 @@ class Mixing(UpdateRule):
             for name in matrices
             if (name in params.blocks or name in behind)
             and (self.scope == "all" or name not in params.head)
+            and name not in params.embeddings
         ]
 
     def enter(self, params: Parameters, state: State, step: Step, rng: Streams) -> None:
@@ -89,6 +102,8 @@ class Mixing(UpdateRule):
                 self._mix(tensor, params.start[name], mask)
                 kept, drawn = kept + torch.count_nonzero(mask), drawn + mask.numel()
         state["kept"] = kept / drawn
+        # Under an autocast that the caller holds open, the passes would see copies from before.
+        torch.clear_autocast_cache()
 
     def gradient(
         self, params: Parameters, state: State, compute: Callable[[], Gradients]
@@ -107,8 +122,11 @@ class Mixing(UpdateRule):
     def restore(self, params: Parameters, state: State) -> None:
         """Copy the weights back."""
         with torch.no_grad():
-            for name, (weights, _, _) in state.pop("held", {}).items():
+            held = state.pop("held", {})
+            for name, (weights, _, _) in held.items():
                 params.tensors[name].copy_(weights)
+        if held:
+            torch.clear_autocast_cache()
 
     def diagnostics(self, state: State) -> dict[str, Tensor | float]:
         """Return the share of the entries that the last step did not replace."""

@@ -112,44 +112,48 @@ class SelectiveUpdate(UpdateRule):
             name: torch.zeros(tensor.shape, dtype=torch.float32, device=tensor.device)
             for name, tensor in chosen.items()
         }
-        return {"importance": zeros, "codes": {}, "epoch": -1, "observed": 0}
+        return {"importance": zeros, "codes": {}, "epoch": -1, "observed": 0, "loss_scale": 1.0}
 
     def observe(self, grads: Gradients, params: Parameters, state: State) -> None:
         """Add a batch's squared gradient to the importance."""
+        # What a loss scaler multiplied gradients by weighs no batch more than another.
+        before = state["loss_scale"] if self.clipping == "before" else 1.0
+        if state["observed"] == 0:
+            # Kept until now: an epoch in which only the head trained has no importance of its own.
+            for total in state["importance"].values():
+                total.zero_()
         for name, total in state["importance"].items():
             if name in grads:
                 gradient = grads[name].float()
-                total.addcmul_(gradient, gradient)
+                total.addcmul_(gradient, gradient, value=before**-2)
         state["observed"] += 1
 
     def begin_epoch(self, params: Parameters, state: State, rng: Streams, *, epoch: int) -> None:
         """Draw the epoch's mask from the importance gathered so far, and gather anew."""
         if self.refresh == "step" or state["epoch"] == epoch:
             return
-        if not state["observed"]:
+        if not state["observed"] and not state["codes"]:
             raise TemperError(
                 "refresh='epoch' needs the importance of the epoch before. Call "
                 "prepare(batches) once before the first epoch (RobustTrainer does)."
             )
-        importance = state["importance"]
-        for total in importance.values():
-            total.sqrt_()
-        device = next(iter(importance.values())).device
+        roots = {name: total.sqrt() for name, total in state["importance"].items()}
+        device = next(iter(roots.values())).device
         table = _table(self.p_min, device)
         draws = generator(rng.shared("mask", "epoch", epoch), device)
         state["codes"] = {
             name: drop_codes(codes, table, draws)
-            for name, codes in self._codes(importance, table).items()
+            for name, codes in self._codes(roots, table).items()
         }
         state["kept"] = _share({name: codes > 0 for name, codes in state["codes"].items()})
         state["epoch"], state["observed"] = epoch, 0
-        for total in importance.values():
-            total.zero_()
 
     def penalise(
         self, grads: Gradients, params: Parameters, state: State, step: Step, rng: Streams
     ) -> Gradients:
         """Mask before clipping, where that was asked for."""
+        if self.refresh == "epoch":
+            state["loss_scale"] = step.loss_scale
         return self._masked(grads, params, state, rng) if self.clipping == "before" else grads
 
     def transform(
@@ -169,7 +173,7 @@ class SelectiveUpdate(UpdateRule):
         chosen = {
             name: grads[name].float().contiguous() for name in self.names(params) if name in grads
         }
-        if not chosen:
+        if not chosen or self._overflown(chosen, state):
             return grads
         before = (
             {name: gradient != 0 for name, gradient in chosen.items()} if self.freeze_masked else {}
@@ -188,6 +192,13 @@ class SelectiveUpdate(UpdateRule):
             **grads,
             **{name: masked[name].to(grads[name].dtype) for name in chosen},
         }
+
+    def _overflown(self, chosen: Gradients, state: State) -> bool:
+        """Tell whether a loss scaler will skip this step: its gradients say nothing of saliency."""
+        if state.get("loss_scale", 1.0) == 1.0:
+            return False
+        sums = torch.stack([gradient.sum() for gradient in chosen.values()])
+        return not bool(torch.isfinite(sums).all())
 
     def settle(self, params: Parameters, state: State, step: Step) -> None:
         """Put masked weights back where they were, if they are to stay."""

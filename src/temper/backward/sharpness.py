@@ -107,11 +107,15 @@ class WeightAscent(UpdateRule):
         try:
             with torch.no_grad():
                 self._ascend(params, state, compute, moved)
+            # Under an autocast that the caller holds open, the passes would see half-precision
+            # copies of the weights from before the move.
+            torch.clear_autocast_cache()
             return compute()
         finally:
             with torch.no_grad():
                 for place, held in moved:
                     place.put(held)
+            torch.clear_autocast_cache()
 
     def diagnostics(self, state: State) -> dict[str, Tensor | float]:
         """Return the gradient's norm at the weights themselves, over what may move."""

@@ -93,8 +93,14 @@ class Consistency(Part):
         labels_of(batch)
         delta, recording = self._delta(stage), Recording()
         stream = "clean" if self.same_dropout else "perturbed"
+        # The clean pass went through the distributed wrapper, which waits for one forward only.
         perturbed = stage.logits(
-            stream, delta=delta, site=self.site, recording=recording, detached=self.detached
+            stream,
+            delta=delta,
+            site=self.site,
+            recording=recording,
+            wrapped=False,
+            detached=self.detached,
         )
         found: list[Term] = []
         if self.weight:
@@ -122,6 +128,8 @@ class Consistency(Part):
             return self._draw(stage)
         clean = stage.there
         assert clean.start is not None
+        if not self.perturbation.epsilon:
+            stage.network.expect_dropout()
         step = self.perturbation.first(clean.gradient, clean.embeddings, stage.network, stage.batch)
         return clean.start.detach() + step
 

@@ -72,7 +72,8 @@ class SpanCut(Part):
             for place, scores in enumerate(blocks.scores)
         ]
         with blocks.cutting(cuts):
-            logits = stage.logits("cut")
+            # The clean pass went through the distributed wrapper, which waits for one forward only.
+            logits = stage.logits("cut", wrapped=False)
         found: list[Term] = []
         share = torch.stack([cut.sum() for cut in cuts]).float().mean() / batch.mask.sum()
         notes = {"cut/share": share}

@@ -117,6 +117,11 @@ class Joint:
         return self.clean.slots.union(*(part.slots for part in self.parts))
 
     @property
+    def needs(self) -> frozenset[str]:
+        """Names of the update rules whose state the parts read."""
+        return frozenset[str]().union(*(part.needs for part in self.parts))
+
+    @property
     def _joint(self) -> list[Part]:
         return [part for part in self.parts if part.joint]
 
@@ -235,7 +240,11 @@ def add(named: Sequence[tuple[str, Objective]]) -> Objective:
                 merged[each.name] = value
     parts = tuple(part for _, joint in joints for part in joint.parts)
     total = Joint(Clean(**merged), parts)
-    inert = [name for name, joint in joints if joint.clean.submodels or joint.clean.noise]
+    inert = [
+        name
+        for name, joint in joints
+        if joint.clean.noise or (joint.clean.submodels and joint.clean.submodels.passes > 1)
+    ]
     if inert and not total._has_clean:
         silent = next(name for name, joint in joints if joint.clean.weight == 0)
         raise CompositionError(

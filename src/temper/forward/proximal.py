@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from temper.errors import CompositionError
 from temper.forward.stage import Part, Stage
 from temper.forward.terms import divergence_term
 from temper.forward.virtual import clean_logits
@@ -40,12 +39,13 @@ class Proximal(Part):
     terms = ("proximal",)
     joint = True
 
-    def losses(self, stage: Stage) -> Iterator[LossTerms]:
-        """Yield the weighted divergence.
+    @property
+    def needs(self) -> frozenset[str]:  # type: ignore[override]
+        """The rule that keeps the average."""
+        return frozenset({self.rule})
 
-        Raises:
-            CompositionError: If no update rule keeps the average.
-        """
+    def losses(self, stage: Stage) -> Iterator[LossTerms]:
+        """Yield the weighted divergence."""
         weights = self._average(stage)
         logits, stream = clean_logits(stage)
         with torch.no_grad():
@@ -61,13 +61,7 @@ class Proximal(Part):
         yield LossTerms.of([term])
 
     def _average(self, stage: Stage) -> Mapping[str, Tensor]:
-        held = stage.state.get(self.rule, {}).get("weights")
-        if held is None:
-            raise CompositionError(
-                "The proximal term needs the average of the weights that SMART's own update rule "
-                "keeps, and the rule is not there. Take the method whole (smart, not "
-                "smart.objective), or set its proximal_weight to 0."
-            )
+        held = stage.state[self.rule]["weights"]
         model = stage.network.model
         # The average is kept in single precision; a model in half takes it in its own.
         return {name: value.to(model.get_parameter(name).dtype) for name, value in held.items()}

@@ -162,6 +162,7 @@ class Part:
         clean: Whether it needs the clean pass at all.
         wants_gradient: Whether it reads the clean loss's gradient by the embeddings.
         wants_norms: Whether the clean pass must record gradient norms at the dropout sites.
+        needs: Names of the update rules whose state it reads.
         site: Where it perturbs the embeddings.
     """
 
@@ -171,6 +172,7 @@ class Part:
     clean: bool = True
     wants_gradient: bool = False
     wants_norms: bool = False
+    needs: frozenset[str] = frozenset()
     site: Site = "word"
 
     def before(self, stage: Stage) -> None:

@@ -14,8 +14,13 @@ from temper.forward.stage import Part, Stage
 from temper.forward.terms import divergence_term, regression
 from temper.functional.losses import Divergence, pairwise_divergence
 from temper.functional.norms import scoped_norm
+from temper.functional.precision import in_half_precision
 from temper.models.network import Recording, Site
 from temper.types import LossTerms, Reduction
+
+UNDERFLOW_GUARD = 2.0**12
+SMALLEST_IN_HALF = 1e-2
+"""Noise below it is lost in the rounding of half-precision logits; SiFT starts from it."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +65,11 @@ class Virtual(Part):
 
     def losses(self, stage: Stage) -> Iterator[LossTerms]:
         """Yield the weighted divergence."""
+        if self.init_noise < SMALLEST_IN_HALF and in_half_precision(stage.batch.device):
+            stage.network.tell(
+                f"init_noise={self.init_noise:g} is lost in the rounding of half precision, so the "
+                f"ascent follows rounding errors. Set it to {SMALLEST_IN_HALF:g} or more."
+            )
         clean, stream = clean_logits(stage)
         delta, notes = self._climb(stage, clean.detach(), stream)
         # The clean pass went through the distributed wrapper, which waits for one forward only.
@@ -104,7 +114,8 @@ class Virtual(Part):
             divergence=self.divergence,
             regression=regression(stage.batch, (clean,)),
         )
-        (gradient,) = torch.autograd.grad(rows.sum(), point)
+        # Only the direction counts, and half precision would lose the smallest entries.
+        (gradient,) = torch.autograd.grad(rows.sum() * UNDERFLOW_GUARD, point)
         assert recording.embeddings is not None
         return gradient, recording.embeddings
 

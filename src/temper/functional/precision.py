@@ -23,3 +23,14 @@ def at_least_single(values: Tensor) -> Tensor:
         torch.float32
     """
     return values.to(torch.promote_types(values.dtype, torch.float32))
+
+
+def in_half_precision(device: torch.device) -> bool:
+    """Tell whether an autocast to half precision is on.
+
+    Args:
+        device: Where the computation runs.
+    """
+    if not torch.is_autocast_enabled(device.type):
+        return False
+    return torch.get_autocast_dtype(device.type) in (torch.bfloat16, torch.float16)

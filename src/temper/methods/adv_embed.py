@@ -13,6 +13,7 @@ the perturbed loss (a branch that cannot be taken) and detaches all of ``x~``: `
 
 from __future__ import annotations
 
+import logging
 from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
@@ -28,6 +29,8 @@ from temper.methods.divergence import warn_of_small_divergence
 from temper.methods.method import Method
 from temper.methods.registry import register
 from temper.types import Reduction
+
+logger = logging.getLogger(__name__)
 
 
 @register(
@@ -95,6 +98,17 @@ class AdvEmbed(AttackConfig):
             raise ValueError(
                 "clean_weight, adversarial_weight and divergence_weight are all 0, so that nothing "
                 "is minimised; set one of them above 0"
+            )
+        if self.site == "word" and not self.relative and "epsilon" not in self.model_fields_set:
+            logger.warning(
+                "epsilon=%g is meant for site='output'; word embeddings are many times smaller. "
+                "Set relative=True and an epsilon of .025 or so with site='word'.",
+                self.epsilon,
+            )
+        if not self.epsilon and (self.adversarial_weight or self.divergence_weight):
+            logger.warning(
+                "epsilon=0 leaves the attack out: the second pass differs by its dropout alone, "
+                "as R-Drop's does."
             )
         warn_of_small_divergence(
             type(self).__name__,

@@ -9,7 +9,7 @@ from typing import Any, Self
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from temper.backward.rule import UpdateRule, chain
-from temper.errors import SettingError, faults
+from temper.errors import CompositionError, SettingError, faults
 from temper.forward.objective import Objective
 
 
@@ -65,6 +65,9 @@ class Method:
         config: The settings it was built from.
         objective: The forward stage.
         rule: The backward stage.
+
+    Raises:
+        CompositionError: If the objective reads the state of a rule that is not there.
     """
 
     name: str
@@ -74,7 +77,17 @@ class Method:
 
     def __post_init__(self) -> None:
         # Always a chain, so that a rule's state lies under its name whoever looks for it.
-        object.__setattr__(self, "rule", chain(self.rule))
+        rule = chain(self.rule)
+        object.__setattr__(self, "rule", rule)
+        missing: frozenset[str] = getattr(self.objective, "needs", frozenset()) - {
+            each.name for each in rule.rules
+        }
+        if missing:
+            raise CompositionError(
+                f"The objective of {self.name!r} reads what the update rule "
+                f"{sorted(missing)[0]!r} keeps, and that rule is not there. Take the method whole, "
+                "not its objective alone, or set the weight of the term that reads it to 0."
+            )
 
     def off(self) -> Method:
         """Return the method with its weights 0 and masks off: plain fine-tuning, bit for bit."""

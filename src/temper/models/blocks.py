@@ -15,12 +15,14 @@ class Parameters:
         tensors: Parameter by name, in the model's order.
         blocks: Names of those inside the repeated blocks (encoder or decoder layers).
         head: Names of those behind the pre-trained part: the classifier, drawn anew.
+        embeddings: Names of the tables that `nn.Embedding` layers look rows up in.
         start: Copies of all of them before the first step, for rules that ask for them.
     """
 
     tensors: dict[str, nn.Parameter]
     blocks: frozenset[str]
     head: frozenset[str] = frozenset()
+    embeddings: frozenset[str] = frozenset()
     start: dict[str, Tensor] = field(default_factory=dict)
 
     def gradients(self) -> dict[str, Tensor]:
@@ -76,10 +78,12 @@ def parameters_of(model: nn.Module, blocks: list[tuple[str, nn.Module]]) -> Para
     """
     trainable = {name: p for name, p in model.named_parameters() if p.requires_grad}
     within = {id(p) for _, block in blocks for p in block.parameters()}
+    tables = {id(each.weight) for each in model.modules() if isinstance(each, nn.Embedding)}
     return Parameters(
         trainable,
         blocks=frozenset(name for name, p in trainable.items() if id(p) in within),
         head=find_head(model, blocks) & frozenset(trainable),
+        embeddings=frozenset(name for name, p in trainable.items() if id(p) in tables),
     )
 
 

@@ -97,6 +97,7 @@ class Network:
         self._measured = False
         self._detached = False
         self._asked_for_dropout = False
+        self._told: set[str] = set()
         self._hooks: list[torch.utils.hooks.RemovableHandle] = []
         self._cuts: BlockCuts | None = None
 
@@ -308,7 +309,8 @@ class Network:
         if not self._found.block_width:
             raise ModelError(
                 "site='output' perturbs the input of the first block, and this model has no "
-                "repeated blocks. Use site='word'."
+                "repeated blocks. Use site='word', with relative=True and an epsilon that fits the "
+                "word embeddings (.025, say)."
             )
         return self._found.block_width
 
@@ -348,11 +350,21 @@ class Network:
             return
         self._asked_for_dropout = True
         if not drops(self.model):
-            logger.warning(
+            self.tell(
                 "Every dropout rate of the model is 0, so passes that differ by dropout alone are "
                 "all the same and their divergence is 0: the method is inert. Use a model with "
                 "dropout, or a method that sets rates (dropout, uegr with adaptive='fixed')."
             )
+
+    def tell(self, text: str) -> None:
+        """Log a warning once for this network.
+
+        Args:
+            text: What to say.
+        """
+        if text not in self._told:
+            self._told.add(text)
+            logger.warning(text)
 
     def rest(self) -> None:
         """Let the model behave as if unwrapped until the next call, hooks kept in place."""

@@ -44,7 +44,9 @@ class MethodCallback(TrainerCallback):
 
     def on_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Let the rule settle."""
-        self.trainer.running().after_optimizer()
+        self.trainer.running().after_optimizer(
+            skipped=self.trainer.accelerator.optimizer_step_was_skipped
+        )
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Let the rule act on the finished weights."""

@@ -25,9 +25,9 @@ def check_pre_pass(rule: UpdateRule, dataset: Any) -> None:
     """
     if rule.pre_pass and not countable(dataset):
         raise SettingError(
-            "refresh='epoch' measures what matters in a pass over all rows before training and "
-            f"needs a dataset with a length, got {type(dataset).__name__}. Use refresh='step', or "
-            "a dataset with a length."
+            "This method measures what matters in a pass over all rows before training and needs a "
+            f"dataset with a length, got {type(dataset).__name__}. Use a dataset with a length, or "
+            "a method without a pre-pass (of roast and uegr: refresh='step')."
         )
 
 

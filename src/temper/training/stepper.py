@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -292,11 +293,15 @@ class Stepper:
                 group["lr"] = group["lr"] * scale
         self._rates = _rates(self.params, optimizer) if self.rule.wants_rates else {}
 
-    def after_optimizer(self) -> None:
-        """Put the learning rates back, let the rule settle, and count the step."""
+    def after_optimizer(self, *, skipped: bool = False) -> None:
+        """Put the learning rates back, let the rule settle, and count the step.
+
+        Args:
+            skipped: Whether a loss scaler left the optimiser's step out.
+        """
         self._restore_rates()
         with torch.no_grad():
-            self.rule.settle(self.params, self.state, self._now())
+            self.rule.settle(self.params, self.state, replace(self._now(), skipped=skipped))
         self.number += 1
 
     def finish(self) -> None:

@@ -1,0 +1,106 @@
+"""Edges that several methods share: skipped steps, embeddings, rates, settings that do nothing."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+import torch
+
+from temper import Stepper
+from temper.errors import CompositionError
+from temper.methods import build, configure
+from temper.models.network import Network
+from tests.contracts.architectures import tiny
+from tests.methods.tiny import rows, tiny_bert, tiny_network
+
+
+@pytest.mark.parametrize(
+    ("name", "settings"), [("rec_adam", {"t0": 2, "gamma": 10.0}), ("smart", {})]
+)
+def test_a_skipped_step_leaves_weights_and_averages_alone(
+    name: str, settings: dict[str, float]
+) -> None:
+    model = tiny_bert()
+    stepper = Stepper(model, configure(name, settings), total=4)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.1, weight_decay=0.1)
+    stepper.backward(rows(5, 3))
+    stepper.step(optimizer)
+    before = {key: value.clone() for key, value in model.state_dict().items()}
+    held = {
+        key: value.clone()
+        for key, value in stepper.state.get("average", {}).get("weights", {}).items()
+    }
+    stepper.backward(rows(5, 3, seed=1))
+    stepper.before_optimizer(optimizer)
+    stepper.after_optimizer(skipped=True)
+    assert all(torch.equal(value, before[key]) for key, value in model.state_dict().items())
+    for key, value in held.items():
+        assert torch.equal(stepper.state["average"]["weights"][key], value)
+    assert "before" not in stepper.state.get("recall", {})
+
+
+@pytest.mark.parametrize("name", ["deberta_v2", "mpnet", "t5", "bert"])
+def test_mixout_leaves_every_embedding_alone_and_the_head(name: str) -> None:
+    network = Network(tiny(name))
+    params = network.parameters()
+    (rule,) = build("mixout").rule.rules
+    mixed = set(rule.names(params))
+    assert mixed
+    assert not {key for key in mixed if "embed" in key or "relative_attention_bias" in key}
+    assert not mixed & params.head
+
+
+def test_mixout_says_where_no_head_is_known(caplog: pytest.LogCaptureFixture) -> None:
+    class Flat(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.words, self.head = torch.nn.Embedding(23, 4), torch.nn.Linear(4, 3)
+
+        def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
+            return self.head(self.words(input_ids).mean(1))
+
+    with caplog.at_level(logging.WARNING, logger="temper"):
+        stepper = Stepper(Flat(), "mixout")
+    assert "which of its parameters are the classifier" in caplog.text
+    (rule,) = build("mixout").rule.rules
+    assert rule.names(stepper.params) == ["head.weight"]
+
+
+def test_set_rates_hold_for_the_passes_of_an_ascent() -> None:
+    composed = build("dropout + freelb")
+    stepper = Stepper(tiny_network(rate=0.0), composed)
+    quiet = Stepper(tiny_network(rate=0.0), "freelb").backward(rows(5, 3))
+    assert stepper.backward(rows(5, 3))["loss"] != pytest.approx(quiet["loss"])
+    with pytest.raises(CompositionError, match="clean task's loss has weight"):
+        build("r_drop + freelb")
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"site": "word"}, "word embeddings are many times smaller"),
+        ({"epsilon": 0.0}, "epsilon=0 leaves the attack out"),
+        ({"site": "word", "relative": True, "epsilon": 0.025}, ""),
+        ({"site": "word", "epsilon": 0.01}, ""),
+        ({}, ""),
+    ],
+)
+def test_roast_warns_of_an_epsilon_that_does_not_fit(
+    settings: dict[str, object], words: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING, logger="temper"):
+        configure("roast", settings)
+    assert words in caplog.text
+    assert bool(caplog.text) == bool(words)
+
+
+def test_noise_that_half_precision_loses_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    stepper = Stepper(tiny_bert(), "vat")
+    with caplog.at_level(logging.WARNING, logger="temper"):
+        stepper.backward(rows(5, 3))
+        assert caplog.text == ""
+        with torch.autocast("cpu", torch.bfloat16):
+            stepper.backward(rows(5, 3))
+            stepper.backward(rows(5, 3))
+    assert caplog.text.count("init_noise=0.001 is lost") == 1
