@@ -91,8 +91,9 @@ def test_a_mask_lasts_an_epoch_and_follows_the_epoch_before(normalise: str) -> N
     second_half = first_half.flip(0)
 
     def step(number: int) -> Tensor:
-        grads = {"block": second_half.clone()}
-        return rule.transform(grads, params, state, Streams(1, step=number))["block"] != 0
+        grads, rng = {"block": second_half.clone()}, Streams(1, step=number)
+        grads = rule.penalise(grads, params, state, Step(), rng)
+        return rule.transform(grads, params, state, rng)["block"] != 0
 
     kept = step(0)
     assert kept[:1000].double().mean() > 0.9
@@ -238,9 +239,10 @@ def test_a_step_that_overflowed_leaves_the_importance_as_it_was(clipping: str) -
     rule.begin_epoch(params, state, Streams(1), epoch=0)
 
     def step(gradient: list[float], scale: float) -> Tensor:
-        here = Step(loss_scale=scale)
-        grads = {"block": torch.tensor(gradient) * (scale if clipping == "before" else 1.0)}
-        grads = rule.penalise(grads, params, state, here, Streams(1))
+        grads = {"block": torch.tensor(gradient) * scale}
+        grads = rule.penalise(grads, params, state, Step(loss_scale=scale), Streams(1))
+        # Between the two the scaler is taken out, and the norm is clipped.
+        grads = {"block": grads["block"] / scale / 10}
         return rule.transform(grads, params, state, Streams(1))["block"]
 
     step([1.0, 2.0, 3.0, 4.0], 64.0)

@@ -116,8 +116,6 @@ class SelectiveUpdate(UpdateRule):
 
     def observe(self, grads: Gradients, params: Parameters, state: State) -> None:
         """Add a batch's squared gradient to the importance."""
-        # What a loss scaler multiplied gradients by weighs no batch more than another.
-        before = state["loss_scale"] if self.clipping == "before" else 1.0
         if state["observed"] == 0:
             # Kept until now: an epoch in which only the head trained has no importance of its own.
             for total in state["importance"].values():
@@ -125,7 +123,8 @@ class SelectiveUpdate(UpdateRule):
         for name, total in state["importance"].items():
             if name in grads:
                 gradient = grads[name].float()
-                total.addcmul_(gradient, gradient, value=before**-2)
+                # What a loss scaler multiplied by weighs no batch more than another.
+                total.addcmul_(gradient, gradient, value=state["loss_scale"] ** -2)
         state["observed"] += 1
 
     def begin_epoch(self, params: Parameters, state: State, rng: Streams, *, epoch: int) -> None:
@@ -151,9 +150,13 @@ class SelectiveUpdate(UpdateRule):
     def penalise(
         self, grads: Gradients, params: Parameters, state: State, step: Step, rng: Streams
     ) -> Gradients:
-        """Mask before clipping, where that was asked for."""
+        """Gather importance from gradients as they came; mask them, if before clipping."""
         if self.refresh == "epoch":
             state["loss_scale"] = step.loss_scale
+            if any(name in grads for name in state["importance"]) and not self._overflown(
+                grads, state
+            ):
+                self.observe(grads, params, state)
         return self._masked(grads, params, state, rng) if self.clipping == "before" else grads
 
     def transform(
@@ -179,7 +182,6 @@ class SelectiveUpdate(UpdateRule):
             {name: gradient != 0 for name, gradient in chosen.items()} if self.freeze_masked else {}
         )
         if self.refresh == "epoch":
-            self.observe(grads, params, state)
             masked = self._under_epoch_mask(chosen, state)
         else:
             masked = self._under_step_mask(chosen, state, rng)
@@ -193,11 +195,11 @@ class SelectiveUpdate(UpdateRule):
             **{name: masked[name].to(grads[name].dtype) for name in chosen},
         }
 
-    def _overflown(self, chosen: Gradients, state: State) -> bool:
+    def _overflown(self, grads: Gradients, state: State) -> bool:
         """Tell whether a loss scaler will skip this step: its gradients say nothing of saliency."""
         if state.get("loss_scale", 1.0) == 1.0:
             return False
-        sums = torch.stack([gradient.sum() for gradient in chosen.values()])
+        sums = torch.stack([gradient.sum() for gradient in grads.values()])
         return not bool(torch.isfinite(sums).all())
 
     def settle(self, params: Parameters, state: State, step: Step) -> None:
