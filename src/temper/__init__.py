@@ -6,12 +6,13 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from temper.methods import Method, MethodConfig, configure, register
+    from temper.methods import Method, MethodConfig, compose, configure, register
     from temper.methods.at import AT
     from temper.methods.dropout import Dropout
     from temper.methods.r_at import RAT
     from temper.methods.r_at_su import RATSU
     from temper.methods.r_drop import RDrop
+    from temper.methods.roast import RoAST
     from temper.methods.uegr import UEGR
     from temper.methods.vanilla import Vanilla
     from temper.models import Network
@@ -30,10 +31,12 @@ _PUBLIC = {
     "RAT": "temper.methods.r_at",
     "RATSU": "temper.methods.r_at_su",
     "RDrop": "temper.methods.r_drop",
+    "RoAST": "temper.methods.roast",
     "RobustTrainer": "temper.training.trainer",
     "Stepper": "temper.training.stepper",
     "UEGR": "temper.methods.uegr",
     "Vanilla": "temper.methods.vanilla",
+    "compose": "temper.methods",
     "configure": "temper.methods",
     "register": "temper.methods",
 }
@@ -48,9 +51,11 @@ __all__ = [
     "MethodConfig",
     "Network",
     "RDrop",
+    "RoAST",
     "RobustTrainer",
     "Stepper",
     "Vanilla",
+    "compose",
     "configure",
     "register",
 ]

@@ -99,10 +99,10 @@ def test_set_dropout_rates_hold_for_the_attacked_pass_too() -> None:
 
 
 def test_one_half_of_a_method_is_taken_alone() -> None:
-    halves = compose(objective=UEGR(), rule=RDrop())
+    halves = compose(objective="uegr", rule="adv_weight")
     whole, unmasked = build(halves), UEGR(mask=False).build()
     assert whole.objective == unmasked.objective
-    assert whole.rule.rules == ()
+    assert [rule.name for rule in whole.rule.rules] == ["ascent"]
     rule_only = build("uegr.rule")
     assert rule_only.objective == Clean()
     assert [rule.name for rule in rule_only.rule.rules] == ["selective"]
@@ -139,6 +139,45 @@ def test_off_of_a_composition_is_plain() -> None:
     assert method.rule.rules == ()
 
 
+def test_names_stand_for_methods_with_their_default_settings() -> None:
+    assert compose("r_drop", AT()) == RDrop() + AT()
+    assert RDrop() + "at" == RDrop() + AT()
+    assert compose(objective="uegr", rule="child_tuning_d").name == (
+        "uegr.objective + child_tuning_d.rule"
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("uegr.objective + at.rule", "'at' has no update rule of its own"),
+        ("adv_weight.objective + child_tuning_d.rule", "'adv_weight' has no objective of its own"),
+    ],
+)
+def test_a_half_that_a_method_does_not_have_is_refused(name: str, message: str) -> None:
+    with pytest.raises(CompositionError, match=message):
+        configure(name)
+
+
+def test_vanilla_s_halves_are_plain_and_nothing_is_no_method() -> None:
+    assert build("vanilla.objective + adv_weight.rule").objective == Clean()
+    with pytest.raises(CompositionError, match="at least one method"):
+        compose()
+
+
+def test_a_setting_of_the_half_that_is_left_out_is_refused() -> None:
+    with pytest.raises(SettingError, match="'roast.rule' would ignore epsilon: only the other"):
+        configure("at + roast.rule", {"roast": {"preset": "sentiment", "epsilon": 0.3}})
+    with pytest.raises(SettingError, match="'uegr.objective' would ignore alpha"):
+        compose(objective=UEGR(alpha=0.9), rule="adv_weight")
+    # A preset sets both halves; what the half does not read falls back to its default.
+    found = configure("uegr.rule", {"uegr": {"preset": "sentiment"}})
+    assert found.settings()["uegr"]["alpha"] == 0.9
+    paper = configure("uegr.rule", {"uegr": {"preset": "paper"}})
+    assert paper.settings()["uegr"]["epsilon"] == UEGR().epsilon
+    assert configure("uegr.rule", paper.settings()) == paper
+
+
 # Clashes
 
 
@@ -162,6 +201,9 @@ def test_a_clash_names_both(methods: str, message: str) -> None:
     [
         ("r_dorp + at", {}, "Unknown method 'r_dorp'. Did you mean 'r_drop'"),
         ("uegr.rle", {}, "Did you mean 'rule'"),
+        ("", {}, "Unknown method ''"),
+        ("at +", {}, r"A method's name is missing in 'at \+'"),
+        ("+", {}, r"A method's name is missing in '\+'"),
         ("r_drop + at", {"weight": 2.0}, r"`method.weight` cannot be set for the composition"),
         ("r_drop + at", {"at": 1}, "`method.at` must be a table of settings, got 1"),
         (
@@ -198,7 +240,7 @@ def test_a_plan_for_a_clean_pass_that_is_never_run_is_refused() -> None:
         clean, wants_gradient = False, False  # type: ignore[assignment]
 
     parts = Joint(Clean(weight=0.0), (Alone(Perturbation(0.1)),))
-    noisy = Clean(submodels=SubModels(passes=1, adaptive="fixed", rates=(0.5,)))
+    noisy = Clean(submodels=SubModels(passes=2))
     with pytest.raises(CompositionError, match="'dropout' plans the clean pass"):
         add([("dropout", noisy), ("mine", parts)])
 

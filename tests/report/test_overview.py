@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -40,9 +41,25 @@ def test_each_perspective_gives_its_leading_score(study: Path) -> None:
     assert found.best[6] == {1}
 
 
-def test_ties_are_all_best_and_one_column_has_none(make_study: MakeStudy) -> None:
+def test_what_all_share_marks_none(make_study: MakeStudy) -> None:
     equal = overview(comparison(make_study(Plan(columns=["uegr", "other"]))))
-    assert equal.best[1] == {0, 1}
+    assert not any(equal.best)
+
+
+def test_ties_for_the_best_are_all_marked(make_study: MakeStudy) -> None:
+    found = overview(comparison(make_study(Plan(columns=["vanilla", "uegr", "other"]))))
+    assert found.best[1] == {1, 2}
+
+
+def test_with_two_seeds_none_is_marked(make_study: MakeStudy) -> None:
+    assert not any(overview(comparison(make_study(Plan(seeds=[0, 1])))).best)
+
+
+def test_a_run_that_was_not_evaluated_has_nothing_to_print(tmp_path: Path, study: Path) -> None:
+    run = study / "runs" / "uegr-s0-abc"
+    shutil.rmtree(run / "evaluation")
+    result = CliRunner().invoke(app, ["report", str(run), "--markdown"])
+    assert result.exit_code != 0
 
 
 def test_one_method_is_not_called_the_best(make_study: MakeStudy) -> None:

@@ -129,13 +129,13 @@ def test_unknown_methods_are_named_with_near_matches() -> None:
 
 def test_a_composition_is_a_column_called_after_it_without_spaces() -> None:
     columns = columns_of(
-        ["vanilla", "r_drop + at"], ["x=uegr.objective + r_drop.rule,method.uegr.epsilon=0.1"]
+        ["vanilla", "r_drop + at"], ["x=uegr.objective + adv_weight.rule,method.uegr.epsilon=0.1"]
     )
     assert [column.name for column in columns] == ["vanilla", "r_drop+at", "x"]
     config = StudyConfig.of(BASE, columns=columns, seeds=(0,))
     assert config.runs["r_drop+at", 0].method_name == "r_drop + at"
     assert config.runs["x", 0].method["uegr"]["epsilon"] == 0.1
-    assert config.runs["x", 0].method["r_drop"]["weight"] == 1.0
+    assert config.runs["x", 0].method["adv_weight"]["rho"] == 0.05
 
 
 def test_faults_in_the_names_of_all_columns_are_told_at_once() -> None:

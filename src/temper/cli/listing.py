@@ -16,6 +16,9 @@ from temper.errors import DataError, SettingError, unknown
 
 def show(
     kind: Annotated[str, typer.Argument(help="methods, models, perspectives or tasks.")],
+    name: Annotated[
+        str | None, typer.Argument(help="One method: its settings and presets.")
+    ] = None,
     imports: options.Imports = None,
     markdown: Annotated[
         bool, typer.Option("--markdown", help="Print the methods as the README's table.")
@@ -30,7 +33,7 @@ def show(
     ] = None,
     as_json: options.Json = False,
 ) -> None:
-    """List methods, models, perspectives or tasks."""
+    """List methods, models, perspectives or tasks; or the settings of one method."""
     if kind not in KINDS:
         raise SettingError(unknown("kind of list", kind, KINDS))
     if (markdown or write) and kind != "methods":
@@ -40,6 +43,11 @@ def show(
     if sum([as_json, markdown, bool(write)]) > 1:
         raise SettingError("Give one of --json, --markdown and --write.")
     options.import_methods(imports)
+    if name is not None:
+        if kind != "methods" or markdown or write:
+            raise SettingError(f"Only methods are shown one by one: temper list methods {name}.")
+        _show_method(name, as_json=as_json)
+        return
     if write:
         _write(write)
         return
@@ -56,6 +64,28 @@ def show(
         rows = _with_claims(rows)
     # A mapping inside a cell is for programs.
     print_table(rows, [name for name in rows[0] if not isinstance(rows[0][name], dict)])
+
+
+def _show_method(name: str, *, as_json: bool) -> None:
+    """Print a method's settings and presets."""
+    from temper.methods import entry
+    from temper.methods.description import presets, settings
+
+    found = settings(name)
+    if as_json:
+        about = {"name": name, "class": entry(name).config.__name__}
+        print_json({**about, "settings": found, "presets": presets(name)})
+        return
+    if found:
+        print_table(found, ["setting", "default", "meaning"], title=f"method.SETTING of {name}")
+    else:
+        say(f"{name} has no settings.", as_json=False)
+    rows = [
+        {"preset": preset, "sets": ", ".join(f"{key}={value}" for key, value in values.items())}
+        for preset, values in presets(name).items()
+    ]
+    if rows:
+        print_table(rows, ["preset", "sets"], title=f"\nmethod.preset of {name}")
 
 
 def _write(documents: list[Path]) -> None:

@@ -9,6 +9,7 @@ import typer
 
 from temper.cli import options
 from temper.cli.screen import print_json, say
+from temper.errors import SettingError
 
 
 def report(
@@ -24,7 +25,13 @@ def report(
 
     page = build(folder)
     if markdown:
-        typer.echo(overview(comparison(folder)).markdown())
+        found = overview(comparison(folder))
+        if len(found.header) == 1:
+            raise SettingError(
+                f"{folder} holds no scores to print. Evaluate the run first: temper evaluate "
+                f"{folder} --data SOURCE --out DIR, then name that folder."
+            )
+        typer.echo(found.markdown())
     elif as_json:
         print_json({"report": str(page)})
     else:

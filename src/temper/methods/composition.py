@@ -7,6 +7,7 @@ them.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from typing import Any, Literal, Self
 
@@ -29,6 +30,7 @@ class Share(BaseModel):
         name: The method's name.
         config: Its settings.
         half: ``both`` halves of it, or only its ``objective`` or its ``rule``.
+        preset: Settings that came with a preset, which sets both halves at once.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
@@ -36,6 +38,7 @@ class Share(BaseModel):
     name: str
     config: MethodConfig
     half: Half = "both"
+    preset: frozenset[str] = frozenset()
 
     @property
     def label(self) -> str:
@@ -84,12 +87,14 @@ class Composed(MethodConfig):
 
 
 def compose(
-    *methods: MethodConfig, objective: MethodConfig | None = None, rule: MethodConfig | None = None
+    *methods: MethodConfig | str,
+    objective: MethodConfig | str | None = None,
+    rule: MethodConfig | str | None = None,
 ) -> MethodConfig:
     """Compose methods: their objectives add, their update rules follow each other.
 
     Args:
-        methods: Taken whole.
+        methods: Taken whole; a name takes the default settings.
         objective: A method of which only the objective is taken.
         rule: A method of which only the update rule is taken.
 
@@ -97,18 +102,20 @@ def compose(
         Settings like any method's.
 
     Raises:
-        CompositionError: If two claim one slot, or one stands twice; it names both.
+        CompositionError: If two claim one slot, or one stands twice; it names both. If a half is
+            asked of a method that has none, or nothing is given.
+        SettingError: If a setting belongs to the half that is left out.
 
     Example:
-        >>> from temper import RDrop, UEGR
-        >>> compose(objective=UEGR(), rule=RDrop()).name
-        'uegr.objective + r_drop.rule'
+        >>> compose(objective="uegr", rule="child_tuning_d").name
+        'uegr.objective + child_tuning_d.rule'
     """
-    halves: list[tuple[MethodConfig, Half]] = [(method, "both") for method in methods]
+    halves: list[tuple[MethodConfig | str, Half]] = [(method, "both") for method in methods]
     halves += [(objective, "objective")] if objective is not None else []
     halves += [(rule, "rule")] if rule is not None else []
     shares: list[Share] = []
-    for config, half in halves:
+    for given, half in halves:
+        config = configure(given) if isinstance(given, str) else given
         if isinstance(config, Composed):
             shares += (
                 config.shares
@@ -164,7 +171,12 @@ def name_faults(name: str) -> list[str]:
     """
     found = []
     for method, half in labels_of(name):
-        if method not in names():
+        if not method:
+            found.append(
+                f"A method's name is missing in {name!r}. Write names with `+` between, for "
+                "example 'r_drop + at'."
+            )
+        elif method not in names():
             found.append(unknown("method", method, names()))
         if half is not None and half not in HALVES:
             found.append(unknown(f"half of {method}", half, HALVES))
@@ -183,6 +195,8 @@ def configure_composed(name: str, settings: Mapping[str, Any]) -> MethodConfig:
         CompositionError: If the methods do not compose.
     """
     labels = labels_of(name)
+    if missing := [fault for fault in name_faults(name) if "is missing" in fault]:
+        raise SettingError("\n".join(missing))
     asked = [method for method, _ in labels]
     found: list[str] = []
     for key, table in settings.items():
@@ -202,7 +216,11 @@ def configure_composed(name: str, settings: Mapping[str, Any]) -> MethodConfig:
         try:
             config = configure(method, table if isinstance(table, Mapping) else {})
             taken = next((each for each in HALVES if each == half), "both")
-            shares.append(Share(name=method, config=config, half=taken))
+            own = set(table) if isinstance(table, Mapping) else set()
+            by_preset = config.model_fields_set - own if "preset" in own else set()
+            shares.append(
+                Share(name=method, config=config, half=taken, preset=frozenset(by_preset))
+            )
         except TemperError as error:
             found += str(error).splitlines()
     if found:
@@ -211,6 +229,8 @@ def configure_composed(name: str, settings: Mapping[str, Any]) -> MethodConfig:
 
 
 def _checked(shares: list[Share]) -> Composed:
+    if not shares:
+        raise CompositionError("A composition needs at least one method, got none.")
     names = [share.name for share in shares]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
@@ -218,10 +238,80 @@ def _checked(shares: list[Share]) -> Composed:
             f"The method {twice!r} stands twice in {' + '.join(s.label for s in shares)!r}. Name "
             "each once."
         )
-    composed = Composed(shares=tuple(shares))
+    composed = Composed(shares=tuple(_only_half(share) for share in shares))
     # Faults of the composition show where it is made, before any work.
     composed.build()
     return composed
+
+
+def _only_half(share: Share) -> Share:
+    """Return a share with no settings but those that its half reads.
+
+    Raises:
+        CompositionError: If the method has no such half.
+        SettingError: If a setting was given that only the other half reads.
+    """
+    if share.half == "both" or isinstance(share.config, Composed):
+        return share
+    empty = _half_of(share.config, share.half) in ((), Clean())
+    if empty and share.name != "vanilla":
+        what = "update rule" if share.half == "rule" else "objective"
+        raise CompositionError(
+            f"{share.name!r} has no {what} of its own with these settings, so that "
+            f"{share.label!r} is plain fine-tuning's. Leave it out, or name another."
+        )
+    unread = _unread(share)
+    ignored = sorted(unread - share.preset)
+    if ignored:
+        raise SettingError(
+            f"{share.label!r} would ignore {', '.join(ignored)}: only the other half of "
+            f"{share.name!r} reads it. Leave it out, or take the method whole."
+        )
+    if not unread:
+        return share
+    return Share(name=share.name, config=_without(share.config, unread), half=share.half)
+
+
+def _half_of(config: MethodConfig, half: Half) -> object:
+    method = config.build()
+    return chain(method.rule).rules if half == "rule" else method.objective
+
+
+def _without(config: MethodConfig, unread: set[str]) -> MethodConfig:
+    kept = config.model_fields_set - unread
+    return type(config)(**{name: getattr(config, name) for name in kept})
+
+
+def _unread(share: Share) -> set[str]:
+    """Return the settings that change nothing in the half that is taken."""
+    config, half = share.config, share.half
+    fields = type(config).model_fields
+    changed = {n for n in config.model_fields_set if getattr(config, n) != fields[n].default}
+    whole = _half_of(config, half)
+    found: set[str] = set()
+    bound: set[str] = set()
+
+    def same(names: set[str]) -> bool:
+        return bool(_half_of(_without(config, names), half) == whole)
+
+    # The warnings of settings that nobody gave are nobody's business.
+    logging.disable(logging.WARNING)
+    try:
+        for name in changed:
+            try:
+                if same({name}):
+                    found.add(name)
+            except TemperError:
+                # Others do not hold without it (low and high): they go together or not at all.
+                bound.add(name)
+        if bound and same(found | bound):
+            found |= bound
+    except TemperError:
+        # What is bound holds only with settings that matter, so it matters too.
+        found -= bound
+    finally:
+        logging.disable(logging.NOTSET)
+    return found
 
 
 def _joined(named: list[tuple[str, UpdateRule]]) -> Chain:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from temper.backward.rule import UpdateRule, chain
-from temper.errors import CompositionError, SettingError, faults
+from temper.errors import CompositionError, SettingError, faults, unknown
 from temper.forward.objective import Objective
 
 
@@ -38,11 +39,32 @@ class MethodConfig(BaseModel, ABC):
     def build(self) -> Method:
         """Return the method with these settings."""
 
+    @classmethod
+    def preset(cls, name: str, **settings: Any) -> Self:
+        """Return published settings.
+
+        Args:
+            name: One of ``PRESETS``.
+            settings: What differs from them.
+
+        Raises:
+            SettingError: If there is no such preset, or a setting is wrong.
+
+        Example:
+            >>> from temper import UEGR
+            >>> UEGR.preset("sentiment").alpha
+            0.9
+        """
+        presets: Mapping[str, Mapping[str, Any]] = getattr(cls, "PRESETS", {})
+        if name not in presets:
+            raise SettingError(unknown(f"preset of {cls.__name__}", str(name), presets))
+        return cls(**{**presets[name], **settings})
+
     def settings(self) -> dict[str, Any]:
         """Return the settings as plain values: what ``configure`` takes with the method's name."""
         return self.model_dump(mode="json")
 
-    def __add__(self, other: MethodConfig) -> MethodConfig:
+    def __add__(self, other: MethodConfig | str) -> MethodConfig:
         """Compose two methods: their objectives add, their update rules follow each other.
 
         Raises:

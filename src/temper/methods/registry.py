@@ -149,12 +149,7 @@ def configure(name: str, settings: Mapping[str, Any] | None = None) -> MethodCon
     chosen = entry(name)
     values = dict(settings or {})
     preset = values.pop("preset", None)
-    if preset is not None:
-        presets: Mapping[str, Mapping[str, Any]] = getattr(chosen.config, "PRESETS", {})
-        if preset not in presets:
-            raise SettingError(unknown(f"preset of {name}", str(preset), presets))
-        values = {**presets[preset], **values}
-    return chosen.config(**values)
+    return chosen.config(**values) if preset is None else chosen.config.preset(preset, **values)
 
 
 def name_of(config: MethodConfig) -> str:
@@ -191,6 +186,11 @@ def build(method: Method | MethodConfig | str) -> Method:
     """
     if isinstance(method, Method):
         return method
+    if isinstance(method, type):
+        raise SettingError(
+            f"Expected a method, its settings or its name, got the class {method.__name__}. Give "
+            f"settings: {method.__name__}()."
+        )
     if isinstance(method, MethodConfig):
         return method.build()
     return configure(method).build()

@@ -26,7 +26,7 @@ from temper.methods.selection import SelectionConfig
     memory="one copy of the blocks' weights and a byte an entry, activations of two passes",
     paper="RoAST, arXiv 2312.04032",
 )
-class Roast(AdvEmbed, SelectionConfig):
+class RoAST(AdvEmbed, SelectionConfig):
     """Settings of RoAST: those of adversarial embeddings and of the selective update.
 
     Args:

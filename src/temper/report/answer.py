@@ -50,8 +50,7 @@ def _column(comparison: Comparison, column: str) -> str:
         behind = sum(_ahead(row, column) < 0 for row in rows)
         parts.append(
             f"{column} has the better mean on {ahead} of {plural(total, 'score')} and the worse "
-            f"on {behind}, but with fewer than three common seeds none of it can be told from "
-            "noise (give three: --seeds 0,1,2)"
+            f"on {behind}"
         )
     if verdicts["no common seed"]:
         parts.append(f"{plural(verdicts['no common seed'], 'score')} had no common seed")
@@ -138,4 +137,15 @@ def answer(comparison: Comparison) -> str:
     if not others:
         return f"Only {comparison.reference} was run: nothing to compare it with."
     said = [_best(comparison), *(_column(comparison, name) for name in others)]
+    undecided = any(
+        difference.verdict == "undecidable"
+        for row in _scored(comparison)
+        for name in others
+        if (difference := row.cells[name].difference) is not None
+    )
+    if undecided:
+        said.append(
+            "With fewer than three common seeds none of these means can be told from noise; give "
+            "three (--seeds 0,1,2)."
+        )
     return " ".join(sentence for sentence in said if sentence)

@@ -142,8 +142,8 @@ def add_relative_improvement(scores: Scores, reference: str) -> None:
     absent = [GROUPS[part].lower() for part in PARTS if part not in parts]
     if absent:
         scores.notices.append(
-            f"The average relative improvement leaves out {listed(absent)}: "
-            "there is no set that every run was evaluated on."
+            f"The average relative improvement is over the other parts, without {listed(absent)}: "
+            "no set of that kind was given, or none that every run was evaluated on."
         )
     start = {part: _mean(means[place] for place in seeds) for part, means in parts.items()}
     perfect = {part: facts(scores.leading(part)).perfect for part in parts}

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from temper.report.cells import Comparison, Row
 from temper.report.wording import GROUPS
 
+SEEDS = 3
+"""Seeds from which on a best mean is marked."""
 MANY = 5
 """Columns from which on a terminal shows the overview in place of the whole table."""
 
@@ -21,7 +23,7 @@ class Overview:
     Args:
         header: Headings; the first is that of the methods.
         lines: One a method: its name and a text for each score.
-        best: For each score the places of the lines with the best mean.
+        best: For each score the places of the lines with the best mean, from three seeds on.
     """
 
     header: tuple[str, ...]
@@ -101,7 +103,9 @@ def _best(comparison: Comparison, row: Row) -> frozenset[int]:
         for place, name in enumerate(comparison.columns)
         if (mean := row.cells[name].mean) is not None
     }
-    if len(means) < 2:
+    # One seed or two tell nothing apart, and what all share distinguishes none.
+    seeds = min((len(cell.seeds) for cell in row.cells.values()), default=0)
+    if len(set(means.values())) < 2 or seeds < SEEDS:
         return frozenset()
     best = max(means.values()) if row.higher_is_better else min(means.values())
     return frozenset(place for place, mean in means.items() if mean == best)

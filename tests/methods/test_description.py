@@ -1,0 +1,45 @@
+"""Each method's settings are described by its own class, and the command shows them."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from temper.cli.app import app
+from temper.errors import SettingError
+from temper.methods import entry, names
+from temper.methods.description import presets, settings
+
+
+@pytest.mark.parametrize("name", names())
+def test_every_setting_has_a_meaning_and_every_preset_known_settings(name: str) -> None:
+    fields = entry(name).config.model_fields
+    assert [each["setting"] for each in settings(name)] == list(fields)
+    assert all(each["meaning"] for each in settings(name))
+    for values in presets(name).values():
+        assert set(values) <= set(fields)
+
+
+def test_a_setting_that_a_class_explains_anew_reads_as_there() -> None:
+    (epsilon,) = [each for each in settings("uegr") if each["setting"] == "epsilon"]
+    assert epsilon["default"] == 0.025
+    assert "Budget" in epsilon["meaning"]
+
+
+def test_the_command_shows_one_method() -> None:
+    shown = CliRunner().invoke(app, ["list", "methods", "roast"])
+    assert shown.exit_code == 0
+    for words in ("method.SETTING of roast", "alpha", "sentiment", "alpha=0.9, beta=10.0"):
+        assert words in shown.stdout
+    found = json.loads(CliRunner().invoke(app, ["list", "methods", "roast", "--json"]).stdout)
+    assert (found["name"], found["class"]) == ("roast", "RoAST")
+    assert "no settings" in CliRunner().invoke(app, ["list", "methods", "vanilla"]).stdout
+
+
+def test_an_unknown_method_and_another_kind_are_refused() -> None:
+    with pytest.raises(SettingError, match="Did you mean 'roast'"):
+        settings("rosat")
+    result = CliRunner().invoke(app, ["list", "models", "minilm"])
+    assert isinstance(result.exception, SettingError) or result.exit_code != 0
