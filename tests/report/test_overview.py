@@ -85,3 +85,19 @@ def test_the_command_prints_it_as_markdown(study: Path) -> None:
     assert lines[1] == "|" + "---|" * 9
     assert lines[3].startswith("| `uegr` | ")
     assert "**85.00 ± 2.65**" in lines[3]
+
+
+def test_many_columns_are_counted_and_not_listed(make_study: MakeStudy) -> None:
+    columns = ["vanilla", *(f"other{number}" for number in range(7))]
+    found = comparison(make_study(Plan(columns=columns, seeds=[0])))
+    assert found.title == "7 columns against vanilla, on a/model"
+    assert found.answer == (
+        "With fewer than three common seeds none of these means can be told from noise; give "
+        "three (--seeds 0,1,2)."
+    )
+
+
+def test_few_columns_are_named_and_told_of_one_by_one(make_study: MakeStudy) -> None:
+    told = comparison(make_study(Plan(columns=["vanilla", "uegr", "other"], seeds=[0])))
+    assert told.title.startswith("uegr, other against vanilla")
+    assert "other has the better mean" in told.answer

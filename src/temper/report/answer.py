@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from temper.report.cells import Comparison, Row
+from temper.report.cells import NAMED, Comparison, Row
 from temper.report.wording import PERCENT, listed, plural
 
 
@@ -136,7 +136,10 @@ def answer(comparison: Comparison) -> str:
     others = [name for name in comparison.columns if name != comparison.reference]
     if not others:
         return f"Only {comparison.reference} was run: nothing to compare it with."
-    said = [_best(comparison), *(_column(comparison, name) for name in others)]
+    decided = [name for name in others if any(_decided(row, name) for row in _scored(comparison))]
+    # Of many columns, those of which nothing can be said yet need no sentence each.
+    told = others if len(others) <= NAMED else decided
+    said = [_best(comparison), *(_column(comparison, name) for name in told)]
     undecided = any(
         difference.verdict == "undecidable"
         for row in _scored(comparison)

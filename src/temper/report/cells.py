@@ -7,6 +7,9 @@ from typing import Any, Literal
 
 from temper.report.wording import GROUPS, Unit, plural, radius, title
 
+NAMED = 6
+"""Columns up to which a title names them all."""
+
 Verdict = Literal["better", "worse", "inside the noise", "undecidable", "no common seed"]
 
 
@@ -202,7 +205,8 @@ class Comparison:
         if self.reference is None:
             return f"{', '.join(self.columns)} on {self.model}"
         others = [name for name in self.columns if name != self.reference]
-        return f"{', '.join(others) or 'nothing'} against {self.reference}, on {self.model}"
+        named = ", ".join(others) if len(others) <= NAMED else f"{len(others)} columns"
+        return f"{named or 'nothing'} against {self.reference}, on {self.model}"
 
     def row(self, perspective: str, name: str, **key: Any) -> Row:
         """Return the one row that has this perspective, score name and other fields of its key.
