@@ -17,6 +17,7 @@ from temper import RobustTrainer, Stepper
 from temper.backward import touched
 from temper.backward.child_tuning import ChosenMask, RandomMask, inside_top
 from temper.errors import SettingError, TemperError
+from temper.methods import configure
 from temper.methods.child_tuning_d import ChildTuningD
 from temper.methods.child_tuning_f import ChildTuningF
 from temper.models.blocks import Parameters
@@ -251,3 +252,13 @@ def test_settings_out_of_bounds_are_refused_and_extreme_ones_warned_of(
         assert caplog.text == ""
         ChildTuningF(reserve_p=0.001)
     assert "one entry of 1000" in caplog.text
+
+
+def test_a_share_too_small_to_be_divided_by_is_warned_of_like_any_other(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with caplog.at_level(logging.WARNING, logger="temper"):
+        configure("child_tuning_f", {"reserve_p": 5e-324})
+        configure("child_tuning_f", {"reserve_p": 0.005})
+    assert "keeps one entry of inf and" in caplog.text
+    assert "keeps one entry of 200 and" in caplog.text

@@ -44,10 +44,10 @@ class ChildTuningF(MethodConfig):
     def _warn_of_explosion(self) -> Self:
         if self.reserve_p < 0.01:
             logger.warning(
-                "reserve_p=%g keeps one entry of %d and multiplies it by as much; the released "
+                "reserve_p=%g keeps one entry of %.0f and multiplies it by as much; the released "
                 "script has .3.",
                 self.reserve_p,
-                round(1 / self.reserve_p),
+                1 / self.reserve_p,
             )
         return self
 
