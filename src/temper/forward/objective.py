@@ -214,6 +214,15 @@ class Joint:
         return terms
 
 
+def plain(weight: float) -> Clean:
+    """Return the clean loss alone, at a weight; 1 is plain fine-tuning itself.
+
+    Args:
+        weight: Of the task's loss.
+    """
+    return Clean() if weight == 1 else Clean(weight=weight)
+
+
 def add(named: Sequence[tuple[str, Objective]]) -> Objective:
     """Add objectives: the clean stages merge, the parts stand side by side.
 

@@ -21,7 +21,7 @@ from pydantic import Field, model_validator
 from temper.backward.rule import chain
 from temper.forward.consistency import Consistency
 from temper.forward.noise import Noise
-from temper.forward.objective import Clean, Joint, Objective
+from temper.forward.objective import Clean, Joint, Objective, plain
 from temper.functional.losses import Divergence
 from temper.functional.norms import Norm
 from temper.methods.attack import AttackConfig
@@ -125,7 +125,7 @@ class AdvEmbed(AttackConfig):
     def objective(self) -> Objective:
         """Return the forward stage."""
         if not self.adversarial_weight and not self.divergence_weight:
-            return Clean() if self.clean_weight == 1 else Clean(weight=self.clean_weight)
+            return plain(self.clean_weight)
         part = Consistency(
             Noise(self.noise, law="positive", site=self.site, special_tokens=self.special_tokens),
             self.perturbation(),

@@ -20,7 +20,7 @@ from pydantic import Field, model_validator
 
 from temper.backward.rule import chain
 from temper.forward.ascents import FreeAscent
-from temper.forward.objective import Clean, Joint
+from temper.forward.objective import Clean, Joint, plain
 from temper.methods.method import Method, MethodConfig
 from temper.methods.registry import register
 
@@ -121,8 +121,7 @@ class FreeLB(MethodConfig):
     def build(self) -> Method:
         """Return the method."""
         if not self.adversarial_weight:
-            plain = Clean() if self.clean_weight == 1 else Clean(weight=self.clean_weight)
-            return Method("freelb", self, plain, chain())
+            return Method("freelb", self, plain(self.clean_weight), chain())
         ascent = FreeAscent(
             steps=self.passes,
             step_size=self.step_size,

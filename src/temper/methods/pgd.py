@@ -17,7 +17,7 @@ from pydantic import Field, model_validator
 
 from temper.backward.rule import chain
 from temper.forward.ascents import ProjectedAscent
-from temper.forward.objective import Clean, Joint
+from temper.forward.objective import Clean, Joint, plain
 from temper.methods.attack import AttackConfig
 from temper.methods.method import Method
 from temper.methods.registry import register
@@ -71,8 +71,7 @@ class PGD(AttackConfig):
     def build(self) -> Method:
         """Return the method."""
         if not self.adversarial_weight:
-            plain = Clean() if self.clean_weight == 1 else Clean(weight=self.clean_weight)
-            return Method("pgd", self, plain, chain())
+            return Method("pgd", self, plain(self.clean_weight), chain())
         # A perturbation of a single step takes the whole budget at once; here a step is a share
         # of it however many there are.
         attack = self.perturbation(steps=max(self.steps, 2), step_size=self.step_size)

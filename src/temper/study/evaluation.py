@@ -16,7 +16,7 @@ from temper.errors import CheckpointError, SettingError, unknown
 from temper.evaluation.run import EvaluationData
 from temper.evaluation.settings import EvaluationSettings
 from temper.study.judge import judge, judging_key, load_evaluated, load_predictor, load_sets
-from temper.study.store import evaluation_key
+from temper.study.store import check_room, evaluation_key
 from temper.training.checkpoint_folder import read_json
 from temper.training.config import section
 from temper.training.progress import Progress
@@ -142,13 +142,6 @@ def judge_model(asked: Judging, out: Path, *, progress: Progress | None = None) 
 
 
 def _held(out: Path) -> str | None:
-    if out.exists() and not out.is_dir():
-        raise CheckpointError(f"{out} is a file, expected a folder. Give another --out.")
     held = evaluation_key(out)
-    foreign = sorted(entry.name for entry in out.iterdir()) if out.is_dir() else []
-    if held is None and foreign:
-        raise CheckpointError(
-            f"{out} exists and holds {foreign[0]!r} but no evaluation. Give another --out, "
-            "or empty that folder."
-        )
+    check_room(out, what="evaluation", held=held is not None)
     return held

@@ -34,6 +34,7 @@ from temper.functional.scores import facts
 from temper.study.evaluation import Judging
 from temper.study.ingredients import Ingredient, check_alike, read_ingredient
 from temper.study.judge import DEFAULT_LENGTH, load_evaluated, load_predictor
+from temper.study.store import check_room
 from temper.training.checkpoint_folder import make_folder, read_json, write_json
 from temper.training.config import digest
 from temper.training.progress import Progress
@@ -340,14 +341,6 @@ def _held(out: Path) -> dict[str, Any] | None:
     Raises:
         CheckpointError: Where it holds something else.
     """
-    if out.exists() and not out.is_dir():
-        raise CheckpointError(f"{out} is a file, expected a folder. Give another --out.")
-    if (out / "soup.json").exists():
-        return read_json(out / "soup.json")
-    foreign = sorted(entry.name for entry in out.iterdir()) if out.is_dir() else []
-    if foreign:
-        raise CheckpointError(
-            f"{out} exists and holds {foreign[0]!r} but no soup. Give another --out, or empty "
-            "that folder."
-        )
-    return None
+    record = out / "soup.json"
+    check_room(out, what="soup", held=record.exists())
+    return read_json(record) if record.exists() else None

@@ -141,3 +141,24 @@ def publish_evaluation(staged: Path, folder: Path, settings: Mapping[str, Any]) 
     os.replace(staged, folder)
     if older.exists():
         shutil.rmtree(older)
+
+
+def check_room(out: Path, *, what: str, held: bool) -> None:
+    """Refuse a folder to write to that holds something else.
+
+    Args:
+        out: The folder; it need not exist.
+        what: What is to be written, for the message.
+        held: Whether the folder holds such a thing already.
+
+    Raises:
+        CheckpointError: If it is a file, or holds something and not that.
+    """
+    if out.exists() and not out.is_dir():
+        raise CheckpointError(f"{out} is a file, expected a folder. Give another --out.")
+    foreign = sorted(entry.name for entry in out.iterdir()) if out.is_dir() else []
+    if foreign and not held:
+        raise CheckpointError(
+            f"{out} exists and holds {foreign[0]!r} but no {what}. Give another --out, or empty "
+            "that folder."
+        )

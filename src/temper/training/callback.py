@@ -20,8 +20,9 @@ class MethodCallback(TrainerCallback):
         self.trainer = trainer
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Go on logging after a resume, and run the pre-pass before a first step."""
+        """Tell the number of steps, go on logging after a resume, run a pre-pass before step 0."""
         stepper = self.trainer.running()
+        stepper.total = state.max_steps
         self.trainer.go_on_logging()
         if state.global_step:
             check_resumable(self.trainer.train_dataset, epoch=state.epoch)

@@ -179,7 +179,6 @@ class RobustTrainer(Trainer):
             total=self.state.max_steps,
             loss_scale=1.0 if scaler is None else float(scaler.get_scale()),
         )
-        self.running().total = self.state.max_steps
         self._micro, self._kept = 0, []
         return samples, None
 
