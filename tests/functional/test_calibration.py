@@ -85,6 +85,13 @@ def test_logits_are_not_taken_for_confidences() -> None:
         ece([1], [0.5], 0)
 
 
+def test_brier_is_the_mean_of_squares_over_three_classes() -> None:
+    probabilities = [[0.7, 0.2, 0.1], [0.1, 0.1, 0.8], [0.0, 0.0, 1.0], [1.0, 0.0, 0.0]]
+    # By hand: .09 + .04 + .01, .01 + .81 + .64, 0, and 1 + 1.
+    found = calibration.brier([0, 1, 2, 1], probabilities)
+    assert float(found) == pytest.approx((0.14 + 1.46 + 0.0 + 2.0) / 4)
+
+
 def test_brier_runs_to_two() -> None:
     assert float(calibration.brier([0], [[0.0, 1.0]])) == 2.0
     # (1 - .7)^2 + .2^2 + .1^2 = .14

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 
 from temper.report.drawing import DARK, LIGHT, Figure, style
@@ -133,3 +134,30 @@ def test_an_attack_on_a_part_of_the_set_does_not_start_at_the_whole_sets_score(
     figure = drawn(make_study(Plan(drop=part)))["FGM, \u2113\u2082, dev"]
     assert trace(figure, "vanilla").x == (0.1, 0.25, 0.5)
     assert "radius 0" not in figure.caption
+
+
+def test_a_reliability_diagram_of_three_classes_is_of_the_predicted_class(study: Path) -> None:
+    # The last one was predicted among more classes than its row still has (merge="argmax").
+    answers = [
+        ([0.62, 0.2, 0.18], 0, 0),
+        ([0.1, 0.66, 0.24], 1, 2),
+        ([0.05, 0.05, 0.9], 2, 2),
+        ([0.36, 0.34, 0.3], 0, 0),
+        ([0.35, 0.45, 0.2], 0, 1),
+    ]
+    for file in study.rglob("rows.parquet"):
+        table = pq.read_table(file)
+        keep = table.slice(0, len(answers))
+        for name, values in (
+            ("probabilities", [probabilities for probabilities, _, _ in answers]),
+            ("prediction", [float(predicted) for _, predicted, _ in answers]),
+            ("label", [float(label) for _, _, label in answers]),
+        ):
+            place = keep.schema.get_field_index(name)
+            keep = keep.set_column(place, keep.schema.field(name), [values])
+        pq.write_table(keep, file)
+    line = trace(drawn(study)["Reliability, dev"], "uegr")
+    # Bins .3 to .4 (.36 right, .35 wrong), .6 to .7 (.62 right, .66 wrong) and .9, three seeds.
+    assert line.customdata == (6, 6, 3)
+    assert line.x == pytest.approx((0.355, 0.64, 0.9))
+    assert line.y == pytest.approx((0.5, 0.5, 1.0))

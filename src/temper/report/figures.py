@@ -89,7 +89,9 @@ def _confidences(run: Run, perspective: str) -> Iterable[tuple[str, Any, Any]]:
     rows = rows[rows["probabilities"].map(len) > 0] if len(rows) else rows
     for name, part in rows.groupby("set", sort=False):
         hits = (part["label"] == part["prediction"]).to_numpy()
-        yield str(name), hits, part["probabilities"].map(max).to_numpy(dtype=np.float64)
+        # Not the largest one: under `merge="argmax"` the class was chosen among more.
+        chosen = zip(part["probabilities"], part["prediction"], strict=True)
+        yield str(name), hits, np.asarray([row[int(label)] for row, label in chosen])
 
 
 def _diagram(column: str, parts: list[tuple[Any, Any]], look: dict[str, Any]) -> go.Scatter:
