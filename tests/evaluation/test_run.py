@@ -26,7 +26,9 @@ from temper.evaluation.run import (
     write,
 )
 
-QUICK = EvaluationSettings(radii=(0.3,), pgd_steps=2, sigmas=(0.5, 1.0), bootstrap=50)
+QUICK = EvaluationSettings(
+    radii=(0.3,), pgd_steps=2, sigmas=(0.5, 1.0), corruption_rates=(0.2,), bootstrap=50
+)
 CLEAN = EvaluationSettings(perspectives=("task", "shift", "calibration", "anomaly"), bootstrap=50)
 KEYS = {
     "perspective",
@@ -99,6 +101,9 @@ def test_every_perspective_leaves_its_rows_and_scores(
         ("embedding_attack", "dev", "pgd", 30),
         ("embedding_noise", "dev", "noise", 30),
         ("embedding_noise", "dev", "noise", 30),
+        ("token_corruption", "dev", "random", 30),
+        ("token_corruption", "dev", "mask", 30),
+        ("token_corruption", "dev", "drop", 30),
         ("anomaly", "odd", "clean", 15),
     ]
     assert {entry["perspective"] for entry in found.scores} == set(perspectives.names())
@@ -187,7 +192,10 @@ def test_noise_differs_between_rows_and_sigmas_but_not_between_runs(
     found = evaluate(predictor, EvaluationData(dev), QUICK)
     assert found.rows.equals(again.rows)
     other = evaluate(predictor, EvaluationData(dev), QUICK.model_copy(update={"seed": 1}))
-    noise = [to_blocks(e.rows)[-1].probabilities for e in (found, other)]
+    noise = [
+        next(b for b in to_blocks(e.rows) if b.condition.name == "noise").probabilities
+        for e in (found, other)
+    ]
     assert (np.abs(noise[0] - noise[1]).max(axis=1) > 1e-6).all()
 
 
@@ -308,11 +316,31 @@ def test_unfit_sets_are_named_at_once() -> None:
         ({"attacks": ("fgsm",)}, "'fgm' or 'pgd'"),
         ({"radius": 0.1}, "Extra inputs are not permitted"),
         ({"sigmas": (float("inf"),)}, "finite"),
+        ({"corruption_rates": (0.1, 1.1)}, "less than or equal to 1"),
+        ({"corruption_rates": (0.0,)}, "greater than 0"),
+        ({"corruptions": ("swap",)}, "'random', 'mask' or 'drop'"),
+        ({"radii": True}, "valid tuple"),
     ],
 )
 def test_a_wrong_setting_is_refused(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ValidationError, match=message):
         EvaluationSettings(**settings)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("perspectives", "task"),
+        ("attacks", "fgm"),
+        ("norms", "linf"),
+        ("radii", 0.1),
+        ("sigmas", 1),
+        ("corruptions", "drop"),
+        ("corruption_rates", 0.3),
+    ],
+)
+def test_one_value_stands_for_a_list_of_one(name: str, value: Any) -> None:
+    assert getattr(EvaluationSettings(**{name: value}), name) == (value,)
 
 
 def test_truncation_is_said(model: Any, tokenizer: Any, examples_of: Any) -> None:
@@ -376,7 +404,7 @@ def test_the_list_of_perspectives_is_plain_data() -> None:
     listed = perspectives.listing()
     assert json.loads(json.dumps(listed)) == listed
     assert [entry["name"] for entry in listed] == list(perspectives.names())
-    assert {entry["name"] for entry in listed if entry["needs_gradients"]} == {
+    assert {entry["name"] for entry in listed if entry["needs"] == "embeddings"} == {
         "embedding_attack",
         "embedding_noise",
     }

@@ -32,6 +32,7 @@ class Plan:
     labels: list[str] = field(default_factory=lambda: ["negative", "positive"])
     shifts: list[str] = field(default_factory=lambda: ["imdb", "yelp"])
     anomaly: str = "trec"
+    corrupted: bool = False
     notices: list[str] = field(default_factory=lambda: ["12 train rows are also in dev"])
     extra: Callable[[str, int], list[dict[str, Any]]] = lambda column, seed: []
     drop: Callable[[dict[str, Any], str, int], bool] = lambda score, column, seed: False
@@ -75,6 +76,11 @@ def scores_of(plan: Plan, column: str, seed: int) -> list[dict[str, Any]]:
         kind = {"condition": "noise", "radius": sigma}
         made.append(score("embedding_noise", "dev", "accuracy", accuracy - sigma / 4, **kind))
     made.append(score("embedding_noise", "dev", "area", accuracy - 0.05, condition="noise"))
+    for kind in ("random", "mask", "drop") if plan.corrupted else ():
+        for rate in (0.05, 0.2):
+            where = {"condition": kind, "radius": rate}
+            made.append(score("token_corruption", "dev", "accuracy", accuracy - rate, **where))
+        made.append(score("token_corruption", "dev", "area", accuracy - 0.08, condition=kind))
     for set_name in ["dev", *plan.shifts]:
         made.append(score("calibration", set_name, "ece_10", ECE[source][place]))
         made.append(score("calibration", set_name, "ece_15", ECE[source][place] + 0.005))

@@ -41,6 +41,13 @@ def test_each_perspective_gives_its_leading_score(study: Path) -> None:
     assert found.best[6] == {1}
 
 
+def test_corrupted_tokens_stand_with_the_area_of_the_first_kind(make_study: MakeStudy) -> None:
+    found = overview(comparison(make_study(Plan(corrupted=True))))
+    place = found.header.index("Area under the noise curve, dev (%) ↑") + 1
+    assert found.header[place] == "Area under the curve, random tokens, dev (%) ↑"
+    assert len(found.header) == len(HEADER) + 1
+
+
 def test_what_all_share_marks_none(make_study: MakeStudy) -> None:
     equal = overview(comparison(make_study(Plan(columns=["uegr", "other"]))))
     assert not any(equal.best)

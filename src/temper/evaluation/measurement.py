@@ -12,7 +12,7 @@ from temper.data.examples import Examples
 from temper.errors import DataError
 from temper.evaluation.alignment import Aligned, merge
 from temper.evaluation.prediction import Prediction
-from temper.evaluation.predictor import PerturbablePredictor, Predictor
+from temper.evaluation.predictor import PerturbablePredictor, Predictor, TokenPredictor
 from temper.evaluation.rows import Block, Condition
 from temper.functional.resampling import FloatArray, IntegerArray
 from temper.seeding import derive_seed
@@ -55,6 +55,7 @@ class Measurement:
         settings: Settings.
         progress: Hears how far it is.
         truncated: Share of cut rows by set, filled in as sets are predicted.
+        notices: What a reader should know of how it went, filled in by perspectives.
     """
 
     predictor: Predictor
@@ -64,6 +65,7 @@ class Measurement:
     settings: EvaluationSettings
     progress: Progress | None = None
     truncated: dict[str, float] = field(default_factory=dict)
+    notices: list[str] = field(default_factory=list)
     _clean: dict[str, Prediction] = field(default_factory=dict)
 
     @property
@@ -76,6 +78,13 @@ class Measurement:
         """The predictor, for perspectives that perturb embeddings; checked before they run."""
         predictor = self.predictor
         assert isinstance(predictor, PerturbablePredictor)
+        return predictor
+
+    @property
+    def tokens(self) -> TokenPredictor:
+        """The predictor, for perspectives that change token ids; checked before they run."""
+        predictor = self.predictor
+        assert isinstance(predictor, TokenPredictor)
         return predictor
 
     def tell(self, done: int, total: int, what: str) -> None:

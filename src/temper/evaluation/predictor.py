@@ -19,10 +19,12 @@ from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
 from temper.data.batches import ordered_batches
+from temper.data.corruptions import Vocabulary
 from temper.data.encode import Collator, EncodedExamples, encode
 from temper.data.examples import Examples
 from temper.errors import ModelError
 from temper.evaluation.prediction import Prediction
+from temper.functional.resampling import FloatArray
 from temper.models.network import Network
 from temper.types import Batch
 
@@ -97,6 +99,29 @@ class PerturbablePredictor(Predictor, Protocol):
         ...
 
 
+@runtime_checkable
+class TokenPredictor(Predictor, Protocol):
+    """A predictor that reads token ids, which a perspective may change."""
+
+    def vocabulary(self) -> Vocabulary:
+        """Return the tokenizer's ids, sorted by what a corruption may do with them."""
+        ...
+
+    def encoded(self, examples: Examples) -> EncodedExamples:
+        """Return the examples' token ids, unpadded and without labels; not to be changed."""
+        ...
+
+    def outputs(
+        self,
+        encoded: EncodedExamples,
+        *,
+        batch_size: int | None = None,
+        tell: Callable[[int, int], None] | None = None,
+    ) -> FloatArray:
+        """Return logits [n, C], or values [n, 1] of a regression, in the rows' order."""
+        ...
+
+
 class ClassifierPredictor:
     """Predict with a sequence classifier or regression and its tokenizer.
 
@@ -161,33 +186,50 @@ class ClassifierPredictor:
         Raises:
             ModelError: An answer is not finite or has the wrong shape.
         """
-        answers: Tensor | None = None
-        with self._evaluating(), torch.no_grad():
-            for part in self.parts(examples, batch_size=batch_size):
-                output = self.model(**part.batch.inputs)
-                logits = output if isinstance(output, Tensor) else output.logits
-                if answers is None:
-                    answers = torch.empty(len(examples), logits.shape[-1], dtype=torch.float64)
-                answers[part.indices] = logits.double().cpu()
-        if answers is None:
+        if not len(examples):
             raise ModelError(f"Set {examples.name!r} has no rows to predict.")
-        return self.prediction(answers, truncated=self.truncated(examples))
+        encoded = self.encoded(examples)
+        answers = self.outputs(encoded, batch_size=batch_size)
+        if self.gives == "values":
+            return Prediction.of_values(answers[:, 0], truncated=encoded.truncated)
+        return Prediction.of_logits(answers, truncated=encoded.truncated)
 
-    def prediction(self, logits: Tensor, *, truncated: float | None = None) -> Prediction:
-        """Read the model's output.
+    def outputs(
+        self,
+        encoded: EncodedExamples,
+        *,
+        batch_size: int | None = None,
+        tell: Callable[[int, int], None] | None = None,
+    ) -> FloatArray:
+        """Run the model on token ids.
 
         Args:
-            logits: [n, C], or [n, 1] of a regression.
-            truncated: Share of the examples that were cut.
+            encoded: At least one row; rows of like length share a batch.
+            batch_size: Rows of a forward pass, None for the predictor's own.
+            tell: Called after each pass with rows done and rows in all.
+
+        Returns:
+            Logits [n, C], or values [n, 1] of a regression, in the rows' order.
         """
-        array = logits.detach().cpu().numpy()
-        if self.gives == "values":
-            return Prediction.of_values(array[:, 0], truncated=truncated)
-        return Prediction.of_logits(array, truncated=truncated)
+        answers: FloatArray | None = None
+        done = 0
+        with self._evaluating(), torch.no_grad():
+            for indices, batch in self._batches(encoded, batch_size):
+                output = self.model(**batch.inputs)
+                logits = output if isinstance(output, Tensor) else output.logits
+                if answers is None:
+                    answers = np.empty((len(encoded), logits.shape[-1]))
+                answers[indices] = logits.double().cpu().numpy()
+                done += len(indices)
+                if tell is not None:
+                    tell(done, len(encoded))
+        if answers is None:
+            raise ModelError("There are no rows to run the model on.")
+        return answers
 
     def truncated(self, examples: Examples) -> float:
         """Return the share of the examples that are cut to ``max_length``."""
-        return float(self._encode(examples).truncated)
+        return float(self.encoded(examples).truncated)
 
     def parts(self, examples: Examples, *, batch_size: int | None = None) -> Iterator[Part]:
         """Cut examples into batches of like length, on the model's device.
@@ -199,17 +241,11 @@ class ClassifierPredictor:
         Yields:
             Every row once.
         """
-        encoded = self._encode(examples)
-        collate = Collator(self.tokenizer)
-        special = self._special_ids()
-        size = self.batch_size if batch_size is None else batch_size
-        for indices in ordered_batches(encoded.lengths, batch_size=size):
-            found = Batch.of(collate([encoded[index] for index in indices]))
-            inputs = {name: value.to(self.device) for name, value in found.inputs.items()}
-            batch = Batch(inputs)
-            marks = torch.isin(inputs["input_ids"], special.to(self.device)) & batch.mask
+        special = self._special_ids().to(self.device)
+        for indices, batch in self._batches(self.encoded(examples), batch_size):
+            marks = torch.isin(batch.inputs["input_ids"], special) & batch.mask
             rows = [examples.rows[index] for index in indices]
-            yield Part(batch, list(indices), rows, marks)
+            yield Part(batch, indices, rows, marks)
 
     @contextmanager
     def session(self) -> Iterator[Session]:
@@ -242,13 +278,36 @@ class ClassifierPredictor:
             for module, training in flags:
                 module.training = training
 
-    def _encode(self, examples: Examples) -> EncodedExamples:
-        """Tokenize a set once, however many perspectives ask for it."""
+    def encoded(self, examples: Examples) -> EncodedExamples:
+        """Tokenize a set once, however many perspectives ask for it.
+
+        Args:
+            examples: Texts; labels are not looked at.
+
+        Returns:
+            Its rows, unpadded and without labels; they are kept, so change none of them.
+        """
         key = f"{examples.hash}:{len(examples)}"
         if key not in self._encoded:
             bare = replace(examples, labels=None, label_names=None, kind="unlabelled")
             self._encoded[key] = encode(bare, self.tokenizer, max_length=self.max_length)
         return self._encoded[key]
+
+    def vocabulary(self) -> Vocabulary:
+        """Return the tokenizer's ids, sorted by what a corruption may do with them."""
+        size = getattr(getattr(self.model, "config", None), "vocab_size", None)
+        return Vocabulary.of(self.tokenizer, size=size)
+
+    def _batches(
+        self, encoded: EncodedExamples, batch_size: int | None
+    ) -> Iterator[tuple[list[int], Batch]]:
+        """Collate rows of like length, on the model's device."""
+        collate = Collator(self.tokenizer)
+        size = self.batch_size if batch_size is None else batch_size
+        for indices in ordered_batches(encoded.lengths, batch_size=size):
+            found = Batch.of(collate([encoded[index] for index in indices]))
+            inputs = {name: value.to(self.device) for name, value in found.inputs.items()}
+            yield list(indices), Batch(inputs)
 
     def _special_ids(self) -> Tensor:
         """Return the ids of special tokens."""

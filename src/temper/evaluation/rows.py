@@ -7,7 +7,7 @@ what ``rows.parquet`` keeps (docs/formats.md). Scores are computed from a table 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -45,7 +45,7 @@ class Condition:
     Args:
         perspective: Name of the perspective.
         set: Name of the data set.
-        name: ``clean``, ``fgm``, ``pgd`` or ``noise``.
+        name: ``clean``, ``fgm``, ``pgd``, ``noise``, ``random``, ``mask`` or ``drop``.
         norm: ``l2`` or ``linf``, None without an attack.
         steps: Gradient steps of the attack.
         restarts: Restarts of the attack.
@@ -71,7 +71,7 @@ class Block:
         prediction: Class index or predicted value, [n].
         probabilities: [n, C]; [n, 0] for a regression.
         loss: NLL or squared error, [n]; NaN where unlabelled.
-        radius: Budget or sigma of each row, [n], None without one.
+        radius: Budget, sigma or rate of each row, [n], None without one.
         radius_relative: The same over the example's own embeddings, [n], None without one.
         relative: Whether ``radius_relative`` is the setting and ``radius`` follows from it.
     """
@@ -93,7 +93,7 @@ class Block:
 
     @property
     def setting(self) -> float | None:
-        """The radius or sigma that was asked for, in the unit it was asked in."""
+        """The radius, sigma or rate that was asked for, in the unit it was asked in."""
         values = self.radius_relative if self.relative else self.radius
         return None if values is None or not len(values) else float(values[0])
 
@@ -112,6 +112,25 @@ class Block:
     def correct(self) -> FloatArray:
         """1 where the prediction is the label, else 0, [n]."""
         return np.asarray(self.prediction == self.label, dtype=np.float64)
+
+
+def rows_at(clean: Block, block: Block) -> Block:
+    """Return the clean rows at a block's positions.
+
+    Args:
+        clean: Clean rows of the whole set, by position.
+        block: Rows of some of them.
+    """
+    places = np.searchsorted(clean.index, block.index)
+    return replace(
+        clean,
+        row=[clean.row[place] for place in places],
+        index=clean.index[places],
+        label=clean.label[places],
+        prediction=clean.prediction[places],
+        probabilities=clean.probabilities[places],
+        loss=clean.loss[places],
+    )
 
 
 def to_table(blocks: Iterable[Block]) -> pa.Table:

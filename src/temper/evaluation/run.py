@@ -16,7 +16,7 @@ from temper.evaluation.folder import read as read
 from temper.evaluation.folder import write as write
 from temper.evaluation.measurement import EvaluationData as EvaluationData
 from temper.evaluation.measurement import Measurement, Progress
-from temper.evaluation.predictor import PerturbablePredictor, Predictor
+from temper.evaluation.predictor import Predictor
 from temper.evaluation.rows import Block, to_blocks, to_table
 from temper.evaluation.scoring import CLASSIFICATION_METRICS, REGRESSION_METRICS, Entry, Scoring
 from temper.evaluation.settings import EvaluationSettings as EvaluationSettings
@@ -67,6 +67,7 @@ def evaluate(
         )
         for notice in examples.notices
     ]
+    notices += measurement.notices
     notices += [
         f"{share:.1%} of the rows of set {name!r} are cut to the model's length."
         for name, share in measurement.truncated.items()
@@ -116,7 +117,7 @@ def _rows(measurement: Measurement) -> dict[str, list[Block]]:
     chosen = [entry for entry in perspectives.PERSPECTIVES.values() if entry.name in wanted]
     # The attack goes first: its first pass gives the clean answers, which are then not computed
     # again.
-    chosen.sort(key=lambda entry: not entry.needs_gradients)
+    chosen.sort(key=lambda entry: entry.needs != "embeddings")
     found = {}
     for number, entry in enumerate(chosen):
         measurement.tell(number, len(chosen), entry.name)
@@ -132,16 +133,20 @@ def _check(predictor: Predictor, data: EvaluationData, settings: EvaluationSetti
     metrics = REGRESSION_METRICS if regression else CLASSIFICATION_METRICS
     if data.metric not in metrics:
         faults.append(unknown("metric", data.metric, metrics))
-    asking = [
-        name for name in settings.perspectives if perspectives.perspective(name).needs_gradients
-    ]
-    if asking and not isinstance(predictor, PerturbablePredictor):
-        faults.append(
-            f"{', '.join(asking)} need a model whose embeddings can be perturbed, got "
-            f"{type(predictor).__name__}. Leave them out of `perspectives`."
-        )
-    names = ["dev", *data.shift, *data.anomaly]
-    twice = sorted({name for name in names if names.count(name) > 1})
+    chosen = [perspectives.perspective(name) for name in settings.perspectives]
+    for need, (contract, words) in perspectives.NEEDS.items():
+        asking = [entry for entry in chosen if entry.needs == need]
+        if isinstance(predictor, contract):
+            faults += [fault for entry in asking for fault in entry.faults(predictor, settings)]
+        elif asking:
+            names = ", ".join(entry.name for entry in asking)
+            verb, them = ("needs", "it") if len(asking) == 1 else ("need", "them")
+            faults.append(
+                f"{names} {verb} {words}, got {type(predictor).__name__}. "
+                f"Leave {them} out of `perspectives`."
+            )
+    sets = ["dev", *data.shift, *data.anomaly]
+    twice = sorted({name for name in sets if sets.count(name) > 1})
     if twice:
         faults.append(
             f"Names of sets must be distinct and not 'dev', got {twice} twice. Rename one."

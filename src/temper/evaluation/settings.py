@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
+from temper.data.corruptions import Corruption
 from temper.errors import unknown
 from temper.evaluation import perspectives
 
@@ -13,10 +14,24 @@ Attack = Literal["fgm", "pgd"]
 AttackNorm = Literal["l2", "linf"]
 Merge = Literal["sum", "argmax"]
 PositiveFloat = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Share = Annotated[float, Field(gt=0, le=1)]
+
+# Settings that take several values.
+_LISTS = (
+    "perspectives",
+    "attacks",
+    "norms",
+    "radii",
+    "sigmas",
+    "corruptions",
+    "corruption_rates",
+)
 
 
 class EvaluationSettings(BaseModel):
     """Settings of an evaluation, checked all at once.
+
+    Where several values may be given, one stands for a list of one.
 
     Args:
         perspectives: What is measured; names of `temper.evaluation.perspectives`.
@@ -28,10 +43,14 @@ class EvaluationSettings(BaseModel):
         pgd_step_size: Length of a PGD step as a fraction of the radius, > 0; None is 2.5 / steps.
         restarts: PGD runs from different starts, >= 1; the worst of them counts.
         special_tokens: Whether an attack may move special tokens such as [CLS] and [SEP].
-        attack_rows: Rows of dev that are attacked and noised, chosen by hash; None is all.
+        attack_rows: Rows of dev that are attacked, noised and corrupted, chosen by hash; None is
+            all.
         sigmas: Standard deviations of the noise, > 0.
         noise_relative: Whether sigmas are fractions of the RMS of the example's embeddings, which
             carries over between models.
+        corruptions: Kinds of token corruption: ``random`` (another token of the vocabulary),
+            ``mask`` ([MASK]; left out with a notice where the tokenizer has none), ``drop``.
+        corruption_rates: Probabilities that a token is corrupted, in (0, 1], each measured.
         merge: How three NLI classes answer a set with two (evaluation.md): ``sum`` adds the
             probabilities of neutral and contradiction first, ``argmax`` decides among three
             (RoAST).
@@ -58,10 +77,19 @@ class EvaluationSettings(BaseModel):
     attack_rows: int | None = Field(default=None, ge=1)
     sigmas: tuple[PositiveFloat, ...] = Field(default=(0.25, 0.5, 1.0), min_length=1)
     noise_relative: bool = True
+    corruptions: tuple[Corruption, ...] = ("random", "mask", "drop")
+    corruption_rates: tuple[Share, ...] = Field(default=(0.05, 0.1, 0.2), min_length=1)
     merge: Merge = "sum"
     batch_size: int = Field(default=32, ge=1)
     bootstrap: int = Field(default=1000, ge=0)
     seed: int = 0
+
+    @field_validator(*_LISTS, mode="before")
+    @classmethod
+    def _listed(cls, value: Any) -> Any:
+        """Take ``--set evaluate.radii=0.1`` for a list of one."""
+        alone = isinstance(value, str | int | float) and not isinstance(value, bool)
+        return (value,) if alone else value
 
     @field_validator("perspectives")
     @classmethod
@@ -71,7 +99,7 @@ class EvaluationSettings(BaseModel):
                 raise ValueError(unknown("perspective", name, perspectives.names()))
         return names
 
-    @field_validator("perspectives", "attacks", "norms", "radii", "sigmas")
+    @field_validator(*_LISTS)
     @classmethod
     def _distinct(cls, values: tuple[object, ...]) -> tuple[object, ...]:
         if not values:

@@ -66,7 +66,7 @@ SCORES: dict[str, ScoreFacts] = {
         ScoreFacts("aupr", "AUPR", True, 1.0, _ONE_KIND),
         ScoreFacts("fpr95", "FPR at 95 % TPR", False, 0.0, _ONE_KIND),
         ScoreFacts("drop", "Drop against clean", False, 0.0, "the metric is undefined"),
-        ScoreFacts("area", "Area under the noise curve", True, 1.0, "a point is undefined"),
+        ScoreFacts("area", "Area under the curve", True, 1.0, "a point is undefined"),
     )
 }
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from temper.report.wording import GROUPS, Unit, plural, radius, title
+from temper.report.wording import GROUPS, Unit, corruption, plural, radius, title
 
 NAMED = 6
 """Columns up to which a title names them all."""
@@ -19,7 +19,8 @@ class ScoreKey:
 
     Args:
         perspective, set, condition, name: As in ``scores.json``.
-        norm, steps, restarts, radius, radius_relative: Of the attack or noise, else None.
+        norm, steps, restarts, radius, radius_relative: Of the attack, the noise or the corruption,
+            else None.
     """
 
     perspective: str
@@ -42,8 +43,13 @@ class ScoreKey:
         """The score in words, unique within its group."""
         if self.perspective == "summary":
             return GROUPS[self.set].lower() if self.set else "mean of the parts"
-        parts = [title(self.name)]
-        own = "RMS" if self.perspective == "embedding_noise" else "norm"
+        if self.perspective == "token_corruption":
+            kind = corruption(self.condition, self.radius)
+            return ", ".join(part for part in (title(self.name), kind, self.set) if part)
+        noise = self.perspective == "embedding_noise"
+        named = "Area under the noise curve" if noise and self.name == "area" else title(self.name)
+        parts = [named]
+        own = "RMS" if noise else "norm"
         size = radius(self.radius, self.radius_relative, of=own)
         if self.condition != "clean" or size:
             effort = ", ".join(

@@ -1,4 +1,4 @@
-"""Curves of the metric over the strength of an attack or of noise."""
+"""Curves of the metric over the strength of an attack, of noise or of token corruption."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import plotly.graph_objects as go
 
 from temper.report.cells import Comparison, Row
 from temper.report.drawing import Figure, empty, line, plain, style
-from temper.report.wording import plural, title, unit
+from temper.report.wording import corruption, plural, title, unit
 
 
 def _curve(comparison: Comparison, rows: Sequence[Row], clean: Row | None, x: str) -> go.Figure:
@@ -136,4 +136,18 @@ def noise(comparison: Comparison) -> list[Figure]:
             _curve(comparison, rows, _clean(comparison, rows), f"sigma{scale}"),
         )
         for _, scale, rows in _curves(comparison, "embedding_noise")
+    ]
+
+
+def corruptions(comparison: Comparison) -> list[Figure]:
+    """Draw the metric over the rate of corrupted tokens, one figure a kind and set."""
+    return [
+        Figure(
+            "robustness",
+            f"{corruption(rows[0].key.condition, None).capitalize()}, {rows[0].key.set}",
+            "The metric when each token that is not special is corrupted with that probability"
+            f"{_start(comparison, rows, 'rate')}. Bars are one standard deviation over seeds.",
+            _curve(comparison, rows, _clean(comparison, rows), "rate of corrupted tokens"),
+        )
+        for _, _, rows in _curves(comparison, "token_corruption")
     ]

@@ -11,7 +11,7 @@ import plotly.graph_objects as go
 
 from temper.functional.calibration import reliability
 from temper.report.cells import Comparison
-from temper.report.curves import noise, robustness
+from temper.report.curves import corruptions, noise, robustness
 from temper.report.drawing import LIGHT, Figure, empty, line, plain, style
 from temper.report.folders import Run, Source
 from temper.report.wording import plural
@@ -32,8 +32,8 @@ def figures(source: Source, comparison: Comparison) -> list[Figure]:
     Raises:
         CheckpointError: Rows or metrics are damaged.
     """
-    drawn = [*robustness(comparison), *noise(comparison), *reliability_diagrams(source)]
-    drawn += training(source)
+    drawn = [*robustness(comparison), *noise(comparison), *corruptions(comparison)]
+    drawn += [*reliability_diagrams(source), *training(source)]
     if (figure := cost(source)) is not None:
         drawn.append(figure)
     return drawn

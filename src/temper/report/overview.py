@@ -49,7 +49,8 @@ class Overview:
 def overview(comparison: Comparison) -> Overview:
     """Choose the leading score of each perspective and write a line for each column.
 
-    Several sets stand with their mean, several radii of an attack with the middle one.
+    Several sets stand with their mean, several radii of an attack with the middle one, the kinds of
+    token corruption with the first.
 
     Args:
         comparison: All scores.
@@ -80,9 +81,12 @@ def _leading(comparison: Comparison, perspective: str) -> list[Row]:
             ]
             found += sizes[len(sizes) // 2 :][:1]
         return found
-    name = {"embedding_noise": "area", "calibration": "ece_10", "anomaly": "auroc"}.get(
-        perspective, comparison.metric
-    )
+    name = {
+        "embedding_noise": "area",
+        "token_corruption": "area",
+        "calibration": "ece_10",
+        "anomaly": "auroc",
+    }.get(perspective, comparison.metric)
     own = [row for row in rows if row.key.name == name]
     means = [row for row in own if row.key.set.startswith("mean of ")]
     return (means or own)[:1]

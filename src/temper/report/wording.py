@@ -15,9 +15,12 @@ GROUPS = {
     "adversarial": "Adversarial sets",
     "embedding_attack": "Embedding attack",
     "embedding_noise": "Embedding noise",
+    "token_corruption": "Token corruption",
     "calibration": "Calibration",
     "anomaly": "Anomaly detection",
 }
+
+CORRUPTIONS = {"random": "random tokens", "mask": "masked tokens", "drop": "dropped tokens"}
 
 # Scores in the metric's own unit.
 _OF_THE_METRIC = frozenset({"area", "drop"})
@@ -73,7 +76,7 @@ def unit(name: str, metric: str) -> Unit:
 
     Args:
         name: Score name of docs/formats.md.
-        metric: The task's metric, whose unit the area under the noise curve has.
+        metric: The task's metric, whose unit the area under a curve has.
 
     Returns:
         Per cent for shares, hundredths for correlations, the bare number for losses and for
@@ -146,6 +149,21 @@ def radius(absolute: float | None, relative: float | None, *, of: str = "norm") 
     if absolute is not None:
         return number(absolute)
     return "" if relative is None else f"{number(relative)} of the {of}"
+
+
+def corruption(kind: str, rate: float | None) -> str:
+    """Write a kind of token corruption, with its rate where there is one.
+
+    Args:
+        kind: The condition of its rows; an unknown one keeps its name.
+        rate: Share of corrupted tokens to expect, None for an area over all rates.
+
+    Example:
+        >>> corruption("random", 0.1), corruption("drop", None)
+        ('random tokens, 10 %', 'dropped tokens')
+    """
+    name = CORRUPTIONS.get(kind, kind)
+    return name if rate is None else f"{name}, {number(round(100 * rate, 4))} %"
 
 
 def plural(count: int, noun: str) -> str:

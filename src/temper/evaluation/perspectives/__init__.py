@@ -1,5 +1,6 @@
 """Perspectives: ways of looking at a classifier, one file each."""
 
+from temper.evaluation.perspectives.contract import NEEDS as NEEDS
 from temper.evaluation.perspectives.contract import Perspective as Perspective
 from temper.evaluation.perspectives.registry import PERSPECTIVES as PERSPECTIVES
 from temper.evaluation.perspectives.registry import listing as listing

@@ -4,12 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
 
 from temper.errors import unknown
 from temper.evaluation.measurement import Measurement
+from temper.evaluation.predictor import PerturbablePredictor, Predictor, TokenPredictor
 from temper.evaluation.rows import Block
 from temper.evaluation.scoring import Entry, Scoring
 from temper.functional.scores import SCORES
+
+if TYPE_CHECKING:
+    # The settings list the perspectives, and these take the settings.
+    from temper.evaluation.settings import EvaluationSettings
+
+Need = Literal["answers", "tokens", "embeddings"]
+
+NEEDS: dict[Need, tuple[type, str]] = {
+    "answers": (Predictor, "a predictor"),
+    "tokens": (TokenPredictor, "a model whose token ids can be changed"),
+    "embeddings": (PerturbablePredictor, "a model whose embeddings can be perturbed"),
+}
+"""What a perspective may ask of a predictor: the contract that it must keep, and it in words."""
+
+
+def no_faults(predictor: Predictor, settings: EvaluationSettings) -> list[str]:
+    """Find nothing wrong."""
+    return []
 
 
 @dataclass(frozen=True)
@@ -22,7 +42,9 @@ class Perspective:
         scores: Names of its scores, keys of `temper.functional.scores.SCORES`; the first leads.
         rows: From a measurement to blocks of rows; may be empty where others' rows are scored.
         score: From all rows of an evaluation to score entries; it sees rows and nothing else.
-        needs_gradients: Whether it perturbs embeddings, which a bare function cannot offer.
+        needs: What it asks of a predictor, a key of `NEEDS`; a bare function offers answers only.
+        faults: What is wrong with a predictor that has what it needs, under given settings, in
+            sentences; asked before any work.
     """
 
     name: str
@@ -30,7 +52,8 @@ class Perspective:
     scores: tuple[str, ...]
     rows: Callable[[Measurement], Iterable[Block]]
     score: Callable[[Scoring], list[Entry]]
-    needs_gradients: bool = False
+    needs: Need = "answers"
+    faults: Callable[[Predictor, EvaluationSettings], list[str]] = no_faults
 
     def __post_init__(self) -> None:
         lacking = [name for name in self.scores if name not in SCORES]

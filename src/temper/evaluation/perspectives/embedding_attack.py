@@ -18,7 +18,7 @@ from temper.evaluation.attack import Budget, Outcome, Target, attack
 from temper.evaluation.measurement import Measurement, block_of, labels_of
 from temper.evaluation.perspectives.contract import Perspective
 from temper.evaluation.predictor import Part, Session
-from temper.evaluation.rows import Block, Condition
+from temper.evaluation.rows import Block, Condition, rows_at
 from temper.evaluation.scoring import Entry, Scoring, statistic_of
 from temper.functional.intervals import Statistic
 from temper.functional.resampling import FloatArray
@@ -120,25 +120,6 @@ def score(scoring: Scoring) -> list[Entry]:
     return entries
 
 
-def rows_at(clean: Block, block: Block) -> Block:
-    """Return the clean rows at a block's positions.
-
-    Args:
-        clean: Clean rows of the whole set, by position.
-        block: Rows of some of them.
-    """
-    places = np.searchsorted(clean.index, block.index)
-    return replace(
-        clean,
-        row=[clean.row[place] for place in places],
-        index=clean.index[places],
-        label=clean.label[places],
-        prediction=clean.prediction[places],
-        probabilities=clean.probabilities[places],
-        loss=clean.loss[places],
-    )
-
-
 def _drop(metric: str, clean: Block, attacked: Block) -> Statistic:
     """Return how much worse the metric got, on the same resamples of the same rows."""
     before, after = statistic_of(metric, clean), statistic_of(metric, attacked)
@@ -181,5 +162,5 @@ EMBEDDING_ATTACK = Perspective(
     scores=("accuracy", "macro_f1", "mcc", "f1", "pearson", "spearman", "mse", "drop"),
     rows=rows,
     score=score,
-    needs_gradients=True,
+    needs="embeddings",
 )

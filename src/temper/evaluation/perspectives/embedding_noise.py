@@ -16,15 +16,13 @@ import torch
 from torch import Tensor
 
 from temper.errors import ModelError
+from temper.evaluation.curves import curve_entries
 from temper.evaluation.measurement import Measurement, block_of
 from temper.evaluation.perspectives.contract import Perspective
-from temper.evaluation.perspectives.embedding_attack import rows_at
 from temper.evaluation.predictor import Part
 from temper.evaluation.rows import Block, Condition
-from temper.evaluation.scoring import Entry, Scoring, statistic_of
-from temper.functional.intervals import Statistic
+from temper.evaluation.scoring import Entry, Scoring
 from temper.functional.resampling import FloatArray
-from temper.functional.scores import SCORES
 from temper.seeding import derive_seed, generator
 
 
@@ -66,31 +64,7 @@ def rows(measurement: Measurement) -> Iterable[Block]:
 
 def score(scoring: Scoring) -> list[Entry]:
     """Score each sigma, and the area under the curve from no noise to the largest sigma."""
-    blocks = scoring.of("embedding_noise")
-    entries = []
-    for block in blocks:
-        usual = "accuracy" if block.classifies else "mse"
-        for name in dict.fromkeys((scoring.metric, usual)):
-            statistic = statistic_of(name, block)
-            entries.append(
-                scoring.entry(
-                    block.condition, name, statistic=statistic, rows=len(block), block=block
-                )
-            )
-    if blocks:
-        first = blocks[0]
-        curve = [rows_at(scoring.clean, first), *blocks]
-        sizes = [0.0, *(block.setting or 0.0 for block in blocks)]
-        entries.append(
-            scoring.entry(
-                first.condition,
-                "area",
-                statistic=area(scoring.metric, curve, sizes),
-                rows=len(first),
-                higher_is_better=SCORES[scoring.metric].higher_is_better,
-            )
-        )
-    return entries
+    return curve_entries(scoring, scoring.of("embedding_noise"))
 
 
 def root_mean_square(embeddings: Tensor, mask: Tensor) -> Tensor:
@@ -131,34 +105,11 @@ def standard_noise(part: Part, embeddings: Tensor, *, seed: int, key: int) -> Te
     return noise.to(embeddings.device)
 
 
-def area(metric: str, curve: list[Block], sizes: list[float]) -> Statistic:
-    """Return the mean of the metric over the noise, by the trapezoid rule.
-
-    Args:
-        metric: The task's leading score.
-        curve: Rows at each size, the same examples in the same order.
-        sizes: Sigma of each, distinct; any order.
-
-    Returns:
-        From counts [R, n] to [R] values, in the metric's unit.
-    """
-    order = np.argsort(sizes, kind="stable")
-    points = np.asarray(sizes)[order]
-    statistics = [statistic_of(metric, curve[place]) for place in order]
-
-    def mean(counts: FloatArray) -> FloatArray:
-        heights = np.stack([statistic(counts) for statistic in statistics], axis=-1)
-        width = points[-1] - points[0]
-        return np.asarray(np.trapezoid(heights, points, axis=-1) / width)
-
-    return mean
-
-
 EMBEDDING_NOISE = Perspective(
     name="embedding_noise",
     summary="Embedding noise: the metric under Gaussian noise, and the area under its curve",
     scores=("area", "accuracy", "macro_f1", "mcc", "f1", "pearson", "spearman", "mse"),
     rows=rows,
     score=score,
-    needs_gradients=True,
+    needs="embeddings",
 )

@@ -10,10 +10,19 @@ from temper.evaluation.perspectives.embedding_attack import EMBEDDING_ATTACK
 from temper.evaluation.perspectives.embedding_noise import EMBEDDING_NOISE
 from temper.evaluation.perspectives.shift import SHIFT
 from temper.evaluation.perspectives.task import TASK
+from temper.evaluation.perspectives.token_corruption import TOKEN_CORRUPTION
 
 PERSPECTIVES: dict[str, Perspective] = {
     entry.name: entry
-    for entry in (TASK, SHIFT, EMBEDDING_ATTACK, EMBEDDING_NOISE, CALIBRATION, ANOMALY)
+    for entry in (
+        TASK,
+        SHIFT,
+        EMBEDDING_ATTACK,
+        EMBEDDING_NOISE,
+        TOKEN_CORRUPTION,
+        CALIBRATION,
+        ANOMALY,
+    )
 }
 
 
@@ -48,7 +57,7 @@ def listing() -> list[dict[str, object]]:
             "summary": entry.summary,
             "scores": list(entry.scores),
             "higher_is_better": entry.directions,
-            "needs_gradients": entry.needs_gradients,
+            "needs": entry.needs,
         }
         for entry in PERSPECTIVES.values()
     ]

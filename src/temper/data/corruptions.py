@@ -1,0 +1,171 @@
+"""Corrupt token ids: swap tokens for random ones, mask them, or leave them out.
+
+Each ordinary token of a row is hit with probability ``rate``, independently of the others: the
+share to expect is the rate itself, however short the row. (A rounded count, ``round(rate n)``,
+would leave every text of up to ten tokens whole at 5 %.) A token is hit where its own uniform draw
+lies below the rate, and draws are keyed by seed, row and kind. So a higher rate hits all that a
+lower one hits, a token is swapped for the same other at every rate, and neither the row's place in
+its set nor the other rows matter.
+
+Special tokens ([CLS], [SEP], [MASK], padding ...) are spared. [UNK] stands for a word of the text:
+it may be hit, but no token is swapped for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+import torch
+
+from temper.errors import SettingError
+from temper.functional.resampling import FloatArray, IntegerArray
+from temper.seeding import derive_seed, generator
+
+Corruption = Literal["random", "mask", "drop"]
+
+_ROLES = ("bos", "eos", "cls", "sep", "pad", "mask")
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """Token ids by what a corruption may do with them.
+
+    Args:
+        ordinary: Ids that a token may be swapped for, distinct and ascending, [V].
+        spared: Ids of special tokens, which are never touched.
+        mask: Id of the mask token, None where there is none.
+    """
+
+    ordinary: IntegerArray = field(repr=False)
+    spared: frozenset[int]
+    mask: int | None = None
+
+    @classmethod
+    def of(cls, tokenizer: Any, *, size: int | None = None) -> Vocabulary:
+        """Sort the ids of a tokenizer.
+
+        Args:
+            tokenizer: A Transformers tokenizer; one without ``get_vocab`` has no ordinary ids.
+            size: Embeddings of the model, where they are fewer than the tokenizer's ids.
+
+        Returns:
+            All special ids but [UNK]'s as spared; [UNK]'s too where another role shares it, as in
+            GPT-2.
+        """
+        unknown = getattr(tokenizer, "unk_token_id", None)
+        special = set(getattr(tokenizer, "all_special_ids", None) or ())
+        added = getattr(tokenizer, "added_tokens_decoder", None) or {}
+        special |= {number for number, token in added.items() if getattr(token, "special", False)}
+        played = [getattr(tokenizer, f"{role}_token_id", None) for role in _ROLES]
+        roles = {number for number in played if number is not None}
+        listed = getattr(tokenizer, "get_vocab", None)
+        known = set(listed().values()) if listed is not None else set()
+        ordinary = {
+            number
+            for number in known - special - roles - {unknown}
+            if size is None or number < size
+        }
+        return cls(
+            ordinary=np.asarray(sorted(ordinary), dtype=np.int64),
+            spared=frozenset(int(number) for number in (special - {unknown}) | roles),
+            mask=getattr(tokenizer, "mask_token_id", None),
+        )
+
+    def lacks(self, kind: Corruption) -> str:
+        """Say why a corruption cannot be done, in words that end a sentence; empty where it can.
+
+        Args:
+            kind: The corruption.
+
+        Example:
+            >>> Vocabulary(np.arange(4, 9), frozenset({0, 1})).lacks("mask")
+            'the tokenizer has no mask token'
+        """
+        if kind == "mask" and self.mask is None:
+            return "the tokenizer has no mask token"
+        if kind == "random" and len(self.ordinary) < 2:
+            return "the tokenizer lists fewer than two ordinary tokens"
+        return ""
+
+
+def corrupt(
+    item: Mapping[str, Any],
+    *,
+    kind: Corruption,
+    rate: float,
+    row: str,
+    vocabulary: Vocabulary,
+    seed: int = 0,
+) -> dict[str, Any]:
+    """Corrupt the token ids of one row.
+
+    Args:
+        item: A row as `temper.data.encode.EncodedExamples` holds it, unpadded; left as it is.
+        kind: ``random`` swaps a token for another ordinary one of the vocabulary, each as likely;
+            ``mask`` puts the mask token in its place; ``drop`` takes it out with its segment id.
+        rate: Probability that an ordinary token is hit, in [0, 1].
+        row: Hash of the row's text, by which draws are keyed.
+        vocabulary: The tokenizer's ids.
+        seed: Seed of the draws.
+
+    Returns:
+        The corrupted row, of the same keys. ``drop`` leaves one ordinary token where there is any:
+        the one that is hit last as the rate grows.
+
+    Raises:
+        SettingError: The rate is out of bounds, or the vocabulary lacks what the kind needs.
+
+    Example:
+        >>> item = {"input_ids": [1, 5, 6, 7, 2], "attention_mask": [1, 1, 1, 1, 1]}
+        >>> ids = Vocabulary(np.arange(4, 9), frozenset({0, 1, 2, 3}), mask=3)
+        >>> corrupt(item, kind="mask", rate=1.0, row="a", vocabulary=ids)["input_ids"]
+        [1, 3, 3, 3, 2]
+    """
+    if not 0 <= rate <= 1:
+        raise SettingError(f"The rate of a corruption must be in [0, 1], got {rate}.")
+    if reason := vocabulary.lacks(kind):
+        raise SettingError(f"Corruption {kind!r} is not possible: {reason}. Leave it out.")
+    tokens = item["input_ids"]
+    free = [place for place, token in enumerate(tokens) if token not in vocabulary.spared]
+    draws = generator(derive_seed(seed, "corruption", row, kind))
+    levels = torch.rand(len(free), generator=draws, dtype=torch.float64).numpy()
+    hit = np.flatnonzero(levels < rate)
+    if kind == "drop":
+        return _without(item, {free[place] for place in _but_the_last(hit, levels)})
+    changed = list(tokens)
+    if kind == "mask":
+        swapped = np.full(len(free), vocabulary.mask)
+    else:
+        chance = torch.rand(len(free), generator=draws, dtype=torch.float64).numpy()
+        old = np.asarray([tokens[place] for place in free], dtype=np.int64)
+        swapped = _others(old, chance, vocabulary.ordinary)
+    for place in hit:
+        changed[free[place]] = int(swapped[place])
+    return {**item, "input_ids": changed}
+
+
+def _others(old: IntegerArray, chance: FloatArray, ordinary: IntegerArray) -> IntegerArray:
+    """Choose for each token another of the ordinary ones, all of them alike."""
+    place = np.minimum(np.searchsorted(ordinary, old), len(ordinary) - 1)
+    itself = ordinary[place] == old
+    chosen = np.floor(chance * (len(ordinary) - itself)).astype(np.int64)
+    # A token that is no candidate itself ([UNK]) has one choice more.
+    return np.asarray(ordinary[chosen + (itself & (chosen >= place))])
+
+
+def _but_the_last(hit: IntegerArray, levels: FloatArray) -> IntegerArray:
+    """Leave one token, where all would be hit."""
+    return hit[hit != levels.argmax()] if 0 < len(levels) == len(hit) else hit
+
+
+def _without(item: Mapping[str, Any], places: set[int]) -> dict[str, Any]:
+    """Take tokens out of every list that has one entry a token."""
+    return {
+        name: [value for place, value in enumerate(values) if place not in places]
+        if isinstance(values, list)
+        else values
+        for name, values in item.items()
+    }

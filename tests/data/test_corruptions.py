@@ -1,0 +1,203 @@
+"""Corrupted rows: how many tokens are hit, which never are, and what the draws depend on."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from temper.data.corruptions import Corruption, Vocabulary, corrupt
+from temper.errors import SettingError
+
+KINDS: tuple[Corruption, ...] = ("random", "mask", "drop")
+PAD, UNKNOWN, CLS, SEP, MASK = range(5)
+IDS = Vocabulary(np.arange(5, 40), frozenset({PAD, CLS, SEP, MASK}), mask=MASK)
+TOKENS = st.lists(st.integers(0, 39), min_size=1, max_size=30)
+RATES = st.floats(0, 1)
+ROWS = st.text("0123456789abcdef", min_size=16, max_size=16)
+
+
+def item_of(ids: list[int]) -> dict[str, Any]:
+    """Return a row whose segment ids say where each token stood, so that losses show."""
+    return {
+        "input_ids": ids,
+        "attention_mask": [1] * len(ids),
+        "token_type_ids": list(range(len(ids))),
+    }
+
+
+def hits(ids: list[int], kind: Corruption, rate: float, row: str, **more: Any) -> set[int]:
+    """Return the places of the tokens that a corruption hit."""
+    found = corrupt(item_of(ids), kind=kind, rate=rate, row=row, vocabulary=IDS, **more)
+    if kind == "drop":
+        return set(range(len(ids))) - set(found["token_type_ids"])
+    pairs = zip(ids, found["input_ids"], strict=True)
+    return {place for place, (before, after) in enumerate(pairs) if before != after}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@given(ids=TOKENS, rates=st.tuples(RATES, RATES), row=ROWS)
+def test_a_higher_rate_hits_all_that_a_lower_one_hits(
+    kind: Corruption, ids: list[int], rates: tuple[float, float], row: str
+) -> None:
+    low, high = sorted(rates)
+    assert hits(ids, kind, low, row) <= hits(ids, kind, high, row)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@given(ids=TOKENS, rate=RATES, row=ROWS)
+def test_special_tokens_stay_in_their_order(
+    kind: Corruption, ids: list[int], rate: float, row: str
+) -> None:
+    found = corrupt(item_of(ids), kind=kind, rate=rate, row=row, vocabulary=IDS)
+    fixed = {PAD, CLS, SEP}
+    assert [i for i in found["input_ids"] if i in fixed] == [i for i in ids if i in fixed]
+    assert all(ids[place] not in {PAD, CLS, SEP, MASK} for place in hits(ids, kind, rate, row))
+
+
+@given(ids=TOKENS, row=ROWS)
+def test_a_swapped_token_is_an_ordinary_other_one_and_the_same_at_every_rate(
+    ids: list[int], row: str
+) -> None:
+    low, high = (
+        corrupt(item_of(ids), kind="random", rate=rate, row=row, vocabulary=IDS)["input_ids"]
+        for rate in (0.4, 1.0)
+    )
+    for before, some, every in zip(ids, low, high, strict=True):
+        if before in IDS.spared:
+            assert some == every == before
+        else:
+            assert some in (before, every)
+            assert every != before
+            assert every >= 5
+
+
+@given(ids=TOKENS, rate=RATES, row=ROWS)
+def test_a_dropped_token_takes_its_mask_and_segment_with_it(
+    ids: list[int], rate: float, row: str
+) -> None:
+    found = corrupt(item_of(ids), kind="drop", rate=rate, row=row, vocabulary=IDS)
+    assert found["input_ids"] == [ids[place] for place in found["token_type_ids"]]
+    assert found["attention_mask"] == [1] * len(found["input_ids"])
+
+
+def test_segments_of_a_pair_lose_tokens_and_keep_their_ends() -> None:
+    first, second = list(range(10, 20)), list(range(20, 30))
+    item = {
+        "input_ids": [CLS, *first, SEP, *second, SEP],
+        "attention_mask": [1] * 23,
+        "token_type_ids": [0] * 12 + [1] * 11,
+        "labels": 1,
+        "row_index": 7,
+    }
+    found = corrupt(item, kind="drop", rate=0.5, row="pair", vocabulary=IDS)
+    pairs = list(zip(found["input_ids"], found["token_type_ids"], strict=True))
+    assert all(segment == (token >= 20) for token, segment in pairs if token > 4)
+    assert [pair for pair in pairs if pair[0] <= 4] == [(CLS, 0), (SEP, 0), (SEP, 1)]
+    assert 3 < len(found["input_ids"]) < 23
+    assert (found["labels"], found["row_index"]) == (1, 7)
+    assert len(item["input_ids"]) == 23
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("tokens", "rate"), [(10, 0.05), (10, 0.2), (40, 0.1)])
+def test_the_share_of_hit_tokens_is_the_rate_even_in_short_texts(
+    kind: Corruption, tokens: int, rate: float
+) -> None:
+    ids = [CLS, *range(10, 10 + tokens // 2), *range(15, 15 + (tokens + 1) // 2), SEP]
+    counts = [len(hits(ids, kind, rate, str(row))) for row in range(1500)]
+    # Independent draws are binomial: the sum over all tokens, and how often a row is left whole.
+    assert stats.binomtest(sum(counts), 1500 * tokens, rate).pvalue > 1e-3
+    whole = sum(count == 0 for count in counts)
+    assert stats.binomtest(whole, 1500, (1 - rate) ** tokens).pvalue > 1e-3
+
+
+def test_every_other_ordinary_token_is_as_likely() -> None:
+    few = Vocabulary(np.asarray([5, 7, 8, 11]), frozenset({CLS}))
+    found = corrupt(
+        item_of([7] * 3000 + [UNKNOWN] * 4000), kind="random", rate=1.0, row="a", vocabulary=few
+    )["input_ids"]
+    own, unknown = np.bincount(found[:3000], minlength=12), np.bincount(found[3000:], minlength=12)
+    assert set(np.flatnonzero(own)) == {5, 8, 11}
+    assert set(np.flatnonzero(unknown)) == {5, 7, 8, 11}
+    assert stats.chisquare(own[[5, 8, 11]]).pvalue > 1e-3
+    assert stats.chisquare(unknown[[5, 7, 8, 11]]).pvalue > 1e-3
+
+
+def test_a_draw_depends_on_seed_row_and_kind() -> None:
+    ids = list(range(5, 35))
+    base = hits(ids, "mask", 0.5, "a")
+    assert hits(ids, "mask", 0.5, "a") == base
+    assert hits(ids, "mask", 0.5, "b") != base
+    assert hits(ids, "mask", 0.5, "a", seed=1) != base
+    assert hits(ids, "drop", 0.5, "a") != base
+
+
+@pytest.mark.parametrize("row", ["a", "b", "c", "d"])
+def test_one_ordinary_token_is_left_where_all_would_be_dropped(row: str) -> None:
+    found = corrupt(item_of([CLS, 5, 6, 7, SEP]), kind="drop", rate=1.0, row=row, vocabulary=IDS)
+    assert found["input_ids"] in ([CLS, 5, SEP], [CLS, 6, SEP], [CLS, 7, SEP])
+    # It is the one that a growing rate hits last.
+    left = {found["token_type_ids"][1]}
+    rates = np.linspace(0, 1, 400)
+    sizes = [hits([CLS, 5, 6, 7, SEP], "drop", rate, row) for rate in rates]
+    assert max(map(len, sizes)) == 2
+    assert all(not size & left for size in sizes)
+
+
+def test_a_row_of_special_tokens_alone_stays_as_it_is() -> None:
+    for kind in KINDS:
+        item = item_of([CLS, SEP])
+        assert corrupt(item, kind=kind, rate=1.0, row="a", vocabulary=IDS) == item
+
+
+def tokenizer_of(**given: Any) -> Any:
+    """Return what `Vocabulary.of` reads of a tokenizer whose ids run from 0 to 9."""
+    roles = {f"{name}_token_id": None for name in ("bos", "eos", "cls", "sep", "pad", "mask")}
+    vocabulary = {f"token{number}": number for number in range(10)}
+    usual = {"unk_token_id": None, "all_special_ids": [], "added_tokens_decoder": {}}
+    return SimpleNamespace(**{**roles, **usual, "get_vocab": lambda: vocabulary, **given})
+
+
+def test_unknown_words_are_words_and_other_special_tokens_are_spared() -> None:
+    added = {8: SimpleNamespace(special=True), 9: SimpleNamespace(special=False)}
+    found = Vocabulary.of(
+        tokenizer_of(
+            pad_token_id=0,
+            unk_token_id=1,
+            cls_token_id=2,
+            sep_token_id=3,
+            mask_token_id=4,
+            all_special_ids=[0, 1, 2, 3, 4],
+            added_tokens_decoder=added,
+        )
+    )
+    assert found.spared == {0, 2, 3, 4, 8}
+    assert found.ordinary.tolist() == [5, 6, 7, 9]
+    assert found.mask == 4
+
+
+def test_an_unknown_token_that_also_ends_texts_is_spared() -> None:
+    same = {"unk_token_id": 0, "bos_token_id": 0, "eos_token_id": 0, "all_special_ids": [0]}
+    found = Vocabulary.of(tokenizer_of(**same), size=6)
+    assert found.spared == {0}
+    assert found.ordinary.tolist() == [1, 2, 3, 4, 5]
+    assert found.lacks("random") == found.lacks("drop") == ""
+    assert found.lacks("mask") == "the tokenizer has no mask token"
+
+
+def test_what_cannot_be_done_is_refused() -> None:
+    bare = Vocabulary.of(SimpleNamespace(pad_token_id=0))
+    assert bare.spared == {0}
+    item = item_of([5, 6])
+    with pytest.raises(SettingError, match="'random' is not possible: .* fewer than two ordinary"):
+        corrupt(item, kind="random", rate=0.1, row="a", vocabulary=bare)
+    with pytest.raises(SettingError, match="'mask' is not possible: the tokenizer has no mask"):
+        corrupt(item, kind="mask", rate=0.1, row="a", vocabulary=bare)
+    with pytest.raises(SettingError, match=r"must be in \[0, 1\], got 1.5"):
+        corrupt(item, kind="drop", rate=1.5, row="a", vocabulary=IDS)

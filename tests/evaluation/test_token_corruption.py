@@ -1,0 +1,295 @@
+"""Token corruption: answers to corrupted texts, their curve, and what the perspective refuses."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tokenizers import Tokenizer, models, pre_tokenizers, processors
+from transformers import (
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+    LlamaConfig,
+    LlamaForSequenceClassification,
+    PreTrainedTokenizerFast,
+)
+
+from temper.data.corruptions import corrupt
+from temper.data.examples import Examples
+from temper.errors import DataError, SettingError
+from temper.evaluation import perspectives
+from temper.evaluation.predictor import CallablePredictor, ClassifierPredictor, TokenPredictor
+from temper.evaluation.rows import Block, to_blocks
+from temper.evaluation.run import EvaluationData, EvaluationSettings, evaluate, read, score, write
+from tests.evaluation.conftest import WORDS, make_model, make_tokenizer
+
+ONLY = EvaluationSettings(perspectives=("token_corruption",), bootstrap=20)
+KINDS = ("random", "mask", "drop")
+
+
+def left_padded() -> Any:
+    """Return the tokenizer of a decoder: it pads on the left and knows no mask token."""
+    vocabulary = {word: number for number, word in enumerate(["<pad>", "<unk>", "<s>", *WORDS])}
+    core = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
+    core.pre_tokenizer = pre_tokenizers.Whitespace()
+    core.post_processor = processors.TemplateProcessing(
+        single="<s> $A", pair="<s> $A <s> $B", special_tokens=[("<s>", 2)]
+    )
+    return PreTrainedTokenizerFast(
+        tokenizer_object=core,
+        pad_token="<pad>",
+        unk_token="<unk>",
+        bos_token="<s>",
+        padding_side="left",
+        model_max_length=64,
+    )
+
+
+def sharpened(network: Any, *, only: str = "") -> Any:
+    """Redraw a network's matrices so large that a single word moves its answer well above 1e-5."""
+    draw = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for name, weight in network.named_parameters():
+            if weight.dim() == 2 and name.startswith(only):
+                weight.normal_(0, 0.4, generator=draw)
+    return network
+
+
+def tiny_decoder() -> Any:
+    config = LlamaConfig(
+        vocab_size=98,
+        hidden_size=16,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=32,
+        num_labels=2,
+        pad_token_id=0,
+        bos_token_id=2,
+        eos_token_id=None,
+    )
+    return sharpened(LlamaForSequenceClassification(config))
+
+
+@pytest.fixture(params=["encoder", "decoder", "minilm"])
+def predictor(request: pytest.FixtureRequest, tokenizer: Any) -> ClassifierPredictor:
+    if request.param == "encoder":
+        return ClassifierPredictor(sharpened(make_model()), tokenizer, max_length=64)
+    if request.param == "decoder":
+        return ClassifierPredictor(tiny_decoder(), left_padded(), max_length=64)
+    folder = request.getfixturevalue("minilm")
+    network = AutoModelForSequenceClassification.from_pretrained(folder, num_labels=2)
+    sharpened(network, only="classifier")
+    return ClassifierPredictor(network, AutoTokenizer.from_pretrained(folder), max_length=32)
+
+
+@pytest.fixture
+def encoder(model: Any, tokenizer: Any) -> ClassifierPredictor:
+    return ClassifierPredictor(sharpened(model), tokenizer, max_length=64)
+
+
+def corrupted(found: Any) -> dict[tuple[str, float], Block]:
+    """Return the blocks of corrupted rows by kind and rate."""
+    return {
+        (block.condition.name, block.setting or 0.0): block
+        for block in to_blocks(found.rows)
+        if block.condition.perspective == "token_corruption"
+    }
+
+
+def values(found: Any, name: str, kind: str) -> list[float]:
+    """Return the scores of a name and kind, in the order of their rates."""
+    return [
+        entry["value"]
+        for entry in found.scores
+        if (entry["perspective"], entry["name"], entry["condition"])
+        == ("token_corruption", name, kind)
+    ]
+
+
+def test_every_row_is_answered_as_its_corrupted_tokens_alone_would_be(
+    predictor: ClassifierPredictor, examples_of: Any
+) -> None:
+    dev = examples_of(rows=4)
+    blocks = corrupted(evaluate(predictor, EvaluationData(dev), ONLY))
+    kinds = [kind for kind in KINDS if kind != "mask" or predictor.tokenizer.mask_token]
+    assert list(blocks) == [(kind, rate) for kind in kinds for rate in (0.05, 0.1, 0.2)]
+    predictor.model.eval()
+    clean = predictor.predict(dev).probabilities
+    for (kind, rate), block in blocks.items():
+        if rate == 0.2:
+            assert np.abs(block.probabilities - clean).max() > 1e-3
+        for place, text in enumerate(dev.text):
+            item = {name: list(ids) for name, ids in predictor.tokenizer(text).items()}
+            changed = corrupt(
+                item,
+                kind=kind,
+                rate=rate,
+                row=dev.rows[place],
+                vocabulary=predictor.vocabulary(),
+            )
+            inputs = {name: torch.tensor([ids]) for name, ids in changed.items()}
+            with torch.no_grad():
+                wanted = predictor.model(**inputs).logits.double().softmax(-1)[0]
+            assert block.probabilities[place] == pytest.approx(wanted.numpy(), abs=1e-5)
+
+
+@pytest.mark.parametrize("batch_size", [1, 5])
+def test_neither_batch_size_nor_order_changes_a_corrupted_row(
+    predictor: ClassifierPredictor, examples_of: Any, batch_size: int
+) -> None:
+    dev = examples_of(rows=8)
+    order = [7, 0, 6, 1, 5, 2, 4, 3]
+    settings = ONLY.model_copy(update={"corruption_rates": (0.3,)})
+    first = corrupted(evaluate(predictor, EvaluationData(dev), settings))
+    other = settings.model_copy(update={"batch_size": batch_size})
+    second = corrupted(evaluate(predictor, EvaluationData(dev.select(order)), other))
+    assert list(first) == list(second)
+    for key, block in first.items():
+        assert second[key].row == [block.row[place] for place in order]
+        assert second[key].probabilities == pytest.approx(block.probabilities[order], abs=1e-5)
+
+
+def test_at_rate_one_all_words_are_masked_swapped_or_gone_but_one(
+    encoder: ClassifierPredictor, examples_of: Any
+) -> None:
+    dev = examples_of(rows=10)
+    settings = ONLY.model_copy(update={"corruption_rates": (1.0,)})
+    blocks = corrupted(evaluate(encoder, EvaluationData(dev), settings))
+    masked = Examples("m", [" ".join(["[MASK]"] * len(text.split())) for text in dev.text])
+    wanted = encoder.predict(masked).probabilities
+    assert blocks["mask", 1.0].probabilities == pytest.approx(wanted, abs=1e-5)
+    clean = encoder.predict(dev).probabilities
+    assert (np.abs(blocks["random", 1.0].probabilities - clean).max(axis=1) > 1e-3).all()
+    for place, text in enumerate(dev.text):
+        alone = encoder.predict(Examples("w", text.split())).probabilities
+        gaps = np.abs(alone - blocks["drop", 1.0].probabilities[place]).max(axis=1)
+        assert (gaps < 1e-5).sum() == 1
+
+
+def test_a_pair_is_corrupted_in_its_segments(model: Any) -> None:
+    tokenizer = make_tokenizer()
+    tokenizer.model_input_names = ["input_ids", "token_type_ids", "attention_mask"]
+    seen: list[tuple[tuple[int, int], ...]] = []
+
+    def note(module: Any, arguments: Any, inputs: dict[str, Any]) -> None:
+        for ids, types in zip(inputs["input_ids"], inputs["token_type_ids"], strict=True):
+            seen.append(tuple(zip(ids.tolist(), types.tolist(), strict=True)))
+
+    first, second = WORDS[:20], WORDS[20:40]
+    pair = Examples("dev", [" ".join(first)], [" ".join(second)], labels=[1], kind="classification")
+    settings = ONLY.model_copy(update={"corruptions": ("drop",), "corruption_rates": (0.5,)})
+    model.register_forward_pre_hook(note, with_kwargs=True)
+    evaluate(ClassifierPredictor(model, tokenizer, max_length=64), EvaluationData(pair), settings)
+    dropped = min(seen, key=len)
+    assert 5 < len(dropped) < 35
+    # Words of the first text have the ids 5 to 24, [CLS] is 2 and [SEP] is 3.
+    assert all(segment == (token >= 25) for token, segment in dropped if token >= 5)
+    assert [two for two in dropped if two[0] < 5] == [(2, 0), (3, 0), (3, 1)]
+
+
+def test_the_area_of_each_kind_is_the_mean_over_its_rates(
+    encoder: ClassifierPredictor, examples_of: Any
+) -> None:
+    settings = EvaluationSettings(
+        perspectives=("task", "token_corruption"), corruption_rates=(0.4, 0.1), bootstrap=20
+    )
+    found = evaluate(encoder, EvaluationData(examples_of(rows=40)), settings)
+    clean = found.scores[0]["value"]
+    for kind in KINDS:
+        high, low = values(found, "accuracy", kind)
+        # Trapezoids of the widths .1 and .3.
+        wanted = (0.1 * (clean + low) / 2 + 0.3 * (low + high) / 2) / 0.4
+        assert values(found, "area", kind) == [pytest.approx(wanted)]
+    entries = [e for e in found.scores if e["perspective"] == "token_corruption"]
+    assert len(entries) == 9
+    assert [e["radius"] for e in entries if e["name"] == "accuracy"] == [0.4, 0.1] * 3
+    assert all(e["low"] <= e["value"] <= e["high"] for e in entries)
+
+
+def test_scores_of_corrupted_rows_are_rebuilt_from_the_folder(
+    encoder: ClassifierPredictor, examples_of: Any, tmp_path: Path
+) -> None:
+    found = evaluate(encoder, EvaluationData(examples_of(rows=12)), ONLY)
+    back = read(write(found, tmp_path / "evaluation"))
+    assert back == found
+    assert score(back.rows, "accuracy", settings=ONLY) == found.scores
+
+
+def test_some_rows_alone_are_corrupted_where_settings_say_so(
+    encoder: ClassifierPredictor, examples_of: Any
+) -> None:
+    data = EvaluationData(examples_of(rows=30))
+    every = corrupted(evaluate(encoder, data, ONLY))["drop", 0.2]
+    some = corrupted(evaluate(encoder, data, ONLY.model_copy(update={"attack_rows": 9})))
+    assert len(some["drop", 0.2]) == 9
+    chosen = some["drop", 0.2].index
+    assert some["drop", 0.2].probabilities == pytest.approx(every.probabilities[chosen], abs=1e-5)
+
+
+def test_a_regression_has_its_errors_and_an_area_that_may_be_worse_lower(
+    model_of: Any, tokenizer: Any, examples_of: Any
+) -> None:
+    predictor = ClassifierPredictor(model_of(classes=1), tokenizer, max_length=64)
+    data = EvaluationData(examples_of(kind="regression"), metric="mse")
+    found = evaluate(predictor, data, ONLY)
+    block = corrupted(found)["mask", 0.2]
+    wanted = np.mean((block.prediction - block.label) ** 2)
+    assert values(found, "mse", "mask")[2] == pytest.approx(wanted)
+    (entry,) = [e for e in found.scores if (e["name"], e["condition"]) == ("area", "mask")]
+    assert entry["higher_is_better"] is False
+
+
+def test_the_model_is_as_it_was(encoder: ClassifierPredictor, examples_of: Any) -> None:
+    encoder.model.train()
+    before = {name: value.clone() for name, value in encoder.model.state_dict().items()}
+    state = torch.random.get_rng_state()
+    evaluate(encoder, EvaluationData(examples_of(rows=4)), ONLY)
+    assert encoder.model.training
+    assert torch.equal(torch.random.get_rng_state(), state)
+    assert all(torch.equal(before[n], value) for n, value in encoder.model.state_dict().items())
+
+
+def test_masking_without_a_mask_token_is_left_out_with_a_notice(examples_of: Any) -> None:
+    predictor = ClassifierPredictor(tiny_decoder(), left_padded(), max_length=64)
+    found = evaluate(predictor, EvaluationData(examples_of(rows=5)), ONLY)
+    assert found.notices == (
+        "Token corruption by 'mask' is left out: the tokenizer has no mask token.",
+    )
+    assert {kind for kind, _ in corrupted(found)} == {"random", "drop"}
+
+
+def test_nothing_but_masking_without_a_mask_token_is_refused_before_any_work(
+    examples_of: Any,
+) -> None:
+    decoder = tiny_decoder()
+    decoder.register_forward_pre_hook(lambda *_: pytest.fail("the model was run"))
+    predictor = ClassifierPredictor(decoder, left_padded(), max_length=64)
+    settings = ONLY.model_copy(update={"corruptions": ("mask",)})
+    message = "can do none of `corruptions`: not 'mask' because the tokenizer has no mask token"
+    with pytest.raises(SettingError, match=message):
+        evaluate(predictor, EvaluationData(examples_of(rows=5)), settings)
+
+
+def test_a_bare_function_has_no_tokens(examples_of: Any) -> None:
+    bare = CallablePredictor(lambda texts: [[0.5, 0.5]] * len(texts), gives="probabilities")
+    assert not isinstance(bare, TokenPredictor)
+    message = (
+        "token_corruption needs a model whose token ids can be changed, got CallablePredictor. "
+        "Leave it out of `perspectives`"
+    )
+    with pytest.raises(SettingError, match=message):
+        evaluate(bare, EvaluationData(examples_of()), ONLY)
+
+
+def test_rows_without_labels_are_refused(encoder: ClassifierPredictor, examples_of: Any) -> None:
+    with pytest.raises(DataError, match="Set 'dev' must be labelled for a classification"):
+        evaluate(encoder, EvaluationData(examples_of(kind="unlabelled")), ONLY)
+
+
+def test_the_list_says_what_it_needs() -> None:
+    listed = {entry["name"]: entry["needs"] for entry in perspectives.listing()}
+    assert listed["token_corruption"] == "tokens"
+    assert listed["task"] == "answers"
