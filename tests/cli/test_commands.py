@@ -145,6 +145,7 @@ def test_evaluating_writes_rows_and_scores_once(
         "anomaly",
         "embedding_attack",
         "embedding_noise",
+        "token_corruption",
     }
     (accuracy,) = [
         score
