@@ -146,20 +146,27 @@ class LossTerms:
     Args:
         terms: Terms with distinct names.
         diagnostics: Detached scalars to log beside them, by name.
+        carried: A scalar that is 0 and has a gradient: what other terms owe to weights that they
+            were cut off from.
     """
 
     terms: tuple[Term, ...]
     diagnostics: Mapping[str, Tensor] = field(default_factory=dict)
+    carried: Tensor | None = None
 
     @classmethod
     def of(
-        cls, terms: Iterable[Term], diagnostics: Mapping[str, Tensor] | None = None
+        cls,
+        terms: Iterable[Term],
+        diagnostics: Mapping[str, Tensor] | None = None,
+        carried: Tensor | None = None,
     ) -> LossTerms:
         """Collect terms and check that no name stands twice.
 
         Args:
             terms: The terms of one total.
             diagnostics: Detached scalars to log beside them, by name.
+            carried: A scalar that is 0 and has a gradient.
 
         Raises:
             CompositionError: If two terms share a name.
@@ -170,7 +177,7 @@ class LossTerms:
             raise CompositionError(
                 f"A loss term is present twice: {names}. Terms must have distinct names."
             )
-        return cls(collected, diagnostics or {})
+        return cls(collected, diagnostics or {}, carried)
 
     def __iter__(self) -> Iterator[Term]:
         return iter(self.terms)
@@ -178,6 +185,8 @@ class LossTerms:
     def total(self, step: Step) -> Tensor:
         """Return the scalar to run backward on."""
         values = [term.value(step) for term in self.terms]
+        if self.carried is not None:
+            values.append(self.carried)
         total = values[0]
         for value in values[1:]:
             total = total + value

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from torch import Tensor
 
 from temper.errors import CompositionError
-from temper.models.network import Parameters
+from temper.models.network import Network, Parameters
 from temper.seeding import Streams
-from temper.types import Gradients, State, Step
+from temper.types import Batch, Gradients, State, Step
 
 
 class UpdateRule:
@@ -26,6 +26,7 @@ class UpdateRule:
         replays: Whether ``gradient`` asks for the gradient more than once; micro-batches are then
             kept.
         pre_pass: Whether the rule wants gradients of the clean loss over one epoch before training.
+        survey_rows: How many rows it wants to look at before training, 0 for none.
         wants_start: Whether it reads ``params.start``, the weights before the first step. One copy
             serves all rules.
         wants_rates: Whether ``settle`` reads learning rate and weight decay from its step.
@@ -36,6 +37,7 @@ class UpdateRule:
     slots: frozenset[str] = frozenset()
     replays: bool = False
     pre_pass: bool = False
+    survey_rows: int = 0
     wants_start: bool = False
     wants_rates: bool = False
     wants_total: bool = False
@@ -58,6 +60,24 @@ class UpdateRule:
             grads: Of the clean loss, by parameter.
             params: The trainable parameters.
             state: What ``init`` gave; changed in place, here and below.
+        """
+
+    def survey(
+        self,
+        network: Network,
+        batches: Iterable[Batch],
+        params: Parameters,
+        state: State,
+        rng: Streams,
+    ) -> None:
+        """Look at some rows before training, in whatever way.
+
+        Args:
+            network: Leave it as it came.
+            batches: At least ``survey_rows`` rows where there are so many.
+            params: The trainable parameters.
+            state: The rule's state.
+            rng: Streams of the first step.
         """
 
     def begin_epoch(self, params: Parameters, state: State, rng: Streams, *, epoch: int) -> None:
@@ -193,6 +213,7 @@ class Chain(UpdateRule):
         self.slots = frozenset[str]().union(*(rule.slots for rule in rules))
         for wish in ("replays", "pre_pass", "wants_start", "wants_rates", "wants_total"):
             setattr(self, wish, any(getattr(rule, wish) for rule in rules))
+        self.survey_rows = max((rule.survey_rows for rule in rules), default=0)
 
     def _each(self, state: State) -> Iterator[tuple[UpdateRule, State]]:
         for rule in self.rules:
@@ -207,6 +228,20 @@ class Chain(UpdateRule):
         for rule, own in self._each(state):
             if rule.pre_pass:
                 rule.observe(grads, params, own)
+
+    def survey(
+        self,
+        network: Network,
+        batches: Iterable[Batch],
+        params: Parameters,
+        state: State,
+        rng: Streams,
+    ) -> None:
+        """Show the rows to every rule that wants them."""
+        seen = list(batches)
+        for rule, own in self._each(state):
+            if rule.survey_rows:
+                rule.survey(network, seen, params, own, rng)
 
     def begin_epoch(self, params: Parameters, state: State, rng: Streams, *, epoch: int) -> None:
         """Begin the epoch in every rule."""

@@ -8,19 +8,23 @@ of them claim, or set differently, is an error that names both.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, fields
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Protocol
 
+import torch
 from torch import Tensor
 
 from temper.errors import CompositionError
 from temper.forward.noise import Noise
 from temper.forward.perturbations import relative_size
-from temper.forward.stage import CleanPass, Part, Stage
+from temper.forward.stage import CleanPass, Part, Stage, Tracing
 from temper.forward.submodels import SubModels
 from temper.forward.terms import divergence_term
 from temper.functional.losses import Divergence
+from temper.functional.precision import in_half_precision
 from temper.models.network import Network, Recording
+from temper.models.states import Trace
 from temper.seeding import Streams
 from temper.types import Batch, LossTerms, Reduction, State, Step, Term
 
@@ -122,6 +126,17 @@ class Joint:
         return frozenset[str]().union(*(part.needs for part in self.parts))
 
     @property
+    def wants_unlabelled(self) -> bool:
+        """Whether a part is made for rows without labels."""
+        return any(part.wants_unlabelled for part in self.parts)
+
+    def without_labels(self) -> Joint | None:
+        """Return what there is to minimise on rows without labels; None where that is nothing."""
+        silent = tuple(part for part in self.parts if not part.reads_labels)
+        spread = self.clean.divergence_weight != 0
+        return replace(self, parts=silent) if silent or spread else None
+
+    @property
     def _joint(self) -> list[Part]:
         return [part for part in self.parts if part.joint]
 
@@ -153,25 +168,57 @@ class Joint:
     def _clean_total(self, stage: Stage) -> LossTerms:
         for part in self.parts:
             part.before(stage)
-        terms = self._clean_terms(stage)
+        tracer = next((part for part in self._joint if part.tracing(stage) is not None), None)
+        terms = self._clean_terms(stage, tracer.tracing(stage) if tracer else None)
         clean = stage.there
         notes: dict[str, Tensor] = {}
         if self.clean.noise is not None and clean.start is not None:
             size = relative_size(clean.start, clean.embeddings, stage.batch)
             notes["attack/relative_size"] = size
         wanting = [part for part in self.parts if part.wants_gradient]
-        for part in self._joint:
+
+        def take(part: Part) -> None:
             if part.wants_gradient:
                 clean.differentiate()
             (found,) = part.losses(stage)
-            terms += found.terms
+            terms.extend(found.terms)
             notes.update(found.diagnostics)
+
+        for part in self._joint:
+            if part is not tracer:
+                take(part)
+        carried = None
+        if tracer is not None:
+            carried = self._carry(stage, terms)
+            if wanting:
+                clean.differentiate()
+            take(tracer)
         # A backward of the task's loss alone leaves the gradient that the attack wants for nothing.
         if wanting and [term.name for term in terms] != ["task"]:
             clean.differentiate()
-        return LossTerms.of(terms, notes)
+        if not terms:
+            # Another objective runs no clean loss, and this batch has no penalty to pay.
+            carried = clean.logits[0].sum() * 0
+        return LossTerms.of(terms, notes, carried)
 
-    def _clean_terms(self, stage: Stage) -> list[Term]:
+    def _carry(self, stage: Stage, terms: Sequence[Term]) -> Tensor | None:
+        """Bring the terms' gradient past a cut at the word embeddings to the table before it."""
+        clean, network = stage.there, stage.network
+        # A root without a past belongs to a table that is not trained.
+        if clean.trace is None or not terms or clean.trace.root.is_leaf:
+            return None
+        values = [term.value(stage.step) for term in terms]
+        (gradient,) = torch.autograd.grad(
+            sum(values[1:], values[0]), clean.trace.root, retain_graph=True
+        )
+        copies = len(gradient) // stage.batch.size
+        at_words = next((part.site for part in self.parts if part.wants_gradient), None) == "word"
+        if at_words and copies == 1 and [term.name for term in terms] == ["task"]:
+            clean.take(gradient)
+        words = network.embeddings(stage.batch.repeat(copies), detached=False)
+        return ((words - words.detach()) * gradient).sum()
+
+    def _clean_terms(self, stage: Stage, tracing: Tracing | None) -> list[Term]:
         """Run the clean pass and make its own terms."""
         network, batch, clean = stage.network, stage.batch, self.clean
         wanting = next((part for part in self.parts if part.wants_gradient), None)
@@ -183,9 +230,14 @@ class Joint:
             site = clean.noise.site
             start = clean.noise.draw(network, batch, seed=stage.rng.local("noise", "clean"))
         submodels = clean.submodels
-        noted = None if start is None else recording
-        if submodels is not None and submodels.passes > 1:
-            logits = submodels.logits(
+
+        def run(noted: Recording | None, *, wrapped: bool) -> tuple[Tensor, ...]:
+            if submodels is None or submodels.passes == 1:
+                found = stage.logits(
+                    "clean", delta=start, site=site, recording=noted, wrapped=wrapped
+                )
+                return (found,)
+            return submodels.logits(
                 network,
                 batch,
                 rng=stage.rng,
@@ -193,13 +245,31 @@ class Joint:
                 delta=start,
                 site=site,
                 noted=noted,
+                wrapped=wrapped,
             )
-        else:
-            logits = (stage.logits("clean", delta=start, site=site, recording=noted),)
+
+        def again(shift: Tensor | None) -> Trace:
+            assert tracing is not None
+            with network.tracer(batch).tracing(shift=shift, **vars(tracing)) as trace:
+                logits = run(None, wrapped=False)
+            trace.logits = torch.cat(logits) if len(logits) > 1 else logits[0]
+            return trace
+
+        # Smoothness is measured in single precision; a pass in half is not the one to measure.
+        shared = tracing is not None and not in_half_precision(batch.device)
+        context: AbstractContextManager[Trace | None] = nullcontext()
+        if shared and tracing is not None:
+            context = network.tracer(batch).tracing(**vars(tracing))
+        with context as trace:
+            logits = run(None if start is None else recording, wrapped=True)
+        if trace is not None:
+            trace.logits = torch.cat(logits) if len(logits) > 1 else logits[0]
         weight = 1.0 if clean.weight is None else clean.weight
         unlabelled = batch.labels is None and bool(self._joint)
         task = None if unlabelled else stage.task_term(logits, weight=weight)
-        stage.clean = CleanPass(logits, task, start, recording)
+        stage.clean = CleanPass(
+            logits, task, start, recording, trace, None if tracing is None else again
+        )
         terms = [task] if task is not None and weight else []
         if clean.divergence_weight:
             terms.append(

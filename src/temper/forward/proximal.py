@@ -38,6 +38,7 @@ class Proximal(Part):
 
     terms = ("proximal",)
     joint = True
+    reads_labels = False
 
     @property
     def needs(self) -> frozenset[str]:  # type: ignore[override]

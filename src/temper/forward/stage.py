@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -12,11 +12,25 @@ from temper.forward.submodels import SubModels
 from temper.forward.terms import task_term
 from temper.models.network import Network, Recording, Site
 from temper.models.sites import DropoutPlan
+from temper.models.states import Trace
 from temper.seeding import Streams
 from temper.types import Batch, LossTerms, State, Step, Term
 
 MEASURE_EVERY = 50
 """Steps between two measurements that cost a pass of their own; the first step is one of them."""
+
+
+@dataclass(frozen=True)
+class Tracing:
+    """How a part wants hidden states traced.
+
+    Args:
+        twice: Whether they are differentiated twice.
+        composite: Whether three times, so that layer norms must be composed.
+    """
+
+    twice: bool = False
+    composite: bool = False
 
 
 @dataclass
@@ -29,12 +43,17 @@ class CleanPass:
         start: Leaf that was added to the embeddings [B, T, D] (zeros, or small noise); None where
             no part asks for the gradient.
         recording: What was noted on the way.
+        trace: The hidden states of this very pass, where a part asked for them.
+        again: Runs the pass once more under the same dropout, with the word embeddings shifted by
+            [K*B, T, E] (None leaves them), and traces it.
     """
 
     logits: tuple[Tensor, ...]
     task: Term | None
     start: Tensor | None
     recording: Recording
+    trace: Trace | None = None
+    again: Callable[[Tensor | None], Trace] | None = None
     _gradient: Tensor | None = None
 
     @property
@@ -58,11 +77,16 @@ class CleanPass:
                 self.task.rows.sum(), self.start, retain_graph=True
             )
 
+    def take(self, gradient: Tensor) -> None:
+        """Keep a gradient of the task's loss by the word embeddings that another had to take."""
+        if self._gradient is None and self.start is not None:
+            self._gradient = gradient
+
     def release(self) -> None:
         """Take the gradient that the stage's own backward left, and let go of the graph."""
         if self._gradient is None and self.start is not None:
             self._gradient = self.start.grad
-        self.logits, self.task = (), None
+        self.logits, self.task, self.trace, self.again = (), None, None, None
 
 
 @dataclass
@@ -163,6 +187,8 @@ class Part:
         wants_gradient: Whether it reads the clean loss's gradient by the embeddings.
         wants_norms: Whether the clean pass must record gradient norms at the dropout sites.
         needs: Names of the update rules whose state it reads.
+        reads_labels: Whether it has nothing to say of a batch without labels.
+        wants_unlabelled: Whether training must bring it rows without labels too.
         site: Where it perturbs the embeddings.
     """
 
@@ -173,7 +199,13 @@ class Part:
     wants_gradient: bool = False
     wants_norms: bool = False
     needs: frozenset[str] = frozenset()
+    reads_labels: bool = True
+    wants_unlabelled: bool = False
     site: Site = "word"
+
+    def tracing(self, stage: Stage) -> Tracing | None:
+        """Return how it wants the clean pass's hidden states traced in this step; None for not."""
+        return None
 
     def before(self, stage: Stage) -> None:
         """Prepare the network for what the clean pass must show."""

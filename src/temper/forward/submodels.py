@@ -100,6 +100,7 @@ class SubModels:
         site: Site = "word",
         recording: Recording | None = None,
         noted: Recording | None = None,
+        wrapped: bool = True,
     ) -> tuple[Tensor, ...]:
         """Run the K passes as one forward of K*B rows.
 
@@ -112,6 +113,7 @@ class SubModels:
             site: Where delta is added.
             recording: Of the clean pass, for ``gradient``.
             noted: What to note of these passes.
+            wrapped: Whether to go through the distributed wrapper.
 
         Returns:
             K tensors of logits [B, C].
@@ -128,5 +130,6 @@ class SubModels:
             dropout=self.plan(network, recording, seed=rng.local("sites", *key)),
             recording=noted,
             seed=rng.local("dropout", stream),
+            wrapped=wrapped,
         )
         return logits.chunk(self.passes)

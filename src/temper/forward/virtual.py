@@ -57,6 +57,7 @@ class Virtual(Part):
     slots = frozenset({"perturbation"})
     terms = ("smoothness",)
     joint = True
+    reads_labels = False
 
     @property
     def site(self) -> Site:  # type: ignore[override]

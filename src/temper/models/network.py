@@ -12,7 +12,6 @@ import inspect
 import logging
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import torch
@@ -25,7 +24,9 @@ from temper.models.blocks import Parameters as Parameters
 from temper.models.blocks import drops, find_blocks, parameters_of, unwrap
 from temper.models.cuts import BlockCuts
 from temper.models.probing import Place, innermost, probe
-from temper.models.sites import DropoutPlan, SiteControl, SiteKey, SiteLog
+from temper.models.sites import DropoutPlan, SiteControl, SiteKey
+from temper.models.sites import Recording as Recording
+from temper.models.states import StateTracer
 from temper.seeding import seeded
 from temper.types import Batch
 
@@ -35,23 +36,6 @@ logger = logging.getLogger(__name__)
 
 # Of a perturbation of 1e-5, 4 % of the entries survive in bf16 and 29 % in fp16.
 SMALLEST_IN_HALF = 1e-3
-
-
-@dataclass
-class Recording:
-    """What to note during a forward and its backward.
-
-    Args:
-        channel_norms: Whether to note the gradient norm of every dropout site by channel (filled
-            by backward).
-
-    After the forward ``embeddings`` [B, T, D] holds the unperturbed, detached embeddings at the
-    perturbed place.
-    """
-
-    channel_norms: bool = False
-    embeddings: Tensor | None = None
-    sites: SiteLog = field(default_factory=SiteLog)
 
 
 class Network:
@@ -100,6 +84,7 @@ class Network:
         self._told: set[str] = set()
         self._hooks: list[torch.utils.hooks.RemovableHandle] = []
         self._cuts: BlockCuts | None = None
+        self._tracer: StateTracer | None = None
 
     def use(self, module: nn.Module) -> None:
         """Run forwards through a wrapper (distributed training) of the same model.
@@ -243,15 +228,32 @@ class Network:
 
         logits.register_hook(resume)  # type: ignore[no-untyped-call]
 
-    def embeddings(self, batch: Batch) -> Tensor:
-        """Return the unperturbed word embeddings [B, T, D], detached."""
+    def embeddings(self, batch: Batch, *, detached: bool = True) -> Tensor:
+        """Return the unperturbed word embeddings [B, T, D].
+
+        Args:
+            batch: B rows.
+            detached: Whether they are cut off from the embedding table's graph.
+        """
         self.probe(batch)
         assert self._found is not None
         held, self._delta = self._delta, None
-        with torch.no_grad():
-            values = self._found.module(batch.inputs["input_ids"])
+        with torch.set_grad_enabled(not detached):
+            values: Tensor = self._found.module(batch.inputs["input_ids"])
         self._delta = held
-        return values.detach()  # type: ignore[no-any-return]
+        return values
+
+    def tracer(self, batch: Batch) -> StateTracer:
+        """Return what traces hidden states down to the word embeddings; made once.
+
+        Args:
+            batch: Any real batch, to probe with.
+        """
+        self.probe(batch)
+        if self._tracer is None:
+            assert self._found is not None
+            self._tracer = StateTracer(self.model, self.blocks, self._found)
+        return self._tracer
 
     def cuts(self, batch: Batch) -> BlockCuts:
         """Return what reads the blocks' attention and cuts tokens from them; made once.
@@ -381,9 +383,11 @@ class Network:
         self._hooks = []
         if self._control is not None:
             self._control.release()
-        if self._cuts is not None:
-            self._cuts.release()
+        for extra in (self._cuts, self._tracer):
+            if extra is not None:
+                extra.release()
         self._control, self._found, self._delta, self._cuts = None, None, None, None
+        self._tracer = None
 
     def _add(self, values: Tensor) -> Tensor:
         assert self._delta is not None

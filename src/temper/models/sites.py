@@ -55,6 +55,23 @@ class SiteLog:
     channel_norms: dict[SiteKey, Tensor] = field(default_factory=dict)
 
 
+@dataclass
+class Recording:
+    """What to note during a forward and its backward.
+
+    Args:
+        channel_norms: Whether to note the gradient norm of every dropout site by channel (filled
+            by backward).
+
+    After the forward ``embeddings`` [B, T, D] holds the unperturbed, detached embeddings at the
+    perturbed place.
+    """
+
+    channel_norms: bool = False
+    embeddings: Tensor | None = None
+    sites: SiteLog = field(default_factory=SiteLog)
+
+
 @dataclass(frozen=True)
 class SiteContext:
     """What holds for one forward, kept for the backward that recomputes its blocks.
@@ -280,6 +297,9 @@ class SiteControl:
         mask = self._mask
 
         def record(gradient: Tensor) -> None:
+            # The first backward is the task's; later ones bring other terms with them.
+            if key in log.channel_norms:
+                return
             g = at_least_single(gradient.detach())
             if g.dim() == 2:
                 log.channel_norms[key] = g.abs()

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any
 
 from transformers import TrainerCallback
 
 from temper.training.checks import check_resumable
+from temper.training.phases import Phases
 
 
 class MethodCallback(TrainerCallback):
@@ -26,11 +28,12 @@ class MethodCallback(TrainerCallback):
         self.trainer.go_on_logging()
         if state.global_step:
             check_resumable(self.trainer.train_dataset, epoch=state.epoch)
-        if state.global_step == 0 and stepper.rule.pre_pass:
+        if state.global_step == 0 and stepper.prepares:
             self.trainer.model_wrapped.train()
             stepper.network.use(self.trainer.model_wrapped)
-            loader = kwargs["train_dataloader"]
-            stepper.prepare(self.trainer._prepare_inputs(inputs) for inputs in loader)
+            loader, sampler = kwargs["train_dataloader"], self.trainer.sampler
+            with sampler.labelled_alone() if isinstance(sampler, Phases) else nullcontext():
+                stepper.prepare(self.trainer._prepare_inputs(inputs) for inputs in loader)
 
     def on_epoch_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Tell sampler and rule."""

@@ -20,8 +20,8 @@ import torch
 import torch.distributed
 from torch import Tensor, nn
 
-from temper.errors import NonFiniteError, SettingError
-from temper.forward.objective import Clean, Objective
+from temper.errors import DataError, NonFiniteError, SettingError
+from temper.forward.objective import Clean, Joint, Objective
 from temper.methods import Method, MethodConfig, build
 from temper.models.network import Network, Parameters
 from temper.seeding import Streams
@@ -62,7 +62,7 @@ class Stepper:
                 stepper.step(optimizer)  # the update rule around optimizer.step()
 
         Some methods ask for more, and the others ignore it: ``prepare(loader)`` before the first
-        step (roast, child_tuning_d), ``begin_epoch(number)`` before each epoch (the same),
+        step (roast, child_tuning_d, jachess), ``begin_epoch(number)`` before each epoch (the same),
         ``finish()`` at the end (wise_ft), and ``total=`` steps for phases (lp_ft).
     """
 
@@ -171,22 +171,42 @@ class Stepper:
             self._restore_rates()
         self.after_optimizer()
 
+    @property
+    def prepares(self) -> bool:
+        """Whether the rule wants to see batches before the first step."""
+        return self.rule.pre_pass or self.rule.survey_rows > 0
+
     def prepare(self, batches: Iterable[Mapping[str, Any]]) -> None:
-        """Measure what the rule wants to know before training: squared gradients of the clean loss.
+        """Measure what the rule wants to know before training.
+
+        Squared gradients of the clean loss over all batches, or norms of the model's layers on the
+        first of them.
 
         Args:
-            batches: One epoch of training batches. Does nothing for rules that want no pre-pass.
+            batches: One epoch of training batches. Nothing is done for rules that want neither.
         """
-        if not self.rule.pre_pass:
+        if not self.prepares:
             return
+        surveyed: list[Batch] = []
+        rows = 0
         for place, inputs in enumerate(batches):
             batch = Batch.of(inputs)
+            if rows < self.rule.survey_rows:
+                surveyed.append(batch)
+                rows += batch.size * self.ranks
+            elif not self.rule.pre_pass:
+                break
+            if not self.rule.pre_pass:
+                continue
             self._clear_gradients()
             step = Step(place, rows=batch.size * self.ranks, ranks=self.ranks)
             self.accumulate(batch, step, objective=Clean(), stream="prepare")
             self.check(step)
             self.rule.observe(self.params.gradients(), self.params, self.state)
         self._clear_gradients()
+        if surveyed:
+            streams = self.streams.at(step=0)
+            self.rule.survey(self.network, surveyed, self.params, self.state, streams)
         self.network.rest()
         self.log.clear()
 
@@ -229,6 +249,8 @@ class Stepper:
             The weighted total of this micro-batch, detached.
         """
         objective = objective or self.method.objective
+        if batch.labels is None:
+            objective = self._without_labels(objective)
         streams = self.streams.at(step=step.number, micro=micro)
         if stream != "train":
             streams = Streams(streams.local(stream), step.number, micro, streams.rank)
@@ -340,6 +362,18 @@ class Stepper:
     def release(self) -> None:
         """Remove every hook from the model; it is then as it came, but for its weights."""
         self.network.release()
+
+    def _without_labels(self, objective: Objective) -> Objective:
+        """Return what the method minimises on rows without labels."""
+        if not isinstance(objective, Joint):
+            return objective
+        silent = objective.without_labels()
+        if silent is None:
+            raise DataError(
+                f"The batch has no labels, and every loss of the method {self.method.name!r} reads "
+                "them. Give labels, or use a method that does without (vat, jachess_unlabeled)."
+            )
+        return silent
 
     def _replay(self, batches: Sequence[Batch], step: Step) -> Gradients:
         for micro, batch in enumerate(batches):

@@ -1,0 +1,147 @@
+"""Layer norms before training: how fast each layer of the base model changes with its input."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import torch
+import torch.distributed
+from torch import Tensor
+
+from temper.backward.rule import UpdateRule
+from temper.errors import ModelError
+from temper.functional.smoothness import Strategy, layer_weights, probes, squared_norm
+from temper.models.network import Network, Parameters
+from temper.seeding import Streams, generator
+from temper.types import Batch, State
+
+logger = logging.getLogger(__name__)
+
+SATURATED = 0.99
+
+
+@dataclass(frozen=True)
+class LayerNorms(UpdateRule):
+    """Keep the weights of a smoothness penalty's layers; it moves no weight of the model.
+
+    ``lambda_l`` follows from ``s_l``, the mean over examples of ``||J_l||_F^2`` of the base model
+    in evaluation mode, measured once. Both stay in the state, so that checkpoints hold them.
+
+    Args:
+        strategy: How norms become weights; ``uniform`` needs no measurement.
+        temperature: Of the strategy ``log``.
+        rows: How many rows they are measured on, >= 1.
+        projections: Probes a row and layer, >= 1.
+
+    References:
+        Jukic and Snajder, TACL 2025, "normalised" weights and their ablation.
+    """
+
+    strategy: Strategy = "log"
+    temperature: float = 1.0
+    rows: int = 256
+    projections: int = 2
+
+    name = "smoothness"
+
+    @property
+    def survey_rows(self) -> int:  # type: ignore[override]
+        """How many rows it wants to look at before training."""
+        return 0 if self.strategy == "uniform" else self.rows
+
+    def init(self, params: Parameters) -> State:
+        """Return nothing measured; uniform weights are an empty tensor."""
+        return {"weights": torch.empty(0)} if self.strategy == "uniform" else {}
+
+    def survey(
+        self,
+        network: Network,
+        batches: Iterable[Batch],
+        params: Parameters,
+        state: State,
+        rng: Streams,
+    ) -> None:
+        """Measure the norms and weigh the layers.
+
+        Raises:
+            ModelError: If the model has no blocks, or a norm is 0 or not finite.
+        """
+        norms = jacobian_norms(
+            network,
+            batches,
+            projections=self.projections,
+            draws=generator(rng.local("layer norms")),
+        )
+        if not bool((torch.isfinite(norms) & (norms > 0)).all()):
+            raise ModelError(
+                f"Every layer's Jacobian norm must be above 0 and finite, got {norms.tolist()}. "
+                "Look at the model's weights."
+            )
+        weights = layer_weights(norms, self.strategy, temperature=self.temperature)
+        state["norms"], state["weights"] = norms, weights
+        if len(weights) > 1 and float(weights.max()) > SATURATED:
+            logger.warning(
+                "strategy=%r gives %.1f %% of the weight to one of %d layers (number %d); the "
+                "others are hardly smoothed. Use 'log' with a higher temperature, or 'uniform'.",
+                self.strategy,
+                100 * float(weights.max()),
+                len(weights),
+                int(weights.argmax()),
+            )
+
+
+def jacobian_norms(
+    network: Network, batches: Iterable[Batch], *, projections: int, draws: torch.Generator
+) -> Tensor:
+    """Estimate the mean over examples of ``||J_l||_F^2`` in evaluation mode.
+
+    Args:
+        network: The network; its modules' modes are put back.
+        batches: The examples.
+        projections: Probes a row and layer.
+        draws: Where the probes are drawn from.
+
+    Returns:
+        [L], fp64 on the CPU, over the examples of all processes.
+    """
+    modes = [(module, module.training) for module in network.model.modules()]
+    network.model.eval()
+    total: Tensor | None = None
+    count = 0
+    try:
+        for batch in batches:
+            found = _of_batch(network, batch, projections=projections, draws=draws)
+            total = found if total is None else total + found
+            count += batch.size
+    finally:
+        for module, mode in modes:
+            module.training = mode
+        network.rest()
+    if total is None:
+        raise ModelError("Norms of layers need at least one row to be measured on, got none.")
+    sums = torch.cat([total, total.new_tensor([count])])
+    if torch.distributed.is_initialized():
+        torch.distributed.all_reduce(sums)
+    return (sums[:-1] / sums[-1]).cpu()
+
+
+def _of_batch(
+    network: Network, batch: Batch, *, projections: int, draws: torch.Generator
+) -> Tensor:
+    with (
+        torch.enable_grad(),
+        torch.autocast(batch.device.type, enabled=False),
+        network.tracer(batch).tracing() as trace,
+    ):
+        trace.logits = network.logits(batch, wrapped=False)
+    sums = []
+    for state in trace.at_head():
+        rows = torch.zeros(batch.size, dtype=torch.float64, device=batch.device)
+        for _ in range(projections):
+            probe = probes((batch.size, state.shape[-1]), "signs", draws, like=state)
+            (found,) = torch.autograd.grad((state * probe).sum(), trace.root, retain_graph=True)
+            rows += squared_norm(found, batch.mask).double()
+        sums.append(rows.sum() / projections)
+    return torch.stack(sums)

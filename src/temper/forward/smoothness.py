@@ -1,0 +1,342 @@
+"""The smoothness penalty: Jacobian and Hessian norms of hidden states by the word embeddings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from temper.errors import ModelError, SettingError
+from temper.forward.stage import MEASURE_EVERY, Part, Stage, Tracing
+from temper.functional.precision import in_half_precision
+from temper.functional.smoothness import (
+    Law,
+    directions,
+    probes,
+    projection,
+    root_mean_square,
+    squared_norm,
+)
+from temper.models.states import Trace
+from temper.seeding import generator
+from temper.types import LossTerms, Term
+
+Scheme = Literal["difference", "four_point", "nested", "loop"]
+Layers = Literal["all", "logits"]
+
+# Of the embeddings' RMS. A first difference of gradients may be small; a second difference of
+# states divides by the square.
+STEP_SIZES: dict[Scheme, float] = {"difference": 2e-3, "four_point": 3e-2}
+TINY = 1e-12
+
+
+@dataclass(frozen=True)
+class Smoothness(Part):
+    """Penalise how fast hidden states change with the word embeddings, and how fast that changes.
+
+    ``weight * sum_l lambda_l (j ||J_l||_F^2 + k mean_i ||H_{l,i}||_F^2)``, the mean over the batch,
+    with ``J_l = dh_l/dx``, ``H_{l,i} = d2 h_{l,i}/dx2``, h_l the state of layer l where the head
+    reads, x the word embeddings. The embedding table has no gradient of it: since a LayerNorm
+    follows, growing the embeddings would meet the penalty and smooth nothing.
+
+    The schemes estimate the same sum. F is a forward pass of the batch; the task's loss included:
+
+    - ``difference``: J from one vector-Jacobian product with a probe at every layer (7F), H from
+      the difference of two such products (13F). Needs attention with a second derivative.
+    - ``four_point``: first and second differences of the states themselves (J 7F, J and H 13F, with
+      no derivative in the forward, so fused attention and compiled models will do).
+    - ``nested``: H by reverse mode over reverse mode, layer norms composed (exact in the step).
+    - ``loop``: the paper's, layer by layer and dimension by dimension, for tests and ablations.
+
+    Args:
+        weight: eta, the factor on everything; the weights of the layers sum to 1. Not read with
+            ``gradient_ratio``.
+        gradient_ratio: Sets eta so that this share of the norm of the other terms' gradient is the
+            norm of this one's, measured now and then; None keeps ``weight``.
+        jacobian: j, the factor on the Jacobian term, at least 0.
+        hessian: k, the factor on the Hessian term, at least 0; 0 spares its passes.
+        layers: ``all`` blocks, or the ``logits`` alone.
+        scheme: How it is estimated.
+        step_size: Of finite differences, over the RMS of the example's embeddings; None takes
+            2e-3 for ``difference`` and 3e-2 for ``four_point``.
+        law: What probes are drawn from.
+        dimensions: Hidden dimensions that ``loop`` takes the Hessian of, >= 1.
+        projections: Probes that ``loop`` takes for each norm, >= 1.
+        every: Applies it every so many steps at so many times the weight; batches without labels
+            always have it.
+        only_unlabelled: Whether batches with labels go without it.
+        rule: Name of the update rule that keeps the layers' weights, and eta where it is measured.
+
+    References:
+        Jukic and Snajder, TACL 2025, Eqs. 1 to 5.
+    """
+
+    weight: float = 1.0
+    gradient_ratio: float | None = None
+    jacobian: float = 1.0
+    hessian: float = 1.0
+    layers: Layers = "all"
+    scheme: Scheme = "difference"
+    step_size: float | None = None
+    law: Law = "signs"
+    dimensions: int = 10
+    projections: int = 1
+    every: int = 1
+    only_unlabelled: bool = False
+    rule: str = "smoothness"
+
+    joint = True
+    reads_labels = False
+
+    @property
+    def terms(self) -> tuple[str, ...]:  # type: ignore[override]
+        """Names of the terms that have a weight."""
+        named = {"jacobian": self.jacobian, "hessian": self.hessian}
+        return tuple(name for name, factor in named.items() if factor)
+
+    @property
+    def needs(self) -> frozenset[str]:  # type: ignore[override]
+        """The rule that keeps what is measured, where something is."""
+        measured = self.layers == "all" or self.gradient_ratio is not None
+        return frozenset({self.rule}) if measured else frozenset()
+
+    @property
+    def wants_unlabelled(self) -> bool:  # type: ignore[override]
+        """Whether it acts on rows without labels alone."""
+        return self.only_unlabelled
+
+    def tracing(self, stage: Stage) -> Tracing | None:
+        """Ask for the clean pass's hidden states in the steps that pay the penalty."""
+        if not (self._pays(stage) or self._measures(stage)):
+            return None
+        third = self.hessian > 0 and self.scheme in ("nested", "loop")
+        return Tracing(twice=self.scheme != "four_point", composite=third)
+
+    def _pays(self, stage: Stage) -> bool:
+        """Tell whether the batch has the penalty."""
+        if stage.batch.labels is None:
+            return True
+        return not self.only_unlabelled and stage.step.number % self.every == 0
+
+    def _measures(self, stage: Stage) -> bool:
+        """Tell whether eta is measured on the batch."""
+        if self.gradient_ratio is None or stage.batch.labels is None or stage.rng.micro:
+            return False
+        turn, rest = divmod(stage.step.number, self.every)
+        due = rest == 0 and turn % max(1, MEASURE_EVERY // self.every) == 0
+        return due or "eta" not in stage.state[self.rule]
+
+    def losses(self, stage: Stage) -> Iterator[LossTerms]:
+        """Yield the terms that have a weight; none in the steps that go without."""
+        if self.tracing(stage) is None:
+            yield LossTerms.of([])
+            return
+        kind = stage.batch.device.type
+        half = in_half_precision(stage.batch.device)
+        with torch.autocast(kind, enabled=False) if half else nullcontext():
+            rows = _Estimate(self, stage).rows()
+            factor = self._eta(stage, rows)
+        if not self._pays(stage):
+            yield LossTerms.of([])
+            return
+        if stage.batch.labels is not None:
+            factor *= self.every
+        shares = {"jacobian": self.jacobian, "hessian": self.hessian}
+        terms = [Term(name, each, weight=factor * shares[name]) for name, each in rows.items()]
+        notes = {}
+        if self.gradient_ratio is not None:
+            notes["smoothness/weight"] = torch.tensor(factor)
+        yield LossTerms.of(terms, notes)
+
+    def _eta(self, stage: Stage, rows: dict[str, Tensor]) -> float:
+        """Return the factor on everything: as set, or from the ratio of gradient norms."""
+        if self.gradient_ratio is None:
+            return self.weight
+        held = stage.state[self.rule]
+        task = stage.there.task
+        if task is not None and self._measures(stage):
+            held["eta"] = self.gradient_ratio * self._ratio(stage, task, rows)
+        if "eta" not in held:
+            raise SettingError(
+                "gradient_ratio compares the penalty's gradient with that of the task's loss, and "
+                "no batch with labels has come yet. Set `weight` instead."
+            )
+        return float(held["eta"])
+
+    def _ratio(self, stage: Stage, task: Term, rows: dict[str, Tensor]) -> float:
+        """Return the norm of the task's gradient over the penalty's, in the weights of both."""
+        shares = {"jacobian": self.jacobian, "hessian": self.hessian}
+        penalty = sum((shares[name] * each.sum() for name, each in rows.items()), torch.tensor(0.0))
+        weights = [each for each in stage.network.model.parameters() if each.requires_grad]
+        squares = []
+        for loss in (task.rows.sum(), penalty):
+            grads = torch.autograd.grad(loss, weights, retain_graph=True, allow_unused=True)
+            squares.append([None if g is None else float(g.double().square().sum()) for g in grads])
+        # Of what both reach: not the head, nor the table of embeddings.
+        both = [(a, b) for a, b in zip(*squares, strict=True) if a is not None and b is not None]
+        sums = torch.tensor([[a, b] for a, b in both], dtype=torch.float64).sum(0)
+        if stage.step.ranks > 1:
+            sums = sums.to(stage.batch.device)
+            torch.distributed.all_reduce(sums)
+        return float((sums[0] / sums[1].clamp(min=TINY)).sqrt())
+
+
+class _Estimate:
+    """One estimate of the penalty's terms on one micro-batch."""
+
+    def __init__(self, part: Smoothness, stage: Stage) -> None:
+        self.part, self.stage = part, stage
+        clean = stage.there
+        assert clean.again is not None
+        self.again = clean.again
+        self.trace = clean.trace if clean.trace is not None else self.again(None)
+        self.draws = generator(stage.rng.local("smoothness"))
+        self.copies = len(self.trace.root) // stage.batch.size
+        self.mask = stage.batch.repeat(self.copies).mask
+        self.states = self._read(self.trace)
+        self.weights = self._layer_weights()
+        if part.hessian and self.trace.root.dtype in (torch.bfloat16, torch.float16):
+            raise ModelError(
+                f"A Hessian is lost in {self.trace.root.dtype}, in which the model's weights are. "
+                "Load them in fp32 (precision='bf16' trains so), or set hessian_weight=0."
+            )
+
+    def rows(self) -> dict[str, Tensor]:
+        """Return [B] for each term, its layers weighted and summed; passes of one row averaged."""
+        scheme = {
+            "difference": self._difference,
+            "four_point": self._four_point,
+            "nested": self._nested,
+            "loop": self._loop,
+        }[self.part.scheme]
+        found = zip(("jacobian", "hessian"), scheme(), strict=False)
+        shares = {"jacobian": self.part.jacobian, "hessian": self.part.hessian}
+        return {name: each.view(self.copies, -1).mean(0) for name, each in found if shares[name]}
+
+    def _read(self, trace: Trace) -> list[Tensor]:
+        assert trace.logits is not None
+        return [trace.logits] if self.part.layers == "logits" else trace.at_head()
+
+    def _layer_weights(self) -> list[float]:
+        if self.part.layers == "logits":
+            return [1.0]
+        held: Tensor | None = self.stage.state[self.part.rule].get("weights")
+        if held is None:
+            raise SettingError(
+                "The base model's Jacobian norms have not been measured yet. Call "
+                "prepare(batches) once before the first step (RobustTrainer does), or set "
+                "strategy='uniform'."
+            )
+        if not len(held):
+            return [1 / len(self.states)] * len(self.states)
+        if len(held) != len(self.states):
+            raise ModelError(
+                f"{len(held)} layers were measured before training and {len(self.states)} are "
+                "called now. The model leaves blocks out at random (layerdrop: set it to 0)."
+            )
+        return [float(weight) for weight in held]
+
+    def _probes(self) -> list[Tensor]:
+        # Independent between layers: shared ones would add the layers' cross terms.
+        law = self.part.law
+        return [probes((len(h), h.shape[-1]), law, self.draws, like=h) for h in self.states]
+
+    def _direction(self) -> Tensor:
+        root = self.trace.root
+        return directions(self.mask, root.shape[-1], self.draws, like=root)
+
+    def _width(self) -> int:
+        widths = {state.shape[-1] for state in self.states}
+        if len(widths) > 1:
+            raise ModelError(
+                f"The blocks' outputs differ in width ({sorted(widths)}), and one product cannot "
+                "average over their dimensions. Use scheme='four_point'."
+            )
+        return int(widths.pop())
+
+    def _step(self) -> Tensor:
+        size = self.part.step_size or STEP_SIZES[self.part.scheme]
+        return root_mean_square(self.trace.root, self.mask) * size
+
+    def _gradient(self, trace: Trace, states: Sequence[Tensor], chosen: Sequence[Tensor]) -> Tensor:
+        """Return ``g = d/dx sum_l sqrt(lambda_l) v_l . h_l`` [B, T, E], with its graph."""
+        scalar = projection(states, chosen, self.weights).sum()
+        (found,) = torch.autograd.grad(scalar, trace.root, create_graph=True)
+        return found
+
+    def _difference(self) -> Iterator[Tensor]:
+        chosen = self._probes()
+        here = self._gradient(self.trace, self.states, chosen)
+        yield squared_norm(here, self.mask)
+        if not self.part.hessian:
+            return
+        step = self._step()
+        moved = self.again(step * self._direction())
+        there = self._gradient(moved, self._read(moved), chosen)
+        yield squared_norm((there - here) / step, self.mask) / self._width()
+
+    def _four_point(self) -> Iterator[Tensor]:
+        step = self._step()
+        one = step * self._direction()
+        at_one = self._read(self.again(one))
+        size = step.flatten(1)
+        first = [(b - a) / size for a, b in zip(self.states, at_one, strict=True)]
+        yield self._sum([each.square().sum(-1) for each in first])
+        if not self.part.hessian:
+            return
+        other = step * self._direction()
+        at_other = self._read(self.again(other))
+        at_both = self._read(self.again(one + other))
+        points = zip(self.states, at_one, at_other, at_both, strict=True)
+        second = [((d - c) - (b - a)) / size.square() for a, b, c, d in points]
+        yield self._sum([each.square().mean(-1) for each in second])
+
+    def _nested(self) -> Iterator[Tensor]:
+        here = self._gradient(self.trace, self.states, self._probes())
+        yield squared_norm(here, self.mask)
+        if self.part.hessian:
+            product = self._product(here, self._direction())
+            yield squared_norm(product, self.mask) / self._width()
+
+    def _loop(self) -> Iterator[Tensor]:
+        count, root = self.part.projections, self.trace.root
+        jacobians = []
+        for state in self.states:
+            total = torch.zeros(len(root), dtype=root.dtype, device=root.device)
+            for _ in range(count):
+                probe = probes((len(state), state.shape[-1]), self.part.law, self.draws, like=state)
+                (found,) = torch.autograd.grad((state * probe).sum(), root, create_graph=True)
+                total = total + squared_norm(found, self.mask) / count
+            jacobians.append(total)
+        yield self._sum(jacobians)
+        if not self.part.hessian:
+            return
+        hessians = []
+        for state in self.states:
+            order = torch.randperm(state.shape[-1], generator=self.draws).tolist()
+            chosen = order[: self.part.dimensions]
+            total = torch.zeros(len(root), dtype=root.dtype, device=root.device)
+            for dimension in chosen:
+                (here,) = torch.autograd.grad(state[:, dimension].sum(), root, create_graph=True)
+                for _ in range(count):
+                    product = self._product(here, self._direction())
+                    total = total + squared_norm(product, self.mask) / (count * len(chosen))
+            hessians.append(total)
+        yield self._sum(hessians)
+
+    def _product(self, gradient: Tensor, direction: Tensor) -> Tensor:
+        """Return the Hessian's product with a direction [B, T, E], with its graph."""
+        (found,) = torch.autograd.grad(
+            (gradient * direction).sum(), self.trace.root, create_graph=True
+        )
+        return found
+
+    def _sum(self, layers: Sequence[Tensor]) -> Tensor:
+        total = layers[0] * self.weights[0]
+        for each, weight in zip(layers[1:], self.weights[1:], strict=True):
+            total = total + each * weight
+        return total

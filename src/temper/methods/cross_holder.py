@@ -1,0 +1,30 @@
+"""Cross-Hoelder regularisation: differences of logits that change slowly and evenly.
+
+``L = CE(x) + weight * 1/C sum_{i<j} (||d(z_i - z_j)/dx||^2 + 1/C ||d2(z_i - z_j)/dx2||_F^2)``, z
+the logits, x the word embeddings. Only differences of logits decide a softmax, and probes that sum
+to 0 see nothing else.
+
+Source: Mustafa et al., "Input Hessian Regularization of Neural Networks", arXiv 2009.06571, as the
+baseline of Jukic and Snajder, TACL 2025. Differs: estimated as JacHess is, on the logits alone.
+"""
+
+from __future__ import annotations
+
+from temper.methods.method import Method
+from temper.methods.registry import register
+from temper.methods.smoothness import SmoothnessConfig
+
+
+@register(
+    "cross_holder",
+    summary="Gradient and Hessian norms of differences of logits held small",
+    cost="13F",
+    memory="activations of two passes and of their gradients",
+    paper="Mustafa et al., arXiv 2009.06571",
+)
+class CrossHolder(SmoothnessConfig):
+    """Settings of Cross-Hoelder regularisation: those of every smoothness penalty."""
+
+    def build(self) -> Method:
+        """Return the method."""
+        return self.method(layers="logits", law="zero_sum")

@@ -1,0 +1,44 @@
+"""Jacobian regularisation: logits that change slowly with the embeddings.
+
+``L = CE(x) + weight / 2 * C ||J^T v||^2``, ``J = dz/dx`` [C, T E] of the logits by the word
+embeddings, v uniform on the unit sphere, so that the mean of the last factor is ``||J||_F^2``.
+
+Source: Hoffman, Roberts and Yaida, arXiv 1908.02729, Eq. 9 and Algorithm 1. Differs: by the word
+embeddings, where they have pixels; the embedding table has no gradient of the penalty.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from pydantic import Field
+
+from temper.methods.method import Method
+from temper.methods.registry import register
+from temper.methods.smoothness import SmoothnessConfig
+
+
+@register(
+    "jacobian",
+    summary="The Jacobian norm of the logits held small",
+    cost="7F",
+    memory="activations of one pass and of its gradient",
+    paper="Hoffman et al., arXiv 1908.02729",
+)
+class Jacobian(SmoothnessConfig):
+    """Settings of Jacobian regularisation, with those of every smoothness penalty.
+
+    Args:
+        weight: eta before half of the squared norm, at least 0 (the paper: .01, for images), in
+            place of ``gradient_ratio``.
+        hessian_weight: Factor on half the Hessian's mean squared norm, at least 0; the paper has
+            none.
+    """
+
+    PRESETS: ClassVar[dict[str, dict[str, Any]]] = {"paper": {"weight": 0.01}}
+
+    hessian_weight: float = Field(default=0.0, ge=0.0, allow_inf_nan=False)
+
+    def build(self) -> Method:
+        """Return the method."""
+        return self.method(layers="logits", law="sphere", half=True)

@@ -1,0 +1,289 @@
+"""Hidden states of one forward, with their graph down to the word embeddings.
+
+`StateTracer` hooks the embedding module and the blocks of a network. Inside ``tracing`` a forward
+leaves the embeddings as the root of a graph of its own (what is differentiated by them does not
+reach the embedding table) and the output of every block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.overrides import TorchFunctionMode
+
+from temper.errors import ModelError
+from temper.functional.precision import at_least_single
+from temper.models.probing import Place, innermost
+
+INSTEAD = "Use scheme='four_point', which needs no second derivative."
+
+
+@dataclass
+class Trace:
+    """What one traced forward left.
+
+    Args:
+        words: The word embeddings that the forward used [B, T, E], the root of its graph.
+        states: Output of every call of a block [B, T, D], in order; of an encoder with a decoder
+            only the decoder's.
+        logits: [B, C], once the caller has put them here.
+        time_first: Whether states are [T, B, D] instead (XLNet).
+    """
+
+    words: Tensor | None = None
+    states: list[Tensor] = field(default_factory=list)
+    logits: Tensor | None = None
+    time_first: bool = False
+
+    @property
+    def root(self) -> Tensor:
+        """The word embeddings of a forward that has run."""
+        assert self.words is not None
+        return self.words
+
+    def at_head(self) -> list[Tensor]:
+        """Read every block's state where the model's own head reads the last one's.
+
+        That place is found from the head itself: it is where the logits depend on the last
+        block's output. It is [CLS] for BERT, the last real token for decoders, whichever side is
+        padded, and the mean over the tokens for a head that pools them.
+
+        Returns:
+            [B, D] for every call of a block.
+
+        Raises:
+            ModelError: If the model has no blocks, or the logits do not depend on the last one.
+        """
+        if not self.states or self.logits is None:
+            raise ModelError(
+                "Hidden states are asked for, and the model has no repeated blocks. Use a method "
+                "that reads the logits (jacobian), or layers='logits'."
+            )
+        weight = read_positions(self.logits, self.states[-1], time_first=self.time_first)
+        weight = weight.to(self.states[-1].dtype).unsqueeze(-1)
+        rows_first = (s.transpose(0, 1) if self.time_first else s for s in self.states)
+        return [(state * weight).sum(1) for state in rows_first]
+
+
+def read_positions(logits: Tensor, last: Tensor, *, time_first: bool = False) -> Tensor:
+    """Find the positions whose last hidden state the head reads, by the head's own gradient.
+
+    Args:
+        logits: [B, C], with their graph.
+        last: Output of the last block [B, T, D], in that graph.
+        time_first: Whether it is [T, B, D].
+
+    Returns:
+        [B, T]: equal shares over the positions that are read, summing to 1 in each row.
+
+    Raises:
+        ModelError: If the logits of a row depend on no position.
+    """
+    # Different weights, so that no two classes can cancel (rows of a softmax head, say).
+    cotangent = torch.linspace(1.0, 2.0, logits.shape[-1], device=logits.device).to(logits.dtype)
+    (gradient,) = torch.autograd.grad(
+        logits, last, cotangent.expand_as(logits), retain_graph=True, allow_unused=True
+    )
+    if gradient is None or gradient.dim() != 3:
+        raise ModelError(
+            "The logits do not depend on the output of the last block, so it is not known where "
+            "the head reads it. Use a method that reads the logits (jacobian), or layers='logits'."
+        )
+    read = gradient.abs().amax(-1) > 0
+    read = read.T if time_first else read
+    # A head of ReLUs may be dead for a row; where it would read follows from the other rows.
+    dead = ~read.any(1)
+    if bool(dead.any()):
+        usual = read.float().mean(0) >= 0.5 * (1 - dead.float().mean())
+        if not bool(usual.any()):
+            raise ModelError(
+                "The logits do not depend on the hidden states at all (a head of zeros, or a dead "
+                "one), so it is not known where the head reads them. Draw the head anew."
+            )
+        read = torch.where(dead.unsqueeze(1), usual, read)
+    share = at_least_single(read.to(last.dtype))
+    return share / share.sum(1, keepdim=True)
+
+
+class StateTracer:
+    """Hook a network so that a forward can be traced; the model is as it was outside ``tracing``.
+
+    Args:
+        model: The network, out of any distributed wrapper.
+        blocks: Its repeated blocks, by name.
+        place: Where its words are embedded.
+    """
+
+    def __init__(
+        self, model: nn.Module, blocks: Sequence[tuple[str, nn.Module]], place: Place
+    ) -> None:
+        self._model, self._time_first = model, place.time_first
+        self._trace: Trace | None = None
+        self._shift: Tensor | None = None
+        # First of all hooks: what perturbs the words acts on the root, not the other way round.
+        self._hooks = [place.module.register_forward_hook(self._root, prepend=True)]
+        self._hooks += [
+            block.register_forward_hook(self._note) for _, block in _outer_blocks(model, blocks)
+        ]
+
+    @contextmanager
+    def tracing(
+        self, *, shift: Tensor | None = None, twice: bool = False, composite: bool = False
+    ) -> Iterator[Trace]:
+        """Trace the forward inside the block.
+
+        Args:
+            shift: Added to the root of the graph [B, T, E].
+            twice: Whether the trace will be differentiated twice; attention is then computed by
+                kernels that have a second derivative.
+            composite: Whether it will be differentiated three times; layer norms are then composed
+                of elementary operations, because the fused one's third derivative is wrong.
+
+        Yields:
+            Filled in by the forward.
+
+        Raises:
+            ModelError: If the model's attention has no second derivative.
+        """
+        self._trace, self._shift = Trace(time_first=self._time_first), shift
+        with ExitStack() as stack:
+            if twice:
+                stack.enter_context(differentiable_attention(self._model))
+            if composite:
+                self._check_not_recomputed()
+                stack.enter_context(CompositeLayerNorm())
+            try:
+                yield self._trace
+            finally:
+                self._trace, self._shift = None, None
+
+    def release(self) -> None:
+        """Remove every hook."""
+        for hook in self._hooks:
+            hook.remove()
+        self._hooks = []
+
+    def _check_not_recomputed(self) -> None:
+        if self._model.training and any(
+            getattr(module, "gradient_checkpointing", False) for module in self._model.modules()
+        ):
+            raise ModelError(
+                "Gradient checkpointing recomputes the blocks with the fused layer norm, whose "
+                "third derivative is wrong. Switch it off, or use scheme='difference'."
+            )
+
+    def _root(self, module: nn.Module, _: Any, output: Tensor) -> Tensor | None:
+        trace = self._trace
+        # Decoders call the shared table a second time, with ids of their own.
+        if trace is None or trace.words is not None:
+            return None
+        ours = output.transpose(0, 1) if self._time_first else output
+        values = at_least_single(ours.detach())
+        shifted = (values if self._shift is None else values + self._shift).to(ours.dtype)
+        if ours.requires_grad:
+            trace.words = _Cut.apply(ours, shifted)  # type: ignore[no-untyped-call]
+        else:
+            trace.words = shifted.requires_grad_()
+        assert trace.words is not None
+        return trace.words.transpose(0, 1) if self._time_first else trace.words
+
+    def _note(self, module: nn.Module, _: Any, output: Any) -> None:
+        if self._trace is None:
+            return
+        self._trace.states.append(output[0] if isinstance(output, tuple) else output)
+
+
+class _Cut(torch.autograd.Function):
+    """Put other values in the place of a tensor, and let no gradient through to it.
+
+    The tensor stays an input of the graph: distributed training counts on a way from the logits to
+    every parameter.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, tensor: Tensor, values: Tensor) -> Tensor:
+        return values.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[None, None]:
+        return None, None
+
+
+class CompositeLayerNorm(TorchFunctionMode):
+    """Compose layer norms of elementary operations: right to any order, and slower."""
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if func is torch.nn.functional.layer_norm or func is torch.layer_norm:
+            return composite_layer_norm(*args, **kwargs)
+        return func(*args, **kwargs)
+
+
+def composite_layer_norm(
+    values: Tensor,
+    normalized_shape: Sequence[int],
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-5,
+    *_: Any,
+) -> Tensor:
+    """Normalise over the last dimensions, as ``torch.nn.functional.layer_norm``.
+
+    Args:
+        values: [..., *normalized_shape].
+        normalized_shape: Sizes of the dimensions that are normalised.
+        weight: Factor, of that shape.
+        bias: Summand, of that shape.
+        eps: Added to the variance.
+
+    Returns:
+        The shape of ``values``.
+    """
+    over = tuple(range(-len(normalized_shape), 0))
+    centred = values - values.mean(over, keepdim=True)
+    variance = (centred * centred).mean(over, keepdim=True)
+    normed = centred * (variance + eps).rsqrt()
+    normed = normed if weight is None else normed * weight
+    return normed if bias is None else normed + bias
+
+
+def differentiable_attention(model: nn.Module) -> AbstractContextManager[Any]:
+    """Return a context in which the model's attention can be differentiated twice.
+
+    Args:
+        model: The network.
+
+    Raises:
+        ModelError: If it is compiled, or its attention has no such kernel.
+    """
+    if hasattr(model, "_orig_mod"):
+        raise ModelError(f"A compiled model has no second derivative. Do not compile it. {INSTEAD}")
+    config = getattr(innermost(model), "config", None)
+    own = getattr(config, "_attn_implementation", None)
+    if own not in (None, "eager", "sdpa"):
+        raise ModelError(
+            f"The attention {own!r} of {type(innermost(model)).__name__} has no second "
+            "derivative. Load the model with attn_implementation='sdpa' or 'eager' "
+            f"(model.set_attn_implementation('sdpa')). {INSTEAD}"
+        )
+    # The fused kernels have no second derivative (pytorch#116350), eager attention has.
+    return sdpa_kernel(SDPBackend.MATH)
+
+
+def _outer_blocks(
+    model: nn.Module, blocks: Sequence[tuple[str, nn.Module]]
+) -> list[tuple[str, nn.Module]]:
+    """Leave out the encoder's blocks where a decoder's stand behind them: the head reads these."""
+    inner = innermost(model)
+    if not getattr(getattr(inner, "config", None), "is_encoder_decoder", False):
+        return list(blocks)
+    inside = {id(module) for module in inner.get_encoder().modules()}  # type: ignore[operator]
+    return [(name, block) for name, block in blocks if id(block) not in inside]
