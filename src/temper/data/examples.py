@@ -262,12 +262,23 @@ class Splits:
         dev: Rows to evaluate on.
         test: The test split where the source has one beside ``dev``.
         notices: What a reader of the results should know about the data.
+        unlabeled: Further rows without labels, for methods that learn from such; ``notices`` holds
+            theirs too.
     """
 
     train: Examples
     dev: Examples
     test: Examples | None = None
     notices: tuple[str, ...] = ()
+    unlabeled: Examples | None = None
+
+    def labelled(self) -> Splits:
+        """Return the sets without the unlabelled rows and what there is to say of them."""
+        if self.unlabeled is None:
+            return self
+        theirs = set(self.unlabeled.notices)
+        kept = tuple(notice for notice in self.notices if notice not in theirs)
+        return replace(self, notices=kept, unlabeled=None)
 
 
 def _named(names: Sequence[str] | None) -> bool:

@@ -8,6 +8,9 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from temper.data.columns import Columns
 
+UNLABELLED = ("unlabeled", "unlabeled_rows")
+"""Settings of text that only some methods read; they decide nothing about what is evaluated."""
+
 
 class DataSettings(BaseModel):
     """Say what to train and evaluate on.
@@ -29,6 +32,10 @@ class DataSettings(BaseModel):
         dev_share: Share of train that becomes the dev split where the source has none, in (0, 1).
         seed: Seed of every draw of rows; separate from the seed of training, so that runs share
             their data.
+        unlabeled: Text to train on besides, by methods that learn without labels: written as
+            ``source``, its train split unless another is named (``SOURCE@SPLIT``). Its labels are
+            not looked at; its texts stand in the columns that ``source`` has.
+        unlabeled_rows: Rows of it to train on, drawn with ``seed``; None takes all.
         max_length: Longest row in tokens, >= 4; longer ones are cut and their share is reported.
 
     Example:
@@ -51,6 +58,8 @@ class DataSettings(BaseModel):
     drop_overlap: bool = False
     dev_share: Annotated[float, Field(gt=0, lt=1)] = 0.1
     seed: int = 0
+    unlabeled: Annotated[str, Field(min_length=1)] | None = None
+    unlabeled_rows: Annotated[int, Field(ge=1)] | None = None
     max_length: Annotated[int, Field(ge=4)] = 128
 
     @model_validator(mode="after")
@@ -59,6 +68,15 @@ class DataSettings(BaseModel):
             raise ValueError(
                 f"eval_split must differ from train_split, got {self.eval_split!r} for both; "
                 "leave eval_split out to have rows carved from train"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _draw_from_something(self) -> Self:
+        if self.unlabeled_rows is not None and self.unlabeled is None:
+            raise ValueError(
+                f"unlabeled_rows is {self.unlabeled_rows}, but there is no unlabelled text to "
+                "draw from; give unlabeled too, or leave unlabeled_rows out"
             )
         return self
 

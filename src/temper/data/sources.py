@@ -47,14 +47,15 @@ class _Opened:
 def load_splits(settings: DataSettings) -> Splits:
     """Load what a training needs.
 
-    A missing evaluation split is carved from train; train rows that are also in evaluation are
-    counted, and dropped where asked; the rows asked for are drawn. Each of these leaves a notice.
+    A missing evaluation split is carved from train; rows to train on, unlabelled ones among them,
+    that are also in evaluation are counted, and dropped where asked; the rows asked for are drawn.
+    Each of these leaves a notice.
 
     Args:
         settings: What to load.
 
     Returns:
-        The sets, named ``train``, ``dev`` and ``test``.
+        The sets, named ``train``, ``dev``, ``test`` and ``unlabeled``.
 
     Raises:
         DataError: If anything about the data is wrong; says what was expected, what came, where.
@@ -74,14 +75,11 @@ def load_splits(settings: DataSettings) -> Splits:
         sets: Splits | Examples = _demo_splits(settings, config)
     else:
         sets = _read_splits(settings, _open(base, config))
-    return finish_splits(
-        sets,
-        rows=settings.rows,
-        eval_rows=settings.eval_rows,
-        drop_overlap=settings.drop_overlap,
-        dev_share=settings.dev_share,
-        seed=settings.seed,
-    )
+    if settings.unlabeled is None:
+        return finish_splits(sets, settings)
+    train = sets.train if isinstance(sets, Splits) else sets
+    unlabeled = _read_unlabelled(settings, settings.unlabeled, train=train)
+    return finish_splits(sets, settings, unlabeled=unlabeled)
 
 
 def load_examples(
@@ -363,18 +361,51 @@ def _read_like(
     return examples
 
 
+def _read_unlabelled(settings: DataSettings, source: str, *, train: Examples) -> Examples:
+    """Read the text to train on besides, in the form of the task's rows."""
+    base, config, split = _parse(source, None)
+    columns = Columns(settings.text_column, settings.text_pair_column)
+    if base == "demo":
+        examples = _demo_set(config, split=split if config else split or "train", columns=columns)
+    else:
+        examples = _read_set(
+            _open(base, config),
+            split=split,
+            columns=columns,
+            kind=None,
+            labelled=False,
+            # What is evaluated elsewhere must not be trained on unless it was named.
+            order=("train",),
+        )
+    if (examples.text_pair is None) != (train.text_pair is None):
+        wanted, came = ("one text", "two") if train.text_pair is None else ("two texts", "one")
+        raise DataError(
+            f"{source}: unlabelled rows must have {wanted} as the rows of {settings.source} do, "
+            f"got {came}. Give text_column and text_pair_column, which name the columns of both, "
+            "or use a file with the same columns."
+        )
+    return replace(examples, name="unlabeled", labels=None, label_names=None, kind="unlabelled")
+
+
 def _read_set(
-    opened: _Opened, *, split: str | None, columns: Columns, kind: LabelKind | None, labelled: bool
+    opened: _Opened,
+    *,
+    split: str | None,
+    columns: Columns,
+    kind: LabelKind | None,
+    labelled: bool,
+    order: Sequence[str] = STANDALONE_SPLITS,
 ) -> Examples:
     name = str(opened.info["name"])
     if split is not None:
         found: str | None = choose_split(opened.splits, split, title=opened.title)
         name = name if opened.single else f"{name}@{found}"
     else:
-        found = first_split(opened.splits, STANDALONE_SPLITS)
+        found = first_split(opened.splits, order)
     if found is None:
+        none = "no split train" if order == ("train",) else "none of the splits test, dev, train"
         raise DataError(
-            f"{opened.title} has none of the splits test, dev, train; it has "
+            f"{opened.title} has {none}; it has "
             f"{', '.join(sorted(opened.splits))}. Name one: {opened.title}@SPLIT."
         )
     return _read(opened, found, name=name, columns=columns, kind=kind, labelled=labelled)

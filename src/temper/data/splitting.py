@@ -2,31 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from temper.data.examples import Examples, Splits, label_counts
+from temper.data.settings import DataSettings
 from temper.errors import DataError
 from temper.seeding import derive_seed
 
 
 def finish_splits(
-    sets: Splits | Examples,
-    *,
-    rows: int | None,
-    eval_rows: int | None,
-    drop_overlap: bool,
-    dev_share: float,
-    seed: int,
+    sets: Splits | Examples, settings: DataSettings, *, unlabeled: Examples | None = None
 ) -> Splits:
     """Turn a source's splits into the rows of one training, and say what was done.
 
     Args:
         sets: The splits; train alone where the source has no evaluation split.
-        rows: Train rows wanted, or None for all.
-        eval_rows: Evaluation rows wanted, or None for all.
-        drop_overlap: Remove train rows that are also in an evaluation split.
-        dev_share: Share of train to carve a missing dev split from.
-        seed: Seed of the draws.
+        settings: How many rows are wanted of each, how a missing dev split is carved, and whether
+            rows that are also evaluated are dropped.
+        unlabeled: All rows of the unlabelled text, where there is any.
 
     Returns:
         The sets with all notices.
@@ -37,41 +31,39 @@ def finish_splits(
     notices: list[str] = []
     if isinstance(sets, Examples):
         _check_classes(sets)
-        sets = carve(sets, dev_share, seed=seed)
+        sets = carve(sets, settings.dev_share, seed=settings.seed)
     else:
         _check_classes(sets.train)
     notices += sets.notices
     evaluations = [split for split in (sets.dev, sets.test) if split is not None]
     train = sets.train
-    if drop_overlap:
-        for split in evaluations:
-            train, dropped = _without(train, split)
-            if dropped:
-                notices.append(
-                    f"{_rows(dropped)} dropped from train because their text is in {split.name}"
-                )
+    if settings.drop_overlap:
+        train = _apart(train, evaluations, notices=notices)
         _check_classes(train)
     present = len(label_counts(train)) if train.kind == "classification" else 1
-    if rows is not None and rows < present:
+    if settings.rows is not None and settings.rows < present:
         raise DataError(
-            f"rows must be >= {present}, one for each class of {_origin(train)}, got {rows}."
+            f"rows must be >= {present}, one for each class of {_origin(train)}, got "
+            f"{settings.rows}."
         )
-    train = _draw(train, rows, seed=seed, notices=notices)
-    dev = _draw(sets.dev, eval_rows, seed=seed, notices=notices)
-    for split in (dev, *evaluations[1:]):
-        shared = len(train.overlap(split))
-        if shared:
-            verb = "is" if shared == 1 else "are"
-            notices.append(
-                f"{shared} train row{'' if shared == 1 else 's'} {verb} also in {split.name}"
-            )
+    train = _draw(train, settings.rows, seed=settings.seed, notices=notices)
+    dev = _draw(sets.dev, settings.eval_rows, seed=settings.seed, notices=notices)
+    evaluated = [dev, *evaluations[1:]]
+    notices += _shared(train, evaluated)
     for split in (train, *evaluations):
-        notices += split.notices
-        empty = sum(not text.strip() for text in split.text)
-        if empty:
-            notices.append(f"{_rows(empty)} of {split.name} with an empty text")
+        notices += [*split.notices, *_empty(split)]
+    if unlabeled is not None:
+        said: list[str] = []
+        if settings.drop_overlap:
+            unlabeled = _apart(unlabeled, evaluations, notices=said)
+        unlabeled = _draw(unlabeled, settings.unlabeled_rows, seed=settings.seed, notices=said)
+        said += [*_shared(unlabeled, evaluated), *_empty(unlabeled)]
+        said.insert(0, f"{_rows(len(unlabeled))} of unlabelled text from {_origin(unlabeled)}")
+        unlabeled = replace(unlabeled, notices=tuple(said))
+        notices += said
     # Train and dev may carry the same notice; once is enough.
-    return replace(sets, train=train, dev=dev, notices=tuple(dict.fromkeys(notices)))
+    said_once = tuple(dict.fromkeys(notices))
+    return replace(sets, train=train, dev=dev, unlabeled=unlabeled, notices=said_once)
 
 
 def carve(train: Examples, share: float, *, seed: int) -> Splits:
@@ -114,16 +106,38 @@ def carve(train: Examples, share: float, *, seed: int) -> Splits:
     return Splits(train.select(rest), dev, None, (notice,))
 
 
-def _without(train: Examples, split: Examples) -> tuple[Examples, int]:
-    shared = set(train.overlap(split))
-    if len(shared) == len(train):
-        raise DataError(
-            f"Every train row is also in {split.name}, so drop_overlap leaves none to train on. "
-            "Use other files or leave drop_overlap off."
-        )
-    if not shared:
-        return train, 0
-    return train.select(i for i in range(len(train)) if i not in shared), len(shared)
+def _apart(rows: Examples, evaluations: Sequence[Examples], *, notices: list[str]) -> Examples:
+    """Drop the rows whose text is also in an evaluation split."""
+    for split in evaluations:
+        shared = set(rows.overlap(split))
+        if len(shared) == len(rows):
+            raise DataError(
+                f"Every {rows.name} row is also in {split.name}, so drop_overlap leaves none to "
+                "train on. Use other files or leave drop_overlap off."
+            )
+        if shared:
+            rows = rows.select(i for i in range(len(rows)) if i not in shared)
+            notices.append(
+                f"{_rows(len(shared))} dropped from {rows.name} because their text is in "
+                f"{split.name}"
+            )
+    return rows
+
+
+def _shared(rows: Examples, evaluated: Sequence[Examples]) -> list[str]:
+    """Say how many rows to train on are also evaluated."""
+    found = []
+    for split in evaluated:
+        shared = len(rows.overlap(split))
+        if shared:
+            some = "row is" if shared == 1 else "rows are"
+            found.append(f"{shared} {rows.name} {some} also in {split.name}")
+    return found
+
+
+def _empty(rows: Examples) -> list[str]:
+    empty = sum(not text.strip() for text in rows.text)
+    return [f"{_rows(empty)} of {rows.name} with an empty text"] if empty else []
 
 
 def _draw(examples: Examples, n: int | None, *, seed: int, notices: list[str]) -> Examples:
