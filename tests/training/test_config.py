@@ -20,7 +20,9 @@ from temper.training.config import (
     parse_assignment,
     parse_value,
     read_toml,
+    without_unread,
 )
+from tests.training.alternating import alternating_registered
 
 HASHES = {"model": "m", "train_hash": "t", "dev_hash": "d"}
 
@@ -160,6 +162,53 @@ def test_the_key_changes_with_the_rows() -> None:
         config.key(**{**HASHES, "model": "n"}),
     }
     assert len(keys) == 4
+
+
+def test_a_run_without_unlabelled_text_keeps_the_key_that_it_had_before_there_was_any() -> None:
+    # Recorded before `data.unlabeled` came.
+    assert RunConfig.of(tree()).key(**HASHES) == "4425eca2b2c7"
+    other = tree(method={"name": "r_drop", "weight": 2.0}, seed=7, train={"epochs": 1.5})
+    assert RunConfig.of(other).key(**HASHES) == "bb3c80c25357"
+
+
+def test_the_key_changes_with_the_unlabelled_rows_alone_and_not_with_their_place() -> None:
+    with alternating_registered() as name:
+        runs = [
+            RunConfig.of(tree(data={"source": "demo", "unlabeled": pool}, method={"name": name}))
+            for pool in ("here.csv", "there.csv")
+        ]
+    keys = {run.key(**HASHES, unlabeled_hash=found) for run in runs for found in ("u", "v")}
+    assert len(keys) == 2
+    assert runs[0].key(**HASHES) not in keys
+
+
+def test_unlabelled_text_and_a_method_that_trains_on_it_belong_together() -> None:
+    given_, pool = {"source": "demo"}, {"source": "demo", "unlabeled": "pool.csv"}
+    with pytest.raises(SettingError, match=r"'vanilla' does not train on it.*--unlabeled PATH"):
+        RunConfig.of(tree(data=pool))
+    with alternating_registered() as name:
+        method = {"name": name}
+        with pytest.raises(SettingError, match=r"'alternating' trains on text.*--unlabeled PATH"):
+            RunConfig.of(tree(data=given_, method=method))
+        assert RunConfig.of(tree(data=pool, method=method)).data.unlabeled == "pool.csv"
+        # With the other faults, and not instead of them.
+        with pytest.raises(SettingError, match=r"(?s)`train\.epochs`.*'alternating' trains on"):
+            RunConfig.of(tree(data=given_, method=method, train={"epochs": 0}))
+    with pytest.raises(SettingError, match=r"unlabeled_rows is 5, but there is no unlabelled"):
+        RunConfig.of(tree(data={"source": "demo", "unlabeled_rows": 5}))
+
+
+def test_text_that_a_method_does_not_read_is_left_out_and_nothing_else() -> None:
+    data = {"source": "demo", "rows": 5, "unlabeled": "pool.csv", "unlabeled_rows": 3}
+    spared = tree(data={"source": "demo", "rows": 5})
+    assert without_unread(tree(data=data)) == spared
+    assert without_unread(spared) == spared
+    with alternating_registered() as name:
+        wanted = tree(data=data, method={"name": name})
+        assert without_unread(wanted) == wanted
+    # What is wrong is left for the check to refuse.
+    for wrong in (tree(data=data, method={"name": "uerg"}), tree(data="demo"), {"data": data}):
+        assert without_unread(wrong) == wrong
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,8 @@ from torch import Tensor, nn
 from torch.utils.data import Dataset
 from transformers import BertConfig, BertForSequenceClassification, TrainingArguments
 
+from temper.methods import build
+from temper.training.checks import wants_unlabelled
 from temper.training.trainer import RobustTrainer
 
 # Every training begins with a full garbage collection, which looks through the libraries' own
@@ -61,14 +63,26 @@ class Rows(Dataset[Item]):
         return {"input_ids": ids, "attention_mask": [1] * len(ids), "labels": place % 2}
 
 
+class Unlabelled(Rows):
+    """Other rows than those, without labels."""
+
+    def __getitem__(self, place: int) -> Item:
+        if not 0 <= place < self.count:
+            raise IndexError(place)
+        item = Rows(1000)[500 + place]
+        return {name: item[name] for name in ("input_ids", "attention_mask")}
+
+
 def collate(items: Sequence[Mapping[str, Any]]) -> dict[str, Tensor]:
-    """Pad rows to the longest."""
+    """Pad rows to the longest; labels where they have any."""
     longest = max(len(item["input_ids"]) for item in items)
-    return {
+    batch = {
         "input_ids": torch.tensor([pad(item["input_ids"], longest) for item in items]),
         "attention_mask": torch.tensor([pad(item["attention_mask"], longest) for item in items]),
-        "labels": torch.tensor([item["labels"] for item in items]),
     }
+    if "labels" in items[0]:
+        batch["labels"] = torch.tensor([item["labels"] for item in items])
+    return batch
 
 
 def pad(values: list[int], length: int) -> list[int]:
@@ -102,7 +116,7 @@ def make_trainer(
     more: Mapping[str, Any] | None = None,
     **changes: Any,
 ) -> RobustTrainer:
-    """Return a trainer of a tiny model.
+    """Return a trainer of a tiny model; methods that want rows without labels get a few.
 
     Args:
         folder: For checkpoints.
@@ -114,6 +128,8 @@ def make_trainer(
     given: dict[str, Any] = {"data_collator": collate, **(more or {})}
     if "model_init" not in given:
         given["model"] = tiny_model() if model is None else model
+    if wants_unlabelled(build(given.get("method", "vanilla"))):
+        given.setdefault("unlabeled_dataset", Unlabelled(6))
     return RobustTrainer(
         args=arguments(folder, **changes),
         train_dataset=Rows(rows) if isinstance(rows, int) else rows,

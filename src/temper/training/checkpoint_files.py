@@ -110,6 +110,20 @@ def put_in_place(partial: Path, final: Path) -> None:
     os.replace(partial, final)
 
 
+def note_best(state: Any, run: Path, final: Path) -> None:
+    """Name the checkpoint of the best step in the Trainer's state, where there is one.
+
+    Args:
+        state: The Trainer's state.
+        run: The folder of all checkpoints.
+        final: The checkpoint that is being written.
+    """
+    if state.best_global_step:
+        best = run / f"checkpoint-{state.best_global_step}"
+        if best == final or best.exists():
+            state.best_model_checkpoint = str(best)
+
+
 def generator_states() -> dict[str, Any]:
     """Return the states of the global generators of this process."""
     states = {

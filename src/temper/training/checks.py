@@ -9,8 +9,28 @@ from torch import Tensor
 
 from temper.backward.rule import UpdateRule
 from temper.errors import NonFiniteError, SettingError
+from temper.methods import Method
 from temper.training.rows import countable
 from temper.types import Step
+
+
+def check_rows(method: Method, labelled: Any, unlabelled: Any, *, dispatched: bool) -> None:
+    """Refuse rows that a method cannot be trained on, before any step.
+
+    Args:
+        method: The method.
+        labelled: The training rows.
+        unlabelled: Those without labels; None for none.
+        dispatched: Whether one process is to read the batches of all.
+
+    Raises:
+        SettingError: If they are streams and must not be, or unlabelled ones are missing, of no
+            use, empty or dispatched.
+    """
+    check_pre_pass(method.rule, labelled)
+    check_unlabelled(method, given=unlabelled is not None)
+    if unlabelled is not None:
+        check_phases(labelled, unlabelled, dispatched=dispatched)
 
 
 def check_pre_pass(rule: UpdateRule, dataset: Any) -> None:
@@ -28,6 +48,62 @@ def check_pre_pass(rule: UpdateRule, dataset: Any) -> None:
             "This method measures what matters in a pass over all rows before training and needs a "
             f"dataset with a length, got {type(dataset).__name__}. Use a dataset with a length, or "
             "a method without a pre-pass (of roast and uegr: refresh='step')."
+        )
+
+
+def wants_unlabelled(method: Method) -> bool:
+    """Tell whether a method trains on rows without labels too, and so needs some."""
+    return bool(getattr(method.objective, "wants_unlabelled", False))
+
+
+def check_unlabelled(method: Method, *, given: bool) -> None:
+    """Refuse a method without the unlabelled rows that it learns from, and such rows for no use.
+
+    Args:
+        method: The method.
+        given: Whether there are unlabelled rows.
+
+    Raises:
+        SettingError: If they are wanted and not given, or given and not wanted.
+    """
+    wanted = wants_unlabelled(method)
+    if wanted and not given:
+        raise SettingError(
+            f"The method {method.name!r} trains on text without labels too, and there is none. "
+            "Give --unlabeled PATH (`data.unlabeled`; of RobustTrainer unlabeled_dataset=)."
+        )
+    if given and not wanted:
+        raise SettingError(
+            f"There is text without labels, but the method {method.name!r} does not train on it. "
+            "Leave --unlabeled PATH (`data.unlabeled`; of RobustTrainer unlabeled_dataset=) out, "
+            "or use a method that does."
+        )
+
+
+def check_phases(labelled: Any, unlabelled: Any, *, dispatched: bool) -> None:
+    """Refuse rows that cannot make up epochs of two phases.
+
+    Args:
+        labelled: The training rows.
+        unlabelled: Those without labels.
+        dispatched: Whether one process is to read the batches of all.
+
+    Raises:
+        SettingError: If either is a stream or the second is empty, or batches are dispatched.
+    """
+    for name, dataset in (("train_dataset", labelled), ("unlabeled_dataset", unlabelled)):
+        if not countable(dataset):
+            raise SettingError(
+                "Unlabelled rows are trained on after the labelled ones of an epoch, so both "
+                f"need a dataset with a length, but {name} is a {type(dataset).__name__}. Use a "
+                "dataset with a length."
+            )
+    if not len(unlabelled):
+        raise SettingError("unlabeled_dataset has no rows. Give a dataset with some.")
+    if dispatched:
+        raise SettingError(
+            "`dispatch_batches` of accelerator_config has one process read the batches of all, "
+            "which is not supported with unlabeled_dataset. Leave it out."
         )
 
 

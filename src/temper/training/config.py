@@ -35,8 +35,9 @@ from typing import Annotated, Any, Literal, Self, TypeVar
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from temper import methods
-from temper.data.sources import DataSettings
+from temper.data.settings import UNLABELLED, DataSettings
 from temper.errors import CompositionError, SettingError, faults, unknown
+from temper.training.checks import check_unlabelled, wants_unlabelled
 
 Tree = dict[str, Any]
 """Nested settings as TOML gives them."""
@@ -157,6 +158,12 @@ class RunConfig(BaseModel):
             # A table that failed above is missing here; its own faults are on the list already.
             failed = tuple(f"`{name}`" for name in checks if name not in checked)
             found += [fault for fault in faults(error, cls, "") if not fault.startswith(failed)]
+        if "data" in checked and "method" in checked:
+            try:
+                given = checked["data"].unlabeled is not None
+                check_unlabelled(_built(checked["method"]), given=given)
+            except (SettingError, CompositionError) as error:
+                found.append(str(error))
         if found:
             raise SettingError("\n".join(found))
         return config
@@ -178,7 +185,9 @@ class RunConfig(BaseModel):
             "data": self.data.model_dump(mode="json"),
         }
 
-    def key(self, *, model: str, train_hash: str, dev_hash: str) -> str:
+    def key(
+        self, *, model: str, train_hash: str, dev_hash: str, unlabeled_hash: str | None = None
+    ) -> str:
         """Hash all that decides the outcome.
 
         Paths and the device are left out: the rows' hashes stand for the data's source, so a run is
@@ -188,19 +197,44 @@ class RunConfig(BaseModel):
             model: What identifies the starting weights: a Hub id, or a hash of a folder's content.
             train_hash: Hash of the training rows and labels.
             dev_hash: Hash of the evaluated rows and labels.
+            unlabeled_hash: Hash of the unlabelled rows, where the method trains on such.
 
         Returns:
             12 hexadecimal digits.
         """
+        unlabeled = [] if unlabeled_hash is None else [unlabeled_hash]
         decides = {
             "model": model,
             "seed": self.seed,
             "method": self.method,
             "train": self.train.deciding(),
             "max_length": self.data.max_length,
-            "rows": [train_hash, dev_hash],
+            "rows": [train_hash, dev_hash, *unlabeled],
         }
         return digest(decides)
+
+
+def without_unread(tree: Mapping[str, Any]) -> Tree:
+    """Return nested settings without unlabelled text that their method does not train on.
+
+    Args:
+        tree: As `RunConfig.of` takes it; settings that are wrong are left for it to refuse.
+
+    Example:
+        >>> data = {"source": "demo", "unlabeled": "pool.csv"}
+        >>> without_unread({"data": data, "method": {"name": "vanilla"}})["data"]
+        {'source': 'demo'}
+    """
+    data = tree.get("data")
+    if not isinstance(data, Mapping) or data.get("unlabeled") is None:
+        return dict(tree)
+    try:
+        wanted = wants_unlabelled(_built(_method(tree.get("method", {}))))
+    except (SettingError, CompositionError):
+        return dict(tree)
+    if wanted:
+        return dict(tree)
+    return {**tree, "data": {name: data[name] for name in data if name not in UNLABELLED}}
 
 
 def known_device(device: str) -> str:
@@ -375,6 +409,10 @@ def _method(table: Any) -> Tree:
     # "r_drop+at" and "r_drop + at" are one method, and so one key.
     written = config.name if isinstance(config, methods.Composed) else name
     return {"name": written, **config.settings()}
+
+
+def _built(method: Tree) -> methods.Method:
+    return methods.build(methods.configure(str(method["name"]), _without_name(method)))
 
 
 def _without_name(table: Mapping[str, Any]) -> Tree:

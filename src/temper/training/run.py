@@ -20,6 +20,7 @@ from temper.data.tasks import default_metric
 from temper.errors import CheckpointError, SettingError, TemperError
 from temper.models.hf import load_classifier
 from temper.training.checkpoint_folder import RunFolder, differences, make_folder, remove_empty
+from temper.training.checks import check_unlabelled
 from temper.training.config import RunConfig, digest
 from temper.training.progress import Progress
 from temper.training.recorder import Recorder
@@ -80,6 +81,8 @@ def train(
     folder = RunFolder(Path(out))
     found = folder.record()
     splits = splits or load_splits(config.data)
+    if config.data.unlabeled is None:
+        splits = splits.labelled()
     for text in splits.notices:
         progress.notice(text)
     key = run_key(config, splits)
@@ -103,6 +106,7 @@ class Prepared:
         method: The method, built from its settings.
         rows: The encoded training rows.
         class_weights: Weight of each class, None where all weigh alike.
+        unlabelled: The encoded unlabelled rows, None where the method trains on none.
     """
 
     model: Any
@@ -110,6 +114,7 @@ class Prepared:
     method: Any
     rows: EncodedExamples
     class_weights: list[float] | None
+    unlabelled: EncodedExamples | None = None
 
 
 def prepare(config: RunConfig, splits: Splits) -> Prepared:
@@ -126,6 +131,8 @@ def prepare(config: RunConfig, splits: Splits) -> Prepared:
         TemperError: Where something does not fit.
     """
     method = methods.build(config.method_config())
+    # The caller's own splits may lack what the settings name.
+    check_unlabelled(method, given=splits.unlabeled is not None)
     weights = class_weights(config.train.class_weights, splits.train)
     regression = splits.train.kind == "regression"
     model, tokenizer = load_classifier(
@@ -136,7 +143,10 @@ def prepare(config: RunConfig, splits: Splits) -> Prepared:
         seed=config.seed,
     )
     rows = encode(splits.train, tokenizer, max_length=config.data.max_length)
-    return Prepared(model, tokenizer, method, rows, weights)
+    unlabelled = None
+    if splits.unlabeled is not None:
+        unlabelled = encode(splits.unlabeled, tokenizer, max_length=config.data.max_length)
+    return Prepared(model, tokenizer, method, rows, weights, unlabelled)
 
 
 def label_names(examples: Examples) -> list[str]:
@@ -189,11 +199,14 @@ def run_key(config: RunConfig, splits: Splits, *, identity: str | None = None) -
         splits: The data.
         identity: What `model_identity` gives, where the caller has asked for it already.
     """
+    # A comparison loads the rows for all its columns, of which some have no use for these.
+    unlabeled = splits.unlabeled if config.data.unlabeled is not None else None
     return config.key(
         model=identity or model_identity(config.model),
         # The names of the labels go into the checkpoint, and a row's hash does not know them.
         train_hash=digest([splits.train.hash, splits.train.label_names]),
         dev_hash=splits.dev.hash,
+        unlabeled_hash=None if unlabeled is None else unlabeled.hash,
     )
 
 
@@ -286,16 +299,25 @@ class _Begun:
                 ),
                 "labels": [] if regression else label_names(train_rows),
             },
-            "data": {
-                name: {"rows": len(rows), "hash": rows.hash, "source": rows.source}
-                for name, rows in (("train", train_rows), ("dev", self.splits.dev))
-            },
+            "data": self._sets(),
             "notices": list(self.splits.notices),
             "truncated": self.prepared.rows.truncated,
             "versions": versions(),
             "times": self.recorder.times(),
             "device": self.device,
         }
+
+    def _sets(self) -> dict[str, Any]:
+        splits, unlabelled = self.splits, self.prepared.unlabelled
+        sets = {"train": splits.train, "dev": splits.dev, "unlabeled": splits.unlabeled}
+        told: dict[str, Any] = {
+            name: {"rows": len(rows), "hash": rows.hash, "source": rows.source}
+            for name, rows in sets.items()
+            if rows is not None
+        }
+        if unlabelled is not None:
+            told["unlabeled"]["truncated"] = unlabelled.truncated
+        return told
 
     def _train(self, found: dict[str, Any] | None, callbacks: Sequence[Any]) -> None:
         if found is None:
@@ -330,6 +352,7 @@ class _Begun:
             class_weights=prepared.class_weights,
             bucket_by_length=settings.group_by_length,
             train_dataset=prepared.rows,
+            unlabeled_dataset=prepared.unlabelled,
             data_collator=Collator(prepared.tokenizer),
             processing_class=prepared.tokenizer,
             callbacks=[self.recorder, *callbacks],

@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +26,9 @@ from temper.methods import Method, MethodConfig, build
 from temper.training import checkpoint_files
 from temper.training.arguments import arguments_of
 from temper.training.callback import MethodCallback
-from temper.training.checks import check_gradient_norm, check_pre_pass
+from temper.training.checks import check_gradient_norm, check_rows
 from temper.training.config import TrainSettings
+from temper.training.phases import Phases, join
 from temper.training.rows import ROW, NumberedRows, RowKeeper, countable, token_counts
 from temper.training.state_files import read_state, write_state
 from temper.training.stepper import Stepper
@@ -48,6 +50,9 @@ class RobustTrainer(Trainer):
         bucket_by_length: Batch rows of similar length together; each epoch still sees every row
             once. Off when ``args.train_sampling_strategy`` asks for another order;
             ``"group_by_length"`` asks for this one.
+        unlabeled_dataset: Rows that a method learns from without labels, as ``train_dataset``; any
+            labels are taken off. Each epoch has its batches after all labelled ones, and they
+            count as steps. Errors number its rows on from the last of ``train_dataset``.
         settings: All other arguments of ``Trainer``.
 
     Raises:
@@ -69,16 +74,18 @@ class RobustTrainer(Trainer):
         method: Method | MethodConfig | str = "vanilla",
         class_weights: Sequence[float] | Tensor | None = None,
         bucket_by_length: bool = True,
+        unlabeled_dataset: Any = None,
         **settings: Any,
     ) -> None:
         self.method = build(method)
         self.class_weights = class_weights
         self.bucket_by_length = bucket_by_length
+        self.unlabeled_dataset = unlabeled_dataset
         self.stepper: Stepper | None = None
         self._step = Step()
         self._micro = 0
         self._kept: list[Batch] = []
-        self.sampler: LengthBucketSampler | None = None
+        self.sampler: LengthBucketSampler | Phases | None = None
         self._carried: dict[str, Any] | None = None
         super().__init__(model, args, **settings)
         if self.args.n_gpu > 1:
@@ -165,7 +172,8 @@ class RobustTrainer(Trainer):
         self, epoch_iterator: Iterator[Any], num_batches: int, device: torch.device
     ) -> tuple[list[Any], Any]:
         """Take the micro-batches of one optimiser step and count its rows over all ranks."""
-        samples, _ = super().get_batch_samples(epoch_iterator, num_batches, device)
+        # Transformers would count labels too, and a step between two phases has some without.
+        samples = list(islice(epoch_iterator, num_batches))
         rows = sum(len(next(iter(sample.values()))) for sample in samples)
         if self.args.world_size > 1:
             counted = torch.tensor([rows], device=self.args.device)
@@ -206,11 +214,12 @@ class RobustTrainer(Trainer):
         Raises:
             CheckpointError: If the checkpoint to resume from is missing or not whole.
             NonFiniteError: If a loss or a gradient is NaN or infinite.
-            SettingError: If the rows are a stream, and the method or the resume must count them.
+            SettingError: If the rows are a stream that must be counted, or the method wants others.
         """
         if resume_from_checkpoint is True:
             resume_from_checkpoint = str(checkpoint_files.newest_checkpoint(self.args.output_dir))
-        check_pre_pass(self.method.rule, self.train_dataset)
+        dispatched = bool(self.accelerator.dispatch_batches)
+        check_rows(self.method, self.train_dataset, self.unlabeled_dataset, dispatched=dispatched)
         return super().train(resume_from_checkpoint, *args, **kwargs)
 
     def _inner_training_loop(self, *args: Any, **kwargs: Any) -> Any:
@@ -249,6 +258,15 @@ class RobustTrainer(Trainer):
     def _get_dataloader(self, dataset: Dataset[Any], *args: Any, **kwargs: Any) -> Any:
         if not kwargs.get("is_training") or not countable(dataset):
             return super()._get_dataloader(dataset, *args, **kwargs)
+        if self.unlabeled_dataset is None:
+            return self._numbered(dataset, *args, **kwargs)
+        first, sampler = self._numbered(dataset, *args, **kwargs), self.sampler
+        second = self._numbered(self.unlabeled_dataset, *args, **kwargs)
+        loader, self.sampler = join(first, second, samplers=[sampler, self.sampler])
+        return loader
+
+    def _numbered(self, dataset: Dataset[Any], *args: Any, **kwargs: Any) -> Any:
+        """Return Transformers' loader of rows that carry their numbers."""
         plain: Any = self.data_collator  # type: ignore[has-type]
         inner = plain
         if hasattr(dataset, "remove_columns"):
@@ -296,7 +314,7 @@ class RobustTrainer(Trainer):
             partial_folder.mkdir(parents=True)
         self.accelerator.wait_for_everyone()
         self.save_model(str(partial_folder), _internal_call=True)
-        self._note_best(run, final)
+        checkpoint_files.note_best(self.state, run, final)
         if not self.args.save_only_model:
             self._save_optimizer_and_scheduler(str(partial_folder))
             self._save_scaler(str(partial_folder))
@@ -317,12 +335,6 @@ class RobustTrainer(Trainer):
         if self.args.push_to_hub:
             self._push_from_checkpoint(str(final))
         self.accelerator.wait_for_everyone()
-
-    def _note_best(self, run: Path, final: Path) -> None:
-        if self.state.best_global_step:
-            best = run / f"checkpoint-{self.state.best_global_step}"
-            if best == final or best.exists():
-                self.state.best_model_checkpoint = str(best)
 
     def _export_callbacks(self) -> None:
         for callback in [*self.callback_handler.callbacks, self.control]:

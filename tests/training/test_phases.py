@@ -1,0 +1,108 @@
+"""Two phases on several processes: each takes its share of both, and no batch mixes them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from accelerate.data_loader import prepare_data_loader
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+from torch.utils.data import DataLoader
+
+from temper.data.batches import LengthBucketSampler
+from temper.training.phases import Phases, join
+from temper.training.rows import NumberedRows, RowKeeper
+
+
+def collate(items: list[int]) -> dict[str, Tensor]:
+    return {"input_ids": torch.tensor(items), "labels": torch.tensor(items)}
+
+
+def loader_of(rows: list[int], *, size: int, ranks: int, rank: int) -> tuple[Any, Any]:
+    """Return what the Trainer makes of one dataset on one of several processes, and its order."""
+    sampler = LengthBucketSampler([1 + row % 3 for row in rows], batch_size=size, seed=5)
+    plain = DataLoader(
+        NumberedRows(rows), batch_size=size, sampler=sampler, collate_fn=RowKeeper(collate)
+    )
+    return prepare_data_loader(plain, num_processes=ranks, process_index=rank), sampler
+
+
+def joined(labelled: int, unlabelled: int, *, size: int, ranks: int, rank: int) -> Any:
+    """Return the loader of both phases and their order."""
+    first, one = loader_of(list(range(labelled)), size=size, ranks=ranks, rank=rank)
+    # Values apart from the labelled ones, to see which rows a batch holds.
+    others = list(range(1000, 1000 + unlabelled))
+    second, two = loader_of(others, size=size, ranks=ranks, rank=rank)
+    return join(first, second, samplers=[one, two])
+
+
+@settings(max_examples=40)
+@given(
+    labelled=st.integers(1, 23),
+    unlabelled=st.integers(1, 23),
+    size=st.integers(1, 4),
+    ranks=st.integers(1, 4),
+    epoch=st.integers(0, 3),
+)
+def test_no_batch_of_any_process_mixes_and_all_processes_change_phase_together(
+    labelled: int, unlabelled: int, size: int, ranks: int, epoch: int
+) -> None:
+    shown = []
+    for rank in range(ranks):
+        loader, phases = joined(labelled, unlabelled, size=size, ranks=ranks, rank=rank)
+        loader.set_epoch(epoch)
+        batches = list(loader)
+        assert len(batches) == len(loader) == len(phases)
+        shown.append(batches)
+    for together in zip(*shown, strict=True):
+        # Gradients are exchanged at every batch, so all must be of one kind.
+        assert len({"labels" in batch for batch in together}) == 1
+    seen: dict[bool, set[int]] = {True: set(), False: set()}
+    for batches in shown:
+        kinds = ["labels" in batch for batch in batches]
+        assert kinds == sorted(kinds, reverse=True)
+        for batch, kind in zip(batches, kinds, strict=True):
+            values = batch["input_ids"].tolist()
+            assert all((value < 1000) is kind for value in values)
+            offset = 0 if kind else 1000 - labelled
+            assert batch["row_index"].tolist() == [value - offset for value in values]
+            seen[kind].update(values)
+    assert seen[True] == set(range(labelled))
+    assert seen[False] == set(range(1000, 1000 + unlabelled))
+
+
+@given(
+    labelled=st.integers(1, 17),
+    unlabelled=st.integers(1, 17),
+    size=st.integers(1, 4),
+    ranks=st.integers(1, 3),
+)
+def test_a_share_of_both_phases_is_the_share_of_each_by_itself(
+    labelled: int, unlabelled: int, size: int, ranks: int
+) -> None:
+    for rank in range(ranks):
+        loader, _ = joined(labelled, unlabelled, size=size, ranks=ranks, rank=rank)
+        first, one = loader_of(list(range(labelled)), size=size, ranks=ranks, rank=rank)
+        others = list(range(1000, 1000 + unlabelled))
+        second, two = loader_of(others, size=size, ranks=ranks, rank=rank)
+        for epoch in (2, 0):
+            loader.set_epoch(epoch)
+            for each in (first, second, one, two):
+                each.set_epoch(epoch)
+            apart = [batch["input_ids"].tolist() for each in (first, second) for batch in each]
+            assert [batch["input_ids"].tolist() for batch in loader] == apart
+
+
+def test_a_pre_pass_leaves_the_second_phase_out_even_when_it_fails() -> None:
+    phases = Phases([[0, 1], [2]], [[1, 0]], offset=3)
+    try:
+        with phases.labelled_alone():
+            assert list(phases) == [[0, 1], [2]]
+            assert len(phases) == 2
+            raise RuntimeError("stopped")
+    except RuntimeError:
+        pass
+    assert list(phases) == [[0, 1], [2], [4, 3]]
+    assert len(phases) == 3

@@ -1,0 +1,113 @@
+"""One run with text without labels: its record, its key, and what stops it before any work."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from temper.data.sources import load_examples, load_splits
+from temper.errors import CheckpointError, SettingError
+from temper.training.config import RunConfig
+from temper.training.run import run_key, train
+from tests.cli.tiny_project import make_data, make_model, sentences, write_csv
+from tests.training.alternating import NAME, alternating_registered
+from tests.training.test_run import StopAt
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    folder = tmp_path_factory.mktemp("project")
+    make_model(folder / "model")
+    make_data(folder / "data")
+    # Two of these twenty texts are in dev, and their labels say nothing.
+    other = [(text, "?") for text, _ in sentences(18, thing="it")]
+    write_csv(folder / "pool.csv", other + sentences(2, thing="phone"))
+    with alternating_registered():
+        yield folder
+
+
+def config(project: Path, method: str = NAME, **data: Any) -> RunConfig:
+    unlabeled = {"unlabeled": str(project / "pool.csv")} if method == NAME else {}
+    return RunConfig.of(
+        {
+            "model": str(project / "model"),
+            "data": {
+                "source": str(project / "data" / "reviews"),
+                "max_length": 32,
+                **unlabeled,
+                **data,
+            },
+            "method": {"name": method},
+            # 40 and 20 rows in tens: four steps and two an epoch.
+            "train": {"epochs": 1, "batch_size": 10, "save_steps": 2, "logging_steps": 1,
+                      "device": "cpu", "learning_rate": 1e-3},
+        }
+    )  # fmt: skip
+
+
+def record(folder: Path) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads((folder / "run.json").read_text(encoding="utf-8"))
+    return content
+
+
+@pytest.fixture(scope="module")
+def whole(project: Path) -> Path:
+    return train(config(project), project / "whole")
+
+
+def test_the_record_says_what_the_run_learnt_from_besides(project: Path, whole: Path) -> None:
+    told = record(whole)
+    assert told["times"]["steps"] == 6
+    rows = load_examples(str(project / "pool.csv"), labelled=False)
+    expected = {"rows": 20, "hash": rows.hash, "truncated": 0.0, "source": rows.source}
+    assert told["data"]["unlabeled"] == expected
+    assert told["settings"]["data"]["unlabeled"] == str(project / "pool.csv")
+    assert "2 unlabeled rows are also in dev" in told["notices"]
+    logs = [json.loads(line) for line in (whole / "metrics.jsonl").read_text().splitlines()]
+    assert ["loss/task" in log for log in logs] == [True] * 4 + [False] * 2
+    assert ["loss/size" in log for log in logs] == [False] * 4 + [True] * 2
+
+
+@pytest.mark.parametrize("stop", [3, 5])
+def test_a_run_stopped_in_either_phase_goes_on_to_the_same_weights(
+    project: Path, whole: Path, stop: int
+) -> None:
+    out = project / f"stopped-{stop}"
+    with pytest.raises(KeyboardInterrupt):
+        train(config(project), out, progress=StopAt(stop))
+    train(config(project), out)
+    assert (out / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()
+    assert (out / "metrics.jsonl").read_bytes() == (whole / "metrics.jsonl").read_bytes()
+
+
+def test_other_unlabelled_rows_are_another_run(project: Path, whole: Path) -> None:
+    with pytest.raises(CheckpointError, match=r"data\.unlabeled_rows was None and is now 10"):
+        train(config(project, unlabeled_rows=10), whole)
+
+
+def test_a_method_without_use_for_them_trains_as_if_they_were_not_there(project: Path) -> None:
+    splits = load_splits(config(project).data)
+    plain = config(project, "vanilla")
+    alone = load_splits(plain.data)
+    assert run_key(plain, splits) == run_key(plain, alone)
+    assert run_key(config(project), splits) != run_key(config(project, unlabeled_rows=9), alone)
+    with_them = train(plain, project / "shared", splits=splits)
+    without = train(plain, project / "own")
+    names = ("model.safetensors", "metrics.jsonl")
+    assert all((with_them / n).read_bytes() == (without / n).read_bytes() for n in names)
+    one, other = record(with_them), record(without)
+    assert {**one, "times": 0} == {**other, "times": 0}
+    assert list(one["data"]) == ["train", "dev"]
+    assert one["notices"] == []
+
+
+def test_splits_without_the_rows_that_the_settings_name_are_refused(project: Path) -> None:
+    splits = replace(load_splits(config(project).data), unlabeled=None)
+    with pytest.raises(SettingError, match="'alternating' trains on text without labels"):
+        train(config(project), project / "lacking" / "run", splits=splits)
+    assert not (project / "lacking").exists()

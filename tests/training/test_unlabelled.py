@@ -1,0 +1,315 @@
+"""Rows without labels: batches after the labelled ones of an epoch, never mixed, resumed alike."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from temper.errors import NonFiniteError, SettingError
+from temper.methods import configure
+from temper.training.trainer import RobustTrainer
+from tests.training.alternating import Alternating
+from tests.training.test_resume import StopAfter
+from tests.training.test_trainer_data import Stream, as_table, spoilt_model
+from tests.training.tiny_training import (
+    Item,
+    Rows,
+    Unlabelled,
+    make_trainer,
+    training_logs,
+    unequal,
+    weights,
+)
+
+# Of both kinds of rows: whether they have labels, and the numbers that they carry.
+Seen = list[tuple[bool, list[int]]]
+
+
+class Mislabelled(Unlabelled):
+    """The same rows with labels that are wrong, and of no type that a loss would take."""
+
+    def __getitem__(self, place: int) -> Item:
+        return {**super().__getitem__(place), "labels": 1e9 + place}
+
+
+class Watched(RobustTrainer):
+    """Note the rows of every micro-batch, as the method gets them."""
+
+    def training_step(self, model: nn.Module, inputs: dict[str, Any], *rest: Any) -> Tensor:
+        held: Seen = self.__dict__.setdefault("seen", [])
+        held.append(("labels" in inputs, inputs["row_index"].tolist()))
+        return super().training_step(model, inputs, *rest)
+
+
+def trainer_of(folder: Path | str, *, rows: Any = 10, unlabelled: Any = 7, **changes: Any) -> Any:
+    """Return a watched trainer of the method that wants rows without labels.
+
+    Args:
+        folder: For checkpoints.
+        rows: Labelled rows, or how many.
+        unlabelled: The same without labels; None gives none.
+        changes: As `make_trainer` takes them.
+    """
+    more = {
+        "method": Alternating(),
+        "unlabeled_dataset": Unlabelled(unlabelled) if isinstance(unlabelled, int) else unlabelled,
+        **changes.pop("more", {}),
+    }
+    trainer = make_trainer(folder, rows=rows, more=more, **changes)
+    trainer.__class__ = Watched
+    return trainer
+
+
+def batches_alone(folder: Path | str, rows: Any, **changes: Any) -> list[list[int]]:
+    """Return the batches that plain training shows of one dataset; what decides the reference."""
+    trainer = trainer_of(folder, rows=rows, unlabelled=None, **changes)
+    trainer.method = configure("vanilla").build()
+    trainer.train()
+    return [batch for _, batch in trainer.seen]
+
+
+@settings(max_examples=4)
+@given(
+    labelled=st.integers(1, 13),
+    unlabelled=st.integers(1, 13),
+    size=st.integers(1, 5),
+    bucket=st.booleans(),
+    strategy=st.sampled_from(["random", "sequential"]),
+    drop_last=st.booleans(),
+)
+def test_an_epoch_is_the_usual_labelled_batches_and_then_the_usual_ones_of_the_others(
+    labelled: int, unlabelled: int, size: int, bucket: bool, strategy: str, drop_last: bool
+) -> None:
+    drop_last = drop_last and min(labelled, unlabelled) >= size
+    changes: dict[str, Any] = {
+        "per_device_train_batch_size": size,
+        "num_train_epochs": 2,
+        "train_sampling_strategy": strategy,
+        "dataloader_drop_last": drop_last,
+    }
+    more = {"bucket_by_length": bucket}
+    with tempfile.TemporaryDirectory() as folder:
+        trainer = trainer_of(folder, rows=labelled, unlabelled=unlabelled, more=more, **changes)
+        trainer.train()
+        # A collator that needs labels, so the others are shown under labels of some kind.
+        first = batches_alone(folder, labelled, more=more, **changes)
+        second = batches_alone(folder, Lent(unlabelled), more=more, **changes)
+    one, two = len(first) // 2, len(second) // 2
+    expected: Seen = []
+    for epoch in range(2):
+        expected += [(True, batch) for batch in first[epoch * one : (epoch + 1) * one]]
+        expected += [
+            (False, [labelled + row for row in batch])
+            for batch in second[epoch * two : (epoch + 1) * two]
+        ]
+    assert trainer.seen == expected
+
+
+class Lent(Unlabelled):
+    """The unlabelled rows with labels that plain training takes."""
+
+    def __getitem__(self, place: int) -> Item:
+        return {**super().__getitem__(place), "labels": place % 2}
+
+
+def test_a_phase_of_its_own_has_rows_of_like_length_together(tmp_path: Path) -> None:
+    trainer = trainer_of(tmp_path, rows=8, unlabelled=40)
+    trainer.train()
+    lengths = [len(Unlabelled(40)[place]["input_ids"]) for place in range(40)]
+    spread = 0
+    for labelled, batch in trainer.seen:
+        if not labelled:
+            here = [lengths[row - 8] for row in batch]
+            spread += max(here) - min(here)
+    # 40 rows of 2 to 8 tokens are one pool: sorted, the ten batches share its 6 steps of length.
+    assert spread <= 6
+
+
+@pytest.mark.parametrize(("accumulation", "steps"), [(1, 3 + 2), (2, 3), (4, 2)])
+def test_both_phases_count_as_steps_of_the_epochs_and_of_the_schedule(
+    tmp_path: Path, accumulation: int, steps: int
+) -> None:
+    trainer = trainer_of(
+        tmp_path,
+        num_train_epochs=2,
+        gradient_accumulation_steps=accumulation,
+        lr_scheduler_type="linear",
+    )
+    trainer.train()
+    assert trainer.state.global_step == trainer.state.max_steps == 2 * steps
+    assert trainer.state.epoch == 2.0
+    rates = [log["learning_rate"] for log in training_logs(trainer)]
+    total = 2 * steps
+    assert rates == pytest.approx([1e-2 * (total - step) / total for step in range(total)])
+
+
+def test_a_number_of_steps_ends_within_either_phase(tmp_path: Path) -> None:
+    for steps, last in ((2, True), (4, False), (6, True), (9, False)):
+        trainer = trainer_of(tmp_path, max_steps=steps)
+        trainer.train()
+        assert len(trainer.seen) == steps
+        assert trainer.seen[-1][0] is last
+
+
+@settings(max_examples=4)
+@given(stop=st.integers(1, 9), accumulation=st.sampled_from([1, 2, 3]), bucket=st.booleans())
+def test_a_stop_within_or_between_phases_resumes_to_the_same_weights(
+    stop: int, accumulation: int, bucket: bool
+) -> None:
+    # 10 and 7 rows in fours: three and two batches an epoch, so that accumulating crosses phases.
+    changes: dict[str, Any] = {
+        "gradient_accumulation_steps": accumulation,
+        "num_train_epochs": 2,
+        "save_strategy": "steps",
+        "save_steps": 100,
+    }
+    more = {"bucket_by_length": bucket}
+    steps = 2 * -(-5 // accumulation)
+    stop = 1 + (stop - 1) % (steps - 1)
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place)
+        whole = trainer_of(folder / "whole", more=more, **changes)
+        whole.train()
+        stopper = {**more, "callbacks": [StopAfter(stop)]}
+        begun = trainer_of(folder / "part", more=stopper, **changes)
+        begun.train()
+        ended = trainer_of(folder / "part", more=more, **changes)
+        ended.train(resume_from_checkpoint=True)
+    assert begun.seen + ended.seen == whole.seen
+    assert not unequal(weights(whole.model), weights(ended.model))
+    assert unequal(weights(whole.model), weights(begun.model))
+
+
+def test_labels_of_the_unlabelled_rows_are_never_looked_at(tmp_path: Path) -> None:
+    bare = trainer_of(tmp_path)
+    bare.train()
+    labelled = trainer_of(tmp_path, unlabelled=Mislabelled(7))
+    labelled.train()
+    assert [flag for flag, _ in labelled.seen] == [True] * 3 + [False] * 2
+    assert not unequal(weights(bare.model), weights(labelled.model))
+
+
+def test_the_first_phase_moves_weights_as_plain_training_does(tmp_path: Path) -> None:
+    settings_: dict[str, Any] = {"lr_scheduler_type": "constant", "max_steps": 3}
+    two_phases = trainer_of(tmp_path, **settings_)
+    two_phases.train()
+    plain = make_trainer(tmp_path, rows=10, **settings_)
+    plain.train()
+    assert not unequal(weights(two_phases.model), weights(plain.model))
+
+
+@pytest.mark.parametrize("table", ["labelled", "unlabelled", "both"])
+def test_tables_and_map_style_datasets_mix_and_their_other_columns_are_dropped(
+    tmp_path: Path, table: str
+) -> None:
+    plain = trainer_of(tmp_path)
+    plain.train()
+    labelled = as_table(10, text="unused") if table != "unlabelled" else Rows(10)
+    unlabelled: Any = Unlabelled(7)
+    if table != "labelled":
+        unlabelled = type(as_table(1)).from_list(
+            [{**Unlabelled(7)[place], "text": "unused"} for place in range(7)]
+        )
+    mixed = trainer_of(tmp_path, rows=labelled, unlabelled=unlabelled)
+    mixed.train()
+    assert mixed.seen == plain.seen
+    assert not unequal(weights(plain.model), weights(mixed.model))
+
+
+def test_workers_change_no_weight(tmp_path: Path) -> None:
+    alone = trainer_of(tmp_path, num_train_epochs=2)
+    helped = trainer_of(
+        tmp_path,
+        num_train_epochs=2,
+        dataloader_num_workers=1,
+        dataloader_persistent_workers=True,
+    )
+    alone.train()
+    helped.train()
+    assert not unequal(weights(alone.model), weights(helped.model))
+
+
+def test_a_pre_pass_sees_labelled_rows_alone_and_leaves_the_order_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    method = Alternating().under(configure("child_tuning_d").build().rule)
+    trainer = trainer_of(tmp_path, more={"method": method})
+    from temper.training.stepper import Stepper
+
+    prepare, met = Stepper.prepare, []
+
+    def noting(stepper: Stepper, batches: Any) -> None:
+        def noted() -> Any:
+            for inputs in batches:
+                met.append(("labels" in inputs, inputs["row_index"].tolist()))
+                yield inputs
+
+        prepare(stepper, noted())
+
+    monkeypatch.setattr(Stepper, "prepare", noting)
+    trainer.train()
+    assert all(labelled for labelled, _ in met)
+    assert sorted(row for _, batch in met for row in batch) == list(range(10))
+    usual = trainer_of(tmp_path)
+    usual.train()
+    assert trainer.seen == usual.seen
+
+
+def test_a_row_without_labels_is_named_by_its_number_after_the_labelled_ones(
+    tmp_path: Path,
+) -> None:
+    # Row 4 of these is row 4 of `Rows`, which no labelled row is: those begin at 500.
+    model = spoilt_model(value=float("nan"), row=4, rows=7)
+    trainer = trainer_of(
+        tmp_path,
+        model=model,
+        rows=[{**Unlabelled(10)[place], "labels": place % 2} for place in range(10)],
+        unlabelled=[
+            {name: Rows(7)[place][name] for name in ("input_ids", "attention_mask")}
+            for place in range(7)
+        ],
+    )
+    with pytest.raises(NonFiniteError, match=r"'size' is not finite at step \d, rows \[14\]"):
+        trainer.train()
+
+
+def test_a_method_without_the_rows_that_it_wants_is_refused_before_any_step(
+    tmp_path: Path,
+) -> None:
+    trainer = trainer_of(tmp_path, unlabelled=None)
+    before = weights(trainer.model)
+    with pytest.raises(
+        SettingError, match=r"'alternating' trains on text without labels.*--unlabeled PATH"
+    ):
+        trainer.train()
+    assert not unequal(before, weights(trainer.model))
+
+
+def test_rows_for_a_method_that_does_not_want_them_are_refused(tmp_path: Path) -> None:
+    trainer = trainer_of(tmp_path, more={"method": "vanilla"})
+    with pytest.raises(SettingError, match=r"'vanilla' does not train on it.*unlabeled_dataset="):
+        trainer.train()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"rows": Stream(8)}, r"train_dataset is a Stream.*dataset with a length"),
+        ({"unlabelled": Stream(8)}, r"unlabeled_dataset is a Stream.*dataset with a length"),
+        ({"unlabelled": []}, r"unlabeled_dataset has no rows"),
+        ({"accelerator_config": {"dispatch_batches": True}}, r"dispatch_batches"),
+    ],
+    ids=["labelled-stream", "unlabelled-stream", "empty", "dispatched"],
+)
+def test_rows_that_cannot_make_two_phases_are_refused(
+    tmp_path: Path, changes: dict[str, Any], message: str
+) -> None:
+    trainer = trainer_of(tmp_path, max_steps=2, **changes)
+    with pytest.raises(SettingError, match=message):
+        trainer.train()
