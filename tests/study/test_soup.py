@@ -179,6 +179,15 @@ def test_the_soup_is_a_plain_checkpoint_and_judged_as_its_runs_are(
     assert model_identity(str(out)) == before
 
 
+def test_unlabelled_text_of_one_run_does_not_hide_what_all_were_trained_on(
+    make_run: MakeRun, rows: Path, tmp_path: Path
+) -> None:
+    data = {**RECORD["settings"]["data"], "unlabeled": "pool.csv", "unlabeled_rows": None}
+    runs = [make_run("a"), make_run("b", settings={"data": data})]
+    made = make_soup(runs, asked(rows), tmp_path / "soup")
+    assert made["settings"]["data"] == {"source": "reviews", "max_length": 24}
+
+
 def test_what_is_not_floating_point_is_taken_over_and_halves_are_averaged_exactly(
     make_run: MakeRun, tmp_path: Path
 ) -> None:

@@ -37,6 +37,7 @@ def compare(
     anomaly: options.Anomaly = None,
     sets: options.Sets = None,
     config: options.Config = None,
+    unlabeled: options.Unlabeled = None,
     rows: options.Rows = None,
     eval_rows: options.EvalRows = None,
     max_length: options.MaxLength = None,
@@ -61,6 +62,7 @@ def compare(
         {
             "model": model,
             "data.source": data,
+            "data.unlabeled": unlabeled,
             "data.rows": rows,
             "data.eval_rows": eval_rows,
             "data.max_length": max_length,

@@ -34,6 +34,14 @@ Config = Annotated[
     typer.Option("--config", help="TOML file of settings; options and --set override it."),
 ]
 Out = Annotated[Path, typer.Option("--out", help="Folder to write.")]
+Unlabeled = Annotated[
+    str | None,
+    typer.Option(
+        "--unlabeled",
+        metavar="PATH",
+        help="Text without labels, written as --data, for methods that learn from it.",
+    ),
+]
 Rows = Annotated[
     int | None,
     typer.Option("--rows", help="Train on that many rows, drawn by label with data.seed."),

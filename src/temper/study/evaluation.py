@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from temper.data.labels import LabelKind
-from temper.data.sources import DataSettings
+from temper.data.settings import UNLABELLED, DataSettings
 from temper.data.tasks import default_metric
 from temper.errors import CheckpointError, SettingError, unknown
 from temper.evaluation.run import EvaluationData
@@ -24,7 +24,7 @@ from temper.training.run import model_identity
 
 PLACES = ("data", "evaluate")
 # They say how to train, so that an evaluation would have to ignore them.
-TRAINING_ONLY = ("rows", "drop_overlap")
+TRAINING_ONLY = ("rows", "drop_overlap", *UNLABELLED)
 
 
 @dataclass(frozen=True)

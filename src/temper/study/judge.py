@@ -11,6 +11,7 @@ from typing import Any
 from temper.data.examples import Examples
 from temper.data.folders import split_files
 from temper.data.labels import LabelKind
+from temper.data.settings import UNLABELLED
 from temper.data.sources import DataSettings, load_examples, load_splits
 from temper.errors import SettingError
 from temper.evaluation.predictor import ClassifierPredictor
@@ -96,8 +97,8 @@ def load_evaluated(
         and _same_source(str(trained["source"]), settings.source)
         and settings.eval_split is None
     ):
-        splits = load_splits(DataSettings.model_validate({**trained, "eval_rows": None}))
-        examples = splits.dev
+        whole = {"eval_rows": None, **dict.fromkeys(UNLABELLED)}
+        examples = load_splits(DataSettings.model_validate({**trained, **whole})).dev
     elif _taken_whole(settings):
         regression = predictor.gives == "values"
         examples = load_examples(

@@ -8,9 +8,17 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from temper import methods
+from temper.data.settings import DataSettings
 from temper.errors import SettingError, unknown
 from temper.evaluation.settings import EvaluationSettings
-from temper.training.config import RunConfig, Tree, override, parse_assignment, section
+from temper.training.config import (
+    RunConfig,
+    Tree,
+    override,
+    parse_assignment,
+    section,
+    without_unread,
+)
 
 PLACES = ("model", "data", "train", "evaluate")
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
@@ -152,6 +160,13 @@ class StudyConfig:
                     runs[column.name, seed] = _run(base, column, seed)
                 except SettingError as error:
                     found.append(str(error))
+        given = isinstance(base.get("data"), dict) and base["data"].get("unlabeled") is not None
+        if not found and given and all(run.data.unlabeled is None for run in runs.values()):
+            names = ", ".join(repr(column.name) for column in columns)
+            found.append(
+                f"There is text without labels, but no column trains on it ({names}). Leave "
+                "--unlabeled PATH (`data.unlabeled`) out, or add a method that does."
+            )
         if found:
             lines = [line for fault in found for line in fault.splitlines()]
             raise SettingError("\n".join(dict.fromkeys(lines)))
@@ -169,6 +184,12 @@ class StudyConfig:
     def reference(self) -> str:
         """Name of the column that the others are compared with."""
         return self.columns[0].name
+
+    @property
+    def data(self) -> DataSettings:
+        """What all runs together read: that of a run with unlabelled text, where there is one."""
+        found = [run.data for run in self.runs.values()]
+        return next((data for data in found if data.unlabeled is not None), found[0])
 
     def order(self) -> list[tuple[Column, int]]:
         """Return the runs in the order of training: all columns of one seed, then the next seed.
@@ -271,7 +292,7 @@ def _run(base: Tree, column: Column, seed: int) -> RunConfig:
     ]
     for table, settings in column.settings.items():
         assignments += [((table, name), value) for name, value in settings.items()]
-    return RunConfig.of(override(base, assignments))
+    return RunConfig.of(without_unread(override(base, assignments)))
 
 
 def _unknown_place(name: str) -> str:

@@ -62,7 +62,7 @@ def run_study(config: StudyConfig, out: Path | str, *, progress: Progress | None
     any_run = next(iter(config.runs.values()))
     for run in config.runs.values():
         methods.build(run.method_config())
-    splits = load_splits(any_run.data)
+    splits = load_splits(config.data)
     for text in splits.notices:
         progress.notice(text)
     data = _evaluation_data(config, any_run, splits)

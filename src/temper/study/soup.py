@@ -23,6 +23,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from temper.data.examples import Examples
+from temper.data.settings import UNLABELLED
 from temper.data.tasks import default_metric
 from temper.errors import CheckpointError, DataError, SettingError
 from temper.evaluation.alignment import align, merge
@@ -270,9 +271,9 @@ def _record(
     notices: Sequence[str],
 ) -> dict[str, Any]:
     """Return the content of ``soup.json``, without key and score."""
-    settings = [member.record.get("settings", {}).get("data") for member in members]
-    agree = settings[0] is not None and all(each == settings[0] for each in settings)
-    data = dict(settings[0] or {}) if agree else {}
+    tables = [member.record.get("settings", {}).get("data") or {} for member in members]
+    settings = [{name: t[name] for name in t if name not in UNLABELLED} for t in tables]
+    data = settings[0] if all(each == settings[0] for each in settings) else {}
     return {
         "schema": SCHEMA,
         "metric": scorer.metric,

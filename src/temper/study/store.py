@@ -98,7 +98,7 @@ class StudyFolder:
         content: dict[str, Any] = {
             "schema": SCHEMA,
             "model": any_run.model,
-            "data": any_run.data.model_dump(mode="json"),
+            "data": config.data.model_dump(mode="json"),
             "train": config.base.get("train", {}),
             "evaluate": config.evaluate.model_dump(mode="json"),
             "shift": config.shift,

@@ -1,0 +1,98 @@
+"""Studies with text without labels: columns that learn from it and columns that do not."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from temper.data.settings import DataSettings
+from temper.errors import SettingError
+from temper.study.evaluation import Judging
+from temper.study.judge import load_evaluated, load_predictor
+from temper.study.plan import StudyConfig, columns_of
+from temper.study.schedule import run_study
+from tests.cli.tiny_project import sentences, write_csv
+from tests.training.alternating import NAME, alternating_registered
+
+BASE: dict[str, Any] = {"model": "minilm", "data": {"source": "demo"}}
+POOL = {"source": "demo", "unlabeled": "pool.csv", "unlabeled_rows": 6}
+
+
+@pytest.fixture(autouse=True)
+def _registered() -> Iterator[None]:
+    with alternating_registered():
+        yield
+
+
+def plan(data: dict[str, Any], *methods: str) -> StudyConfig:
+    return StudyConfig.of({**BASE, "data": data}, columns=columns_of(methods, ()), seeds=(0,))
+
+
+def test_a_column_reads_what_its_method_trains_on_and_no_more() -> None:
+    config = plan(POOL, "vanilla", NAME, "at")
+    read = {column: run.data.unlabeled for (column, _), run in config.runs.items()}
+    assert read == {"vanilla": None, NAME: "pool.csv", "at": None}
+    assert config.runs["vanilla", 0].data == DataSettings(source="demo")
+    assert config.data == DataSettings.model_validate(POOL)
+    assert plan({"source": "demo"}, "vanilla", "at").data == DataSettings(source="demo")
+
+
+def test_the_keys_of_the_other_columns_stay_as_they_are() -> None:
+    hashes = {"model": "m", "train_hash": "t", "dev_hash": "d"}
+    with_it, without = plan(POOL, "vanilla", NAME), plan({"source": "demo"}, "vanilla")
+    assert with_it.runs["vanilla", 0].key(**hashes) == without.runs["vanilla", 0].key(**hashes)
+
+
+def test_text_that_no_column_trains_on_is_refused() -> None:
+    with pytest.raises(SettingError, match=r"no column trains on it \('vanilla', 'at'\).*Leave"):
+        plan(POOL, "vanilla", "at")
+
+
+def test_a_column_that_lacks_its_text_is_refused() -> None:
+    with pytest.raises(SettingError, match=r"'alternating' trains on text .*--unlabeled PATH"):
+        plan({"source": "demo"}, "vanilla", NAME)
+
+
+def test_an_evaluation_has_no_use_for_unlabelled_text() -> None:
+    with pytest.raises(SettingError, match=r"`data\.unlabeled` says how to train"):
+        Judging.of({"data": {"source": "demo", "unlabeled": "pool.csv"}}, model="runs/a")
+
+
+def test_a_study_trains_both_kinds_of_columns_and_records_it(
+    tiny_model: Path, tiny_data: Path, tmp_path: Path
+) -> None:
+    pool = write_csv(tmp_path / "pool.csv", sentences(20, thing="it"))
+    tree = {
+        "model": str(tiny_model),
+        "data": {
+            "source": str(tiny_data / "reviews"),
+            "max_length": 32,
+            "unlabeled": str(pool),
+            "unlabeled_rows": 8,
+        },
+        "train": {"epochs": 1, "batch_size": 20, "device": "cpu"},
+        "evaluate": {"perspectives": ["task"], "bootstrap": 0},
+    }
+    config = StudyConfig.of(tree, columns=columns_of(["vanilla", NAME], ()), seeds=(0,))
+    out = tmp_path / "study"
+    study = run_study(config, out)
+    assert list(study.comparison.columns) == ["vanilla", NAME]
+    planned = json.loads((out / "study.json").read_text(encoding="utf-8"))
+    assert planned["data"]["unlabeled"] == str(pool)
+    runs = {name: out / planned["runs"][name]["0"] for name in ("vanilla", NAME)}
+    told = {name: json.loads((run / "run.json").read_text()) for name, run in runs.items()}
+    assert [told[name]["times"]["steps"] for name in runs] == [2, 3]
+    assert "unlabeled" not in told["vanilla"]["data"]
+    assert told[NAME]["data"]["unlabeled"]["rows"] == 8
+    assert told["vanilla"]["notices"] == []
+    assert told[NAME]["notices"] == [f"8 rows of unlabelled text from {pool}"]
+    # The run's own dev rows are found again though the text is gone.
+    pool.unlink()
+    source = DataSettings(source=str(tiny_data / "reviews"))
+    predictor = load_predictor(str(runs[NAME]), device="cpu")
+    dev = load_evaluated(str(runs[NAME]), source, predictor=predictor)
+    assert dev.hash == told[NAME]["data"]["dev"]["hash"]
