@@ -8,7 +8,6 @@ of them claim, or set differently, is an error that names both.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Protocol
 
@@ -16,15 +15,14 @@ import torch
 from torch import Tensor
 
 from temper.errors import CompositionError
+from temper.forward.clean import CleanForward
 from temper.forward.noise import Noise
 from temper.forward.perturbations import relative_size
 from temper.forward.stage import CleanPass, Part, Stage, Tracing
 from temper.forward.submodels import SubModels
 from temper.forward.terms import divergence_term
 from temper.functional.losses import Divergence
-from temper.functional.precision import in_half_precision
-from temper.models.network import Network, Recording
-from temper.models.states import Trace
+from temper.models.network import Network, Recording, Site
 from temper.seeding import Streams
 from temper.types import Batch, LossTerms, Reduction, State, Step, Term
 
@@ -220,68 +218,45 @@ class Joint:
 
     def _clean_terms(self, stage: Stage, tracing: Tracing | None) -> list[Term]:
         """Run the clean pass and make its own terms."""
-        network, batch, clean = stage.network, stage.batch, self.clean
-        wanting = next((part for part in self.parts if part.wants_gradient), None)
-        start, site, recording = None, wanting.site if wanting else "word", Recording()
-        if wanting is not None:
-            start = wanting.start(stage)
-            recording.channel_norms = any(part.wants_norms for part in self.parts)
-        elif clean.noise is not None:
-            site = clean.noise.site
-            start = clean.noise.draw(network, batch, seed=stage.rng.local("noise", "clean"))
-        submodels = clean.submodels
-
-        def run(noted: Recording | None, *, wrapped: bool) -> tuple[Tensor, ...]:
-            if submodels is None or submodels.passes == 1:
-                found = stage.logits(
-                    "clean", delta=start, site=site, recording=noted, wrapped=wrapped
-                )
-                return (found,)
-            return submodels.logits(
-                network,
-                batch,
-                rng=stage.rng,
-                stream="clean",
-                delta=start,
-                site=site,
-                noted=noted,
-                wrapped=wrapped,
-            )
-
-        def again(shift: Tensor | None) -> Trace:
-            assert tracing is not None
-            with network.tracer(batch).tracing(shift=shift, **vars(tracing)) as trace:
-                logits = run(None, wrapped=False)
-            trace.logits = torch.cat(logits) if len(logits) > 1 else logits[0]
-            return trace
-
-        # Smoothness is measured in single precision; a pass in half is not the one to measure.
-        shared = tracing is not None and not in_half_precision(batch.device)
-        context: AbstractContextManager[Trace | None] = nullcontext()
-        if shared and tracing is not None:
-            context = network.tracer(batch).tracing(**vars(tracing))
-        with context as trace:
-            logits = run(None if start is None else recording, wrapped=True)
-        if trace is not None:
-            trace.logits = torch.cat(logits) if len(logits) > 1 else logits[0]
+        clean = self.clean
         weight = 1.0 if clean.weight is None else clean.weight
-        unlabelled = batch.labels is None and bool(self._joint)
+        forward = self._forward(stage, tracing)
+        logits, trace = forward.first()
+        unlabelled = stage.batch.labels is None and bool(self._joint)
         task = None if unlabelled else stage.task_term(logits, weight=weight)
         stage.clean = CleanPass(
-            logits, task, start, recording, trace, None if tracing is None else again
+            logits,
+            task,
+            forward.start,
+            forward.recording,
+            trace,
+            None if tracing is None else forward.again,
         )
         terms = [task] if task is not None and weight else []
         if clean.divergence_weight:
             terms.append(
                 divergence_term(
                     logits,
-                    batch,
+                    stage.batch,
                     divergence=clean.divergence,
                     weight=clean.divergence_weight,
                     reduction=clean.reduction,
                 )
             )
         return terms
+
+    def _forward(self, stage: Stage, tracing: Tracing | None) -> CleanForward:
+        wanting = next((part for part in self.parts if part.wants_gradient), None)
+        norms = any(part.wants_norms for part in self.parts)
+        noise, start = self.clean.noise, None
+        site: Site = "word"
+        if wanting is not None:
+            start, site = wanting.start(stage), wanting.site
+        elif noise is not None:
+            seed = stage.rng.local("noise", "clean")
+            start, site = noise.draw(stage.network, stage.batch, seed=seed), noise.site
+        recording = Recording(channel_norms=wanting is not None and norms)
+        return CleanForward(stage, self.clean.submodels, start, site, recording, tracing)
 
 
 def plain(weight: float) -> Clean:
