@@ -14,7 +14,7 @@ from temper.functional.smoothness import Law
 from temper.methods.method import Method, MethodConfig
 from temper.methods.registry import name_of
 
-RATIO = 0.1
+RATIO = 1.0
 DIMENSIONS, PROJECTIONS = 10, 1
 
 
