@@ -27,7 +27,7 @@ from transformers import TrainerCallback, TrainingArguments
 from temper.backward.rule import UpdateRule, chain
 from temper.errors import NonFiniteError, SettingError
 from temper.forward.objective import Objective
-from temper.methods import Method, MethodConfig, configure, names
+from temper.methods import Method, MethodConfig, build, configure, names
 from temper.methods.at import AT
 from temper.methods.dropout import Dropout
 from temper.methods.r_at import RAT
@@ -36,10 +36,12 @@ from temper.methods.uegr import UEGR
 from temper.methods.vanilla import Vanilla
 from temper.models.network import Network, Parameters
 from temper.seeding import Streams
+from temper.training.checks import wants_unlabelled
 from temper.training.stepper import Stepper
 from temper.training.trainer import RobustTrainer
 from temper.types import Batch, Gradients, LossTerms, Reduction, State, Step, Term
 from tests.contracts.architectures import tiny
+from tests.training.alternating import Alternating
 
 ROWS = 20
 PROCESSES = 2
@@ -123,6 +125,7 @@ NOISY: dict[str, MethodConfig] = {
     "roast-released": configure("roast", {"released": True}),
     "adv_embed-released": configure("adv_embed", {"released": True}),
     "uegr-range": UEGR(normalise="range", freeze_masked=True),
+    "alternating": Alternating(),
     "uegr-before": UEGR(clipping="before", adaptive="fixed", rates=(0.1, 0.4)),
 }
 """Methods with dropout, for equality between the processes."""
@@ -148,6 +151,8 @@ EXACT: dict[str, tuple[Method | MethodConfig, int]] = {
     "child_tuning_f-1": (configure("child_tuning_f"), 1),
     "child_tuning_d-1": (configure("child_tuning_d"), 1),
     "lp_ft-2": (configure("lp_ft"), 2),
+    # The third step holds a micro-batch of each phase.
+    "alternating-2": (Alternating(), 2),
     "at + w_cons-3": (configure("at + w_cons", {"at": {"epsilon": 0.2, "relative": False}}), 3),
 }
 """(method, accumulation) without dropout or masks, for equality with one process; 20 rows in
@@ -190,6 +195,8 @@ def trainer_of(
 ) -> RobustTrainer:
     """Return a Trainer on the twenty rows, four a micro-batch over all processes.
 
+    Methods that want rows without labels get the same rows as such, labels and all.
+
     Args:
         folder: For Transformers' output.
         method: The method.
@@ -201,6 +208,8 @@ def trainer_of(
     """
     processes = int(os.environ.get("WORLD_SIZE", "1"))
     regression = rows is not None and rows.regression
+    if wants_unlabelled(build(method)):
+        settings["unlabeled_dataset"] = Rows()
     return RobustTrainer(
         tiny("bert", dropout=0.0 if exact else 0.1, labels=1 if regression else 3),
         TrainingArguments(
