@@ -200,21 +200,28 @@ class Joint:
         return LossTerms.of(terms, notes, carried)
 
     def _carry(self, stage: Stage, terms: Sequence[Term]) -> Tensor | None:
-        """Bring the terms' gradient past a cut at the word embeddings to the table before it."""
+        """Bring the terms' gradient past the cuts at the word embeddings to the table before it."""
         clean, network = stage.there, stage.network
         # A root without a past belongs to a table that is not trained.
         if clean.trace is None or not terms or clean.trace.root.is_leaf:
             return None
         values = [term.value(stage.step) for term in terms]
-        (gradient,) = torch.autograd.grad(
-            sum(values[1:], values[0]), clean.trace.root, retain_graph=True
+        others = clean.trace.others
+        gradient, *further = torch.autograd.grad(
+            sum(values[1:], values[0]),
+            [clean.trace.root, *(cut for _, cut in others)],
+            retain_graph=True,
         )
         copies = len(gradient) // stage.batch.size
         at_words = next((part.site for part in self.parts if part.wants_gradient), None) == "word"
         if at_words and copies == 1 and [term.name for term in terms] == ["task"]:
             clean.take(gradient)
         words = network.embeddings(stage.batch.repeat(copies), detached=False)
-        return ((words - words.detach()) * gradient).sum()
+        carried = ((words - words.detach()) * gradient).sum()
+        for (again, _), each in zip(others, further, strict=True):
+            words = again()
+            carried = carried + ((words - words.detach()) * each).sum()
+        return carried
 
     def _clean_terms(self, stage: Stage, tracing: Tracing | None) -> list[Term]:
         """Run the clean pass and make its own terms."""

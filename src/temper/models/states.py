@@ -7,9 +7,10 @@ reach the embedding table) and the output of every block.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -34,12 +35,15 @@ class Trace:
             only the decoder's.
         logits: [B, C], once the caller has put them here.
         time_first: Whether states are [T, B, D] instead (XLNet).
+        others: Further calls of the same table (a decoder's), cut off from it too: what computes
+            each again, and what the forward used.
     """
 
     words: Tensor | None = None
     states: list[Tensor] = field(default_factory=list)
     logits: Tensor | None = None
     time_first: bool = False
+    others: list[tuple[Callable[[], Tensor], Tensor]] = field(default_factory=list)
 
     @property
     def root(self) -> Tensor:
@@ -123,11 +127,19 @@ class StateTracer:
     def __init__(
         self, model: nn.Module, blocks: Sequence[tuple[str, nn.Module]], place: Place
     ) -> None:
-        self._model, self._time_first = model, place.time_first
+        self._model, self._place, self._time_first = model, place.module, place.time_first
         self._trace: Trace | None = None
         self._shift: Tensor | None = None
         # First of all hooks: what perturbs the words acts on the root, not the other way round.
         self._hooks = [place.module.register_forward_hook(self._root, prepend=True)]
+        # Encoder-decoders look their decoder's words up in another module of the same table.
+        self._hooks += [
+            module.register_forward_hook(self._root, prepend=True)
+            for module in model.modules()
+            if isinstance(module, nn.Embedding)
+            and module.weight is place.module.weight
+            and module is not place.module
+        ]
         self._hooks += [
             block.register_forward_hook(self._note) for _, block in _outer_blocks(model, blocks)
         ]
@@ -178,11 +190,12 @@ class StateTracer:
                 "third derivative is wrong. Switch it off, or use scheme='difference'."
             )
 
-    def _root(self, module: nn.Module, _: Any, output: Tensor) -> Tensor | None:
+    def _root(self, module: nn.Module, args: tuple[Any, ...], output: Tensor) -> Tensor | None:
         trace = self._trace
-        # Decoders call the shared table a second time, with ids of their own.
-        if trace is None or trace.words is not None:
+        if trace is None:
             return None
+        if module is not self._place or trace.words is not None:
+            return self._cut_other(trace, partial(module, *args), output)
         ours = output.transpose(0, 1) if self._time_first else output
         values = at_least_single(ours.detach())
         shifted = (values if self._shift is None else values + self._shift).to(ours.dtype)
@@ -192,6 +205,15 @@ class StateTracer:
             trace.words = shifted.requires_grad_()
         assert trace.words is not None
         return trace.words.transpose(0, 1) if self._time_first else trace.words
+
+    def _cut_other(
+        self, trace: Trace, again: Callable[[], Tensor], output: Tensor
+    ) -> Tensor | None:
+        if not output.requires_grad:
+            return None
+        cut: Tensor = _Cut.apply(output, output.detach())  # type: ignore[no-untyped-call]
+        trace.others.append((again, cut))
+        return cut
 
     def _note(self, module: nn.Module, _: Any, output: Any) -> None:
         if self._trace is None:
