@@ -1,0 +1,237 @@
+"""Estimates of Jacobian and Hessian norms against every derivative written out."""
+
+from __future__ import annotations
+
+import math
+from functools import cache
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from temper import Stepper
+from temper.errors import ModelError, SettingError
+from temper.forward import smoothness
+from temper.methods import configure
+from tests.forward.estimates import copied, rows_of, weighted
+from tests.forward.exact_norms import LAYERS, Exact, exact, smooth_bert
+from tests.methods.tiny import rows
+
+ROWS = rows(4, 3)
+DRAWS = 1500
+SCHEMES = ["difference", "four_point", "nested", "loop"]
+TERMS = ["jacobian", "hessian"]
+
+
+@cache
+def exactly(layers: str = "all") -> Exact:
+    return exact(smooth_bert(), ROWS, layers=layers)
+
+
+def settings_of(scheme: str, **more: Any) -> dict[str, Any]:
+    # Every dimension of the hidden state, which is four wide.
+    own = {"dimensions": 4} if scheme == "loop" else {}
+    return {"weight": 1.0, "scheme": scheme, **own, **more}
+
+
+def assert_mean(found: Tensor, expected: Tensor, *, bias: float = 0.0) -> None:
+    """Check means of many draws for each of the two rows, to four standard errors."""
+    for row, values in enumerate(found.view(len(expected), -1)):
+        error = float(values.std()) / math.sqrt(len(values))
+        truth = float(expected[row])
+        assert abs(float(values.mean()) - truth) < 4 * error + bias * truth
+        # Else the test could not tell a factor of two.
+        assert 4 * error < 0.2 * truth
+
+
+def many(scheme: str) -> dict[str, Tensor]:
+    # The loop, which averages over dimensions instead of drawing them, needs fewer draws.
+    return copied(ROWS, DRAWS // 6 if scheme == "loop" else DRAWS)
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_every_scheme_estimates_the_exact_norms_of_every_layer(scheme: str) -> None:
+    found = rows_of(smooth_bert(), many(scheme), settings_of(scheme), weights=LAYERS)
+    # What finite differences add at their default step is bounded below.
+    bias = 0.02 if scheme in ("difference", "four_point") else 0.0
+    shares = torch.tensor(LAYERS, dtype=torch.float64)
+    assert_mean(found["jacobian"], shares @ exactly().jacobian, bias=bias)
+    assert_mean(found["hessian"], shares @ exactly().hessian, bias=bias)
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_every_scheme_estimates_the_exact_norms_of_the_logits(scheme: str) -> None:
+    settings = settings_of(scheme, layers="logits")
+    settings |= {"dimensions": 3} if scheme == "loop" else {}
+    found = rows_of(smooth_bert(), many(scheme), settings)
+    assert_mean(found["jacobian"], exactly("logits").jacobian[0], bias=0.02)
+    assert_mean(found["hessian"], exactly("logits").hessian[0], bias=0.02)
+
+
+def test_the_loop_over_a_few_dimensions_is_right_on_average() -> None:
+    found = [
+        rows_of(
+            smooth_bert(),
+            copied(ROWS, 20),
+            settings_of("loop", dimensions=1, projections=2),
+            weights=LAYERS,
+            seed=seed,
+        )["hessian"].view(2, -1)
+        for seed in range(12)
+    ]
+    # A step draws its dimension for all rows at once, so that steps are the independent draws.
+    means = torch.stack([each.mean(1) for each in found])
+    expected = torch.tensor(LAYERS, dtype=torch.float64) @ exactly().hessian
+    error = means.std(0) / math.sqrt(len(means))
+    assert ((means.mean(0) - expected).abs() < 4 * error).all()
+
+
+@pytest.mark.parametrize(
+    ("name", "jacobian", "hessian"),
+    [("jacobian", 0.5, 0.0), ("cross_holder", 1.0, 1.0)],
+)
+def test_the_baselines_weigh_the_logits_norms_as_their_papers_do(
+    name: str, jacobian: float, hessian: float
+) -> None:
+    """Hoffman: half of the Jacobian's. Cross-Hoelder: sums over pairs of logits, over C."""
+    steps = Stepper(smooth_bert(), configure(name, {"weight": 1.0}))
+    logs = steps.backward(many("difference"))
+    vanilla = Stepper(smooth_bert(), "vanilla").backward(ROWS)
+    penalty = logs["loss"] - vanilla["loss"]
+    norms = {key: logs.get(f"loss/{key}", 0.0) for key in TERMS}
+    assert penalty == pytest.approx(jacobian * norms["jacobian"] + hessian * norms["hessian"])
+    if name == "jacobian":
+        expected = float(exactly("logits").jacobian.mean())
+        assert norms["jacobian"] == pytest.approx(expected, rel=0.1)
+        return
+    model, total = smooth_bert(), 0.0
+    for one, other in ((0, 1), (0, 2), (1, 2)):
+        with torch.no_grad():
+            # The difference of two logits, as a head of its own.
+            head, bias = smooth_bert().classifier.weight, smooth_bert().classifier.bias
+            model.classifier.weight.copy_((head[one] - head[other]).expand_as(head))
+            model.classifier.bias.copy_((bias[one] - bias[other]).expand_as(bias))
+        # Three copies of it: a third of their sum is one's.
+        total += float(exact(model, ROWS, layers="logits").jacobian.mean()) / 3 / 3
+    assert norms["jacobian"] == pytest.approx(total, rel=0.1)
+
+
+def test_differences_of_gradients_equal_the_second_derivative_on_equal_draws() -> None:
+    batch = copied(ROWS, 100)
+    nested = rows_of(smooth_bert(), batch, settings_of("nested"), weights=LAYERS)
+    found = rows_of(smooth_bert(), batch, settings_of("difference"), weights=LAYERS)
+    torch.testing.assert_close(found["jacobian"], nested["jacobian"])
+    relative = (found["hessian"] / nested["hessian"] - 1).abs()
+    assert float(relative.median()) < 1e-2
+    assert float((found["hessian"].sum() / nested["hessian"].sum() - 1).abs()) < 2e-3
+    # In single precision too.
+    single = rows_of(smooth_bert().float(), batch, settings_of("difference"), weights=LAYERS)
+    assert float((single["hessian"].sum() / nested["hessian"].sum() - 1).abs()) < 2e-3
+
+
+def test_four_points_at_their_default_step_are_nearly_those_of_a_tiny_step() -> None:
+    batch = copied(ROWS, 100)
+    limit = rows_of(smooth_bert(), batch, settings_of("four_point", step_size=1e-4), weights=LAYERS)
+    for model in (smooth_bert(), smooth_bert().float()):
+        found = rows_of(model, batch, settings_of("four_point"), weights=LAYERS)
+        for term in TERMS:
+            assert float((found[term].sum() / limit[term].sum() - 1).abs()) < 0.02
+        assert float((found["jacobian"] / limit["jacobian"] - 1).abs().median()) < 0.05
+        assert float((found["hessian"] / limit["hessian"] - 1).abs().median()) < 0.05
+
+
+def test_a_probe_that_layers_share_adds_their_cross_terms_and_ours_does_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """``E ||sum sqrt(l) J^T v||^2`` with one v for all has ``2 sqrt(l m) <J_l, J_m>`` beside it."""
+    plain, batch = smoothness.probes, many("difference")
+    settings = settings_of("difference", hessian_weight=0.0)
+    shares = torch.tensor(LAYERS, dtype=torch.float64)
+    truth = shares @ exactly().jacobian
+    crossed = 2 * math.sqrt(LAYERS[0] * LAYERS[1]) * exactly().crossed
+    # Far beyond what the test below allows.
+    assert (crossed > 0.5 * truth).all()
+    assert_mean(rows_of(smooth_bert(), batch, settings, weights=LAYERS)["jacobian"], truth)
+
+    def shared(shape: Any, law: Any, draws: torch.Generator, *, like: Tensor) -> Tensor:
+        return plain(shape, law, torch.Generator().manual_seed(4), like=like)
+
+    monkeypatch.setattr(smoothness, "probes", shared)
+    biased = rows_of(smooth_bert(), batch, settings, weights=LAYERS)["jacobian"]
+    assert_mean(biased, truth + crossed)
+
+
+# Passes
+
+
+def forwards(
+    settings: dict[str, Any], *, number: int = 0, labels: bool = True, half: bool = False
+) -> int:
+    """Count how often the model is called in one step."""
+    model, batch = smooth_bert().float(), dict(ROWS)
+    stepper = Stepper(model, configure("jachess", {"weight": 1.0, **settings}))
+    weighted(stepper, LAYERS)
+    stepper.backward(batch)
+    stepper.number = number
+    calls: list[None] = []
+    hook = model.register_forward_hook(lambda *_: calls.append(None))
+    if not labels:
+        del batch["labels"]
+    with torch.autocast("cpu", torch.bfloat16, enabled=half):
+        stepper.backward(batch)
+    hook.remove()
+    return len(calls)
+
+
+PASSES = {"difference": (1, 2), "four_point": (2, 4), "nested": (1, 1), "loop": (1, 1)}
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_each_scheme_runs_the_forwards_that_it_says_and_the_clean_one_is_shared(
+    scheme: str,
+) -> None:
+    both = settings_of(scheme)
+    alone = {**both, "hessian_weight": 0.0}
+    assert (forwards(alone), forwards(both)) == PASSES[scheme]
+    assert forwards({**both, "jacobian_weight": 0.0}) == PASSES[scheme][1]
+    # Without labels there is no clean loss, and the same passes are needed.
+    assert forwards(both, labels=False) == PASSES[scheme][1]
+
+
+def test_under_autocast_the_states_come_from_a_pass_of_their_own() -> None:
+    assert forwards({"scheme": "difference"}, half=True) == 3
+    assert forwards({"scheme": "difference", "hessian_weight": 0.0}, half=True) == 2
+
+
+def test_steps_between_have_no_forward_but_the_clean_one() -> None:
+    assert [forwards({"every": 3}, number=number) for number in range(5)] == [2, 1, 1, 2, 1]
+    # The penalty alone is what rows without labels are for.
+    assert forwards({"every": 3}, number=1, labels=False) == 2
+
+
+# What is refused
+
+
+def test_layers_that_were_not_measured_are_asked_for() -> None:
+    with pytest.raises(SettingError, match=r"have not been measured yet. Call prepare\(batches\)"):
+        rows_of(smooth_bert(), ROWS, {"weight": 1.0})
+
+
+def test_another_number_of_layers_than_was_measured_is_noticed() -> None:
+    with pytest.raises(ModelError, match=r"3 layers were measured .* and 2 are called now"):
+        rows_of(smooth_bert(), ROWS, {"weight": 1.0}, weights=[0.2, 0.3, 0.5])
+
+
+@pytest.mark.parametrize("kind", [torch.bfloat16, torch.float16])
+def test_weights_in_half_precision_refuse_the_hessian(kind: torch.dtype) -> None:
+    model = smooth_bert().to(kind)
+    with pytest.raises(ModelError, match=rf"A Hessian is lost in {kind}.*hessian_weight=0"):
+        rows_of(model, ROWS, {"weight": 1.0}, weights=LAYERS)
+
+
+def test_a_ratio_needs_a_batch_with_labels_first() -> None:
+    stepper = Stepper(smooth_bert(), configure("jachess", {"strategy": "uniform"}))
+    unlabelled = {key: tensor for key, tensor in ROWS.items() if key != "labels"}
+    with pytest.raises(SettingError, match="no batch with labels has come yet. Set `weight`"):
+        stepper.backward(unlabelled)

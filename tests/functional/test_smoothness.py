@@ -1,0 +1,193 @@
+"""Probes, directions, weights of layers and norms: numbers by hand, moments by many draws."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from temper.functional.smoothness import (
+    Law,
+    Strategy,
+    directions,
+    layer_weights,
+    probes,
+    projection,
+    root_mean_square,
+    squared_norm,
+)
+
+LIKE = torch.zeros(1, dtype=torch.float64)
+DRAWS = 40_000
+# The largest of a few dozen means of so many draws; an entry's product has a variance below 2.
+BOUND = 5 * math.sqrt(2 / DRAWS)
+
+laws = st.sampled_from(["signs", "sphere", "zero_sum"])
+masks = st.lists(st.integers(1, 6), min_size=1, max_size=4).map(
+    lambda lengths: torch.arange(6) < torch.tensor(lengths)[:, None]
+)
+seeds = st.integers(0, 2**31)
+
+
+def drawn(seed: int) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+@pytest.mark.parametrize("width", [2, 5])
+@pytest.mark.parametrize("law", ["signs", "sphere", "zero_sum"])
+def test_probes_have_mean_0_and_the_covariance_of_their_law(law: Law, width: int) -> None:
+    found = probes((DRAWS, width), law, drawn(1), like=LIKE)
+    expected = torch.eye(width, dtype=torch.float64)
+    if law == "zero_sum":
+        expected = expected - 1 / width
+    assert found.mean(0).abs().max() < BOUND
+    covariance = found.T @ found / DRAWS
+    assert (covariance - expected).abs().max() < BOUND
+
+
+@given(laws, st.integers(2, 40), seeds)
+def test_every_probe_keeps_what_its_law_says_of_it(law: Law, width: int, seed: int) -> None:
+    found = probes((6, width), law, drawn(seed), like=LIKE)
+    assert found.dtype == torch.float64
+    if law == "signs":
+        assert torch.equal(found.abs(), torch.ones_like(found))
+    elif law == "sphere":
+        sizes = found.square().sum(1)
+        torch.testing.assert_close(sizes, torch.full_like(sizes, width))
+    else:
+        assert found.sum(1).abs().max() < 1e-12
+    assert torch.equal(found, probes((6, width), law, drawn(seed), like=LIKE))
+    assert not torch.equal(
+        probes((6, 40), law, drawn(seed), like=LIKE),
+        probes((6, 40), law, drawn(seed + 1), like=LIKE),
+    )
+
+
+def test_zero_sum_probes_see_differences_of_dimensions_and_nothing_else() -> None:
+    jacobian = torch.tensor([[1.0, 2.0], [3.0, -1.0], [0.0, 5.0]], dtype=torch.float64)
+    # |J1 - J2|^2 = 4 + 9, |J1 - J3|^2 = 1 + 9, |J2 - J3|^2 = 9 + 36; over D = 3.
+    expected = (13 + 10 + 45) / 3
+    chosen = probes((DRAWS, 3), "zero_sum", drawn(2), like=LIKE)
+    squares = (chosen @ jacobian).square().sum(1)
+    error = float(squares.std()) / math.sqrt(DRAWS)
+    assert abs(float(squares.mean()) - expected) < 4 * error
+    torch.testing.assert_close(
+        (chosen @ (jacobian + torch.tensor([7.0, -9.0]))).square().sum(1), squares
+    )
+
+
+def test_probes_of_half_precision_come_in_single() -> None:
+    half = torch.zeros(1, dtype=torch.bfloat16)
+    assert probes((2, 3), "sphere", drawn(0), like=half).dtype == torch.float32
+    assert directions(torch.ones(1, 2).bool(), 3, drawn(0), like=half).dtype == torch.float32
+
+
+@given(masks, st.integers(1, 5), seeds)
+def test_directions_are_signs_on_real_tokens_and_0_at_padding(
+    mask: Tensor, width: int, seed: int
+) -> None:
+    found = directions(mask, width, drawn(seed), like=LIKE)
+    assert found.shape == (*mask.shape, width)
+    assert torch.equal(found.abs(), mask.unsqueeze(-1).expand(found.shape).double())
+
+
+def test_directions_have_mean_0_and_unit_covariance() -> None:
+    mask = torch.ones(DRAWS, 2).bool()
+    found = directions(mask, 2, drawn(3), like=LIKE).flatten(1)
+    assert found.mean(0).abs().max() < BOUND
+    assert (found.T @ found / DRAWS - torch.eye(4)).abs().max() < BOUND
+
+
+BY_HAND: list[tuple[Strategy, float, list[float]]] = [
+    ("uniform", 1.0, [1 / 3, 1 / 3, 1 / 3]),
+    # 1/s over their sum: 1, 1/2 and 1/4 over 7/4.
+    ("normalised", 1.0, [4 / 7, 2 / 7, 1 / 7]),
+    ("log", 1.0, [4 / 7, 2 / 7, 1 / 7]),
+    # The square root of 1/s at temperature 2, its square at a half.
+    ("log", 2.0, [2 / (3 + 2**0.5), 2**0.5 / (3 + 2**0.5), 1 / (3 + 2**0.5)]),
+    ("log", 0.5, [16 / 21, 4 / 21, 1 / 21]),
+    # e^-1, e^-2 and e^-4, by e^4.
+    ("printed", 1.0, [each / (math.e**3 + math.e**2 + 1) for each in (math.e**3, math.e**2, 1)]),
+    ("inverse", 1.0, [1 / 7, 2 / 7, 4 / 7]),
+]
+
+
+@pytest.mark.parametrize(("strategy", "temperature", "expected"), BY_HAND)
+def test_weights_of_layers_by_hand(
+    strategy: Strategy, temperature: float, expected: list[float]
+) -> None:
+    norms = torch.tensor([1.0, 2.0, 4.0], dtype=torch.float64)
+    found = layer_weights(norms, strategy, temperature=temperature)
+    torch.testing.assert_close(found, torch.tensor(expected, dtype=torch.float64))
+
+
+@given(
+    st.lists(st.floats(1e-6, 1e6), min_size=1, max_size=24),
+    st.sampled_from(["log", "normalised", "printed", "uniform", "inverse"]),
+)
+def test_weights_of_layers_sum_to_1_and_are_never_negative(
+    norms: list[float], strategy: Strategy
+) -> None:
+    found = layer_weights(torch.tensor(norms, dtype=torch.float64), strategy)
+    assert float(found.sum()) == pytest.approx(1.0)
+    assert float(found.min()) >= 0
+
+
+@given(st.lists(st.floats(1e-3, 1e3), min_size=2, max_size=6), st.floats(1e-3, 1e3))
+def test_the_unit_of_the_norms_does_not_matter_at_temperature_1(
+    norms: list[float], unit: float
+) -> None:
+    """Weights from log norms are scale-free, and make every layer's weighted norm alike."""
+    sizes = torch.tensor(norms, dtype=torch.float64)
+    found = layer_weights(sizes, "log")
+    torch.testing.assert_close(layer_weights(sizes * unit, "log"), found)
+    torch.testing.assert_close(found * sizes, (found * sizes)[:1].expand(len(sizes)))
+
+
+def test_the_printed_weights_saturate_at_the_norms_of_real_models() -> None:
+    norms = torch.tensor([30.0, 45.0, 80.0], dtype=torch.float64)
+    assert float(layer_weights(norms, "printed").max()) > 1 - 1e-6
+    assert float(layer_weights(norms, "log").max()) < 0.6
+
+
+def test_a_projection_by_hand() -> None:
+    states = [torch.tensor([[1.0, 2.0], [0.0, 3.0]]), torch.tensor([[4.0], [5.0]])]
+    chosen = [torch.tensor([[1.0, -1.0], [1.0, 1.0]]), torch.tensor([[-1.0], [1.0]])]
+    # sqrt(.25) = .5 and sqrt(4) = 2: .5 (1 - 2) + 2 (-4), .5 (0 + 3) + 2 (5).
+    found = projection(states, chosen, [0.25, 4.0])
+    assert found.tolist() == [-8.5, 11.5]
+    assert projection(states, chosen, torch.tensor([0.25, 4.0])).tolist() == [-8.5, 11.5]
+
+
+@given(masks, seeds)
+def test_norms_do_not_see_what_stands_at_padding(mask: Tensor, seed: int) -> None:
+    values = torch.randn((*mask.shape, 3), generator=drawn(seed), dtype=torch.float64)
+    worse = torch.where(mask.unsqueeze(-1), values, torch.full_like(values, math.inf))
+    for row, length in enumerate(mask.sum(1).tolist()):
+        entries = values[row, :length].flatten().tolist()
+        by_hand = sum(entry**2 for entry in entries)
+        for given_values in (values, worse):
+            assert float(squared_norm(given_values, mask)[row]) == pytest.approx(by_hand)
+            size = float(root_mean_square(given_values, mask)[row])
+            assert size == pytest.approx(math.sqrt(by_hand / len(entries)))
+
+
+def test_norms_of_half_precision_are_taken_in_single() -> None:
+    # 300 squared is beyond fp16.
+    values = torch.full((1, 2, 2), 300.0, dtype=torch.float16)
+    mask = torch.ones(1, 2).bool()
+    assert squared_norm(values, mask).tolist() == [360_000.0]
+    assert root_mean_square(values, mask).flatten().tolist() == [300.0]
+
+
+def test_the_size_of_the_embeddings_has_no_gradient_and_a_row_of_padding_none() -> None:
+    values = torch.ones(2, 3, 2, requires_grad=True)
+    mask = torch.tensor([[True, True, False], [False, False, False]])
+    size = root_mean_square(values, mask)
+    assert size.shape == (2, 1, 1)
+    assert not size.requires_grad
+    assert size.flatten().tolist() == [1.0, 0.0]

@@ -1,0 +1,266 @@
+"""The penalty's gradient in the weights: a right value says nothing of it (see platform traps)."""
+
+from __future__ import annotations
+
+import warnings
+from contextlib import nullcontext
+from typing import Any
+
+import pytest
+import torch
+from peft import LoraConfig, get_peft_model
+from torch import Tensor, nn
+from transformers.models.llama.modeling_llama import LlamaRMSNorm
+
+from temper import Stepper
+from temper.forward import smoothness
+from temper.methods import configure
+from temper.models import states
+from temper.types import Batch
+from tests.contracts.architectures import ARCHITECTURES, inputs_of, tiny
+from tests.methods.tiny import rows, tiny_bert, tiny_llama, tiny_xlnet
+from tests.methods.weight_gradients import farthest_from_differences
+
+SCHEMES = ["difference", "four_point", "nested", "loop"]
+TERMS = {"jacobian": {"hessian_weight": 0.0}, "hessian": {"jacobian_weight": 0.0}}
+RIGHT = 1e-4
+"""What central differences of second derivatives are good for, of a gradient's size."""
+
+
+def dropping_bert() -> nn.Module:
+    return tiny_bert(dropout=0.2, attention=0.2).double()
+
+
+def uniform(scheme: str, **more: Any) -> dict[str, Any]:
+    own = {"dimensions": 2} if scheme == "loop" else {}
+    return {"weight": 0.5, "strategy": "uniform", "scheme": scheme, **own, **more}
+
+
+def stepper_of(
+    model: nn.Module, settings: dict[str, Any], *, name: str = "jachess", seed: int = 1
+) -> Stepper:
+    return Stepper(model, configure(name, settings), seed=seed)
+
+
+def gradients(
+    model: nn.Module, name: str, settings: dict[str, Any], batch: dict[str, Tensor]
+) -> dict[str, Tensor]:
+    stepper = stepper_of(model, settings, name=name)
+    stepper.backward(batch)
+    return stepper.params.gradients()
+
+
+@pytest.mark.parametrize("term", TERMS)
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_every_weight_of_a_dropping_bert_has_the_gradient_of_the_total(
+    scheme: str, term: str
+) -> None:
+    stepper = stepper_of(dropping_bert(), uniform(scheme, **TERMS[term]))
+    assert farthest_from_differences(stepper, rows(5, 3), step=1e-5) < RIGHT
+
+
+@pytest.mark.parametrize("term", TERMS)
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_every_weight_of_an_xlnet_has_the_gradient_of_the_total(scheme: str, term: str) -> None:
+    stepper = stepper_of(tiny_xlnet().double(), uniform(scheme, **TERMS[term]))
+    worst = farthest_from_differences(stepper, rows(5, 3), step=1e-5, spare="word_embedding")
+    assert worst < RIGHT
+
+
+def double_norm(self: LlamaRMSNorm, hidden_states: Tensor) -> Tensor:
+    size = (hidden_states.square().mean(-1, keepdim=True) + self.variance_epsilon).sqrt()
+    return self.weight * hidden_states / size
+
+
+@pytest.mark.parametrize("term", TERMS)
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_every_weight_of_a_llama_has_the_gradient_of_the_total(
+    monkeypatch: pytest.MonkeyPatch, scheme: str, term: str
+) -> None:
+    # Its own norm rounds to single precision, in which no such difference can be taken.
+    monkeypatch.setattr(LlamaRMSNorm, "forward", double_norm)
+    stepper = stepper_of(tiny_llama().double(), uniform(scheme, **TERMS[term]))
+    worst = farthest_from_differences(stepper, rows(5, 3), step=1e-6, spare="embed_tokens")
+    assert worst < 10 * RIGHT
+
+
+@pytest.mark.parametrize("scheme", ["nested", "loop"])
+def test_the_fused_layer_norm_would_spoil_the_gradient_of_a_second_derivative(
+    monkeypatch: pytest.MonkeyPatch, scheme: str
+) -> None:
+    """Why these schemes compose it: the total is the same, its gradient is not."""
+    settings, batch = uniform(scheme), rows(5, 3)
+    total = stepper_of(dropping_bert(), settings).backward(batch)["loss"]
+    monkeypatch.setattr(states, "CompositeLayerNorm", nullcontext)
+    stepper = stepper_of(dropping_bert(), settings)
+    assert stepper.backward(batch)["loss"] == pytest.approx(total, rel=1e-6)
+    assert farthest_from_differences(stepper, batch, step=1e-5) > 1000 * RIGHT
+
+
+@pytest.mark.parametrize("name", ["jacobian", "cross_holder"])
+def test_the_baselines_gradients_are_those_of_their_totals(name: str) -> None:
+    stepper = stepper_of(dropping_bert(), {"weight": 0.5}, name=name)
+    assert farthest_from_differences(stepper, rows(5, 3), step=1e-5) < RIGHT
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("make", [dropping_bert, lambda: tiny_xlnet().double()])
+def test_the_embedding_table_has_the_gradient_of_the_task_alone(make: Any, scheme: str) -> None:
+    plain = gradients(make(), "vanilla", {}, rows(5, 3))
+    found = gradients(make(), "jachess", uniform(scheme), rows(5, 3))
+    (table,) = (name for name in plain if "word_embedding" in name)
+    assert set(found) == set(plain)
+    # Other kernels of the attention, so not to the last bit.
+    torch.testing.assert_close(found[table], plain[table], rtol=1e-9, atol=1e-12)
+    for name in plain:
+        if "attention" in name and "weight" in name:
+            assert not torch.allclose(found[name], plain[name], rtol=1e-3)
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_no_architecture_s_table_of_words_has_a_gradient_of_the_penalty(architecture: str) -> None:
+    """The decoder's words of T5 and BART come from the same table."""
+    name = ARCHITECTURES[architecture].embedding + ".weight"
+    model, inputs = tiny(architecture).train().double(), inputs_of(architecture)
+    settings = uniform("four_point", hessian_weight=0.0)
+    found = gradients(model, "jachess", settings, inputs)
+    plain = gradients(tiny(architecture).train().double(), "vanilla", {}, inputs)
+    shared = model.get_parameter(name)
+    held = {key: each.grad for key, each in model.named_parameters() if each is shared}
+    plain_table = next(plain[key] for key in held)
+    torch.testing.assert_close(next(iter(held.values())), plain_table, rtol=1e-5, atol=1e-8)
+    assert any(not torch.allclose(found[key], plain[key], rtol=1e-2) for key in plain)
+    model.zero_grad()
+    del inputs["labels"]
+    stepper_of(model, settings).backward(inputs)
+    assert shared.grad is None or not shared.grad.any()
+
+
+def test_a_batch_that_is_split_has_the_gradient_of_the_sum_of_its_parts() -> None:
+    settings, parts = uniform("difference"), (rows(5, 3), rows(4, 6, 2, seed=1))
+    model = tiny_bert(dropout=0.0, attention=0.0).double()
+    stepper = stepper_of(model, settings)
+    stepper.backward(*parts)
+    whole = {name: each.clone() for name, each in stepper.params.gradients().items()}
+    assert farthest_of_parts(whole, parts, settings) < 1e-9
+
+
+def farthest_of_parts(
+    whole: dict[str, Tensor], parts: tuple[dict[str, Tensor], ...], settings: dict[str, Any]
+) -> float:
+    """Compare with micro-batches that are run one by one and weighed by their rows."""
+    model = tiny_bert(dropout=0.0, attention=0.0).double()
+    stepper = stepper_of(model, settings)
+    count = sum(len(part["labels"]) for part in parts)
+    sums: dict[str, Tensor] = {}
+    for micro, part in enumerate(parts):
+        (found,) = stepper.method.objective.losses(
+            stepper.network,
+            Batch.of(part),
+            stepper.state,
+            stepper._now(),
+            stepper.streams.at(step=0, micro=micro),
+        )
+        total = sum(term.weight * term.rows.sum() for term in found.terms) / count
+        names, tensors = zip(*model.named_parameters(), strict=True)
+        grads = torch.autograd.grad(total, tensors, allow_unused=True)
+        for name, gradient in zip(names, grads, strict=True):
+            if gradient is not None:
+                sums[name] = sums.get(name, torch.zeros_like(gradient)) + gradient
+    named = [name for name in sums if "word_embeddings" not in name]
+    return max(float((sums[name] - whole[name]).abs().max()) for name in named)
+
+
+def adapted_bert() -> nn.Module:
+    adapter = LoraConfig(
+        task_type="SEQ_CLS",
+        r=2,
+        target_modules=["query", "value"],
+        init_lora_weights=False,
+        lora_dropout=0.1,
+    )
+    with warnings.catch_warnings():
+        # PEFT asks Transformers for a name that is on its way out.
+        warnings.simplefilter("ignore", FutureWarning)
+        torch.manual_seed(0)
+        return get_peft_model(tiny_bert(), adapter).double()
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_adapters_around_a_frozen_table_have_the_gradient_of_the_total(scheme: str) -> None:
+    model = adapted_bert()
+    stepper = stepper_of(model, uniform(scheme))
+    assert farthest_from_differences(stepper, rows(5, 3), step=1e-5) < RIGHT
+    reached = {name for name, each in model.named_parameters() if each.grad is not None}
+    assert reached == {name for name, each in model.named_parameters() if each.requires_grad}
+    assert all("lora" in name or "classifier" in name for name in reached)
+
+
+@pytest.mark.parametrize("method", ["r_drop + jachess", "embedding_noise + jacobian"])
+def test_composed_totals_have_their_own_gradient_under_dropout(method: str) -> None:
+    """Where the clean pass is another, the penalty is of that pass."""
+    own = uniform("difference") if "jachess" in method else {"weight": 0.5}
+    settings = {method.split(" + ")[1]: own}
+    stepper = stepper_of(dropping_bert(), settings, name=method)
+    assert farthest_from_differences(stepper, rows(5, 3), step=1e-5) < RIGHT
+    found = gradients(dropping_bert(), method, settings, rows(5, 3))
+    alone = gradients(dropping_bert(), method.split(" + ")[0], {}, rows(5, 3))
+    (table,) = (name for name in alone if "word_embeddings" in name)
+    torch.testing.assert_close(found[table], alone[table], rtol=1e-9, atol=1e-12)
+
+
+SUMS: dict[str, dict[str, dict[str, Any]]] = {
+    # Equal passes, so that the divergence and the masks of the parts are those of each alone.
+    "uegr + jachess": {"uegr": {"low": 0.0, "high": 0.0, "mask": False}},
+    "at + jachess": {"at": {"epsilon": 0.1}},
+    "smart + jachess": {},
+    "vat + cross_holder": {},
+    "roast + jacobian": {"roast": {"noise": 0.0, "mask": False}},
+    "r3f + jachess": {},
+}
+
+
+@pytest.mark.parametrize("method", SUMS)
+def test_the_gradient_of_a_sum_is_the_sum_of_gradients_less_the_clean_one(method: str) -> None:
+    def quiet() -> nn.Module:
+        return tiny_bert(dropout=0.0, attention=0.0).double()
+
+    one, other = method.split(" + ")
+    given = SUMS[method].get(one, {})
+    own = uniform("difference") if other == "jachess" else {"weight": 0.5}
+    batch = rows(5, 3, 6)
+    both = gradients(quiet(), method, {one: given, other: own}, batch)
+    left, right = gradients(quiet(), one, given, batch), gradients(quiet(), other, own, batch)
+    plain = gradients(quiet(), "vanilla", {}, batch)
+    assert set(both) == set(left) == set(right)
+    for name, gradient in both.items():
+        expected = left[name] + right[name] - plain[name]
+        torch.testing.assert_close(gradient, expected, rtol=1e-6, atol=1e-9, msg=name)
+
+
+def test_passes_that_share_their_draws_average_to_the_penalty_of_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """R-Drop's two passes are alike without dropout, and each has a probe of its own."""
+
+    def alike(draw: Any) -> Any:
+        def drawn(shape: Any, *rest: Any, **more: Any) -> Tensor:
+            first = shape[:3] if isinstance(shape, Tensor) else (3, *shape[1:])
+            found = draw(first, *rest, **more)
+            length = len(shape) if isinstance(shape, Tensor) else shape[0]
+            return found.repeat(length // 3, *[1] * (found.dim() - 1))
+
+        return drawn
+
+    def quiet() -> nn.Module:
+        return tiny_bert(dropout=0.0, attention=0.0).double()
+
+    batch, own = rows(5, 3, 6), uniform("difference")
+    free = gradients(quiet(), "r_drop + jachess", {"jachess": own}, batch)
+    monkeypatch.setattr(smoothness, "probes", alike(smoothness.probes))
+    monkeypatch.setattr(smoothness, "directions", alike(smoothness.directions))
+    both = gradients(quiet(), "r_drop + jachess", {"jachess": own}, batch)
+    one = gradients(quiet(), "jachess", own, batch)
+    for name, gradient in both.items():
+        torch.testing.assert_close(gradient, one[name], rtol=1e-6, atol=1e-9, msg=name)
+    assert any(not torch.allclose(free[name], one[name], rtol=1e-2) for name in one)
