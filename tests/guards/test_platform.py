@@ -7,6 +7,7 @@ have become needless. The trap of ``no_sync`` needs two processes: tests/distrib
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -33,6 +34,7 @@ from transformers import (
 
 from temper.forward.perturbations import Perturbation
 from temper.models.network import Network
+from temper.models.states import composite_layer_norm
 from temper.training.trainer import RobustTrainer
 from temper.types import Batch
 
@@ -125,6 +127,35 @@ def test_fused_attention_has_no_second_derivative_and_the_plain_kernels_have() -
     with sdpa_kernel(SDPBackend.MATH):
         plain = second_derivative(bert("sdpa"))
     torch.testing.assert_close(plain, second_derivative(bert("eager")), rtol=1e-4, atol=1e-7)
+
+
+def weight_derivative_error(norm: Callable[..., Tensor]) -> float:
+    """Return how far the weights' gradient of a squared second derivative is off, relatively."""
+    draws = torch.Generator().manual_seed(2)
+    x, way, probe = (torch.randn(3, 6, generator=draws, dtype=torch.float64) for _ in range(3))
+    shift = torch.randn(6, 6, generator=draws, dtype=torch.float64)
+    weights = torch.randn(6, 6, generator=draws, dtype=torch.float64).requires_grad_()
+
+    def size(matrix: Tensor) -> Tensor:
+        point = x.clone().requires_grad_()
+        scalar = (norm(torch.tanh(point @ matrix), (6,)) * probe).sum()
+        (first,) = torch.autograd.grad(scalar, point, create_graph=True)
+        (second,) = torch.autograd.grad((first * way).sum(), point, create_graph=True)
+        return second.square().sum()
+
+    (gradient,) = torch.autograd.grad(size(weights), weights)
+    ahead, behind = (size(weights.detach() + each * shift).detach() for each in (1e-6, -1e-6))
+    expected = float(ahead - behind) / 2e-6
+    return abs(float((gradient * shift).sum()) / expected - 1)
+
+
+def test_the_fused_layer_norm_is_wrong_at_third_order_and_the_composed_one_right() -> None:
+    """pytorch#175754, #176234, #196700: values are right, so that nothing else tells."""
+    assert weight_derivative_error(composite_layer_norm) < 1e-5
+    assert weight_derivative_error(nn.functional.layer_norm) > 0.05, (
+        "F.layer_norm's third derivative is right now: the schemes nested and loop may use the "
+        "fused norm again, once the oldest supported torch has it (temper.models.states)"
+    )
 
 
 @pytest.mark.parametrize(("kind", "most"), [(torch.bfloat16, 0.06), (torch.float16, 0.4)])

@@ -1,0 +1,324 @@
+"""Where a head reads, what a trace holds, and which attention can be differentiated twice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import hypothesis.strategies as st
+import pytest
+import torch
+from hypothesis import given, settings
+from torch import Tensor, nn
+
+from temper import Stepper
+from temper.errors import ModelError
+from temper.methods import configure
+from temper.models.network import Network
+from temper.models.states import Trace, composite_layer_norm, read_positions
+from temper.types import Batch
+from tests.contracts.architectures import ARCHITECTURES, CASES, batch_of, marks, tiny
+from tests.methods.tiny import rows, tiny_bert, tiny_network
+from tests.models.test_sites import checkpoint_blocks
+
+DECODERS = {"gpt2", "opt", "llama", "qwen2", "llama_lora"}
+AT_END = {"t5", "bart"}
+"""They read the decoder's state at the end token, which every row has last."""
+
+
+def traced(model: nn.Module, batch: Batch, **how: Any) -> Trace:
+    network = Network(model)
+    with network.tracer(batch).tracing(**how) as trace:
+        trace.logits = network.logits(batch)
+    network.release()
+    return trace
+
+
+def rule(name: str, batch: Batch) -> list[int]:
+    """Return the position that the design says is read, row by row."""
+    real = [row.nonzero().flatten().tolist() for row in batch.mask]
+    if name == "xlnet":
+        return [batch.mask.shape[1] - 1] * batch.size
+    return [each[-1] if name in DECODERS | AT_END else each[0] for each in real]
+
+
+# Where the head reads
+
+
+@pytest.mark.parametrize(("name", "side"), CASES)
+def test_the_position_is_that_of_the_rule(name: str, side: str) -> None:
+    batch = batch_of(name, side=side)
+    trace = traced(tiny(name), batch)
+    shares = read_positions(trace.logits, trace.states[-1], time_first=trace.time_first)
+    expected = nn.functional.one_hot(torch.tensor(rule(name, batch)), batch.mask.shape[1])
+    assert torch.equal(shares, expected.to(shares.dtype))
+    for state, read in zip(trace.states, trace.at_head(), strict=True):
+        ours = state.transpose(0, 1) if trace.time_first else state
+        assert read.shape == (batch.size, ours.shape[-1])
+        for row, position in enumerate(rule(name, batch)):
+            assert torch.equal(read[row], ours[row, position])
+
+
+@pytest.mark.parametrize(("name", "side"), CASES)
+def test_no_padding_is_read_but_by_the_head_of_an_xlnet(name: str, side: str) -> None:
+    """XLNet's own head takes the last place whatever stands there."""
+    batch = batch_of(name, side=side)
+    trace = traced(tiny(name), batch)
+    shares = read_positions(trace.logits, trace.states[-1], time_first=trace.time_first)
+    at_padding = (shares > 0) & ~batch.mask
+    short = batch.mask.sum(1) < batch.mask.shape[1]
+    if name == "xlnet" and side == "right":
+        assert torch.equal(at_padding.any(1), short)
+    else:
+        assert not at_padding.any()
+
+
+@pytest.mark.parametrize(("name", "side"), CASES)
+def test_nothing_but_that_position_of_the_last_state_moves_the_logits(name: str, side: str) -> None:
+    model, batch = tiny(name), batch_of(name, side=side)
+    network = Network(model)
+    network.probe(batch)
+    calls = len(traced(model, batch).states)
+    held = {"call": 0, "read": False, "on": False}
+    chosen = torch.zeros_like(batch.mask)
+    chosen[torch.arange(batch.size), rule(name, batch)] = True
+
+    def move(_: nn.Module, __: Any, output: Any) -> Any:
+        held["call"] += 1
+        if not held["on"] or held["call"] < last:
+            return None
+        state = output[0] if isinstance(output, tuple) else output
+        where = chosen if held["read"] else ~chosen
+        where = where.T if name == "xlnet" else where
+        noise = torch.randn(state.shape, generator=torch.Generator().manual_seed(0))
+        moved = state + noise * where.unsqueeze(-1)
+        return (moved, *output[1:]) if isinstance(output, tuple) else moved
+
+    block = network.blocks[-1][1]
+    # ALBERT's one block is every layer.
+    last = calls if len(network.blocks) == 1 else 1
+    block.register_forward_hook(move)
+    found = []
+    for on, read in ((False, False), (True, False), (True, True)):
+        held.update(call=0, on=on, read=read)
+        with torch.no_grad():
+            found.append(network.logits(batch))
+    # Attention without gradients may take another kernel; these three took the same.
+    assert torch.equal(found[1], found[0])
+    assert (found[2] - found[0]).abs().amax(1).min() > 1e-5
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.lists(st.integers(1, 6), min_size=1, max_size=3))
+def test_a_head_that_pools_gives_equal_shares_to_real_tokens(lengths: list[int]) -> None:
+    batch = Batch.of(rows(*[max(2, each) for each in lengths]))
+    trace = traced(tiny_network(), batch)
+    shares = read_positions(trace.logits, trace.states[-1])
+    real = batch.mask.double()
+    torch.testing.assert_close(shares, real / real.sum(1, keepdim=True))
+    for state, read in zip(trace.states, trace.at_head(), strict=True):
+        for row, length in enumerate(batch.mask.sum(1).tolist()):
+            torch.testing.assert_close(read[row], state[row, :length].mean(0))
+
+
+def head(logits_of: Callable[[Tensor], Tensor]) -> Tensor:
+    """Return the positions that a head reads of three rows of four tokens."""
+    draws = torch.Generator().manual_seed(0)
+    last = torch.randn(3, 4, 5, generator=draws).requires_grad_()
+    return read_positions(logits_of(last), last)
+
+
+def test_logits_that_sum_to_a_constant_are_read_all_the_same() -> None:
+    """Two classes of a softmax cancel in a plain sum of the logits."""
+    shares = head(lambda last: last[:, 1, :2].softmax(-1))
+    assert shares.tolist() == [[0.0, 1.0, 0.0, 0.0]] * 3
+
+
+def test_a_row_whose_head_is_dead_is_read_where_the_others_are() -> None:
+    alive = torch.tensor([1.0, 0.0, 1.0])[:, None]
+    shares = head(lambda last: last[:, 2, :2] * alive)
+    assert shares.tolist() == [[0.0, 0.0, 1.0, 0.0]] * 3
+
+
+def test_a_head_of_zeros_is_refused() -> None:
+    with pytest.raises(ModelError, match="do not depend on the hidden states at all"):
+        head(lambda last: last[:, 0, :2] * 0)
+
+
+def test_logits_beside_the_last_block_are_refused() -> None:
+    other = torch.randn(3, 2, requires_grad=True)
+    with pytest.raises(ModelError, match=r"do not depend on the output of the last block.*jacob"):
+        head(lambda last: other * 2)
+
+
+# What a trace is
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_tracing_changes_no_logit_and_release_leaves_nothing(name: str) -> None:
+    model, batch = tiny(name), batch_of(name)
+    before = marks(model)
+    network = Network(model)
+    plain = network.logits(batch)
+    with network.tracer(batch).tracing() as trace:
+        found = network.logits(batch)
+    assert torch.equal(found, plain)
+    assert torch.equal(network.logits(batch), plain)
+    network.release()
+    assert marks(model) == before
+    assert trace.root.shape[:2] == batch.mask.shape
+    decoder = 2 if name in AT_END else len(network.blocks)
+    expected = model.config.num_hidden_layers if name == "albert" else decoder
+    assert len(trace.states) == expected
+
+
+@pytest.mark.parametrize("name", ["bert", "xlnet", "llama", "t5", "bart"])
+def test_a_shift_of_the_root_is_a_shift_of_the_embeddings(name: str) -> None:
+    batch = batch_of(name)
+    network = Network(tiny(name))
+    words = network.embeddings(batch)
+    shift = torch.randn(words.shape, generator=torch.Generator().manual_seed(1)) * 0.1
+    with network.tracer(batch).tracing(shift=shift) as trace:
+        found = network.logits(batch)
+    torch.testing.assert_close(trace.root, words + shift)
+    torch.testing.assert_close(found, network.logits(batch, delta=shift))
+
+
+def test_nothing_reaches_the_table_from_a_trace_and_all_reaches_the_root() -> None:
+    model, batch = tiny("bert"), batch_of("bert")
+    trace = traced(model, batch)
+    (found,) = torch.autograd.grad(sum(s.square().sum() for s in trace.at_head()), trace.root)
+    assert found.abs().sum(-1)[batch.mask].min() > 0
+    # What is only padding has no say.
+    assert not found[~batch.mask].any()
+    trace = traced(model, batch)
+    trace.logits.sum().backward()
+    table = model.bert.embeddings.word_embeddings.weight.grad
+    assert table is None or not table.any()
+    assert model.bert.embeddings.position_embeddings.weight.grad.any()
+
+
+@given(
+    st.lists(st.integers(1, 4), min_size=1, max_size=3),
+    st.integers(1, 2),
+    st.booleans(),
+    st.integers(0, 2**31),
+)
+@settings(max_examples=25, deadline=None)
+def test_the_composed_layer_norm_is_the_fused_one(
+    shape: list[int], over: int, affine: bool, seed: int
+) -> None:
+    draws = torch.Generator().manual_seed(seed)
+    values = torch.randn((*shape, 3, 2), generator=draws, dtype=torch.float64)
+    normed = values.shape[-over:]
+    weight, bias = (
+        torch.randn(normed, generator=draws, dtype=torch.float64) if affine else None
+        for _ in range(2)
+    )
+    expected = nn.functional.layer_norm(values, normed, weight, bias, 1e-3)
+    found = composite_layer_norm(values, normed, weight, bias, 1e-3)
+    torch.testing.assert_close(found, expected)
+
+
+def test_every_layer_norm_of_a_composite_trace_is_composed() -> None:
+    model, batch = tiny("bert").double(), batch_of("bert")
+    plain = traced(model, batch)
+    composed = traced(model, batch, composite=True, twice=True)
+    torch.testing.assert_close(composed.logits, plain.logits)
+    assert any("LayerNorm" in name for name in operations(plain.logits))
+    assert not any("LayerNorm" in name for name in operations(composed.logits))
+
+
+def operations(tensor: Tensor) -> set[str]:
+    """Return the names of everything in a tensor's graph."""
+    seen, stack = set(), [tensor.grad_fn]
+    while stack:
+        node = stack.pop()
+        if node is not None and node not in seen:
+            seen.add(node)
+            stack += [each for each, _ in node.next_functions]
+    return {node.name() for node in seen}
+
+
+# What cannot be differentiated twice
+
+
+@pytest.mark.parametrize("attention", ["flash_attention_2", "flex_attention", "paged|sdpa"])
+def test_attention_without_a_second_derivative_is_refused_with_what_to_do(attention: str) -> None:
+    model = tiny_bert()
+    stepper = Stepper(model, configure("jachess", {"weight": 1.0, "strategy": "uniform"}))
+    stepper.network.probe(Batch.of(rows(5, 3)))
+    model.config._attn_implementation = attention
+    called: list[None] = []
+    model.register_forward_pre_hook(lambda *_: called.append(None))
+    with pytest.raises(
+        ModelError,
+        match=r"no second derivative.*attn_implementation='sdpa'.*scheme='four_point'",
+    ):
+        stepper.backward(rows(5, 3))
+    assert not called
+
+
+def test_four_points_never_ask_for_a_second_derivative() -> None:
+    """The default kernels, which have none, will do; see the platform's traps."""
+    settings_ = {"weight": 1.0, "strategy": "uniform", "scheme": "four_point"}
+    stepper = Stepper(tiny_bert(attention=0.0), configure("jachess", settings_))
+    kernels: list[str] = []
+    plain = nn.functional.scaled_dot_product_attention
+
+    def noted(*arguments: Any, **keywords: Any) -> Tensor:
+        found = plain(*arguments, **keywords)
+        if found.grad_fn is not None:
+            kernels.append(found.grad_fn.name())
+        return found
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(nn.functional, "scaled_dot_product_attention", noted)
+        stepper.backward(rows(5, 3))
+    assert any("Flash" in name for name in kernels), kernels
+
+
+def test_a_compiled_model_is_refused_before_it_compiles() -> None:
+    model = tiny_bert()
+    stepper = Stepper(model, configure("jachess", {"weight": 1.0, "strategy": "uniform"}))
+    model._orig_mod = nn.Identity()
+    with pytest.raises(ModelError, match=r"compiled model has no second.*scheme='four_point'"):
+        stepper.backward(rows(5, 3))
+
+
+@pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning")
+@pytest.mark.parametrize("scheme", ["nested", "loop"])
+def test_recomputed_blocks_refuse_a_third_derivative(scheme: str) -> None:
+    model = tiny_bert()
+    checkpoint_blocks(model)
+    stepper = Stepper(
+        model, configure("jachess", {"weight": 1.0, "strategy": "uniform", "scheme": scheme})
+    )
+    with pytest.raises(ModelError, match=r"recomputes the blocks.*Switch it off.*'difference'"):
+        stepper.backward(rows(5, 3))
+
+
+class Flat(nn.Module):
+    """Words, their mean and a head: nothing is repeated."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.words, self.inner, self.head = nn.Embedding(23, 4), nn.Linear(4, 4), nn.Linear(4, 3)
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
+        real = attention_mask.unsqueeze(-1)
+        mean = (self.words(input_ids) * real).sum(1) / real.sum(1)
+        return self.head(torch.tanh(self.inner(mean)))
+
+
+def test_a_model_without_blocks_refuses_hidden_states_and_trains_on_its_logits() -> None:
+    message = r"no repeated blocks. Use a method that reads the logits \(jacobian\)"
+    with pytest.raises(ModelError, match=message):
+        Stepper(Flat(), "jachess").prepare([rows(5, 3)])
+    with pytest.raises(ModelError, match=message):
+        Stepper(Flat(), configure("jachess", {"strategy": "uniform"})).backward(rows(5, 3))
+    for name in ("jacobian", "cross_holder"):
+        stepper = Stepper(Flat(), name)
+        logs = stepper.backward(rows(5, 3))
+        assert logs["loss/jacobian"] > 0
