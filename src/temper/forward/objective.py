@@ -194,9 +194,11 @@ class Joint:
         # A backward of the task's loss alone leaves the gradient that the attack wants for nothing.
         if wanting and [term.name for term in terms] != ["task"]:
             clean.differentiate()
-        if not terms:
-            # Another objective runs no clean loss, and this batch has no penalty to pay.
-            carried = clean.logits[0].sum() * 0
+        if clean.task is None or not terms:
+            # What the penalty does not reach, or nothing does, has a gradient of 0 and not none:
+            # distributed training waits for one, and one process must step as several do.
+            zero = clean.logits[0].sum() * 0
+            carried = zero if carried is None else carried + zero
         return LossTerms.of(terms, notes, carried)
 
     def _carry(self, stage: Stage, terms: Sequence[Term]) -> Tensor | None:
