@@ -17,8 +17,9 @@ from torch.utils._pytree import tree_leaves
 
 from temper import RobustTrainer, Stepper
 from temper.errors import TemperError
-from temper.methods import MethodConfig, configure, entry, names
+from temper.methods import MethodConfig, build, configure, entry, names
 from temper.models.network import Network
+from temper.training.checks import wants_unlabelled
 from tests.backward.test_rule import arguments, dataset
 from tests.contracts.architectures import inputs_of, marks, tiny
 
@@ -213,6 +214,7 @@ def test_the_trainer_does_what_the_stepper_does(name: str, tmp_path: Path) -> No
         train_dataset=rows,
         data_collator=collate,
         bucket_by_length=False,
+        unlabeled_dataset=dataset()[:4] if wants_unlabelled(build(name)) else None,
     )
     trainer.train()
     other = tiny("bert").train()

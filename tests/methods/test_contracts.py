@@ -21,6 +21,7 @@ from temper.errors import SettingError, TemperError
 from temper.methods import Method, MethodConfig, build, configure, entry, names, register
 from temper.methods.vanilla import Vanilla
 from temper.seeding import Streams
+from temper.training.checks import wants_unlabelled
 from temper.types import Batch, Step
 from tests.backward.test_rule import arguments, dataset
 from tests.methods.tiny import rows, tiny_bert, tiny_network
@@ -48,7 +49,10 @@ def train(model: nn.Module, method: Method, *, steps: int = 3) -> dict[str, torc
     stepper.begin_epoch(0)
     for step in range(steps):
         optimizer.zero_grad()
-        stepper.backward(rows(5, 3, seed=step), rows(4, seed=step + 10))
+        batches = [rows(5, 3, seed=step), rows(4, seed=step + 10)]
+        if wants_unlabelled(stepper.method):
+            del batches[1]["labels"]
+        stepper.backward(*batches)
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         stepper.step(optimizer)
     stepper.finish()
