@@ -1,0 +1,201 @@
+"""The survey before training: what it measures, how much it looks at, and what it leaves alone."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from temper import Stepper
+from temper.backward import layer_norms
+from temper.backward.layer_norms import LayerNorms, jacobian_norms
+from temper.backward.rule import chain
+from temper.errors import ModelError
+from temper.methods import configure
+from temper.models.network import Network
+from temper.types import Batch
+from tests.forward.estimates import copied
+from tests.forward.exact_norms import exact, smooth_bert
+from tests.methods.tiny import rows, tiny_bert, tiny_network
+
+ROWS = rows(4, 3)
+
+
+def surveyed(batch: dict[str, Tensor], **settings: Any) -> dict[str, Any]:
+    """Return the state after the survey of some rows."""
+    stepper = Stepper(smooth_bert(), configure("jachess", settings))
+    stepper.prepare([batch])
+    return stepper.state["smoothness"]
+
+
+def test_the_norms_are_the_exact_ones_averaged_over_rows() -> None:
+    truth = exact(smooth_bert(), ROWS).jacobian.mean(1)
+    held = surveyed(copied(ROWS, 1000), norm_rows=4000)
+    torch.testing.assert_close(held["norms"], truth, rtol=0.05, atol=0.0)
+    # A softmax of minus the logarithm at temperature 1: shares of 1/s.
+    expected = (1 / held["norms"]) / (1 / held["norms"]).sum()
+    torch.testing.assert_close(held["weights"], expected)
+
+
+def test_the_average_is_over_rows_and_not_over_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Sums over the rows of each batch: 4 for one row, 6 for three.
+    sums = {1: torch.tensor([4.0]), 3: torch.tensor([6.0])}
+    monkeypatch.setattr(layer_norms, "_of_batch", lambda _, batch, **__: sums[batch.size])
+    batches = [Batch.of(rows(4)), Batch.of(rows(3, 5, 6))]
+    found = jacobian_norms(Network(tiny_bert()), batches, projections=1, draws=torch.Generator())
+    assert found.tolist() == [2.5]
+
+
+def test_the_norms_are_those_of_evaluation_mode_and_modes_come_back() -> None:
+    model = tiny_bert(dropout=0.5, attention=0.5).double()
+    model.bert.encoder.layer[0].eval()
+    modes = {name: module.training for name, module in model.named_modules()}
+    network = Network(model)
+
+    def norms() -> Tensor:
+        draws = torch.Generator().manual_seed(0)
+        return jacobian_norms(network, [Batch.of(ROWS)], projections=2, draws=draws)
+
+    first = norms()
+    assert torch.equal(first, norms())
+    assert {name: module.training for name, module in model.named_modules()} == modes
+    assert any(modes.values())
+    assert not all(modes.values())
+    model.eval()
+    assert torch.equal(first, norms())
+
+
+def test_modes_come_back_after_a_failure() -> None:
+    model = tiny_network()
+    model.head.weight.data.zero_()
+    network, draws = Network(model), torch.Generator()
+    with pytest.raises(ModelError, match="do not depend on the hidden states at all"):
+        jacobian_norms(network, [Batch.of(ROWS)], projections=1, draws=draws)
+    assert all(module.training for module in model.modules())
+
+
+def test_the_survey_leaves_weights_gradients_and_random_state_as_they_were() -> None:
+    model = tiny_bert()
+    before = {name: each.clone() for name, each in model.state_dict().items()}
+    stepper = Stepper(model, "jachess")
+    # The model is probed once, which is no part of the survey.
+    stepper.network.probe(Batch.of(ROWS))
+    state = torch.get_rng_state()
+    stepper.prepare([ROWS])
+    assert torch.equal(torch.get_rng_state(), state)
+    assert all(each.grad is None for each in model.parameters())
+    assert all(each.requires_grad for each in model.parameters())
+    assert all(torch.equal(each, before[name]) for name, each in model.state_dict().items())
+    assert all(module.training for module in model.modules())
+
+
+def test_the_survey_takes_no_more_batches_than_its_rows() -> None:
+    taken: list[int] = []
+
+    def batches() -> Iterator[dict[str, Tensor]]:
+        for number in range(20):
+            taken.append(number)
+            yield rows(4, 3, seed=number)
+
+    model, forwards = tiny_bert(), []
+    stepper = Stepper(model, configure("jachess", {"norm_rows": 5}))
+    stepper.network.probe(Batch.of(ROWS))
+    hook = model.register_forward_hook(lambda *_: forwards.append(None))
+    stepper.prepare(batches())
+    hook.remove()
+    # Three batches hold six rows; one more is taken to see that it is not needed.
+    assert len(forwards) == 3
+    assert len(taken) <= 4
+    first = stepper.state["smoothness"]["norms"]
+    again = Stepper(tiny_bert(), configure("jachess", {"norm_rows": 5}))
+    again.prepare(rows(4, 3, seed=number) for number in range(3))
+    assert torch.equal(first, again.state["smoothness"]["norms"])
+
+
+@pytest.mark.parametrize("settings", [{"strategy": "uniform"}, {"layers": "logits"}])
+def test_nothing_is_looked_at_where_nothing_is_weighed(settings: dict[str, Any]) -> None:
+    stepper = Stepper(tiny_bert(), configure("jachess", settings))
+    assert not stepper.prepares
+    stepper.prepare(iter(()))
+    assert not len(stepper.state["smoothness"]["weights"])
+    assert stepper.backward(ROWS)["loss/jacobian"] > 0
+
+
+def test_uniform_weights_are_alike() -> None:
+    stepper = Stepper(tiny_bert(), configure("jachess", {"weight": 1.0, "strategy": "uniform"}))
+    other = Stepper(tiny_bert(), configure("jachess", {"weight": 1.0, "strategy": "log"}))
+    other.state["smoothness"]["weights"] = torch.tensor([0.5, 0.5])
+    assert stepper.backward(ROWS) == pytest.approx(other.backward(ROWS))
+
+
+def test_printed_weights_warn_where_one_layer_takes_all(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, logger="temper"):
+        held = surveyed(ROWS, strategy="printed", norm_rows=2)
+        # Two layers whose norms differ by a few are not saturated yet.
+        assert not caplog.records
+        assert float(held["weights"].max()) < 0.99
+        model = smooth_bert()
+        with torch.no_grad():
+            model.bert.encoder.layer[1].output.LayerNorm.weight.mul_(4)
+        stepper = Stepper(model, configure("jachess", {"strategy": "printed"}))
+        stepper.prepare([ROWS])
+    assert float(stepper.state["smoothness"]["weights"].max()) > 0.99
+    (record,) = caplog.records
+    text = record.getMessage()
+    assert "'printed' gives 100.0 % of the weight to one of 2 layers (number 0)" in text
+    assert "Use 'log' with a higher temperature, or 'uniform'" in text
+
+
+class Blind(nn.Module):
+    """A block whose output does not depend on its input."""
+
+    def forward(self, hidden_states: Tensor) -> Tensor:
+        return self.weight.expand_as(hidden_states) + hidden_states * 0
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight, self.other = nn.Parameter(torch.ones(4)), nn.Parameter(torch.ones(4, 4))
+        self.inner, self.outer = nn.Linear(4, 4), nn.Linear(4, 4)
+
+
+def test_a_layer_that_does_not_move_is_refused() -> None:
+    model = tiny_network()
+    model.layers = nn.ModuleList([Blind(), Blind()]).double()
+    with pytest.raises(ModelError, match=r"must be above 0 and finite, got \[0.0, 0.0\]"):
+        Stepper(model, "jachess").prepare([ROWS])
+
+
+def test_no_rows_are_refused() -> None:
+    with pytest.raises(ModelError, match="at least one row to be measured on, got none"):
+        jacobian_norms(Network(tiny_bert()), [], projections=1, draws=torch.Generator())
+
+
+def test_the_rule_moves_no_weight() -> None:
+    model = tiny_bert()
+    stepper = Stepper(model, "jachess")
+    stepper.prepare([ROWS])
+    stepper.backward(ROWS)
+    before = {name: each.clone() for name, each in stepper.params.gradients().items()}
+    stepper.step(torch.optim.SGD(model.parameters(), lr=0.0))
+    assert all(torch.equal(each, before[n]) for n, each in stepper.params.gradients().items())
+
+
+def test_two_rules_of_a_chain_look_at_as_many_rows_as_the_greedier_wants() -> None:
+    both = chain(LayerNorms(rows=3), Other(rows=7))
+    assert both.survey_rows == 7
+    network = Network(smooth_bert())
+    params = network.parameters()
+    state = both.init(params)
+    stepper = Stepper(smooth_bert(), "vanilla")
+    both.survey(network, iter([Batch.of(ROWS)]), params, state, stepper.streams)
+    assert set(state["smoothness"]) == set(state["other"]) == {"norms", "weights"}
+
+
+class Other(LayerNorms):
+    """Another rule of the same kind."""
+
+    name = "other"

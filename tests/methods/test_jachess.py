@@ -1,0 +1,371 @@
+"""JacHess and its kin as methods: when they act, how large they are, and what they are refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from temper import Stepper
+from temper.errors import ModelError, SettingError
+from temper.methods import configure
+from temper.types import Batch
+from tests.methods.tiny import rows, tiny_bert, tiny_network
+
+BATCH = rows(5, 3, 6)
+UNIFORM = {"strategy": "uniform"}
+FIXED = {"weight": 0.5, **UNIFORM}
+MEASURED = 50
+"""Steps between two measurements of eta."""
+
+
+def quiet() -> nn.Module:
+    return tiny_bert(dropout=0.0, attention=0.0).double()
+
+
+def unlabelled(batch: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {key: tensor for key, tensor in batch.items() if key != "labels"}
+
+
+def stepper_of(
+    settings: dict[str, Any],
+    *,
+    name: str = "jachess",
+    model: nn.Module | None = None,
+    number: int = 0,
+) -> Stepper:
+    stepper = Stepper(model or quiet(), configure(name, settings), seed=1)
+    stepper.number = number
+    return stepper
+
+
+def gradients(
+    settings: dict[str, Any],
+    *,
+    name: str = "jachess",
+    number: int = 0,
+    batch: dict[str, Tensor] = BATCH,
+    model: nn.Module | None = None,
+) -> dict[str, Tensor]:
+    stepper = stepper_of(settings, name=name, model=model, number=number)
+    stepper.backward(batch)
+    return stepper.params.gradients()
+
+
+def assert_bit_equal(first: dict[str, Tensor], second: dict[str, Tensor]) -> None:
+    assert first.keys() == second.keys()
+    assert all(torch.equal(first[name], second[name]) for name in first)
+
+
+# When it acts
+
+
+@pytest.mark.parametrize("number", [0, 4, 8])
+def test_every_few_steps_the_penalty_weighs_as_many_times_as_much(number: int) -> None:
+    lazy = gradients({**FIXED, "every": 4}, number=number)
+    busy, plain = gradients(FIXED, number=number), gradients({}, name="vanilla", number=number)
+    for name, gradient in lazy.items():
+        penalty = busy[name] - plain[name]
+        torch.testing.assert_close(gradient, plain[name] + 4 * penalty, rtol=1e-7, atol=1e-10)
+
+
+@pytest.mark.parametrize("number", [1, 2, 3, 5])
+def test_the_steps_between_are_plain_ones_bit_for_bit(number: int) -> None:
+    model = tiny_bert()
+    found = gradients({**FIXED, "every": 4}, number=number, model=model)
+    assert_bit_equal(found, gradients({}, name="vanilla", number=number, model=tiny_bert()))
+
+
+@pytest.mark.parametrize("number", [0, 3])
+def test_labelled_batches_of_the_two_phases_are_plain_ones_bit_for_bit(number: int) -> None:
+    found = gradients(FIXED, name="jachess_unlabeled", number=number, model=tiny_bert())
+    assert_bit_equal(found, gradients({}, name="vanilla", number=number, model=tiny_bert()))
+
+
+def test_unlabelled_batches_of_the_two_phases_have_the_penalty_alone() -> None:
+    phases = gradients(FIXED, name="jachess_unlabeled", batch=unlabelled(BATCH))
+    both, plain = gradients(FIXED), gradients({}, name="vanilla")
+    for name, gradient in both.items():
+        penalty = phases.get(name, torch.zeros_like(gradient))
+        torch.testing.assert_close(penalty, gradient - plain[name], rtol=1e-7, atol=1e-10)
+    reached = {name for name, gradient in phases.items() if gradient.any()}
+    assert not any("word_embeddings" in name or "classifier" in name for name in reached)
+    assert any("layer.1" in name for name in reached)
+
+
+def test_the_penalty_of_unlabelled_rows_does_not_wait_for_its_turn() -> None:
+    lazy = gradients({**FIXED, "every": 4}, batch=unlabelled(BATCH), number=1)
+    assert_bit_equal(lazy, gradients(FIXED, batch=unlabelled(BATCH), number=1))
+
+
+# How large it is
+
+
+def norms_of_both(stepper: Stepper, batch: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
+    """Return the norms of the gradients of the task's loss and of the weighted penalty.
+
+    Over the weights that both reach.
+    """
+    given = Batch.of(batch)
+    (terms,) = stepper.method.objective.losses(
+        stepper.network,
+        given,
+        stepper.state,
+        stepper._now(),
+        stepper.streams.at(step=stepper.number),
+    )
+    named = {term.name: term.rows.mean() * term.weight for term in terms}
+    weights = list(stepper.network.model.parameters())
+    found = []
+    for loss in (named.pop("task"), sum(named.values())):
+        found.append(torch.autograd.grad(loss, weights, retain_graph=True, allow_unused=True))
+    shared = [(a, b) for a, b in zip(*found, strict=True) if a is not None and b is not None]
+    assert 0 < len(shared) < len(weights)
+    one, other = (torch.cat([each[side].flatten() for each in shared]).norm() for side in (0, 1))
+    return one, other
+
+
+@pytest.mark.parametrize("ratio", [0.1, 1.0])
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        ("jachess", UNIFORM),
+        ("jachess", {**UNIFORM, "scheme": "four_point"}),
+        ("jachess", {**UNIFORM, "hessian_weight": 0.3}),
+        ("jacobian", {}),
+        ("cross_holder", {}),
+    ],
+)
+def test_the_penalty_s_gradient_is_the_share_of_the_task_s_that_is_asked_for(
+    name: str, settings: dict[str, Any], ratio: float
+) -> None:
+    stepper = stepper_of({**settings, "gradient_ratio": ratio}, name=name)
+    logs = stepper.backward(BATCH)
+    assert logs["smoothness/weight"] == pytest.approx(stepper.state["smoothness"]["eta"])
+    task, penalty = norms_of_both(stepper, BATCH)
+    assert float(penalty / task) == pytest.approx(ratio, rel=1e-6)
+
+
+def test_the_half_of_the_jacobian_baseline_does_not_change_what_the_ratio_means() -> None:
+    etas = [
+        stepper_of({"gradient_ratio": 0.5, **more}, name="jacobian")
+        for more in ({}, {"jacobian_weight": 2.0})
+    ]
+    for stepper in etas:
+        stepper.backward(BATCH)
+    one, other = (stepper.state["smoothness"]["eta"] for stepper in etas)
+    assert one == pytest.approx(2 * other)
+    assert_close_all(etas[0].params.gradients(), etas[1].params.gradients())
+
+
+def assert_close_all(first: dict[str, Tensor], second: dict[str, Tensor]) -> None:
+    for name, gradient in first.items():
+        torch.testing.assert_close(second[name], gradient, rtol=1e-6, atol=1e-9)
+
+
+def test_the_factor_is_held_for_fifty_steps_and_measured_again() -> None:
+    stepper = stepper_of(UNIFORM)
+    stepper.backward(BATCH)
+    held = stepper.state["smoothness"]["eta"]
+    with torch.no_grad():
+        for tensor in stepper.params.tensors.values():
+            tensor.mul_(1.2)
+    for number in (1, 2, MEASURED - 1):
+        stepper.number = number
+        logs = stepper.backward(BATCH)
+        assert stepper.state["smoothness"]["eta"] == held
+        assert logs["smoothness/weight"] == pytest.approx(held)
+    stepper.number = MEASURED
+    stepper.backward(BATCH)
+    assert stepper.state["smoothness"]["eta"] != pytest.approx(held, rel=1e-2)
+    task, penalty = norms_of_both(stepper, BATCH)
+    assert float(penalty / task) == pytest.approx(1.0, rel=1e-6)
+
+
+@pytest.mark.parametrize(("every", "due"), [(4, [0, 48]), (50, [0, 50]), (200, [0, 200])])
+def test_a_lazy_penalty_measures_its_factor_in_steps_that_pay(every: int, due: list[int]) -> None:
+    stepper = stepper_of({**UNIFORM, "every": every})
+    measured = []
+    for number in (0, 1, 4, 44, 48, 49, 50, 51, 100, 200):
+        if number not in due and number % every == 0 and number > due[-1]:
+            continue
+        stepper.number = number
+        before = stepper.state["smoothness"].get("eta")
+        with torch.no_grad():
+            stepper.params.tensors["classifier.weight"].mul_(1.01)
+        stepper.backward(BATCH)
+        if stepper.state["smoothness"]["eta"] != before:
+            measured.append(number)
+    assert measured == due
+
+
+def test_a_run_that_starts_between_measures_at_once() -> None:
+    stepper = stepper_of(UNIFORM, number=7)
+    stepper.backward(BATCH)
+    task, penalty = norms_of_both(stepper, BATCH)
+    assert float(penalty / task) == pytest.approx(1.0, rel=1e-6)
+
+
+def test_the_factor_goes_into_the_state_and_comes_back_from_it() -> None:
+    first = stepper_of({})
+    first.prepare([BATCH])
+    first.backward(BATCH)
+    first.number = 3
+    second = stepper_of({})
+    second.load_state_dict(first.state_dict())
+    assert second.state["smoothness"]["eta"] == first.state["smoothness"]["eta"]
+    for key in ("weights", "norms"):
+        assert torch.equal(second.state["smoothness"][key], first.state["smoothness"][key])
+    first.network.model.zero_grad()
+    other = rows(4, 4, seed=2)
+    # Another batch would measure another factor.
+    assert second.backward(other) == first.backward(other)
+    assert_bit_equal(second.params.gradients(), first.params.gradients())
+
+
+def test_the_two_phases_measure_on_labelled_rows_what_they_use_on_the_others() -> None:
+    stepper = stepper_of(UNIFORM, name="jachess_unlabeled")
+    plain = gradients({}, name="vanilla")
+    stepper.backward(BATCH)
+    assert_close_all(plain, stepper.params.gradients())
+    held = stepper.state["smoothness"]["eta"]
+    stepper.number = 1
+    logs = stepper.backward(unlabelled(rows(4, 4, seed=2)))
+    assert logs["smoothness/weight"] == pytest.approx(held)
+    assert logs["loss"] == pytest.approx(held * (logs["loss/jacobian"] + logs["loss/hessian"]))
+    assert stepper.state["smoothness"]["eta"] == held
+
+
+def test_the_first_micro_batch_sets_the_factor_for_all_of_its_step() -> None:
+    stepper, alone = stepper_of(UNIFORM), stepper_of(UNIFORM)
+    stepper.backward(BATCH, rows(4, 4, seed=2))
+    alone.backward(BATCH)
+    assert stepper.state["smoothness"]["eta"] == pytest.approx(alone.state["smoothness"]["eta"])
+
+
+def test_a_frozen_body_leaves_the_penalty_nothing_to_move_and_stops_nothing() -> None:
+    model = quiet()
+    model.bert.requires_grad_(False)
+    stepper = stepper_of(UNIFORM, model=model)
+    stepper.backward(BATCH)
+    found = stepper.params.gradients()
+    assert set(found) == {"classifier.weight", "classifier.bias"}
+    plain = gradients({}, name="vanilla")
+    assert_close_all(found, {name: plain[name] for name in found})
+
+
+@pytest.mark.parametrize("name", ["jachess", "jachess_unlabeled"])
+def test_beside_lp_ft_the_factor_is_measured_once_the_body_trains(name: str) -> None:
+    settings = {"lp_ft": {"probe_ratio": 0.5}, name: UNIFORM}
+    stepper = Stepper(quiet(), configure(f"lp_ft + {name}", settings), total=4)
+    optimizer = torch.optim.SGD(stepper.network.model.parameters(), lr=1e-3)
+    factors = []
+    for number in range(4):
+        stepper.backward(rows(4, 4, seed=number))
+        # While it probes, rows without labels must not stop it either.
+        logs = stepper.backward(unlabelled(BATCH))
+        factors.append(logs["smoothness/weight"])
+        stepper.step(optimizer)
+    assert factors[:2] == [0.0, 0.0]
+    assert factors[2] == factors[3] > 0
+
+
+# Precision
+
+
+@pytest.mark.parametrize("scheme", ["difference", "four_point"])
+def test_under_autocast_the_penalty_is_that_of_single_precision(scheme: str) -> None:
+    settings = {**FIXED, "scheme": scheme}
+
+    def logs(*, half: bool) -> dict[str, float]:
+        stepper = stepper_of(settings, model=quiet().float())
+        with torch.autocast("cpu", torch.bfloat16, enabled=half):
+            return stepper.backward(BATCH)
+
+    single, mixed = logs(half=False), logs(half=True)
+    for term in ("loss/jacobian", "loss/hessian"):
+        assert mixed[term] == pytest.approx(single[term], rel=1e-3)
+    # The task's loss is in half, or the test would compare a thing with itself.
+    assert mixed["loss/task"] != single["loss/task"]
+
+
+def test_under_autocast_the_table_has_the_gradient_of_the_task_alone() -> None:
+    grads = {}
+    for name, settings in (("jachess", FIXED), ("vanilla", {})):
+        stepper = stepper_of(settings, name=name, model=quiet().float())
+        with torch.autocast("cpu", torch.bfloat16):
+            stepper.backward(BATCH)
+        grads[name] = stepper.params.gradients()
+    table = "bert.embeddings.word_embeddings.weight"
+    assert torch.equal(grads["jachess"][table], grads["vanilla"][table])
+    weight = "bert.encoder.layer.0.output.dense.weight"
+    assert not torch.allclose(grads["jachess"][weight], grads["vanilla"][weight], rtol=0.01)
+
+
+def test_the_jacobian_alone_is_taken_in_half_precision_weights() -> None:
+    settings = {**FIXED, "hessian_weight": 0.0}
+    single = stepper_of(settings, model=quiet().float()).backward(BATCH)
+    half = stepper_of(settings, model=quiet().bfloat16()).backward(BATCH)
+    assert half["loss/jacobian"] == pytest.approx(single["loss/jacobian"], rel=0.2)
+
+
+# Settings
+
+
+def test_either_the_factor_or_the_ratio_is_set() -> None:
+    assert configure("jachess", {"weight": 0.5}).gradient_ratio is None
+    assert configure("jachess", {}).weight is None
+    with pytest.raises(SettingError, match="one of weight and gradient_ratio must be given"):
+        configure("jachess", {"weight": 0.5, "gradient_ratio": 0.1})
+    with pytest.raises(SettingError, match="one of weight and gradient_ratio must be given"):
+        configure("jachess", {"gradient_ratio": None})
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"dimensions": 5}, "read by scheme='loop' only, got scheme='difference'"),
+        ({"projections": 2, "scheme": "nested"}, "read by scheme='loop' only, got scheme='nested'"),
+        ({"step_size": 0.1, "scheme": "nested"}, "read by the schemes 'difference' and 'four"),
+        ({"jacobian_weight": 0.0, "hessian_weight": 0.0}, "must be above 0; to switch the penalty"),
+        ({"temperature": 2.0, "strategy": "uniform"}, "temperature is read with strategy='log'"),
+        ({"strategy": "printed", "layers": "logits"}, "strategy is read with layers='all' only"),
+        ({"every": 0}, "every"),
+        ({"norm_rows": 0}, "norm_rows"),
+        ({"weight": -1.0}, "weight"),
+    ],
+)
+def test_settings_that_do_nothing_or_cannot_be_are_refused(
+    settings: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(SettingError, match=message):
+        configure("jachess", settings)
+
+
+class Widening(nn.Module):
+    """A block that gives a number of further channels."""
+
+    def __init__(self, block: nn.Module, more: int) -> None:
+        super().__init__()
+        self.block, self.more = block, nn.Linear(4, more) if more else None
+
+    def forward(self, hidden_states: Tensor) -> Tensor:
+        own = self.block(hidden_states)
+        if self.more is None:
+            return own
+        return torch.cat([own, self.more(hidden_states).tanh()], -1)
+
+
+def test_blocks_of_unlike_width_are_refused_by_a_single_product() -> None:
+    model = tiny_network(rate=0.0)
+    first, second = model.layers
+    model.layers = nn.ModuleList([Widening(first, 0), Widening(second, 2)]).double()
+    model.head = nn.Linear(6, 3).double()
+    stepper = stepper_of(FIXED, model=model)
+    with pytest.raises(ModelError, match=r"differ in width \(\[4, 6\]\).*scheme='four_point'"):
+        stepper.backward(BATCH)
+    stepper.release()
+    logs = stepper_of({**FIXED, "scheme": "four_point"}, model=model).backward(BATCH)
+    assert logs["loss/hessian"] > 0
