@@ -12,7 +12,7 @@ from torch import Tensor
 
 from temper.backward.rule import UpdateRule
 from temper.errors import ModelError
-from temper.functional.smoothness import Strategy, layer_weights, probes, squared_norm
+from temper.functional.smoothness import Strategy, layer_weights, probes, pulled_back, squared_norm
 from temper.models.network import Network, Parameters
 from temper.seeding import Streams, generator
 from temper.types import Batch, State
@@ -141,7 +141,7 @@ def _of_batch(
         rows = torch.zeros(batch.size, dtype=torch.float64, device=batch.device)
         for _ in range(projections):
             probe = probes((batch.size, state.shape[-1]), "signs", draws, like=state)
-            (found,) = torch.autograd.grad((state * probe).sum(), trace.root, retain_graph=True)
+            found = pulled_back(state, trace.root, probe)
             rows += squared_norm(found, batch.mask).double()
         sums.append(rows.sum() / projections)
     return torch.stack(sums)

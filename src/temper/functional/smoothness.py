@@ -116,6 +116,34 @@ def projection(
     return total
 
 
+def pulled_back(values: Tensor, words: Tensor, cotangent: Tensor, *, again: bool = False) -> Tensor:
+    """Differentiate ``sum(values * cotangent)`` by the word embeddings.
+
+    With a probe v as the cotangent of hidden states it is ``J^T v``, row by row; with a direction
+    u as the cotangent of that, it is ``H(v) u`` with ``H(v) = sum_i v_i H_i``. The graph is kept.
+
+    Args:
+        values: States [B, D], or a gradient [B, T, E].
+        words: [B, T, E], in the graph of ``values`` or not.
+        cotangent: The shape of ``values``.
+        again: Whether the result will be differentiated.
+
+    Returns:
+        [B, T, E]; zero where ``values`` do not depend on ``words``.
+    """
+    if not values.requires_grad:
+        return torch.zeros_like(words)
+    (found,) = torch.autograd.grad(
+        values,
+        words,
+        cotangent.to(values.dtype),
+        retain_graph=True,
+        create_graph=again,
+        allow_unused=True,
+    )
+    return torch.zeros_like(words) if found is None else found
+
+
 def squared_norm(values: Tensor, mask: Tensor) -> Tensor:
     """Return each example's squared l2 norm over its real tokens.
 

@@ -105,7 +105,7 @@ def read_positions(logits: Tensor, last: Tensor, *, time_first: bool = False) ->
     dead = ~read.any(1)
     if bool(dead.any()):
         usual = read.float().mean(0) >= 0.5 * (1 - dead.float().mean())
-        if not bool(usual.any()):
+        if bool(dead.all()) or not bool(usual.any()):
             raise ModelError(
                 "The logits do not depend on the hidden states at all (a head of zeros, or a dead "
                 "one), so it is not known where the head reads them. Draw the head anew."
@@ -286,18 +286,29 @@ def differentiable_attention(model: nn.Module) -> AbstractContextManager[Any]:
     Raises:
         ModelError: If it is compiled, or its attention has no such kernel.
     """
-    if hasattr(model, "_orig_mod"):
-        raise ModelError(f"A compiled model has no second derivative. Do not compile it. {INSTEAD}")
-    config = getattr(innermost(model), "config", None)
-    own = getattr(config, "_attn_implementation", None)
-    if own not in (None, "eager", "sdpa"):
-        raise ModelError(
-            f"The attention {own!r} of {type(innermost(model)).__name__} has no second "
-            "derivative. Load the model with attn_implementation='sdpa' or 'eager' "
-            f"(model.set_attn_implementation('sdpa')). {INSTEAD}"
-        )
+    if fault := lacks_second_derivative(model):
+        raise ModelError(f"{fault} {INSTEAD}")
     # The fused kernels have no second derivative (pytorch#116350), eager attention has.
     return sdpa_kernel(SDPBackend.MATH)
+
+
+def lacks_second_derivative(model: nn.Module) -> str:
+    """Say why a model cannot be differentiated twice and what to do; empty where it can.
+
+    Args:
+        model: The network.
+    """
+    if hasattr(model, "_orig_mod"):
+        return "A compiled model has no second derivative. Do not compile it."
+    config = getattr(innermost(model), "config", None)
+    own = getattr(config, "_attn_implementation", None)
+    if own in (None, "eager", "sdpa"):
+        return ""
+    return (
+        f"The attention {own!r} of {type(innermost(model)).__name__} has no second "
+        "derivative. Load the model with attn_implementation='sdpa' or 'eager' "
+        "(model.set_attn_implementation('sdpa'))."
+    )
 
 
 def _outer_blocks(
