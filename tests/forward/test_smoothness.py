@@ -16,7 +16,7 @@ from temper.forward import smoothness
 from temper.methods import configure
 from tests.forward.estimates import copied, rows_of, weighted
 from tests.forward.exact_norms import LAYERS, Exact, exact, smooth_bert
-from tests.methods.tiny import rows
+from tests.methods.tiny import rows, tiny_bert
 
 ROWS = rows(4, 3)
 DRAWS = 1500
@@ -87,34 +87,44 @@ def test_the_loop_over_a_few_dimensions_is_right_on_average() -> None:
     assert ((means.mean(0) - expected).abs() < 4 * error).all()
 
 
-@pytest.mark.parametrize(
-    ("name", "jacobian", "hessian"),
-    [("jacobian", 0.5, 0.0), ("cross_holder", 1.0, 1.0)],
-)
-def test_the_baselines_weigh_the_logits_norms_as_their_papers_do(
-    name: str, jacobian: float, hessian: float
-) -> None:
-    """Hoffman: half of the Jacobian's. Cross-Hoelder: sums over pairs of logits, over C."""
-    steps = Stepper(smooth_bert(), configure(name, {"weight": 1.0}))
-    logs = steps.backward(many("difference"))
-    vanilla = Stepper(smooth_bert(), "vanilla").backward(ROWS)
-    penalty = logs["loss"] - vanilla["loss"]
-    norms = {key: logs.get(f"loss/{key}", 0.0) for key in TERMS}
-    assert penalty == pytest.approx(jacobian * norms["jacobian"] + hessian * norms["hessian"])
-    if name == "jacobian":
-        expected = float(exactly("logits").jacobian.mean())
-        assert norms["jacobian"] == pytest.approx(expected, rel=0.1)
-        return
-    model, total = smooth_bert(), 0.0
+def test_the_jacobian_baseline_has_half_of_the_logits_norm() -> None:
+    logs = Stepper(smooth_bert(), configure("jacobian", {"weight": 0.6})).backward(
+        many("difference")
+    )
+    assert logs["loss/jacobian"] == pytest.approx(float(exactly("logits").jacobian.mean()), rel=0.1)
+    assert "loss/hessian" not in logs
+    assert logs["loss"] == pytest.approx(logs["loss/task"] + 0.3 * logs["loss/jacobian"])
+
+
+@cache
+def differences() -> Exact:
+    """Return ``sum_{i<j} ||J_i - J_j||^2`` and the same of the Hessians, row by row."""
+    head, pairs = smooth_bert().classifier, []
     for one, other in ((0, 1), (0, 2), (1, 2)):
+        model = smooth_bert()
         with torch.no_grad():
-            # The difference of two logits, as a head of its own.
-            head, bias = smooth_bert().classifier.weight, smooth_bert().classifier.bias
-            model.classifier.weight.copy_((head[one] - head[other]).expand_as(head))
-            model.classifier.bias.copy_((bias[one] - bias[other]).expand_as(bias))
-        # Three copies of it: a third of their sum is one's.
-        total += float(exact(model, ROWS, layers="logits").jacobian.mean()) / 3 / 3
-    assert norms["jacobian"] == pytest.approx(total, rel=0.1)
+            # A head whose three outputs are all the difference of two logits.
+            for name, each in model.classifier.named_parameters():
+                own = head.get_parameter(name)
+                each.copy_((own[one] - own[other]).expand_as(own))
+        pairs.append(exact(model, ROWS, layers="logits"))
+    # A Jacobian's norm sums over the three outputs, a Hessian's is their mean.
+    jacobian = sum(each.jacobian for each in pairs) / 3
+    return Exact(jacobian, sum(each.hessian for each in pairs), torch.zeros(2))
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_cross_hoelder_sums_over_pairs_of_logits_in_every_scheme(scheme: str) -> None:
+    settings = settings_of(scheme) | ({"dimensions": 3} if scheme == "loop" else {})
+    found = rows_of(smooth_bert(), many("nested"), settings, name="cross_holder")
+    assert_mean(found["jacobian"], differences().jacobian[0] / 3, bias=0.02)
+    assert_mean(found["hessian"], differences().hessian[0] / 9, bias=0.02)
+
+
+def test_cross_hoelder_refuses_a_single_output() -> None:
+    regression = rows(4, 3, regression=True)
+    with pytest.raises(ModelError, match=r"needs classes, and the model has one output"):
+        rows_of(smooth_bert(classes=1), regression, {"weight": 1.0}, name="cross_holder")
 
 
 def test_differences_of_gradients_equal_the_second_derivative_on_equal_draws() -> None:
@@ -128,6 +138,22 @@ def test_differences_of_gradients_equal_the_second_derivative_on_equal_draws() -
     # In single precision too.
     single = rows_of(smooth_bert().float(), batch, settings_of("difference"), weights=LAYERS)
     assert float((single["hessian"].sum() / nested["hessian"].sum() - 1).abs()) < 2e-3
+
+
+@pytest.mark.parametrize("scheme", ["difference", "four_point"])
+def test_the_passes_of_one_estimate_drop_the_same_units(scheme: str) -> None:
+    """Else a difference over a small step would be that of two sub-models."""
+    batch = copied(ROWS, 100)
+
+    def dropping() -> torch.nn.Module:
+        return tiny_bert(dropout=0.3, attention=0.3, hidden_size=4).double()
+
+    nested = rows_of(dropping(), batch, settings_of("nested"), weights=LAYERS)
+    found = rows_of(dropping(), batch, settings_of(scheme), weights=LAYERS)
+    # Four points have other draws; a row is no more than a few times its mean.
+    most = 0.01 if scheme == "difference" else 0.5
+    for term in TERMS:
+        assert float((found[term].median() / nested[term].median() - 1).abs()) < most
 
 
 def test_four_points_at_their_default_step_are_nearly_those_of_a_tiny_step() -> None:
