@@ -39,11 +39,13 @@ KEYS = {
     "norm",
     "steps",
     "restarts",
+    "layer",
     "name",
     "value",
     "n",
     "low",
     "high",
+    "standard_error",
     "higher_is_better",
 }
 
@@ -106,7 +108,7 @@ def test_every_perspective_leaves_its_rows_and_scores(
         ("token_corruption", "dev", "drop", 30),
         ("anomaly", "odd", "clean", 15),
     ]
-    assert {entry["perspective"] for entry in found.scores} == set(perspectives.names())
+    assert {entry["perspective"] for entry in found.scores} == set(perspectives.defaults())
     for entry in found.scores:
         assert set(entry) == KEYS
         assert entry["low"] <= entry["high"]
@@ -407,7 +409,10 @@ def test_the_list_of_perspectives_is_plain_data() -> None:
     assert {entry["name"] for entry in listed if entry["needs"] == "embeddings"} == {
         "embedding_attack",
         "embedding_noise",
+        "smoothness",
     }
+    assert [entry["name"] for entry in listed if not entry["by_default"]] == ["smoothness"]
+    assert EvaluationSettings().perspectives == perspectives.defaults()
     with pytest.raises(SettingError, match="Unknown perspective 'noise'"):
         perspectives.perspective("noise")
 

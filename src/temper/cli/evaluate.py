@@ -13,6 +13,7 @@ COLUMNS = (
     "perspective",
     "set",
     "condition",
+    "layer",
     "radius",
     "radius_relative",
     "norm",
@@ -81,10 +82,21 @@ def evaluate(
     if as_json:
         print_json({"out": str(out), **scores})
         return
-    rows = [{name: _rounded(value) for name, value in score.items()} for score in scores["scores"]]
-    print_table(rows, COLUMNS, title=model)
+    rows = [_row(score) for score in scores["scores"]]
+    # Most evaluations have no layers.
+    columns = [name for name in COLUMNS if name != "layer" or any(row["layer"] for row in rows)]
+    print_table(rows, columns, title=model)
     say(f"Rows and scores: {out}", as_json=False)
 
 
-def _rounded(value: Any) -> Any:
-    return round(value, 4) if isinstance(value, float) else value
+def _row(score: dict[str, Any]) -> dict[str, Any]:
+    """Return a score as a person reads it."""
+    layered = score["perspective"] == "smoothness"
+    # Norms of two layers may be orders of magnitude apart.
+    digits = ".4g" if layered else ".4f"
+    row = {
+        name: float(format(value, digits)) if isinstance(value, float) else value
+        for name, value in score.items()
+    }
+    layer = score.get("layer")
+    return {**row, "layer": "logits" if layered and layer is None else layer}

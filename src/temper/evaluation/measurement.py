@@ -119,10 +119,15 @@ class Measurement:
             return Prediction.of_values(logits[:, 0])
         return Prediction.of_logits(logits)
 
-    def attacked(self) -> tuple[Examples, IntegerArray]:
-        """Return the dev rows that are perturbed and their positions: all, or some by row hash."""
-        limit = self.settings.attack_rows
-        if limit is None or limit >= len(self.dev):
+    def attacked(self, *, at_most: int | None = None) -> tuple[Examples, IntegerArray]:
+        """Return the dev rows that are perturbed and their positions: all, or some by row hash.
+
+        Args:
+            at_most: A further limit on their number; fewer are always among more.
+        """
+        limits = (self.settings.attack_rows, at_most)
+        limit = min((each for each in limits if each is not None), default=len(self.dev))
+        if limit >= len(self.dev):
             return self.dev, np.arange(len(self.dev))
         seed = self.settings.seed
         order = sorted(

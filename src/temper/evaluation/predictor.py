@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol, runtime_checkable
 
@@ -26,6 +26,8 @@ from temper.errors import ModelError
 from temper.evaluation.prediction import Prediction
 from temper.functional.resampling import FloatArray
 from temper.models.network import Network
+from temper.models.precision import in_single
+from temper.models.states import Trace, lacks_second_derivative
 from temper.types import Batch
 
 Gives = Literal["logits", "probabilities", "values"]
@@ -85,13 +87,21 @@ class Session(Protocol):
         """Return the word embeddings [B, T, D], detached."""
         ...
 
+    def traced(self, part: Part) -> Trace:
+        """Return hidden states and logits, whose graph may be differentiated twice by the words."""
+        ...
+
 
 @runtime_checkable
 class PerturbablePredictor(Predictor, Protocol):
     """A predictor that lets attacks and noise at its embeddings."""
 
-    def session(self) -> AbstractContextManager[Session]:
-        """Open it; on leaving, the model is as it was."""
+    def session(self, *, single: bool = False) -> AbstractContextManager[Session]:
+        """Open it, weights in half precision in single where asked; on leaving, it is as it was."""
+        ...
+
+    def lacks_second_derivative(self) -> str:
+        """Say why it cannot be differentiated twice and what to do; empty where it can."""
         ...
 
     def truncated(self, examples: Examples) -> float:
@@ -248,13 +258,19 @@ class ClassifierPredictor:
             yield Part(batch, indices, rows, marks)
 
     @contextmanager
-    def session(self) -> Iterator[Session]:
+    def session(self, *, single: bool = False) -> Iterator[Session]:
         """Open the model for perturbing; on leaving it is as it was, hooks included.
+
+        Args:
+            single: Whether weights in half precision are held in single until then.
 
         Yields:
             A session.
         """
-        with self._evaluating():
+        with ExitStack() as stack:
+            stack.enter_context(self._evaluating())
+            if single:
+                stack.enter_context(in_single(self.model))
             # Without this the backward pass would work out weight gradients that nobody reads.
             wanted = [weight for weight in self.model.parameters() if weight.requires_grad]
             network = Network(self.model)
@@ -266,6 +282,10 @@ class ClassifierPredictor:
                 network.release()
                 for weight in wanted:
                     weight.requires_grad_(True)
+
+    def lacks_second_derivative(self) -> str:
+        """Say why the model cannot be differentiated twice and what to do; empty where it can."""
+        return lacks_second_derivative(self.model)
 
     @contextmanager
     def _evaluating(self) -> Iterator[None]:
@@ -332,6 +352,12 @@ class _ClassifierSession:
 
     def embeddings(self, part: Part) -> Tensor:
         return self._network.embeddings(part.batch)
+
+    def traced(self, part: Part) -> Trace:
+        tracer = self._network.tracer(part.batch)
+        with torch.enable_grad(), tracer.tracing(twice=True) as trace:
+            trace.logits = self.logits(part)
+        return trace
 
 
 class CallablePredictor:

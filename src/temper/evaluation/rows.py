@@ -29,13 +29,17 @@ SCHEMA = pa.schema(
         pa.field("row", pa.string(), nullable=False),
         pa.field("index", pa.int64(), nullable=False),
         pa.field("label", pa.float64()),
-        pa.field("prediction", pa.float64(), nullable=False),
+        pa.field("prediction", pa.float64()),
         pa.field("probabilities", pa.list_(pa.float64()), nullable=False),
         pa.field("loss", pa.float64()),
+        pa.field("layer", pa.int64()),
+        pa.field("value", pa.float64()),
     ]
 )
 
-_KEYS = ("perspective", "set", "condition", "norm", "steps", "restarts")
+# Tables from before these columns have no rows that need them.
+_ADDED = ("layer", "value")
+_KEYS = ("perspective", "set", "condition", "norm", "steps", "restarts", "layer")
 
 
 @dataclass(frozen=True)
@@ -45,10 +49,12 @@ class Condition:
     Args:
         perspective: Name of the perspective.
         set: Name of the data set.
-        name: ``clean``, ``fgm``, ``pgd``, ``noise``, ``random``, ``mask`` or ``drop``.
+        name: ``clean``, ``fgm``, ``pgd``, ``noise``, ``random``, ``mask`` or ``drop``; of values
+            what was measured, ``jacobian`` or ``hessian``.
         norm: ``l2`` or ``linf``, None without an attack.
         steps: Gradient steps of the attack.
         restarts: Restarts of the attack.
+        layer: Of the model, from 1, where a value belongs to one.
     """
 
     perspective: str
@@ -57,23 +63,25 @@ class Condition:
     norm: str | None = None
     steps: int | None = None
     restarts: int | None = None
+    layer: int | None = None
 
 
 @dataclass(frozen=True)
 class Block:
-    """The rows of one condition, by position in their set.
+    """The rows of one condition, by position in their set: answers, or values (`of_values`).
 
     Args:
         condition: What was done.
         row: Hash of each text, n of them.
         index: Position of each row in its set, [n].
         label: Class index or target, [n]; NaN where unlabelled.
-        prediction: Class index or predicted value, [n].
-        probabilities: [n, C]; [n, 0] for a regression.
+        prediction: Class index or predicted value, [n]; NaN where the rows hold values.
+        probabilities: [n, C]; [n, 0] for a regression and where the rows hold values.
         loss: NLL or squared error, [n]; NaN where unlabelled.
         radius: Budget, sigma or rate of each row, [n], None without one.
         radius_relative: The same over the example's own embeddings, [n], None without one.
         relative: Whether ``radius_relative`` is the setting and ``radius`` follows from it.
+        value: What was measured of each row, [n]; None where the rows hold answers.
     """
 
     condition: Condition
@@ -86,6 +94,31 @@ class Block:
     radius: FloatArray | None = None
     radius_relative: FloatArray | None = None
     relative: bool = False
+    value: FloatArray | None = None
+
+    @classmethod
+    def of_values(
+        cls, condition: Condition, row: list[str], index: IntegerArray, value: FloatArray
+    ) -> Block:
+        """Return rows that hold a measured value each and no answer.
+
+        Args:
+            condition: What was measured.
+            row: Hash of each text, n of them.
+            index: Position of each row in its set, [n].
+            value: [n]; NaN where there is none.
+        """
+        nothing = np.full(len(row), np.nan)
+        return cls(
+            condition=condition,
+            row=row,
+            index=index,
+            label=nothing,
+            prediction=nothing,
+            probabilities=np.empty((len(row), 0)),
+            loss=nothing,
+            value=value,
+        )
 
     def __len__(self) -> int:
         """Return the number of rows."""
@@ -155,7 +188,7 @@ def to_blocks(table: pa.Table) -> list[Block]:
     size (one row alone, for instance) nothing tells the two apart, and they count as absolute.
 
     Args:
-        table: A table with `SCHEMA`.
+        table: A table with `SCHEMA`; one from before layers and values counts as having none.
 
     Returns:
         Blocks in the order of their first rows; rows within a block sorted by position.
@@ -163,6 +196,7 @@ def to_blocks(table: pa.Table) -> list[Block]:
     Raises:
         CheckpointError: A column is missing or has another type, or a row stands twice in a block.
     """
+    table = _completed(table)
     _check(table)
     codes = _codes([_column(table, name) for name in _KEYS])
     return [
@@ -190,9 +224,11 @@ def _block_table(block: Block) -> pa.Table:
         pa.array(block.row, pa.string()),
         pa.array(block.index, pa.int64()),
         _nullable(block.label, n),
-        pa.array(block.prediction, pa.float64()),
+        _nullable(block.prediction, n),
         pa.ListArray.from_arrays(offsets, flat),
         _nullable(block.loss, n),
+        pa.array([condition.layer] * n, pa.int64()),
+        _nullable(block.value, n),
     ]
     return pa.Table.from_arrays(columns, schema=SCHEMA)
 
@@ -202,6 +238,15 @@ def _nullable(values: FloatArray | None, rows: int) -> pa.Array:
     if values is None:
         return pa.nulls(rows, pa.float64())
     return pa.array(values, pa.float64(), mask=np.isnan(values))
+
+
+def _completed(table: pa.Table) -> pa.Table:
+    """Add the columns that tables of earlier versions lack."""
+    for name in _ADDED:
+        if name not in table.column_names:
+            kind = SCHEMA.field(name).type
+            table = table.append_column(name, pa.nulls(len(table), kind))
+    return table
 
 
 def _check(table: pa.Table) -> None:
@@ -279,6 +324,7 @@ def _block(part: pa.Table, *, given: bool, relative: bool) -> Block:
     if bool((np.diff(index) == 0).any()):
         twice = int(index[np.flatnonzero(np.diff(index) == 0)[0]])
         raise CheckpointError(f"Row {twice} stands twice in the rows of {condition}.")
+    prediction, value = _floats(part, "prediction"), _floats(part, "value")
     lists = _column(part, "probabilities")
     lengths = np.unique(np.diff(lists.offsets.to_numpy()))
     if len(lengths) > 1:
@@ -288,7 +334,7 @@ def _block(part: pa.Table, *, given: bool, relative: bool) -> Block:
         row=_column(part, "row").to_pylist(),
         index=index.astype(np.int64),
         label=_floats(part, "label"),
-        prediction=_floats(part, "prediction"),
+        prediction=prediction,
         probabilities=np.asarray(lists.flatten().to_numpy(), dtype=np.float64).reshape(
             len(index), -1 if int(lengths[0]) else 0
         ),
@@ -296,4 +342,5 @@ def _block(part: pa.Table, *, given: bool, relative: bool) -> Block:
         radius=_floats(part, "radius") if given else None,
         radius_relative=_floats(part, "radius_relative") if given else None,
         relative=relative,
+        value=value if bool(np.isnan(prediction).all()) else None,
     )

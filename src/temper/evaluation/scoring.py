@@ -88,6 +88,7 @@ class Scoring:
             "n": rows,
             "low": low,
             "high": high,
+            "standard_error": None,
             "higher_is_better": direction,
         }
 
@@ -119,6 +120,7 @@ class Scoring:
             "n": rows,
             "low": None,
             "high": None,
+            "standard_error": None,
             "higher_is_better": direction,
             "reason": reason,
         }
@@ -136,6 +138,7 @@ class Scoring:
             "norm": condition.norm,
             "steps": condition.steps,
             "restarts": condition.restarts,
+            "layer": condition.layer,
         }
 
 
@@ -173,12 +176,12 @@ def statistic_of(name: str, block: Block) -> Statistic:
     if name == "brier":
         return lambda counts: calibration.brier(block.label, block.probabilities, counts=counts)
     if name == "nll":
-        return _mean(block.loss)
+        return mean_of(block.loss)
     raise ValueError(f"{name!r} is not a score of one labelled block.")
 
 
-def _mean(values: FloatArray) -> Statistic:
-    """Average losses; an infinite one makes the mean undefined, in every resample alike."""
+def mean_of(values: FloatArray) -> Statistic:
+    """Average a value per row; one that is not finite makes each resample's mean undefined."""
     if not bool(np.isfinite(values).all()):
         return lambda counts: np.full(counts.shape[0], np.nan)
     return lambda counts: weighted_mean(values, counts)

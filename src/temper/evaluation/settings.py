@@ -34,7 +34,8 @@ class EvaluationSettings(BaseModel):
     Where several values may be given, one stands for a list of one.
 
     Args:
-        perspectives: What is measured; names of `temper.evaluation.perspectives`.
+        perspectives: What is measured; names of `temper.evaluation.perspectives`, by default all
+            that do not cost many passes.
         attacks: Attacks on the embeddings: ``fgm`` (one step), ``pgd`` (several).
         norms: ``l2`` bounds the whole example, ``linf`` every entry.
         radii: Budgets, > 0, each measured; absolute unless ``radii_relative``.
@@ -43,14 +44,17 @@ class EvaluationSettings(BaseModel):
         pgd_step_size: Length of a PGD step as a fraction of the radius, > 0; None is 2.5 / steps.
         restarts: PGD runs from different starts, >= 1; the worst of them counts.
         special_tokens: Whether an attack may move special tokens such as [CLS] and [SEP].
-        attack_rows: Rows of dev that are attacked, noised and corrupted, chosen by hash; None is
-            all.
+        attack_rows: Rows of dev that are attacked, noised, corrupted and measured for smoothness,
+            chosen by hash; None is all.
         sigmas: Standard deviations of the noise, > 0.
         noise_relative: Whether sigmas are fractions of the RMS of the example's embeddings, which
             carries over between models.
         corruptions: Kinds of token corruption: ``random`` (another token of the vocabulary),
             ``mask`` ([MASK]; left out with a notice where the tokenizer has none), ``drop``.
         corruption_rates: Probabilities that a token is corrupted, in (0, 1], each measured.
+        smoothness_rows: At most so many of these rows have their smoothness measured, >= 1.
+        smoothness_projections: Random projections of a row and layer, >= 1; each is a backward pass
+            and one through it.
         merge: How three NLI classes answer a set with two (evaluation.md): ``sum`` adds the
             probabilities of neutral and contradiction first, ``argmax`` decides among three
             (RoAST).
@@ -65,7 +69,7 @@ class EvaluationSettings(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    perspectives: tuple[str, ...] = perspectives.names()
+    perspectives: tuple[str, ...] = perspectives.defaults()
     attacks: tuple[Attack, ...] = ("fgm", "pgd")
     norms: tuple[AttackNorm, ...] = ("l2",)
     radii: tuple[PositiveFloat, ...] = Field(default=(0.01, 0.25, 0.5), min_length=1)
@@ -79,6 +83,8 @@ class EvaluationSettings(BaseModel):
     noise_relative: bool = True
     corruptions: tuple[Corruption, ...] = ("random", "mask", "drop")
     corruption_rates: tuple[Share, ...] = Field(default=(0.05, 0.1, 0.2), min_length=1)
+    smoothness_rows: int = Field(default=64, ge=1)
+    smoothness_projections: int = Field(default=4, ge=1)
     merge: Merge = "sum"
     batch_size: int = Field(default=32, ge=1)
     bootstrap: int = Field(default=1000, ge=0)

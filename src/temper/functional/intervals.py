@@ -206,6 +206,26 @@ def paired_bootstrap(
     return Bootstrap(found.low, found.high, found.undefined, p)
 
 
+def standard_error(values: ArrayLike) -> float | None:
+    """Return the standard error of a mean, ``s / sqrt(n)`` with the sample deviation s (n - 1).
+
+    Args:
+        values: One value a row, [n].
+
+    Returns:
+        It, or None where it has no finite value: below two rows, or where a value is not finite.
+
+    Example:
+        >>> standard_error([1.0, 3.0])
+        1.0
+    """
+    array = np.asarray(values, dtype=np.float64)
+    if len(array) < 2 or not bool(np.isfinite(array).all()):
+        return None
+    found = float(array.std(ddof=1)) / len(array) ** 0.5
+    return found if np.isfinite(found) else None
+
+
 def paired_t(differences: Sequence[float], *, confidence: float = 0.95) -> PairedT:
     """Return the paired t interval of differences over seeds.
 

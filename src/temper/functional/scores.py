@@ -47,6 +47,7 @@ class ScoreFacts:
 _CONSTANT = "the targets or the predictions are all equal"
 _ONE_KIND = "it needs ordinary rows and anomalies, and one kind is missing"
 _NO_ROWS = "there are no rows"
+_NOT_FINITE = "a row's norm is not a finite number"
 
 SCORES: dict[str, ScoreFacts] = {
     facts.name: facts
@@ -66,6 +67,8 @@ SCORES: dict[str, ScoreFacts] = {
         ScoreFacts("aupr", "AUPR", True, 1.0, _ONE_KIND),
         ScoreFacts("fpr95", "FPR at 95 % TPR", False, 0.0, _ONE_KIND),
         ScoreFacts("drop", "Drop against clean", False, 0.0, "the metric is undefined"),
+        ScoreFacts("jacobian_norm", "Squared Jacobian norm", False, 0.0, _NOT_FINITE),
+        ScoreFacts("hessian_norm", "Squared Hessian norm", False, 0.0, _NOT_FINITE),
         ScoreFacts("area", "Area under the curve", True, 1.0, "a point is undefined"),
     )
 }

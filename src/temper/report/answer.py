@@ -18,7 +18,7 @@ def _ahead(row: Row, column: str) -> int:
 
 def _scored(comparison: Comparison) -> list[Row]:
     # The summary repeats what the other rows say; counting it would count them twice.
-    return [row for row in comparison.rows if row.key.perspective != "summary"]
+    return [row for row in comparison.shown if row.key.perspective != "summary"]
 
 
 def _column(comparison: Comparison, column: str) -> str:

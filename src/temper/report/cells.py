@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from temper.report.wording import GROUPS, Unit, corruption, plural, radius, title
@@ -21,6 +21,7 @@ class ScoreKey:
         perspective, set, condition, name: As in ``scores.json``.
         norm, steps, restarts, radius, radius_relative: Of the attack, the noise or the corruption,
             else None.
+        layer: Of the model, from 1; None for other scores, and for the logits.
     """
 
     perspective: str
@@ -32,6 +33,7 @@ class ScoreKey:
     restarts: int | None = None
     radius: float | None = None
     radius_relative: float | None = None
+    layer: int | None = None
 
     @property
     def group(self) -> str:
@@ -46,6 +48,9 @@ class ScoreKey:
         if self.perspective == "token_corruption":
             kind = corruption(self.condition, self.radius)
             return ", ".join(part for part in (title(self.name), kind, self.set) if part)
+        if self.perspective == "smoothness":
+            place = "logits" if self.layer is None else f"layer {self.layer}"
+            return ", ".join(part for part in (title(self.name), place, self.set) if part)
         noise = self.perspective == "embedding_noise"
         named = "Area under the noise curve" if noise and self.name == "area" else title(self.name)
         parts = [named]
@@ -105,6 +110,7 @@ class Cell:
         standard_deviation: Sample standard deviation over the seeds, None below two.
         examples: Numbers of examples that were scored, each once.
         low, high: 95 % bootstrap interval over examples, for one seed only.
+        standard_errors: Over examples, of every seed where one was recorded.
         reasons: Why values are undefined, each once.
         difference: Against the reference, None for the reference itself.
     """
@@ -116,6 +122,7 @@ class Cell:
     examples: tuple[int, ...] = ()
     low: float | None = None
     high: float | None = None
+    standard_errors: dict[int, float] = field(default_factory=dict)
     reasons: tuple[str, ...] = ()
     difference: Difference | None = None
 
@@ -214,6 +221,17 @@ class Comparison:
         named = ", ".join(others) if len(others) <= NAMED else f"{len(others)} columns"
         return f"{named or 'nothing'} against {self.reference}, on {self.model}"
 
+    @property
+    def shown(self) -> tuple[Row, ...]:
+        """The rows of a table for people: of smoothness the last layer and the logits.
+
+        The last layer is what the head reads and the logits are what it answers; the layers before
+        them stand in a figure, and counted one by one they would outweigh all other scores.
+        """
+        layers = [row.key.layer for row in self.rows if row.key.layer is not None]
+        last = max(layers, default=None)
+        return tuple(row for row in self.rows if row.key.layer in (None, last))
+
     def row(self, perspective: str, name: str, **key: Any) -> Row:
         """Return the one row that has this perspective, score name and other fields of its key.
 
@@ -257,7 +275,7 @@ class Comparison:
             if self.reference is not None and name != self.reference:
                 header += [f"{name} \u2212 {self.reference}", ""]
         rows = []
-        for row in self.rows:
+        for row in self.shown:
             arrow = "\u2191" if row.higher_is_better else "\u2193"
             sign = f" ({row.unit.sign})" if row.unit.sign else ""
             texts = [f"{row.label}{sign} {arrow}"]

@@ -1,4 +1,4 @@
-"""All figures of a report; reliability, training and cost are drawn here, curves in `curves`."""
+"""All figures of a report; reliability, training and cost are drawn here, curves elsewhere."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from temper.report.cells import Comparison
 from temper.report.curves import corruptions, noise, robustness
 from temper.report.drawing import LIGHT, Figure, empty, line, plain, style
 from temper.report.folders import Run, Source
+from temper.report.layers import smoothness
 from temper.report.wording import plural
 
 BINS = 10
@@ -33,6 +34,7 @@ def figures(source: Source, comparison: Comparison) -> list[Figure]:
         CheckpointError: Rows or metrics are damaged.
     """
     drawn = [*robustness(comparison), *noise(comparison), *corruptions(comparison)]
+    drawn += smoothness(comparison)
     drawn += [*reliability_diagrams(source), *training(source)]
     if (figure := cost(source)) is not None:
         drawn.append(figure)

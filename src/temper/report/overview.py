@@ -50,7 +50,7 @@ def overview(comparison: Comparison) -> Overview:
     """Choose the leading score of each perspective and write a line for each column.
 
     Several sets stand with their mean, several radii of an attack with the middle one, the kinds of
-    token corruption with the first.
+    token corruption with the first, the layers with the logits.
 
     Args:
         comparison: All scores.
@@ -81,6 +81,10 @@ def _leading(comparison: Comparison, perspective: str) -> list[Row]:
             ]
             found += sizes[len(sizes) // 2 :][:1]
         return found
+    if perspective == "smoothness":
+        # The logits' Jacobian: every model has one, however many layers lie below.
+        key = ("jacobian_norm", None)
+        return [row for row in rows if (row.key.name, row.key.layer) == key][:1]
     name = {
         "embedding_noise": "area",
         "token_corruption": "area",

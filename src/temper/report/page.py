@@ -31,6 +31,7 @@ logger = logging.getLogger(__name__)
 
 SECTIONS = {
     "robustness": "Robustness",
+    "smoothness": "Smoothness",
     "calibration": "Calibration",
     "training": "Training",
     "cost": "Cost",

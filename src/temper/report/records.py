@@ -37,6 +37,8 @@ class ScoreRecord(Record):
     Args:
         value: The score, or None where it is undefined; ``reason`` then says why.
         low, high: 95 % bootstrap interval over examples.
+        standard_error: Of the mean over examples, where the score is one and says so.
+        layer: Of the model, from 1; None for other scores, and for the logits.
         n: Number of examples.
     """
 
@@ -50,9 +52,11 @@ class ScoreRecord(Record):
     norm: str | None = None
     steps: int | None = None
     restarts: int | None = None
+    layer: int | None = None
     n: int | None = None
     low: float | None = None
     high: float | None = None
+    standard_error: float | None = None
     higher_is_better: bool | None = None
     reason: str | None = None
 

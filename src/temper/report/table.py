@@ -94,6 +94,7 @@ def _collect(source: Source) -> Scores:
                 restarts=record.restarts,
                 radius=record.radius,
                 radius_relative=record.radius_relative,
+                layer=record.layer,
             )
             if not collected.add(key, (run.column, run.seed), record):
                 raise CheckpointError(
@@ -143,6 +144,7 @@ def _row(key: ScoreKey, scores: Scores, source: Source) -> Row:
 
 def _cell(records: dict[int, ScoreRecord], runs: dict[int, str]) -> Cell:
     values = {seed: rec.value for seed, rec in records.items() if rec.value is not None}
+    errors = {s: rec.standard_error for s, rec in records.items() if rec.standard_error is not None}
     alone = next(iter(records.values())) if len(records) == 1 else None
     reasons = {
         record.reason or "No reason was given."
@@ -157,6 +159,7 @@ def _cell(records: dict[int, ScoreRecord], runs: dict[int, str]) -> Cell:
         examples=tuple(sorted({rec.n for rec in records.values() if rec.n is not None})),
         low=alone.low if alone else None,
         high=alone.high if alone else None,
+        standard_errors=errors,
         reasons=tuple(sorted(reasons)),
     )
 
@@ -213,7 +216,7 @@ def _verdict(difference: Difference, *, higher: bool) -> Verdict:
 
 CSV_COLUMNS = (
     *("perspective", "set", "condition", "name", "norm", "steps", "restarts"),
-    *("radius", "radius_relative", "column", "seed", "run", "value"),
+    *("radius", "radius_relative", "layer", "column", "seed", "run", "value", "standard_error"),
 )
 
 
@@ -239,7 +242,8 @@ def write(comparison: Comparison, folder: Path | str) -> tuple[Path, Path]:
         for column, cell in row.cells.items():
             for seed, value in cell.seeds.items():
                 run = {"column": column, "seed": seed, "run": cell.runs[seed], "value": value}
-                writer.writerow({**asdict(row.key), **run})
+                error = {"standard_error": cell.standard_errors.get(seed)}
+                writer.writerow({**asdict(row.key), **run, **error})
     replace_text(scores, lines.getvalue())
     return table, scores
 

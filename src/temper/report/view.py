@@ -78,7 +78,7 @@ def header(comparison: Comparison) -> list[tuple[str, str]]:
 def groups(comparison: Comparison) -> list[tuple[str, list[Line]]]:
     """Return the table's rows by group, in the order of the comparison."""
     found: dict[str, list[Line]] = {}
-    for row in comparison.rows:
+    for row in comparison.shown:
         entries = []
         for name in comparison.columns:
             entries.append(_value(row, name))
@@ -116,6 +116,9 @@ def _value_detail(cell: Cell, unit: Unit, column: str) -> str:
     parts.append(f"n = {plural(len(cell.seeds), 'seed')}, {examples}")
     if cell.standard_deviation is not None:
         parts.append(f"standard deviation over seeds {unit.text(cell.standard_deviation)}")
+    elif len(cell.standard_errors) == 1:
+        (error,) = cell.standard_errors.values()
+        parts.append(f"standard error over examples {unit.text(error)}")
     if cell.low is not None and cell.high is not None:
         ends = f"{unit.text(cell.low)} to {unit.text(cell.high)}"
         parts.append(f"95 % bootstrap interval over examples {ends}")

@@ -16,6 +16,7 @@ GROUPS = {
     "embedding_attack": "Embedding attack",
     "embedding_noise": "Embedding noise",
     "token_corruption": "Token corruption",
+    "smoothness": "Smoothness",
     "calibration": "Calibration",
     "anomaly": "Anomaly detection",
 }
@@ -25,6 +26,7 @@ CORRUPTIONS = {"random": "random tokens", "mask": "masked tokens", "drop": "drop
 # Scores in the metric's own unit.
 _OF_THE_METRIC = frozenset({"area", "drop"})
 _PLAIN = frozenset({"mse", "brier", "nll"})
+_ANY_SIZE = frozenset({"jacobian_norm", "hessian_norm"})
 _HUNDREDTHS = frozenset({"mcc", "pearson", "spearman"})
 
 ABSENT = "\u2013"  # en dash: a number that does not exist
@@ -38,11 +40,14 @@ class Unit:
         scale: Factor from the stored to the shown number.
         decimals: Digits after the point.
         sign: What stands behind the score's name, empty for a bare number.
+        significant: Digits of a number of any size, in place of ``decimals``; None where sizes are
+            alike.
     """
 
     scale: float
     decimals: int
     sign: str
+    significant: int | None = None
 
     def text(self, value: float | None, *, signed: bool = False) -> str:
         """Write a number, or a dash where there is none.
@@ -60,14 +65,18 @@ class Unit:
         """
         if value is None:
             return ABSENT
-        shown = round(value * self.scale, self.decimals)
+        shown = value * self.scale
+        digits = f".{self.significant}g"
+        if self.significant is None:
+            shown, digits = round(shown, self.decimals), f".{self.decimals}f"
         # Adding zero turns -0.0 into 0.0: a difference of nothing has no direction.
-        return f"{shown + 0.0:{'+' if signed else ''}.{self.decimals}f}".replace("-", "\u2212")
+        return f"{shown + 0.0:{'+' if signed else ''}{digits}}".replace("-", "\u2212")
 
 
 PERCENT = Unit(100.0, 2, "%")
 HUNDREDTHS = Unit(100.0, 2, "\u00d7 100")
 PLAIN = Unit(1.0, 4, "")
+ANY_SIZE = Unit(1.0, 4, "", significant=3)
 IMPROVEMENT = Unit(1.0, 2, "%")
 
 
@@ -80,8 +89,10 @@ def unit(name: str, metric: str) -> Unit:
 
     Returns:
         Per cent for shares, hundredths for correlations, the bare number for losses and for
-        unknown scores.
+        unknown scores, three digits for norms.
     """
+    if name in _ANY_SIZE:
+        return ANY_SIZE
     if name == "relative_improvement":
         return IMPROVEMENT
     name = metric if name in _OF_THE_METRIC else name

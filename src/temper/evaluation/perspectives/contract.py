@@ -45,6 +45,7 @@ class Perspective:
         needs: What it asks of a predictor, a key of `NEEDS`; a bare function offers answers only.
         faults: What is wrong with a predictor that has what it needs, under given settings, in
             sentences; asked before any work.
+        by_default: Whether it is measured where nobody says what is.
     """
 
     name: str
@@ -54,6 +55,7 @@ class Perspective:
     score: Callable[[Scoring], list[Entry]]
     needs: Need = "answers"
     faults: Callable[[Predictor, EvaluationSettings], list[str]] = no_faults
+    by_default: bool = True
 
     def __post_init__(self) -> None:
         lacking = [name for name in self.scores if name not in SCORES]

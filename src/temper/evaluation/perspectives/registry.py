@@ -9,6 +9,7 @@ from temper.evaluation.perspectives.contract import Perspective
 from temper.evaluation.perspectives.embedding_attack import EMBEDDING_ATTACK
 from temper.evaluation.perspectives.embedding_noise import EMBEDDING_NOISE
 from temper.evaluation.perspectives.shift import SHIFT
+from temper.evaluation.perspectives.smoothness import SMOOTHNESS
 from temper.evaluation.perspectives.task import TASK
 from temper.evaluation.perspectives.token_corruption import TOKEN_CORRUPTION
 
@@ -20,6 +21,7 @@ PERSPECTIVES: dict[str, Perspective] = {
         EMBEDDING_ATTACK,
         EMBEDDING_NOISE,
         TOKEN_CORRUPTION,
+        SMOOTHNESS,
         CALIBRATION,
         ANOMALY,
     )
@@ -29,6 +31,11 @@ PERSPECTIVES: dict[str, Perspective] = {
 def names() -> tuple[str, ...]:
     """Return the names of all perspectives in the order of reports."""
     return tuple(PERSPECTIVES)
+
+
+def defaults() -> tuple[str, ...]:
+    """Return the names of the perspectives that are measured where nobody says what is."""
+    return tuple(name for name, entry in PERSPECTIVES.items() if entry.by_default)
 
 
 def perspective(name: str) -> Perspective:
@@ -58,6 +65,7 @@ def listing() -> list[dict[str, object]]:
             "scores": list(entry.scores),
             "higher_is_better": entry.directions,
             "needs": entry.needs,
+            "by_default": entry.by_default,
         }
         for entry in PERSPECTIVES.values()
     ]

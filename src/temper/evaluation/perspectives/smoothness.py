@@ -1,0 +1,180 @@
+"""Smoothness: how fast hidden states change with the word embeddings, layer by layer.
+
+For the state h_l that the head reads at layer l, ``J_l = dh_l/dx`` and ``H_{l,i} = d2 h_{l,i}/dx2``
+by the embeddings x of a row's real tokens, each row has an estimate of ``||J_l||_F^2`` and of the
+mean over i of ``||H_{l,i}||_F^2``, and so have the logits. Both are unbiased: with signs v and u,
+``E ||J_l^T v||^2 = ||J_l||_F^2`` and ``E ||d/dx(u . J_l^T v)||^2 = sum_i ||H_{l,i}||_F^2``. Draws
+are keyed by seed, row, layer and projection, so no row's value depends on its batch. A Hessian is
+lost in half precision, so weights in it are held in single meanwhile.
+
+References: Jukic and Snajder, TACL 2025 (JacHess), Eqs. 1 to 5. Differs: the Hessian is over all
+dimensions of a state, where the paper takes some at random.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from temper.errors import ModelError
+from temper.evaluation.measurement import Measurement
+from temper.evaluation.perspectives.contract import Perspective
+from temper.evaluation.predictor import Part, PerturbablePredictor, Predictor
+from temper.evaluation.rows import Block, Condition
+from temper.evaluation.scoring import Entry, Scoring, mean_of
+from temper.functional.intervals import standard_error
+from temper.functional.resampling import FloatArray
+from temper.functional.smoothness import directions, probes, pulled_back, squared_norm
+from temper.models.states import Trace
+from temper.seeding import derive_seed, generator
+
+if TYPE_CHECKING:
+    # The settings list the perspectives, and these take the settings.
+    from temper.evaluation.settings import EvaluationSettings
+
+NORMS = {"jacobian": "jacobian_norm", "hessian": "hessian_norm"}
+"""Condition of the rows, and the score that they give."""
+
+Layer = int | None
+"""Call of a block, from 1; None are the logits."""
+
+
+def rows(measurement: Measurement) -> Iterable[Block]:
+    """Estimate both norms of some dev rows at every layer and at the logits."""
+    settings = measurement.settings
+    examples, index = measurement.attacked(at_most=settings.smoothness_rows)
+    found: dict[Layer, FloatArray] = {}
+    lacking = ""
+    with measurement.perturbable.session(single=True) as session:
+        done = 0
+        for part in session.parts(examples, batch_size=settings.batch_size):
+            trace = session.traced(part)
+            states, reason = states_of(trace)
+            lacking = lacking or reason
+            for layer, state in states.items():
+                values = found.setdefault(layer, np.full((len(NORMS), len(examples)), np.nan))
+                values[:, part.indices] = norms(part, trace, state, layer, settings=settings)
+            done += len(part.indices)
+            measurement.tell(done, len(examples), "smoothness")
+    if lacking:
+        measurement.notices.append(f"Smoothness is measured at the logits alone: {lacking}.")
+        found = {None: found[None]}
+    for number, name in enumerate(NORMS):
+        for layer, values in found.items():
+            condition = Condition("smoothness", "dev", name, layer=layer)
+            yield Block.of_values(condition, list(examples.rows), index, values[number])
+
+
+def score(scoring: Scoring) -> list[Entry]:
+    """Average each norm over the rows, layer by layer; not over layers, whose sizes differ."""
+    entries = []
+    for block in scoring.of("smoothness"):
+        assert block.value is not None
+        entry = scoring.entry(
+            block.condition,
+            NORMS[block.condition.name],
+            statistic=mean_of(block.value),
+            rows=len(block),
+        )
+        entries.append(entry | {"standard_error": standard_error(block.value)})
+    return entries
+
+
+def faults(predictor: Predictor, settings: EvaluationSettings) -> list[str]:
+    """Say why a model cannot be differentiated twice."""
+    assert isinstance(predictor, PerturbablePredictor)
+    reason = predictor.lacks_second_derivative()
+    return [f"smoothness: {reason} Or leave it out of `perspectives`."] if reason else []
+
+
+def states_of(trace: Trace) -> tuple[dict[Layer, Tensor], str]:
+    """Return what is differentiated, and why it is the logits alone where it is.
+
+    Args:
+        trace: A forward of B rows.
+
+    Returns:
+        State [B, D] of each layer where the head reads it, the logits [B, C] last; and a reason,
+        empty where there are layers.
+    """
+    assert trace.logits is not None
+    logits: dict[Layer, Tensor] = {None: trace.logits}
+    if not trace.states:
+        return logits, "the model has no repeated blocks"
+    try:
+        # Where the words reach neither, there is no gradient to ask.
+        reached = trace.logits.requires_grad and trace.states[-1].requires_grad
+        states = trace.at_head() if reached else []
+    except ModelError:
+        states = []
+    if not states:
+        return logits, "they do not depend on the last layer, so where the head reads is not known"
+    return {**dict(enumerate(states, start=1)), **logits}, ""
+
+
+def norms(
+    part: Part, trace: Trace, state: Tensor, layer: Layer, *, settings: EvaluationSettings
+) -> FloatArray:
+    """Estimate the squared norms of each row of a batch at one layer.
+
+    Args:
+        part: The batch.
+        trace: Its forward.
+        state: What is differentiated [B, D].
+        layer: Its place, for the draws.
+        settings: Seed and number of projections.
+
+    Returns:
+        [2, B]: ``||J||_F^2`` and the mean over D of ``||H_i||_F^2``.
+    """
+    words, mask = trace.root, part.batch.mask
+    total = torch.zeros((len(NORMS), len(state)), dtype=torch.float64, device=state.device)
+    for number in range(settings.smoothness_projections):
+        key = (settings.seed, layer, number)
+        probe, direction = draw(part, state, words, key=key)
+        gradient = pulled_back(state, words, probe, again=True)
+        change = pulled_back(gradient, words, direction)
+        total[0] += squared_norm(gradient.detach().double(), mask)
+        total[1] += squared_norm(change.double(), mask) / state.shape[-1]
+    return np.asarray((total / settings.smoothness_projections).cpu().numpy())
+
+
+def draw(
+    part: Part, state: Tensor, words: Tensor, *, key: tuple[int, Layer, int]
+) -> tuple[Tensor, Tensor]:
+    """Draw a probe of the state and a direction of the words for each row, of signs.
+
+    Args:
+        part: The batch.
+        state: [B, D], for the shape.
+        words: [B, T, E], for the shape.
+        key: Seed, layer and number of the projection.
+
+    Returns:
+        [B, D], and [B, T, E] with 0 at padding.
+    """
+    seed, layer, number = key
+    probe = torch.empty(state.shape, dtype=words.dtype)
+    direction = torch.zeros(words.shape, dtype=words.dtype)
+    for place, (row, mask) in enumerate(zip(part.rows, part.batch.mask.cpu(), strict=True)):
+        draws = generator(derive_seed(seed, "smoothness", row, layer, number))
+        probe[place] = probes((1, state.shape[-1]), "signs", draws, like=probe)[0]
+        real = mask[mask].unsqueeze(0)
+        direction[place, mask] = directions(real, words.shape[-1], draws, like=direction)[0]
+    return probe.to(words.device), direction.to(words.device)
+
+
+SMOOTHNESS = Perspective(
+    name="smoothness",
+    summary="Smoothness: squared Frobenius norms of each layer's Jacobian and Hessian by the words",
+    scores=tuple(NORMS.values()),
+    rows=rows,
+    score=score,
+    needs="embeddings",
+    faults=faults,
+    by_default=False,
+)

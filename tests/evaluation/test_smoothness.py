@@ -1,0 +1,414 @@
+"""Smoothness: norms against exact derivatives and by hand, where they stand, what is refused."""
+
+from __future__ import annotations
+
+import copy
+import statistics
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import torch
+from torch import Tensor, nn
+from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+from temper.data.examples import Examples
+from temper.errors import SettingError
+from temper.evaluation.perspectives.smoothness import NORMS, norms, states_of
+from temper.evaluation.predictor import CallablePredictor, ClassifierPredictor, Part
+from temper.evaluation.rows import Block, to_blocks, to_table
+from temper.evaluation.run import EvaluationData, EvaluationSettings, evaluate, read, score, write
+from temper.functional.intervals import standard_error
+from temper.models.network import Network
+from temper.models.precision import in_single
+from temper.types import Batch
+from tests.contracts.architectures import LORA, batch_of, tiny
+from tests.evaluation.by_hand import ByHand
+from tests.evaluation.conftest import make_model
+from tests.evaluation.test_token_corruption import left_padded, sharpened, tiny_decoder
+
+ONLY = EvaluationSettings(perspectives=("smoothness",), bootstrap=20)
+COPIES = 200
+
+
+def measured(found: Any) -> dict[tuple[str, int | None], Block]:
+    """Return the blocks of norms by what was measured and layer."""
+    return {
+        (block.condition.name, block.condition.layer): block
+        for block in to_blocks(found.rows)
+        if block.condition.perspective == "smoothness"
+    }
+
+
+def entries(found: Any) -> dict[tuple[str, int | None], dict[str, Any]]:
+    """Return the scores by name and layer."""
+    return {
+        (entry["name"], entry["layer"]): entry
+        for entry in found.scores
+        if entry["perspective"] == "smoothness"
+    }
+
+
+def copies(ids: list[int], *, pads: int, left: bool = False, count: int = COPIES) -> Part:
+    """Return one row many times, each with draws of its own, beside some padding."""
+    padded = [0] * pads + ids if left else ids + [0] * pads
+    mask = [0] * pads + [1] * len(ids) if left else [1] * len(ids) + [0] * pads
+    inputs = {"input_ids": torch.tensor([padded] * count)}
+    inputs["attention_mask"] = torch.tensor([mask] * count)
+    rows = [f"row {number}" for number in range(count)]
+    return Part(Batch(inputs), list(range(count)), rows, torch.zeros(count, len(padded)))
+
+
+def estimates(model: nn.Module, part: Part, **settings: Any) -> dict[int | None, Any]:
+    """Return the norms [2, B] of every layer."""
+    chosen = EvaluationSettings(**{"smoothness_projections": 1, **settings})
+    with ClassifierPredictor(model, left_padded()).session() as session:
+        trace = session.traced(part)
+        states, lacking = states_of(trace)
+        assert not lacking
+        return {place: norms(part, trace, h, place, settings=chosen) for place, h in states.items()}
+
+
+def assert_means(found: Any, wanted: tuple[float, float]) -> None:
+    """Say that means of independent draws are the exact values, within 4 standard errors."""
+    for values, exact in zip(found, wanted, strict=True):
+        error = values.std(ddof=1) / len(values) ** 0.5
+        assert error < 0.2 * exact
+        assert abs(values.mean() - exact) < 4 * error
+
+
+def exact_norms(function: Any, words: Tensor) -> tuple[float, float]:
+    """Return both norms of a function of the words [T, E] by all its derivatives."""
+    jacobian = torch.func.jacrev(function)(words)
+    hessian = torch.func.jacrev(torch.func.jacrev(function))(words)
+    return float(jacobian.square().sum()), float(hessian.square().flatten(1).sum(1).mean())
+
+
+@pytest.mark.parametrize("kind", ["encoder", "decoder"])
+def test_the_estimates_are_the_exact_norms_on_average(kind: str) -> None:
+    ids = [5, 17, 42]
+    if kind == "encoder":
+        model, body, place, left = make_model().double().eval(), "bert", 0, False
+    else:
+        model, body, place, left = tiny_decoder().double().eval(), "model", -1, True
+    found = estimates(model, copies(ids, pads=2, left=left))
+    # Transformers' own way in, without the padding.
+    own = copy.deepcopy(model)
+    own.set_attn_implementation("eager")
+    own.requires_grad_(False)
+    words = own.get_input_embeddings()(torch.tensor(ids))
+
+    def state(layer: int) -> Any:
+        def of(x: Tensor) -> Tensor:
+            inner = getattr(own, body)(inputs_embeds=x[None], output_hidden_states=True)
+            # The last of the decoder's is taken after its final norm, so it is not the block's.
+            return inner.hidden_states[layer][0, place]
+
+        return of
+
+    assert list(found) == [1, 2, None]
+    assert_means(found[1], exact_norms(state(1), words))
+    if kind == "encoder":
+        assert_means(found[2], exact_norms(state(2), words))
+    assert_means(found[None], exact_norms(lambda x: own(inputs_embeds=x[None]).logits[0], words))
+
+
+@pytest.mark.parametrize("name", ["xlnet", "t5", "bart", "albert", LORA])
+def test_the_logits_norm_is_the_exact_one_in_every_kind_of_architecture(name: str) -> None:
+    model = tiny(name).double()
+    batch = Batch(batch_of(name).inputs)
+    network = Network(model)
+    width = network.width(batch)
+    delta = torch.zeros(*batch.mask.shape, width, dtype=torch.float64, requires_grad=True)
+    logits = network.logits(batch, delta=delta)
+    wanted = 0.0
+    for column in range(logits.shape[1]):
+        (gradient,) = torch.autograd.grad(logits[:, column].sum(), delta, retain_graph=True)
+        wanted = wanted + gradient[1][batch.mask[1]].square().sum()
+    network.release()
+    row = {key: value[[1] * 100] for key, value in batch.inputs.items()}
+    part = Part(Batch(row), list(range(100)), [str(n) for n in range(100)], torch.zeros(100, 7))
+    found = estimates(model, part)
+    assert list(found) == [1, 2, None]
+    assert all(np.isfinite(values).all() and (values > 0).all() for values in found.values())
+    values = found[None][0]
+    assert abs(values.mean() - float(wanted)) < 4 * values.std(ddof=1) / 10
+
+
+def test_norms_of_known_functions_are_those_worked_out_by_hand(tokenizer: Any) -> None:
+    model = ByHand("quadratic", "linear", "constant", "quadratic")
+    predictor = ClassifierPredictor(model, tokenizer, max_length=64)
+    dev = Examples("dev", ["word1 word2 word3", "word4"], labels=[0, 1], kind="classification")
+    found = evaluate(predictor, EvaluationData(dev), ONLY)
+    blocks = measured(found)
+    places = [1, 2, 3, 4, None]
+    assert list(blocks) == [(name, place) for name in ("jacobian", "hessian") for place in places]
+    for row, text in enumerate(dev.text):
+        # The shorter row is padded, and the network reads the padding: it must not count.
+        words = predictor.model.words.weight.detach()[tokenizer(text)["input_ids"]].double()
+        count = len(words)
+        # dh_0 / dx_t0 = 4 x_t0 and dh_1 / dx_t1 = 6 x_t1.
+        jacobian = float((16 * words[:, 0] ** 2 + 36 * words[:, 1] ** 2).sum())
+        # Of each token one second derivative of 4 and one of 6; the mean over two dimensions.
+        wanted = {1: (jacobian, 26.0 * count), 2: (2.0 * count, 0.0), 3: (0.0, 0.0)}
+        wanted |= {4: wanted[1], None: wanted[1]}
+        for place in places:
+            values = [blocks[name, place].value[row] for name in ("jacobian", "hessian")]  # type: ignore[index]
+            assert values == pytest.approx(wanted[place], rel=1e-5)
+
+
+def test_a_score_is_the_mean_over_rows_with_its_standard_error(
+    model: Any, tokenizer: Any, examples_of: Any
+) -> None:
+    data = EvaluationData(examples_of(rows=12))
+    found = evaluate(ClassifierPredictor(model, tokenizer, max_length=64), data, ONLY)
+    blocks, scores = measured(found), entries(found)
+    assert list(scores) == [(NORMS[name], layer) for name, layer in blocks]
+    for (name, layer), block in blocks.items():
+        entry = scores[NORMS[name], layer]
+        values = [float(value) for value in block.value]  # type: ignore[union-attr]
+        assert entry["value"] == pytest.approx(statistics.fmean(values))
+        assert entry["standard_error"] == pytest.approx(statistics.stdev(values) / 12**0.5)
+        assert entry["low"] < entry["value"] < entry["high"]
+        assert (entry["n"], entry["higher_is_better"], entry["condition"]) == (12, False, name)
+    assert {e["standard_error"] for e in found.scores if e["perspective"] == "task"} == set()
+
+
+def test_a_standard_error_needs_two_finite_values() -> None:
+    assert standard_error([2.0]) is None
+    assert standard_error([1.0, float("inf")]) is None
+    assert standard_error([1.0, float("nan")]) is None
+    # Deviations of -1, 0 and 1: the variance is 1.
+    assert standard_error([1.0, 2.0, 3.0]) == pytest.approx(3**-0.5)
+
+
+@pytest.mark.parametrize("batch_size", [1, 5])
+def test_neither_batch_size_nor_order_changes_a_norm(
+    tokenizer: Any, examples_of: Any, batch_size: int
+) -> None:
+    predictor = ClassifierPredictor(make_model().double(), tokenizer, max_length=64)
+    dev = examples_of(rows=8)
+    order = [7, 0, 6, 1, 5, 2, 4, 3]
+    first = measured(evaluate(predictor, EvaluationData(dev), ONLY))
+    changed = ONLY.model_copy(update={"batch_size": batch_size})
+    second = measured(evaluate(predictor, EvaluationData(dev.select(order)), changed))
+    assert list(first) == list(second)
+    for key, block in first.items():
+        assert second[key].row == [block.row[place] for place in order]
+        assert second[key].value == pytest.approx(block.value[order], rel=1e-5)  # type: ignore[index]
+
+
+def test_every_row_layer_and_projection_has_draws_of_its_own() -> None:
+    part = copies([5, 17, 3], pads=0)
+    one = estimates(make_model().double(), part)
+    four = estimates(make_model().double(), part, smoothness_projections=4)
+    for layer in (1, 2):
+        for single, several in zip(one[layer], four[layer], strict=True):
+            # Equal draws of rows would leave no variance, equal draws of projections all of it.
+            ratio = single.var() / several.var()
+            assert 2.5 < ratio < 6
+    again = estimates(make_model().double(), part)
+    other = estimates(make_model().double(), part, seed=1)
+    assert (again[1] == one[1]).all()
+    assert (other[1] != one[1]).mean() > 0.9
+
+
+def test_the_layers_draws_are_independent() -> None:
+    found = estimates(ByHand("mixed", "mixed", "mixed").double(), copies([5, 17, 3], pads=0))
+    for one, two in ((1, 2), (2, 3), (3, None)):
+        # The same function: shared draws would give equal values, row by row.
+        assert abs(np.corrcoef(found[one][0], found[two][0])[0, 1]) < 5 / COPIES**0.5
+
+
+def test_padding_on_either_side_changes_nothing() -> None:
+    model = tiny_decoder().double()
+    right, left = (copies([5, 17, 3], pads=3, left=side, count=4) for side in (False, True))
+    found = [estimates(model, part) for part in (right, left, copies([5, 17, 3], pads=0, count=4))]
+    for layer, values in found[0].items():
+        assert found[1][layer] == pytest.approx(values, rel=1e-4)
+        assert found[2][layer] == pytest.approx(values, rel=1e-4)
+
+
+def test_a_decoder_is_measured_from_end_to_end(examples_of: Any) -> None:
+    tokenizers = left_padded(), left_padded()
+    tokenizers[1].padding_side = "right"
+    found = [
+        measured(
+            evaluate(
+                ClassifierPredictor(tiny_decoder(), tokenizer, max_length=64),
+                EvaluationData(examples_of(rows=5)),
+                ONLY,
+            )
+        )
+        for tokenizer in tokenizers
+    ]
+    for key, block in found[0].items():
+        assert found[1][key].value == pytest.approx(block.value, rel=1e-3)
+
+
+def test_a_pretrained_model_is_measured(minilm: str) -> None:
+    network = AutoModelForSequenceClassification.from_pretrained(minilm, num_labels=2)
+    sharpened(network, only="classifier")
+    predictor = ClassifierPredictor(network, AutoTokenizer.from_pretrained(minilm), max_length=32)
+    dev = Examples("dev", ["a fine film", "dull"], labels=[1, 0], kind="classification")
+    settings = ONLY.model_copy(update={"smoothness_projections": 1})
+    blocks = measured(evaluate(predictor, EvaluationData(dev), settings))
+    assert list(blocks)[:7] == [("jacobian", layer) for layer in (1, 2, 3, 4, 5, 6, None)]
+    assert all((block.value > 0).all() for block in blocks.values())  # type: ignore[operator]
+
+
+def test_scores_are_rebuilt_from_the_rows_of_the_folder(
+    model: Any, tokenizer: Any, examples_of: Any, tmp_path: Path
+) -> None:
+    predictor = ClassifierPredictor(model, tokenizer, max_length=64)
+    found = evaluate(predictor, EvaluationData(examples_of(rows=6)), ONLY)
+    back = read(write(found, tmp_path / "evaluation"))
+    assert back == found
+    assert score(back.rows, "accuracy", settings=ONLY) == found.scores
+    frame = back.rows.to_pandas()
+    frame = frame[frame["perspective"] == "smoothness"]
+    assert len(frame) == 6 * 2 * 3
+    assert frame["prediction"].isna().all()
+    assert frame["layer"].isna().sum() == 6 * 2
+
+
+def test_rows_from_before_layers_and_values_are_read(
+    model: Any, tokenizer: Any, examples_of: Any, tmp_path: Path
+) -> None:
+    settings = ONLY.model_copy(update={"perspectives": ("task", "calibration")})
+    predictor = ClassifierPredictor(model, tokenizer, max_length=64)
+    found = evaluate(predictor, EvaluationData(examples_of(rows=6)), settings)
+    folder = write(found, tmp_path / "evaluation")
+    older = found.rows.drop_columns(["layer", "value"])
+    pq.write_table(older, folder / "rows.parquet")
+    back = read(folder)
+    assert back.rows.column_names == older.column_names
+    assert score(back.rows, "accuracy", settings=settings) == found.scores
+    assert to_table(to_blocks(older)).equals(found.rows)
+
+
+def test_a_norm_that_is_not_finite_leaves_its_score_undefined(
+    tokenizer: Any, examples_of: Any, tmp_path: Path
+) -> None:
+    predictor = ClassifierPredictor(ByHand("steep"), tokenizer, max_length=64)
+    found = evaluate(predictor, EvaluationData(examples_of(rows=4)), ONLY)
+    entry = entries(found)["jacobian_norm", None]
+    assert (entry["value"], entry["standard_error"]) == (None, None)
+    assert entry["reason"] == "a row's norm is not a finite number"
+    back = read(write(found, tmp_path / "evaluation"))
+    assert score(back.rows, "accuracy", settings=ONLY) == found.scores
+
+
+def test_a_model_without_blocks_has_its_logits_measured_and_a_notice(
+    tokenizer: Any, examples_of: Any
+) -> None:
+    predictor = ClassifierPredictor(ByHand(), tokenizer, max_length=64)
+    found = evaluate(predictor, EvaluationData(examples_of(rows=4)), ONLY)
+    assert list(measured(found)) == [("jacobian", None), ("hessian", None)]
+    assert found.notices == (
+        "Smoothness is measured at the logits alone: the model has no repeated blocks.",
+    )
+
+
+@pytest.mark.parametrize("how", ["zero head", "constant"])
+def test_logits_that_depend_on_no_word_are_perfectly_smooth(
+    tokenizer: Any, examples_of: Any, how: str
+) -> None:
+    model: Any = ByHand("quadratic", "constant")
+    if how == "zero head":
+        model = make_model()
+        nn.init.zeros_(model.classifier.weight)
+    predictor = ClassifierPredictor(model, tokenizer, max_length=64)
+    found = evaluate(predictor, EvaluationData(examples_of(rows=3)), ONLY)
+    assert [entry["value"] for entry in entries(found).values()] == [0.0, 0.0]
+    assert "logits alone: they do not depend on the last layer" in found.notices[0]
+
+
+def test_a_limit_takes_the_first_of_the_rows_that_are_attacked(
+    model: Any, tokenizer: Any, examples_of: Any
+) -> None:
+    predictor = ClassifierPredictor(model.double(), tokenizer, max_length=64)
+    data = EvaluationData(examples_of(rows=30))
+    few, more, attacked = (
+        measured(evaluate(predictor, data, ONLY.model_copy(update=limits)))["hessian", 1]
+        for limits in (
+            {"smoothness_rows": 4},
+            {"smoothness_rows": 9},
+            {"smoothness_rows": 9, "attack_rows": 6},
+        )
+    )
+    assert (len(few), len(more), len(attacked)) == (4, 9, 6)
+    assert set(few.index) < set(attacked.index) < set(more.index)
+    values = dict(zip(more.row, more.value, strict=True))  # type: ignore[arg-type]
+    assert few.value == pytest.approx([values[row] for row in few.row], rel=1e-5)
+
+
+def test_the_model_is_as_it_was(model: Any, tokenizer: Any, examples_of: Any) -> None:
+    model.train()
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    state = torch.random.get_rng_state()
+    predictor = ClassifierPredictor(model, tokenizer, max_length=64)
+    evaluate(predictor, EvaluationData(examples_of(rows=4)), ONLY)
+    assert model.training
+    assert torch.equal(torch.random.get_rng_state(), state)
+    assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
+    assert all(each.grad is None and each.requires_grad for each in model.parameters())
+    assert not any(module._forward_hooks for module in model.modules())
+
+
+def test_half_precision_is_measured_in_single(tokenizer: Any, examples_of: Any) -> None:
+    data = EvaluationData(examples_of(rows=4))
+    half = make_model().bfloat16()
+    wide = copy.deepcopy(half).float()
+    places = {name: value.data_ptr() for name, value in half.state_dict().items()}
+    found, wanted = (
+        measured(evaluate(ClassifierPredictor(each, tokenizer, max_length=64), data, ONLY))
+        for each in (half, wide)
+    )
+    for key, block in wanted.items():
+        assert found[key].value == pytest.approx(block.value, rel=1e-5)
+    assert {value.dtype for value in half.parameters()} == {torch.bfloat16}
+    assert {name: value.data_ptr() for name, value in half.state_dict().items()} == places
+
+
+def test_weights_are_half_again_after_an_error(model: Any) -> None:
+    half = model.half()
+
+    def failing() -> None:
+        with in_single(half):
+            assert half.classifier.weight.dtype == torch.float32
+            raise KeyError("inside")
+
+    with pytest.raises(KeyError, match="inside"):
+        failing()
+    assert half.classifier.weight.dtype == torch.float16
+
+
+def test_a_bare_function_has_no_derivative(examples_of: Any) -> None:
+    bare = CallablePredictor(lambda texts: pytest.fail("it was called"), gives="probabilities")
+    message = (
+        "smoothness needs a model whose embeddings can be perturbed, got CallablePredictor. "
+        "Leave it out of `perspectives`"
+    )
+    with pytest.raises(SettingError, match=message):
+        evaluate(bare, EvaluationData(examples_of()), ONLY)
+
+
+def test_attention_without_a_second_derivative_is_refused_before_any_work(
+    model: Any, tokenizer: Any, examples_of: Any
+) -> None:
+    model.register_forward_pre_hook(lambda *_: pytest.fail("the model was run"))
+    model.config._attn_implementation = "flash_attention_2"
+    predictor = ClassifierPredictor(model, tokenizer, max_length=64)
+    message = "smoothness: The attention 'flash_attention_2' of .* has no second derivative. Load"
+    with pytest.raises(SettingError, match=message) as caught:
+        evaluate(predictor, EvaluationData(examples_of()), ONLY)
+    assert "scheme" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["smoothness_rows", "smoothness_projections"])
+def test_less_than_one_row_or_projection_is_refused(name: str) -> None:
+    with pytest.raises(ValueError, match=f"{name}\n.*greater than or equal to 1"):
+        EvaluationSettings(**{name: 0})

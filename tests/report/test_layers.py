@@ -1,0 +1,166 @@
+"""Smoothness in a report: every layer in a figure, the last one and the logits in the tables."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from temper.report import build
+from temper.report.drawing import Figure
+from temper.report.figures import figures
+from temper.report.folders import read
+from temper.report.overview import overview
+from temper.report.table import compare, write
+from temper.report.view import groups
+from temper.report.wording import ANY_SIZE, unit
+from tests.report.conftest import Plan, score, write_run, write_study
+
+MakeStudy = Callable[[Plan], Path]
+
+LAYERS = (1, 2, 3, None)
+# By layer; the logits are last.
+JACOBIAN = (10.0, 0.02, 3000.0, 0.5)
+
+
+def smooth(column: str, seed: int) -> list[dict[str, Any]]:
+    """Return both norms of a run: uegr halves vanilla's, a seed adds a tenth."""
+    factor = (0.5 if column == "uegr" else 1.0) * (1 + 0.1 * seed)
+    made = []
+    for name, kind, times in (("jacobian_norm", "jacobian", 1.0), ("hessian_norm", "hessian", 7.0)):
+        for layer, value in zip(LAYERS, JACOBIAN, strict=True):
+            whole = score("smoothness", "dev", name, times * factor * value, condition=kind, n=64)
+            more = {"layer": layer, "standard_error": 0.01 * value, "higher_is_better": False}
+            made.append({**whole, **more})
+    return made
+
+
+@pytest.fixture
+def plan() -> Plan:
+    return Plan(extra=smooth)
+
+
+def drawn(folder: Path) -> dict[str, Figure]:
+    source = read(folder)
+    return {
+        figure.title: figure
+        for figure in figures(source, compare(source))
+        if figure.section == "smoothness"
+    }
+
+
+def test_every_layer_stands_on_a_log_axis_the_logits_last(study: Path) -> None:
+    found = drawn(study)
+    assert list(found) == [
+        "Smoothness by layer: Jacobian, dev",
+        "Smoothness by layer: Hessian, dev",
+    ]
+    figure = found["Smoothness by layer: Jacobian, dev"].figure
+    assert figure.layout.yaxis.type == "log"
+    assert figure.layout.xaxis.categoryarray == ("1", "2", "3", "logits")
+    vanilla, uegr = figure.data
+    assert vanilla.x == ("1", "2", "3", "logits")
+    # The mean of 1, 1.1 and 1.2 times each; its deviation is a tenth.
+    assert vanilla.y == pytest.approx((11.0, 0.022, 3300.0, 0.55))
+    assert uegr.y == pytest.approx((5.5, 0.011, 1650.0, 0.275))
+    assert vanilla.error_y.array == pytest.approx((1.0, 0.002, 300.0, 0.05))
+    assert vanilla.customdata[0] == "3 seeds, n = 64"
+    hessian = found["Smoothness by layer: Hessian, dev"].figure
+    assert hessian.data[0].y == pytest.approx((77.0, 0.154, 23100.0, 3.85))
+    assert found["Smoothness by layer: Hessian, dev"].caption.startswith(
+        "Mean over examples of the squared Frobenius norm"
+    )
+
+
+def test_one_seed_has_bars_of_its_standard_error(tmp_path: Path, plan: Plan) -> None:
+    write_run(tmp_path / "run", plan, "vanilla", 0)
+    figure = drawn(tmp_path / "run")["Smoothness by layer: Jacobian, dev"]
+    assert figure.figure.data[0].error_y.array == pytest.approx((0.1, 0.0002, 30.0, 0.005))
+    assert figure.caption.endswith("Bars are the standard error over examples.")
+    entry = dict(groups(compare(read(tmp_path / "run"))))["Smoothness"][0].entries[0]
+    assert entry.main == "3e+03"
+    assert "standard error over examples 30" in entry.detail
+
+
+def test_a_norm_of_zero_is_left_out_of_the_figure_and_said(make_study: MakeStudy) -> None:
+    def flat(column: str, seed: int) -> list[dict[str, Any]]:
+        made = smooth(column, seed)
+        return [{**each, "value": 0.0} if each["layer"] == 1 else each for each in made]
+
+    figure = drawn(make_study(Plan(extra=flat)))["Smoothness by layer: Jacobian, dev"]
+    assert figure.figure.data[0].x == ("2", "3", "logits")
+    assert figure.figure.layout.xaxis.categoryarray == ("1", "2", "3", "logits")
+    assert "A norm of 0 has no place on a log axis." in figure.caption
+
+
+def test_tables_show_the_last_layer_and_the_logits(study: Path) -> None:
+    found = compare(read(study))
+    labels = [row.label for row in found.rows if row.key.perspective == "smoothness"]
+    assert labels[0] == "Squared Jacobian norm, layer 1, dev"
+    assert len(set(labels)) == 8
+    wanted = [
+        "Squared Jacobian norm, layer 3, dev",
+        "Squared Jacobian norm, logits, dev",
+        "Squared Hessian norm, layer 3, dev",
+        "Squared Hessian norm, logits, dev",
+    ]
+    assert [line.label for line in dict(groups(found))["Smoothness"]] == wanted
+    terminal = [texts for group, texts in found.rows_for_terminal().rows if group == "Smoothness"]
+    assert [texts[0] for texts in terminal] == [f"{label} \u2193" for label in wanted]
+    assert terminal[1][1] == "0.55 \u00b1 0.05"
+    # Lower is better, on every seed.
+    assert terminal[1][4] == "better"
+    order = list(dict.fromkeys(row.key.group for row in found.rows))
+    assert order.index("Smoothness") == order.index("Calibration") - 1
+
+
+def test_inner_layers_are_not_counted_in_the_answer(tmp_path: Path, plan: Plan) -> None:
+    last = Plan(extra=lambda *run: [each for each in smooth(*run) if each["layer"] in (3, None)])
+    said = [
+        compare(read(write_study(tmp_path / name, each))).answer
+        for name, each in (("all", plan), ("last", last), ("none", Plan()))
+    ]
+    assert said[0] == said[1] != said[2]
+
+
+def test_the_overview_has_the_logits_jacobian(study: Path) -> None:
+    found = overview(compare(read(study)))
+    place = found.header.index("Squared Jacobian norm, logits, dev \u2193")
+    assert [line[place] for line in found.lines] == ["0.55 \u00b1 0.05", "0.275 \u00b1 0.025"]
+    assert found.best[place - 1] == {1}
+
+
+def test_every_layer_and_error_stands_in_the_files(study: Path, tmp_path: Path) -> None:
+    _, path = write(compare(read(study)), tmp_path)
+    with path.open(encoding="utf-8", newline="") as lines:
+        rows = list(csv.DictReader(lines))
+    found = [
+        row for row in rows if row["name"] == "jacobian_norm" and row["run"] == "vanilla-s1-abc"
+    ]
+    assert [row["layer"] for row in found] == ["1", "2", "3", ""]
+    assert [float(row["standard_error"]) for row in found] == pytest.approx(
+        [0.1, 0.0002, 30.0, 0.005]
+    )
+    assert {row["standard_error"] for row in rows if row["perspective"] == "task"} == {""}
+
+
+def test_the_page_has_a_section_for_it(study: Path) -> None:
+    page = build(study).read_text(encoding="utf-8")
+    assert "Smoothness by layer: Jacobian, dev" in page
+    assert 'id="smoothness"' in page
+
+
+def test_numbers_of_any_size_have_three_digits() -> None:
+    assert unit("hessian_norm", "accuracy") == ANY_SIZE
+    assert [ANY_SIZE.text(value) for value in (0.00012345, 1.5, 123456.0, 0.0, None)] == [
+        "0.000123",
+        "1.5",
+        "1.23e+05",
+        "0",
+        "\u2013",
+    ]
+    assert ANY_SIZE.text(-2.5e-7, signed=True) == "\u22122.5e\u221207"
+    assert ANY_SIZE.text(2.0, signed=True) == "+2"
