@@ -20,10 +20,8 @@ from tests.methods.tiny import rows, tiny_bert
 RECORDED = Path(__file__).with_name("trajectories.json")
 STEPS = 20
 # A penalty as steep as the task makes this network's course so rough that rounding decides it.
-SETTINGS = {
-    key: {"gradient_ratio": 0.1}
-    for key in ("jacobian", "cross_holder", "jachess", "jachess_unlabeled")
-}
+STEEP = ("jacobian", "cross_holder", "jachess", "jachess_unlabeled")
+SETTINGS = {name: {"gradient_ratio": 0.1} for name in STEEP}
 
 
 def losses_of(name: str) -> list[float]:

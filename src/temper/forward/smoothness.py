@@ -115,6 +115,10 @@ class Smoothness(Part):
         third = self.hessian > 0 and self.scheme in ("nested", "loop")
         return Tracing(twice=self.scheme != "four_point", composite=third)
 
+    def before(self, stage: Stage) -> None:
+        """Hook the network before its first pass: a compiled one is compiled with its hooks."""
+        stage.network.tracer(stage.batch)
+
     def _pays(self, stage: Stage) -> bool:
         """Tell whether the batch has the penalty."""
         if stage.batch.labels is None:

@@ -130,6 +130,9 @@ class StateTracer:
         self._model, self._place, self._time_first = model, place.module, place.time_first
         self._trace: Trace | None = None
         self._shift: Tensor | None = None
+        if compiled(model):
+            # A trace is differentiated several times; compiled graphs else give buffers away once.
+            torch._functorch.config.donated_buffer = False
         # First of all hooks: what perturbs the words acts on the root, not the other way round.
         self._hooks = [place.module.register_forward_hook(self._root, prepend=True)]
         # Encoder-decoders look their decoder's words up in another module of the same table.
@@ -190,6 +193,8 @@ class StateTracer:
                 "third derivative is wrong. Switch it off, or use scheme='difference'."
             )
 
+    # What a hook notes must be a border of the compiled graphs, to be differentiated by.
+    @torch.compiler.disable
     def _root(self, module: nn.Module, args: tuple[Any, ...], output: Tensor) -> Tensor | None:
         trace = self._trace
         if trace is None:
@@ -215,6 +220,7 @@ class StateTracer:
         trace.others.append((again, cut))
         return cut
 
+    @torch.compiler.disable
     def _note(self, module: nn.Module, _: Any, output: Any) -> None:
         if self._trace is None:
             return
@@ -292,13 +298,18 @@ def differentiable_attention(model: nn.Module) -> AbstractContextManager[Any]:
     return sdpa_kernel(SDPBackend.MATH)
 
 
+def compiled(model: nn.Module) -> bool:
+    """Tell whether ``torch.compile`` has wrapped a model."""
+    return hasattr(model, "_orig_mod")
+
+
 def lacks_second_derivative(model: nn.Module) -> str:
     """Say why a model cannot be differentiated twice and what to do; empty where it can.
 
     Args:
         model: The network.
     """
-    if hasattr(model, "_orig_mod"):
+    if compiled(model):
         return "A compiled model has no second derivative. Do not compile it."
     config = getattr(innermost(model), "config", None)
     own = getattr(config, "_attn_implementation", None)
