@@ -20,6 +20,7 @@ from temper.types import Batch
 from tests.contracts.architectures import ARCHITECTURES, inputs_of, tiny
 from tests.methods.tiny import rows, tiny_bert, tiny_llama, tiny_xlnet
 from tests.methods.weight_gradients import farthest_from_differences
+from tests.models.test_sites import checkpoint_blocks
 
 SCHEMES = ["difference", "four_point", "nested", "loop"]
 TERMS = {"jacobian": {"hessian_weight": 0.0}, "hessian": {"jacobian_weight": 0.0}}
@@ -264,3 +265,28 @@ def test_passes_that_share_their_draws_average_to_the_penalty_of_one(
     for name, gradient in both.items():
         torch.testing.assert_close(gradient, one[name], rtol=1e-6, atol=1e-9, msg=name)
     assert any(not torch.allclose(free[name], one[name], rtol=1e-2) for name in one)
+
+
+@pytest.mark.parametrize("other", ["at", "uegr.objective", "vat", "smart", "roast.objective"])
+def test_under_dropout_too_the_table_has_the_gradient_of_the_others_alone(other: str) -> None:
+    """What attacks, recordings and divergences owe to the table goes past the cut."""
+    both = f"{other} + jachess"
+    found = gradients(dropping_bert(), both, {"jachess": uniform("difference")}, rows(5, 3, 6))
+    alone = gradients(dropping_bert(), f"{other} + vanilla", {}, rows(5, 3, 6))
+    (table,) = (name for name in alone if "word_embeddings" in name)
+    torch.testing.assert_close(found[table], alone[table], rtol=1e-6, atol=1e-9)
+    assert alone[table].any()
+    weight = "bert.encoder.layer.0.output.dense.weight"
+    assert not torch.allclose(found[weight], alone[weight], rtol=0.01)
+
+
+@pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning")
+@pytest.mark.parametrize("scheme", ["difference", "four_point"])
+def test_recomputed_blocks_give_the_same_gradient(scheme: str) -> None:
+    saving = dropping_bert()
+    checkpoint_blocks(saving)
+    found = gradients(saving, "jachess", uniform(scheme), rows(5, 3))
+    for name, gradient in gradients(
+        dropping_bert(), "jachess", uniform(scheme), rows(5, 3)
+    ).items():
+        torch.testing.assert_close(found[name], gradient, rtol=1e-7, atol=1e-10)
