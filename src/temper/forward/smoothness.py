@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ import torch
 from torch import Tensor
 
 from temper.errors import ModelError, SettingError
-from temper.forward.stage import MEASURE_EVERY, Part, Stage, Tracing
+from temper.forward.stage import Part, Stage, Tracing
 from temper.functional.precision import in_half_precision
 from temper.functional.smoothness import (
     Law,
@@ -31,6 +32,10 @@ Layers = Literal["all", "logits"]
 # Of the embeddings' RMS. A first difference of gradients may be small; a second difference of
 # states divides by the square.
 STEP_SIZES: dict[Scheme, float] = {"difference": 2e-3, "four_point": 3e-2}
+
+
+MEASUREMENTS = 8
+"""Steps whose gradients are compared: under dropout one ratio may be off by orders of magnitude."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +60,8 @@ class Smoothness(Part):
         weight: eta, the factor on everything; the weights of the layers sum to 1. Not read with
             ``gradient_ratio``.
         gradient_ratio: Sets eta so that this share of the norm of the task's gradient is the norm
-            of this one's, measured now and then; None keeps ``weight``.
+            of this one's: the median over the first 8 steps that pay it, then held; None keeps
+            ``weight``.
         jacobian: j, the factor on the Jacobian term, at least 0.
         hessian: k, the factor on the Hessian term, at least 0; 0 spares its passes.
         layers: ``all`` blocks, or the ``logits`` alone.
@@ -129,10 +135,8 @@ class Smoothness(Part):
         """Tell whether eta is measured on the batch."""
         if self.gradient_ratio is None or stage.batch.labels is None or stage.rng.micro:
             return False
-        turn, rest = divmod(stage.step.number, self.every)
-        due = rest == 0 and turn % max(1, MEASURE_EVERY // self.every) == 0
-        # As long as no trainable weight is reached (lp_ft's first steps) it stays 0.
-        return due or not stage.state[self.rule].get("eta")
+        seen = len(stage.state[self.rule].get("ratios", ()))
+        return seen < MEASUREMENTS and (stage.step.number % self.every == 0 or not seen)
 
     def losses(self, stage: Stage) -> Iterator[LossTerms]:
         """Yield the terms that have a weight; none in the steps that go without."""
@@ -163,7 +167,13 @@ class Smoothness(Part):
         held = stage.state[self.rule]
         task = stage.there.task
         if task is not None and self._measures(stage):
-            held["eta"] = self.gradient_ratio * self._ratio(stage, task, rows)
+            # Nothing to compare as long as no trainable weight is reached (lp_ft's first steps).
+            if found := self._ratio(stage, task, rows):
+                ratios = [*held.get("ratios", torch.empty(0)).tolist(), found]
+                held["ratios"] = torch.tensor(ratios, dtype=torch.float64)
+                # Held after that: a penalty that shrinks must not be made steeper for it.
+                held["eta"] = self.gradient_ratio * statistics.median(ratios)
+            held.setdefault("eta", 0.0)
         if "eta" not in held:
             raise SettingError(
                 "gradient_ratio compares the penalty's gradient with that of the task's loss, and "

@@ -23,8 +23,8 @@ class SmoothnessConfig(MethodConfig):
 
     Args:
         gradient_ratio: How large the norm of the penalty's gradient shall be, as a share of that of
-            the task's loss, above 0; the factor eta that makes it so is measured at the first step
-            and every 50 steps. It carries over between models and strategies; eta does not.
+            the task's loss, above 0. The factor eta that makes it so is the median over the first 8
+            steps and is then held. It carries over between models and strategies; eta does not.
         weight: eta itself, at least 0, in place of ``gradient_ratio``; 0 is plain fine-tuning.
         jacobian_weight: Factor on the Jacobian term, at least 0.
         hessian_weight: Factor on the Hessian term, at least 0; 0 spares its passes.
