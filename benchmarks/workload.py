@@ -45,15 +45,19 @@ METHODS: dict[str, tuple[str, dict[str, Any]]] = {
     "embedding_noise": ("embedding_noise", {}),
     "label_smoothing": ("label_smoothing", {}),
     "wise_ft": ("wise_ft", {}),
-    "jacobian": ("jacobian", {}),
-    "jacobian part": ("jachess", {"hessian_weight": 0.0}),
-    "jacobian part four-point": ("jachess", {"hessian_weight": 0.0, "scheme": "four_point"}),
-    "cross_holder": ("cross_holder", {}),
-    "jachess": ("jachess", {}),
-    "jachess four-point": ("jachess", {"scheme": "four_point"}),
-    "jachess every 4": ("jachess", {"every": 4}),
-    "jachess nested": ("jachess", {"scheme": "nested"}),
-    "jachess paper's loop": ("jachess", {"scheme": "loop"}),
+    # At a set weight: the first 8 steps of a set ratio measure gradients, and no later one does.
+    "jacobian": ("jacobian", {"weight": 0.01}),
+    "jacobian part": ("jachess", {"weight": 0.01, "hessian_weight": 0.0}),
+    "jacobian part four-point": (
+        "jachess",
+        {"weight": 0.01, "hessian_weight": 0.0, "scheme": "four_point"},
+    ),
+    "cross_holder": ("cross_holder", {"weight": 1e-3}),
+    "jachess": ("jachess", {"weight": 0.01}),
+    "jachess four-point": ("jachess", {"weight": 0.01, "scheme": "four_point"}),
+    "jachess every 4": ("jachess", {"weight": 0.01, "every": 4}),
+    "jachess nested": ("jachess", {"weight": 0.01, "scheme": "nested"}),
+    "jachess paper's loop": ("jachess", {"weight": 0.01, "scheme": "loop"}),
 }
 # Steps that one sample takes the mean of: a penalty that is paid now and then.
 STEPS = {"jachess every 4": 4}
