@@ -10,9 +10,11 @@ baseline of Jukic and Snajder, TACL 2025. Differs: estimated as JacHess is, on t
 
 from __future__ import annotations
 
+from pydantic import Field
+
 from temper.methods.method import Method
 from temper.methods.registry import register
-from temper.methods.smoothness import SmoothnessConfig
+from temper.methods.smoothness import RATIO_OF_LOGITS, SmoothnessConfig
 
 
 @register(
@@ -23,7 +25,14 @@ from temper.methods.smoothness import SmoothnessConfig
     paper="Mustafa et al., arXiv 2009.06571",
 )
 class CrossHolder(SmoothnessConfig):
-    """Settings of Cross-Hoelder regularisation: those of every smoothness penalty."""
+    """Settings of Cross-Hoelder regularisation: those of every smoothness penalty.
+
+    Args:
+        gradient_ratio: As there; .02 by default, because a penalty on the logits opposes the task's
+            loss itself.
+    """
+
+    gradient_ratio: float | None = Field(default=RATIO_OF_LOGITS, gt=0.0, allow_inf_nan=False)
 
     def build(self) -> Method:
         """Return the method."""

@@ -15,7 +15,7 @@ from pydantic import Field
 
 from temper.methods.method import Method
 from temper.methods.registry import register
-from temper.methods.smoothness import SmoothnessConfig
+from temper.methods.smoothness import RATIO_OF_LOGITS, SmoothnessConfig
 
 
 @register(
@@ -29,6 +29,8 @@ class Jacobian(SmoothnessConfig):
     """Settings of Jacobian regularisation, with those of every smoothness penalty.
 
     Args:
+        gradient_ratio: As there; .02 by default, because a penalty on the logits opposes the task's
+            loss itself.
         weight: eta before half of the squared norm, at least 0 (the paper: .01, for images), in
             place of ``gradient_ratio``.
         hessian_weight: Factor on half the Hessian's mean squared norm, at least 0; the paper has
@@ -37,6 +39,7 @@ class Jacobian(SmoothnessConfig):
 
     PRESETS: ClassVar[dict[str, dict[str, Any]]] = {"paper": {"weight": 0.01}}
 
+    gradient_ratio: float | None = Field(default=RATIO_OF_LOGITS, gt=0.0, allow_inf_nan=False)
     hessian_weight: float = Field(default=0.0, ge=0.0, allow_inf_nan=False)
 
     def build(self) -> Method:

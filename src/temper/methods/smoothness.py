@@ -15,6 +15,8 @@ from temper.methods.method import Method, MethodConfig
 from temper.methods.registry import name_of
 
 RATIO = 1.0
+RATIO_OF_LOGITS = 0.02
+"""A penalty on the logits opposes the task's loss itself: at 1 they stay flat."""
 DIMENSIONS, PROJECTIONS = 10, 1
 
 
