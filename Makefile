@@ -66,6 +66,7 @@ bench: $(INSTALLED)
 	$(BIN)/python -m benchmarks.step_cost
 	$(BIN)/python -m benchmarks.memory
 	$(BIN)/python -m benchmarks.mask_cost
+	$(BIN)/python -m benchmarks.estimator
 
 clean:
 	rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

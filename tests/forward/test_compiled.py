@@ -25,7 +25,6 @@ def gradients(*, compiled: bool, scheme: str) -> dict[str, torch.Tensor]:
     return {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_four_points_give_a_compiled_model_the_gradient_of_the_plain_one() -> None:
     plain = gradients(compiled=False, scheme="four_point")
     with warnings.catch_warnings():
