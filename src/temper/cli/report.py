@@ -18,13 +18,31 @@ def report(
         bool,
         typer.Option("--markdown", help="Print the overview, a line a column, as Markdown."),
     ] = False,
+    perspectives: Annotated[
+        str | None,
+        typer.Option(
+            "--perspectives",
+            metavar="<str>",
+            help="With --markdown: print all scores of these instead, a line a score; `all` for "
+            "every perspective.",
+        ),
+    ] = None,
     as_json: options.Json = False,
 ) -> None:
     """Build report.html of a study, a run or an evaluation."""
     from temper.report import build, comparison, overview
+    from temper.report.markdown import markdown as table
 
+    if perspectives is not None and not markdown:
+        raise SettingError(
+            "--perspectives chooses what --markdown prints; the page holds all of them. Add "
+            "--markdown, or leave it out."
+        )
     page = build(folder)
-    if markdown:
+    if perspectives is not None:
+        named = options.split_list(perspectives, "--perspectives")
+        typer.echo(table(comparison(folder), () if list(named) == ["all"] else named))
+    elif markdown:
         found = overview(comparison(folder))
         if len(found.header) == 1:
             raise SettingError(

@@ -1,0 +1,58 @@
+"""The whole table as Markdown: a line a score, a column a method."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from temper.errors import SettingError, unknown
+from temper.report.cells import Comparison, Row
+
+MARKS = {"better": " ▲", "worse": " ▼"}
+LEGEND = "▲ better and ▼ worse than {reference} by more than the noise."
+
+
+def markdown(comparison: Comparison, perspectives: Sequence[str] = ()) -> str:
+    """Write the scores of a comparison as a Markdown table.
+
+    Args:
+        comparison: All scores.
+        perspectives: Those to show, in this order; all where none is named.
+
+    Returns:
+        The table, with a line below it on what its marks mean where it has some.
+
+    Raises:
+        SettingError: If a perspective has no score here.
+    """
+    held = list(dict.fromkeys(row.key.perspective for row in comparison.shown))
+    for name in perspectives:
+        if name not in held:
+            raise SettingError(unknown("perspective with scores here", name, held))
+    rows = [
+        row
+        for name in perspectives or held
+        for row in comparison.shown
+        if row.key.perspective == name
+    ]
+    header = ["score", *(f"`{name}`" for name in comparison.columns)]
+    lines = [_line(header), "|" + "---|" * len(header)]
+    for row in rows:
+        lines.append(_line([_label(row), *(_cell(row, name) for name in comparison.columns)]))
+    table = "\n".join(lines)
+    if not any(mark in table for mark in MARKS.values()):
+        return table
+    return f"{table}\n\n{LEGEND.format(reference=f'`{comparison.reference}`')}"
+
+
+def _line(texts: Sequence[str]) -> str:
+    return f"| {' | '.join(texts)} |"
+
+
+def _label(row: Row) -> str:
+    arrow = "\u2191" if row.higher_is_better else "\u2193"
+    return f"{row.label}{f' ({row.unit.sign})' if row.unit.sign else ''} {arrow}"
+
+
+def _cell(row: Row, column: str) -> str:
+    difference = row.cells[column].difference
+    return row.text(column) + ("" if difference is None else MARKS.get(difference.verdict, ""))
