@@ -31,8 +31,8 @@ class SmoothnessConfig(MethodConfig):
         jacobian_weight: Factor on the Jacobian term, at least 0.
         hessian_weight: Factor on the Hessian term, at least 0; 0 spares its passes.
         scheme: How the norms are estimated: ``difference`` (finite differences of one-pass
-            gradients), ``four_point`` (of the states themselves: with fused attention, compiled
-            and sharded models too), ``nested`` (reverse mode over reverse mode), or ``loop`` (the
+            gradients), ``four_point`` (of the states themselves: with fused attention and compiled
+            models too), ``nested`` (reverse mode over reverse mode), or ``loop`` (the
             paper's, layer by layer and dimension by dimension, for tests and ablations).
         step_size: Step of the finite differences over the RMS of the example's embeddings, above
             0; None takes 2e-3, and 3e-2 for ``four_point``. Not read by the other schemes.
