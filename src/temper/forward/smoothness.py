@@ -33,7 +33,6 @@ Layers = Literal["all", "logits"]
 # states divides by the square.
 STEP_SIZES: dict[Scheme, float] = {"difference": 2e-3, "four_point": 3e-2}
 
-
 MEASUREMENTS = 8
 """Steps whose gradients are compared: under dropout one ratio may be off by orders of magnitude."""
 
@@ -151,13 +150,13 @@ class Smoothness(Part):
         if not self._pays(stage):
             yield LossTerms.of([])
             return
+        notes = {}
+        if self.gradient_ratio is not None:
+            notes["smoothness/weight"] = torch.tensor(factor)
         if stage.batch.labels is not None:
             factor *= self.every
         shares = {"jacobian": self.jacobian, "hessian": self.hessian}
         terms = [Term(name, each, weight=factor * shares[name]) for name, each in rows.items()]
-        notes = {}
-        if self.gradient_ratio is not None:
-            notes["smoothness/weight"] = torch.tensor(factor)
         yield LossTerms.of(terms, notes)
 
     def _eta(self, stage: Stage, rows: dict[str, Tensor]) -> float:
