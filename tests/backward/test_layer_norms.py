@@ -17,7 +17,7 @@ from temper.backward.rule import chain
 from temper.errors import ModelError
 from temper.methods import configure
 from temper.models.network import Network
-from temper.types import Batch
+from temper.types import Batch, Step
 from tests.forward.estimates import copied
 from tests.forward.exact_norms import exact, smooth_bert
 from tests.methods.tiny import rows, tiny_bert, tiny_network
@@ -44,7 +44,7 @@ def test_the_norms_are_the_exact_ones_averaged_over_rows() -> None:
 def test_the_average_is_over_rows_and_not_over_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     # Sums over the rows of each batch: 4 for one row, 6 for three.
     sums = {1: torch.tensor([4.0]), 3: torch.tensor([6.0])}
-    monkeypatch.setattr(layer_norms, "_of_batch", lambda _, batch, **__: sums[batch.size])
+    monkeypatch.setattr(layer_norms, "_of_batch", lambda _, batch, *__, **___: sums[batch.size])
     batches = [Batch.of(rows(4)), Batch.of(rows(3, 5, 6))]
     found = jacobian_norms(Network(tiny_bert()), batches, projections=1, draws=torch.Generator())
     assert found.tolist() == [2.5]
@@ -191,7 +191,7 @@ def test_two_rules_of_a_chain_look_at_as_many_rows_as_the_greedier_wants() -> No
     params = network.parameters()
     state = both.init(params)
     stepper = Stepper(smooth_bert(), "vanilla")
-    both.survey(network, iter([Batch.of(ROWS)]), params, state, stepper.streams)
+    both.survey(network, iter([Batch.of(ROWS)]), params, state, Step(), stepper.streams)
     assert set(state["smoothness"]) == set(state["other"]) == {"norms", "weights"}
 
 

@@ -91,6 +91,18 @@ def test_both_processes_end_with_the_same_weights_to_the_bit(launch: Launch, cas
     assert len(moved) > len(start) * 0.8
 
 
+@pytest.mark.parametrize("case", ["jacobian", "cross_holder", "jachess", "jachess_unlabeled"])
+def test_what_is_measured_of_the_network_is_the_same_in_both_processes(
+    launch: Launch, case: str
+) -> None:
+    """Gradients are averaged, so that unlike factors would leave the weights alike."""
+    first, second = (report["measured"][case] for report in launch.reports)
+    assert first == second
+    assert len(first["ratios"]) > 1
+    assert first["eta"] > 0
+    assert bool(first["weights"]) == case.startswith("jachess")
+
+
 @pytest.mark.parametrize("case", EXACT)
 def test_two_processes_reach_the_weights_of_one_on_the_whole_batch(
     launch: Launch, alone: tuple[dict[str, Tensor], dict[str, float]], case: str

@@ -251,9 +251,11 @@ def exact_runs(folder: Path) -> tuple[dict[str, Tensor], dict[str, float]]:
     return weights, losses
 
 
-def noisy_runs(folder: Path) -> tuple[dict[str, Tensor], dict[str, tuple[int, int]]]:
-    """Run every method with dropout; return weights, and reductions and steps."""
-    weights, counts = {}, {}
+def noisy_runs(
+    folder: Path,
+) -> tuple[dict[str, Tensor], dict[str, tuple[int, int]], dict[str, dict[str, Any]]]:
+    """Run every method with dropout; return weights, reductions and steps, what was measured."""
+    weights, counts, measured = {}, {}, {}
     for case, method in NOISY.items():
         counter = CountReductions()
         epochs = 2 if case == "uegr-epoch" else 1
@@ -262,7 +264,12 @@ def noisy_runs(folder: Path) -> tuple[dict[str, Tensor], dict[str, tuple[int, in
         trainer.train()
         weights |= weights_of(trainer.model, case)
         counts[case] = (counter.reductions, counter.steps)
-    return weights, counts
+        held = trainer.running().state.get("smoothness", {})
+        measured[case] = {
+            key: value.tolist() if isinstance(value, Tensor) else value
+            for key, value in held.items()
+        }
+    return weights, counts, measured
 
 
 def stepper_run(method: MethodConfig, *, dropout: float) -> nn.Module:
@@ -346,7 +353,7 @@ def main(folder: Path) -> None:
     torch.set_num_threads(1)
     warnings.simplefilter("ignore", FutureWarning)
     exact, losses = exact_runs(folder)
-    noisy, counts = noisy_runs(folder)
+    noisy, counts, measured = noisy_runs(folder)
     rank = torch.distributed.get_rank()
     by_hand: dict[str, Tensor] = {}
     for case, (method, dropout) in STEPPER_CASES.items():
@@ -355,6 +362,7 @@ def main(folder: Path) -> None:
     report = {
         "losses": losses,
         "counts": counts,
+        "measured": measured,
         "forward_outside_no_sync": forward_outside_no_sync(),
         "failures": failures(folder),
     }

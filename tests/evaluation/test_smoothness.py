@@ -399,9 +399,18 @@ def test_a_bare_function_has_no_derivative(examples_of: Any) -> None:
 def test_attention_without_a_second_derivative_is_refused_before_any_work(
     model: Any, tokenizer: Any, examples_of: Any
 ) -> None:
-    model.register_forward_pre_hook(lambda *_: pytest.fail("the model was run"))
-    model.config._attn_implementation = "flash_attention_2"
-    predictor = ClassifierPredictor(model, tokenizer, max_length=64)
+    class Fixed(nn.Module):
+        """A classifier whose attention is what it is."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner, self.config = model, copy.copy(model.config)
+            self.config._attn_implementation = "flash_attention_2"
+
+        def forward(self, **inputs: Any) -> Any:
+            pytest.fail("the model was run")
+
+    predictor = ClassifierPredictor(Fixed(), tokenizer, max_length=64)
     message = "smoothness: The attention 'flash_attention_2' of .* has no second derivative. Load"
     with pytest.raises(SettingError, match=message) as caught:
         evaluate(predictor, EvaluationData(examples_of()), ONLY)

@@ -31,7 +31,7 @@ def exactly(layers: str = "all") -> Exact:
 
 def settings_of(scheme: str, **more: Any) -> dict[str, Any]:
     # Every dimension of the hidden state, which is four wide.
-    own = {"dimensions": 4} if scheme == "loop" else {}
+    own = {"dimensions": 4} if scheme == "loop" and more.get("hessian_weight", 1) else {}
     return {"weight": 1.0, "scheme": scheme, **own, **more}
 
 

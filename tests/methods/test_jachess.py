@@ -331,6 +331,10 @@ def test_either_the_factor_or_the_ratio_is_set() -> None:
         ({"jacobian_weight": 0.0, "hessian_weight": 0.0}, "must be above 0; to switch the penalty"),
         ({"temperature": 2.0, "strategy": "uniform"}, "temperature is read with strategy='log'"),
         ({"strategy": "printed", "layers": "logits"}, "strategy is read with layers='all' only"),
+        ({"dimensions": 5, "scheme": "loop", "hessian_weight": 0.0}, "takes no Hessian"),
+        ({"step_size": 1e-3, "hessian_weight": 0.0}, "takes no Hessian"),
+        ({"norm_rows": 8, "strategy": "uniform"}, "norm_rows is read where norms are measured"),
+        ({"norm_rows": 8, "layers": "logits"}, "norm_rows is read where norms are measured"),
         ({"every": 0}, "every"),
         ({"norm_rows": 0}, "norm_rows"),
         ({"weight": -1.0}, "weight"),
@@ -341,6 +345,33 @@ def test_settings_that_do_nothing_or_cannot_be_are_refused(
 ) -> None:
     with pytest.raises(SettingError, match=message):
         configure("jachess", settings)
+
+
+def test_two_phases_refuse_to_be_lazy() -> None:
+    with pytest.raises(SettingError, match=r"`JacHessUnlabeled.every` must be <= 1, got 4"):
+        configure("jachess_unlabeled", {"every": 4})
+    with pytest.raises(SettingError, match="lazy"):
+        configure("jachess_unlabeled", {"preset": "lazy"})
+
+
+def test_a_rule_that_replays_a_step_finds_the_factor_of_its_first_pass() -> None:
+    settings = {"adv_weight": {"rho": 0.5}, "jachess": UNIFORM}
+    stepper = Stepper(quiet(), configure("adv_weight + jachess", settings), seed=1)
+    held = []
+    for number in range(3):
+        stepper.number = number
+        stepper.backward(BATCH)
+        held.append(len(stepper.state["smoothness"]["ratios"]))
+    assert held == [1, 2, 3]
+
+
+@pytest.mark.parametrize("scheme", ["difference", "four_point", "nested", "loop"])
+def test_a_row_without_a_real_token_spoils_no_gradient(scheme: str) -> None:
+    batch = {name: value.clone() for name, value in BATCH.items()}
+    batch["attention_mask"][1] = 0
+    stepper = stepper_of({**FIXED, "scheme": scheme})
+    stepper.backward(batch)
+    assert all(bool(g.isfinite().all()) for g in stepper.params.gradients().values())
 
 
 class Widening(nn.Module):

@@ -15,7 +15,7 @@ from temper.errors import ModelError
 from temper.functional.smoothness import Strategy, layer_weights, probes, pulled_back, squared_norm
 from temper.models.network import Network, Parameters
 from temper.seeding import Streams, generator
-from temper.types import Batch, State
+from temper.types import Batch, State, Step
 
 logger = logging.getLogger(__name__)
 
@@ -34,6 +34,8 @@ class LayerNorms(UpdateRule):
         temperature: Of the strategy ``log``.
         rows: How many rows they are measured on, >= 1.
         projections: Probes a row and layer, >= 1.
+        twice: Whether the penalty will differentiate the states twice; a model that has no second
+            derivative is then refused before training.
 
     References:
         Jukic and Snajder, TACL 2025, "normalised" weights and their ablation.
@@ -43,6 +45,7 @@ class LayerNorms(UpdateRule):
     temperature: float = 1.0
     rows: int = 256
     projections: int = 2
+    twice: bool = True
 
     name = "smoothness"
 
@@ -61,6 +64,7 @@ class LayerNorms(UpdateRule):
         batches: Iterable[Batch],
         params: Parameters,
         state: State,
+        step: Step,
         rng: Streams,
     ) -> None:
         """Measure the norms and weigh the layers.
@@ -73,6 +77,8 @@ class LayerNorms(UpdateRule):
             batches,
             projections=self.projections,
             draws=generator(rng.local("layer norms")),
+            ranks=step.ranks,
+            twice=self.twice,
         )
         if not bool((torch.isfinite(norms) & (norms > 0)).all()):
             raise ModelError(
@@ -93,7 +99,13 @@ class LayerNorms(UpdateRule):
 
 
 def jacobian_norms(
-    network: Network, batches: Iterable[Batch], *, projections: int, draws: torch.Generator
+    network: Network,
+    batches: Iterable[Batch],
+    *,
+    projections: int,
+    draws: torch.Generator,
+    ranks: int = 1,
+    twice: bool = False,
 ) -> Tensor:
     """Estimate the mean over examples of ``||J_l||_F^2`` in evaluation mode.
 
@@ -102,6 +114,9 @@ def jacobian_norms(
         batches: The examples.
         projections: Probes a row and layer.
         draws: Where the probes are drawn from.
+        ranks: Processes that measure together.
+        twice: Whether the states must have a second derivative later; a model that has none is
+            refused here.
 
     Returns:
         [L], fp64 on the CPU, over the examples of all processes.
@@ -112,7 +127,8 @@ def jacobian_norms(
     count = 0
     try:
         for batch in batches:
-            found = _of_batch(network, batch, projections=projections, draws=draws)
+            found = _of_batch(network, batch, projections, draws, twice=twice)
+            device = batch.device
             total = found if total is None else total + found
             count += batch.size
     finally:
@@ -122,26 +138,27 @@ def jacobian_norms(
     if total is None:
         raise ModelError("Norms of layers need at least one row to be measured on, got none.")
     sums = torch.cat([total, total.new_tensor([count])])
-    if torch.distributed.is_initialized():
+    if ranks > 1:
+        sums = sums.to(device)
         torch.distributed.all_reduce(sums)
     return (sums[:-1] / sums[-1]).cpu()
 
 
 def _of_batch(
-    network: Network, batch: Batch, *, projections: int, draws: torch.Generator
+    network: Network, batch: Batch, projections: int, draws: torch.Generator, *, twice: bool
 ) -> Tensor:
     with (
         torch.enable_grad(),
         torch.autocast(batch.device.type, enabled=False),
-        network.tracer(batch).tracing() as trace,
+        network.tracer(batch).tracing(twice=twice) as trace,
     ):
         trace.logits = network.logits(batch, wrapped=False)
     sums = []
     for state in trace.at_head():
-        rows = torch.zeros(batch.size, dtype=torch.float64, device=batch.device)
+        rows = torch.zeros(batch.size, dtype=torch.float64)
         for _ in range(projections):
             probe = probes((batch.size, state.shape[-1]), "signs", draws, like=state)
             found = pulled_back(state, trace.root, probe)
-            rows += squared_norm(found, batch.mask).double()
+            rows += squared_norm(found, batch.mask).cpu().double()
         sums.append(rows.sum() / projections)
     return torch.stack(sums)

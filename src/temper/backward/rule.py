@@ -68,6 +68,7 @@ class UpdateRule:
         batches: Iterable[Batch],
         params: Parameters,
         state: State,
+        step: Step,
         rng: Streams,
     ) -> None:
         """Look at some rows before training, in whatever way.
@@ -77,6 +78,7 @@ class UpdateRule:
             batches: At least ``survey_rows`` rows where there are so many.
             params: The trainable parameters.
             state: The rule's state.
+            step: The first step.
             rng: Streams of the first step.
         """
 
@@ -235,13 +237,14 @@ class Chain(UpdateRule):
         batches: Iterable[Batch],
         params: Parameters,
         state: State,
+        step: Step,
         rng: Streams,
     ) -> None:
         """Show the rows to every rule that wants them."""
         seen = list(batches)
         for rule, own in self._each(state):
             if rule.survey_rows:
-                rule.survey(network, seen, params, own, rng)
+                rule.survey(network, seen, params, own, step, rng)
 
     def begin_epoch(self, params: Parameters, state: State, rng: Streams, *, epoch: int) -> None:
         """Begin the epoch in every rule."""

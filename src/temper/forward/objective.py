@@ -131,8 +131,7 @@ class Joint:
     def without_labels(self) -> Joint | None:
         """Return what there is to minimise on rows without labels; None where that is nothing."""
         silent = tuple(part for part in self.parts if not part.reads_labels)
-        spread = self.clean.divergence_weight != 0
-        return replace(self, parts=silent) if silent or spread else None
+        return replace(self, parts=silent) if silent else None
 
     @property
     def _joint(self) -> list[Part]:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from temper.errors import ModelError, SettingError
 from temper.forward.stage import Part, Stage, Tracing
-from temper.functional.precision import in_half_precision
+from temper.functional.precision import at_least_single, in_half_precision
 from temper.functional.smoothness import (
     Law,
     directions,
@@ -32,6 +32,9 @@ Layers = Literal["all", "logits"]
 # Of the embeddings' RMS. A first difference of gradients may be small; a second difference of
 # states divides by the square.
 STEP_SIZES: dict[Scheme, float] = {"difference": 2e-3, "four_point": 3e-2}
+
+RULE = "smoothness"
+"""Name of the update rule that keeps the layers' weights, and eta where it is measured."""
 
 MEASUREMENTS = 8
 """Steps whose gradients are compared: under dropout one ratio may be off by orders of magnitude."""
@@ -59,8 +62,10 @@ class Smoothness(Part):
         weight: eta, the factor on everything; the weights of the layers sum to 1. Not read with
             ``gradient_ratio``.
         gradient_ratio: Sets eta so that this share of the norm of the task's gradient is the norm
-            of this one's: the median over the first 8 steps that pay it, then held; None keeps
-            ``weight``.
+            of this one's: the median over the first 8 steps that pay it (with ``only_unlabelled``
+            the first 8 with labels), then held; None keeps ``weight``. Compared are the gradients
+            of a step's first micro-batch, so that how rows are cut into micro-batches matters: the
+            task's gradients of many rows cancel, the penalty's add up.
         jacobian: j, the factor on the Jacobian term, at least 0.
         hessian: k, the factor on the Hessian term, at least 0; 0 spares its passes.
         layers: ``all`` blocks, or the ``logits`` alone.
@@ -73,7 +78,6 @@ class Smoothness(Part):
         every: Applies it every so many steps at so many times the weight; batches without labels
             always have it.
         only_unlabelled: Whether batches with labels go without it.
-        rule: Name of the update rule that keeps the layers' weights, and eta where it is measured.
 
     References:
         Jukic and Snajder, TACL 2025, Eqs. 1 to 5.
@@ -91,8 +95,8 @@ class Smoothness(Part):
     projections: int = 1
     every: int = 1
     only_unlabelled: bool = False
-    rule: str = "smoothness"
 
+    slots = frozenset({"smoothness"})
     joint = True
     reads_labels = False
 
@@ -106,7 +110,7 @@ class Smoothness(Part):
     def needs(self) -> frozenset[str]:  # type: ignore[override]
         """The rule that keeps what is measured, where something is."""
         measured = self.layers == "all" or self.gradient_ratio is not None
-        return frozenset({self.rule}) if measured else frozenset()
+        return frozenset({RULE}) if measured else frozenset()
 
     @property
     def wants_unlabelled(self) -> bool:  # type: ignore[override]
@@ -134,8 +138,12 @@ class Smoothness(Part):
         """Tell whether eta is measured on the batch."""
         if self.gradient_ratio is None or stage.batch.labels is None or stage.rng.micro:
             return False
-        seen = len(stage.state[self.rule].get("ratios", ()))
-        return seen < MEASUREMENTS and (stage.step.number % self.every == 0 or not seen)
+        held = stage.state[RULE]
+        seen = len(held.get("ratios", ()))
+        # A rule that replays the step (SAM) must find the factor that the first pass had.
+        if seen >= MEASUREMENTS or held.get("measured") == stage.step.number:
+            return False
+        return stage.step.number % self.every == 0 or not seen
 
     def losses(self, stage: Stage) -> Iterator[LossTerms]:
         """Yield the terms that have a weight; none in the steps that go without."""
@@ -163,7 +171,7 @@ class Smoothness(Part):
         """Return the factor on everything: as set, or from the ratio of gradient norms."""
         if self.gradient_ratio is None:
             return self.weight
-        held = stage.state[self.rule]
+        held = stage.state[RULE]
         task = stage.there.task
         if task is not None and self._measures(stage):
             # Nothing to compare as long as no trainable weight is reached (lp_ft's first steps).
@@ -173,6 +181,7 @@ class Smoothness(Part):
                 # Held after that: a penalty that shrinks must not be made steeper for it.
                 held["eta"] = self.gradient_ratio * statistics.median(ratios)
             held.setdefault("eta", 0.0)
+            held["measured"] = stage.step.number
         if "eta" not in held:
             raise SettingError(
                 "gradient_ratio compares the penalty's gradient with that of the task's loss, and "
@@ -191,7 +200,7 @@ class Smoothness(Part):
         squares = []
         for loss in (task.rows.sum(), penalty):
             grads = torch.autograd.grad(loss, weights, retain_graph=True, allow_unused=True)
-            squares.append([None if g is None else float(g.double().square().sum()) for g in grads])
+            squares.append([None if g is None else _squared(g) for g in grads])
         # Of what both reach: not the head, nor the table of embeddings.
         both = [(a, b) for a, b in zip(*squares, strict=True) if a is not None and b is not None]
         sums = torch.tensor([(0.0, 0.0), *both], dtype=torch.float64).sum(0)
@@ -199,6 +208,10 @@ class Smoothness(Part):
             sums = sums.to(stage.batch.device)
             torch.distributed.all_reduce(sums)
         return float((sums[0] / sums[1]).sqrt()) if sums[1] > 0 else 0.0
+
+
+def _squared(gradient: Tensor) -> float:
+    return float(at_least_single(gradient).square().sum())
 
 
 class _Estimate:
@@ -250,7 +263,7 @@ class _Estimate:
     def _layer_weights(self) -> list[float]:
         if self.part.layers == "logits":
             return [1.0]
-        held: Tensor | None = self.stage.state[self.part.rule].get("weights")
+        held: Tensor | None = self.stage.state[RULE].get("weights")
         if held is None:
             raise SettingError(
                 "The base model's Jacobian norms have not been measured yet. Call "
@@ -286,7 +299,9 @@ class _Estimate:
 
     def _step(self) -> Tensor:
         size = self.part.step_size or STEP_SIZES[self.part.scheme]
-        return root_mean_square(self.trace.root, self.mask) * size
+        size_of_each = root_mean_square(self.trace.root, self.mask)[:, None, None] * size
+        # A row without a real token has nothing to move, and its differences are 0.
+        return torch.where(size_of_each > 0, size_of_each, 1.0)
 
     def _gradient(self, trace: Trace, states: Sequence[Tensor], chosen: Sequence[Tensor]) -> Tensor:
         """Return ``g = d/dx sum_l sqrt(lambda_l) v_l . h_l`` [B, T, E], with its graph."""

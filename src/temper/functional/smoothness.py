@@ -166,7 +166,12 @@ def root_mean_square(values: Tensor, mask: Tensor) -> Tensor:
         mask: Real tokens [B, T].
 
     Returns:
-        [B, 1, 1], detached, in at least fp32.
+        [B], detached, in at least fp32; 0 for an example without real tokens.
+
+    Example:
+        >>> values = torch.tensor([[[3.0, 4.0], [9.0, 9.0]]], dtype=torch.float64)
+        >>> round(root_mean_square(values, torch.tensor([[True, False]])).item(), 4)
+        3.5355
     """
     count = (mask.sum(1) * values.shape[-1]).clamp(min=1)
-    return (squared_norm(values.detach(), mask) / count).sqrt()[:, None, None]
+    return (squared_norm(values.detach(), mask) / count).sqrt()

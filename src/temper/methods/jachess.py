@@ -66,6 +66,12 @@ class JacHess(SmoothnessConfig):
                 "temperature is read with strategy='log' and layers='all' only, got "
                 f"strategy={self.strategy!r} and layers={self.layers!r}"
             )
+        measured = self.layers == "all" and self.strategy != "uniform"
+        if self.norm_rows != NORM_ROWS and not measured:
+            raise ValueError(
+                "norm_rows is read where norms are measured only, got "
+                f"strategy={self.strategy!r} and layers={self.layers!r}"
+            )
         if self.layers == "logits" and self.strategy != "log":
             raise ValueError(
                 f"strategy is read with layers='all' only, got strategy={self.strategy!r}"
@@ -76,7 +82,8 @@ class JacHess(SmoothnessConfig):
         """Return what weighs the layers."""
         if self.layers == "logits":
             return LayerNorms("uniform")
-        return LayerNorms(self.strategy, self.temperature, self.norm_rows)
+        twice = self.scheme != "four_point"
+        return LayerNorms(self.strategy, self.temperature, self.norm_rows, twice=twice)
 
     def build(self) -> Method:
         """Return the method."""

@@ -9,6 +9,10 @@ Source: Jukic and Snajder, TACL 2025, the variant with unlabelled data.
 
 from __future__ import annotations
 
+from typing import Any, ClassVar
+
+from pydantic import Field
+
 from temper.methods.jachess import JacHess
 from temper.methods.method import Method
 from temper.methods.registry import register
@@ -22,7 +26,17 @@ from temper.methods.registry import register
     paper="Jukic and Snajder, TACL 2025",
 )
 class JacHessUnlabeled(JacHess):
-    """Settings of two-phase JacHess: those of `JacHess`."""
+    """Settings of two-phase JacHess: those of `JacHess` but for ``every``.
+
+    Args:
+        every: 1: batches without labels have nothing else to train on.
+    """
+
+    PRESETS: ClassVar[dict[str, dict[str, Any]]] = {
+        name: values for name, values in JacHess.PRESETS.items() if "every" not in values
+    }
+
+    every: int = Field(default=1, ge=1, le=1)
 
     def build(self) -> Method:
         """Return the method."""

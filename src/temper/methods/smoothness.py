@@ -27,6 +27,7 @@ class SmoothnessConfig(MethodConfig):
         gradient_ratio: How large the norm of the penalty's gradient shall be, as a share of that of
             the task's loss, above 0. The factor eta that makes it so is the median over the first 8
             steps and is then held. It carries over between models and strategies; eta does not.
+            Compared are the gradients of a step's first micro-batch on each process.
         weight: eta itself, at least 0, in place of ``gradient_ratio``; 0 is plain fine-tuning.
         jacobian_weight: Factor on the Jacobian term, at least 0.
         hessian_weight: Factor on the Hessian term, at least 0; 0 spares its passes.
@@ -81,6 +82,13 @@ class SmoothnessConfig(MethodConfig):
             raise ValueError(
                 "step_size is read by the schemes 'difference' and 'four_point' only, got scheme="
                 f"{self.scheme!r}"
+            )
+        if not self.hessian_weight and (
+            self.dimensions != DIMENSIONS or (self.scheme == "difference" and self.step_size)
+        ):
+            raise ValueError(
+                "hessian_weight=0 takes no Hessian, so dimensions, and step_size of scheme="
+                "'difference', are not read"
             )
         if self.weight != 0 and not (self.jacobian_weight or self.hessian_weight):
             raise ValueError(

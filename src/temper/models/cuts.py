@@ -8,7 +8,6 @@ connection come after it and stay.
 from __future__ import annotations
 
 import inspect
-import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -18,11 +17,10 @@ from torch import Tensor, nn
 
 from temper.errors import ModelError
 from temper.functional.precision import at_least_single
+from temper.models.attention import switch_back, switch_to_eager
 from temper.models.probing import innermost
 from temper.seeding import seeded
 from temper.types import Batch
-
-logger = logging.getLogger(__name__)
 
 # What Transformers calls the hooks that collect attention, and its note that they are there.
 CAPTURING = "output_capturing_hook"
@@ -77,7 +75,9 @@ class BlockCuts:
                 f"{type(innermost(model)).__name__} has no such blocks, or its forward takes no "
                 f"output_attentions. {INSTEAD}"
             )
-        self._implementation = _switch_to_eager(innermost(model))
+        self._implementation = switch_to_eager(
+            model, purpose="Attention probabilities", instead=INSTEAD
+        )
         self._before = _marks(model)
         try:
             self.modules = _last_matrices(model, encoder, batch, extra=extra)
@@ -136,9 +136,8 @@ class BlockCuts:
         for hook in self._hooks:
             hook.remove()
         self._hooks = []
-        if self._implementation is not None:
-            innermost(self._model).set_attn_implementation(self._implementation)  # type: ignore[operator]
-            self._implementation = None
+        switch_back(self._model, self._implementation)
+        self._implementation = None
         # Transformers leaves hooks of its own behind where outputs were asked for.
         for module, (own, flagged) in self._before.items():
             for key in [key for key in module._forward_hooks if key not in own]:
@@ -228,22 +227,6 @@ def _encoder_blocks(
         return list(blocks)
     inside = {id(module) for module in inner.get_encoder().modules()}  # type: ignore[operator]
     return [(name, block) for name, block in blocks if id(block) in inside]
-
-
-def _switch_to_eager(inner: nn.Module) -> str | None:
-    """Switch to eager attention; return what it was, None where nothing had to change."""
-    own = getattr(getattr(inner, "config", None), "_attn_implementation", None)
-    if own in (None, "eager"):
-        return None
-    try:
-        inner.set_attn_implementation("eager")  # type: ignore[operator]
-    except (AttributeError, ValueError) as error:
-        raise ModelError(
-            f"Attention probabilities need eager attention, and {type(inner).__name__} cannot be "
-            f"switched to it from {own!r}: {error}. {INSTEAD}"
-        ) from error
-    logger.info("Attention is %r in place of %r, to read its probabilities.", "eager", own)
-    return str(own)
 
 
 def _marks(model: nn.Module) -> dict[nn.Module, tuple[set[int], bool]]:

@@ -8,7 +8,7 @@ reach the embedding table) and the output of every block.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -20,6 +20,7 @@ from torch.overrides import TorchFunctionMode
 
 from temper.errors import ModelError
 from temper.functional.precision import at_least_single
+from temper.models.attention import PLAIN, implementation, switch_back, switch_to_eager
 from temper.models.probing import Place, innermost
 
 INSTEAD = "Use scheme='four_point', which needs no second derivative."
@@ -130,8 +131,11 @@ class StateTracer:
         self._model, self._place, self._time_first = model, place.module, place.time_first
         self._trace: Trace | None = None
         self._shift: Tensor | None = None
+        self._implementation: str | None = None
+        self._donating: bool | None = None
         if compiled(model):
             # A trace is differentiated several times; compiled graphs else give buffers away once.
+            self._donating = torch._functorch.config.donated_buffer
             torch._functorch.config.donated_buffer = False
         # First of all hooks: what perturbs the words acts on the root, not the other way round.
         self._hooks = [place.module.register_forward_hook(self._root, prepend=True)]
@@ -156,7 +160,9 @@ class StateTracer:
         Args:
             shift: Added to the root of the graph [B, T, E].
             twice: Whether the trace will be differentiated twice; attention is then computed by
-                kernels that have a second derivative.
+                operations that have a second derivative. Where a kernel chosen for the forward
+                would not be chosen again (recomputed blocks), or there is none, the model is
+                switched to eager attention until ``release``.
             composite: Whether it will be differentiated three times; layer norms are then composed
                 of elementary operations, because the fused one's third derivative is wrong.
 
@@ -169,7 +175,7 @@ class StateTracer:
         self._trace, self._shift = Trace(time_first=self._time_first), shift
         with ExitStack() as stack:
             if twice:
-                stack.enter_context(differentiable_attention(self._model))
+                stack.enter_context(self._differentiable_attention())
             if composite:
                 self._check_not_recomputed()
                 stack.enter_context(CompositeLayerNorm())
@@ -179,19 +185,39 @@ class StateTracer:
                 self._trace, self._shift = None, None
 
     def release(self) -> None:
-        """Remove every hook."""
+        """Remove every hook, and give the model its own attention back."""
         for hook in self._hooks:
             hook.remove()
         self._hooks = []
+        switch_back(self._model, self._implementation)
+        self._implementation = None
+        if self._donating is not None:
+            torch._functorch.config.donated_buffer = self._donating
+
+    def _recomputed(self) -> bool:
+        return self._model.training and any(
+            getattr(module, "gradient_checkpointing", False) for module in self._model.modules()
+        )
 
     def _check_not_recomputed(self) -> None:
-        if self._model.training and any(
-            getattr(module, "gradient_checkpointing", False) for module in self._model.modules()
-        ):
+        if self._recomputed():
             raise ModelError(
                 "Gradient checkpointing recomputes the blocks with the fused layer norm, whose "
                 "third derivative is wrong. Switch it off, or use scheme='difference'."
             )
+
+    def _differentiable_attention(self) -> AbstractContextManager[Any]:
+        if fault := lacks_second_derivative(self._model):
+            raise ModelError(f"{fault} {INSTEAD}")
+        own = implementation(self._model)
+        if own == "sdpa" and not self._recomputed():
+            # The fused kernels have no second derivative (pytorch#116350), this one has.
+            return sdpa_kernel(SDPBackend.MATH)
+        if own not in PLAIN:
+            self._implementation = switch_to_eager(
+                self._model, purpose="Second derivatives", instead=INSTEAD
+            )
+        return nullcontext()
 
     # What a hook notes must be a border of the compiled graphs, to be differentiated by.
     @torch.compiler.disable
@@ -283,21 +309,6 @@ def composite_layer_norm(
     return normed if bias is None else normed + bias
 
 
-def differentiable_attention(model: nn.Module) -> AbstractContextManager[Any]:
-    """Return a context in which the model's attention can be differentiated twice.
-
-    Args:
-        model: The network.
-
-    Raises:
-        ModelError: If it is compiled, or its attention has no such kernel.
-    """
-    if fault := lacks_second_derivative(model):
-        raise ModelError(f"{fault} {INSTEAD}")
-    # The fused kernels have no second derivative (pytorch#116350), eager attention has.
-    return sdpa_kernel(SDPBackend.MATH)
-
-
 def compiled(model: nn.Module) -> bool:
     """Tell whether ``torch.compile`` has wrapped a model."""
     return hasattr(model, "_orig_mod")
@@ -311,14 +322,12 @@ def lacks_second_derivative(model: nn.Module) -> str:
     """
     if compiled(model):
         return "A compiled model has no second derivative. Do not compile it."
-    config = getattr(innermost(model), "config", None)
-    own = getattr(config, "_attn_implementation", None)
-    if own in (None, "eager", "sdpa"):
+    own, inner = implementation(model), innermost(model)
+    if own in (*PLAIN, "sdpa") or hasattr(inner, "set_attn_implementation"):
         return ""
     return (
-        f"The attention {own!r} of {type(innermost(model)).__name__} has no second "
-        "derivative. Load the model with attn_implementation='sdpa' or 'eager' "
-        "(model.set_attn_implementation('sdpa'))."
+        f"The attention {own!r} of {type(inner).__name__} has no second derivative. Load the model "
+        "with attn_implementation='sdpa' or 'eager'."
     )
 
 

@@ -74,7 +74,7 @@ def check_unlabelled(method: Method, *, given: bool) -> None:
         )
     if given and not wanted:
         raise SettingError(
-            f"There is text without labels, but the method {method.name!r} does not train on it. "
+            f"There is text without labels, but the method {method.name!r} has no phase for it. "
             "Leave --unlabeled PATH (`data.unlabeled`; of RobustTrainer unlabeled_dataset=) out, "
             "or use a method that does."
         )

@@ -143,7 +143,9 @@ def squared_gradients(terms: LossTerms, step: Step) -> dict[str, Tensor]:
 def moved(value: Any, device: torch.device) -> Any:
     """Move every tensor of nested dicts to a device."""
     if isinstance(value, Tensor):
-        return value.to(device)
+        # Apple's devices have no double precision; what is kept in it is read as plain numbers.
+        double = value.dtype == torch.float64 and device.type == "mps"
+        return value if double else value.to(device)
     if isinstance(value, dict):
         return {key: moved(each, device) for key, each in value.items()}
     return value

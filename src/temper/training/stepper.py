@@ -205,8 +205,8 @@ class Stepper:
             self.rule.observe(self.params.gradients(), self.params, self.state)
         self._clear_gradients()
         if surveyed:
-            streams = self.streams.at(step=0)
-            self.rule.survey(self.network, surveyed, self.params, self.state, streams)
+            first, streams = Step(ranks=self.ranks), self.streams.at(step=0)
+            self.rule.survey(self.network, surveyed, self.params, self.state, first, streams)
         self.network.rest()
         self.log.clear()
 
@@ -371,7 +371,7 @@ class Stepper:
         if silent is None:
             raise DataError(
                 f"The batch has no labels, and every loss of the method {self.method.name!r} reads "
-                "them. Give labels, or use a method that does without (vat, jachess_unlabeled)."
+                "them. Give labels, or use a method that does without (vat, jachess)."
             )
         return silent
 

@@ -23,6 +23,7 @@ from temper.evaluation.predictor import Part
 from temper.evaluation.rows import Block, Condition
 from temper.evaluation.scoring import Entry, Scoring
 from temper.functional.resampling import FloatArray
+from temper.functional.smoothness import root_mean_square
 from temper.seeding import derive_seed, generator
 
 
@@ -36,7 +37,7 @@ def rows(measurement: Measurement) -> Iterable[Block]:
         done = 0
         for part in session.parts(examples, batch_size=settings.batch_size):
             embeddings = session.embeddings(part)
-            own = root_mean_square(embeddings, part.batch.mask)
+            own = root_mean_square(embeddings.double(), part.batch.mask)
             spread[part.indices] = own.cpu().numpy()
             for number, sigma in enumerate(settings.sigmas):
                 scale = own * sigma if settings.noise_relative else torch.full_like(own, sigma)
@@ -65,25 +66,6 @@ def rows(measurement: Measurement) -> Iterable[Block]:
 def score(scoring: Scoring) -> list[Entry]:
     """Score each sigma, and the area under the curve from no noise to the largest sigma."""
     return curve_entries(scoring, scoring.of("embedding_noise"))
-
-
-def root_mean_square(embeddings: Tensor, mask: Tensor) -> Tensor:
-    """Return the RMS of each example's embeddings over its real tokens.
-
-    Args:
-        embeddings: [B, T, D].
-        mask: Real tokens, [B, T].
-
-    Returns:
-        [B] fp64.
-
-    Example:
-        >>> values = torch.tensor([[[3.0, 4.0], [9.0, 9.0]]])
-        >>> round(root_mean_square(values, torch.tensor([[True, False]])).item(), 4)
-        3.5355
-    """
-    squares = torch.where(mask.unsqueeze(-1), embeddings.double(), 0.0).pow(2).sum(dim=(1, 2))
-    return (squares / (mask.sum(dim=1) * embeddings.shape[-1])).sqrt()
 
 
 def standard_noise(part: Part, embeddings: Tensor, *, seed: int, key: int) -> Tensor:
