@@ -61,6 +61,16 @@ def test_a_perspective_without_scores_is_refused(study: Path) -> None:
         markdown(comparison(study), ["smoothness"])
 
 
+def test_scores_alone_suffice_and_no_page_is_written(study: Path) -> None:
+    for rows in study.rglob("rows.parquet"):
+        rows.unlink()
+    for more in ([], ["--perspectives", "all"]):
+        found = CliRunner().invoke(app, ["report", str(study), "--markdown", *more])
+        assert found.exit_code == 0
+        assert "85.00 ± 2.65" in found.stdout
+    assert not (study / "report.html").exists()
+
+
 def test_the_command_prints_what_is_named_or_all(study: Path) -> None:
     run = CliRunner()
     some = run.invoke(app, ["report", str(study), "--markdown", "--perspectives", "calibration"])

@@ -16,7 +16,10 @@ def report(
     folder: Annotated[Path, typer.Argument(help="Folder of a study, a run or an evaluation.")],
     markdown: Annotated[
         bool,
-        typer.Option("--markdown", help="Print the overview, a line a column, as Markdown."),
+        typer.Option(
+            "--markdown",
+            help="Print the overview, a line a column, as Markdown, and write no page.",
+        ),
     ] = False,
     perspectives: Annotated[
         str | None,
@@ -38,7 +41,6 @@ def report(
             "--perspectives chooses what --markdown prints; the page holds all of them. Add "
             "--markdown, or leave it out."
         )
-    page = build(folder)
     if perspectives is not None:
         named = options.split_list(perspectives, "--perspectives")
         typer.echo(table(comparison(folder), () if list(named) == ["all"] else named))
@@ -50,7 +52,9 @@ def report(
                 f"{folder} --data SOURCE --out DIR, then name that folder."
             )
         typer.echo(found.markdown())
-    elif as_json:
-        print_json({"report": str(page)})
     else:
-        say(f"Report: {page}", as_json=False)
+        page = build(folder)
+        if as_json:
+            print_json({"report": str(page)})
+        else:
+            say(f"Report: {page}", as_json=False)
