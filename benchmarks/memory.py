@@ -64,11 +64,13 @@ def held(workload: Workload) -> int:
 
 
 def main() -> None:
-    """Count every method, print the table and write ``results/memory.json``."""
+    """Count every method, print the table and write ``results/NAME.json``."""
     parser = argparse.ArgumentParser(description=main.__doc__)
     usual = [label for label in METHODS if label not in FEW]
     parser.add_argument("--methods", nargs="+", default=usual, choices=list(METHODS))
-    chosen = ["vanilla", *(label for label in parser.parse_args().methods if label != "vanilla")]
+    parser.add_argument("--name", default="memory", help="of the file under results/")
+    arguments = parser.parse_args()
+    chosen = ["vanilla", *(label for label in arguments.methods if label != "vanilla")]
     torch.set_num_threads(2)
     peaks = {label: measure(label) for label in chosen}
     weights = sum(tensor.nbytes for tensor in Workload("vanilla").model.parameters())
@@ -103,7 +105,7 @@ def main() -> None:
         "over_vanilla": ratios,
         "at_most": TARGETS,
     }
-    console.print(f"Written to {write('memory', result)}")
+    console.print(f"Written to {write(arguments.name, result)}")
 
 
 if __name__ == "__main__":

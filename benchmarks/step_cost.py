@@ -101,10 +101,11 @@ def summary(samples: dict[str, list[float]]) -> dict[str, dict[str, Any]]:
 
 
 def main() -> None:
-    """Time every method, print the table and write ``results/step_cost.json``."""
+    """Time every method, print the table and write ``results/NAME.json``."""
     parser = argparse.ArgumentParser(description=main.__doc__)
     parser.add_argument("--rounds", type=int, default=40, help="timed steps of each method")
     parser.add_argument("--methods", nargs="+", default=list(METHODS), choices=list(METHODS))
+    parser.add_argument("--name", default="step_cost", help="of the file under results/")
     arguments = parser.parse_args()
     torch.set_num_threads(THREADS)
     console = Console()
@@ -130,7 +131,7 @@ def main() -> None:
         "methods": found,
         "samples": samples,
     }
-    console.print(f"Written to {write('step_cost', result)}")
+    console.print(f"Written to {write(arguments.name, result)}")
 
 
 if __name__ == "__main__":
