@@ -145,6 +145,8 @@ LACKING = {
     "smart": "no repeated blocks",
     "hidden_cut": "attention probabilities of repeated blocks",
     "lp_ft": "no trainable head is found",
+    "jachess": "no repeated blocks",
+    "jachess_unlabeled": "no repeated blocks",
 }
 
 

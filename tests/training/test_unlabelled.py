@@ -293,7 +293,7 @@ def test_a_method_without_the_rows_that_it_wants_is_refused_before_any_step(
 
 def test_rows_for_a_method_that_does_not_want_them_are_refused(tmp_path: Path) -> None:
     trainer = trainer_of(tmp_path, more={"method": "vanilla"})
-    with pytest.raises(SettingError, match=r"'vanilla' does not train on it.*unlabeled_dataset="):
+    with pytest.raises(SettingError, match=r"'vanilla' has no phase for it.*unlabeled_dataset="):
         trainer.train()
 
 

@@ -373,8 +373,9 @@ class Network:
         self._delta = None
         if self._control is not None:
             self._control.rest()
-        if self._cuts is not None:
-            self._cuts.rest()
+        for extra in (self._cuts, self._tracer):
+            if extra is not None:
+                extra.rest()
 
     def release(self) -> None:
         """Remove every hook and give the dropout layers their class back."""

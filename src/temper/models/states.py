@@ -132,6 +132,7 @@ class StateTracer:
         self._trace: Trace | None = None
         self._shift: Tensor | None = None
         self._implementation: str | None = None
+        self._held: ExitStack | None = None
         self._donating: bool | None = None
         if compiled(model):
             # A trace is differentiated several times; compiled graphs else give buffers away once.
@@ -160,9 +161,9 @@ class StateTracer:
         Args:
             shift: Added to the root of the graph [B, T, E].
             twice: Whether the trace will be differentiated twice; attention is then computed by
-                operations that have a second derivative. Where a kernel chosen for the forward
-                would not be chosen again (recomputed blocks), or there is none, the model is
-                switched to eager attention until ``release``.
+                operations that have a second derivative: until ``rest`` where blocks are computed
+                again in the backward. A model that knows no such kernel is switched to eager
+                attention until ``release``.
             composite: Whether it will be differentiated three times; layer norms are then composed
                 of elementary operations, because the fused one's third derivative is wrong.
 
@@ -184,8 +185,15 @@ class StateTracer:
             finally:
                 self._trace, self._shift = None, None
 
+    def rest(self) -> None:
+        """Let attention be computed as the platform likes again."""
+        if self._held is not None:
+            self._held.close()
+            self._held = None
+
     def release(self) -> None:
         """Remove every hook, and give the model its own attention back."""
+        self.rest()
         for hook in self._hooks:
             hook.remove()
         self._hooks = []
@@ -210,9 +218,16 @@ class StateTracer:
         if fault := lacks_second_derivative(self._model):
             raise ModelError(f"{fault} {INSTEAD}")
         own = implementation(self._model)
-        if own == "sdpa" and not self._recomputed():
+        if own == "sdpa":
             # The fused kernels have no second derivative (pytorch#116350), this one has.
-            return sdpa_kernel(SDPBackend.MATH)
+            kernel = sdpa_kernel(SDPBackend.MATH)
+            if not self._recomputed():
+                return kernel
+            # Blocks are computed again in the backward, where the same kernel must be chosen.
+            if self._held is None:
+                self._held = ExitStack()
+                self._held.enter_context(kernel)
+            return nullcontext()
         if own not in PLAIN:
             self._implementation = switch_to_eager(
                 self._model, purpose="Second derivatives", instead=INSTEAD
