@@ -13,6 +13,7 @@ from torch import Tensor
 from temper.backward.rule import UpdateRule
 from temper.errors import ModelError
 from temper.functional.smoothness import Strategy, layer_weights, probes, pulled_back, squared_norm
+from temper.models.modes import in_mode
 from temper.models.network import Network, Parameters
 from temper.seeding import Streams, generator
 from temper.types import Batch, State, Step
@@ -121,19 +122,16 @@ def jacobian_norms(
     Returns:
         [L], fp64 on the CPU, over the examples of all processes.
     """
-    modes = [(module, module.training) for module in network.model.modules()]
-    network.model.eval()
     total: Tensor | None = None
     count = 0
     try:
-        for batch in batches:
-            found = _of_batch(network, batch, projections, draws, twice=twice)
-            device = batch.device
-            total = found if total is None else total + found
-            count += batch.size
+        with in_mode(network.model, training=False):
+            for batch in batches:
+                found = _of_batch(network, batch, projections, draws, twice=twice)
+                device = batch.device
+                total = found if total is None else total + found
+                count += batch.size
     finally:
-        for module, mode in modes:
-            module.training = mode
         network.rest()
     if total is None:
         raise ModelError("Norms of layers need at least one row to be measured on, got none.")

@@ -25,6 +25,7 @@ from temper.data.examples import Examples
 from temper.errors import ModelError
 from temper.evaluation.prediction import Prediction
 from temper.functional.resampling import FloatArray
+from temper.models.modes import in_mode
 from temper.models.network import Network
 from temper.models.precision import in_single
 from temper.models.states import Trace, lacks_second_derivative
@@ -223,7 +224,7 @@ class ClassifierPredictor:
         """
         answers: FloatArray | None = None
         done = 0
-        with self._evaluating(), torch.no_grad():
+        with in_mode(self.model, training=False), torch.no_grad():
             for indices, batch in self._batches(encoded, batch_size):
                 output = self.model(**batch.inputs)
                 logits = output if isinstance(output, Tensor) else output.logits
@@ -268,7 +269,7 @@ class ClassifierPredictor:
             A session.
         """
         with ExitStack() as stack:
-            stack.enter_context(self._evaluating())
+            stack.enter_context(in_mode(self.model, training=False))
             if single:
                 stack.enter_context(in_single(self.model))
             # Without this the backward pass would work out weight gradients that nobody reads.
@@ -286,17 +287,6 @@ class ClassifierPredictor:
     def lacks_second_derivative(self) -> str:
         """Say why the model cannot be differentiated twice and what to do; empty where it can."""
         return lacks_second_derivative(self.model)
-
-    @contextmanager
-    def _evaluating(self) -> Iterator[None]:
-        """Put the model in eval mode and restore each module's own flag."""
-        flags = [(module, module.training) for module in self.model.modules()]
-        self.model.eval()
-        try:
-            yield
-        finally:
-            for module, training in flags:
-                module.training = training
 
     def encoded(self, examples: Examples) -> EncodedExamples:
         """Tokenize a set once, however many perspectives ask for it.

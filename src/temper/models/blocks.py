@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from torch import Tensor, nn
@@ -114,6 +115,36 @@ def find_head(model: nn.Module, blocks: list[tuple[str, nn.Module]]) -> frozense
     order = list(named)
     ends = [place for place, name in enumerate(order) if name.startswith(last)]
     return frozenset(order[ends[-1] + 1 :]) if ends else frozenset()
+
+
+def of_encoder(
+    model: nn.Module, blocks: Sequence[tuple[str, nn.Module]]
+) -> tuple[list[tuple[str, nn.Module]], list[tuple[str, nn.Module]]]:
+    """Tell an encoder's blocks from those of a decoder that stands behind it.
+
+    Args:
+        model: The classifier, out of any wrapper.
+        blocks: What `find_blocks` found in it.
+
+    Returns:
+        The encoder's and the other's; all and none for a model that is not made of both.
+    """
+    if not getattr(getattr(model, "config", None), "is_encoder_decoder", False):
+        return list(blocks), []
+    inside = {id(module) for module in model.get_encoder().modules()}  # type: ignore[operator]
+    encoder = [(name, block) for name, block in blocks if id(block) in inside]
+    return encoder, [(name, block) for name, block in blocks if id(block) not in inside]
+
+
+def recomputes(model: nn.Module) -> bool:
+    """Tell whether a backward would compute blocks again (gradient checkpointing).
+
+    Args:
+        model: Any module.
+    """
+    return model.training and any(
+        getattr(module, "gradient_checkpointing", False) for module in model.modules()
+    )
 
 
 def drops(model: nn.Module) -> bool:

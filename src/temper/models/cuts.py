@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from temper.errors import ModelError
 from temper.functional.precision import at_least_single
 from temper.models.attention import switch_back, switch_to_eager
+from temper.models.blocks import of_encoder, recomputes
 from temper.models.probing import innermost
 from temper.seeding import seeded
 from temper.types import Batch
@@ -68,7 +69,7 @@ class BlockCuts:
         self._calls = 0
         self._hooks: list[torch.utils.hooks.RemovableHandle] = []
         self._before: dict[nn.Module, tuple[set[int], bool]] = {}
-        encoder = _encoder_blocks(model, blocks)
+        encoder, _ = of_encoder(innermost(model), blocks)
         if not encoder or not _takes(model, "output_attentions"):
             raise ModelError(
                 f"Cutting spans needs the attention probabilities of repeated blocks, and "
@@ -99,10 +100,7 @@ class BlockCuts:
         Raises:
             ModelError: If gradient checkpointing is on.
         """
-        recomputes = any(
-            getattr(module, "gradient_checkpointing", False) for module in self._model.modules()
-        )
-        if recomputes and self._model.training:
+        if recomputes(self._model):
             raise ModelError(
                 "Gradient checkpointing recomputes the blocks during backward, when whole and cut "
                 "forward can no longer be told apart. Switch it off, or use a method without cuts."
@@ -216,17 +214,6 @@ def attended(probabilities: Tensor, mask: Tensor) -> Tensor:
 def _takes(model: nn.Module, name: str) -> bool:
     parameters = inspect.signature(innermost(model).forward).parameters
     return name in parameters or any(p.kind is p.VAR_KEYWORD for p in parameters.values())
-
-
-def _encoder_blocks(
-    model: nn.Module, blocks: Sequence[tuple[str, nn.Module]]
-) -> list[tuple[str, nn.Module]]:
-    """Leave out the blocks of a decoder that stands behind an encoder."""
-    inner = innermost(model)
-    if not getattr(getattr(inner, "config", None), "is_encoder_decoder", False):
-        return list(blocks)
-    inside = {id(module) for module in inner.get_encoder().modules()}  # type: ignore[operator]
-    return [(name, block) for name, block in blocks if id(block) in inside]
 
 
 def _marks(model: nn.Module) -> dict[nn.Module, tuple[set[int], bool]]:

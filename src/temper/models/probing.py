@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from temper.errors import ModelError
+from temper.models.modes import in_mode
 from temper.models.sites import SiteControl, SiteKey, SiteLog
 from temper.seeding import seeded
 from temper.types import Batch
@@ -73,18 +74,14 @@ def probe(
         row = row.repeat(2)
     watch = _Watch(row.inputs["input_ids"])
     log = SiteLog()
-    modes = {module: module.training for module in model.modules()}
     try:
         watch.put_on(model, blocks)
-        model.train()
         control.begin(row.mask, plan=None, log=log, norms=False, time_first=False)
-        with torch.no_grad(), seeded(0, batch.device):
+        with in_mode(model, training=True), torch.no_grad(), seeded(0, batch.device):
             model(**row.inputs, **extra)
     finally:
         watch.take_off()
         control.rest()
-        for module, mode in modes.items():
-            module.training = mode
     place = watch.place()
 
     def on_hidden_states(shape: tuple[int, ...]) -> bool:

@@ -21,6 +21,7 @@ from torch.overrides import TorchFunctionMode
 from temper.errors import ModelError
 from temper.functional.precision import at_least_single
 from temper.models.attention import PLAIN, implementation, switch_back, switch_to_eager
+from temper.models.blocks import of_encoder, recomputes
 from temper.models.probing import Place, innermost
 
 INSTEAD = "Use scheme='four_point', which needs no second derivative."
@@ -148,9 +149,9 @@ class StateTracer:
             and module.weight is place.module.weight
             and module is not place.module
         ]
-        self._hooks += [
-            block.register_forward_hook(self._note) for _, block in _outer_blocks(model, blocks)
-        ]
+        # Behind an encoder the head reads the decoder's.
+        first, behind = of_encoder(innermost(model), blocks)
+        self._hooks += [block.register_forward_hook(self._note) for _, block in behind or first]
 
     @contextmanager
     def tracing(
@@ -202,13 +203,8 @@ class StateTracer:
         if self._donating is not None:
             torch._functorch.config.donated_buffer = self._donating
 
-    def _recomputed(self) -> bool:
-        return self._model.training and any(
-            getattr(module, "gradient_checkpointing", False) for module in self._model.modules()
-        )
-
     def _check_not_recomputed(self) -> None:
-        if self._recomputed():
+        if recomputes(self._model):
             raise ModelError(
                 "Gradient checkpointing recomputes the blocks with the fused layer norm, whose "
                 "third derivative is wrong. Switch it off, or use scheme='difference'."
@@ -221,7 +217,7 @@ class StateTracer:
         if own == "sdpa":
             # The fused kernels have no second derivative (pytorch#116350), this one has.
             kernel = sdpa_kernel(SDPBackend.MATH)
-            if not self._recomputed():
+            if not recomputes(self._model):
                 return kernel
             # Blocks are computed again in the backward, where the same kernel must be chosen.
             if self._held is None:
@@ -344,14 +340,3 @@ def lacks_second_derivative(model: nn.Module) -> str:
         f"The attention {own!r} of {type(inner).__name__} has no second derivative. Load the model "
         "with attn_implementation='sdpa' or 'eager'."
     )
-
-
-def _outer_blocks(
-    model: nn.Module, blocks: Sequence[tuple[str, nn.Module]]
-) -> list[tuple[str, nn.Module]]:
-    """Leave out the encoder's blocks where a decoder's stand behind them: the head reads these."""
-    inner = innermost(model)
-    if not getattr(getattr(inner, "config", None), "is_encoder_decoder", False):
-        return list(blocks)
-    inside = {id(module) for module in inner.get_encoder().modules()}  # type: ignore[operator]
-    return [(name, block) for name, block in blocks if id(block) not in inside]
