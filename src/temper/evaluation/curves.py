@@ -23,16 +23,7 @@ def curve_entries(scoring: Scoring, blocks: Sequence[Block]) -> list[Entry]:
     Returns:
         The task's metric and accuracy (MSE of a regression) of each block, then the area.
     """
-    entries = []
-    for block in blocks:
-        usual = "accuracy" if block.classifies else "mse"
-        for name in dict.fromkeys((scoring.metric, usual)):
-            statistic = statistic_of(name, block)
-            entries.append(
-                scoring.entry(
-                    block.condition, name, statistic=statistic, rows=len(block), block=block
-                )
-            )
+    entries = [entry for block in blocks for entry in metric_entries(scoring, block)]
     if blocks:
         first = blocks[0]
         curve = [rows_at(scoring.clean, first), *blocks]
@@ -47,6 +38,26 @@ def curve_entries(scoring: Scoring, blocks: Sequence[Block]) -> list[Entry]:
             )
         )
     return entries
+
+
+def metric_entries(scoring: Scoring, block: Block) -> list[Entry]:
+    """Score the task's metric and accuracy (MSE of a regression) under one perturbation.
+
+    Args:
+        scoring: All rows.
+        block: Those under the perturbation.
+    """
+    usual = "accuracy" if block.classifies else "mse"
+    return [
+        scoring.entry(
+            block.condition,
+            name,
+            statistic=statistic_of(name, block),
+            rows=len(block),
+            block=block,
+        )
+        for name in dict.fromkeys((scoring.metric, usual))
+    ]
 
 
 def area(metric: str, curve: Sequence[Block], sizes: Sequence[float]) -> Statistic:

@@ -145,6 +145,16 @@ class Row:
     unit: Unit
     cells: dict[str, Cell]
 
+    def heading(self, label: str | None = None) -> str:
+        """Write what the score is, its unit and which way is better.
+
+        Args:
+            label: Other words than its own.
+        """
+        arrow = "\u2191" if self.higher_is_better else "\u2193"
+        sign = f" ({self.unit.sign})" if self.unit.sign else ""
+        return f"{self.label if label is None else label}{sign} {arrow}"
+
     def text(self, column: str) -> str:
         """Write a cell's mean, with the standard deviation where there are two seeds."""
         cell = self.cells[column]
@@ -276,9 +286,7 @@ class Comparison:
                 header += [f"{name} \u2212 {self.reference}", ""]
         rows = []
         for row in self.shown:
-            arrow = "\u2191" if row.higher_is_better else "\u2193"
-            sign = f" ({row.unit.sign})" if row.unit.sign else ""
-            texts = [f"{row.label}{sign} {arrow}"]
+            texts = [row.heading()]
             for name in self.columns:
                 texts.append(row.text(name))
                 difference = row.cells[name].difference

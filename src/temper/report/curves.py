@@ -9,7 +9,7 @@ from typing import Any
 import plotly.graph_objects as go
 
 from temper.report.cells import Comparison, Row
-from temper.report.drawing import Figure, empty, line, plain, style
+from temper.report.drawing import Figure, empty, line_of_cells, style
 from temper.report.wording import corruption, plural, title, unit
 
 
@@ -28,26 +28,16 @@ def _curve(comparison: Comparison, rows: Sequence[Row], clean: Row | None, x: st
         )
         if not known:
             continue
-        cells = [cell for _, cell in known]
-        spread = [(cell.standard_deviation or 0.0) * shown.scale for cell in cells]
+        spread = [(cell.standard_deviation or 0.0) * shown.scale for _, cell in known]
         figure.add_trace(
-            line(
+            line_of_cells(
                 name,
                 looks[name],
-                x=[size for size, _ in known],
-                y=[(cell.mean or 0.0) * shown.scale for cell in cells],
-                error_y={"type": "data", "array": spread, "thickness": 1, "width": 3}
-                if any(spread)
-                else None,
-                customdata=[
-                    f"{plural(len(cell.seeds), 'seed')}, "
-                    f"n = {', '.join(str(count) for count in cell.examples) or 'not recorded'}"
-                    for cell in cells
-                ],
-                hovertemplate=(
-                    f"<b>{plain(name)}</b><br>{plain(x)} %{{x}}<br>"
-                    f"%{{y:.{shown.decimals}f}}<br>%{{customdata}}<extra></extra>"
-                ),
+                known,
+                spread=spread,
+                scale=shown.scale,
+                along=x,
+                digits=f".{shown.decimals}f",
             )
         )
     return figure

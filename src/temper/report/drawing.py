@@ -13,6 +13,9 @@ from typing import Any
 
 import plotly.graph_objects as go
 
+from temper.report.cells import Cell
+from temper.report.wording import plural
+
 # The reference is grey; the others follow Okabe and Ito's colours, which stay apart for every kind
 # of colour vision. Same order in both themes: the page maps one to the other by position.
 LIGHT = ("#5c6773", "#0072b2", "#d55e00", "#009e73", "#aa4499", "#a67c00", "#3f51b5")
@@ -112,4 +115,46 @@ def line(name: str, look: dict[str, Any], **trace: Any) -> go.Scatter:
         line={"color": look["color"], "dash": look["dash"], "width": 2},
         marker={"color": look["color"], "symbol": look["symbol"], "size": 8},
         **trace,
+    )
+
+
+def line_of_cells(
+    name: str,
+    look: dict[str, Any],
+    points: Sequence[tuple[Any, Cell]],
+    *,
+    spread: Sequence[float],
+    scale: float = 1.0,
+    along: str,
+    digits: str,
+) -> go.Scatter:
+    """Return a column's line through the means of some cells, with bars.
+
+    Args:
+        name: Column name.
+        look: Its entry of `style`.
+        points: Where each cell stands, and the cell, whose mean is known.
+        spread: Half the length of each bar, as it is drawn; without any there are no bars.
+        scale: Factor from the stored to the drawn mean.
+        along: What the places are, for the hover text.
+        digits: How a mean is written there, as a format.
+    """
+    cells = [cell for _, cell in points]
+    return line(
+        name,
+        look,
+        x=[place for place, _ in points],
+        y=[(cell.mean or 0.0) * scale for cell in cells],
+        error_y={"type": "data", "array": list(spread), "thickness": 1, "width": 3}
+        if any(spread)
+        else None,
+        customdata=[
+            f"{plural(len(cell.seeds), 'seed')}, "
+            f"n = {', '.join(str(count) for count in cell.examples) or 'not recorded'}"
+            for cell in cells
+        ],
+        hovertemplate=(
+            f"<b>{plain(name)}</b><br>{plain(along)} %{{x}}<br>%{{y:{digits}}}<br>"
+            "%{customdata}<extra></extra>"
+        ),
     )

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import plotly.graph_objects as go
 
 from temper.report.cells import Cell, Comparison, Row
-from temper.report.drawing import Figure, empty, line, plain, style
-from temper.report.wording import plural
+from temper.report.drawing import Figure, empty, line_of_cells, style
 
 NORMS = {"jacobian_norm": "Jacobian", "hessian_norm": "Hessian"}
 LOGITS = "logits"
@@ -61,30 +59,11 @@ def _figure(comparison: Comparison, rows: Sequence[Row], label: str) -> go.Figur
         points = [(place, row.cells[name]) for place, row in zip(places, ordered, strict=True)]
         known = [(place, cell) for place, cell in points if cell.mean]
         if known:
-            figure.add_trace(_trace(name, looks[name], known))
+            spread = [_spread(cell) for _, cell in known]
+            figure.add_trace(
+                line_of_cells(name, looks[name], known, spread=spread, along="layer", digits=".3g")
+            )
     return figure
-
-
-def _trace(name: str, look: dict[str, Any], known: Sequence[tuple[str, Cell]]) -> go.Scatter:
-    cells = [cell for _, cell in known]
-    spread = [_spread(cell) for cell in cells]
-    return line(
-        name,
-        look,
-        x=[place for place, _ in known],
-        y=[cell.mean for cell in cells],
-        error_y={"type": "data", "array": spread, "thickness": 1, "width": 3}
-        if any(spread)
-        else None,
-        customdata=[
-            f"{plural(len(cell.seeds), 'seed')}, "
-            f"n = {', '.join(str(count) for count in cell.examples) or 'not recorded'}"
-            for cell in cells
-        ],
-        hovertemplate=(
-            f"<b>{plain(name)}</b><br>layer %{{x}}<br>%{{y:.3g}}<br>%{{customdata}}<extra></extra>"
-        ),
-    )
 
 
 def _spread(cell: Cell) -> float:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from temper.errors import SettingError, unknown
 from temper.report.cells import Comparison, Row
+from temper.report.wording import pipe_table
 
 MARKS = {"better": " ▲", "worse": " ▼"}
 LEGEND = "▲ better and ▼ worse than {reference} by more than the noise."
@@ -34,23 +35,13 @@ def markdown(comparison: Comparison, perspectives: Sequence[str] = ()) -> str:
         for row in comparison.shown
         if row.key.perspective == name
     ]
-    header = ["score", *(f"`{name}`" for name in comparison.columns)]
-    lines = [_line(header), "|" + "---|" * len(header)]
-    for row in rows:
-        lines.append(_line([_label(row), *(_cell(row, name) for name in comparison.columns)]))
-    table = "\n".join(lines)
+    table = pipe_table(
+        ["score", *(f"`{name}`" for name in comparison.columns)],
+        [[row.heading(), *(_cell(row, name) for name in comparison.columns)] for row in rows],
+    )
     if not any(mark in table for mark in MARKS.values()):
         return table
     return f"{table}\n\n{LEGEND.format(reference=f'`{comparison.reference}`')}"
-
-
-def _line(texts: Sequence[str]) -> str:
-    return f"| {' | '.join(texts)} |"
-
-
-def _label(row: Row) -> str:
-    arrow = "\u2191" if row.higher_is_better else "\u2193"
-    return f"{row.label}{f' ({row.unit.sign})' if row.unit.sign else ''} {arrow}"
 
 
 def _cell(row: Row, column: str) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from temper.report.cells import Comparison, Row
-from temper.report.wording import GROUPS
+from temper.report.wording import GROUPS, pipe_table
 
 SEEDS = 3
 """Seeds from which on a best mean is marked."""
@@ -32,18 +32,14 @@ class Overview:
 
     def markdown(self) -> str:
         """Return the table in Markdown, the best of each score in bold."""
-
-        def line(texts: tuple[str, ...]) -> str:
-            return f"| {' | '.join(texts)} |"
-
-        rows = [line(self.header), "|" + "---|" * len(self.header)]
+        rows = []
         for place, texts in enumerate(self.lines):
             marked = [
                 f"**{text}**" if place in self.best[score] else text
                 for score, text in enumerate(texts[1:])
             ]
-            rows.append(line((f"`{texts[0]}`", *marked)))
-        return "\n".join(rows)
+            rows.append((f"`{texts[0]}`", *marked))
+        return pipe_table(self.header, rows)
 
 
 def overview(comparison: Comparison) -> Overview:
@@ -97,12 +93,10 @@ def _leading(comparison: Comparison, perspective: str) -> list[Row]:
 
 
 def _heading(row: Row) -> str:
-    arrow = "\u2191" if row.higher_is_better else "\u2193"
-    sign = f" ({row.unit.sign})" if row.unit.sign else ""
     label = "Relative improvement" if row.key.perspective == "summary" else row.label
     if row.key.perspective == "shift":
         label = f"Shift: {label[:1].lower()}{label[1:]}"
-    return f"{label}{sign} {arrow}"
+    return row.heading(label)
 
 
 def _best(comparison: Comparison, row: Row) -> frozenset[int]:

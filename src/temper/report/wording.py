@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from temper.errors import CheckpointError
@@ -175,6 +176,23 @@ def corruption(kind: str, rate: float | None) -> str:
     """
     name = CORRUPTIONS.get(kind, kind)
     return name if rate is None else f"{name}, {number(round(100 * rate, 4))} %"
+
+
+def pipe_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Write a table in Markdown.
+
+    Args:
+        header: Headings of the columns.
+        rows: Cells of each line.
+
+    Example:
+        >>> print(pipe_table(["a", "b"], [["1", "2"]]))
+        | a | b |
+        |---|---|
+        | 1 | 2 |
+    """
+    first, *rest = (f"| {' | '.join(texts)} |" for texts in (header, *rows))
+    return "\n".join([first, "|" + "---|" * len(header), *rest])
 
 
 def plural(count: int, noun: str) -> str:

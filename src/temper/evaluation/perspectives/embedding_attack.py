@@ -15,6 +15,7 @@ from torch import Tensor
 
 from temper.errors import ModelError
 from temper.evaluation.attack import Budget, Outcome, Target, attack
+from temper.evaluation.curves import metric_entries
 from temper.evaluation.measurement import Measurement, block_of, labels_of
 from temper.evaluation.perspectives.contract import Perspective
 from temper.evaluation.predictor import Part, Session
@@ -100,14 +101,7 @@ def score(scoring: Scoring) -> list[Entry]:
     entries = []
     clean = scoring.clean
     for block in scoring.of("embedding_attack"):
-        usual = "accuracy" if block.classifies else "mse"
-        for name in dict.fromkeys((scoring.metric, usual)):
-            statistic = statistic_of(name, block)
-            entries.append(
-                scoring.entry(
-                    block.condition, name, statistic=statistic, rows=len(block), block=block
-                )
-            )
+        entries += metric_entries(scoring, block)
         entries.append(
             scoring.entry(
                 block.condition,
