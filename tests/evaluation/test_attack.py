@@ -15,7 +15,7 @@ from temper.data.examples import Examples
 from temper.errors import ModelError
 from temper.evaluation import attack as module
 from temper.evaluation.attack import Budget, Outcome, Target, attack
-from temper.evaluation.predictor import ClassifierPredictor
+from temper.evaluation.classifier import ClassifierPredictor
 from temper.evaluation.rows import Block, to_blocks
 from temper.evaluation.run import EvaluationData, evaluate
 from temper.evaluation.settings import EvaluationSettings

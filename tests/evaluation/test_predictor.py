@@ -13,13 +13,10 @@ from sklearn.pipeline import make_pipeline
 
 from temper.data.examples import Examples
 from temper.errors import ModelError
+from temper.evaluation.classifier import ClassifierPredictor
+from temper.evaluation.function import CallablePredictor
 from temper.evaluation.prediction import Prediction
-from temper.evaluation.predictor import (
-    CallablePredictor,
-    ClassifierPredictor,
-    PerturbablePredictor,
-    Predictor,
-)
+from temper.evaluation.predictor import PerturbablePredictor, Predictor
 
 
 def state_of(model: Any) -> dict[str, Any]:

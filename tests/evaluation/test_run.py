@@ -14,7 +14,8 @@ from sklearn import metrics
 from temper.data.examples import Examples
 from temper.errors import CheckpointError, DataError, SettingError
 from temper.evaluation import perspectives
-from temper.evaluation.predictor import CallablePredictor, ClassifierPredictor
+from temper.evaluation.classifier import ClassifierPredictor
+from temper.evaluation.function import CallablePredictor
 from temper.evaluation.rows import to_blocks
 from temper.evaluation.run import (
     Evaluation,

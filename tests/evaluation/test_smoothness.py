@@ -16,8 +16,10 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from temper.data.examples import Examples
 from temper.errors import SettingError
+from temper.evaluation.classifier import ClassifierPredictor
+from temper.evaluation.function import CallablePredictor
 from temper.evaluation.perspectives.smoothness import NORMS, norms, states_of
-from temper.evaluation.predictor import CallablePredictor, ClassifierPredictor, Part
+from temper.evaluation.predictor import Part
 from temper.evaluation.rows import Block, to_blocks, to_table
 from temper.evaluation.run import EvaluationData, EvaluationSettings, evaluate, read, score, write
 from temper.functional.intervals import standard_error

@@ -21,7 +21,9 @@ from temper.data.corruptions import corrupt
 from temper.data.examples import Examples
 from temper.errors import DataError, SettingError
 from temper.evaluation import perspectives
-from temper.evaluation.predictor import CallablePredictor, ClassifierPredictor, TokenPredictor
+from temper.evaluation.classifier import ClassifierPredictor
+from temper.evaluation.function import CallablePredictor
+from temper.evaluation.predictor import TokenPredictor
 from temper.evaluation.rows import Block, to_blocks
 from temper.evaluation.run import EvaluationData, EvaluationSettings, evaluate, read, score, write
 from tests.evaluation.conftest import WORDS, make_model, make_tokenizer

@@ -53,6 +53,8 @@ class Examples:
         rows: Hash of each row's text; worked out where left empty.
         source: Where the rows came from: path or Hub id, configuration, split, revision or sha256.
         notices: What a reader of the results should know about these rows.
+        group: Group that each row belongs to (a domain, a heuristic), None where there are none.
+        pair: Name of the contrast pair that each row belongs to, None where there are none.
 
     Raises:
         DataError: If the lists differ in length, or labels and kind disagree.
@@ -72,12 +74,15 @@ class Examples:
     rows: list[str] = field(default_factory=list)
     source: dict[str, Any] = field(default_factory=dict)
     notices: tuple[str, ...] = ()
+    group: list[str | None] | None = None
+    pair: list[str | None] | None = None
 
     def __post_init__(self) -> None:
         if (self.labels is None) != (self.kind == "unlabelled"):
             have = "no labels" if self.labels is None else "labels"
             raise DataError(f"Set {self.name!r} is of kind {self.kind!r} but has {have}.")
-        for column, values in (("text_pair", self.text_pair), ("labels", self.labels)):
+        for column in ("text_pair", "labels", "group", "pair"):
+            values = getattr(self, column)
             if values is not None and len(values) != len(self.text):
                 raise DataError(
                     f"Set {self.name!r} has {len(self.text)} texts but {len(values)} {column}."
@@ -129,6 +134,8 @@ class Examples:
             text_pair=None if self.text_pair is None else [self.text_pair[i] for i in chosen],
             labels=labels,
             rows=[self.rows[i] for i in chosen],
+            group=None if self.group is None else [self.group[i] for i in chosen],
+            pair=None if self.pair is None else [self.pair[i] for i in chosen],
         )
 
     def sample(self, n: int, *, seed: int) -> Examples:

@@ -15,8 +15,10 @@ import pyarrow.parquet as pq
 
 from temper.errors import CheckpointError
 from temper.evaluation.rows import to_blocks
+from temper.evaluation.texts import SCHEMA
 
 SCHEMA_NUMBER = 1
+TEXTS = "texts.parquet"
 
 
 @dataclass(frozen=True)
@@ -30,6 +32,8 @@ class Evaluation:
         task: ``kind``, ``metric`` and ``labels`` of the task.
         truncated: Share of rows cut to the model's length, by set.
         notices: What a reader should know.
+        skipped: Perspectives that could not be measured, and why.
+        texts: The texts behind the rows that a person may want to read (`temper.evaluation.texts`).
     """
 
     rows: pa.Table = field(repr=False)
@@ -38,6 +42,8 @@ class Evaluation:
     task: dict[str, Any] = field(default_factory=dict)
     truncated: dict[str, float] = field(default_factory=dict)
     notices: tuple[str, ...] = ()
+    skipped: dict[str, str] = field(default_factory=dict)
+    texts: pa.Table = field(default_factory=SCHEMA.empty_table, repr=False)
 
 
 def write(evaluation: Evaluation, folder: Path | str) -> Path:
@@ -65,6 +71,7 @@ def write(evaluation: Evaluation, folder: Path | str) -> Path:
         "task": evaluation.task,
         "truncated": evaluation.truncated,
         "notices": list(evaluation.notices),
+        "skipped": evaluation.skipped,
         "scores": evaluation.scores,
     }
     try:
@@ -76,6 +83,7 @@ def write(evaluation: Evaluation, folder: Path | str) -> Path:
         # mkdtemp makes folders that only their owner may enter; results are made to be shared.
         staged.chmod(0o777 & ~_umask())
         pq.write_table(evaluation.rows, staged / "rows.parquet", compression="zstd")
+        pq.write_table(evaluation.texts, staged / TEXTS, compression="zstd")
         text = json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False)
         (staged / "scores.json").write_text(text + "\n", encoding="utf-8")
         _replace(staged, path)
@@ -102,6 +110,9 @@ def read(folder: Path | str) -> Evaluation:
     try:
         content = json.loads((path / "scores.json").read_text(encoding="utf-8"))
         rows = pq.read_table(path / "rows.parquet")
+        # Evaluations from before texts were kept have none.
+        kept = (path / TEXTS).exists()
+        texts = pq.read_table(path / TEXTS) if kept else SCHEMA.empty_table()
     except (OSError, ValueError, pa.ArrowException) as error:
         raise CheckpointError(
             f"Cannot read the evaluation in {path}: {error}. Evaluate the model again."
@@ -123,6 +134,8 @@ def read(folder: Path | str) -> Evaluation:
         task=content["task"],
         truncated=content["truncated"],
         notices=tuple(content["notices"]),
+        skipped=content.get("skipped", {}),
+        texts=texts,
     )
 
 
@@ -132,7 +145,7 @@ def _check_target(path: Path) -> None:
         return
     if not path.is_dir():
         raise CheckpointError(f"Expected a folder to write to, but {path} is a file.")
-    own = {"rows.parquet", "scores.json", "settings.json", "report.html"}
+    own = {"rows.parquet", TEXTS, "scores.json", "settings.json", "report.html"}
     others = sorted({entry.name for entry in path.iterdir()} - own)
     if others:
         raise CheckpointError(

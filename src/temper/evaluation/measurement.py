@@ -12,8 +12,14 @@ from temper.data.examples import Examples
 from temper.errors import DataError
 from temper.evaluation.alignment import Aligned, merge
 from temper.evaluation.prediction import Prediction
-from temper.evaluation.predictor import PerturbablePredictor, Predictor, TokenPredictor
+from temper.evaluation.predictor import (
+    PerturbablePredictor,
+    Predictor,
+    StatePredictor,
+    TokenPredictor,
+)
 from temper.evaluation.rows import Block, Condition
+from temper.evaluation.texts import Texts
 from temper.functional.resampling import FloatArray, IntegerArray
 from temper.seeding import derive_seed
 
@@ -35,12 +41,25 @@ class EvaluationData:
         anomaly: Sets that do not belong to the task, by name; labels are not looked at.
         metric: The task's leading score: ``accuracy``, ``macro_f1``, ``mcc`` or ``f1``, or for a
             regression ``pearson``, ``spearman`` or ``mse``.
+        adversarial: Labelled sets that were made to mislead models, by name.
+        fit: Ordinary rows of the task, best of its training, that detectors of anomalies learn
+            from; labels are looked at where there are some. None where there are none.
+        held_out: Labelled rows, neither trained on nor scored, that a temperature is fitted on;
+            None fits it on other rows of dev than those that it is applied to.
     """
 
     dev: Examples
     shift: Mapping[str, Examples] = field(default_factory=dict)
     anomaly: Mapping[str, Examples] = field(default_factory=dict)
     metric: str = "accuracy"
+    adversarial: Mapping[str, Examples] = field(default_factory=dict)
+    fit: Examples | None = None
+    held_out: Examples | None = None
+
+    @property
+    def sets(self) -> dict[str, Examples]:
+        """All sets that rows are named after, dev first."""
+        return {"dev": self.dev, **self.shift, **self.adversarial, **self.anomaly}
 
 
 @dataclass
@@ -56,6 +75,10 @@ class Measurement:
         progress: Hears how far it is.
         truncated: Share of cut rows by set, filled in as sets are predicted.
         notices: What a reader should know of how it went, filled in by perspectives.
+        adversarial: The aligned adversarial sets.
+        fit: Ordinary rows, labels aligned where there are some.
+        held_out: The aligned held-out rows.
+        texts: Texts that a reader may want to see, filled in by perspectives.
     """
 
     predictor: Predictor
@@ -66,6 +89,10 @@ class Measurement:
     progress: Progress | None = None
     truncated: dict[str, float] = field(default_factory=dict)
     notices: list[str] = field(default_factory=list)
+    adversarial: Mapping[str, Aligned] = field(default_factory=dict)
+    fit: Examples | None = None
+    held_out: Examples | None = None
+    texts: Texts = field(default_factory=Texts)
     _clean: dict[str, Prediction] = field(default_factory=dict)
 
     @property
@@ -78,6 +105,13 @@ class Measurement:
         """The predictor, for perspectives that perturb embeddings; checked before they run."""
         predictor = self.predictor
         assert isinstance(predictor, PerturbablePredictor)
+        return predictor
+
+    @property
+    def stateful(self) -> StatePredictor:
+        """The predictor, for perspectives that read hidden states; checked before they run."""
+        predictor = self.predictor
+        assert isinstance(predictor, StatePredictor)
         return predictor
 
     @property
@@ -199,4 +233,6 @@ def block_of(
         prediction=prediction.prediction,
         probabilities=prediction.probabilities,
         loss=prediction.loss(labels),
+        group=examples.group,
+        pair=examples.pair,
     )

@@ -6,7 +6,7 @@ what ``rows.parquet`` keeps (docs/formats.md). Scores are computed from a table 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -34,11 +34,15 @@ SCHEMA = pa.schema(
         pa.field("loss", pa.float64()),
         pa.field("layer", pa.int64()),
         pa.field("value", pa.float64()),
+        pa.field("group", pa.string()),
+        pa.field("pair", pa.string()),
+        pa.field("queries", pa.int64()),
+        pa.field("changed", pa.float64()),
     ]
 )
 
 # Tables from before these columns have no rows that need them.
-_ADDED = ("layer", "value")
+_ADDED = ("layer", "value", "group", "pair", "queries", "changed")
 _KEYS = ("perspective", "set", "condition", "norm", "steps", "restarts", "layer")
 
 
@@ -82,6 +86,10 @@ class Block:
         radius_relative: The same over the example's own embeddings, [n], None without one.
         relative: Whether ``radius_relative`` is the setting and ``radius`` follows from it.
         value: What was measured of each row, [n]; None where the rows hold answers.
+        group: Group that each row belongs to, [n]; None where the set has no groups.
+        pair: Rows of one contrast pair share its name, [n]; None where the set has no pairs.
+        queries: Texts that an attack asked the predictor about, for each row, [n]; None without.
+        changed: Words that an attack changed over the words of the text, [n]; None without.
     """
 
     condition: Condition
@@ -95,6 +103,10 @@ class Block:
     radius_relative: FloatArray | None = None
     relative: bool = False
     value: FloatArray | None = None
+    group: Sequence[str | None] | None = None
+    pair: Sequence[str | None] | None = None
+    queries: IntegerArray | None = None
+    changed: FloatArray | None = None
 
     @classmethod
     def of_values(
@@ -163,6 +175,8 @@ def rows_at(clean: Block, block: Block) -> Block:
         prediction=clean.prediction[places],
         probabilities=clean.probabilities[places],
         loss=clean.loss[places],
+        group=None if clean.group is None else [clean.group[place] for place in places],
+        pair=None if clean.pair is None else [clean.pair[place] for place in places],
     )
 
 
@@ -229,6 +243,10 @@ def _block_table(block: Block) -> pa.Table:
         _nullable(block.loss, n),
         pa.array([condition.layer] * n, pa.int64()),
         _nullable(block.value, n),
+        pa.array(block.group or [None] * n, pa.string()),
+        pa.array(block.pair or [None] * n, pa.string()),
+        pa.array([None] * n if block.queries is None else block.queries, pa.int64()),
+        _nullable(block.changed, n),
     ]
     return pa.Table.from_arrays(columns, schema=SCHEMA)
 
@@ -324,7 +342,9 @@ def _block(part: pa.Table, *, given: bool, relative: bool) -> Block:
     if bool((np.diff(index) == 0).any()):
         twice = int(index[np.flatnonzero(np.diff(index) == 0)[0]])
         raise CheckpointError(f"Row {twice} stands twice in the rows of {condition}.")
-    prediction, value = _floats(part, "prediction"), _floats(part, "value")
+    prediction, value, changed = (
+        _floats(part, name) for name in ("prediction", "value", "changed")
+    )
     lists = _column(part, "probabilities")
     lengths = np.unique(np.diff(lists.offsets.to_numpy()))
     if len(lengths) > 1:
@@ -343,4 +363,20 @@ def _block(part: pa.Table, *, given: bool, relative: bool) -> Block:
         radius_relative=_floats(part, "radius_relative") if given else None,
         relative=relative,
         value=value if bool(np.isnan(prediction).all()) else None,
+        group=_names(part, "group"),
+        pair=_names(part, "pair"),
+        queries=_counts(part, "queries"),
+        changed=changed if bool((~np.isnan(changed)).any()) else None,
     )
+
+
+def _names(part: pa.Table, column: str) -> list[str | None] | None:
+    """Return a column of names, None where it holds none."""
+    found: list[str | None] = part.column(column).to_pylist()
+    return found if any(name is not None for name in found) else None
+
+
+def _counts(part: pa.Table, column: str) -> IntegerArray | None:
+    """Return a column of counts, None where one is missing."""
+    values = part.column(column)
+    return None if values.null_count else np.asarray(values.to_numpy(), dtype=np.int64)

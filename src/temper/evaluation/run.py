@@ -54,15 +54,18 @@ def evaluate(
         ModelError: The model's answers are broken.
     """
     settings = EvaluationSettings() if settings is None else settings
-    _check(predictor, data, settings)
+    skipped = _check(predictor, data, settings)
     measurement = _measurement(predictor, data, settings, progress)
-    found = _rows(measurement)
+    measurement.notices += [f"Not measured: {reason}" for reason in skipped.values()]
+    settings = settings.without(skipped)
+    found = _rows(measurement, settings)
     rows = to_table(block for name in perspectives.names() for block in found.get(name, ()))
     notices = [
         notice
         for examples in (
             measurement.dev,
             *(aligned.examples for aligned in measurement.shift.values()),
+            *(aligned.examples for aligned in measurement.adversarial.values()),
             *measurement.anomaly.values(),
         )
         for notice in examples.notices
@@ -86,6 +89,8 @@ def evaluate(
         },
         truncated=measurement.truncated,
         notices=tuple(dict.fromkeys(notices)),
+        skipped=skipped,
+        texts=measurement.texts.table(),
     )
 
 
@@ -109,11 +114,11 @@ def score(rows: pa.Table, metric: str, *, settings: EvaluationSettings) -> list[
     ]
 
 
-def _rows(measurement: Measurement) -> dict[str, list[Block]]:
+def _rows(measurement: Measurement, settings: EvaluationSettings) -> dict[str, list[Block]]:
     """Let each perspective make its rows."""
-    wanted = {"task", *measurement.settings.perspectives}
+    wanted = {"task", *settings.perspectives}
     if "calibration" in wanted:
-        wanted.add("shift")
+        wanted |= {"shift", "adversarial"}
     chosen = [entry for entry in perspectives.PERSPECTIVES.values() if entry.name in wanted]
     # The attack goes first: its first pass gives the clean answers, which are then not computed
     # again.
@@ -126,9 +131,16 @@ def _rows(measurement: Measurement) -> dict[str, list[Block]]:
     return found
 
 
-def _check(predictor: Predictor, data: EvaluationData, settings: EvaluationSettings) -> None:
-    """Check what must fit before any work, all faults at once."""
-    faults = []
+def _check(
+    predictor: Predictor, data: EvaluationData, settings: EvaluationSettings
+) -> dict[str, str]:
+    """Check what must fit before any work, all faults at once.
+
+    Returns:
+        The perspectives that cannot be measured on this predictor, and why.
+    """
+    faults: list[str] = []
+    skipped: dict[str, str] = {}
     regression = predictor.gives == "values"
     metrics = REGRESSION_METRICS if regression else CLASSIFICATION_METRICS
     if data.metric not in metrics:
@@ -138,14 +150,15 @@ def _check(predictor: Predictor, data: EvaluationData, settings: EvaluationSetti
         asking = [entry for entry in chosen if entry.needs == need]
         if isinstance(predictor, contract):
             faults += [fault for entry in asking for fault in entry.faults(predictor, settings)]
-        elif asking:
-            names = ", ".join(entry.name for entry in asking)
-            verb, them = ("needs", "it") if len(asking) == 1 else ("need", "them")
-            faults.append(
-                f"{names} {verb} {words}, got {type(predictor).__name__}. "
-                f"Leave {them} out of `perspectives`."
-            )
-    sets = ["dev", *data.shift, *data.anomaly]
+        else:
+            # One suite of perspectives judges models and bare functions alike.
+            skipped |= {
+                entry.name: f"{entry.name} needs {words}, got {type(predictor).__name__}."
+                for entry in asking
+            }
+    if skipped and len(skipped) == len(chosen):
+        faults.append(" ".join(skipped.values()) + " Choose other `perspectives`.")
+    sets = ["dev", *data.shift, *data.adversarial, *data.anomaly]
     twice = sorted({name for name in sets if sets.count(name) > 1})
     if twice:
         faults.append(
@@ -156,16 +169,15 @@ def _check(predictor: Predictor, data: EvaluationData, settings: EvaluationSetti
     wanted = "regression" if regression else "classification"
     broken = [
         f"Set {name!r} must be labelled for a {wanted}, as the model is; it is {examples.kind}."
-        for name, examples in {"dev": data.dev, **data.shift}.items()
+        for name, examples in {"dev": data.dev, **data.shift, **data.adversarial}.items()
         if examples.kind != wanted
     ]
     broken += [
-        f"Set {name!r} has no rows."
-        for name, examples in {"dev": data.dev, **data.shift, **data.anomaly}.items()
-        if not len(examples)
+        f"Set {name!r} has no rows." for name, examples in data.sets.items() if not len(examples)
     ]
     if broken:
         raise DataError("\n".join(broken))
+    return skipped
 
 
 def _measurement(
@@ -183,19 +195,42 @@ def _measurement(
             "Give such a set as a shift set, and one with three labels as dev."
         )
     target = dev.examples.label_names if target is None else target
-    shift = _aligned(data.shift, target)
-    return Measurement(predictor, dev.examples, shift, data.anomaly, settings, progress)
+    others = {("shift", name): examples for name, examples in data.shift.items()} | {
+        ("adversarial", name): examples for name, examples in data.adversarial.items()
+    }
+    for kind, examples in (("fit", data.fit), ("held-out", data.held_out)):
+        if examples is not None:
+            others[kind, examples.name] = examples
+    found = _aligned(others, target)
+
+    def of(wanted: str) -> dict[str, Aligned]:
+        return {name: aligned for (kind, name), aligned in found.items() if kind == wanted}
+
+    fit, held_out = (next(iter(of(kind).values()), None) for kind in ("fit", "held-out"))
+    return Measurement(
+        predictor,
+        dev.examples,
+        of("shift"),
+        data.anomaly,
+        settings,
+        progress,
+        adversarial=of("adversarial"),
+        fit=None if fit is None else fit.examples,
+        held_out=None if held_out is None else held_out.examples,
+    )
 
 
-def _aligned(sets: Mapping[str, Examples], target: tuple[str, ...] | None) -> dict[str, Aligned]:
-    """Align every set, naming all that do not fit at once."""
-    found: dict[str, Aligned] = {}
+def _aligned(
+    sets: Mapping[tuple[str, str], Examples], target: tuple[str, ...] | None
+) -> dict[tuple[str, str], Aligned]:
+    """Align every set, known by kind and name, naming all that do not fit at once."""
+    found: dict[tuple[str, str], Aligned] = {}
     faults: list[str] = []
-    for name, examples in sets.items():
+    for (kind, name), examples in sets.items():
         try:
-            found[name] = align(examples, target)
+            found[kind, name] = align(examples, target)
         except TemperError as error:
-            faults.append(f"Shift set {name!r}: {error}")
+            faults.append(f"{kind.capitalize()} set {name!r}: {error}")
     if faults:
         raise DataError("\n".join(faults))
     return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
@@ -113,6 +114,11 @@ class EvaluationSettings(BaseModel):
         if len(set(values)) != len(values):
             raise ValueError(f"must not name one twice, got {list(values)}")
         return values
+
+    def without(self, names: Container[str]) -> EvaluationSettings:
+        """Return the same settings without some perspectives."""
+        kept = tuple(name for name in self.perspectives if name not in names)
+        return self.model_copy(update={"perspectives": kept})
 
     @property
     def step_fraction(self) -> float:

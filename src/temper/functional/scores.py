@@ -66,6 +66,7 @@ SCORES: dict[str, ScoreFacts] = {
         ScoreFacts("auroc", "AUROC", True, 1.0, _ONE_KIND),
         ScoreFacts("aupr", "AUPR", True, 1.0, _ONE_KIND),
         ScoreFacts("fpr95", "FPR at 95 % TPR", False, 0.0, _ONE_KIND),
+        ScoreFacts("consistency", "Contrast pairs right", True, 1.0, "there are no pairs"),
         ScoreFacts("drop", "Drop against clean", False, 0.0, "the metric is undefined"),
         ScoreFacts("jacobian_norm", "Squared Jacobian norm", False, 0.0, _NOT_FINITE),
         ScoreFacts("hessian_norm", "Squared Hessian norm", False, 0.0, _NOT_FINITE),

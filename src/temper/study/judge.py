@@ -14,7 +14,7 @@ from temper.data.labels import LabelKind
 from temper.data.settings import UNLABELLED
 from temper.data.sources import DataSettings, load_examples, load_splits
 from temper.errors import SettingError
-from temper.evaluation.predictor import ClassifierPredictor
+from temper.evaluation.classifier import ClassifierPredictor
 from temper.evaluation.run import Evaluation, EvaluationData, evaluate, write
 from temper.evaluation.settings import EvaluationSettings
 from temper.models.hf import load_classifier

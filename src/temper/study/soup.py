@@ -27,8 +27,8 @@ from temper.data.settings import UNLABELLED
 from temper.data.tasks import default_metric
 from temper.errors import CheckpointError, DataError, SettingError
 from temper.evaluation.alignment import align, merge
+from temper.evaluation.classifier import ClassifierPredictor
 from temper.evaluation.measurement import block_of
-from temper.evaluation.predictor import ClassifierPredictor
 from temper.evaluation.rows import Condition
 from temper.evaluation.scoring import statistic_of
 from temper.functional.scores import facts

@@ -1,4 +1,7 @@
-"""Calibration: ECE, Brier and NLL of the clean dev and shift rows, without a temperature."""
+"""Calibration: ECE, Brier and NLL of the clean labelled rows, without a temperature.
+
+The rows of dev, of the shift and of the adversarial sets are scored.
+"""
 
 from __future__ import annotations
 
@@ -13,14 +16,14 @@ NAMES = ("ece_10", "ece_15", "brier", "nll")
 
 
 def rows(measurement: Measurement) -> Iterable[Block]:
-    """Add no rows: those of task and shift are scored."""
+    """Add no rows: those of task, shift and adversarial are scored."""
     return ()
 
 
 def score(scoring: Scoring) -> list[Entry]:
-    """Score the clean rows of dev and of the shift sets."""
+    """Score the clean rows of dev, of the shift and of the adversarial sets."""
     entries = []
-    for block in scoring.of("task", "shift"):
+    for block in scoring.of("task", "shift", "adversarial"):
         condition = Condition("calibration", block.condition.set)
         for name in NAMES:
             if not block.classifies:
@@ -34,7 +37,7 @@ def score(scoring: Scoring) -> list[Entry]:
 
 CALIBRATION = Perspective(
     name="calibration",
-    summary="Calibration: ECE with 10 and 15 bins, Brier, NLL on dev and shift sets",
+    summary="Calibration: ECE with 10 and 15 bins, Brier, NLL on dev, shift and adversarial sets",
     scores=NAMES,
     rows=rows,
     score=score,

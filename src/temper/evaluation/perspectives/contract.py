@@ -8,7 +8,12 @@ from typing import TYPE_CHECKING, Literal
 
 from temper.errors import unknown
 from temper.evaluation.measurement import Measurement
-from temper.evaluation.predictor import PerturbablePredictor, Predictor, TokenPredictor
+from temper.evaluation.predictor import (
+    PerturbablePredictor,
+    Predictor,
+    StatePredictor,
+    TokenPredictor,
+)
 from temper.evaluation.rows import Block
 from temper.evaluation.scoring import Entry, Scoring
 from temper.functional.scores import SCORES
@@ -17,12 +22,13 @@ if TYPE_CHECKING:
     # The settings list the perspectives, and these take the settings.
     from temper.evaluation.settings import EvaluationSettings
 
-Need = Literal["answers", "tokens", "embeddings"]
+Need = Literal["answers", "tokens", "embeddings", "states"]
 
 NEEDS: dict[Need, tuple[type, str]] = {
     "answers": (Predictor, "a predictor"),
     "tokens": (TokenPredictor, "a model whose token ids can be changed"),
     "embeddings": (PerturbablePredictor, "a model whose embeddings can be perturbed"),
+    "states": (StatePredictor, "a model whose hidden states can be read"),
 }
 """What a perspective may ask of a predictor: the contract that it must keep, and it in words."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from temper.errors import SettingError, unknown
+from temper.evaluation.perspectives.adversarial import ADVERSARIAL
 from temper.evaluation.perspectives.anomaly import ANOMALY
 from temper.evaluation.perspectives.calibration import CALIBRATION
 from temper.evaluation.perspectives.contract import Perspective
@@ -18,6 +19,7 @@ PERSPECTIVES: dict[str, Perspective] = {
     for entry in (
         TASK,
         SHIFT,
+        ADVERSARIAL,
         EMBEDDING_ATTACK,
         EMBEDDING_NOISE,
         TOKEN_CORRUPTION,

@@ -6,8 +6,9 @@ from collections.abc import Iterable
 
 from temper.evaluation.measurement import Measurement
 from temper.evaluation.perspectives.contract import Perspective
+from temper.evaluation.perspectives.labelled import set_entries
 from temper.evaluation.rows import Block
-from temper.evaluation.scoring import Entry, Scoring, statistic_of
+from temper.evaluation.scoring import Entry, Scoring
 
 
 def rows(measurement: Measurement) -> Iterable[Block]:
@@ -17,12 +18,8 @@ def rows(measurement: Measurement) -> Iterable[Block]:
 
 
 def score(scoring: Scoring) -> list[Entry]:
-    """Score each set; a mean is for who compares models, over the sets that all of them have."""
-    return [
-        scoring.entry(block.condition, name, statistic=statistic_of(name, block), rows=len(block))
-        for block in scoring.of("shift")
-        for name in scoring.metrics(block)
-    ]
+    """Score each set."""
+    return [entry for block in scoring.of("shift") for entry in set_entries(scoring, block)]
 
 
 SHIFT = Perspective(

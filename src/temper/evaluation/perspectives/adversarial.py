@@ -1,0 +1,67 @@
+"""Adversarial sets: the metric on labelled sets that were made to mislead models, as they lie.
+
+Where a set holds contrast pairs (rows that share a pair's name), ``consistency`` is the share of
+pairs of which every row is right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from temper.evaluation.measurement import Measurement
+from temper.evaluation.perspectives.contract import Perspective
+from temper.evaluation.perspectives.labelled import set_entries
+from temper.evaluation.rows import Block
+from temper.evaluation.scoring import Entry, Scoring, mean_of
+from temper.functional.resampling import FloatArray
+
+
+def rows(measurement: Measurement) -> Iterable[Block]:
+    """Predict every adversarial set."""
+    for name, aligned in measurement.adversarial.items():
+        yield measurement.clean_block("adversarial", name, aligned)
+
+
+def score(scoring: Scoring) -> list[Entry]:
+    """Score each set, and its contrast pairs where it has some."""
+    entries = []
+    for block in scoring.of("adversarial"):
+        entries += set_entries(scoring, block)
+        right = pairs_right(block)
+        if len(right):
+            # Pairs are drawn whole: their rows are no independent examples.
+            entries.append(
+                scoring.entry(
+                    block.condition, "consistency", statistic=mean_of(right), rows=len(right)
+                )
+            )
+    return entries
+
+
+def pairs_right(block: Block) -> FloatArray:
+    """Tell of each contrast pair whether all of its rows are right.
+
+    Args:
+        block: n labelled rows of a classification.
+
+    Returns:
+        1 or 0 of each pair with two rows or more, by name, [pairs]; empty where there are none.
+    """
+    if block.pair is None or not block.classifies:
+        return np.zeros(0)
+    rows: dict[str, list[float]] = {}
+    for name, correct in zip(block.pair, block.correct, strict=True):
+        if name is not None:
+            rows.setdefault(name, []).append(float(correct))
+    return np.array([min(rows[name]) for name in sorted(rows) if len(rows[name]) > 1])
+
+
+ADVERSARIAL = Perspective(
+    name="adversarial",
+    summary="Adversarial sets: the task's metric on sets made to mislead, and contrast pairs right",
+    scores=("accuracy", "macro_f1", "mcc", "f1", "pearson", "spearman", "mse", "consistency"),
+    rows=rows,
+    score=score,
+)
