@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,15 @@ from temper.evaluation.run import (
     write,
 )
 
+LEAVING_ROWS = (
+    "task",
+    "shift",
+    "embedding_attack",
+    "embedding_noise",
+    "token_corruption",
+    "calibration",
+    "anomaly",
+)
 QUICK = EvaluationSettings(
     radii=(0.3,), pgd_steps=2, sigmas=(0.5, 1.0), corruption_rates=(0.2,), bootstrap=50
 )
@@ -91,8 +101,9 @@ def test_every_perspective_leaves_its_rows_and_scores(
     predictor: ClassifierPredictor, data: EvaluationData
 ) -> None:
     heard: list[tuple[int, int, str]] = []
+    settings = QUICK.model_copy(update={"perspectives": LEAVING_ROWS})
     found = evaluate(
-        predictor, data, QUICK, model="tiny", progress=lambda *part: heard.append(part)
+        predictor, data, settings, model="tiny", progress=lambda *part: heard.append(part)
     )
     blocks = to_blocks(found.rows)
     assert [
@@ -109,7 +120,7 @@ def test_every_perspective_leaves_its_rows_and_scores(
         ("token_corruption", "dev", "drop", 30),
         ("anomaly", "odd", "clean", 15),
     ]
-    assert {entry["perspective"] for entry in found.scores} == set(perspectives.defaults())
+    assert {entry["perspective"] for entry in found.scores} == set(LEAVING_ROWS)
     for entry in found.scores:
         assert set(entry) == KEYS
         assert entry["low"] <= entry["high"]
@@ -283,9 +294,33 @@ def test_a_label_beyond_the_models_classes_is_refused() -> None:
         evaluate(fixed([[0.5, 0.5]] * 2), EvaluationData(numbered(2, [0, 2])), CLEAN)
 
 
-def test_a_bare_function_cannot_be_attacked() -> None:
-    with pytest.raises(SettingError, match="embedding_attack, embedding_noise need a model"):
-        evaluate(fixed([[0.5, 0.5]] * 2), EvaluationData(numbered(2, [0, 1])))
+def test_what_a_bare_function_cannot_serve_is_left_out_visibly() -> None:
+    settings = EvaluationSettings(perspectives=("task", "embedding_attack", "embedding_noise"))
+    found = evaluate(fixed([[0.5, 0.5]] * 2), EvaluationData(numbered(2, [0, 1])), settings)
+    assert {entry["perspective"] for entry in found.scores} == {"task"}
+    why = "needs a model whose embeddings can be perturbed, got CallablePredictor."
+    assert found.skipped == {
+        name: f"{name} {why}" for name in ("embedding_attack", "embedding_noise")
+    }
+    assert found.notices == tuple(f"Not measured: {said}" for said in found.skipped.values())
+
+
+def test_an_evaluation_of_which_nothing_is_left_is_refused() -> None:
+    settings = EvaluationSettings(perspectives=("embedding_attack",))
+    with pytest.raises(SettingError, match="embedding_attack needs a model whose embeddings"):
+        evaluate(fixed([[0.5, 0.5]] * 2), EvaluationData(numbered(2, [0, 1])), settings)
+
+
+def test_contrast_pairs_are_right_where_all_their_rows_are() -> None:
+    rows = numbered(5, [0, 0, 0, 0, 0])
+    pairs = replace(rows, name="contrast", pair=["a", "a", "b", "b", None])
+    answers = [[0.9, 0.1], [0.9, 0.1], [0.9, 0.1], [0.1, 0.9], [0.1, 0.9]]
+    settings = EvaluationSettings(perspectives=("adversarial",), bootstrap=0)
+    data = EvaluationData(rows, adversarial={"contrast": pairs})
+    found = evaluate(fixed(answers), data, settings)
+    scores = {entry["name"]: (entry["value"], entry["n"]) for entry in found.scores}
+    assert scores["accuracy"] == (0.6, 5)
+    assert scores["consistency"] == (0.5, 2)
 
 
 def test_all_faults_of_the_settings_are_named_at_once() -> None:
@@ -293,7 +328,7 @@ def test_all_faults_of_the_settings_are_named_at_once() -> None:
     data = EvaluationData(dev, shift={"dev": dev}, anomaly={"x": dev}, metric="acuracy")
     with pytest.raises(SettingError) as caught:
         evaluate(fixed([[0.5, 0.5]] * 2), data)
-    for part in ("Did you mean 'accuracy'", "need a model", "['dev'] twice"):
+    for part in ("Did you mean 'accuracy'", "['dev'] twice"):
         assert part in str(caught.value)
 
 
@@ -362,7 +397,8 @@ def test_an_evaluation_replaces_an_older_one_and_nothing_else(
     write(found, out)
     write(found, out)
     assert sorted(path.name for path in out.parent.iterdir()) == ["evaluation"]
-    assert sorted(path.name for path in out.iterdir()) == ["rows.parquet", "scores.json"]
+    files = ["rows.parquet", "scores.json", "texts.parquet"]
+    assert sorted(path.name for path in out.iterdir()) == files
     (out / "notes.txt").write_text("mine")
     with pytest.raises(CheckpointError, match=r"holds other files \(notes.txt\)"):
         write(found, out)

@@ -392,7 +392,7 @@ def test_a_bare_function_has_no_derivative(examples_of: Any) -> None:
     bare = CallablePredictor(lambda texts: pytest.fail("it was called"), gives="probabilities")
     message = (
         "smoothness needs a model whose embeddings can be perturbed, got CallablePredictor. "
-        "Leave it out of `perspectives`"
+        "Choose other `perspectives`"
     )
     with pytest.raises(SettingError, match=message):
         evaluate(bare, EvaluationData(examples_of()), ONLY)

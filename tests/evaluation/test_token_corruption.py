@@ -280,7 +280,7 @@ def test_a_bare_function_has_no_tokens(examples_of: Any) -> None:
     assert not isinstance(bare, TokenPredictor)
     message = (
         "token_corruption needs a model whose token ids can be changed, got CallablePredictor. "
-        "Leave it out of `perspectives`"
+        "Choose other `perspectives`"
     )
     with pytest.raises(SettingError, match=message):
         evaluate(bare, EvaluationData(examples_of()), ONLY)
