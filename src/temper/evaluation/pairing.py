@@ -1,0 +1,137 @@
+"""Differences of two models on the same rows: what one seed can say, by a paired bootstrap.
+
+Both models' scores see the same resamples of the rows, so what makes a row hard for both cancels.
+An interval of this kind says how the two *models* compare on other rows of the kind, and nothing of
+other seeds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from temper.errors import CheckpointError
+from temper.evaluation import perspectives
+from temper.evaluation.rows import Block, Condition, to_blocks
+from temper.evaluation.scoring import Entry, Scoring
+from temper.functional.intervals import Statistic, paired_bootstrap
+
+RESAMPLES = 10_000
+FIELDS = (
+    *("perspective", "set", "condition", "name", "norm", "steps", "restarts"),
+    *("radius", "radius_relative", "layer"),
+)
+"""What names a score."""
+
+
+@dataclass(frozen=True)
+class _Taken:
+    """A score as a function of resamples, before any is drawn."""
+
+    statistic: Statistic
+    rows: int
+
+
+@dataclass(frozen=True)
+class _Statistics(Scoring):
+    """A scoring that keeps the statistics and draws no resample."""
+
+    taken: dict[tuple[object, ...], _Taken] = field(default_factory=dict)
+
+    def entry(
+        self,
+        condition: Condition,
+        name: str,
+        *,
+        statistic: Statistic,
+        rows: int,
+        block: Block | None = None,
+        higher_is_better: bool | None = None,
+    ) -> Entry:
+        """Keep the statistic of a score."""
+        made = self.undefined(
+            condition, name, reason="not drawn", rows=rows, block=block, higher=higher_is_better
+        )
+        self.taken[tuple(made[part] for part in FIELDS)] = _Taken(statistic, rows)
+        return made
+
+
+def paired_differences(
+    rows: pa.Table,
+    reference: pa.Table,
+    metric: str,
+    *,
+    chosen: Sequence[str],
+    seed: int,
+    resamples: int = RESAMPLES,
+) -> list[dict[str, Any]]:
+    """Compare two evaluations of the same rows, score by score.
+
+    Args:
+        rows: One model's ``rows.parquet``.
+        reference: That of the model to compare with.
+        metric: The task's leading score.
+        chosen: Names of the perspectives.
+        seed: Seed of the bootstrap.
+        resamples: Resamples behind each interval, >= 1.
+
+    Returns:
+        One mapping for each score that both have: the fields that name it, ``low`` and ``high``
+        (95 % interval of the first less the second), ``p`` and ``n``; no mapping where the
+        difference is undefined.
+
+    Raises:
+        CheckpointError: The two were measured on different rows.
+
+    References:
+        Efron and Tibshirani, "An Introduction to the Bootstrap", 1993, ch. 8.3.
+    """
+    blocks, others = to_blocks(rows), to_blocks(reference)
+    _check_same(blocks, others)
+    first, second = (_statistics(found, metric, chosen) for found in (blocks, others))
+    found = []
+    for key, taken in first.items():
+        other = second.get(key)
+        if other is None or other.rows != taken.rows:
+            continue
+        interval = paired_bootstrap(
+            taken.statistic, other.statistic, taken.rows, resamples=resamples, seed=seed
+        )
+        if interval.low is None:
+            continue
+        found.append(
+            {
+                **dict(zip(FIELDS, key, strict=True)),
+                "low": interval.low,
+                "high": interval.high,
+                "p": interval.p,
+                "n": taken.rows,
+            }
+        )
+    return found
+
+
+def _statistics(
+    blocks: Sequence[Block], metric: str, chosen: Sequence[str]
+) -> dict[tuple[object, ...], _Taken]:
+    scoring = _Statistics(blocks, metric, resamples=0)
+    for name in perspectives.names():
+        if name in chosen:
+            perspectives.perspective(name).score(scoring)
+    return scoring.taken
+
+
+def _check_same(blocks: Sequence[Block], others: Sequence[Block]) -> None:
+    """Refuse two evaluations whose blocks of one condition hold other rows."""
+    theirs = {(block.condition, block.setting): block.row for block in others}
+    for block in blocks:
+        row = theirs.get((block.condition, block.setting))
+        if row is not None and row != block.row:
+            raise CheckpointError(
+                f"The two models were measured on different rows of set {block.condition.set!r} "
+                f"({block.condition.perspective}), so their scores cannot be paired. Evaluate "
+                "both on the same data with the same settings."
+            )

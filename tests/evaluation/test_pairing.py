@@ -1,0 +1,83 @@
+"""Two models on the same rows: the same resamples, and refusal of other rows."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from temper.data.examples import Examples
+from temper.errors import CheckpointError
+from temper.evaluation.function import CallablePredictor
+from temper.evaluation.pairing import FIELDS, paired_differences
+from temper.evaluation.run import Evaluation, EvaluationData, evaluate
+from temper.evaluation.settings import EvaluationSettings
+
+ROWS = 40
+SETTINGS = EvaluationSettings(perspectives=("task", "calibration", "anomaly"), bootstrap=0)
+
+
+def dev(rows: int = ROWS) -> Examples:
+    """Return rows of class 0."""
+    return Examples(
+        "dev", [f"text {place}" for place in range(rows)], labels=[0] * rows, kind="classification"
+    )
+
+
+def evaluation_of(wrong: set[int], *, rows: int = ROWS) -> Evaluation:
+    """Return the evaluation of a model that is wrong on some rows."""
+
+    def answer(texts: list[str]) -> list[list[float]]:
+        places = [int(text.split()[1]) for text in texts]
+        return [[0.2, 0.8] if place in wrong else [0.9, 0.1] for place in places]
+
+    strange = Examples("odd", [f"odd {place}" for place in range(9)])
+    predictor = CallablePredictor(answer, gives="probabilities")
+    return evaluate(predictor, EvaluationData(dev(rows), anomaly={"odd": strange}), SETTINGS)
+
+
+def differences(
+    first: Evaluation, second: Evaluation, resamples: int = 2000
+) -> dict[tuple[str, str], dict[str, float]]:
+    """Return intervals by perspective and score."""
+    found = paired_differences(
+        first.rows,
+        second.rows,
+        "accuracy",
+        chosen=SETTINGS.perspectives,
+        seed=0,
+        resamples=resamples,
+    )
+    assert all(set(FIELDS) <= set(entry) for entry in found)
+    return {(entry["perspective"], entry["name"]): entry for entry in found}
+
+
+def test_the_interval_is_that_of_the_differences_row_by_row() -> None:
+    # Row by row the difference is +1 on eight rows and 0 on the others: a binomial share.
+    found = differences(evaluation_of({0, 1}), evaluation_of(set(range(10))))
+    entry = found["task", "accuracy"]
+    drawn = np.random.default_rng(1).binomial(ROWS, 8 / ROWS, size=200_000) / ROWS
+    assert entry["low"] == pytest.approx(np.quantile(drawn, 0.025), abs=0.026)
+    assert entry["high"] == pytest.approx(np.quantile(drawn, 0.975), abs=0.026)
+    assert entry["p"] == pytest.approx(1 / 2000)
+    assert entry["n"] == ROWS
+
+
+def test_equal_models_differ_by_exactly_nothing() -> None:
+    same = evaluation_of({3, 4, 5})
+    for entry in differences(same, same).values():
+        assert (entry["low"], entry["high"], entry["p"]) == (0.0, 0.0, 1.0)
+
+
+def test_swapping_the_models_turns_the_interval_round() -> None:
+    first, second = evaluation_of({0, 1, 2}), evaluation_of({2, 3})
+    there, back = differences(first, second), differences(second, first)
+    assert set(there) == set(back)
+    assert ("anomaly", "auroc") in there
+    for key, entry in there.items():
+        assert entry["low"] == pytest.approx(-back[key]["high"], abs=1e-12)
+        assert entry["p"] == back[key]["p"]
+
+
+def test_models_that_saw_other_rows_are_not_paired() -> None:
+    with pytest.raises(CheckpointError, match="different rows of set 'dev'"):
+        differences(evaluation_of(set()), evaluation_of(set(), rows=30))
