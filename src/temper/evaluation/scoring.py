@@ -67,7 +67,7 @@ class Scoring:
             statistic: From counts [R, n] to [R] values.
             rows: Number of rows, n.
             block: Where the radius is read from.
-            higher_is_better: Direction, None for that of the score's name.
+            higher_is_better: Direction, None for that of the score's name, if it has one.
         """
         value = float(statistic(np.ones((1, rows)))[0])
         low = high = None
@@ -110,7 +110,7 @@ class Scoring:
             reason: Why it has no value.
             rows: Number of rows.
             block: Where the radius is read from.
-            higher: Direction, None for that of the score's name.
+            higher: Direction, None for that of the score's name, if it has one.
         """
         direction = scores.facts(name).higher_is_better if higher is None else higher
         return {

@@ -8,6 +8,7 @@ number; `SCORES` says in words when that happens. Letters: n rows, R resamples, 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,15 +33,15 @@ class ScoreFacts:
     Args:
         name: The score's name in ``scores.json``.
         title: The name as people read it.
-        higher_is_better: Direction.
-        perfect: The value that no model can beat.
+        higher_is_better: Direction; None where neither is better.
+        perfect: The value that no model can beat; None without a direction.
         undefined: When the score has no value, as the end of "undefined: ...".
     """
 
     name: str
     title: str
-    higher_is_better: bool
-    perfect: float
+    higher_is_better: bool | None
+    perfect: float | None
     undefined: str
 
 
@@ -48,6 +49,8 @@ _CONSTANT = "the targets or the predictions are all equal"
 _ONE_KIND = "it needs ordinary rows and anomalies, and one kind is missing"
 _NO_ROWS = "there are no rows"
 _NOT_FINITE = "a row's norm is not a finite number"
+_ALIKE = "the states of one of the two models hardly vary within the batches"
+_NO_PASSES = "no pass could be measured"
 
 SCORES: dict[str, ScoreFacts] = {
     facts.name: facts
@@ -71,6 +74,11 @@ SCORES: dict[str, ScoreFacts] = {
         ScoreFacts("jacobian_norm", "Squared Jacobian norm", False, 0.0, _NOT_FINITE),
         ScoreFacts("hessian_norm", "Squared Hessian norm", False, 0.0, _NOT_FINITE),
         ScoreFacts("area", "Area under the curve", True, 1.0, "a point is undefined"),
+        ScoreFacts("cka", "CKA with the pre-trained model", None, None, _ALIKE),
+        ScoreFacts("rows_per_second", "Rows a second", True, math.inf, _NO_PASSES),
+        ScoreFacts("tokens_per_second", "Tokens a second", True, math.inf, _NO_PASSES),
+        ScoreFacts("seconds_per_row", "Time a row", False, 0.0, _NO_PASSES),
+        ScoreFacts("memory_mib", "Peak memory of inference", False, 0.0, _NO_PASSES),
     )
 }
 

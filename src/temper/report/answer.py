@@ -17,8 +17,14 @@ def _ahead(row: Row, column: str) -> int:
 
 
 def _scored(comparison: Comparison) -> list[Row]:
-    # The summary repeats what the other rows say; counting it would count them twice.
-    return [row for row in comparison.shown if row.key.perspective != "summary"]
+    """Return the rows that say how well a column holds."""
+    # The summary repeats what the other rows say; counting it would count them twice. What an
+    # answer costs is no robustness, and a score without a direction makes no column better.
+    return [
+        row
+        for row in comparison.shown
+        if row.key.perspective not in ("summary", "cost") and row.higher_is_better is not None
+    ]
 
 
 def _column(comparison: Comparison, column: str) -> str:

@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-from temper.report.wording import GROUPS, Unit, corruption, plural, radius, title
+from temper.report.wording import GROUPS, Unit, attack, condition, corruption, radius, title
 
 NAMED = 6
 """Columns up to which a title names them all."""
 
-Verdict = Literal["better", "worse", "inside the noise", "undecidable", "no common seed"]
+Verdict = Literal[
+    "better", "worse", "higher", "lower", "inside the noise", "undecidable", "no common seed"
+]
 
 
 @dataclass(frozen=True, order=True)
@@ -48,7 +50,7 @@ class ScoreKey:
         if self.perspective == "token_corruption":
             kind = corruption(self.condition, self.radius)
             return ", ".join(part for part in (title(self.name), kind, self.set) if part)
-        if self.perspective == "smoothness":
+        if self.perspective in ("smoothness", "representation"):
             place = "logits" if self.layer is None else f"layer {self.layer}"
             return ", ".join(part for part in (title(self.name), place, self.set) if part)
         noise = self.perspective == "embedding_noise"
@@ -56,21 +58,15 @@ class ScoreKey:
         parts = [named]
         own = "RMS" if noise else "norm"
         size = radius(self.radius, self.radius_relative, of=own)
-        if self.condition != "clean" or size:
-            effort = ", ".join(
-                plural(count, noun)
-                for count, noun in ((self.steps, "step"), (self.restarts, "restart"))
-                if count is not None and count > 1
+        parts.append(
+            attack(
+                condition(self.perspective, self.condition),
+                norm=self.norm,
+                size=size and f"{'sigma' if self.condition == 'noise' else 'radius'} {size}",
+                steps=self.steps,
+                restarts=self.restarts,
             )
-            attack = [
-                self.condition.upper() if self.perspective == "embedding_attack" else "",
-                {"l2": "\u2113\u2082", "linf": "\u2113\u221e"}.get(
-                    self.norm or "", self.norm or ""
-                ),
-                size and f"{'sigma' if self.condition == 'noise' else 'radius'} {size}",
-                effort and f"({effort})",
-            ]
-            parts.append(" ".join(part for part in attack if part))
+        )
         parts.append(self.set)
         return ", ".join(part for part in parts if part)
 
@@ -86,7 +82,8 @@ class Difference:
         p: Two-sided p of the paired t test, None below three seeds.
         holm_p: ``p`` after Holm's correction over the columns of this row.
         inside_noise: Whether the interval holds 0; None where that cannot be decided.
-        verdict: The same in words, with the score's direction taken into account.
+        verdict: The same in words, with the score's direction taken into account; ``higher`` or
+            ``lower`` of a score without one.
     """
 
     seeds: dict[int, float]
@@ -134,26 +131,26 @@ class Row:
     Args:
         key: Which score.
         label: It in words.
-        higher_is_better: Its direction.
+        higher_is_better: Its direction, None where neither is better.
         unit: How it is shown.
         cells: Column name to cell, in the order of the columns.
     """
 
     key: ScoreKey
     label: str
-    higher_is_better: bool
+    higher_is_better: bool | None
     unit: Unit
     cells: dict[str, Cell]
 
     def heading(self, label: str | None = None) -> str:
-        """Write what the score is, its unit and which way is better.
+        """Write what the score is, its unit and which way is better, if one is.
 
         Args:
             label: Other words than its own.
         """
-        arrow = "\u2191" if self.higher_is_better else "\u2193"
+        arrow = {True: " \u2191", False: " \u2193", None: ""}[self.higher_is_better]
         sign = f" ({self.unit.sign})" if self.unit.sign else ""
-        return f"{self.label if label is None else label}{sign} {arrow}"
+        return f"{self.label if label is None else label}{sign}{arrow}"
 
     def text(self, column: str) -> str:
         """Write a cell's mean, with the standard deviation where there are two seeds."""
@@ -233,7 +230,7 @@ class Comparison:
 
     @property
     def shown(self) -> tuple[Row, ...]:
-        """The rows of a table for people: of smoothness the last layer and the logits.
+        """The rows of a table for people: of layers the last one and the logits.
 
         The last layer is what the head reads and the logits are what it answers; the layers before
         them stand in a figure, and counted one by one they would outweigh all other scores.

@@ -146,7 +146,8 @@ def add_relative_improvement(scores: Scores, reference: str) -> None:
             "no set of that kind was given, or none that every run was evaluated on."
         )
     start = {part: _mean(means[place] for place in seeds) for part, means in parts.items()}
-    perfect = {part: facts(scores.leading(part)).perfect for part in parts}
+    best = {part: facts(scores.leading(part)).perfect for part in parts}
+    perfect = {part: value for part, value in best.items() if value is not None}
     for place in scores.places:
         own = {part: means[place] for part, means in parts.items()}
         improvement = average_relative_improvement(own, start, perfect=perfect)

@@ -10,6 +10,7 @@ from temper.report.wording import pipe_table
 
 MARKS = {"better": " ▲", "worse": " ▼"}
 LEGEND = "▲ better and ▼ worse than {reference} by more than the noise."
+NEITHER = " A score without an arrow has no better side, so it is not marked."
 
 
 def markdown(comparison: Comparison, perspectives: Sequence[str] = ()) -> str:
@@ -41,7 +42,8 @@ def markdown(comparison: Comparison, perspectives: Sequence[str] = ()) -> str:
     )
     if not any(mark in table for mark in MARKS.values()):
         return table
-    return f"{table}\n\n{LEGEND.format(reference=f'`{comparison.reference}`')}"
+    neither = NEITHER if any(row.higher_is_better is None for row in rows) else ""
+    return f"{table}\n\n{LEGEND.format(reference=f'`{comparison.reference}`')}{neither}"
 
 
 def _cell(row: Row, column: str) -> str:

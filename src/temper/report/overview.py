@@ -46,7 +46,7 @@ def overview(comparison: Comparison) -> Overview:
     """Choose the leading score of each perspective and write a line for each column.
 
     Several sets stand with their mean, several radii of an attack with the middle one, the kinds of
-    token corruption with the first, the layers with the logits.
+    token corruption with the first, the layers with the logits, or the last one without them.
 
     Args:
         comparison: All scores.
@@ -81,11 +81,14 @@ def _leading(comparison: Comparison, perspective: str) -> list[Row]:
         # The logits' Jacobian: every model has one, however many layers lie below.
         key = ("jacobian_norm", None)
         return [row for row in rows if (row.key.name, row.key.layer) == key][:1]
+    if perspective == "representation":
+        return sorted(rows, key=lambda row: row.key.layer or 0)[-1:]
     name = {
         "embedding_noise": "area",
         "token_corruption": "area",
         "calibration": "ece_10",
         "anomaly": "auroc",
+        "cost": "seconds_per_row",
     }.get(perspective, comparison.metric)
     own = [row for row in rows if row.key.name == name]
     means = [row for row in own if row.key.set.startswith("mean of ")]
@@ -107,7 +110,7 @@ def _best(comparison: Comparison, row: Row) -> frozenset[int]:
     }
     # One seed or two tell nothing apart, and what all share distinguishes none.
     seeds = min((len(cell.seeds) for cell in row.cells.values()), default=0)
-    if len(set(means.values())) < 2 or seeds < SEEDS:
+    if len(set(means.values())) < 2 or seeds < SEEDS or row.higher_is_better is None:
         return frozenset()
     best = max(means.values()) if row.higher_is_better else min(means.values())
     return frozenset(place for place, mean in means.items() if mean == best)

@@ -164,7 +164,9 @@ def _cell(records: dict[int, ScoreRecord], runs: dict[int, str]) -> Cell:
     )
 
 
-def _with_differences(cells: dict[str, Cell], reference: str, *, higher: bool) -> dict[str, Cell]:
+def _with_differences(
+    cells: dict[str, Cell], reference: str, *, higher: bool | None
+) -> dict[str, Cell]:
     """Add the paired differences of one row, with Holm's correction over its columns."""
     base = cells[reference].seeds
     found = {
@@ -204,13 +206,15 @@ def _difference(seeds: dict[int, float]) -> Difference:
     )
 
 
-def _verdict(difference: Difference, *, higher: bool) -> Verdict:
+def _verdict(difference: Difference, *, higher: bool | None) -> Verdict:
     if difference.mean is None:
         return "no common seed"
     if difference.inside_noise is None:
         return "undecidable"
     if difference.inside_noise:
         return "inside the noise"
+    if higher is None:
+        return "higher" if difference.mean > 0 else "lower"
     return "better" if (difference.mean > 0) == higher else "worse"
 
 

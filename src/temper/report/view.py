@@ -17,6 +17,8 @@ from temper.report.wording import ABSENT, Unit, plural
 MARKS = {
     "better": "\u25b2",
     "worse": "\u25bc",
+    "higher": "+",
+    "lower": "\u2212",
     "inside the noise": "\u2248",
     "undecidable": "?",
     "no common seed": "?",
@@ -55,13 +57,13 @@ class Line:
     Args:
         label: The score in words.
         unit: Its unit.
-        higher_is_better: Its direction.
+        higher_is_better: Its direction, None where neither is better.
         entries: One an entry of the table's header.
     """
 
     label: str
     unit: str
-    higher_is_better: bool
+    higher_is_better: bool | None
     entries: tuple[Entry, ...]
 
 
@@ -133,7 +135,7 @@ def _value_detail(cell: Cell, unit: Unit, column: str) -> str:
 
 def _difference(row: Row, difference: Difference) -> Entry:
     unit = row.unit
-    sign = 1.0 if row.higher_is_better else -1.0
+    sign = -1.0 if row.higher_is_better is False else 1.0
     parts = [f"difference {unit.text(difference.mean, signed=True)} {unit.sign}".strip()]
     parts.append(f"n = {plural(len(difference.seeds), 'common seed')}")
     below = ""
@@ -150,7 +152,7 @@ def _difference(row: Row, difference: Difference) -> Entry:
         f"seed {seed}: {unit.text(value, signed=True)}" for seed, value in difference.seeds.items()
     ]
     verdict: str = difference.verdict
-    if verdict in ("better", "worse") and (difference.holm_p or 0.0) > 0.05:
+    if verdict in ("better", "worse", "higher", "lower") and (difference.holm_p or 0.0) > 0.05:
         parts.append("the interval leaves 0 out, but not after Holm's correction")
         verdict += ", not after Holm"
     return Entry(
@@ -160,7 +162,7 @@ def _difference(row: Row, difference: Difference) -> Entry:
         verdict=verdict,
         mark=MARKS[difference.verdict],
         detail="; ".join([f"{difference.verdict}: {parts[0]}", *parts[1:]]),
-        # Sorting by a difference puts the best first, whichever way the score points.
+        # Sorting by a difference puts the best first, whichever way the score points, if any.
         order=None if difference.mean is None else sign * difference.mean * unit.scale,
     )
 

@@ -20,15 +20,34 @@ GROUPS = {
     "smoothness": "Smoothness",
     "calibration": "Calibration",
     "anomaly": "Anomaly detection",
+    "representation": "Representation",
+    "cost": "Cost",
 }
 
 CORRUPTIONS = {"random": "random tokens", "mask": "masked tokens", "drop": "dropped tokens"}
 
 # Scores in the metric's own unit.
 _OF_THE_METRIC = frozenset({"area", "drop"})
-_PLAIN = frozenset({"mse", "brier", "nll"})
+_PLAIN = frozenset({"mse", "brier", "nll", "cka"})
 _ANY_SIZE = frozenset({"jacobian_norm", "hessian_norm"})
 _HUNDREDTHS = frozenset({"mcc", "pearson", "spearman"})
+
+# What perspectives call a condition, as people read it; others keep their names.
+_CONDITIONS = {
+    ("text_attack", "characters"): "character edits",
+    ("text_attack", "swaps"): "word swaps",
+    ("text_attack", "masked"): "masked-model swaps",
+    ("calibration", "temperature"): "after temperature scaling",
+    ("anomaly", "max_logit"): "by the largest logit",
+    ("anomaly", "energy"): "by the energy",
+    ("anomaly", "mahalanobis"): "by the Mahalanobis distance",
+    ("anomaly", "knn"): "by the nearest neighbours",
+    ("worst_case", "all"): "under all perturbations",
+    ("groups", "worst"): "worst group",
+}
+# They say what the score's own name says, or stand in words of their own.
+_UNSAID = frozenset({"clean", "noise", "jacobian", "hessian", "cka"})
+_NORMS = {"l2": "\u2113\u2082", "linf": "\u2113\u221e"}
 
 ABSENT = "\u2013"  # en dash: a number that does not exist
 
@@ -79,6 +98,12 @@ HUNDREDTHS = Unit(100.0, 2, "\u00d7 100")
 PLAIN = Unit(1.0, 4, "")
 ANY_SIZE = Unit(1.0, 4, "", significant=3)
 IMPROVEMENT = Unit(1.0, 2, "%")
+_COSTS = {
+    "rows_per_second": Unit(1.0, 1, ""),
+    "tokens_per_second": Unit(1.0, 0, ""),
+    "seconds_per_row": Unit(1000.0, 3, "ms"),
+    "memory_mib": Unit(1.0, 1, "MiB"),
+}
 
 
 def unit(name: str, metric: str) -> Unit:
@@ -90,8 +115,10 @@ def unit(name: str, metric: str) -> Unit:
 
     Returns:
         Per cent for shares, hundredths for correlations, the bare number for losses and for
-        unknown scores, three digits for norms.
+        unknown scores, three digits for norms, milliseconds and MiB for costs.
     """
+    if name in _COSTS:
+        return _COSTS[name]
     if name in _ANY_SIZE:
         return ANY_SIZE
     if name == "relative_improvement":
@@ -112,19 +139,22 @@ def title(name: str) -> str:
     return SCORES[name].title if name in SCORES else name
 
 
-def higher_is_better(name: str, stated: bool | None = None) -> bool:
+def higher_is_better(name: str, stated: bool | None = None) -> bool | None:
     """Return a score's direction: as stated with it, else by its name.
 
     Args:
         name: Score name.
         stated: What ``scores.json`` says, None where it says nothing.
 
+    Returns:
+        Whether higher is better; None of a known score of which neither is better.
+
     Raises:
         CheckpointError: Neither is known, so that no difference could be called better or worse.
 
     Example:
-        >>> higher_is_better("ece_10"), higher_is_better("auroc")
-        (False, True)
+        >>> higher_is_better("ece_10"), higher_is_better("auroc"), higher_is_better("cka")
+        (False, True, None)
     """
     if stated is not None:
         return stated
@@ -176,6 +206,57 @@ def corruption(kind: str, rate: float | None) -> str:
     """
     name = CORRUPTIONS.get(kind, kind)
     return name if rate is None else f"{name}, {number(round(100 * rate, 4))} %"
+
+
+def condition(perspective: str, name: str) -> str:
+    """Write what was done to the examples; empty where nothing was.
+
+    Args:
+        perspective: Which perspective did it.
+        name: The condition of its rows.
+
+    Example:
+        >>> condition("embedding_attack", "pgd"), condition("text_attack", "characters")
+        ('PGD', 'character edits')
+    """
+    if perspective == "groups" and name != "worst":
+        return name  # it comes from the data, where "clean" may be a group like any other
+    if name in _UNSAID:
+        return ""
+    if perspective == "embedding_attack":
+        return name.upper()
+    if perspective == "token_corruption":
+        return corruption(name, None)
+    return _CONDITIONS.get((perspective, name), name.replace("_", " "))
+
+
+def attack(
+    name: str,
+    *,
+    norm: str | None = None,
+    size: str = "",
+    steps: float | None = None,
+    restarts: float | None = None,
+) -> str:
+    """Write an attack, noise or corruption with its budget.
+
+    Args:
+        name: What was done, as `condition` writes it.
+        norm: ``l2`` or ``linf``, None without one.
+        size: The budget in words, empty without one.
+        steps, restarts: Its effort; one of each goes without saying.
+
+    Example:
+        >>> attack("PGD", norm="l2", size="radius 0.25", steps=5)
+        'PGD ℓ₂ radius 0.25 (5 steps)'
+    """
+    effort = ", ".join(
+        plural(int(count), noun)
+        for count, noun in ((steps, "step"), (restarts, "restart"))
+        if count is not None and count > 1
+    )
+    parts = (name, _NORMS.get(norm or "", norm or ""), size, effort and f"({effort})")
+    return " ".join(part for part in parts if part)
 
 
 def pipe_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

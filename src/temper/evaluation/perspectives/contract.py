@@ -69,6 +69,6 @@ class Perspective:
             raise ValueError(unknown("score", lacking[0], SCORES))
 
     @property
-    def directions(self) -> dict[str, bool]:
-        """Whether higher is better, by score."""
+    def directions(self) -> dict[str, bool | None]:
+        """Whether higher is better, by score; None where neither is."""
         return {name: SCORES[name].higher_is_better for name in self.scores}
