@@ -1,0 +1,90 @@
+"""Import a Python file or module that a user names, and say where its code fails.
+
+The code runs with all rights of the process, so it is imported only where somebody named it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+
+from temper.errors import SettingError
+
+
+def import_named(what: str, *, purpose: str) -> ModuleType:
+    """Import a file or a module.
+
+    Args:
+        what: Path of a ``.py`` file, or the dotted name of an importable module.
+        purpose: What is wanted from it, in the plural, for messages (``"methods"``).
+
+    Returns:
+        The module. A file or module that was imported before is not run again.
+
+    Raises:
+        SettingError: If it is not there, its name is another module's, or its code fails; the
+            message gives the line.
+    """
+    if not what.endswith(".py"):
+        return run_import(what, lambda: importlib.import_module(what), purpose=purpose)
+    path = Path(what).resolve()
+    if not path.is_file():
+        raise SettingError(f"There is no file {what} to import {purpose} from.")
+    there = sys.modules.get(path.stem)
+    if there is not None:
+        if Path(getattr(there, "__file__", None) or "").resolve() == path:
+            return there
+        raise SettingError(
+            f"{what} cannot be imported: a module named {path.stem!r} is loaded already, from "
+            f"{getattr(there, '__file__', 'the interpreter')}. Give the file another name."
+        )
+    return run_import(what, lambda: _from_file(path), purpose=purpose)
+
+
+def run_import(what: str, act: Callable[[], ModuleType], *, purpose: str) -> ModuleType:
+    """Run somebody's code, and say where it failed.
+
+    Args:
+        what: What is imported, for the message.
+        act: Imports it.
+        purpose: What is wanted from it, in the plural.
+
+    Returns:
+        What ``act`` returns.
+
+    Raises:
+        SettingError: If it fails; the message gives the line.
+    """
+    try:
+        return act()
+    except Exception as error:
+        raise SettingError(
+            f"Importing {purpose} from {what} failed: {type(error).__name__}: {error} "
+            f"({place_of(error)})."
+        ) from error
+
+
+def place_of(error: BaseException) -> str:
+    """Return the file and line that raised an error."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return f"{frames[-1].filename}, line {frames[-1].lineno}" if frames else "no line known"
+
+
+def _from_file(path: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    # Before it runs: dataclasses and pydantic look a class's module up there.
+    sys.modules[path.stem] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[path.stem]
+        raise
+    return module
