@@ -59,8 +59,8 @@ def letters(word: str) -> list[str]:
         word: Any string.
 
     Example:
-        >>> len(letters("cafe\\u0301"))
-        4
+        >>> letters("cafés")
+        ['c', 'a', 'f', 'é', 's']
     """
     found: list[str] = []
     for sign in word:
@@ -160,7 +160,7 @@ def keyboard(word: str, place: int, choice: int = 0) -> str | None:
 
 
 def homoglyph(word: str, place: int) -> str | None:
-    """Put a look-alike in the place of a letter.
+    r"""Put a look-alike in the place of a letter.
 
     Args:
         word: The word, of n letters.
@@ -170,8 +170,8 @@ def homoglyph(word: str, place: int) -> str | None:
         The word, None where the letter has no look-alike.
 
     Example:
-        >>> homoglyph("great", 3) == "gre\\u0430t"
-        True
+        >>> ascii(homoglyph("great", 3))
+        "'gre\\u0430t'"
     """
     signs = letters(word)
     if not (0 <= place < len(signs) and signs[place] in HOMOGLYPHS):

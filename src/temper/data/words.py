@@ -1,8 +1,8 @@
 """A text as words and what stands between them, so that a word can be changed and no other sign.
 
 A word is a run of letters, digits and the marks on them, with apostrophes and hyphens inside
-(``don't``, ``well-made``); each Chinese character is a word of its own, as there are no spaces to go
-by. Emoji and punctuation belong to the gaps.
+(``don't``, ``well-made``); each Chinese character is a word of its own, as there are no spaces to
+go by. Emoji and punctuation belong to the gaps.
 """
 
 from __future__ import annotations
@@ -18,21 +18,20 @@ _JOINERS = "'\u2019\\-\u2010\u2011\u200c\u200d"
 # Marks stand below this; above lie variation selectors, which belong to emoji.
 _LAST_MARK = 0x1E94B
 
-STOP_WORDS = frozenset(
-    """
-    a about above after again against all am an and any are aren't as at be because been before
-    being below between both but by can can't cannot could couldn't did didn't do does doesn't doing
-    don't down during each few for from further had hadn't has hasn't have haven't having he he'd
-    he'll he's her here here's hers herself him himself his how how's i i'd i'll i'm i've if in into
-    is isn't it it's its itself let's me more most mustn't my myself no nor not of off on once only
-    or other ought our ours ourselves out over own same shan't she she'd she'll she's should
-    shouldn't so some such than that that's the their theirs them themselves then there there's
-    these they they'd they'll they're they've this those through to too under until up very was
-    wasn't we we'd we'll we're we've were weren't what what's when when's where where's which while
-    who who's whom why why's will with won't would wouldn't you you'd you'll you're you've your yours
-    yourself yourselves
-    """.split()
-)
+_LISTED = """
+a about above after again against all am an and any are aren't as at be because been before being
+below between both but by can can't cannot could couldn't did didn't do does doesn't doing don't
+down during each few for from further had hadn't has hasn't have haven't having he he'd he'll he's
+her here here's hers herself him himself his how how's i i'd i'll i'm i've if in into is isn't it
+it's its itself let's me more most mustn't my myself no nor not of off on once only or other ought
+our ours ourselves out over own same shan't she she'd she'll she's should shouldn't so some such
+than that that's the their theirs them themselves then there there's these they they'd they'll
+they're they've this those through to too under until up very was wasn't we we'd we'll we're we've
+were weren't what what's when when's where where's which while who who's whom why why's will with
+won't would wouldn't you you'd you'll you're you've your yours yourself yourselves
+"""
+
+STOP_WORDS = frozenset(_LISTED.split())
 """English words that carry grammar and not content, lower case, with a straight apostrophe."""
 
 
@@ -142,7 +141,7 @@ def is_stop_word(word: str) -> bool:
 
 @cache
 def _pattern() -> re.Pattern[str]:
-    """Return the expression of a word; Python's ``\\w`` leaves out the marks on letters."""
+    """Return the expression of a word; ``re`` alone leaves out the marks on letters."""
     marks = "".join(
         re.escape(chr(code))
         for code in range(0x300, _LAST_MARK)

@@ -6,8 +6,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from temper.evaluation.text_attack.contract import RecipeName
 from temper.evaluation.text_attack.contract import Field as AttackedField
+from temper.evaluation.text_attack.contract import RecipeName
 
 Goal = Literal["untargeted", "targeted"]
 
