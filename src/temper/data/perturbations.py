@@ -1,0 +1,325 @@
+"""Change a text and keep its label: case, spaces, contractions, spelling, typing errors, marks.
+
+They are the changes of HELM's robustness set, and dropped punctuation. Each is a pure function of
+text and seed; in a set the draws are keyed by seed, row and the perturbation's name, so neither the
+row's place nor the other rows matter. A text in which nothing is to be changed comes back as it is.
+A new perturbation is a function and a line of `PERTURBATIONS`.
+
+References:
+    Liang et al., "Holistic Evaluation of Language Models", 2022, section 4.6 and appendix D.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from temper.data.edits import Edit, drawn_edits, letters
+from temper.data.examples import Examples
+from temper.data.spellings import LENGTHENED, MISSPELLINGS, NEGATED, PRONOUNS
+from temper.data.words import Words
+from temper.errors import SettingError, unknown
+from temper.seeding import derive_seed
+
+MOST_SPACES = 3
+"""Spaces of a widened gap at most, as in HELM's set."""
+TYPO_SHARE = 0.1
+"""Share of a text's words that get a typing error, rounded up: HELM's share of misspelt words."""
+SHORTEST = 4
+"""Letters of a word that may get a typing error, at least (Pruthi et al., 2019)."""
+
+# Look-alike letters of other alphabets are no typing errors.
+_TYPOS: tuple[Edit, ...] = ("swap", "delete", "insert", "keyboard")
+_APOSTROPHE = "['\u2019]"
+_NOT = re.compile(rf"\b(?:({'|'.join(NEGATED)})\s+not|cannot)\b", re.IGNORECASE)
+_VERBS = re.compile(
+    "|".join(
+        # Behind the last word of a clause nothing is contracted: "as good as they are."
+        rf"\b(?P<{verb}>{'|'.join(pronouns)})\s+{verb}(?=\s+\w)"
+        for verb, pronouns in PRONOUNS.items()
+    ),
+    re.IGNORECASE,
+)
+_ENDINGS = {word: ending for ending, word in LENGTHENED.items()}
+_STEMS = {short.removesuffix("n't"): verb for verb, short in NEGATED.items()}
+# Treebank tokens stand apart: "do n't", "they 're".
+_SHORT_NOT = re.compile(rf"\b({'|'.join(_STEMS)})\s?n{_APOSTROPHE}t\b", re.IGNORECASE)
+_SHORT_VERB = re.compile(
+    rf"(?<=[^\W\d_])\s?{_APOSTROPHE}({'|'.join(ending[1:] for ending in LENGTHENED)})(?![-\w])",
+    re.IGNORECASE,
+)
+_MARKS = re.escape(
+    '.,;:!?"()[]{}\u2026\u201c\u201d\u201e\u00ab\u00bb\u2013\u2014\u00bf\u00a1'
+    "\u3002\u3001\uff0c\uff01\uff1f\uff1b\uff1a\u300c\u300d\uff08\uff09"
+)
+# Emoticons say what a text means to say, and a mark between digits belongs to a number.
+_DROPPED = re.compile(rf"(?P<kept>[:;=]['-]?[)(\]\[DPpOo/\\|]|(?<=\d)[.,:](?=\d))|[{_MARKS}]+")
+
+
+@dataclass(frozen=True)
+class Perturbation:
+    """A change of a text that keeps its label.
+
+    Args:
+        name: Its name in settings, and in the rows of an evaluation.
+        summary: One line for lists.
+        change: From a text and the seed of its draws to the changed text.
+        english: Whether it knows English words only, and so leaves other texts as they are.
+    """
+
+    name: str
+    summary: str
+    change: Callable[[str, int], str]
+    english: bool = False
+
+
+def names() -> tuple[str, ...]:
+    """Return the names of all perturbations.
+
+    Example:
+        >>> names()[0]
+        'lowercase'
+    """
+    return tuple(PERTURBATIONS)
+
+
+def known_names(chosen: tuple[str, ...]) -> tuple[str, ...]:
+    """Check names of perturbations in settings.
+
+    Args:
+        chosen: What came.
+
+    Returns:
+        The same.
+
+    Raises:
+        ValueError: One is unknown or stands twice; pydantic turns it into a fault.
+
+    Example:
+        >>> known_names(("typos",))
+        ('typos',)
+    """
+    for name in chosen:
+        if name not in PERTURBATIONS:
+            raise ValueError(unknown("perturbation", name, PERTURBATIONS))
+    if len(set(chosen)) != len(chosen):
+        raise ValueError(f"must not name one twice, got {list(chosen)}")
+    return chosen
+
+
+def perturb(text: str, name: str, *, row: str, seed: int = 0, place: int = 0) -> str:
+    """Perturb one text.
+
+    Args:
+        text: The text.
+        name: A key of `PERTURBATIONS`.
+        row: Hash of the row that the text belongs to, by which draws are keyed.
+        seed: Seed of the draws.
+        place: 0, or 1 for the second text of a pair, whose draws are others.
+
+    Returns:
+        The changed text; the text itself where nothing is to be changed.
+
+    Raises:
+        SettingError: The perturbation is unknown.
+
+    Example:
+        >>> perturb("It is not good, you will see.", "contractions", row="a")
+        "It isn't good, you'll see."
+    """
+    if name not in PERTURBATIONS:
+        raise SettingError(unknown("perturbation", name, PERTURBATIONS))
+    changed = PERTURBATIONS[name].change(text, derive_seed(seed, "perturbation", name, row, place))
+    # A text of marks alone would be empty, and no model reads that.
+    return changed if changed.strip() else text
+
+
+def perturbed(examples: Examples, name: str, *, seed: int = 0) -> Examples:
+    """Perturb every text of a set, both of a pair.
+
+    Args:
+        examples: n rows; left as they are.
+        name: A key of `PERTURBATIONS`.
+        seed: Seed of the draws.
+
+    Returns:
+        The n changed rows, all else as it was; a row's hash is that of its changed text.
+
+    Raises:
+        SettingError: The perturbation is unknown.
+
+    Example:
+        >>> perturbed(Examples("toy", ["Good!"]), "lowercase").text
+        ['good!']
+    """
+
+    def changed(texts: list[str], place: int) -> list[str]:
+        return [
+            perturb(text, name, row=row, seed=seed, place=place)
+            for text, row in zip(texts, examples.rows, strict=True)
+        ]
+
+    pairs = None if examples.text_pair is None else changed(examples.text_pair, 1)
+    return replace(examples, text=changed(examples.text, 0), text_pair=pairs, rows=[])
+
+
+def drop_punctuation(text: str) -> str:
+    """Leave out the marks of sentences, quotes and brackets.
+
+    Apostrophes, hyphens, marks within numbers and emoticons stay. A mark between two words leaves a
+    space.
+
+    Args:
+        text: Any text.
+
+    Example:
+        >>> drop_punctuation("Well... it's 3.5 stars, great-ish (really!) :)")
+        "Well it's 3.5 stars great-ish really :)"
+    """
+
+    def dropped(found: re.Match[str]) -> str:
+        if found["kept"]:
+            return found[0]
+        before, after = text[: found.start()][-1:], text[found.end() :][:1]
+        return " " if before.isalnum() and after.isalnum() else ""
+
+    without = _DROPPED.sub(dropped, text)
+    return without if without == text else " ".join(without.split())
+
+
+def contract(text: str) -> str:
+    """Contract English verbs with "not" and with pronouns.
+
+    Args:
+        text: Any text.
+
+    Example:
+        >>> contract("I am sure they are here and you CANNOT leave.")
+        "I'm sure they're here and you CAN'T leave."
+    """
+
+    def negated(found: re.Match[str]) -> str:
+        verb = found[1] or "can"
+        return _in_case_of(found[0], NEGATED[verb.lower()])
+
+    def shortened(found: re.Match[str]) -> str:
+        verb = str(found.lastgroup)
+        upper = found[0].rstrip().endswith(verb.upper())
+        return found[verb] + (_ENDINGS[verb].upper() if upper else _ENDINGS[verb])
+
+    return _VERBS.sub(shortened, _NOT.sub(negated, text))
+
+
+def expand(text: str) -> str:
+    """Write out English contractions that stand for one word alone.
+
+    Args:
+        text: Any text; contractions may stand apart, as in the Treebank's tokens.
+
+    Example:
+        >>> expand("I'm sure they 're here, it does n't matter and we can't leave.")
+        'I am sure they are here, it does not matter and we cannot leave.'
+    """
+
+    def negation(found: re.Match[str]) -> str:
+        verb = _STEMS[found[1].lower()]
+        return _in_case_of(found[0], "cannot" if verb == "can" else f"{verb} not")
+
+    def lengthened(found: re.Match[str]) -> str:
+        word = LENGTHENED[f"'{found[1].lower()}"]
+        return f" {word.upper() if found[1].isupper() else word}"
+
+    return _SHORT_VERB.sub(lengthened, _SHORT_NOT.sub(negation, text))
+
+
+def misspell(text: str) -> str:
+    """Put a common misspelling in the place of every English word that has one in the table.
+
+    Args:
+        text: Any text.
+
+    Example:
+        >>> misspell("Definitely a friend, believe me.")
+        'Definately a freind, beleive me.'
+    """
+    words = Words.of(text)
+    changed = [
+        _in_case_of(word, MISSPELLINGS[word.lower()]) if word.lower() in MISSPELLINGS else word
+        for word in words.words
+    ]
+    return Words(tuple(changed), words.gaps).text
+
+
+def mistype(text: str, seed: int) -> str:
+    """Change one character of a tenth of the words, rounded up.
+
+    Args:
+        text: Any text; words of less than four letters are spared.
+        seed: Seed of the draws: which words, which error (letters swapped, one left out or added,
+            the key beside it), and where.
+    """
+    words = Words.of(text)
+    changed = list(words.words)
+    long = [place for place, word in enumerate(changed) if len(letters(word)) >= SHORTEST]
+    long.sort(key=lambda place: derive_seed(seed, "word", place))
+    for place in long[: math.ceil(TYPO_SHARE * len(words))]:
+        key = derive_seed(seed, "typo", place)
+        if errors := drawn_edits(changed[place], seed=key, kinds=_TYPOS):
+            changed[place] = errors[key % len(errors)]
+    return Words(tuple(changed), words.gaps).text
+
+
+def widen(text: str, seed: int) -> str:
+    """Make every gap of spaces one of one to three spaces.
+
+    Args:
+        text: Any text; line breaks stay.
+        seed: Seed of the draws.
+    """
+    return re.sub(
+        " +", lambda gap: " " * (1 + derive_seed(seed, "gap", gap.start()) % MOST_SPACES), text
+    )
+
+
+def _in_case_of(model: str, word: str) -> str:
+    """Write a word in the case of another: capitals, a capital first, or as it is."""
+    signs = [sign for sign in model if sign.isalpha()]
+    if len(signs) > 1 and all(sign.isupper() for sign in signs):
+        return word.upper()
+    return word[:1].upper() + word[1:] if signs[:1] and signs[0].isupper() else word
+
+
+PERTURBATIONS: dict[str, Perturbation] = {
+    each.name: each
+    for each in (
+        Perturbation("lowercase", "All letters small", lambda text, seed: text.lower()),
+        Perturbation("spaces", "One to three spaces in place of each gap", widen),
+        Perturbation(
+            "contractions",
+            "Verbs contracted with `not` and with pronouns: isn't, they're",
+            lambda text, seed: contract(text),
+            english=True,
+        ),
+        Perturbation(
+            "expansions",
+            "Contractions written out: is not, they are",
+            lambda text, seed: expand(text),
+            english=True,
+        ),
+        Perturbation(
+            "misspellings",
+            "Common misspellings of the words that have one in a table",
+            lambda text, seed: misspell(text),
+            english=True,
+        ),
+        Perturbation("typos", "A typing error in a tenth of the words", mistype),
+        Perturbation(
+            "punctuation",
+            "Marks of sentences, quotes and brackets left out",
+            lambda text, seed: drop_punctuation(text),
+        ),
+    )
+}
+"""All perturbations by name, in the order of reports."""

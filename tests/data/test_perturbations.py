@@ -1,0 +1,212 @@
+"""Perturbations that keep a label: what each does to a text, and what none of them may do."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from temper.data.examples import Examples
+from temper.data.perturbations import (
+    MOST_SPACES,
+    PERTURBATIONS,
+    SHORTEST,
+    TYPO_SHARE,
+    contract,
+    drop_punctuation,
+    expand,
+    known_names,
+    misspell,
+    names,
+    perturb,
+    perturbed,
+)
+from temper.data.spellings import LENGTHENED, MISSPELLINGS, NEGATED, PRONOUNS
+from temper.data.words import STOP_WORDS, Words
+from temper.errors import SettingError
+
+TEXTS = st.text(max_size=60) | st.text(alphabet="abcDEF n't'ing.,!? \n", max_size=60)
+
+
+def of(text: str, name: str, *, row: str = "row", seed: int = 0) -> str:
+    return perturb(text, name, row=row, seed=seed)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("It is not bad.", "It isn't bad."),
+        ("It is  not bad.", "It isn't bad."),
+        ("Do not go, we will not.", "Don't go, we won't."),
+        ("DO NOT GO", "DON'T GO"),
+        ("You cannot, can not or could not.", "You can't, can't or couldn't."),
+        ("I am here and I AM LOUD", "I'm here and I'M LOUD"),
+        ("They are sure it will work.", "They're sure it'll work."),
+        ("as good as they are.", "as good as they are."),
+        ("The notes are knotty, he is fine.", "The notes are knotty, he is fine."),
+    ],
+)
+def test_verbs_are_contracted(text: str, expected: str) -> None:
+    assert contract(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("It isn't bad.", "It is not bad."),
+        ("it does n't matter , they 're fine", "it does not matter , they are fine"),
+        ("I ca n't and wo n't", "I cannot and will not"),
+        ("Can\u2019t you see we\u2019ve won?", "Cannot you see we have won?"),
+        ("DON'T GO, WE'RE LATE", "DO NOT GO, WE ARE LATE"),
+        ("it's the dog's, he'd say let's", "it's the dog's, he'd say let's"),
+        ("'less is more', rock 'n roll", "'less is more', rock 'n roll"),
+    ],
+)
+def test_contractions_of_one_meaning_are_written_out(text: str, expected: str) -> None:
+    assert expand(text) == expected
+
+
+@pytest.mark.parametrize("verb", sorted(NEGATED))
+def test_every_contraction_with_not_is_undone_by_its_expansion(verb: str) -> None:
+    whole = "It cannot be." if verb == "can" else f"It {verb} not be."
+    assert contract(whole) == f"It {NEGATED[verb]} be."
+    assert expand(contract(whole)) == whole
+
+
+@pytest.mark.parametrize(
+    ("verb", "pronoun"), [(verb, each) for verb, several in PRONOUNS.items() for each in several]
+)
+def test_every_contraction_with_a_pronoun_is_undone_by_its_expansion(
+    verb: str, pronoun: str
+) -> None:
+    whole = f"{pronoun} {verb} here"
+    assert contract(whole) != whole
+    assert expand(contract(whole)) == whole
+
+
+def test_the_tables_name_each_word_once_and_no_misspelling_is_a_word_of_them() -> None:
+    for word, wrong in MISSPELLINGS.items():
+        assert (word, wrong) == (word.lower(), wrong.lower())
+        assert word != wrong
+        assert wrong not in MISSPELLINGS
+        assert wrong not in STOP_WORDS
+        # One word stays one word, at most two letters longer or shorter.
+        assert len(Words.of(wrong)) == 1
+        assert abs(len(word) - len(wrong)) <= 2
+    assert set(PRONOUNS) <= set(LENGTHENED.values())
+
+
+def test_misspellings_keep_case_and_leave_other_words() -> None:
+    text = "BELIEVE me: Definitely believable, friend-like, friend."
+    assert misspell(text) == "BELEIVE me: Definately believable, friend-like, freind."
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Wow!!! So (very) good, isn't it?", "Wow So very good isn't it"),
+        ("3.5 of 1,000 at 10:30 for $5.", "3.5 of 1,000 at 10:30 for $5"),
+        ("one,two -- three\u2014four\u2026", "one two -- three four"),
+        ("fine :) or not ;-(", "fine :) or not ;-("),
+        ("\u597d\u7684\u3002\u5f88\u597d\uff01", "\u597d\u7684 \u5f88\u597d"),
+        ("no  marks\nhere", "no  marks\nhere"),
+    ],
+)
+def test_punctuation_is_dropped_but_not_from_words_and_numbers(text: str, expected: str) -> None:
+    assert drop_punctuation(text) == expected
+
+
+@pytest.mark.parametrize("text", ["?!", "...", "  ", ""])
+def test_a_text_of_marks_alone_stays(text: str) -> None:
+    assert of(text, "punctuation") == text
+
+
+def test_lowercase_is_lowercase() -> None:
+    assert of("A GOOD Film", "lowercase") == "a good film"
+
+
+def test_gaps_become_one_to_three_spaces_all_of_them_drawn() -> None:
+    text = " ".join(["word"] * 300)
+    gaps = [len(gap) for gap in re.findall(" +", of(text, "spaces"))]
+    assert len(gaps) == 299
+    assert set(gaps) == {1, 2, 3}
+    assert max(gaps) == MOST_SPACES
+    # Uniform: each count within five standard deviations of its expectation of 100.
+    assert all(abs(gaps.count(size) - 299 / 3) < 5 * math.sqrt(299 * 2 / 9) for size in (1, 2, 3))
+    assert of("a\n\nb", "spaces") == "a\n\nb"
+
+
+@pytest.mark.parametrize(("count", "expected"), [(1, 1), (10, 1), (11, 2), (30, 3)])
+def test_a_tenth_of_the_words_rounded_up_gets_a_typing_error(count: int, expected: int) -> None:
+    text = " ".join(["wonder"] * count)
+    for seed in range(5):
+        changed = of(text, "typos", seed=seed).split(" ")
+        wrong = [word for word in changed if word != "wonder"]
+        assert (len(changed), len(wrong)) == (count, expected)
+        # One error: a letter more, one less, or as many with one or two in other places.
+        assert all(abs(len(word) - 6) <= 1 and word[0] == "w" for word in wrong)
+    assert TYPO_SHARE == 0.1
+
+
+def test_typing_errors_spare_short_words_and_come_in_all_kinds_and_places() -> None:
+    text = "it was an odd elephant"
+    found = {of(text, "typos", seed=seed) for seed in range(60)}
+    assert all(each.startswith("it was an odd e") and each != text for each in found)
+    lengths = {len(each) - len(text) for each in found}
+    assert lengths == {-1, 0, 1}
+    assert len(found) > 20
+    assert of("it was an odd one", "typos") == "it was an odd one"
+    assert SHORTEST == 4
+
+
+@pytest.mark.parametrize("name", ["typos", "spaces"])
+def test_draws_follow_seed_row_name_and_side_alone(name: str) -> None:
+    text = "a long enough text for many different possible draws of any kind that matters here"
+    draws = {of(text, name, row=row, seed=seed) for row in "abcdefgh" for seed in range(4)}
+    assert len(draws) > 24
+    assert of(text, name) == of(text, name)
+    pair = Examples("pairs", [text], [text])
+    changed = perturbed(pair, name)
+    assert changed.text_pair is not None
+    assert changed.text != changed.text_pair
+    alone = Examples("pairs", [text] * 3, [text] * 3)
+    assert perturbed(alone, name).text == changed.text * 3
+
+
+@pytest.mark.parametrize("name", names())
+@given(text=TEXTS, seed=st.integers(0, 2**32))
+def test_every_perturbation_takes_any_text_and_leaves_something_of_it(
+    name: str, text: str, seed: int
+) -> None:
+    changed = of(text, name, seed=seed)
+    assert changed == of(text, name, seed=seed)
+    assert bool(changed.strip()) == bool(text.strip())
+
+
+@pytest.mark.parametrize("name", [name for name, each in PERTURBATIONS.items() if each.english])
+@given(text=st.text(alphabet="\u0430\u0431\u0432\u0433 \u0434.,\u4f60\u597d", max_size=40))
+def test_english_perturbations_leave_other_writing_alone(name: str, text: str) -> None:
+    assert of(text, name) == text
+
+
+def test_a_perturbed_set_keeps_all_but_texts_and_their_hashes() -> None:
+    rows: dict[str, Any] = {"labels": [1, 0], "kind": "classification", "group": ["x", None]}
+    toy = Examples("toy", ["Good", "bad"], ["A", "B"], **rows)
+    changed = perturbed(toy, "lowercase")
+    assert (changed.text, changed.text_pair) == (["good", "bad"], ["a", "b"])
+    assert (changed.labels, changed.group, changed.name) == ([1, 0], ["x", None], "toy")
+    assert changed.rows == Examples("toy", ["good", "bad"], ["a", "b"]).rows
+    assert toy.text == ["Good", "bad"]
+
+
+def test_unknown_names_and_names_given_twice_are_refused() -> None:
+    with pytest.raises(SettingError, match="Unknown perturbation 'typo'. Did you mean 'typos'"):
+        of("text", "typo")
+    with pytest.raises(ValueError, match="Unknown perturbation 'upper'"):
+        known_names(("upper",))
+    with pytest.raises(ValueError, match="must not name one twice"):
+        known_names(("typos", "typos"))
