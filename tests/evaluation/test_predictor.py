@@ -13,6 +13,7 @@ from sklearn.pipeline import make_pipeline
 
 from temper.data.examples import Examples
 from temper.errors import ModelError
+from temper.evaluation import classifier
 from temper.evaluation.classifier import ClassifierPredictor
 from temper.evaluation.function import CallablePredictor
 from temper.evaluation.prediction import Prediction
@@ -103,6 +104,24 @@ def test_answers_stand_in_the_order_of_the_examples(
     first = predictor.predict(examples).logits
     assert first is not None
     assert predictor.predict(examples.select(order)).logits == pytest.approx(first[order], abs=1e-5)
+
+
+def test_a_set_that_is_tokenised_piece_by_piece_is_answered_alike(
+    model: Any, tokenizer: Any, examples_of: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    predictor = ClassifierPredictor(model, tokenizer, max_length=6, batch_size=4)
+    examples = examples_of(rows=20)
+    whole = predictor.predict(examples)
+    parts = {index: part for part in predictor.parts(examples) for index in part.indices}
+    monkeypatch.setattr(classifier, "WINDOW", 7)
+    assert len(examples) % 7
+    pieces = predictor.predict(examples)
+    np.testing.assert_allclose(pieces.probabilities, whole.probabilities, atol=1e-6)
+    assert pieces.truncated == whole.truncated == predictor.truncated(examples)
+    found = {index: part for part in predictor.parts(examples) for index in part.indices}
+    assert found.keys() == parts.keys()
+    for index, part in found.items():
+        assert part.rows[part.indices.index(index)] == examples.rows[index]
 
 
 def test_a_zero_delta_gives_the_models_own_logits(

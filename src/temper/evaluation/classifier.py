@@ -26,6 +26,9 @@ from temper.models.precision import in_single
 from temper.models.states import Trace, lacks_second_derivative
 from temper.types import Batch
 
+WINDOW = 4096
+"""Rows that are tokenised, and sorted by length, at a time."""
+
 # Transformers' placeholder where nobody named the classes: it says nothing.
 _UNNAMED = re.compile(r"label[_ ]?\d+", re.IGNORECASE)
 # [UNK] and [MASK] stand for words of the text, so they are not counted as special here.
@@ -76,7 +79,6 @@ class ClassifierPredictor:
             )
         self.gives: Gives = "values" if regression else "logits"
         self.label_names = None if regression else _label_names(config)
-        self._encoded: dict[str, EncodedExamples] = {}
 
     @property
     def device(self) -> torch.device:
@@ -98,11 +100,15 @@ class ClassifierPredictor:
         """
         if not len(examples):
             raise ModelError(f"Set {examples.name!r} has no rows to predict.")
-        encoded = self.encoded(examples)
-        answers = self.outputs(encoded, batch_size=batch_size)
+        parts, cut = [], 0.0
+        for window in self._windows(examples):
+            encoded = self.encoded(window)
+            parts.append(self.outputs(encoded, batch_size=batch_size))
+            cut += encoded.truncated * len(encoded)
+        answers, truncated = np.concatenate(parts), cut / len(examples)
         if self.gives == "values":
-            return Prediction.of_values(answers[:, 0], truncated=encoded.truncated)
-        return Prediction.of_logits(answers, truncated=encoded.truncated)
+            return Prediction.of_values(answers[:, 0], truncated=truncated)
+        return Prediction.of_logits(answers, truncated=truncated)
 
     def outputs(
         self,
@@ -139,7 +145,9 @@ class ClassifierPredictor:
 
     def truncated(self, examples: Examples) -> float:
         """Return the share of the examples that are cut to ``max_length``."""
-        return float(self.encoded(examples).truncated)
+        windows = self._windows(examples)
+        cut = sum(self.encoded(window).truncated * len(window) for window in windows)
+        return cut / len(examples)
 
     def parts(self, examples: Examples, *, batch_size: int | None = None) -> Iterator[Part]:
         """Cut examples into batches of like length, on the model's device.
@@ -152,10 +160,13 @@ class ClassifierPredictor:
             Every row once.
         """
         special = self._special_ids().to(self.device)
-        for indices, batch in self._batches(self.encoded(examples), batch_size):
-            marks = torch.isin(batch.inputs["input_ids"], special) & batch.mask
-            rows = [examples.rows[index] for index in indices]
-            yield Part(batch, indices, rows, marks)
+        start = 0
+        for window in self._windows(examples):
+            for indices, batch in self._batches(self.encoded(window), batch_size):
+                marks = torch.isin(batch.inputs["input_ids"], special) & batch.mask
+                rows = [window.rows[index] for index in indices]
+                yield Part(batch, [start + index for index in indices], rows, marks)
+            start += len(window)
 
     @contextmanager
     def session(self, *, single: bool = False) -> Iterator[Session]:
@@ -207,24 +218,26 @@ class ClassifierPredictor:
         return lacks_second_derivative(self.model)
 
     def encoded(self, examples: Examples) -> EncodedExamples:
-        """Tokenize a set once, however many perspectives ask for it.
+        """Tokenize a set.
 
         Args:
             examples: Texts; labels are not looked at.
 
         Returns:
-            Its rows, unpadded and without labels; they are kept, so change none of them.
+            Its rows, unpadded and without labels.
         """
-        key = f"{examples.hash}:{len(examples)}"
-        if key not in self._encoded:
-            bare = replace(examples, labels=None, label_names=None, kind="unlabelled")
-            self._encoded[key] = encode(bare, self.tokenizer, max_length=self.max_length)
-        return self._encoded[key]
+        bare = replace(examples, labels=None, label_names=None, kind="unlabelled")
+        return encode(bare, self.tokenizer, max_length=self.max_length)
 
     def vocabulary(self) -> Vocabulary:
         """Return the tokenizer's ids, sorted by what a corruption may do with them."""
         size = getattr(getattr(self.model, "config", None), "vocab_size", None)
         return Vocabulary.of(self.tokenizer, size=size)
+
+    def _windows(self, examples: Examples) -> Iterator[Examples]:
+        """Cut a set where it is long: token ids weigh more than the texts, so few are held."""
+        for start in range(0, len(examples), WINDOW):
+            yield examples.select(range(start, min(start + WINDOW, len(examples))))
 
     def _batches(
         self, encoded: EncodedExamples, batch_size: int | None

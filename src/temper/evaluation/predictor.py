@@ -110,7 +110,7 @@ class TokenPredictor(Predictor, Protocol):
         ...
 
     def encoded(self, examples: Examples) -> EncodedExamples:
-        """Return the examples' token ids, unpadded and without labels; not to be changed."""
+        """Return the examples' token ids, unpadded and without labels."""
         ...
 
     def outputs(
