@@ -1,0 +1,168 @@
+"""CKA: the formula by loops, hand-worked numbers, what it must not see, and no bias."""
+
+from __future__ import annotations
+
+from itertools import combinations, permutations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from temper.functional.kernel_alignment import kernel_alignment, unbiased_hsic
+
+Array = NDArray[np.float64]
+
+
+def states(rows: int, width: int, seed: int) -> Array:
+    return np.random.default_rng(seed).normal(size=(rows, width))
+
+
+def alignment(first: Array, second: Array) -> float:
+    return float(
+        kernel_alignment(
+            [unbiased_hsic(first, second)],
+            [unbiased_hsic(first, first)],
+            [unbiased_hsic(second, second)],
+        )
+    )
+
+
+def song(first: Array, second: Array) -> float:
+    """HSIC_1 as Song et al. print it, by loops over the entries of both Gram matrices."""
+    n = len(first)
+    k = [[float(first[i] @ first[j]) * (i != j) for j in range(n)] for i in range(n)]
+    l_ = [[float(second[i] @ second[j]) * (i != j) for j in range(n)] for i in range(n)]
+    trace = sum(k[i][j] * l_[j][i] for i in range(n) for j in range(n))
+    sums = sum(map(sum, k)) * sum(map(sum, l_)) / ((n - 1) * (n - 2))
+    product = sum(k[i][j] * l_[j][m] for i in range(n) for j in range(n) for m in range(n))
+    return (trace + sums - 2 * product / (n - 2)) / (n * (n - 3))
+
+
+def test_four_points_on_a_line_by_hand() -> None:
+    # Around the middle they stand at -3/2, -1/2, 1/2 and 3/2. Off the diagonal the products are
+    # 3/4, -3/4, -9/4, -1/4, -3/4 and 3/4, their rows' sums -9/4, -1/4, -1/4 and -9/4.
+    trace = 2 * (4 * 9 / 16 + 81 / 16 + 1 / 16)
+    sums = (-5) ** 2 / (3 * 2)
+    product = 2 * (81 / 16 + 1 / 16)
+    assert (trace, product) == (14.75, 10.25)
+    line = [[0.0], [1.0], [2.0], [3.0]]
+    expected = (trace + sums - 2 * product / 2) / (4 * 1)
+    assert unbiased_hsic(line, line) == pytest.approx(expected)
+    assert expected == pytest.approx(13 / 6)
+
+
+@pytest.mark.parametrize("rows", [4, 5, 9])
+def test_it_is_the_printed_formula(rows: int) -> None:
+    one, two = states(rows, 3, 0), states(rows, 5, 1)
+    assert unbiased_hsic(one, two) == pytest.approx(song(one, two), rel=1e-10)
+    assert unbiased_hsic(one, one) == pytest.approx(song(one, one), rel=1e-10)
+
+
+def test_it_is_the_symmetric_kernel_over_four_rows() -> None:
+    # Hoeffding's form: a mean over all ordered quadruples, without any matrix.
+    one, two = states(6, 2, 2), states(6, 2, 3)
+    k, other = one @ one.T, two @ two.T
+    terms = [
+        k[i, j] * (other[i, j] + other[q, r] - 2 * other[i, q])
+        for i, j, q, r in permutations(range(6), 4)
+    ]
+    assert unbiased_hsic(one, two) == pytest.approx(float(np.mean(terms)), rel=1e-10)
+
+
+@pytest.mark.parametrize("size", [4, 5])
+def test_batches_have_no_bias(size: int) -> None:
+    # Over all batches of a size the mean is the value of all rows, which no biased form gives.
+    one, two = states(8, 3, 4), states(8, 2, 5)
+    batches = [
+        unbiased_hsic(one[list(chosen)], two[list(chosen)])
+        for chosen in combinations(range(8), size)
+    ]
+    assert float(np.mean(batches)) == pytest.approx(unbiased_hsic(one, two), rel=1e-10)
+
+
+def test_identical_states_have_alignment_1() -> None:
+    one = states(20, 6, 6)
+    assert alignment(one, one) == pytest.approx(1.0, abs=1e-12)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    seed=st.integers(0, 10_000),
+    rows=st.integers(5, 12),
+    factor=st.floats(1e-3, 1e3),
+    shift=st.floats(-100, 100),
+)
+def test_orthogonal_maps_factors_and_shifts_are_not_seen(
+    seed: int, rows: int, factor: float, shift: float
+) -> None:
+    one, two = states(rows, 4, seed), states(rows, 3, seed + 1)
+    turn, _ = np.linalg.qr(states(4, 4, seed + 2))
+    moved = factor * (one @ turn) + shift
+    assert alignment(moved, two) == pytest.approx(alignment(one, two), rel=1e-6, abs=1e-8)
+    assert alignment(moved, one) == pytest.approx(1.0, abs=1e-8)
+
+
+def test_other_linear_maps_are_seen() -> None:
+    one = states(30, 4, 7)
+    assert alignment(one * np.array([10.0, 1.0, 1.0, 1.0]), one) < 0.9
+
+
+@settings(max_examples=40, deadline=None)
+@given(seed=st.integers(0, 10_000), rows=st.integers(4, 10), width=st.integers(1, 6))
+def test_it_is_symmetric_and_bounded(seed: int, rows: int, width: int) -> None:
+    one, two = states(rows, width, seed), states(rows, 3, seed + 1)
+    assert alignment(one, two) == pytest.approx(alignment(two, one), rel=1e-9)
+    assert -1.0 <= alignment(one, two) <= 1.0
+
+
+def test_states_that_have_nothing_in_common_are_near_0_where_the_biased_form_is_not() -> None:
+    # 64 rows in 256 dimensions: the biased estimator gives .8 to any two of them.
+    values = []
+    for seed in range(8):
+        one, two = states(64, 256, 2 * seed), states(64, 256, 2 * seed + 1)
+        values.append((unbiased_hsic(one, two), unbiased_hsic(one, one), unbiased_hsic(two, two)))
+    assert abs(float(kernel_alignment(*zip(*values, strict=True)))) < 0.1
+    centre = np.eye(64) - 1 / 64
+    k, other = centre @ one @ one.T @ centre, centre @ two @ two.T @ centre
+    biased = (k * other).sum() / np.sqrt((k * k).sum() * (other * other).sum())
+    assert biased > 0.7
+
+
+def test_batches_are_averaged_before_they_are_divided() -> None:
+    # (3 + 1) / sqrt((4 + 4) (9 + 1)), not the mean of 3/6 and 1/2.
+    assert float(kernel_alignment([3.0, 1.0], [4.0, 4.0], [9.0, 1.0])) == pytest.approx(4 / 80**0.5)
+
+
+def test_counts_repeat_batches() -> None:
+    parts = ([3.0, 1.0], [4.0, 4.0], [9.0, 1.0])
+    found = kernel_alignment(*parts, counts=[[1, 1], [2, 0], [0, 2]])
+    assert found == pytest.approx([4 / 80**0.5, 0.5, 0.5])
+
+
+def test_states_without_variation_have_no_alignment() -> None:
+    constant = np.full((5, 3), 0.1)
+    assert unbiased_hsic(constant, constant) == 0.0
+    assert np.isnan(alignment(constant, states(5, 3, 0)))
+
+
+def test_a_batch_that_is_not_finite_leaves_no_alignment() -> None:
+    found = kernel_alignment([np.nan, 1.0], [1.0, 1.0], [1.0, 1.0], counts=[[1, 1], [0, 2]])
+    assert np.isnan(found).all()
+
+
+def test_fewer_than_four_rows_are_refused() -> None:
+    with pytest.raises(ValueError, match="at least 4 rows, got 3"):
+        unbiased_hsic(states(3, 2, 0), states(3, 2, 1))
+
+
+@pytest.mark.parametrize("other", [states(5, 2, 0), states(4, 2, 0)[0]])
+def test_states_of_other_rows_are_refused(other: Array) -> None:
+    with pytest.raises(ValueError, match=r"same n, got \[4, 2\]"):
+        unbiased_hsic(states(4, 2, 0), other)
+
+
+def test_unequal_numbers_of_batches_are_refused() -> None:
+    with pytest.raises(ValueError, match="of one k"):
+        kernel_alignment([1.0], [1.0, 2.0], [1.0])
