@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from sklearn.calibration import calibration_curve
 from sklearn.metrics import brier_score_loss, log_loss
 
 from temper.functional import calibration
@@ -125,3 +128,115 @@ def test_labels_outside_the_classes_are_refused() -> None:
         calibration.brier([2], [[0.5, 0.5]])
     with pytest.raises(ValueError, match=r"got \[1\] and \[2, 2\]"):
         calibration.negative_log_likelihood([0], [[0.0, 0.0], [0.0, 0.0]])
+
+
+def adaptive(correct: list[float], confidences: list[float], bins: int = 15) -> float:
+    return float(calibration.adaptive_calibration_error(correct, confidences, bins=bins))
+
+
+def test_adaptive_bins_hold_equally_many_rows_by_hand() -> None:
+    # Bins of two: |0 + 1 - .9 - .92| / 4 and |1 + 1 - .94 - .98| / 4. Equal width has one bin.
+    correct, confidences = [0.0, 1.0, 1.0, 1.0], [0.9, 0.92, 0.94, 0.98]
+    assert adaptive(correct, confidences, 2) == pytest.approx((0.82 + 0.08) / 4)
+    assert ece(correct, confidences) == pytest.approx(0.74 / 4)
+
+
+def test_a_row_on_an_adaptive_edge_is_shared() -> None:
+    # Three rows, two bins of 1.5: the middle row's gap of -.7 is halved between them.
+    wanted = (abs(-0.6 - 0.35) + abs(-0.35 + 0.2)) / 3
+    assert adaptive([0, 0, 1], [0.6, 0.7, 0.8], 2) == pytest.approx(wanted)
+
+
+def test_a_confidence_of_one_is_nothing_special_to_adaptive_bins() -> None:
+    assert adaptive([1, 1], [1.0, 1.0]) == 0.0
+    assert adaptive([0, 0], [1.0, 1.0]) == 1.0
+
+
+@given(ROWS, st.integers(1, 8), st.randoms(use_true_random=False))
+def test_adaptive_error_ignores_order_and_repetition(
+    rows: list[tuple[bool, float]], bins: int, draw: object
+) -> None:
+    mixed = [row for row in rows for _ in range(3)]
+    draw.shuffle(mixed)  # type: ignore[attr-defined]
+    sides = [[float(hit) for hit, _ in mixed], [sure for _, sure in mixed]]
+    wanted = adaptive([float(hit) for hit, _ in rows], [sure for _, sure in rows], bins)
+    assert adaptive(sides[0], sides[1], bins) == pytest.approx(wanted, abs=1e-12)
+
+
+@given(st.integers(1, 5), st.integers(1, 6), st.integers(0, 1000))
+def test_adaptive_error_agrees_with_slices_where_the_bins_divide_the_rows(
+    bins: int, size: int, seed: int
+) -> None:
+    draws = np.random.default_rng(seed)
+    confidences = draws.permutation(np.linspace(0.2, 1.0, bins * size))
+    correct = draws.integers(0, 2, bins * size).astype(float)
+    order = np.argsort(confidences)
+    gaps = [
+        abs(correct[part].mean() - confidences[part].mean()) for part in np.array_split(order, bins)
+    ]
+    found = adaptive(correct.tolist(), confidences.tolist(), bins)
+    assert found == pytest.approx(np.mean(gaps), abs=1e-12)
+
+
+def test_adaptive_error_agrees_with_scikit_learns_quantile_bins() -> None:
+    draws = np.random.default_rng(1)
+    confidences, correct = draws.uniform(0.3, 1.0, 60), draws.integers(0, 2, 60)
+    right, sure = calibration_curve(correct, confidences, n_bins=5, strategy="quantile")
+    found = adaptive(correct.tolist(), confidences.tolist(), 5)
+    assert found == pytest.approx(np.abs(right - sure).mean())
+
+
+@given(ROWS)
+def test_one_adaptive_bin_is_the_gap_of_all_rows(rows: list[tuple[bool, float]]) -> None:
+    correct, confidences = [float(row[0]) for row in rows], [row[1] for row in rows]
+    wanted = abs(np.mean(correct) - np.mean(confidences))
+    assert adaptive(correct, confidences, 1) == pytest.approx(wanted, abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    "measure",
+    [
+        calibration.adaptive_calibration_error,
+        lambda hits, sure, counts: calibration.classwise_calibration_error(
+            np.asarray(hits), np.stack([1 - np.asarray(sure), np.asarray(sure)], 1), counts=counts
+        ),
+    ],
+    ids=["adaptive", "classwise"],
+)
+def test_errors_of_resamples_are_those_of_repeated_rows(measure: Any) -> None:
+    correct, confidences = [1, 0, 1, 0], [0.95, 0.7, 0.55, 0.7]
+    found = measure(correct, confidences, counts=[[2, 1, 0, 3], [0, 0, 0, 0]])
+    repeated = measure([1, 1, 0, 0, 0, 0], [0.95, 0.95, 0.7, 0.7, 0.7, 0.7], counts=None)
+    assert found[0] == pytest.approx(float(repeated))
+    assert np.isnan(found[1])
+
+
+def test_errors_without_rows_are_undefined() -> None:
+    assert np.isnan(calibration.adaptive_calibration_error([], []))
+    assert np.isnan(calibration.classwise_calibration_error([], np.zeros((0, 2))))
+
+
+def test_classwise_error_by_hand() -> None:
+    # Class 0: .7 against a share of 1, .2 against 0; class 1: .3 against 0, .2 against 1;
+    # class 2: 0 against 0, .6 against 0.
+    probabilities = [[0.7, 0.3, 0.0], [0.2, 0.2, 0.6]]
+    found = calibration.classwise_calibration_error([0, 1], probabilities)
+    by_class = [(0.3 + 0.2) / 2, (0.3 + 0.8) / 2, 0.6 / 2]
+    assert float(found) == pytest.approx(np.mean(by_class))
+
+
+def test_classwise_error_of_two_classes_is_that_of_one_class() -> None:
+    # p_0 = 1 - p_1 mirrors the bins, but for probabilities on an edge.
+    draws = np.random.default_rng(0)
+    sure, labels = draws.uniform(size=50), draws.integers(0, 2, 50)
+    found = calibration.classwise_calibration_error(labels, np.stack([1 - sure, sure], 1))
+    assert float(found) == pytest.approx(ece(labels.tolist(), sure.tolist(), 15))
+
+
+def test_new_errors_refuse_what_is_no_probability() -> None:
+    with pytest.raises(ValueError, match="Pass probabilities, not logits"):
+        calibration.adaptive_calibration_error([1], [2.0])
+    with pytest.raises(ValueError, match="`bins` must be >= 1, got 0"):
+        calibration.adaptive_calibration_error([1], [0.5], bins=0)
+    with pytest.raises(ValueError, match=r"Labels must be whole numbers in 0\.\.1"):
+        calibration.classwise_calibration_error([2], [[0.5, 0.5]])

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import log_softmax, softmax
 
-from temper.functional.resampling import FloatArray, IntegerArray, row_counts, weighted_mean
+from temper.functional.resampling import FloatArray, IntegerArray, pair, row_counts, weighted_mean
 
 
 def probabilities_of(logits: ArrayLike) -> FloatArray:
@@ -133,18 +133,103 @@ def expected_calibration_error(
         Guo et al., "On Calibration of Modern Neural Networks", 2017, Eq. 3.
         Differs: bins are closed on the left; the two agree but for confidences exactly on an edge.
     """
-    hits = np.asarray(correct, dtype=np.float64)
-    values = np.asarray(confidences, dtype=np.float64)
-    if hits.ndim != 1 or hits.shape != values.shape:
-        raise ValueError(
-            f"Both sides must be [n], got {list(hits.shape)} and {list(values.shape)}."
-        )
+    hits, values = _hits(correct, confidences)
     weights = row_counts(len(hits), counts)
     gaps = np.zeros((len(hits), bins))
     gaps[np.arange(len(hits)), bin_numbers(values, bins=bins)] = hits - values
     total = weights.sum(axis=-1)
     error = np.abs(weights @ gaps).sum(axis=-1)
     return np.where(total > 0, error / np.where(total > 0, total, 1.0), np.nan)[()]
+
+
+def adaptive_calibration_error(
+    correct: ArrayLike, confidences: ArrayLike, *, bins: int = 15, counts: ArrayLike | None = None
+) -> FloatArray:
+    """Calibration error in bins of equal mass: each holds as many rows as the others.
+
+    ``(1 / B) sum_b |accuracy_b - confidence_b|`` over the rows sorted by confidence. A row on an
+    edge belongs to both bins in part, and rows of equal confidence do so alike, so that neither
+    their order nor repeating every row changes the value.
+
+    Args:
+        correct: Whether the predicted class is the label, [n].
+        confidences: Probability of the predicted class, [n], in [0, 1].
+        bins: Number of bins, B >= 1.
+        counts: Resample counts, [n] or [R, n]; the bins are those of each resample.
+
+    Returns:
+        A value in [0, 1], a scalar or [R]; NaN without rows.
+
+    Raises:
+        ValueError: A confidence is not in [0, 1], or ``bins`` is below 1.
+
+    Example:
+        >>> float(adaptive_calibration_error([0, 1, 1, 1], [0.5, 0.5, 0.75, 1.0], bins=2))
+        0.0625
+
+    References:
+        Nguyen and O'Connor, "Posterior calibration and exploratory analysis for natural language
+        processing models", EMNLP 2015, Section 3.2.
+        Differs: where B does not divide n, rows are shared by two bins and no bin has a row more.
+    """
+    hits, values = _hits(correct, confidences)
+    bin_numbers(values, bins=bins)
+    weights = row_counts(len(hits), counts)
+    if not len(hits):
+        return np.full(weights.shape[:-1], np.nan)[()]
+    order = np.argsort(values, kind="stable")
+    # Between its ends a group of equal confidences adds its gap evenly.
+    ends = np.append(np.flatnonzero(np.diff(values[order])), len(order) - 1)
+    edges = np.arange(bins + 1) / bins
+    found = []
+    for own in weights.reshape(-1, len(hits)):
+        mass = np.append(0.0, np.cumsum(own[order])[ends])
+        gaps = np.append(0.0, np.cumsum((own * (hits - values))[order])[ends])
+        total = mass[-1]
+        sums = np.diff(np.interp(edges * total, mass, gaps))
+        found.append(np.abs(sums).sum() / total if total > 0 else np.nan)
+    return np.asarray(found, dtype=np.float64).reshape(weights.shape[:-1])[()]
+
+
+def classwise_calibration_error(
+    labels: ArrayLike,
+    probabilities: ArrayLike,
+    *,
+    bins: int = 15,
+    counts: ArrayLike | None = None,
+) -> FloatArray:
+    """Calibration error of every class's probability, averaged over the classes.
+
+    ``(1 / C) sum_k sum_b (n_bk / n) |share of class k in b - mean p_k in b|`` in bins of equal
+    width: unlike the ECE it looks at the probabilities of classes that were not predicted too.
+
+    Args:
+        labels: Class indices, [n].
+        probabilities: [n, C].
+        bins: Number of equal-width bins.
+        counts: Resample counts, [n] or [R, n].
+
+    Returns:
+        A value in [0, 1], a scalar or [R]; NaN without rows.
+
+    Raises:
+        ValueError: A probability is not in [0, 1], or a label is no class.
+
+    Example:
+        >>> float(classwise_calibration_error([0, 1], [[0.75, 0.25], [0.5, 0.5]]))
+        0.375
+
+    References:
+        Kull et al., "Beyond temperature scaling: Obtaining well-calibrated multiclass probabilities
+        with Dirichlet calibration", NeurIPS 2019, Eq. 3.
+    """
+    array = np.asarray(probabilities, dtype=np.float64)
+    classes = _labels(labels, array)
+    errors = [
+        expected_calibration_error(classes == k, array[:, k], bins=bins, counts=counts)
+        for k in range(array.shape[1])
+    ]
+    return np.asarray(np.mean(errors, axis=0))[()]
 
 
 @dataclass(frozen=True)
@@ -189,6 +274,12 @@ def reliability(correct: ArrayLike, confidences: ArrayLike, *, bins: int) -> Rel
     sure = np.where(rows > 0, np.bincount(numbers, values, bins) / filled, np.nan)
     edges = np.arange(bins + 1) / bins
     return Reliability(edges[:-1], edges[1:], rows, right, sure)
+
+
+def _hits(correct: ArrayLike, confidences: ArrayLike) -> tuple[FloatArray, FloatArray]:
+    """Return both sides as float64 [n]."""
+    hits, values = pair(correct, confidences)
+    return hits.astype(np.float64), values.astype(np.float64)
 
 
 def _labels(labels: ArrayLike, array: FloatArray) -> IntegerArray:
