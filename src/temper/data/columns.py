@@ -1,4 +1,4 @@
-"""Find the text, pair and label columns of a table, and check that texts are texts."""
+"""Find the columns of a table: texts, label, group and contrast pair; check what they hold."""
 
 from __future__ import annotations
 
@@ -45,6 +45,11 @@ LABEL_NAMES = (
     "sentiment",
     "similarity_score",
 )
+GROUP_NAMES = ("group",)
+PAIR_ID_NAMES = ("pair_id",)
+
+# What stands in a column of groups or contrast pairs where a row is in none of them.
+_IN_NONE = {"", "-1"}
 
 
 @dataclass(frozen=True)
@@ -55,11 +60,13 @@ class Columns:
         text: Column of the text.
         text_pair: Column of the second text. Looked for by itself only where ``text`` is None too.
         label: Column of the label.
+        group: Column of the group that a row belongs to.
     """
 
     text: str | None = None
     text_pair: str | None = None
     label: str | None = None
+    group: str | None = None
 
 
 @dataclass(frozen=True)
@@ -70,11 +77,15 @@ class FoundColumns:
         text: Column of the text.
         text_pair: Column of the second text, None for single texts.
         label: Column of the label, None where there is none.
+        group: Column of the groups, None where there is none.
+        pair_id: Column that names contrast pairs, None where there is none.
     """
 
     text: str
     text_pair: str | None
     label: str | None
+    group: str | None = None
+    pair_id: str | None = None
 
 
 def find_columns(table: Table, wanted: Columns, *, labelled: bool) -> FoundColumns:
@@ -86,13 +97,13 @@ def find_columns(table: Table, wanted: Columns, *, labelled: bool) -> FoundColum
         labelled: Whether a label column is looked for.
 
     Returns:
-        The names; ``label`` is None where none was found.
+        The names; ``label``, ``group`` and ``pair_id`` are None where none was found.
 
     Raises:
         DataError: If a given name is not there, no text column is found, or two roles share a
             column.
     """
-    for name in (wanted.text, wanted.text_pair, wanted.label):
+    for name in (wanted.text, wanted.text_pair, wanted.label, wanted.group):
         if name is not None and name not in table.names:
             raise DataError(f"{table.title}: {unknown('column', name, table.names)}")
     text, pair = wanted.text, wanted.text_pair
@@ -111,13 +122,14 @@ def find_columns(table: Table, wanted: Columns, *, labelled: bool) -> FoundColum
     label = wanted.label
     if label is None and labelled:
         label = _first(table, LABEL_NAMES, {text, *([pair] if pair else [])})
-    chosen = [name for name in (text, pair, label) if name is not None]
+    chosen = [name for name in (text, pair, label, wanted.group) if name is not None]
     if len(set(chosen)) != len(chosen):
         raise DataError(
-            f"{table.title}: text, pair and label must be different columns, got "
+            f"{table.title}: text, pair, label and group must be different columns, got "
             f"{', '.join(chosen)}."
         )
-    return FoundColumns(text, pair, label)
+    group = wanted.group or _first(table, GROUP_NAMES, set(chosen))
+    return FoundColumns(text, pair, label, group, _first(table, PAIR_ID_NAMES, set(chosen)))
 
 
 def _lookup(table: Table, name: str) -> str | None:
@@ -170,3 +182,37 @@ def read_texts(table: Table, column: str) -> list[str]:
             )
         texts.append(value)
     return texts
+
+
+def read_names(table: Table, column: str | None) -> list[str | None] | None:
+    """Return a column's names of groups or contrast pairs.
+
+    Args:
+        table: The table.
+        column: Name of the column, None where there is none.
+
+    Returns:
+        One name a row, None where a row is in no group: null, NaN, an empty text, or -1. None
+        instead of the list where that holds for all rows.
+
+    Raises:
+        DataError: If a value is a list, an object or a number with a fraction.
+    """
+    if column is None:
+        return None
+    names: list[str | None] = []
+    for index, value in enumerate(table.column(column)):
+        if value is None or value != value:  # NaN alone differs from itself
+            names.append(None)
+            continue
+        # pandas writes a column of whole numbers with holes as 1.0.
+        whole = int(value) if isinstance(value, float) and value.is_integer() else value
+        if not isinstance(whole, str | int):
+            raise DataError(
+                f"{table.where(index)}: {column!r} must be a word or a whole number that names a "
+                f"group, got {value!r:.40}. Mend the row, or rename the column if it holds no "
+                "groups."
+            )
+        name = str(whole).strip()
+        names.append(None if name in _IN_NONE else name)
+    return names if any(name is not None for name in names) else None

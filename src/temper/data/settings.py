@@ -25,6 +25,7 @@ class DataSettings(BaseModel):
         text_pair_column: Column of the second text; looked for only where ``text_column`` is None
             too.
         label_column: Column of the label; None looks for the usual names.
+        group_column: Column of the group that a row belongs to; None looks for ``group``.
         kind: What the labels are; None decides by the values (`temper.data.labels.read_labels`).
         rows: Rows to train on, drawn with ``seed``, each class in its share; None takes all.
         eval_rows: The same for the evaluation rows.
@@ -52,6 +53,7 @@ class DataSettings(BaseModel):
     text_column: str | None = None
     text_pair_column: str | None = None
     label_column: str | None = None
+    group_column: str | None = None
     kind: Literal["classification", "regression"] | None = None
     rows: Annotated[int, Field(ge=1)] | None = None
     eval_rows: Annotated[int, Field(ge=1)] | None = None
@@ -83,4 +85,6 @@ class DataSettings(BaseModel):
     @property
     def columns(self) -> Columns:
         """The columns that are named."""
-        return Columns(self.text_column, self.text_pair_column, self.label_column)
+        return Columns(
+            self.text_column, self.text_pair_column, self.label_column, self.group_column
+        )

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from temper.data.columns import Columns, find_columns, read_texts
+from temper.data.columns import Columns, find_columns, read_names, read_texts
 from temper.data.corpus import anomaly_examples, review_corpus, shift_examples
 from temper.data.examples import Examples, Splits
 from temper.data.folders import (
@@ -89,7 +89,7 @@ def load_examples(
     columns: Columns | None = None,
     label_names: Sequence[str] | None = None,
     kind: LabelKind | None = None,
-    labelled: bool = True,
+    labelled: bool | None = True,
 ) -> Examples:
     """Load one set: a shift set, an anomaly set, or rows to predict.
 
@@ -102,7 +102,8 @@ def load_examples(
         label_names: The model's label names; the labels are matched to them
             (`Examples.map_labels`).
         kind: What the labels are; None decides by the values.
-        labelled: Whether labels are needed. Where False they are not read at all.
+        labelled: Whether labels are needed. Where None they are read where there are some; where
+            False they are not read at all.
 
     Returns:
         The set, named after its file or folder.
@@ -116,7 +117,7 @@ def load_examples(
         ('unlabelled', True)
     """
     columns = columns or Columns()
-    if not labelled and (columns.label, label_names, kind) != (None, None, None):
+    if labelled is False and (columns.label, label_names, kind) != (None, None, None):
         raise DataError(
             f"Labels of {source!r} are not read, so label_column, label_names and kind must not "
             "be given."
@@ -129,11 +130,15 @@ def load_examples(
         if kind == "regression":
             raise DataError(f"{source!r} holds classes and cannot be read as a regression.")
         examples = _demo_set(config, split=split, columns=columns)
-        if not labelled:
+        if labelled is False:
             examples = replace(examples, labels=None, label_names=None, kind="unlabelled")
     else:
         examples = _read_set(
-            _open(base, config), split=split, columns=columns, kind=kind, labelled=labelled
+            _open(base, config),
+            split=split,
+            columns=columns,
+            kind=kind,
+            labelled=labelled is not False,
         )
     if labelled and examples.labels is None:
         raise DataError(f"{source!r} has no labels. Use another split or a set with labels.")
@@ -284,6 +289,8 @@ def _read(
         kind=own_kind,
         source=source,
         notices=notices,
+        group=read_names(table, chosen.group),
+        pair=read_names(table, chosen.pair_id),
     )
 
 
@@ -353,9 +360,8 @@ def _read_like(
     if examples.label_names is None and examples.classes > train.classes:
         raise DataError(
             f"{opened.title}: split {split!r} has label {examples.classes - 1}, but the highest "
-            "label of "
-            f"{train.source['split']!r} is {train.classes - 1}. Remove these rows or name all "
-            "labels in "
+            f"label of {train.source['split']!r} is {train.classes - 1}. Remove these "
+            "rows or name all labels in "
             'the file dataset.json beside the data: {"label_names": [...]}.'
         )
     return examples
@@ -421,8 +427,8 @@ def _demo_splits(settings: DataSettings, config: str | None) -> Splits:
     if given != (Columns(), "train", True) or settings.kind == "regression":
         raise DataError(
             "The demo corpus has fixed columns, labels and splits (train, dev): text_column, "
-            "text_pair_column, "
-            "label_column, kind, train_split and eval_split cannot be changed."
+            "text_pair_column, label_column, group_column, kind, train_split and eval_split "
+            "cannot be changed."
         )
     return review_corpus()
 

@@ -1,0 +1,215 @@
+"""Find a suite's sets under a folder of data, and load those that are there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from temper.data.columns import Columns
+from temper.data.examples import Examples
+from temper.data.folders import choose_split, split_files
+from temper.data.sources import load_examples
+from temper.data.suites.suite import KINDS, Suite, SuiteSet
+from temper.errors import DataError, SettingError, unknown
+
+Place = tuple[Path, str | None]
+
+
+@dataclass(frozen=True)
+class FoundSet:
+    """A set of a suite that is there.
+
+    Args:
+        name: Its name.
+        entry: What the suite says of it.
+        places: File or folder, and split, of each part.
+    """
+
+    name: str
+    entry: SuiteSet
+    places: dict[str, Place]
+
+    @property
+    def source(self) -> str:
+        """Where it lies, in one line."""
+        texts = [
+            str(path) if split is None else f"{path}@{split}"
+            for path, split in self.places.values()
+        ]
+        return " + ".join(texts)
+
+
+@dataclass(frozen=True)
+class FoundSuite:
+    """What there is of a suite.
+
+    Args:
+        suite: The suite.
+        shift, adversarial, anomaly: The sets that are there, by name.
+        missing: Why each other set is not, by name.
+    """
+
+    suite: Suite
+    shift: dict[str, FoundSet] = field(default_factory=dict)
+    adversarial: dict[str, FoundSet] = field(default_factory=dict)
+    anomaly: dict[str, FoundSet] = field(default_factory=dict)
+    missing: dict[str, str] = field(default_factory=dict)
+
+    def sets(self, kind: str) -> dict[str, FoundSet]:
+        """Return the found sets of a kind by name.
+
+        Args:
+            kind: One of `temper.data.suites.KINDS`.
+        """
+        found: dict[str, FoundSet] = getattr(self, kind)
+        return found
+
+
+def find_sets(suite: Suite, root: Path | str) -> FoundSuite:
+    """Look which sets of a suite are under a folder; nothing is read.
+
+    Args:
+        suite: The suite.
+        root: The folder that its paths start from.
+
+    Returns:
+        The sets that are there, and the reason for each that is not.
+
+    Raises:
+        SettingError: The root is no folder, or none of the sets is under it.
+    """
+    folder = Path(root).expanduser().resolve()
+    if not folder.is_dir():
+        raise SettingError(
+            f"The data root of suite {suite.name!r} must be a folder, and {root} is none. Give "
+            "the folder that holds the suite's sets as --data-root."
+        )
+    sets: dict[str, dict[str, FoundSet]] = {kind: {} for kind in KINDS}
+    missing: dict[str, str] = {}
+    for kind in KINDS:
+        for name, entry in suite.sets(kind).items():
+            places, lacking = {}, []
+            for part, path in entry.paths.items():
+                place = _place(folder, path)
+                if place is None:
+                    lacking.append(path)
+                else:
+                    places[part] = place
+            if lacking:
+                missing[name] = _reason(entry, lacking, folder)
+            else:
+                sets[kind][name] = FoundSet(name, entry, places)
+    if not any(sets.values()):
+        first = next(iter(missing.values()))
+        raise SettingError(
+            f"None of the {len(missing)} sets of suite {suite.name!r} is under {folder}: {first}. "
+            "Give the folder that holds them as --data-root."
+        )
+    return FoundSuite(suite, **sets, missing=missing)
+
+
+def load_set(found: FoundSet, labels: Sequence[str] | None) -> Examples:
+    """Load a set of a suite.
+
+    Args:
+        found: The set.
+        labels: The task's labels by index, for a set that does not name its own; None for
+            anomalies, whose labels are not read.
+
+    Returns:
+        All of its rows, those with a label that the suite leaves out excepted; a notice says so.
+
+    Raises:
+        DataError: The set cannot be read, or does not fit what the suite says of it.
+    """
+    entry = found.entry
+    parts = {
+        part: _load_part(path, split, entry, labels) for part, (path, split) in found.places.items()
+    }
+    if entry.parts and entry.group_column is None:
+        parts = {
+            part: replace(examples, group=[part] * len(examples))
+            for part, examples in parts.items()
+        }
+    examples = _joined(found.name, list(parts.values()))
+    return _without(examples, entry.without) if entry.without and labels is not None else examples
+
+
+def _place(root: Path, text: str) -> Place | None:
+    """Return file or folder and split of a path, None where one of them is not there."""
+    base, _, split = text.partition("@")
+    path = root / base
+    if not split:
+        return (path, None) if path.exists() else None
+    if not path.is_dir():
+        return None
+    try:
+        return path, choose_split(split_files(path), split, title=text)
+    except DataError:
+        return None
+
+
+def _reason(entry: SuiteSet, lacking: Sequence[str], root: Path) -> str:
+    origin = "" if entry.hub is None else f" (on the Hub as {entry.hub})"
+    return f"{', '.join(lacking)} is not under {root}{origin}"
+
+
+def _load_part(
+    path: Path, split: str | None, entry: SuiteSet, labels: Sequence[str] | None
+) -> Examples:
+    columns = Columns(group=entry.group_column)
+    if labels is None:
+        return load_examples(str(path), split=split, columns=columns, labelled=False)
+    examples = load_examples(str(path), split=split, columns=columns, kind="classification")
+    return examples if examples.label_names is not None else examples.map_labels(labels)
+
+
+def _joined(name: str, parts: Sequence[Examples]) -> Examples:
+    """Put parts one after the other."""
+    first = parts[0]
+    shapes = {(part.label_names, part.text_pair is None) for part in parts}
+    if len(shapes) > 1:
+        raise DataError(
+            f"The parts of set {name!r} must have the same labels and all one text or all two. "
+            "Make them sets of their own in the suite."
+        )
+
+    def column(key: str) -> Any:
+        lists = [getattr(part, key) for part in parts]
+        if all(values is None for values in lists):
+            return None
+        return [
+            value
+            for part, values in zip(parts, lists, strict=True)
+            for value in values or [None] * len(part)
+        ]
+
+    return replace(
+        first,
+        name=name,
+        **{key: column(key) for key in ("text", "text_pair", "labels", "rows", "group", "pair")},
+        source=first.source if len(parts) == 1 else {"parts": [part.source for part in parts]},
+        notices=tuple(notice for part in parts for notice in part.notices),
+    )
+
+
+def _without(examples: Examples, names: Sequence[str]) -> Examples:
+    """Leave out the rows with some labels."""
+    known = examples.label_names or ()
+    for name in names:
+        if name not in known:
+            raise DataError(
+                f"Set {examples.name!r}, `without`: {unknown('label', name, known)} Correct the "
+                "suite."
+            )
+    out = {known.index(name) for name in names}
+    kept = [index for index, label in enumerate(examples.labels or []) if label not in out]
+    if not kept:
+        raise DataError(f"Set {examples.name!r} has no rows without the labels {list(names)}.")
+    notice = (
+        f"{len(examples) - len(kept)} rows of set {examples.name!r} are left out, because the "
+        f"task has no label {' or '.join(map(repr, names))}."
+    )
+    return replace(examples.select(kept), notices=(*examples.notices, notice))
