@@ -123,6 +123,40 @@ def load_classifier(
     return model.eval().to(where), tokenizer
 
 
+def load_whole(kind: Any, name: str, *, device: str = "cpu", spare: str = "") -> tuple[Any, Any]:
+    """Load a pre-trained model that is used as it is, and its tokenizer.
+
+    Args:
+        kind: A class of Transformers that loads it, for instance ``AutoModelForMaskedLM``.
+        name: A short name, a Hub id, or a folder with a checkpoint.
+        device: Where to put the model; ``auto`` takes a GPU if there is one.
+        spare: Weights with this in their name may be missing, as they are not used.
+
+    Returns:
+        (model, tokenizer), the model in evaluation mode, its weights wanting no gradient.
+
+    Raises:
+        ModelError: If nothing whole can be loaded under that name.
+    """
+    where = device_of(device)
+    source = resolve(name)
+    with _loading(name):
+        if _adapter_config(source) is not None:
+            raise ModelError(
+                f"{name!r} is a PEFT adapter; a whole model is needed here. Merge it into its "
+                "base (merge_and_unload) and save that."
+            )
+        tokenizer = _load_tokenizer(source, name)
+        model, report = kind.from_pretrained(
+            source, ignore_mismatched_sizes=True, output_loading_info=True, trust_remote_code=False
+        )
+    missing = [name for name in report["missing_keys"] if not (spare and spare in name)]
+    wrong = sorted({*missing, *(name for name, *_ in report["mismatched_keys"])})
+    if wrong:
+        raise ModelError(_lacking(source, wrong, f"No {type(model).__name__} is whole without."))
+    return model.requires_grad_(False).eval().to(where), tokenizer
+
+
 def device_of(name: str) -> torch.device:
     """Return the device of a name; ``auto`` is a GPU where there is one.
 
@@ -249,12 +283,16 @@ def _load_weights(source: str, config: Any, *, new_head: bool) -> Any:
         new_head=new_head,
     )
     if wrong:
-        raise ModelError(
-            f"{source} lacks weights that config.json speaks of, or has them in other sizes: "
-            f"{', '.join(wrong[:5])}{' ...' if len(wrong) > 5 else ''}. Training would start from "
-            "random ones. Copy or download the model again."
-        )
+        raise ModelError(_lacking(source, wrong, "Training would start from random ones."))
     return model
+
+
+def _lacking(source: str, wrong: Sequence[str], so: str) -> str:
+    return (
+        f"{source} lacks weights that config.json speaks of, or has them in other sizes: "
+        f"{', '.join(wrong[:5])}{' ...' if len(wrong) > 5 else ''}. {so} Copy or download the "
+        "model again, or give another."
+    )
 
 
 def _add_adapter(model: Any, source: str, *, classes: int | None) -> Any:

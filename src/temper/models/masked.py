@@ -1,0 +1,208 @@
+"""Ask a masked language model which words fit into a place of a text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import AutoModelForMaskedLM
+
+from temper.errors import ModelError
+from temper.functional.precision import at_least_single
+from temper.models.hf import load_whole
+from temper.models.modes import in_mode
+from temper.models.pieces import WholeWords, whole_words
+
+
+@dataclass(frozen=True)
+class Blank:
+    """A place of a text where a word is wanted.
+
+    Args:
+        before: All that stands before it, spaces included.
+        after: All that stands behind it.
+        word: The word that stood there; it is not proposed, in any case. Empty for none.
+
+    Example:
+        >>> Blank("a ", " film", word="good").before
+        'a '
+    """
+
+    before: str
+    after: str
+    word: str = ""
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """A word for a blank.
+
+    Args:
+        word: As the model's vocabulary writes it; an uncased model knows no capitals.
+        probability: The model's probability of it at that place, among its whole vocabulary.
+    """
+
+    word: str
+    probability: float
+
+
+class MaskedModel:
+    """A masked language model that proposes words.
+
+    The word is hidden behind one mask token, and the model's own distribution over its vocabulary
+    is read there. Only whole words are proposed: single pieces that the tokenizer reads as
+    themselves at that place. The model is in eval mode while it answers, and no proposal depends on
+    its batch.
+
+    Args:
+        model: A masked language model of Transformers.
+        tokenizer: Its tokenizer.
+        max_length: Most tokens that it reads, >= 3; of a longer text it reads what stands around
+            the blank.
+        batch_size: Blanks of a forward pass, >= 1.
+
+    Raises:
+        ModelError: The tokenizer has no mask token or no whole word, or a number is below its
+            bound.
+
+    References:
+        Li et al. 2020, BERT-ATTACK, take candidates from the same distribution. Differs: they show
+        the model the word that is to be replaced, and join pieces to words.
+    """
+
+    def __init__(
+        self, model: nn.Module, tokenizer: Any, *, max_length: int = 128, batch_size: int = 32
+    ) -> None:
+        for name, value, least in (("max_length", max_length, 3), ("batch_size", batch_size, 1)):
+            if value < least:
+                raise ModelError(f"`{name}` must be >= {least}, got {value}.")
+        if getattr(tokenizer, "mask_token", None) is None:
+            raise ModelError(
+                f"A masked language model needs a mask token, and {type(tokenizer).__name__} has "
+                "none. Give a model such as BERT or RoBERTa."
+            )
+        self.model = model
+        self.tokenizer = tokenizer
+        self.max_length = min(max_length, tokenizer.model_max_length)
+        self.batch_size = batch_size
+        if not self.words.inside:
+            raise ModelError(
+                "No piece of the masked language model's vocabulary is a whole word, so it cannot "
+                "propose any. Give a model whose vocabulary holds words (BERT, RoBERTa)."
+            )
+
+    @classmethod
+    def load(
+        cls, name: str, *, device: str = "cpu", max_length: int = 128, batch_size: int = 32
+    ) -> MaskedModel:
+        """Load a masked language model.
+
+        Args:
+            name: A short name, a Hub id, or a folder with a checkpoint.
+            device: Where to put it; ``auto`` takes a GPU if there is one.
+            max_length: Most tokens that it reads, >= 3.
+            batch_size: Blanks of a forward pass, >= 1.
+
+        Raises:
+            ModelError: Nothing whole can be loaded under that name (a checkpoint without the head
+                of its pre-training is not whole), or it cannot propose words.
+        """
+        model, tokenizer = load_whole(AutoModelForMaskedLM, name, device=device)
+        return cls(model, tokenizer, max_length=max_length, batch_size=batch_size)
+
+    @cached_property
+    def words(self) -> WholeWords:
+        """The words that can be proposed."""
+        size = getattr(getattr(self.model, "config", None), "vocab_size", None)
+        return whole_words(self.tokenizer, size=size)
+
+    def propose(self, blanks: Sequence[Blank], *, count: int) -> list[list[Proposal]]:
+        """Propose words for each blank, the likeliest first.
+
+        Args:
+            blanks: Places of texts; equal ones are asked once.
+            count: Most words for a blank, >= 1.
+
+        Returns:
+            For each blank its words; of equally likely ones the lower id comes first.
+
+        Raises:
+            ModelError: ``count`` is below 1, or the model's answer is not finite.
+        """
+        if count < 1:
+            raise ModelError(f"`count` must be >= 1, got {count}.")
+        distinct = list(dict.fromkeys(blanks))
+        read = [self._read(blank) for blank in distinct]
+        # Rows of like length share a batch.
+        order = sorted(range(len(distinct)), key=lambda place: -len(read[place][0]))
+        found: dict[Blank, list[Proposal]] = {}
+        with in_mode(self.model, training=False), torch.no_grad():
+            for start in range(0, len(order), self.batch_size):
+                places = order[start : start + self.batch_size]
+                chances = self._chances([read[place] for place in places])
+                for place, row in zip(places, chances, strict=True):
+                    found[distinct[place]] = self._best(distinct[place], row, count)
+        return [found[blank] for blank in blanks]
+
+    def _read(self, blank: Blank) -> tuple[list[int], int]:
+        """Return the ids of a text with the mask token in its blank, and where that stands."""
+        before, after = blank.before, blank.after
+        while True:
+            ids = self._ids(f"{before}{self.tokenizer.mask_token}{after}")
+            # The text may hold the mask token's name itself.
+            place = _nth(ids, self.tokenizer.mask_token_id, before.count(self.tokenizer.mask_token))
+            if len(ids) <= self.max_length:
+                return ids, place
+            if not before and not after:
+                raise ModelError(f"`max_length` {self.max_length} leaves no room for a word.")
+            # The farther side is halved until what is left fits.
+            if place >= len(ids) - place:
+                before = before[(len(before) + 1) // 2 :]
+            else:
+                after = after[: len(after) // 2]
+
+    def _ids(self, text: str) -> list[int]:
+        return list(self.tokenizer(text, verbose=False)["input_ids"])
+
+    def _chances(self, read: Sequence[tuple[list[int], int]]) -> Tensor:
+        """Return the probabilities [B, V] at the blanks, on the CPU."""
+        device = next(self.model.parameters()).device
+        batch = self.tokenizer.pad(
+            [{"input_ids": ids, "attention_mask": [1] * len(ids)} for ids, _ in read],
+            return_tensors="pt",
+            verbose=False,
+        )
+        # The padding side is the tokenizer's, so the place is counted from the row's first token.
+        first = batch["attention_mask"].argmax(dim=1)
+        at = first + torch.tensor([place for _, place in read])
+        logits = self.model(**{name: value.to(device) for name, value in batch.items()}).logits
+        chosen = at_least_single(logits[torch.arange(len(read)), at.to(device)])
+        if not bool(torch.isfinite(chosen).all()):
+            raise ModelError(
+                "The masked language model's logits are not finite. Load it in fp32, or give "
+                "another."
+            )
+        return chosen.softmax(dim=-1).cpu()
+
+    def _best(self, blank: Blank, chances: Tensor, count: int) -> list[Proposal]:
+        words = self.words.behind(blank.before)
+        ids = torch.tensor(list(words), dtype=torch.int64)
+        order = chances[ids].argsort(descending=True, stable=True)
+        avoided = blank.word.casefold()
+        best: list[Proposal] = []
+        for number in ids[order].tolist():
+            if len(best) == count:
+                break
+            if words[number].casefold() != avoided:
+                best.append(Proposal(words[number], float(chances[number])))
+        return best
+
+
+def _nth(ids: Sequence[int], wanted: int, skipped: int) -> int:
+    """Return where an id stands, after some others like it."""
+    places = [place for place, number in enumerate(ids) if number == wanted]
+    return places[skipped]

@@ -1,0 +1,97 @@
+"""Which ids of a vocabulary are whole words: one piece, and the same piece when read again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+# Any short word: what matters is the space behind it.
+_ANCHOR = "a"
+
+
+@dataclass(frozen=True)
+class WholeWords:
+    """Ids that stand for a whole word, by where the word stands.
+
+    Byte-level and SentencePiece vocabularies have a piece for a word behind a space and another one
+    for the same word at the start of a text or behind a bracket; WordPiece has one for both.
+
+    Args:
+        inside: Word behind a space, by id, ascending.
+        leading: Word at the start of a text or behind another character, by id, ascending.
+    """
+
+    inside: Mapping[int, str] = field(repr=False)
+    leading: Mapping[int, str] = field(repr=False)
+
+    @property
+    def cased(self) -> bool:
+        """Whether a word with a capital is another piece than one without."""
+        every = (*self.inside.values(), *self.leading.values())
+        return any(word != word.lower() for word in every)
+
+    def behind(self, before: str) -> Mapping[int, str]:
+        """Return the words that fit behind a text.
+
+        Args:
+            before: All that stands before the word.
+
+        Example:
+            >>> words = WholeWords({7: "good"}, {8: "good"})
+            >>> words.behind("a "), words.behind("(")
+            ({7: 'good'}, {8: 'good'})
+        """
+        return self.inside if before[-1:].isspace() else self.leading
+
+
+def whole_words(tokenizer: Any, *, size: int | None = None) -> WholeWords:
+    """Sort out the whole words of a vocabulary.
+
+    A word has two characters or more, letters and digits and at least one letter, and is kept only
+    where the tokenizer reads it as that one id. So a swap for it puts exactly the id into the
+    model that was asked for.
+
+    Args:
+        tokenizer: A Transformers tokenizer.
+        size: Embeddings of the model, where they are fewer than the tokenizer's ids.
+
+    Returns:
+        The words; none where the tokenizer lists no vocabulary.
+    """
+    listed = getattr(tokenizer, "get_vocab", None)
+    special = set(getattr(tokenizer, "all_special_ids", None) or ())
+    ids = sorted(set(listed().values()) if listed is not None else set())
+    found = {
+        number: word
+        for number in ids
+        if number not in special and (size is None or number < size)
+        if _is_word(word := str(tokenizer.decode([number])).strip())
+    }
+    if not found:
+        return WholeWords({}, {})
+    options = {
+        "add_special_tokens": False,
+        "return_attention_mask": False,
+        "return_token_type_ids": False,
+        "verbose": False,
+    }
+    before = list(tokenizer([_ANCHOR], **options)["input_ids"][0])
+    behind = tokenizer([f"{_ANCHOR} {word}" for word in found.values()], **options)["input_ids"]
+    alone = tokenizer(list(found.values()), **options)["input_ids"]
+    return WholeWords(
+        inside={
+            number: word
+            for (number, word), read in zip(found.items(), behind, strict=True)
+            if list(read) == [*before, number]
+        },
+        leading={
+            number: word
+            for (number, word), read in zip(found.items(), alone, strict=True)
+            if list(read) == [number]
+        },
+    )
+
+
+def _is_word(text: str) -> bool:
+    return len(text) > 1 and text.isalnum() and any(letter.isalpha() for letter in text)

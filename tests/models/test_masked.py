@@ -1,0 +1,237 @@
+"""A masked language model's words: which pieces are words, which fit, whatever the batch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from temper.errors import ModelError
+from temper.models.masked import Blank, MaskedModel
+from temper.models.pieces import whole_words
+from tests.models.tiny_text import (
+    WORDS,
+    byte_level,
+    encoder_bert,
+    masked_bert,
+    masked_roberta,
+    wordpiece,
+)
+
+BLANKS = [
+    Blank("The ", " was good.", word="film"),
+    Blank("", " film, but the story was dull and the cast was fine", word="Good"),
+    Blank("a (", ") plot", word="fine"),
+    Blank("the cast seemed ", "", word="poor"),
+]
+
+
+@pytest.fixture(scope="module", params=["wordpiece", "byte_level", "byte_level, padded left"])
+def masked(request: pytest.FixtureRequest) -> MaskedModel:
+    if request.param == "wordpiece":
+        tokenizer = wordpiece()
+        return MaskedModel(masked_bert(tokenizer), tokenizer)
+    tokenizer = byte_level(side="left" if "left" in request.param else "right")
+    return MaskedModel(masked_roberta(tokenizer), tokenizer)
+
+
+# Which pieces are whole words
+
+
+def test_wordpiece_words_are_the_same_inside_and_leading_and_hold_no_parts() -> None:
+    tokenizer = wordpiece()
+    words = whole_words(tokenizer)
+    assert words.inside == words.leading
+    # One letter, numbers, signs and continuations are no words; "un" is a piece that reads alone.
+    assert set(words.inside.values()) == {*WORDS, "un"}
+    assert not words.cased
+
+
+def test_byte_level_words_differ_by_what_stands_before_them() -> None:
+    tokenizer = byte_level()
+    words = whole_words(tokenizer)
+    space = {word for word in words.inside.values() if word in WORDS}
+    assert space == set(WORDS)
+    assert {"Good", "Great", "good", "film", "movie"} <= set(words.leading.values())
+    assert "dull" not in words.leading.values()
+    assert not set(words.inside) & set(words.leading)
+    assert words.cased
+
+
+@pytest.mark.parametrize("make", [wordpiece, byte_level])
+def test_every_word_is_read_as_the_id_that_stands_for_it(make: Callable[[], Any]) -> None:
+    tokenizer = make()
+    words = whole_words(tokenizer)
+    for number, word in words.inside.items():
+        assert tokenizer(f"film {word}", add_special_tokens=False)["input_ids"][-1] == number
+    for number, word in words.leading.items():
+        assert tokenizer(f"{word} film", add_special_tokens=False)["input_ids"][0] == number
+
+
+def test_ids_beyond_the_models_embeddings_are_no_words() -> None:
+    tokenizer = wordpiece()
+    assert set(whole_words(tokenizer, size=7).inside) == {5, 6}
+
+
+def test_a_tokenizer_that_lists_no_vocabulary_has_no_words() -> None:
+    assert whole_words(object()).inside == {}
+
+
+# What is proposed
+
+
+def direct(
+    masked: MaskedModel, blank: Blank, ids: list[int], place: int
+) -> list[tuple[str, float]]:
+    """Return all words by one forward of one row, and a sort of our own."""
+    with torch.no_grad():
+        logits = masked.model(input_ids=torch.tensor([ids])).logits[0, place].double()
+    chances = (logits.exp() / logits.exp().sum()).tolist()
+    words = masked.words.inside if blank.before.endswith(" ") else masked.words.leading
+    fitting = [
+        (word, chances[number])
+        for number, word in words.items()
+        if word.lower() != blank.word.lower()
+    ]
+    return sorted(fitting, key=lambda each: -each[1])
+
+
+@pytest.mark.parametrize("blank", BLANKS, ids=lambda blank: blank.word)
+def test_proposals_are_those_of_a_direct_forward_with_the_word_masked(
+    masked: MaskedModel, blank: Blank
+) -> None:
+    tokenizer = masked.tokenizer
+    text = f"{blank.before}{tokenizer.mask_token}{blank.after}"
+    ids = tokenizer(text)["input_ids"]
+    assert ids.count(tokenizer.mask_token_id) == 1
+    expected = direct(masked, blank, ids, ids.index(tokenizer.mask_token_id))
+    (found,) = masked.propose([blank], count=5)
+    assert [each.word for each in found] == [word for word, _ in expected[:5]]
+    assert [each.probability for each in found] == pytest.approx(
+        [chance for _, chance in expected[:5]], abs=1e-6
+    )
+
+
+def test_the_word_that_stood_there_is_not_proposed_in_any_case(masked: MaskedModel) -> None:
+    for word in ("film", "Film", "FILM"):
+        (found,) = masked.propose([Blank("the ", " was good", word=word)], count=100)
+        assert "film" not in {each.word.lower() for each in found}
+        assert len(found) == len(masked.words.inside) - 1
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 50])
+def test_no_proposal_depends_on_the_batch_or_the_order(masked: MaskedModel, size: int) -> None:
+    alone = [masked.propose([blank], count=6)[0] for blank in BLANKS]
+    masked.batch_size = size
+    together = masked.propose([*BLANKS[::-1], BLANKS[0]], count=6)
+    for one, other in zip([*alone[::-1], alone[0]], together, strict=True):
+        assert [each.word for each in one] == [each.word for each in other]
+        assert [each.probability for each in one] == pytest.approx(
+            [each.probability for each in other], abs=1e-6
+        )
+
+
+def test_a_model_in_training_mode_proposes_the_same_and_stays_in_it(masked: MaskedModel) -> None:
+    before = masked.propose(BLANKS, count=4)
+    masked.model.train()
+    try:
+        assert masked.propose(BLANKS, count=4) == before
+        assert masked.model.training
+    finally:
+        masked.model.eval()
+
+
+def test_a_text_that_names_the_mask_token_does_not_mislead(masked: MaskedModel) -> None:
+    mask = masked.tokenizer.mask_token
+    blank = Blank(f"the {mask} was ", f" and {mask} too", word="good")
+    ids = masked.tokenizer(f"{blank.before}{mask}{blank.after}")["input_ids"]
+    places = [place for place, each in enumerate(ids) if each == masked.tokenizer.mask_token_id]
+    assert len(places) == 3
+    expected = direct(masked, blank, ids, places[1])
+    (found,) = masked.propose([blank], count=3)
+    assert [each.word for each in found] == [word for word, _ in expected[:3]]
+
+
+@given(before=st.integers(0, 60), after=st.integers(0, 60))
+def test_a_long_text_is_cut_around_the_blank(before: int, after: int) -> None:
+    tokenizer = wordpiece()
+    masked = MaskedModel(masked_bert(tokenizer), tokenizer, max_length=12)
+    ids, place = masked._read(Blank("film " * before, " film" * after))
+    assert len(ids) <= 12
+    assert ids[place] == tokenizer.mask_token_id
+    if before + after + 3 <= 12:
+        assert len(ids) == before + after + 3
+    else:
+        assert len(ids) >= 6
+    # The nearest words are kept on both sides.
+    film = tokenizer.convert_tokens_to_ids("film")
+    assert ids[place - 1] == (film if before else tokenizer.cls_token_id)
+    assert ids[place + 1] == (film if after else tokenizer.sep_token_id)
+
+
+# What is refused
+
+
+def test_a_tokenizer_without_a_mask_token_is_refused() -> None:
+    tokenizer = wordpiece()
+    tokenizer.mask_token = None
+    with pytest.raises(ModelError, match="needs a mask token, and .* has none"):
+        MaskedModel(masked_bert(wordpiece()), tokenizer)
+
+
+def test_a_vocabulary_without_words_is_refused() -> None:
+    tokenizer = wordpiece()
+    model = masked_bert(tokenizer)
+    model.config.vocab_size = 5
+    with pytest.raises(ModelError, match="No piece .* is a whole word"):
+        MaskedModel(model, tokenizer)
+
+
+@pytest.mark.parametrize(("name", "least"), [("max_length", 3), ("batch_size", 1)])
+def test_numbers_below_their_bounds_are_refused(name: str, least: int) -> None:
+    tokenizer = wordpiece()
+    settings: dict[str, Any] = {name: least - 1}
+    with pytest.raises(ModelError, match=f"`{name}` must be >= {least}, got {least - 1}"):
+        MaskedModel(masked_bert(tokenizer), tokenizer, **settings)
+
+
+def test_asking_for_no_words_is_refused(masked: MaskedModel) -> None:
+    with pytest.raises(ModelError, match="`count` must be >= 1, got 0"):
+        masked.propose(BLANKS, count=0)
+
+
+def test_logits_that_are_not_finite_are_refused() -> None:
+    tokenizer = wordpiece()
+    model = masked_bert(tokenizer)
+    with torch.no_grad():
+        model.cls.predictions.bias[7] = float("nan")
+    with pytest.raises(ModelError, match=r"logits are not finite\. Load it in fp32"):
+        MaskedModel(model, tokenizer).propose(BLANKS, count=1)
+
+
+def test_a_saved_model_loads_and_proposes_the_same(tmp_path: Path) -> None:
+    tokenizer = wordpiece()
+    model = masked_bert(tokenizer)
+    model.save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    loaded = MaskedModel.load(str(tmp_path))
+    assert not any(weight.requires_grad for weight in loaded.model.parameters())
+    assert loaded.propose(BLANKS, count=5) == MaskedModel(model, tokenizer).propose(BLANKS, count=5)
+
+
+def test_a_checkpoint_without_the_pre_training_head_is_refused(tmp_path: Path) -> None:
+    tokenizer = wordpiece()
+    encoder_bert(tokenizer).save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    with pytest.raises(ModelError, match="No BertForMaskedLM is whole without"):
+        MaskedModel.load(str(tmp_path))
+
+
+def test_a_name_that_nothing_has_is_refused() -> None:
+    with pytest.raises(ModelError, match="No model could be loaded from 'no/such/model'"):
+        MaskedModel.load("no/such/model")

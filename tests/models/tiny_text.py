@@ -1,0 +1,155 @@
+"""Tiny tokenizers of both styles, and random models of their vocabulary."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors
+from tokenizers.normalizers import BertNormalizer
+from transformers import (
+    BertConfig,
+    BertForMaskedLM,
+    BertForSequenceClassification,
+    BertModel,
+    PreTrainedTokenizerFast,
+    RobertaConfig,
+    RobertaForMaskedLM,
+    RobertaForSequenceClassification,
+)
+
+WORDS = [
+    "good",
+    "great",
+    "fine",
+    "bad",
+    "poor",
+    "dull",
+    "film",
+    "movie",
+    "plot",
+    "cast",
+    "story",
+    "was",
+    "felt",
+    "seemed",
+    "truly",
+    "rather",
+    "the",
+    "and",
+    "but",
+]
+PIECES = ("##s", "##ly", "##ness", "un", "a", "##n", ".", ",", "(", ")", "42")
+
+
+def wordpiece(*, length: int = 40) -> PreTrainedTokenizerFast:
+    """Return an uncased tokenizer of BERT's kind."""
+    marks = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    vocabulary = {piece: number for number, piece in enumerate([*marks, *WORDS, *PIECES])}
+    core = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
+    core.normalizer = BertNormalizer(lowercase=True)
+    core.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    core.decoder = decoders.WordPiece()
+    core.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]",
+        pair="[CLS] $A [SEP] $B:1 [SEP]:1",
+        special_tokens=[("[CLS]", 2), ("[SEP]", 3)],
+    )
+    return PreTrainedTokenizerFast(
+        tokenizer_object=core,
+        pad_token="[PAD]",
+        unk_token="[UNK]",
+        cls_token="[CLS]",
+        sep_token="[SEP]",
+        mask_token="[MASK]",
+        model_max_length=length,
+    )
+
+
+def byte_level(*, side: str = "right", length: int = 40) -> PreTrainedTokenizerFast:
+    """Return a cased tokenizer of RoBERTa's kind; some words are one piece behind a space only."""
+    vocabulary: dict[str, int] = {"<s>": 0, "<pad>": 1, "</s>": 2, "<unk>": 3, "<mask>": 4}
+    merges: list[tuple[str, str]] = []
+    for letter in sorted(pre_tokenizers.ByteLevel.alphabet()):
+        vocabulary[letter] = len(vocabulary)
+
+    def add(word: str) -> None:
+        for end in range(1, len(word)):
+            pair = (word[:end], word[end])
+            if "".join(pair) not in vocabulary:
+                vocabulary["".join(pair)] = len(vocabulary)
+                merges.append(pair)
+
+    for word in WORDS:
+        add(f"Ġ{word}")
+    for word in ("Good", "Great", "good", "film", "movie"):
+        add(word)
+    core = Tokenizer(models.BPE(vocabulary, merges, unk_token="<unk>"))
+    core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    core.decoder = decoders.ByteLevel()
+    core.post_processor = processors.RobertaProcessing(
+        ("</s>", 2), ("<s>", 0), add_prefix_space=False
+    )
+    return PreTrainedTokenizerFast(
+        tokenizer_object=core,
+        pad_token="<pad>",
+        unk_token="<unk>",
+        bos_token="<s>",
+        eos_token="</s>",
+        cls_token="<s>",
+        sep_token="</s>",
+        mask_token=AddedToken("<mask>", lstrip=True, special=True),
+        model_max_length=length,
+        padding_side=side,
+    )
+
+
+SIZES = {
+    "hidden_size": 16,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 24,
+    "max_position_embeddings": 64,
+}
+
+
+def _loud(model: Any) -> Any:
+    """Draw weights large enough that what a model says depends on the words."""
+    with torch.no_grad():
+        for weight in model.parameters():
+            if weight.dim() > 1:
+                weight.normal_(0, 0.3)
+    return model.eval()
+
+
+def masked_bert(tokenizer: Any, *, seed: int = 0) -> Any:
+    """Return a random masked BERT."""
+    torch.manual_seed(seed)
+    return _loud(BertForMaskedLM(BertConfig(vocab_size=len(tokenizer), **SIZES)))
+
+
+def masked_roberta(tokenizer: Any, *, seed: int = 0) -> Any:
+    """Return a random masked RoBERTa."""
+    torch.manual_seed(seed)
+    config = RobertaConfig(vocab_size=len(tokenizer), pad_token_id=1, **SIZES)
+    return _loud(RobertaForMaskedLM(config))
+
+
+def encoder_bert(tokenizer: Any, *, seed: int = 0) -> Any:
+    """Return a random BERT without a head."""
+    torch.manual_seed(seed)
+    return _loud(BertModel(BertConfig(vocab_size=len(tokenizer), **SIZES)))
+
+
+def classifier_bert(tokenizer: Any, *, classes: int = 2, seed: int = 0) -> Any:
+    """Return a random BERT classifier."""
+    torch.manual_seed(seed)
+    config = BertConfig(vocab_size=len(tokenizer), num_labels=classes, **SIZES)
+    return _loud(BertForSequenceClassification(config))
+
+
+def classifier_roberta(tokenizer: Any, *, classes: int = 2, seed: int = 0) -> Any:
+    """Return a random RoBERTa classifier."""
+    torch.manual_seed(seed)
+    config = RobertaConfig(vocab_size=len(tokenizer), num_labels=classes, pad_token_id=1, **SIZES)
+    return _loud(RobertaForSequenceClassification(config))
