@@ -8,11 +8,15 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from temper.data.corruptions import Corruption
+from temper.data.perturbations import known_names
+from temper.data.perturbations import names as perturbation_names
 from temper.errors import unknown
 from temper.evaluation import perspectives
+from temper.evaluation.text_attack.settings import TextAttackSettings
 
 Attack = Literal["fgm", "pgd"]
 AttackNorm = Literal["l2", "linf"]
+Detector = Literal["max_softmax", "max_logit", "energy", "mahalanobis", "knn"]
 Merge = Literal["sum", "argmax"]
 PositiveFloat = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Share = Annotated[float, Field(gt=0, le=1)]
@@ -26,6 +30,8 @@ _LISTS = (
     "sigmas",
     "corruptions",
     "corruption_rates",
+    "perturbations",
+    "detectors",
 )
 
 
@@ -45,17 +51,32 @@ class EvaluationSettings(BaseModel):
         pgd_step_size: Length of a PGD step as a fraction of the radius, > 0; None is 2.5 / steps.
         restarts: PGD runs from different starts, >= 1; the worst of them counts.
         special_tokens: Whether an attack may move special tokens such as [CLS] and [SEP].
-        attack_rows: Rows of dev that are attacked, noised, corrupted and measured for smoothness,
-            chosen by hash; None is all.
+        attack_rows: Rows of dev that are attacked, noised, corrupted, perturbed and measured for
+            smoothness, chosen by hash; None is all.
         sigmas: Standard deviations of the noise, > 0.
         noise_relative: Whether sigmas are fractions of the RMS of the example's embeddings, which
             carries over between models.
         corruptions: Kinds of token corruption: ``random`` (another token of the vocabulary),
             ``mask`` ([MASK]; left out with a notice where the tokenizer has none), ``drop``.
         corruption_rates: Probabilities that a token is corrupted, in (0, 1], each measured.
+        perturbations: Changes that keep a text's label, each measured and all of them together:
+            names of `temper.data.perturbations`. ``contractions``, ``expansions`` and
+            ``misspellings`` know English words only.
+        text_attack: How texts are attacked (`TextAttackSettings`).
         smoothness_rows: At most so many of these rows have their smoothness measured, >= 1.
         smoothness_projections: Random projections of a row and layer, >= 1; each is a backward pass
             and one through it.
+        detectors: Scores of anomaly: ``max_softmax``, ``max_logit``, ``energy`` of the answers,
+            ``mahalanobis`` and ``knn`` of the last hidden states; those that the predictor or the
+            data do not allow are left out with a notice.
+        detector_rows: At most so many ordinary rows teach the detectors of hidden states, >= 1,
+            drawn by hash and class.
+        neighbours: Which nearest ordinary row ``knn`` measures the distance to, >= 1.
+        cka_batch: Rows of a batch of the estimator behind CKA, >= 4; the states of one batch are
+            held at a time.
+        cost_rows: At most so many dev rows, chosen by hash, are answered to measure the cost, >= 1.
+        cost_batch: Rows of a forward pass whose cost is measured, >= 1.
+        cost_repetitions: Passes of which the cost is the median, >= 1; one more warms up.
         merge: How three NLI classes answer a set with two (evaluation.md): ``sum`` adds the
             probabilities of neutral and contradiction first, ``argmax`` decides among three
             (RoAST).
@@ -84,8 +105,17 @@ class EvaluationSettings(BaseModel):
     noise_relative: bool = True
     corruptions: tuple[Corruption, ...] = ("random", "mask", "drop")
     corruption_rates: tuple[Share, ...] = Field(default=(0.05, 0.1, 0.2), min_length=1)
+    perturbations: tuple[str, ...] = perturbation_names()
+    text_attack: TextAttackSettings = Field(default_factory=TextAttackSettings)
     smoothness_rows: int = Field(default=64, ge=1)
     smoothness_projections: int = Field(default=4, ge=1)
+    detectors: tuple[Detector, ...] = ("max_softmax", "max_logit", "energy", "mahalanobis", "knn")
+    detector_rows: int = Field(default=2000, ge=1)
+    neighbours: int = Field(default=10, ge=1)
+    cka_batch: int = Field(default=64, ge=4)
+    cost_rows: int = Field(default=128, ge=1)
+    cost_batch: int = Field(default=32, ge=1)
+    cost_repetitions: int = Field(default=5, ge=1)
     merge: Merge = "sum"
     batch_size: int = Field(default=32, ge=1)
     bootstrap: int = Field(default=1000, ge=0)
@@ -105,6 +135,11 @@ class EvaluationSettings(BaseModel):
             if name not in perspectives.names():
                 raise ValueError(unknown("perspective", name, perspectives.names()))
         return names
+
+    @field_validator("perturbations")
+    @classmethod
+    def _known_perturbations(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        return known_names(names)
 
     @field_validator(*_LISTS)
     @classmethod

@@ -48,6 +48,7 @@ class ScoreFacts:
 _CONSTANT = "the targets or the predictions are all equal"
 _ONE_KIND = "it needs ordinary rows and anomalies, and one kind is missing"
 _NO_ROWS = "there are no rows"
+_NONE_RIGHT = "no row is right without an attack"
 _NOT_FINITE = "a row's norm is not a finite number"
 _ALIKE = "the states of one of the two models hardly vary within the batches"
 _NO_PASSES = "no pass could be measured"
@@ -64,15 +65,26 @@ SCORES: dict[str, ScoreFacts] = {
         ScoreFacts("mse", "Mean squared error", False, 0.0, _NO_ROWS),
         ScoreFacts("ece_10", "ECE (10 bins)", False, 0.0, _NO_ROWS),
         ScoreFacts("ece_15", "ECE (15 bins)", False, 0.0, _NO_ROWS),
+        ScoreFacts("adaptive_ece", "ECE (15 equal masses)", False, 0.0, _NO_ROWS),
+        ScoreFacts("classwise_ece", "Class-wise ECE (15 bins)", False, 0.0, _NO_ROWS),
         ScoreFacts("brier", "Brier", False, 0.0, _NO_ROWS),
         ScoreFacts("nll", "NLL", False, 0.0, "a label has probability 0"),
         ScoreFacts("auroc", "AUROC", True, 1.0, _ONE_KIND),
         ScoreFacts("aupr", "AUPR", True, 1.0, _ONE_KIND),
         ScoreFacts("fpr95", "FPR at 95 % TPR", False, 0.0, _ONE_KIND),
+        ScoreFacts(
+            "worst_group", "Worst group\u2019s accuracy", True, 1.0, "no group has enough rows"
+        ),
         ScoreFacts("consistency", "Contrast pairs right", True, 1.0, "there are no pairs"),
+        ScoreFacts("worst_case_accuracy", "Accuracy in the worst case", True, 1.0, _NO_ROWS),
+        ScoreFacts("worst_case_drop", "Accuracy lost in the worst case", False, 0.0, _NO_ROWS),
         ScoreFacts("drop", "Drop against clean", False, 0.0, "the metric is undefined"),
+        ScoreFacts("attack_success", "Attack success", False, 0.0, _NONE_RIGHT),
+        ScoreFacts("changed_words", "Words that attacks change", True, 1.0, "no attack succeeded"),
+        ScoreFacts("queries", "Queries of an attack", True, math.inf, _NONE_RIGHT),
         ScoreFacts("jacobian_norm", "Squared Jacobian norm", False, 0.0, _NOT_FINITE),
         ScoreFacts("hessian_norm", "Squared Hessian norm", False, 0.0, _NOT_FINITE),
+        ScoreFacts("mean_rank", "Mean rank", False, 1.0, "no score is common to all columns"),
         ScoreFacts("area", "Area under the curve", True, 1.0, "a point is undefined"),
         ScoreFacts("cka", "CKA with the pre-trained model", None, None, _ALIKE),
         ScoreFacts("rows_per_second", "Rows a second", True, math.inf, _NO_PASSES),
@@ -120,6 +132,33 @@ def accuracy(
     """
     first, second = pair(labels, predictions)
     return weighted_mean(first == second, counts)
+
+
+def least_accuracy(
+    correct: ArrayLike, groups: ArrayLike, *, counts: ArrayLike | None = None
+) -> FloatArray:
+    """Least over groups of the share of a group's rows that are right.
+
+    Args:
+        correct: 1 where a row is right, else 0, [n].
+        groups: Group of each row, whole numbers from 0 on, [n].
+        counts: Resample counts, [n] or [R, n]; a group that a resample misses is not looked at.
+
+    Returns:
+        A value in [0, 1], a scalar or [R]; NaN without rows.
+
+    Example:
+        >>> float(least_accuracy([1, 1, 1, 0], [0, 0, 1, 1]))
+        0.5
+    """
+    right, places = pair(correct, groups)
+    members = _classes(places)[:, None] == np.arange(int(places.max(initial=-1)) + 1)
+    weights = row_counts(len(right), counts)
+    totals = weights @ members.astype(np.float64)
+    hits = (weights * right.astype(np.float64)) @ members.astype(np.float64)
+    shares = np.where(totals > 0, hits / np.where(totals > 0, totals, 1.0), np.inf)
+    least = shares.min(axis=-1, initial=np.inf)
+    return np.where(np.isinf(least), np.nan, least)[()]
 
 
 def macro_f1(

@@ -11,12 +11,16 @@ from temper.functional.scores import SCORES
 # Order of the table. A perspective that is not listed keeps its own name and comes last.
 GROUPS = {
     "summary": "Average relative improvement",
+    "rank": "Mean rank",
     "task": "In distribution",
     "shift": "Distribution shift",
     "adversarial": "Adversarial sets",
+    "groups": "Groups",
     "embedding_attack": "Embedding attack",
+    "text_attack": "Text attack",
     "embedding_noise": "Embedding noise",
     "token_corruption": "Token corruption",
+    "worst_case": "Worst case",
     "smoothness": "Smoothness",
     "calibration": "Calibration",
     "anomaly": "Anomaly detection",
@@ -29,7 +33,7 @@ CORRUPTIONS = {"random": "random tokens", "mask": "masked tokens", "drop": "drop
 # Scores in the metric's own unit.
 _OF_THE_METRIC = frozenset({"area", "drop"})
 _PLAIN = frozenset({"mse", "brier", "nll", "cka"})
-_ANY_SIZE = frozenset({"jacobian_norm", "hessian_norm"})
+_ANY_SIZE = frozenset({"jacobian_norm", "hessian_norm", "queries"})
 _HUNDREDTHS = frozenset({"mcc", "pearson", "spearman"})
 
 # What perspectives call a condition, as people read it; others keep their names.
@@ -98,6 +102,7 @@ HUNDREDTHS = Unit(100.0, 2, "\u00d7 100")
 PLAIN = Unit(1.0, 4, "")
 ANY_SIZE = Unit(1.0, 4, "", significant=3)
 IMPROVEMENT = Unit(1.0, 2, "%")
+RANK = Unit(1.0, 2, "")
 _COSTS = {
     "rows_per_second": Unit(1.0, 1, ""),
     "tokens_per_second": Unit(1.0, 0, ""),
@@ -123,6 +128,8 @@ def unit(name: str, metric: str) -> Unit:
         return ANY_SIZE
     if name == "relative_improvement":
         return IMPROVEMENT
+    if name == "mean_rank":
+        return RANK
     name = metric if name in _OF_THE_METRIC else name
     if name in _HUNDREDTHS:
         return HUNDREDTHS
@@ -244,7 +251,8 @@ def attack(
         name: What was done, as `condition` writes it.
         norm: ``l2`` or ``linf``, None without one.
         size: The budget in words, empty without one.
-        steps, restarts: Its effort; one of each goes without saying.
+        steps: Gradient steps; one goes without saying.
+        restarts: The same of restarts.
 
     Example:
         >>> attack("PGD", norm="l2", size="radius 0.25", steps=5)

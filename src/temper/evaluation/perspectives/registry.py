@@ -12,6 +12,7 @@ from temper.evaluation.perspectives.embedding_noise import EMBEDDING_NOISE
 from temper.evaluation.perspectives.shift import SHIFT
 from temper.evaluation.perspectives.smoothness import SMOOTHNESS
 from temper.evaluation.perspectives.task import TASK
+from temper.evaluation.perspectives.text_attack import TEXT_ATTACK
 from temper.evaluation.perspectives.token_corruption import TOKEN_CORRUPTION
 
 PERSPECTIVES: dict[str, Perspective] = {
@@ -21,6 +22,7 @@ PERSPECTIVES: dict[str, Perspective] = {
         SHIFT,
         ADVERSARIAL,
         EMBEDDING_ATTACK,
+        TEXT_ATTACK,
         EMBEDDING_NOISE,
         TOKEN_CORRUPTION,
         SMOOTHNESS,

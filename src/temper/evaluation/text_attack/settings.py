@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from temper.data.words import Words
 from temper.evaluation.text_attack.contract import Field as AttackedField
 from temper.evaluation.text_attack.contract import RecipeName
 
@@ -71,7 +72,11 @@ class TextAttackSettings(BaseModel):
     @model_validator(mode="after")
     def _together(self) -> TextAttackSettings:
         """Refuse settings that would be ignored, and ones that lack another."""
-        faults = []
+        faults = [
+            f"`protected` must hold single words, got {word!r}"
+            for word in self.protected
+            if Words.of(word).words != (word,)
+        ]
         if (self.goal == "targeted") != (self.target is not None):
             faults.append("`target` must be given with goal 'targeted', and only then")
         if (self.min_similarity is None) != (self.similarity_model is None):

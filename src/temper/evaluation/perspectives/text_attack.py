@@ -1,0 +1,271 @@
+"""Text attack: the metric on texts that a search changed until the predictor erred.
+
+Rows that are wrong without an attack are not attacked (0 queries) and count as wrong. A row's
+answer is that to its changed text; where the attack failed, to the text that raised the loss most.
+A targeted attack leaves out the rows whose label is the target, and puts a text back that did not
+reach it, so that an attacked row is wrong only where the goal was reached.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from temper.data.examples import Examples
+from temper.errors import DataError, SettingError, unknown
+from temper.evaluation.curves import metric_entries
+from temper.evaluation.measurement import Measurement, block_of
+from temper.evaluation.perspectives.contract import Perspective
+from temper.evaluation.prediction import Prediction
+from temper.evaluation.predictor import Predictor
+from temper.evaluation.rows import Block, Condition, rows_at
+from temper.evaluation.scoring import Entry, Scoring, mean_of, statistic_of
+from temper.evaluation.text_attack import recipes
+from temper.evaluation.text_attack.contract import Draft, RecipeName, Similarity
+from temper.evaluation.text_attack.search import (
+    Answer,
+    Outcome,
+    Row,
+    answers_of,
+    attack,
+    draft_of,
+    free_places,
+)
+from temper.evaluation.text_attack.settings import TextAttackSettings
+from temper.functional.intervals import Statistic
+from temper.functional.resampling import IntegerArray
+from temper.seeding import derive_seed
+
+if TYPE_CHECKING:
+    # The settings list the perspectives, and these take the settings.
+    from temper.evaluation.settings import EvaluationSettings
+
+
+def rows(measurement: Measurement) -> Iterable[Block]:
+    """Attack the dev rows by every recipe.
+
+    Raises:
+        SettingError: The data have no second text or no class that the settings ask for.
+        DataError: All rows bear the target.
+    """
+    settings = measurement.settings.text_attack
+    _check_field(settings, measurement.dev)
+    examples, index = measurement.attacked(at_most=settings.rows)
+    clean = measurement.clean("dev", measurement.dev)
+    target = _target(settings, measurement, clean.probabilities.shape[1])
+    if target is not None:
+        examples, index = _without(target, examples, index, measurement)
+    drafts = _drafts(examples, target)
+    before = answers_of(_taken(clean, index), drafts)
+    similarity = recipes.similarity(settings, batch_size=measurement.settings.batch_size)
+    for name in settings.recipes:
+        outcomes = _outcomes(measurement, name, drafts, before, similarity)
+        yield _block(measurement, name, examples, index, outcomes)
+
+
+def score(scoring: Scoring) -> list[Entry]:
+    """Score each recipe: the metric, what it loses, and what the attack took."""
+    entries = []
+    for block in scoring.of("text_attack"):
+        entries += metric_entries(scoring, block)
+        clean = rows_at(scoring.clean, block)
+        right = clean.correct == 1
+        broken = right & (block.correct == 0)
+        assert block.queries is not None
+        changed = np.zeros(len(block)) if block.changed is None else block.changed
+        statistics = {
+            "drop": (_drop(scoring.metric, clean, block), len(block)),
+            "attack_success": (mean_of(1 - block.correct[right]), int(right.sum())),
+            "changed_words": (mean_of(changed[broken]), int(broken.sum())),
+            "queries": (mean_of(block.queries[right].astype(np.float64)), int(right.sum())),
+        }
+        entries += [
+            scoring.entry(block.condition, name, statistic=statistic, rows=n)
+            for name, (statistic, n) in statistics.items()
+        ]
+    return entries
+
+
+def faults(predictor: Predictor, settings: EvaluationSettings) -> list[str]:
+    """Say what is wrong with a predictor under given settings."""
+    if predictor.gives == "values":
+        return ["text_attack misleads classifiers, got a regression. Leave it out."]
+    asked = settings.text_attack
+    names = predictor.label_names
+    found = recipes.faults(predictor, asked)
+    if asked.target is not None and names is not None:
+        try:
+            _class_of(asked.target, names, len(names))
+        except SettingError as error:
+            found.append(str(error))
+    return found
+
+
+def _drop(metric: str, clean: Block, block: Block) -> Statistic:
+    """Return what the metric loses."""
+    before, after = statistic_of(metric, clean), statistic_of(metric, block)
+    return lambda counts: before(counts) - after(counts)
+
+
+def _outcomes(
+    measurement: Measurement,
+    name: RecipeName,
+    drafts: Sequence[Draft],
+    before: Sequence[Answer],
+    similarity: Similarity | None,
+) -> list[Outcome]:
+    """Attack the rows that are right by one recipe, and leave the others as they are."""
+    asked, predictor = measurement.settings, measurement.predictor
+    settings = asked.text_attack
+    chosen = _attacked(drafts, before, name, settings, asked.seed)
+    found = attack(
+        list(chosen.values()),
+        predictor,
+        recipes.RECIPES[name].build(predictor, settings, asked.batch_size),
+        settings,
+        similarity=similarity,
+        batch_size=asked.batch_size,
+        tell=lambda done, total: measurement.tell(done, total, f"text attack ({name})"),
+    )
+    outcomes = [Outcome(*both) for both in zip(drafts, before, strict=True)]
+    for place, outcome in zip(chosen, found, strict=True):
+        outcomes[place] = outcome
+    return outcomes
+
+
+def _attacked(
+    drafts: Sequence[Draft],
+    before: Sequence[Answer],
+    name: RecipeName,
+    settings: TextAttackSettings,
+    seed: int,
+) -> dict[int, Row]:
+    """Return the rows that are right, by position."""
+    chosen = {}
+    for number, (draft, answer) in enumerate(zip(drafts, before, strict=True)):
+        if answer.source.prediction[answer.at] == draft.label:
+            places, words = free_places(draft, settings)
+            own = derive_seed(seed, "text_attack", name, draft.row)
+            chosen[number] = Row(draft, answer, places, words, own)
+    return chosen
+
+
+def _block(
+    measurement: Measurement,
+    name: RecipeName,
+    examples: Examples,
+    index: IntegerArray,
+    outcomes: Sequence[Outcome],
+) -> Block:
+    """Write the outcomes as rows, and keep the texts of those that changed."""
+    altered = [place for place, outcome in enumerate(outcomes) if outcome.changed]
+    original = examples.select(altered)
+    drafts = [outcomes[place].draft for place in altered]
+    pairs = [draft.text_pair for draft in drafts if draft.text_pair is not None]
+    changed = replace(
+        original,
+        text=[draft.text for draft in drafts],
+        text_pair=None if original.text_pair is None else pairs,
+    )
+    measurement.texts.keep_changed("text_attack", "dev", name, original, index[altered], changed)
+    sources = [(outcome.answer.source, outcome.answer.at) for outcome in outcomes]
+    logits = [source.logits[at] for source, at in sources if source.logits is not None]
+    prediction = Prediction(
+        np.stack([source.probabilities[at] for source, at in sources]),
+        np.array([source.prediction[at] for source, at in sources]),
+        np.stack(logits) if len(logits) == len(outcomes) else None,
+    )
+    return replace(
+        block_of(Condition("text_attack", "dev", name), examples, prediction, index=index),
+        queries=np.array([outcome.queries for outcome in outcomes], dtype=np.int64),
+        changed=np.array([outcome.share for outcome in outcomes]),
+    )
+
+
+def _drafts(examples: Examples, target: int | None) -> list[Draft]:
+    """Split the rows into words."""
+    pairs: Sequence[str | None] = examples.text_pair or [None] * len(examples)
+    labels = examples.labels or []
+    return [
+        draft_of(row, int(label), text, pair, target)
+        for row, label, text, pair in zip(examples.rows, labels, examples.text, pairs, strict=True)
+    ]
+
+
+def _taken(prediction: Prediction, index: IntegerArray) -> Prediction:
+    """Return the answers at some positions."""
+    logits = None if prediction.logits is None else prediction.logits[index]
+    return Prediction(prediction.probabilities[index], prediction.prediction[index], logits)
+
+
+def _check_field(settings: TextAttackSettings, dev: Examples) -> None:
+    if settings.field != "text" and dev.text_pair is None:
+        raise SettingError(
+            f"text_attack's `field` is {settings.field!r}, but set {dev.name!r} has no second "
+            "text. Use 'text'."
+        )
+
+
+def _target(settings: TextAttackSettings, measurement: Measurement, classes: int) -> int | None:
+    """Return the class that a targeted attack wants."""
+    if settings.target is None:
+        return None
+    names = measurement.predictor.label_names or measurement.dev.label_names
+    return _class_of(settings.target, names, classes)
+
+
+def _class_of(target: int | str, names: Sequence[str] | None, classes: int) -> int:
+    """Return a class by its index or name."""
+    if isinstance(target, str) and names is not None and target in names:
+        return list(names).index(target)
+    number = int(target) if isinstance(target, int) or target.isdecimal() else -1
+    if 0 <= number < classes:
+        return number
+    if isinstance(target, str) and names is not None:
+        raise SettingError(unknown("target", target, names))
+    raise SettingError(
+        f"text_attack's `target` must be a class in [0, {classes - 1}], got {target!r}."
+    )
+
+
+def _without(
+    target: int, examples: Examples, index: IntegerArray, measurement: Measurement
+) -> tuple[Examples, IntegerArray]:
+    """Leave out the rows whose label is the target: nothing could be won there."""
+    kept = [place for place, label in enumerate(examples.labels or []) if int(label) != target]
+    if not kept:
+        raise DataError(
+            f"text_attack's target is the label of all {len(examples)} rows that it may attack. "
+            "Choose another `target`, or more `rows`."
+        )
+    if len(kept) < len(examples):
+        measurement.notices.append(
+            f"The targeted text attack leaves out {len(examples) - len(kept)} of {len(examples)} "
+            "rows, whose label is its target."
+        )
+    return examples.select(kept), index[kept]
+
+
+TEXT_ATTACK = Perspective(
+    name="text_attack",
+    summary="Text attack: the metric on words edited or swapped until the answer is wrong",
+    scores=(
+        "accuracy",
+        "macro_f1",
+        "mcc",
+        "f1",
+        "drop",
+        "attack_success",
+        "changed_words",
+        "queries",
+    ),
+    rows=rows,
+    score=score,
+    faults=faults,
+    # Its cost grows with the words of a text, which no setting bounds, and a regression has no
+    # answer that it could turn wrong.
+    by_default=False,
+)
