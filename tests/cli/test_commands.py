@@ -146,6 +146,7 @@ def test_evaluating_writes_rows_and_scores_once(
         "embedding_attack",
         "embedding_noise",
         "token_corruption",
+        "worst_case",
     }
     (accuracy,) = [
         score
@@ -153,7 +154,7 @@ def test_evaluating_writes_rows_and_scores_once(
         if (score["perspective"], score["name"]) == ("task", "accuracy")
     ]
     assert accuracy["n"] == 12
-    files = {"rows.parquet", "scores.json", "settings.json"}
+    files = {"rows.parquet", "texts.parquet", "scores.json", "settings.json"}
     assert {entry.name for entry in (tmp_path / "e").iterdir()} == files
     before = stamps(tmp_path / "e")
     assert answer(*arguments) == found

@@ -14,6 +14,7 @@ from temper.evaluation.perspectives.smoothness import SMOOTHNESS
 from temper.evaluation.perspectives.task import TASK
 from temper.evaluation.perspectives.text_attack import TEXT_ATTACK
 from temper.evaluation.perspectives.token_corruption import TOKEN_CORRUPTION
+from temper.evaluation.perspectives.worst_case import WORST_CASE
 
 PERSPECTIVES: dict[str, Perspective] = {
     entry.name: entry
@@ -25,6 +26,7 @@ PERSPECTIVES: dict[str, Perspective] = {
         TEXT_ATTACK,
         EMBEDDING_NOISE,
         TOKEN_CORRUPTION,
+        WORST_CASE,
         SMOOTHNESS,
         CALIBRATION,
         ANOMALY,

@@ -1,0 +1,113 @@
+"""Worst case: right under all of a set of label-preserving perturbations, and under none.
+
+Every dev row is answered once under each perturbation (`temper.data.perturbations`). Its worst case
+is right where the clean text and all of the perturbed ones are. A perturbation is drawn once for
+each row: of all its draws a worse one may exist. Texts that a perturbation leaves as they are keep
+their clean answer and are not asked again.
+
+References:
+    Liang et al., "Holistic Evaluation of Language Models", 2022, section 4.6 (robustness: the
+    worst score of an instance over its transformations).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from temper.data.examples import Examples
+from temper.data.perturbations import perturbed
+from temper.evaluation.curves import metric_entries
+from temper.evaluation.measurement import Measurement, block_of
+from temper.evaluation.perspectives.contract import Perspective
+from temper.evaluation.prediction import Prediction
+from temper.evaluation.rows import Block, Condition, rows_at
+from temper.evaluation.scoring import Entry, Scoring, mean_of
+from temper.functional.resampling import IntegerArray
+
+ALL = Condition("worst_case", "dev", "all")
+"""The condition of the scores over all perturbations and the clean text."""
+
+
+def rows(measurement: Measurement) -> Iterable[Block]:
+    """Predict the dev rows under every perturbation."""
+    settings = measurement.settings
+    examples, index = measurement.attacked()
+    clean = _at(measurement.clean("dev", measurement.dev), index)
+    told = []
+    for done, name in enumerate(settings.perturbations):
+        measurement.tell(done, len(settings.perturbations), f"worst case ({name})")
+        changed = perturbed(examples, name, seed=settings.seed)
+        pairs = enumerate(zip(changed.rows, examples.rows, strict=True))
+        places = np.array([place for place, (new, old) in pairs if new != old], dtype=np.int64)
+        told.append(f"{name} {len(places) / len(examples):.1%}")
+        condition = Condition("worst_case", "dev", name)
+        answers = _answers(measurement, changed, places, clean)
+        measurement.texts.keep_changed(
+            "worst_case",
+            "dev",
+            name,
+            examples.select(places.tolist()),
+            index[places],
+            changed.select(places.tolist()),
+        )
+        yield block_of(condition, examples, answers, index=index)
+    measurement.notices.append(f"Share of the texts that perturbations change: {', '.join(told)}.")
+
+
+def score(scoring: Scoring) -> list[Entry]:
+    """Score each perturbation, and of a classification what is right under all of them."""
+    blocks = scoring.of("worst_case")
+    entries = [entry for block in blocks for entry in metric_entries(scoring, block)]
+    if blocks and blocks[0].classifies:
+        clean = rows_at(scoring.clean, blocks[0]).correct
+        worst = np.min([clean, *(block.correct for block in blocks)], axis=0)
+        named = {"worst_case_accuracy": worst, "worst_case_drop": clean - worst}
+        entries += [
+            scoring.entry(ALL, name, statistic=mean_of(values), rows=len(values))
+            for name, values in named.items()
+        ]
+    return entries
+
+
+def _answers(
+    measurement: Measurement, changed: Examples, places: IntegerArray, clean: Prediction
+) -> Prediction:
+    """Answer the changed texts, and take the clean answers for all others."""
+    if not len(places):
+        return clean
+    size = measurement.settings.batch_size
+    asked = measurement.predictor.predict(changed.select(places.tolist()), batch_size=size)
+    prediction, probabilities = clean.prediction.copy(), clean.probabilities.copy()
+    prediction[places], probabilities[places] = asked.prediction, asked.probabilities
+    logits = None
+    if clean.logits is not None and asked.logits is not None:
+        logits = clean.logits.copy()
+        logits[places] = asked.logits
+    return Prediction(probabilities, prediction, logits)
+
+
+def _at(answers: Prediction, index: IntegerArray) -> Prediction:
+    """Return the answers at some positions."""
+    logits = None if answers.logits is None else answers.logits[index]
+    return Prediction(answers.probabilities[index], answers.prediction[index], logits)
+
+
+WORST_CASE = Perspective(
+    name="worst_case",
+    summary="Worst case: right under all of a set of perturbations that keep the label",
+    scores=(
+        "worst_case_accuracy",
+        "worst_case_drop",
+        "accuracy",
+        "macro_f1",
+        "mcc",
+        "f1",
+        "pearson",
+        "spearman",
+        "mse",
+    ),
+    rows=rows,
+    score=score,
+)

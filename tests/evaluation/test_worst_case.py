@@ -1,0 +1,219 @@
+"""Worst case: what is asked, what is kept, and scores worked out by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from temper.data.examples import Examples
+from temper.data.perturbations import names, perturbed
+from temper.errors import SettingError
+from temper.evaluation.classifier import ClassifierPredictor
+from temper.evaluation.folder import Evaluation
+from temper.evaluation.function import CallablePredictor
+from temper.evaluation.rows import Block, to_blocks
+from temper.evaluation.run import EvaluationData, EvaluationSettings, evaluate, read, score, write
+from temper.training.config import section
+from tests.evaluation.test_token_corruption import sharpened
+
+TEXTS = ["GOOD film, it is not bad.", "good", "It isn't a BAD one", "so so"]
+DEV = Examples("dev", TEXTS, labels=[1, 1, 0, 0], label_names=("no", "yes"), kind="classification")
+
+
+def settings(*perturbations: str, **more: Any) -> EvaluationSettings:
+    chosen = {"perturbations": perturbations} if perturbations else {}
+    return EvaluationSettings(perspectives=("worst_case",), bootstrap=20, **chosen, **more)
+
+
+def judge(says: Callable[[str], bool], asked: list[str] | None = None) -> CallablePredictor:
+    """Return a predictor that says yes to some texts, and writes down what it is asked."""
+
+    def answer(texts: list[str]) -> list[list[float]]:
+        if asked is not None:
+            asked.extend(texts)
+        return [[0.2, 0.8] if says(text) else [0.9, 0.1] for text in texts]
+
+    return CallablePredictor(answer, gives="probabilities", label_names=("no", "yes"))
+
+
+def value(found: Evaluation, name: str, condition: str) -> Any:
+    (entry,) = [
+        entry
+        for entry in found.scores
+        if (entry["perspective"], entry["name"], entry["condition"])
+        == ("worst_case", name, condition)
+    ]
+    return entry["value"]
+
+
+def worst_blocks(found: Evaluation) -> dict[str, Block]:
+    return {
+        block.condition.name: block
+        for block in to_blocks(found.rows)
+        if block.condition.perspective == "worst_case"
+    }
+
+
+def test_a_row_counts_where_it_is_right_clean_and_under_all_of_them() -> None:
+    # Yes to what holds "GOOD" or is "good": right on rows 0, 1, 2 and 3.
+    clean = judge(lambda text: "GOOD" in text or text == "good")
+    found = evaluate(clean, EvaluationData(DEV), settings("lowercase", "punctuation"))
+    # Small letters cost row 0; without marks nothing changes.
+    assert value(found, "accuracy", "lowercase") == 0.75
+    assert value(found, "accuracy", "punctuation") == 1.0
+    assert value(found, "worst_case_accuracy", "all") == 0.75
+    assert value(found, "worst_case_drop", "all") == 0.25
+    # Yes to what holds a comma: the clean rows 1 and 2 are wrong and right, 0 right, 3 right.
+    commas = judge(lambda text: "," in text)
+    found = evaluate(commas, EvaluationData(DEV), settings("lowercase", "punctuation"))
+    assert value(found, "accuracy", "lowercase") == 0.75
+    assert value(found, "accuracy", "punctuation") == 0.5
+    assert value(found, "worst_case_accuracy", "all") == 0.5
+    assert value(found, "worst_case_drop", "all") == 0.25
+
+
+def test_a_row_that_is_only_wrong_clean_is_wrong_in_the_worst_case() -> None:
+    # Right on row 0 in small letters alone.
+    small = judge(lambda text: text.startswith("good"))
+    found = evaluate(small, EvaluationData(DEV), settings("lowercase"))
+    assert value(found, "accuracy", "lowercase") == 1.0
+    assert value(found, "worst_case_accuracy", "all") == 0.75
+    assert value(found, "worst_case_drop", "all") == 0.0
+
+
+def test_the_worst_case_is_never_above_any_condition_and_falls_as_more_are_asked() -> None:
+    odd = judge(lambda text: len(text) % 2 == 1)
+    values = []
+    for count in range(1, len(names()) + 1):
+        found = evaluate(odd, EvaluationData(DEV), settings(*names()[:count]))
+        values.append(value(found, "worst_case_accuracy", "all"))
+        single = [value(found, "accuracy", name) for name in names()[:count]]
+        assert values[-1] <= min(single)
+    assert values == sorted(values, reverse=True)
+
+
+def test_only_changed_texts_are_asked_again_and_kept() -> None:
+    asked: list[str] = []
+    found = evaluate(judge(bool, asked), EvaluationData(DEV), settings("lowercase", "contractions"))
+    lower = [TEXTS[0].lower(), TEXTS[2].lower()]
+    contracted = ["GOOD film, it isn't bad."]
+    assert asked == [*TEXTS, *lower, *contracted]
+    assert found.texts.to_pylist() == [
+        {
+            "perspective": perspective,
+            "set": "dev",
+            "condition": condition,
+            "row": DEV.rows[index],
+            "index": index,
+            "text": text,
+            "text_pair": None,
+        }
+        for perspective, condition, index, text in [
+            (None, "clean", 0, TEXTS[0]),
+            (None, "clean", 2, TEXTS[2]),
+            ("worst_case", "lowercase", 0, lower[0]),
+            ("worst_case", "lowercase", 2, lower[1]),
+            ("worst_case", "contractions", 0, contracted[0]),
+        ]
+    ]
+    told = "Share of the texts that perturbations change: lowercase 50.0%, contractions 25.0%."
+    assert told in found.notices
+
+
+def test_a_perturbation_that_changes_nothing_asks_nothing_and_scores_as_clean() -> None:
+    asked: list[str] = []
+    dev = Examples("dev", ["so", "and so"], labels=[0, 1], kind="classification")
+    found = evaluate(judge(bool, asked), EvaluationData(dev), settings("expansions"))
+    assert asked == dev.text
+    assert value(found, "accuracy", "expansions") == value(found, "worst_case_accuracy", "all")
+    assert not len(found.texts)
+
+
+def test_rows_stand_by_the_original_texts_and_score_again_from_a_folder(tmp_path: Path) -> None:
+    found = evaluate(judge(lambda text: "i" in text), EvaluationData(DEV), settings())
+    blocks = worst_blocks(found)
+    assert tuple(blocks) == names()
+    for block in blocks.values():
+        assert block.row == DEV.rows
+        assert block.index.tolist() == [0, 1, 2, 3]
+        chosen = block.probabilities[np.arange(4), block.label.astype(int)]
+        np.testing.assert_allclose(block.loss, -np.log(chosen), rtol=1e-12)
+    assert score(found.rows, "accuracy", settings=settings()) == found.scores
+    write(found, tmp_path / "evaluation")
+    again = read(tmp_path / "evaluation")
+    assert score(again.rows, "accuracy", settings=settings()) == found.scores
+
+
+def test_a_model_answers_the_changed_texts_as_if_they_were_a_set_of_their_own(
+    model: Any, tokenizer: Any, examples_of: Any
+) -> None:
+    dev = examples_of(rows=20)
+    predictor = ClassifierPredictor(sharpened(model), tokenizer, max_length=64)
+    chosen = settings("typos", "spaces", "lowercase", attack_rows=9)
+    blocks = worst_blocks(evaluate(predictor, EvaluationData(dev), chosen))
+    assert list(blocks) == ["typos", "spaces", "lowercase"]
+    clean = predictor.predict(dev).probabilities
+    for name, block in blocks.items():
+        assert len(block) == 9
+        alone = predictor.predict(perturbed(dev, name, seed=chosen.seed)).probabilities
+        np.testing.assert_allclose(block.probabilities, alone[block.index], atol=1e-5)
+    # The words of this vocabulary are small letters with spaces that its tokenizer drops.
+    np.testing.assert_array_equal(blocks["lowercase"].probabilities, clean[blocks["typos"].index])
+    moved = np.abs(blocks["typos"].probabilities - clean[blocks["typos"].index]).max(axis=1)
+    assert (moved > 1e-3).all()
+
+
+def test_draws_do_not_depend_on_the_other_rows(examples_of: Any) -> None:
+    whole = examples_of(rows=12)
+    predictor = judge(lambda text: sum(map(ord, text)) % 2 == 0)
+    first = worst_blocks(evaluate(predictor, EvaluationData(whole), settings("typos")))["typos"]
+    part = whole.select([7, 3, 11])
+    second = worst_blocks(evaluate(predictor, EvaluationData(part), settings("typos")))["typos"]
+    np.testing.assert_array_equal(second.prediction, first.prediction[[7, 3, 11]])
+
+
+def test_a_regression_has_its_metric_under_each_perturbation_and_no_accuracy() -> None:
+    dev = Examples("dev", ["A b", "cC", "dd d"], labels=[0.5, 1.0, 2.0], kind="regression")
+    length = CallablePredictor(
+        lambda texts: [sum(sign.isupper() for sign in text) for text in texts], gives="values"
+    )
+    found = evaluate(length, EvaluationData(dev, metric="mse"), settings("lowercase"))
+    kept = [entry for entry in found.scores if entry["perspective"] == "worst_case"]
+    assert [(entry["name"], entry["condition"]) for entry in kept] == [("mse", "lowercase")]
+    # Predicted 0, 0, 0.
+    assert kept[0]["value"] == pytest.approx((0.25 + 1.0 + 4.0) / 3)
+
+
+def test_pairs_are_perturbed_on_both_sides() -> None:
+    dev = Examples("dev", ["A man", "a"], ["A dog", "B"], labels=[0, 1], kind="classification")
+    asked: list[Any] = []
+
+    def answer(texts: list[Any]) -> list[list[float]]:
+        asked.extend(texts)
+        return [[0.5, 0.5]] * len(texts)
+
+    predictor = CallablePredictor(answer, gives="probabilities")
+    evaluate(predictor, EvaluationData(dev), settings("lowercase"))
+    assert asked[2:] == [("a man", "a dog"), ("a", "b")]
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (["typo"], "Unknown perturbation 'typo'. Did you mean 'typos'"),
+        ([], "`evaluate.perturbations` must name at least one"),
+        (["typos", "typos"], "must not name one twice"),
+    ],
+)
+def test_wrong_names_are_refused_with_the_settings(given: list[str], said: str) -> None:
+    with pytest.raises(SettingError, match=said):
+        section(EvaluationSettings, "evaluate", {"perturbations": given})
+
+
+def test_one_name_stands_for_a_list_of_one() -> None:
+    checked = section(EvaluationSettings, "evaluate", {"perturbations": "typos"})
+    assert checked.perturbations == ("typos",)
