@@ -30,6 +30,12 @@ def report(
             "every perspective.",
         ),
     ] = None,
+    examples: Annotated[
+        int,
+        typer.Option(
+            "--examples", min=0, help="Examples under attack that the page shows at most."
+        ),
+    ] = 300,
     as_json: options.Json = False,
 ) -> None:
     """Build report.html of a study, a run or an evaluation."""
@@ -53,7 +59,7 @@ def report(
             )
         typer.echo(found.markdown())
     else:
-        page = build(folder)
+        page = build(folder, examples=examples)
         if as_json:
             print_json({"report": str(page)})
         else:

@@ -10,15 +10,21 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pydantic import ValidationError
 
 from temper.errors import CheckpointError, unknown
-from temper.report.records import CostRecord, Record, RunRecord, ScoresRecord, StudyRecord
+from temper.report.records import (
+    CostRecord,
+    RunRecord,
+    ScoresRecord,
+    StudyRecord,
+    parse,
+    read_text,
+)
 
 Kind = Literal["study", "run", "evaluation"]
 
@@ -77,6 +83,24 @@ class Run:
             raise CheckpointError(f"{path} lacks the columns {lacking}. Evaluate the model again.")
         return table.to_pandas()
 
+    def texts(self) -> pd.DataFrame:
+        """Read the texts behind the evaluated rows, ``texts.parquet``.
+
+        Returns:
+            The texts; empty where the model was not evaluated, or before texts were kept.
+
+        Raises:
+            CheckpointError: The file is damaged.
+        """
+        if self.evaluation is None or not (path := self.evaluation / "texts.parquet").exists():
+            return pd.DataFrame()
+        try:
+            return pq.read_table(path).to_pandas()
+        except (OSError, pa.ArrowException) as error:
+            raise CheckpointError(
+                f"Cannot read the texts in {path}: {error}. Evaluate the model again."
+            ) from error
+
     def metrics(self) -> list[dict[str, Any]]:
         """Read ``metrics.jsonl``, one object a log.
 
@@ -90,7 +114,7 @@ class Run:
         if self.record is None or not path.exists():
             return []
         logs = []
-        for number, line in enumerate(_text(path).splitlines(), start=1):
+        for number, line in enumerate(read_text(path).splitlines(), start=1):
             if not line.strip():
                 continue
             try:
@@ -135,7 +159,7 @@ class Source:
         seeds: Planned seeds.
         missing: One sentence for every planned run that cannot be used.
         data: What was trained on, as ``study.json`` or ``run.json`` says.
-        sets: Shift and anomaly sets, name to source.
+        sets: Shift, adversarial and anomaly sets, name to source.
     """
 
     kind: Kind
@@ -154,33 +178,10 @@ class Source:
         return [run for column in self.columns for run in column.runs.values()]
 
 
-_Parsed = TypeVar("_Parsed", bound=Record)
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise CheckpointError(f"Cannot read {path}: {error}.") from error
-
-
-def _parse(path: Path, record: type[_Parsed]) -> _Parsed:
-    try:
-        return record.model_validate_json(_text(path))
-    except ValidationError as error:
-        faults = "; ".join(
-            f"{'.'.join(str(part) for part in fault['loc']) or 'file'}: {fault['msg']}"
-            for fault in error.errors()
-        )
-        raise CheckpointError(
-            f"{path} is not what docs/formats.md describes: {faults}. Make the folder again."
-        ) from error
-
-
 def _evaluated(run: Run, folder: Path) -> Run:
     if not (folder / "scores.json").exists():
         return run
-    scores = _parse(folder / "scores.json", ScoresRecord)
+    scores = parse(folder / "scores.json", ScoresRecord)
     return Run(run.column, run.seed, run.folder, run.record, folder, scores)
 
 
@@ -188,7 +189,7 @@ def _read_run(folder: Path, column: str, seed: int | None = None) -> Run | str:
     """Return the run, or one phrase that says why it cannot be used."""
     if not (folder / "run.json").exists():
         return f"no run.json in {folder}"
-    record = _parse(folder / "run.json", RunRecord)
+    record = parse(folder / "run.json", RunRecord)
     if record.status != "finished":
         return f"not finished (status {record.status!r})"
     if seed is not None and record.seed != seed:
@@ -199,7 +200,7 @@ def _read_run(folder: Path, column: str, seed: int | None = None) -> Run | str:
 
 
 def _read_study(folder: Path) -> Source:
-    study = _parse(folder / "study.json", StudyRecord)
+    study = parse(folder / "study.json", StudyRecord)
     names = [column.name for column in study.columns]
     if len(set(names)) != len(names):
         raise CheckpointError(f"{folder / 'study.json'} lists a column twice: {names}.")
@@ -235,7 +236,7 @@ def _read_study(folder: Path) -> Source:
         seeds=tuple(study.seeds),
         missing=tuple(missing),
         data=study.data,
-        sets={**study.shift, **study.anomaly},
+        sets={**study.shift, **study.adversarial, **study.anomaly},
     )
 
 
@@ -256,7 +257,7 @@ def read(folder: Path | str) -> Source:
     if (folder / "study.json").exists():
         return _read_study(folder)
     if (folder / "run.json").exists():
-        run = _read_run(folder, _parse(folder / "run.json", RunRecord).method)
+        run = _read_run(folder, parse(folder / "run.json", RunRecord).method)
         if isinstance(run, str):
             raise CheckpointError(
                 f"The run in {folder} is {run}. Resume it before reporting on it."

@@ -22,6 +22,7 @@ from temper.errors import CheckpointError
 from temper.report import view
 from temper.report.cells import Comparison
 from temper.report.drawing import DARK, LIGHT, Figure
+from temper.report.examples import MOST, gallery
 from temper.report.figures import figures
 from temper.report.folders import Source, read
 from temper.report.overview import overview
@@ -38,7 +39,7 @@ SECTIONS = {
 }
 
 
-def build(folder: Path | str, out: Path | str | None = None) -> Path:
+def build(folder: Path | str, out: Path | str | None = None, *, examples: int = MOST) -> Path:
     """Write the report of a study, a run or an evaluation.
 
     For a study it also writes ``table.json`` and ``scores.csv`` beside the page. Everything is read
@@ -47,6 +48,7 @@ def build(folder: Path | str, out: Path | str | None = None) -> Path:
     Args:
         folder: A study, run or evaluation folder (docs/formats.md).
         out: The HTML file to write; ``report.html`` in the folder by default.
+        examples: Examples under attack that the page holds at most, >= 0.
 
     Returns:
         The file that was written.
@@ -59,7 +61,7 @@ def build(folder: Path | str, out: Path | str | None = None) -> Path:
     out = Path(folder) / "report.html" if out is None else Path(out)
     if out.is_dir():
         raise CheckpointError(f"Expected a file to write the report to, but {out} is a folder.")
-    text = render(source, comparison)
+    text = render(source, comparison, examples=examples)
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         replace_text(out, text)
@@ -71,14 +73,16 @@ def build(folder: Path | str, out: Path | str | None = None) -> Path:
     return out
 
 
-def render(source: Source, comparison: Comparison) -> str:
+def render(source: Source, comparison: Comparison, *, examples: int = MOST) -> str:
     """Return the page as text.
 
     Args:
         source: The folder that was read.
         comparison: Its scores.
+        examples: Examples under attack that it holds at most.
     """
     drawn = figures(source, comparison)
+    shown = gallery(source, most=examples)
     environment = Environment(
         loader=PackageLoader("temper.report", "assets"),
         autoescape=True,
@@ -86,8 +90,10 @@ def render(source: Source, comparison: Comparison) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    scripts = [_normal(get_plotlyjs()), _normal(_asset("page.js"))] if drawn else []
-    scripts = scripts or [_normal(_asset("page.js"))]
+    environment.filters["numbered"] = lambda texts: list(enumerate(texts))
+    scripts = [get_plotlyjs()] if drawn else []
+    scripts += [_asset("page.js")] + ([_asset("examples.js")] if shown else [])
+    scripts = [_normal(script) for script in scripts]
     return environment.get_template("page.html").render(
         title=comparison.title,
         kind=source.kind,
@@ -98,6 +104,8 @@ def render(source: Source, comparison: Comparison) -> str:
         groups=view.groups(comparison),
         sections=_sections(drawn),
         charts=_charts(drawn),
+        examples=shown,
+        examples_data=shown.to_json() if shown else None,
         runs=view.runs(source),
         costs=view.costs(source),
         facts={

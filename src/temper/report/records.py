@@ -5,9 +5,12 @@ Only what the report uses is listed, and only what it cannot do without is requi
 
 from __future__ import annotations
 
-from typing import Any
+from pathlib import Path
+from typing import Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from temper.errors import CheckpointError
 
 
 class Record(BaseModel):
@@ -109,9 +112,50 @@ class StudyRecord(Record):
     model: str
     data: Any = None
     shift: dict[str, Any] = Field(default_factory=dict)
+    adversarial: dict[str, Any] = Field(default_factory=dict)
     anomaly: dict[str, Any] = Field(default_factory=dict)
     seeds: list[int]
     reference: str
     columns: list[ColumnRecord]
     runs: dict[str, dict[str, str]] = Field(default_factory=dict)
     cost: dict[str, CostRecord] = Field(default_factory=dict)
+
+
+_Parsed = TypeVar("_Parsed", bound=Record)
+
+
+def read_text(path: Path) -> str:
+    """Read a text file.
+
+    Args:
+        path: A file in UTF-8.
+
+    Raises:
+        CheckpointError: It cannot be read.
+    """
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise CheckpointError(f"Cannot read {path}: {error}.") from error
+
+
+def parse(path: Path, record: type[_Parsed]) -> _Parsed:
+    """Read a JSON file as what docs/formats.md says that it is.
+
+    Args:
+        path: The file.
+        record: What it holds.
+
+    Raises:
+        CheckpointError: It cannot be read, or holds something else; all faults at once.
+    """
+    try:
+        return record.model_validate_json(read_text(path))
+    except ValidationError as error:
+        faults = "; ".join(
+            f"{'.'.join(str(part) for part in fault['loc']) or 'file'}: {fault['msg']}"
+            for fault in error.errors()
+        )
+        raise CheckpointError(
+            f"{path} is not what docs/formats.md describes: {faults}. Make the folder again."
+        ) from error

@@ -62,6 +62,7 @@ class _Answers:
 def rows(measurement: Measurement) -> Iterable[Block]:
     """Attack the dev rows, batch by batch; the clean answers on the way are kept for the task."""
     examples, index = measurement.attacked()
+    measurement.texts.keep("dev", examples, index)
     labels = labels_of(examples)
     answers = _Answers(len(examples))
     budget = _budget(measurement)

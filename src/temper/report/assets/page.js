@@ -28,6 +28,8 @@
       for (const axis of [layout.xaxis, layout.yaxis]) {
         Object.assign(axis, { gridcolor: rule, linecolor: rule, tickcolor: rule, fixedrange: true });
       }
+      // Paper is as wide as it is: Plotly would measure it only after it was printed.
+      if (printing.matches) layout.width = document.getElementById(name).clientWidth;
       const traces = recoloured(figure.data, map);
       Plotly.react(name, traces, layout, { displayModeBar: false, responsive: true });
     }

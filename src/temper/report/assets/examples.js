@@ -1,0 +1,121 @@
+"use strict";
+// The table of examples: it filters, searches, sorts and pages through what the page holds.
+(() => {
+  const { columns, attacks, labels, outcomes, texts, entries } = JSON.parse(
+    document.getElementById("examples-data").textContent
+  );
+  const size = 20;
+  const section = document.getElementById("examples");
+  const body = section.querySelector("tbody");
+  const status = document.getElementById("examples-status");
+  const [previous, next] = section.querySelectorAll(".pages button");
+  const fields = [...section.querySelectorAll("[data-field]")];
+  const search = document.getElementById("examples-search");
+  const heads = [...section.querySelectorAll("thead th")];
+  const kinds = ["span", "del", "ins"];
+  const marks = ["worse", "better", "noise"];
+  const percent = (value) => (100 * value).toFixed(1);
+  const named = (index) => labels[String(index)];
+  // Both forms of a text are searched, as a reader may know either.
+  const searched = texts.map((parts) =>
+    [[0, 1], [0, 2]]
+      .map((kept) => parts.map((part) => part.filter(([kind]) => kept.includes(kind)).map(([, words]) => words).join("")).join(" "))
+      .join("\n")
+      .toLowerCase()
+  );
+  let page = 0;
+  let order = { key: null, sign: 0 };
+
+  const element = (tag, name, text) => {
+    const made = document.createElement(tag);
+    if (name) made.className = name;
+    if (text !== undefined) made.textContent = text;
+    return made;
+  };
+  const answer = (label, sure) => {
+    const cell = element("td", "answer-cell");
+    cell.append(element("span", "class", named(label)), " ", element("span", "muted", `${percent(sure)} %`));
+    return cell;
+  };
+  const words = (parts) => {
+    const cell = element("td", "text");
+    for (const part of parts) {
+      const line = element("p");
+      for (const [kind, text] of part) line.append(element(kinds[kind], "", text));
+      cell.append(line);
+    }
+    return cell;
+  };
+  const row = (entry) => {
+    const line = element("tr");
+    line.append(words(texts[entry.text]));
+    if (columns.length > 1) line.append(element("td", "", columns[entry.column]));
+    const outcome = element("td");
+    outcome.append(element("span", `verdict ${marks[entry.outcome]}`, outcomes[entry.outcome]));
+    line.append(
+      element("td", "attack", `${attacks[entry.attack]}, ${entry.set}`),
+      element("td", "", named(entry.label)),
+      answer(entry.before, entry.sure),
+      answer(entry.after, entry.then),
+      outcome,
+      element("td", "right", entry.changed === null ? "–" : `${percent(entry.changed)} %`),
+      element("td", "right", entry.queries === null ? "–" : String(entry.queries))
+    );
+    return line;
+  };
+
+  const chosen = () => {
+    const wanted = search.value.trim().toLowerCase();
+    const found = entries.filter(
+      (entry) =>
+        fields.every((field) => field.value === "" || entry[field.dataset.field] === Number(field.value)) &&
+        (!wanted || searched[entry.text].includes(wanted))
+    );
+    if (!order.key) return found;
+    const value = (entry) => entry[order.key];
+    // Rows without a number stay last, whichever way the table is sorted.
+    return found.sort((one, other) =>
+      value(one) === null || value(other) === null
+        ? (value(one) === null) - (value(other) === null)
+        : order.sign * (value(one) - value(other))
+    );
+  };
+  const show = () => {
+    const found = chosen();
+    const pages = Math.max(1, Math.ceil(found.length / size));
+    page = Math.min(page, pages - 1);
+    const first = page * size;
+    const shown = found.slice(first, first + size);
+    body.replaceChildren(...shown.map(row));
+    const which = shown.length ? `${first + 1}–${first + shown.length} of ${found.length}` : "none";
+    status.textContent = `Examples shown: ${which}; page ${page + 1} of ${pages}`;
+    previous.disabled = page === 0;
+    next.disabled = page === pages - 1;
+  };
+  const restart = () => {
+    page = 0;
+    show();
+  };
+
+  for (const field of [...fields, search]) field.addEventListener("input", restart);
+  const turn = (by, other) => (event) => {
+    page += by;
+    show();
+    // A button that is switched off loses the focus, and a keyboard its place on the page.
+    if (event.currentTarget.disabled) other.focus();
+  };
+  previous.addEventListener("click", turn(-1, next));
+  next.addEventListener("click", turn(1, previous));
+  for (const head of heads) {
+    const button = head.querySelector("button");
+    if (!button) continue;
+    button.addEventListener("click", () => {
+      const to = { none: "descending", descending: "ascending", ascending: "none" }[head.ariaSort ?? "none"];
+      heads.filter((other) => other.hasAttribute("aria-sort")).forEach((other) => { other.ariaSort = "none"; });
+      head.ariaSort = to;
+      order = { key: to === "none" ? null : head.dataset.key, sign: to === "descending" ? -1 : 1 };
+      restart();
+    });
+  }
+  show();
+})();

@@ -1,0 +1,82 @@
+"""Attacked rows and their texts, added to an evaluation that `conftest` wrote."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+TEXTS = pa.schema(
+    [(name, pa.string()) for name in ("perspective", "set", "condition", "row")]
+    + [("index", pa.int64()), ("text", pa.string()), ("text_pair", pa.string())]
+)
+
+
+def text(index: int, name: str = "dev") -> str:
+    """Return the clean text of a row."""
+    return f"example {index} of {name} is a good film, and then some"
+
+
+def attacked_text(index: int, name: str = "dev") -> str:
+    """Return what the character edits made of it."""
+    return text(index, name).replace("good", "g00d")
+
+
+def add_attacks(
+    evaluation: Path,
+    *,
+    embedding: Sequence[float] = (0.25,),
+    recipes: Sequence[str] = ("characters",),
+    rows: int = 40,
+    say: Any = text,
+    say_attacked: Any = attacked_text,
+) -> Path:
+    """Attack the first rows of dev: of each attack the rows with an even index become class 0.
+
+    The clean rows all predict class 1; the label is 0 where ``conftest`` made the row wrong.
+    """
+    table = pq.read_table(evaluation / "rows.parquet")
+    clean = [
+        row
+        for row in table.to_pylist()
+        if (row["perspective"], row["set"], row["condition"]) == ("task", "dev", "clean")
+    ][:rows]
+    added: list[dict[str, Any]] = []
+    texts: list[dict[str, Any]] = []
+    for row in clean:
+        at = {"set": "dev", "row": row["row"], "index": row["index"], "text_pair": None}
+        kept = {"perspective": None, "condition": "clean", "text": say(row["index"])}
+        texts.append({**at, **kept})
+    attacks = [
+        ("embedding_attack", "pgd", {"radius": radius, "norm": "l2", "steps": 5, "restarts": 1})
+        for radius in embedding
+    ]
+    attacks += [("text_attack", recipe, {}) for recipe in recipes]
+    for perspective, condition, more in attacks:
+        for row in clean:
+            broken = row["index"] % 2 == 0
+            answer = {"prediction": 0.0, "probabilities": [0.75, 0.25]} if broken else {}
+            budget = {} if more else {"queries": 7 + row["index"], "changed": 0.125}
+            where = {"perspective": perspective, "condition": condition}
+            added.append({**row, **where, **more, **budget, **answer})
+            if not more:
+                at = {"set": "dev", "row": row["row"], "index": row["index"], "text_pair": None}
+                texts.append({**at, **where, "text": say_attacked(row["index"])})
+    schema = table.schema
+    for name, kind in (("queries", pa.int64()), ("changed", pa.float64())):
+        if name not in schema.names:
+            schema = schema.append(pa.field(name, kind))
+    every = [{name: row.get(name) for name in schema.names} for row in [*table.to_pylist(), *added]]
+    pq.write_table(pa.Table.from_pylist(every, schema=schema), evaluation / "rows.parquet")
+    pq.write_table(pa.Table.from_pylist(texts, schema=TEXTS), evaluation / "texts.parquet")
+    return evaluation
+
+
+def attack_study(study: Path, **more: Any) -> Path:
+    """Attack every run of a study."""
+    for evaluation in sorted(study.glob("runs/*/evaluation")):
+        add_attacks(evaluation, **more)
+    return study

@@ -1,0 +1,257 @@
+"""The examples under attack: which they are, what became of them, and the table in a browser."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from temper.errors import CheckpointError
+from temper.report import build
+from temper.report.examples import Gallery, gallery
+from temper.report.folders import read
+from tests.report.attacked import add_attacks, attack_study, attacked_text, text
+from tests.report.browser import Browser
+from tests.report.conftest import Plan, write_evaluation, write_study
+
+SCRIPT = "<script>window.attacked = 1</script>"
+END = "</script><img src=x onerror='window.attacked = 1'>"
+
+
+def found(folder: Path, most: int = 1000) -> Gallery:
+    shown = gallery(read(folder), most=most)
+    assert shown is not None
+    return shown
+
+
+def test_outcomes_follow_from_the_answers_before_and_under_attack(evaluation: Path) -> None:
+    add_attacks(evaluation, embedding=(), rows=12)
+    # Rows 0, 3, 6, 9 have label 0 and are wrong when clean; even rows become class 0.
+    outcomes = {int(one.row, 16): one.outcome for one in found(evaluation).shown}
+    assert {row for row, outcome in outcomes.items() if outcome == "wrong before"} == {0, 3, 6, 9}
+    assert {row for row, outcome in outcomes.items() if outcome == "broken"} == {2, 4, 8, 10}
+    assert {row for row, outcome in outcomes.items() if outcome == "held"} == {1, 5, 7, 11}
+
+
+def test_an_example_holds_answers_confidences_words_and_queries(evaluation: Path) -> None:
+    add_attacks(evaluation, rows=3)
+    shown = {(one.attack, int(one.row, 16)): one for one in found(evaluation).shown}
+    one = shown["character edits", 2]
+    assert (one.label, one.before, one.after, one.changed, one.queries) == (1, 1, 0, 0.125, 9)
+    assert one.confidence_before == pytest.approx(0.5 + 2 / 80)
+    assert one.confidence_after == pytest.approx(0.75)
+    assert "".join(words for kind, words in one.text if kind != "added") == text(2)
+    assert "".join(words for kind, words in one.text if kind != "removed") == attacked_text(2)
+    other = shown["PGD ℓ₂ radius 0.25 (5 steps)", 2]
+    assert other.text == (("same", text(2)),)
+    assert (other.changed, other.queries, other.group) == (None, None, "Embedding attack")
+
+
+def test_the_cap_takes_attacks_in_turn_and_broken_ones_first(evaluation: Path) -> None:
+    add_attacks(evaluation, embedding=(0.1, 0.5), recipes=("characters", "swaps"))
+    shown = found(evaluation, most=8)
+    assert shown.total == 160
+    assert [one.outcome for one in shown.shown] == ["broken"] * 8
+    attacks = [one.attack for one in shown.shown]
+    assert {attacks.count(attack) for attack in attacks} == {2}
+
+
+def test_without_texts_or_with_no_room_there_is_no_table(evaluation: Path) -> None:
+    assert gallery(read(evaluation)) is None
+    add_attacks(evaluation)
+    assert gallery(read(evaluation), most=0) is None
+
+
+def test_damaged_texts_are_an_error_that_names_the_file(evaluation: Path) -> None:
+    add_attacks(evaluation)
+    (evaluation / "texts.parquet").write_bytes(b"nothing")
+    with pytest.raises(CheckpointError, match=r"Cannot read the texts in .*texts\.parquet"):
+        gallery(read(evaluation))
+
+
+def test_a_study_shows_one_seed_of_each_column(study: Path) -> None:
+    shown = found(attack_study(study, rows=6))
+    assert shown.seeds == {"vanilla": 0, "uegr": 0}
+    assert shown.total == len(shown.shown) == 2 * 2 * 6
+    assert shown.columns == ["vanilla", "uegr"]
+
+
+def test_pairs_show_both_texts(evaluation: Path) -> None:
+    add_attacks(evaluation, embedding=(), rows=2)
+    path = evaluation / "texts.parquet"
+    table = pq.read_table(path)
+    rows = table.to_pylist()
+    for row in rows:
+        row["text_pair"] = "a pair" if row["perspective"] is None else "a pear"
+    pq.write_table(table.from_pylist(rows, schema=table.schema), path)
+    one = found(evaluation).shown[0]
+    assert one.text_pair == (("same", "a "), ("removed", "pair"), ("added", "pear"))
+
+
+def test_the_page_says_how_many_of_how_many_and_stays_small(study: Path) -> None:
+    attack_study(study, say=lambda index: f"{index} " + "word " * 20_000, say_attacked=str)
+    page = build(study, examples=5).read_text(encoding="utf-8")
+    assert "5 of 160 examples" in page
+    data = page.split('id="examples-data">')[1].split("</script>")[0]
+    assert len(json.loads(data)["entries"]) == 5
+    assert len(data) < 20_000
+
+
+@pytest.fixture(scope="module")
+def browser(chromium: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    with Browser(chromium, tmp_path_factory.mktemp("profile")) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    study = write_study(tmp_path_factory.mktemp("examples") / "study", Plan(seeds=[0]))
+    return build(attack_study(study, rows=30))
+
+
+@pytest.fixture(scope="module")
+def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("hostile") / "evaluation"
+    plan = Plan(labels=[f'0"{SCRIPT}', f"1'{END}"])
+    write_evaluation(folder, plan, "uegr", 0)
+    add_attacks(
+        folder,
+        recipes=(f"typo{SCRIPT}",),
+        say=lambda index: f"row {index} \" ' {SCRIPT} good <!--<script> {END}",
+        say_attacked=lambda index: (
+            f"row {index} \" ' {SCRIPT} bad <!--<script> {END}{{{{ 7 * 7 }}}}"
+        ),
+    )
+    return build(folder)
+
+
+LINES = "document.querySelectorAll('.examples tbody tr')"
+STATUS = "document.getElementById('examples-status').textContent"
+
+
+def choose(browser: Browser, field: str, value: str) -> None:
+    browser.evaluate(
+        f"(() => {{ const field = document.getElementById('examples-{field}'); "
+        f"field.value = {json.dumps(value)}; "
+        "field.dispatchEvent(new Event('input', { bubbles: true })); })()"
+    )
+
+
+@pytest.mark.browser
+def test_the_examples_filter_by_column_attack_label_and_outcome(
+    page: Path, browser: Browser
+) -> None:
+    browser.open(page, width=1300)
+    assert browser.evaluate(STATUS) == "Examples shown: 1–20 of 120; page 1 of 6"
+    choose(browser, "column", "1")
+    assert "of 60" in browser.evaluate(STATUS)
+    choose(browser, "attack", "1")
+    assert "of 30" in browser.evaluate(STATUS)
+    # Of rows 0 to 29 those below 20 that three divides have label 0 and are wrong before.
+    choose(browser, "label", "0")
+    assert "1–7 of 7;" in browser.evaluate(STATUS)
+    choose(browser, "outcome", "0")
+    assert browser.evaluate(STATUS) == "Examples shown: none; page 1 of 1"
+    choose(browser, "label", "")
+    assert "of 11" in browser.evaluate(STATUS)
+    said = browser.evaluate(f"[...{LINES}].map(line => line.textContent)")
+    assert all("uegr" in line and "broken" in line and "vanilla" not in line for line in said)
+
+
+@pytest.mark.browser
+def test_the_search_finds_words_of_either_text(page: Path, browser: Browser) -> None:
+    browser.open(page, width=1300)
+    choose(browser, "search", "G00D film")
+    assert "of 60" in browser.evaluate(STATUS)
+    choose(browser, "search", "example 17 of dev")
+    assert "1–4 of 4;" in browser.evaluate(STATUS)
+    choose(browser, "search", "nowhere")
+    assert "none" in browser.evaluate(STATUS)
+
+
+@pytest.mark.browser
+def test_the_examples_sort_and_come_back(page: Path, browser: Browser) -> None:
+    browser.open(page, width=1300)
+    read_queries = f"[...{LINES}].map(line => line.cells[8].textContent)"
+    click = "document.querySelector('.examples [data-key=queries] button').click()"
+    before = browser.evaluate(read_queries)
+    browser.evaluate(click)
+    assert browser.evaluate(read_queries)[:4] == ["36", "36", "35", "35"]
+    browser.evaluate(click)
+    assert browser.evaluate(read_queries)[:4] == ["7", "7", "8", "8"]
+    browser.evaluate(click)
+    assert browser.evaluate(read_queries) == before
+
+
+@pytest.mark.browser
+def test_the_pages_turn_and_end(page: Path, browser: Browser) -> None:
+    browser.open(page, width=1300)
+    buttons = "document.querySelectorAll('.pages button')"
+    assert browser.evaluate(f"[...{buttons}].map(one => one.disabled)") == [True, False]
+    for _ in range(5):
+        browser.evaluate(f"{buttons}[1].focus(), {buttons}[1].click()")
+    assert browser.evaluate(STATUS) == "Examples shown: 101–120 of 120; page 6 of 6"
+    assert browser.evaluate(f"[...{buttons}].map(one => one.disabled)") == [False, True]
+    assert browser.evaluate("document.activeElement.textContent") == "Previous"
+
+
+@pytest.mark.browser
+def test_every_control_is_reached_by_the_keyboard_and_named(page: Path, browser: Browser) -> None:
+    browser.open(page, width=1300)
+    browser.evaluate("document.getElementById('examples-column').focus()")
+    reached = []
+    for _ in range(12):
+        at = "document.activeElement.id || document.activeElement.textContent"
+        reached.append(browser.evaluate(at))
+        for kind in ("keyDown", "keyUp"):
+            browser.call("Input.dispatchKeyEvent", type=kind, key="Tab", code="Tab",
+                         windowsVirtualKeyCode=9)  # fmt: skip
+    names = ("column", "attack", "label", "outcome", "search")
+    assert reached[:5] == [f"examples-{name}" for name in names]
+    assert reached[6:12] == ["before", "under attack", "outcome", "words changed", "queries",
+                             "Next"]  # fmt: skip
+    controls = "[...document.querySelectorAll('.controls select, .controls input')]"
+    assert browser.evaluate(f"{controls}.map(one => one.labels.length)") == [1] * 5
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize(("width", "dark"), [(400, True), (1300, False)])
+def test_hostile_examples_stay_text(
+    hostile: Path, browser: Browser, width: int, dark: bool
+) -> None:
+    browser.open(hostile, width=width, dark=dark)
+    assert browser.faults() == []
+    assert browser.requests() == [hostile.resolve().as_uri()]
+    assert browser.evaluate("typeof window.attacked") == "undefined"
+    assert (
+        browser.evaluate("document.querySelectorAll('.examples img, .examples script').length") == 0
+    )
+    said = browser.evaluate("document.querySelector('.examples tbody').textContent")
+    for part in (SCRIPT, END, "\" ' <script>", "{{ 7 * 7 }}", f'0"{SCRIPT}', f"1'{END}"):
+        assert part in said
+    options = browser.evaluate("document.getElementById('examples-attack').textContent")
+    assert f"typo{SCRIPT}" in options
+    assert browser.evaluate("document.documentElement.scrollWidth") <= width
+
+
+@pytest.mark.browser
+def test_on_paper_there_are_no_controls_and_all_is_open(page: Path, browser: Browser) -> None:
+    browser.open(page, width=760)
+    browser.call("Emulation.setEmulatedMedia", media="print")
+    try:
+        hidden = "getComputedStyle(document.querySelector('{}')).display"
+        for control in (".controls", ".pages button", "nav"):
+            assert browser.evaluate(hidden.format(control)) == "none"
+        assert browser.evaluate("document.documentElement.scrollWidth") <= 760
+        closed = (
+            "[...document.querySelectorAll('details:not([open]) table')]"
+            ".map(table => table.checkVisibility({ contentVisibilityAuto: true }))"
+        )
+        shown = browser.evaluate(closed)
+        assert shown == [True] * len(shown)
+        assert shown
+    finally:
+        browser.call("Emulation.setEmulatedMedia", media="")
