@@ -26,14 +26,17 @@ COLUMNS = (
 
 
 def evaluate(
-    model: Annotated[
-        str, typer.Argument(help="Folder of a trained model, or a Hub id of a classifier.")
-    ],
+    model: Annotated[str, typer.Argument(metavar="WHAT", help=options.MODEL_HELP)],
     *,
     out: options.Out,
     data: options.Data = None,
     shift: options.Shift = None,
+    adversarial: options.Adversarial = None,
     anomaly: options.Anomaly = None,
+    suite: options.Suite = None,
+    data_root: options.DataRoot = None,
+    fit: options.Fit = None,
+    held_out: options.HeldOut = None,
     perspectives: Annotated[
         str | None,
         typer.Option("--perspectives", help="What to measure; `temper list perspectives`."),
@@ -46,10 +49,18 @@ def evaluate(
     text_column: options.TextColumn = None,
     text_pair_column: options.TextPairColumn = None,
     label_column: options.LabelColumn = None,
+    group_column: options.GroupColumn = None,
     eval_split: options.EvalSplit = None,
+    gives: options.Gives = None,
+    label_names: options.LabelNames = None,
+    trust: options.Trust = None,
     as_json: options.Json = False,
 ) -> None:
-    """Measure a model's accuracy, calibration, robustness and sense of anomalies."""
+    """Measure a classifier's accuracy, calibration, robustness and sense of anomalies.
+
+    What cannot be measured on it, for instance attacks on the embeddings of a scikit-learn
+    pipeline, is left out and told.
+    """
     tree = options.nested(
         config,
         {
@@ -59,6 +70,7 @@ def evaluate(
             "data.text_column": text_column,
             "data.text_pair_column": text_pair_column,
             "data.label_column": label_column,
+            "data.group_column": group_column,
             "data.eval_split": eval_split,
             "evaluate.perspectives": (
                 None if perspectives is None else options.split_list(perspectives, "--perspectives")
@@ -68,14 +80,22 @@ def evaluate(
     )
     from temper.cli.bars import progress
     from temper.study.evaluation import Judging, judge_model
-    from temper.study.plan import named_sources
+    from temper.study.sources import SetSources
 
     asked = Judging.of(
         tree,
         model=model,
-        shift=named_sources(shift or [], "--shift"),
-        anomaly=named_sources(anomaly or [], "--anomaly"),
+        sets=SetSources.of(
+            shift=shift,
+            adversarial=adversarial,
+            anomaly=anomaly,
+            suite=suite,
+            data_root=data_root,
+            fit=fit,
+            held_out=held_out,
+        ),
         device=device,
+        declared=options.declared(gives, label_names, trust),
     )
     with progress() as shown:
         scores = judge_model(asked, out, progress=shown)

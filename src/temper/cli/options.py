@@ -11,6 +11,7 @@ import typer
 from temper.errors import SettingError
 
 if TYPE_CHECKING:
+    from temper.study.predictors import Declared
     from temper.training.config import Tree
 
 Json = Annotated[
@@ -42,6 +43,14 @@ Unlabeled = Annotated[
         help="Text without labels, written as --data, for methods that learn from it.",
     ),
 ]
+Augment = Annotated[
+    str | None,
+    typer.Option(
+        "--augment",
+        metavar="NAME,NAME",
+        help="Perturb half of the training rows anew each epoch, for example typos,lowercase.",
+    ),
+]
 Rows = Annotated[
     int | None,
     typer.Option("--rows", help="Train on that many rows, drawn by label with data.seed."),
@@ -60,6 +69,12 @@ TextPairColumn = Annotated[
     str | None, typer.Option("--text-pair-column", help="Column of the second text of pairs.")
 ]
 LabelColumn = Annotated[str | None, typer.Option("--label-column", help="Column of the label.")]
+GroupColumn = Annotated[
+    str | None,
+    typer.Option(
+        "--group-column", help="Column of the groups of --data; of other sets it is `group`."
+    ),
+]
 TrainSplit = Annotated[str | None, typer.Option("--train-split", help="Split to train on.")]
 EvalSplit = Annotated[str | None, typer.Option("--eval-split", help="Split to evaluate on.")]
 ClassWeights = Annotated[
@@ -81,10 +96,79 @@ Shift = Annotated[
     list[str] | None,
     typer.Option("--shift", metavar="NAME=PATH", help="Labelled data under distribution shift."),
 ]
+Adversarial = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--adversarial", metavar="NAME=PATH", help="Labelled data that were made to mislead."
+    ),
+]
 Anomaly = Annotated[
     list[str] | None,
     typer.Option("--anomaly", metavar="NAME=PATH", help="Texts that do not belong to the task."),
 ]
+Suite = Annotated[
+    str | None,
+    typer.Option(
+        "--suite",
+        metavar="NAME|FILE.toml",
+        help="All sets of a task at once: sentiment, entailment, or a file of your own.",
+    ),
+]
+DataRoot = Annotated[
+    Path | None,
+    typer.Option(
+        "--data-root",
+        metavar="DIR",
+        help="Folder with the sets of --suite; the environment variable TEMPER_DATA if left out.",
+    ),
+]
+Fit = Annotated[
+    str | None,
+    typer.Option(
+        "--fit",
+        metavar="PATH",
+        help="Ordinary rows that detectors of anomalies learn from; a run's training rows if left "
+        "out.",
+    ),
+]
+HeldOut = Annotated[
+    str | None,
+    typer.Option(
+        "--held-out",
+        metavar="PATH",
+        help="Labelled rows, neither trained on nor evaluated, to fit a temperature on.",
+    ),
+]
+
+
+Gives = Annotated[
+    str | None,
+    typer.Option(
+        "--gives", help="What a function returns: probabilities, logits or values of a regression."
+    ),
+]
+LabelNames = Annotated[
+    str | None,
+    typer.Option(
+        "--label-names", metavar="A,B", help="The classes of a function's or pipeline's columns."
+    ),
+]
+Trust = Annotated[
+    list[str] | None,
+    typer.Option("--trust", metavar="TYPE", help="Load that type of a skops file all the same."),
+]
+MODEL_HELP = (
+    "Folder of a checkpoint or PEFT adapter, Hub id of a classifier, scikit-learn pipeline in a "
+    ".skops file, or file.py:NAME or module:NAME of a function (this runs that file's code)."
+)
+
+
+def declared(gives: str | None, label_names: str | None, trust: list[str] | None) -> Declared:
+    """Join what is said of a predictor that does not say it itself."""
+    from temper.study.predictors import Declared
+
+    names = None if label_names is None else tuple(split_list(label_names, "--label-names"))
+    return Declared(gives, names, tuple(trust or ()))
 
 
 def import_methods(named: list[str] | None) -> None:

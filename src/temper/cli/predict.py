@@ -24,7 +24,7 @@ FORMATS = (".jsonl", ".csv", ".json")
 
 
 def predict(
-    model: Annotated[str, typer.Argument(help="Folder of a trained model, or a Hub id.")],
+    model: Annotated[str, typer.Argument(metavar="WHAT", help=options.MODEL_HELP)],
     *,
     data: Annotated[
         str,
@@ -42,6 +42,9 @@ def predict(
         int, typer.Option("--batch-size", min=1, help="Rows of a forward pass; changes no result.")
     ] = 32,
     device: options.Device = None,
+    gives: options.Gives = None,
+    label_names: options.LabelNames = None,
+    trust: options.Trust = None,
     as_json: options.Json = False,
 ) -> None:
     """Write label and probabilities of every text as JSON lines.
@@ -59,7 +62,7 @@ def predict(
         )
     from temper.data.columns import Columns
     from temper.data.sources import load_examples
-    from temper.study.judge import load_predictor, trained_settings
+    from temper.study.predictors import load_predictor, longest_row, trained_settings
 
     if data == "-":
         examples = read_lines(sys.stdin.buffer.read())
@@ -71,11 +74,17 @@ def predict(
             None,
         )
         examples = load_examples(data, columns=columns, labelled=False)
-    predictor = load_predictor(model, max_length=max_length, batch_size=batch_size, device=device)
-    prediction = predictor.predict(examples)
+    predictor = load_predictor(
+        model,
+        max_length=max_length,
+        batch_size=batch_size,
+        device=device,
+        declared=options.declared(gives, label_names, trust),
+    )
+    prediction = predictor.predict(examples, batch_size=batch_size)
     if prediction.truncated:
         notice(
-            f"{prediction.truncated:.1%} of the texts were cut at {predictor.max_length} tokens."
+            f"{prediction.truncated:.1%} of the texts were cut at {longest_row(predictor)} tokens."
         )
     found = answers(examples, prediction, predictor.label_names)
     if out is None:

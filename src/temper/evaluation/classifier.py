@@ -16,12 +16,14 @@ from temper.data.batches import ordered_batches
 from temper.data.corruptions import Vocabulary
 from temper.data.encode import Collator, EncodedExamples, encode
 from temper.data.examples import Examples
+from temper.data.spans import Span, lacks_spans, token_spans
 from temper.errors import ModelError
 from temper.evaluation.prediction import Prediction
 from temper.evaluation.predictor import Gives, Part, Session, States
 from temper.functional.resampling import FloatArray
 from temper.models.modes import in_mode
 from temper.models.network import Network
+from temper.models.pieces import WholeWords, whole_words
 from temper.models.precision import in_single
 from temper.models.states import Trace, lacks_second_derivative
 from temper.types import Batch
@@ -78,7 +80,8 @@ class ClassifierPredictor:
                 "Set `problem_type` of its config to what it is."
             )
         self.gives: Gives = "values" if regression else "logits"
-        self.label_names = None if regression else _label_names(config)
+        self.label_names = None if regression else label_names_of(config)
+        self._words: WholeWords | None = None
 
     @property
     def device(self) -> torch.device:
@@ -234,6 +237,28 @@ class ClassifierPredictor:
         size = getattr(getattr(self.model, "config", None), "vocab_size", None)
         return Vocabulary.of(self.tokenizer, size=size)
 
+    def spans(self, examples: Examples) -> list[list[Span | None]]:
+        """Return where each token of `encoded` stands in its texts, None for added ones.
+
+        Args:
+            examples: Texts.
+
+        Raises:
+            DataError: The tokenizer does not know.
+        """
+        return token_spans(examples, self.tokenizer, max_length=self.max_length)
+
+    def whole_words(self) -> WholeWords:
+        """Return the ids of the tokenizer that stand for a whole word."""
+        if self._words is None:
+            size = getattr(getattr(self.model, "config", None), "vocab_size", None)
+            self._words = whole_words(self.tokenizer, size=size)
+        return self._words
+
+    def lacks_words(self) -> str:
+        """Say why words cannot be matched to tokens; empty where they can."""
+        return lacks_spans(self.tokenizer)
+
     def _windows(self, examples: Examples) -> Iterator[Examples]:
         """Cut a set where it is long: token ids weigh more than the texts, so few are held."""
         for start in range(0, len(examples), WINDOW):
@@ -274,6 +299,11 @@ class _ClassifierSession:
     def embeddings(self, part: Part) -> Tensor:
         return self._network.embeddings(part.batch)
 
+    def vectors(self, part: Part, ids: Tensor) -> Tensor:
+        self._network.probe(part.batch)
+        rows = Batch({"input_ids": ids.to(part.batch.device).unsqueeze(0)})
+        return self._network.embeddings(rows).squeeze(0)
+
     def traced(self, part: Part, *, twice: bool = True) -> Trace:
         tracer = self._network.tracer(part.batch)
         with torch.enable_grad(), tracer.tracing(twice=twice) as trace:
@@ -281,8 +311,8 @@ class _ClassifierSession:
         return trace
 
 
-def _label_names(config: Any) -> tuple[str, ...] | None:
-    """Return the classes that a model's config names, None for placeholders."""
+def label_names_of(config: Any) -> tuple[str, ...] | None:
+    """Return the classes that a model's config names by index, None for placeholders."""
     names = getattr(config, "id2label", None)
     if not names:
         return None

@@ -1,17 +1,27 @@
-"""Predict with any Python function from texts to answers."""
+"""Predict with what is no checkpoint: a Python function, a pipeline, a scikit-learn estimator.
+
+They answer texts and nothing more, so that perspectives which change tokens or embeddings are left
+out of their evaluations.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from dataclasses import replace
+from typing import Any, cast, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from temper.data.encode import encode
 from temper.data.examples import Examples
-from temper.errors import ModelError
+from temper.errors import ModelError, TemperError, unknown
+from temper.evaluation.classifier import label_names_of
 from temper.evaluation.prediction import Prediction
 from temper.evaluation.predictor import Gives
+from temper.functional.resampling import FloatArray
+from temper.importing import place_of
+from temper.models.pipelines import FunctionToApply, TextPipeline, estimator_answers
 
 
 class CallablePredictor:
@@ -21,7 +31,10 @@ class CallablePredictor:
         function: From a list of n texts (of pairs ``(text, text_pair)`` for pair tasks) to an
             array: logits or probabilities [n, C], or values [n].
         gives: Which of these it returns.
-        label_names: The classes by index, None where unknown.
+        label_names: The classes by column, None where unknown.
+
+    Raises:
+        ModelError: ``gives`` is unknown, or the names are not two or more different ones.
 
     Example:
         >>> from temper.data.examples import Examples
@@ -39,8 +52,8 @@ class CallablePredictor:
         label_names: Sequence[str] | None = None,
     ) -> None:
         self.function = function
-        self.gives: Gives = gives
-        self.label_names = None if label_names is None else tuple(label_names)
+        self.gives = known_gives(gives)
+        self.label_names = known_names(label_names, gives=self.gives)
 
     def predict(self, examples: Examples, *, batch_size: int | None = None) -> Prediction:
         """Answer examples, in their order.
@@ -53,24 +66,181 @@ class CallablePredictor:
             The function's answers.
 
         Raises:
-            ModelError: They are not what ``gives`` promises, or not one a text.
+            ModelError: The function fails, or its answers are not what ``gives`` promises, not one
+                a text, or not one column a name.
         """
         texts: list[Any] = list(examples.text)
         if examples.text_pair is not None:
             texts = list(zip(examples.text, examples.text_pair, strict=True))
-        size = max(1, len(texts)) if batch_size is None else batch_size
+        if not texts:
+            raise ModelError(f"Set {examples.name!r} has no texts to predict.")
+        size = len(texts) if batch_size is None else batch_size
         parts = [
-            np.asarray(self.function(texts[start : start + size]), dtype=np.float64)
+            self._answer(texts[start : start + size], start, examples.name)
             for start in range(0, len(texts), size)
         ]
-        answers = np.concatenate(parts) if parts else np.zeros((0, 0))
-        if not len(texts) or len(answers) != len(texts):
+        shapes = sorted({part.shape[1:] for part in parts})
+        if len(shapes) > 1:
             raise ModelError(
-                f"The predictor gave {len(answers)} answers for the {len(texts)} texts of set "
-                f"{examples.name!r}. It must give one a text, and the set must have texts."
+                f"The predictor gave answers of different widths for set {examples.name!r}: "
+                f"{' and '.join(str(list(shape)) for shape in shapes)}. It must give every text "
+                "the same classes."
+            )
+        answers = np.concatenate(parts)
+        if self.label_names is not None and answers.shape[-1] != len(self.label_names):
+            raise ModelError(
+                f"The predictor names {len(self.label_names)} classes, {list(self.label_names)}, "
+                f"and gave {answers.shape[-1]} columns. Give one name a column, in their order."
             )
         if self.gives == "logits":
             return Prediction.of_logits(answers)
         if self.gives == "probabilities":
             return Prediction.of_probabilities(answers)
         return Prediction.of_values(answers)
+
+    def _answer(self, texts: list[Any], start: int, name: str) -> FloatArray:
+        """Ask for some texts, the first of which is row ``start`` of a set."""
+        try:
+            found = np.asarray(self.function(texts), dtype=np.float64)
+        except TemperError:
+            raise
+        except Exception as error:
+            form = "(text, text_pair) tuples" if isinstance(texts[0], tuple) else "texts"
+            raise ModelError(
+                f"The predictor failed on rows {start} to {start + len(texts) - 1} of set "
+                f"{name!r}: {type(error).__name__}: {error} ({place_of(error)}). It gets a list of "
+                f"{form} and must return an array of numbers."
+            ) from error
+        given = len(found) if found.ndim else 1
+        if given != len(texts) or not found.ndim:
+            raise ModelError(
+                f"The predictor gave {given} answers for the {len(texts)} texts of set {name!r}, "
+                f"from row {start} on. It must give one a text."
+            )
+        return found
+
+
+class PipelinePredictor(CallablePredictor):
+    """Predict with a text-classification pipeline of Transformers, whatever runs behind it.
+
+    Args:
+        pipeline: What ``transformers.pipeline("text-classification", ...)`` returns. Its own
+            ``top_k`` and ``truncation`` are not used.
+        function_to_apply: ``none`` takes the model's logits, ``softmax`` the pipeline's
+            probabilities; a regression gives values.
+        max_length: Tokens a text is cut to; None takes the tokenizer's longest input.
+        batch_size: Rows of a forward pass, >= 1, where a call does not say otherwise.
+
+    Raises:
+        ModelError: It is no such pipeline, is for many labels at once, names two classes alike, or
+            does not say how long a text may be.
+
+    For attacks on embeddings and the other perspectives that look inside the model, give
+    ``ClassifierPredictor(pipeline.model, pipeline.tokenizer)``.
+    """
+
+    def __init__(
+        self,
+        pipeline: Any,
+        *,
+        function_to_apply: FunctionToApply = "none",
+        max_length: int | None = None,
+        batch_size: int = 32,
+    ) -> None:
+        if batch_size < 1:
+            raise ModelError(f"`batch_size` must be >= 1, got {batch_size}.")
+        answers = TextPipeline(pipeline, function_to_apply=function_to_apply, max_length=max_length)
+        self.pipeline = pipeline
+        self.max_length = answers.max_length
+        self.batch_size = batch_size
+        classes: Gives = "logits" if answers.function_to_apply == "none" else "probabilities"
+        super().__init__(
+            answers.scores,
+            gives="values" if answers.regression else classes,
+            label_names=None if answers.regression else label_names_of(pipeline.model.config),
+        )
+
+    def predict(self, examples: Examples, *, batch_size: int | None = None) -> Prediction:
+        """Answer examples, in their order.
+
+        Args:
+            examples: Texts; labels are not looked at.
+            batch_size: Rows of a forward pass, None for the predictor's own.
+
+        Returns:
+            The model's answers, with the share of the texts that were cut.
+
+        Raises:
+            ModelError: The pipeline fails, or an answer is not finite.
+        """
+        found = super().predict(examples, batch_size=batch_size or self.batch_size)
+        bare = replace(examples, labels=None, label_names=None, kind="unlabelled")
+        encoded = encode(bare, self.pipeline.tokenizer, max_length=self.max_length)
+        return replace(found, truncated=encoded.truncated)
+
+
+class EstimatorPredictor(CallablePredictor):
+    """Predict with a fitted scikit-learn estimator whose first step takes texts.
+
+    Args:
+        estimator: A classifier with ``predict_proba``, or a regressor; mostly a pipeline of a
+            vectorizer and one of these. For pairs it gets tuples ``(text, text_pair)``.
+        label_names: Names of the classes 0..C-1; None where ``classes_`` names them, or nothing
+            does.
+
+    Raises:
+        ModelError: It gives no probabilities, or its own names are others.
+    """
+
+    def __init__(self, estimator: Any, *, label_names: Sequence[str] | None = None) -> None:
+        found = estimator_answers(estimator)
+        own = found.label_names
+        if own is not None and label_names is not None and own != tuple(label_names):
+            raise ModelError(
+                f"The estimator's classes are {list(own)}, and `label_names` {list(label_names)}. "
+                "Leave `label_names` out."
+            )
+        if label_names is not None and found.classes not in (0, len(label_names)):
+            raise ModelError(
+                f"The estimator has {found.classes} classes, and `label_names` are "
+                f"{list(label_names)}. Give one name a class."
+            )
+        self.estimator = estimator
+        super().__init__(
+            found.function,
+            gives="values" if found.regression else "probabilities",
+            label_names=own or label_names,
+        )
+
+
+def known_gives(gives: str) -> Gives:
+    """Check a word for what a predictor gives.
+
+    Raises:
+        ModelError: It is none.
+    """
+    for known in get_args(Gives):
+        if gives == known:
+            return cast(Gives, known)
+    raise ModelError(unknown("kind of answer (gives)", gives, get_args(Gives)))
+
+
+def known_names(label_names: Sequence[str] | None, *, gives: Gives) -> tuple[str, ...] | None:
+    """Check names of classes.
+
+    Args:
+        label_names: The names by column, or None.
+        gives: What the predictor gives.
+
+    Raises:
+        ModelError: They are not two or more different texts, or the predictor gives values.
+    """
+    if label_names is None:
+        return None
+    if gives == "values":
+        raise ModelError(f"A regression has no classes, got `label_names` {label_names!r}.")
+    names = () if isinstance(label_names, str) else tuple(label_names)
+    plain = all(isinstance(name, str) and name for name in names)
+    if not plain or len(names) < 2 or len(set(names)) < len(names):
+        raise ModelError(f"`label_names` must be two or more different texts, got {label_names!r}.")
+    return names

@@ -3,28 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel
 
-from temper.data.labels import LabelKind
-from temper.data.settings import UNLABELLED, DataSettings
-from temper.data.tasks import default_metric
+from temper.data.settings import AUGMENTATION, UNLABELLED, DataSettings
 from temper.errors import CheckpointError, SettingError, unknown
-from temper.evaluation.run import EvaluationData
 from temper.evaluation.settings import EvaluationSettings
-from temper.study.judge import judge, judging_key, load_evaluated, load_predictor, load_sets
+from temper.study.judge import judge, judging_key, load_evaluated
+from temper.study.predictors import (
+    Declared,
+    load_predictor,
+    longest_row,
+    predictor_identity,
+)
+from temper.study.sets import load_sets, trained_rows
+from temper.study.sources import SetSources
 from temper.study.store import check_room, evaluation_key
 from temper.training.checkpoint_folder import read_json
 from temper.training.config import section
 from temper.training.progress import Progress
-from temper.training.run import model_identity
 
 PLACES = ("data", "evaluate")
 # They say how to train, so that an evaluation would have to ignore them.
-TRAINING_ONLY = ("rows", "drop_overlap", *UNLABELLED)
+TRAINING_ONLY = ("rows", "drop_overlap", *UNLABELLED, *AUGMENTATION)
 
 
 @dataclass(frozen=True)
@@ -32,22 +36,22 @@ class Judging:
     """What to evaluate, and on what.
 
     Args:
-        model: Folder or Hub id.
+        model: Whatever `temper.study.predictors.load_predictor` takes.
         data: The evaluated source.
         evaluate: What is measured.
-        shift: Name to source of shifted sets.
-        anomaly: Name to source of anomalies.
+        sets: Where the other sets come from.
         max_length: Tokens a text is cut to; None takes what the model was trained with.
         device: Where it runs; None takes a GPU where there is one.
+        declared: What the model does not say itself.
     """
 
     model: str
     data: DataSettings
     evaluate: EvaluationSettings
-    shift: dict[str, str]
-    anomaly: dict[str, str]
+    sets: SetSources = field(default_factory=SetSources)
     max_length: int | None = None
     device: str | None = None
+    declared: Declared = field(default_factory=Declared)
 
     @classmethod
     def of(
@@ -55,9 +59,9 @@ class Judging:
         tree: Mapping[str, Any],
         *,
         model: str,
-        shift: Mapping[str, str] | None = None,
-        anomaly: Mapping[str, str] | None = None,
+        sets: SetSources | None = None,
         device: str | None = None,
+        declared: Declared | None = None,
     ) -> Judging:
         """Check nested settings ``{"data": {...}, "evaluate": {...}}``.
 
@@ -72,6 +76,8 @@ class Judging:
                 for name in TRAINING_ONLY
                 if name in table
             ]
+        sets = sets or SetSources()
+        tree = sets.completed(tree)
         checked: dict[str, Any] = {}
         classes: dict[str, type[BaseModel]] = {
             "data": DataSettings,
@@ -82,14 +88,16 @@ class Judging:
                 checked[name] = section(settings, name, tree.get(name, {}))
             except SettingError as error:
                 found.append(str(error))
+        if not found:
+            found = sets.faults(checked["evaluate"])
         if found:
             raise SettingError("\n".join(found))
         return cls(
             model=model,
-            shift=dict(shift or {}),
-            anomaly=dict(anomaly or {}),
+            sets=sets,
             max_length=table.get("max_length"),
             device=device,
+            declared=declared or Declared(),
             **checked,
         )
 
@@ -115,16 +123,21 @@ def judge_model(asked: Judging, out: Path, *, progress: Progress | None = None) 
         max_length=asked.max_length,
         batch_size=asked.evaluate.batch_size,
         device=asked.device,
+        declared=asked.declared,
     )
     dev = load_evaluated(asked.model, asked.data, predictor=predictor)
-    shift, anomaly = load_sets(asked.shift, asked.anomaly, settings=asked.data, dev=dev)
-    kind: LabelKind = "regression" if dev.kind == "regression" else "classification"
-    data = EvaluationData(
-        dev=dev, shift=shift, anomaly=anomaly, metric=default_metric(asked.data.source, kind)
+    learns = asked.sets.detects(asked.evaluate) and asked.sets.fit is None
+    train, notices = trained_rows(asked.model) if learns else (None, ())
+    sets = load_sets(
+        asked.sets,
+        settings=asked.data,
+        evaluate=asked.evaluate,
+        dev=dev,
+        train=train,
+        notices=notices,
     )
-    key = judging_key(
-        model_identity(asked.model), data, asked.evaluate, max_length=predictor.max_length
-    )
+    identity = predictor_identity(asked.model, asked.declared)
+    key = judging_key(identity, sets, asked.evaluate, max_length=longest_row(predictor))
     if held is not None and held != key:
         raise CheckpointError(
             f"{out} holds an evaluation of another model, other data or other settings. "
@@ -132,7 +145,7 @@ def judge_model(asked: Judging, out: Path, *, progress: Progress | None = None) 
         )
     if held is None:
         found = judge(
-            predictor, data, asked.evaluate, out, model=asked.model, key=key, progress=progress
+            predictor, sets, asked.evaluate, out, model=asked.model, key=key, progress=progress
         )
         for text in found.notices:
             progress.notice(text)

@@ -23,12 +23,12 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from temper.data.examples import Examples
-from temper.data.settings import UNLABELLED
+from temper.data.settings import AUGMENTATION, UNLABELLED
 from temper.data.tasks import default_metric
 from temper.errors import CheckpointError, DataError, SettingError
 from temper.evaluation.alignment import align, merge
-from temper.evaluation.classifier import ClassifierPredictor
 from temper.evaluation.measurement import block_of
+from temper.evaluation.predictor import Predictor
 from temper.evaluation.rows import Condition
 from temper.evaluation.scoring import statistic_of
 from temper.functional.scores import facts
@@ -42,6 +42,8 @@ from temper.training.progress import Progress
 from temper.training.run import model_identity, versions
 
 SCHEMA = 1
+# Of a run's data settings: what says how that run was trained, and nothing of what it is judged on.
+LEFT_OUT = {*UNLABELLED, *AUGMENTATION}
 
 
 def make_soup(
@@ -132,11 +134,11 @@ class _Scorer:
         self.asked, self.length, self.metric, self.rows = asked, length, metric, rows
         self.progress, self.total, self.done = progress, total, 0
 
-    def load(self, folder: Path) -> ClassifierPredictor:
+    def load(self, folder: Path) -> Predictor:
         """Load a model to score."""
         return _load(folder, self.asked, self.length)
 
-    def score(self, predictor: ClassifierPredictor, *shown: Ingredient) -> float:
+    def score(self, predictor: Predictor, *shown: Ingredient) -> float:
         """Score a model on the held-out rows; NaN where the metric has no value."""
         self.progress.evaluation(self.done, self.total, " + ".join(str(m.folder) for m in shown))
         aligned = align(self.rows, predictor.label_names)
@@ -147,7 +149,7 @@ class _Scorer:
         self.done += 1
         return float(statistic_of(self.metric, block)(np.ones((1, len(block))))[0])
 
-    def alone(self, predictor: ClassifierPredictor, member: Ingredient) -> float:
+    def alone(self, predictor: Predictor, member: Ingredient) -> float:
         """Score one run.
 
         Raises:
@@ -192,7 +194,7 @@ class _Scorer:
         return lines, best
 
 
-def _load(folder: Path, asked: Judging, length: int) -> ClassifierPredictor:
+def _load(folder: Path, asked: Judging, length: int) -> Predictor:
     return load_predictor(
         str(folder),
         max_length=length,
@@ -272,7 +274,7 @@ def _record(
 ) -> dict[str, Any]:
     """Return the content of ``soup.json``, without key and score."""
     tables = [member.record.get("settings", {}).get("data") or {} for member in members]
-    settings = [{name: t[name] for name in t if name not in UNLABELLED} for t in tables]
+    settings = [{name: t[name] for name in t if name not in LEFT_OUT} for t in tables]
     data = settings[0] if all(each == settings[0] for each in settings) else {}
     return {
         "schema": SCHEMA,

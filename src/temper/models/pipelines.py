@@ -1,0 +1,226 @@
+"""Pipelines that others made: Transformers' text classification, and scikit-learn's from skops.
+
+Nothing is unpickled. A skops file is built from types that skops knows to be harmless, and from
+others only where the user has named them.
+"""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import nn
+
+from temper.errors import ModelError, SettingError, unknown
+from temper.models.modes import in_mode
+
+FunctionToApply = Literal["none", "softmax"]
+_APPLIED = ("none", "softmax")
+# Tokenizers that do not know their model's longest input give a number far above any.
+_NO_LIMIT = 10**6
+
+
+def is_text_pipeline(thing: object) -> bool:
+    """Return whether something is a text-classification pipeline of Transformers."""
+    from transformers import TextClassificationPipeline
+
+    return isinstance(thing, TextClassificationPipeline)
+
+
+class TextPipeline:
+    """A text-classification pipeline that answers with one column a class, in label order.
+
+    Args:
+        pipeline: What ``transformers.pipeline("text-classification", ...)`` returns.
+        function_to_apply: ``none`` for logits, ``softmax`` for probabilities.
+        max_length: Tokens a text is cut to; None takes the tokenizer's longest input.
+
+    Raises:
+        ModelError: It is no such pipeline, is for many labels at once, names two classes alike, or
+            does not say how long a text may be.
+    """
+
+    def __init__(
+        self,
+        pipeline: Any,
+        *,
+        function_to_apply: FunctionToApply = "none",
+        max_length: int | None = None,
+    ) -> None:
+        if not is_text_pipeline(pipeline):
+            raise ModelError(
+                "A text-classification pipeline of Transformers is needed, got "
+                f"{type(pipeline).__name__}. Wrap other functions in CallablePredictor."
+            )
+        if function_to_apply not in _APPLIED:
+            raise ModelError(unknown("function_to_apply", function_to_apply, _APPLIED))
+        config = pipeline.model.config
+        if config.problem_type == "multi_label_classification":
+            raise ModelError(
+                "The pipeline's model answers every label for itself (problem_type "
+                "'multi_label_classification'); one class a text is measured here. Give a model "
+                "of one class a text."
+            )
+        if config.problem_type == "regression" and config.num_labels != 1:
+            raise ModelError(
+                f"A regression must have one output, the pipeline's model has {config.num_labels}. "
+                "Set `problem_type` of its config to what it is."
+            )
+        self.pipeline = pipeline
+        self.regression = config.num_labels == 1
+        self.function_to_apply = "none" if self.regression else function_to_apply
+        self.labels = [str(config.id2label[index]) for index in range(config.num_labels)]
+        if len(set(self.labels)) < len(self.labels):
+            raise ModelError(
+                f"A pipeline names its answers by label, and two of {self.labels} are alike. Name "
+                "the classes apart in `id2label` of the model's config."
+            )
+        self.max_length = _longest(pipeline.tokenizer) if max_length is None else max_length
+        if self.max_length < 1:
+            raise ModelError(f"`max_length` must be >= 1, got {max_length}.")
+
+    def scores(self, rows: Sequence[Any]) -> NDArray[np.float64]:
+        """Answer texts, or pairs of texts, in one forward pass.
+
+        Args:
+            rows: n texts, or n tuples ``(text, text_pair)``, n >= 1.
+
+        Returns:
+            [n, C] in the order of the model's labels, or [n] of a regression.
+        """
+        inputs = [
+            {"text": row[0], "text_pair": row[1]} if isinstance(row, tuple) else row for row in rows
+        ]
+        model = self.pipeline.model
+        # A pipeline around a model that was just trained answers with dropout otherwise.
+        held = in_mode(model, training=False) if isinstance(model, nn.Module) else nullcontext()
+        with held:
+            found = self.pipeline(
+                inputs,
+                top_k=None,
+                function_to_apply=self.function_to_apply,
+                truncation=True,
+                max_length=self.max_length,
+                batch_size=len(rows),
+            )
+        places = {label: place for place, label in enumerate(self.labels)}
+        answers = np.full((len(rows), len(places)), np.nan)
+        for place, scored in enumerate(found):
+            for each in scored:
+                answers[place, places[each["label"]]] = each["score"]
+        return answers[:, 0] if self.regression else answers
+
+
+def load_skops(path: Path, *, trusted: Sequence[str] = ()) -> Any:
+    """Load what ``skops.io.dump`` saved.
+
+    Args:
+        path: The file.
+        trusted: Types in the file that skops does not know to be harmless and that may be loaded
+            all the same, by their full names.
+
+    Returns:
+        The object.
+
+    Raises:
+        ModelError: skops is not installed, the file is missing or damaged, or a type cannot be
+            imported.
+        SettingError: A type is not trusted, or is trusted and not in the file.
+    """
+    if not path.is_file():
+        raise ModelError(f"There is no file {path}. Save a pipeline there with skops.io.dump.")
+    try:
+        from skops.io import get_untrusted_types, load
+    except ImportError:
+        raise ModelError(
+            f"Reading {path} needs skops and scikit-learn, which are not installed. "
+            "Run: pip install 'temper-lm[sklearn]'"
+        ) from None
+    try:
+        found = list(get_untrusted_types(file=path))
+    except (zipfile.BadZipFile, KeyError, ValueError, TypeError, OSError) as error:
+        raise ModelError(
+            f"{path} is no skops file, or damaged ({error}). Save it again with skops.io.dump."
+        ) from error
+    asked = [name for name in found if name not in trusted]
+    if asked:
+        raise SettingError(
+            f"{path} holds types that skops does not know to be harmless: {', '.join(asked)}. "
+            f"Where you trust its maker, add {' '.join(f'--trust {name}' for name in asked)} "
+            "(in Python, trusted=[...])."
+        )
+    idle = [name for name in trusted if name not in found]
+    if idle:
+        raise SettingError(
+            f"{path} has no untrusted type {', '.join(idle)}; it has "
+            f"{', '.join(found) or 'none'}. Leave --trust out for what needs none."
+        )
+    try:
+        return load(path, trusted=found)
+    except (ImportError, AttributeError) as error:
+        raise ModelError(
+            f"{path} holds a type that cannot be imported here ({error}). Install its package, or "
+            "put its module on PYTHONPATH."
+        ) from error
+
+
+@dataclass(frozen=True)
+class EstimatorAnswers:
+    """How a fitted scikit-learn estimator answers.
+
+    Args:
+        function: From texts to probabilities [n, C], or values [n].
+        regression: Whether it gives values.
+        label_names: The classes by column; None where they are 0..C-1, which names nothing.
+        classes: C, 0 for a regression.
+    """
+
+    function: Callable[[Any], Any]
+    regression: bool
+    label_names: tuple[str, ...] | None = None
+    classes: int = 0
+
+
+def estimator_answers(estimator: Any) -> EstimatorAnswers:
+    """Find out how a fitted scikit-learn estimator or pipeline answers.
+
+    Raises:
+        ModelError: It gives neither probabilities nor values of a regression, or several outputs.
+    """
+    name = type(estimator).__name__
+    if not hasattr(estimator, "predict_proba"):
+        from sklearn.base import is_regressor
+
+        if is_regressor(estimator):
+            return EstimatorAnswers(estimator.predict, regression=True)
+        raise ModelError(
+            f"{name} gives no probabilities (no predict_proba). Wrap its last step in "
+            "sklearn.calibration.CalibratedClassifierCV and fit it again."
+        )
+    classes = getattr(estimator, "classes_", None)
+    if classes is None or isinstance(classes, list) or np.ndim(classes) != 1 or len(classes) < 2:
+        raise ModelError(
+            f"{name} must be fitted on one label a text, of two classes or more; its classes_ are "
+            f"{classes}. Fit it on such labels."
+        )
+    values = list(classes)
+    plain = values == list(range(len(values)))
+    names = None if plain else tuple(str(value) for value in values)
+    return EstimatorAnswers(estimator.predict_proba, False, names, len(values))
+
+
+def _longest(tokenizer: Any) -> int:
+    """Return the longest input of a tokenizer's model."""
+    limit = int(tokenizer.model_max_length)
+    if limit > _NO_LIMIT:
+        raise ModelError(
+            "The pipeline's tokenizer does not say how many tokens its model takes. Give "
+            "`max_length`, or set `model_max_length` of the tokenizer."
+        )
+    return limit

@@ -1,0 +1,270 @@
+"""Load what a person names to be evaluated: a checkpoint, a skops file, a Python function."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, get_args
+
+from temper.errors import ModelError, SettingError, unknown
+from temper.evaluation.classifier import ClassifierPredictor
+from temper.evaluation.function import (
+    CallablePredictor,
+    EstimatorPredictor,
+    PipelinePredictor,
+    known_gives,
+)
+from temper.evaluation.predictor import Gives, Predictor
+from temper.importing import import_named
+from temper.models.hf import load_classifier
+from temper.models.pipelines import is_text_pipeline, load_skops
+from temper.training.checkpoint_folder import read_json
+from temper.training.config import digest, known_device
+from temper.training.run import model_identity
+
+DEFAULT_LENGTH = 128
+_PICKLES = (".pkl", ".pickle", ".joblib", ".dill", ".cloudpickle")
+
+
+@dataclass(frozen=True)
+class Declared:
+    """What a person says of a predictor that does not say it itself.
+
+    Args:
+        gives: What a function returns: ``probabilities``, ``logits`` or ``values``; None where
+            its attribute ``gives`` says so.
+        label_names: The classes by column; None where the predictor names them, or nobody does.
+        trusted: Types in a skops file that may be loaded though skops does not know them.
+    """
+
+    gives: str | None = None
+    label_names: tuple[str, ...] | None = None
+    trusted: tuple[str, ...] = ()
+
+
+def load_predictor(
+    model: str,
+    *,
+    max_length: int | None = None,
+    batch_size: int = 32,
+    device: str | None = None,
+    declared: Declared | None = None,
+) -> Predictor:
+    """Load a predictor by what a person names.
+
+    Args:
+        model: Folder of a run, of any Transformers checkpoint or of a PEFT adapter, or a Hub id;
+            a scikit-learn pipeline in a ``.skops`` file, or a folder with one; or
+            ``file.py:name`` or ``module:name`` of a function from texts to answers, an estimator,
+            a pipeline of Transformers or a predictor of one's own, whose code then runs.
+        max_length: Tokens a text is cut to, of a checkpoint; None takes what the run was trained
+            with, else 128.
+        batch_size: Rows of a forward pass, >= 1.
+        device: Where a checkpoint runs; None takes a GPU where there is one.
+        declared: What the predictor does not say itself.
+
+    Returns:
+        The predictor.
+
+    Raises:
+        ModelError: Where it cannot be loaded.
+        SettingError: Where a setting is wrong, or has no meaning for such a predictor.
+    """
+    declared = declared or Declared()
+    skops = skops_file(model)
+    if skops is None and not names_code(model):
+        said = "a checkpoint says what it gives and names, and nothing in it is loaded on trust"
+        _refuse(model, said, declared, "gives", "label_names", "trusted")
+        return _checkpoint(model, max_length=max_length, batch_size=batch_size, device=device)
+    if max_length is not None:
+        raise SettingError(
+            f"`max_length` cuts the tokens of a checkpoint, and {model} is none. Leave it out."
+        )
+    if device is not None:
+        raise SettingError(f"`device` moves a checkpoint, and {model} is none. Leave it out.")
+    if skops is not None:
+        _refuse(model, "a scikit-learn pipeline says what it gives", declared, "gives")
+        estimator = load_skops(skops, trusted=declared.trusted)
+        return EstimatorPredictor(estimator, label_names=declared.label_names)
+    _refuse(model, "only a skops file holds types to trust", declared, "trusted")
+    return _of_code(model, declared)
+
+
+def skops_file(model: str) -> Path | None:
+    """Return the skops file that a name stands for, None where it stands for something else.
+
+    Args:
+        model: A ``.skops`` file, or a folder that holds one and no checkpoint.
+
+    Raises:
+        ModelError: It is a pickle, or a folder with several skops files.
+    """
+    path = Path(model).expanduser()
+    if path.is_dir():
+        held = sorted(path.glob("*.skops"))
+        if not held or any(
+            (path / name).exists() for name in ("config.json", "adapter_config.json")
+        ):
+            return None
+        if len(held) > 1:
+            raise ModelError(
+                f"{model} holds {', '.join(file.name for file in held)}. Name one of them."
+            )
+        return held[0]
+    if path.suffix in _PICKLES:
+        raise ModelError(
+            f"{model} is a pickle, and loading one runs whatever code it holds; Temper never does. "
+            "Where you trust it, load it yourself and save it with "
+            f"skops.io.dump(pipeline, {path.with_suffix('.skops').name!r}), or name a function "
+            "that loads it: file.py:function."
+        )
+    return path if path.suffix == ".skops" else None
+
+
+def names_code(model: str) -> bool:
+    """Return whether a name is ``file.py:name`` or ``module:name``.
+
+    Raises:
+        SettingError: It is a Python file without a function's name.
+    """
+    if Path(model).expanduser().exists() and not model.endswith(".py"):
+        return False
+    if model.endswith(".py"):
+        raise SettingError(
+            f"{model} is a file of Python code. Name the function in it: {model}:FUNCTION."
+        )
+    return ":" in model
+
+
+def longest_row(predictor: Predictor) -> int | None:
+    """Return the tokens that a predictor cuts texts to, None where it does not say."""
+    found = getattr(predictor, "max_length", None)
+    return None if found is None else int(found)
+
+
+def predictor_identity(model: str, declared: Declared | None = None) -> str:
+    """Say which weights or code a name stands for, so that a key does not outlive them.
+
+    Of code only the named file counts, not what it imports or reads.
+
+    Args:
+        model: As `load_predictor` takes it, and has loaded it.
+        declared: What was said of it.
+
+    Returns:
+        A hash of the content, or the name itself of a model of the Hub.
+    """
+    declared = declared or Declared()
+    file, name = skops_file(model), ""
+    if file is None and names_code(model):
+        source, name = _parts(model)
+        file = Path(import_named(source, purpose="predictors").__file__ or source)
+    if file is None:
+        return model_identity(model)
+    said = {"gives": declared.gives, "label_names": declared.label_names, "name": name}
+    content = hashlib.blake2b(file.read_bytes(), digest_size=16).hexdigest()
+    return digest({"content": content, **said})
+
+
+def trained_settings(model: str) -> Mapping[str, Any]:
+    """Return the settings that a run was trained with, or a soup's runs; else nothing."""
+    for name in ("run.json", "soup.json"):
+        file = Path(model) / name
+        if file.exists():
+            found: Mapping[str, Any] = read_json(file).get("settings", {})
+            return found
+    return {}
+
+
+def _checkpoint(
+    model: str, *, max_length: int | None, batch_size: int, device: str | None
+) -> ClassifierPredictor:
+    if max_length is None:
+        max_length = trained_settings(model).get("data", {}).get("max_length", DEFAULT_LENGTH)
+    if max_length < 4:
+        raise SettingError(f"`max_length` must be >= 4, got {max_length}.")
+    try:
+        known_device(device or "auto")
+    except ValueError as error:
+        raise SettingError(f"`device` {error}, got {device!r}.") from error
+    network, tokenizer = load_classifier(model, device=device or "auto")
+    return ClassifierPredictor(network, tokenizer, max_length=max_length, batch_size=batch_size)
+
+
+def _of_code(model: str, declared: Declared) -> Predictor:
+    """Import what a name stands for and make a predictor of it."""
+    thing = _named(model)
+    if isinstance(thing, type):
+        raise ModelError(f"{model} is a class. Name a function, or an object of the class.")
+    if isinstance(thing, Predictor):
+        _refuse(model, "a predictor says what it gives and names", declared, "gives", "label_names")
+        return thing
+    if is_text_pipeline(thing):
+        said = "its model's config says what it gives and names"
+        _refuse(model, said, declared, "gives", "label_names")
+        return PipelinePredictor(thing)
+    if hasattr(thing, "predict_proba") or (hasattr(thing, "predict") and hasattr(thing, "fit")):
+        _refuse(model, "a scikit-learn estimator says what it gives", declared, "gives")
+        return EstimatorPredictor(thing, label_names=declared.label_names)
+    if not callable(thing):
+        raise ModelError(
+            f"{model} is {type(thing).__name__}, expected a function from texts to answers, a "
+            "scikit-learn estimator, a pipeline of Transformers or a predictor."
+        )
+    gives = _said(model, "gives", declared.gives, getattr(thing, "gives", None))
+    if gives is None:
+        choices = " or ".join(repr(name) for name in get_args(Gives))
+        raise SettingError(
+            f"{model} does not say what it returns. Give --gives, or set its attribute `gives` to "
+            f"{choices}."
+        )
+    own = getattr(thing, "label_names", None)
+    names = _said(model, "label_names", declared.label_names, None if own is None else tuple(own))
+    return CallablePredictor(thing, gives=known_gives(gives), label_names=names)
+
+
+def _named(model: str) -> Any:
+    """Import what ``file.py:name`` or ``module:name`` stands for."""
+    source, name = _parts(model)
+    try:
+        found: Any = import_named(source, purpose="predictors")
+    except SettingError as error:
+        if not source.endswith(".py") and Path(f"{source}.py").is_file():
+            raise SettingError(f"{error} Did you mean {source}.py:{name}?") from error
+        raise
+    for part in name.split("."):
+        if not hasattr(found, part):
+            known = [each for each in vars(found) if not each.startswith("_")]
+            raise ModelError(f"{unknown('name', part, known)} It is looked for in {source}.")
+        found = getattr(found, part)
+    return found
+
+
+def _parts(model: str) -> tuple[str, str]:
+    source, _, name = model.rpartition(":")
+    if not source or not name:
+        raise SettingError(f"Code is named file.py:NAME or module:NAME, got {model!r}.")
+    return str(Path(source).expanduser()) if source.endswith(".py") else source, name
+
+
+def _said(model: str, what: str, declared: Any, own: Any) -> Any:
+    """Return what is said of a function by its attribute or by an option."""
+    if declared is not None and own is not None and declared != own:
+        raise SettingError(
+            f"{model} says itself that its `{what}` is {own!r}, and the option says {declared!r}. "
+            "Leave one out."
+        )
+    return own if declared is None else declared
+
+
+def _refuse(model: str, why: str, declared: Declared, *names: str) -> None:
+    """Refuse what was said of a predictor and has no meaning for it."""
+    given = [name for name in names if getattr(declared, name)]
+    if given:
+        options = {"gives": "--gives", "label_names": "--label-names", "trusted": "--trust"}
+        raise SettingError(
+            f"{', '.join(options[name] for name in given)} cannot be given for {model}: {why}. "
+            "Leave it out."
+        )
