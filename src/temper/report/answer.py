@@ -18,12 +18,13 @@ def _ahead(row: Row, column: str) -> int:
 
 def _scored(comparison: Comparison) -> list[Row]:
     """Return the rows that say how well a column holds."""
-    # The summary repeats what the other rows say; counting it would count them twice. What an
-    # answer costs is no robustness, and a score without a direction makes no column better.
+    # The summary and the ranks repeat what the other rows say; counted, they would count twice.
+    # What an answer costs is no robustness, and a score without a direction makes no column better.
     return [
         row
         for row in comparison.shown
-        if row.key.perspective not in ("summary", "cost") and row.higher_is_better is not None
+        if row.key.perspective not in ("summary", "rank", "cost")
+        and row.higher_is_better is not None
     ]
 
 
@@ -152,7 +153,17 @@ def answer(comparison: Comparison) -> str:
         for name in others
         if (difference := row.cells[name].difference) is not None
     )
-    if undecided:
+    if any(
+        difference.examples is not None
+        for row in _scored(comparison)
+        for name in others
+        if (difference := row.cells[name].difference) is not None
+    ):
+        said.append(
+            "These intervals are over the examples of one seed: they compare these models, and "
+            "three seeds (--seeds 0,1,2) would compare the methods."
+        )
+    elif undecided:
         said.append(
             "With fewer than three common seeds none of these means can be told from noise; give "
             "three (--seeds 0,1,2)."

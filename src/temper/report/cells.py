@@ -47,6 +47,8 @@ class ScoreKey:
         """The score in words, unique within its group."""
         if self.perspective == "summary":
             return GROUPS[self.set].lower() if self.set else "mean of the parts"
+        if self.perspective == "rank":
+            return f"{title(self.name)} over the perspectives"
         if self.perspective == "token_corruption":
             kind = corruption(self.condition, self.radius)
             return ", ".join(part for part in (title(self.name), kind, self.set) if part)
@@ -78,12 +80,14 @@ class Difference:
     Args:
         seeds: Difference of every seed that both have.
         mean: Mean over the seeds, None where no seed is common.
-        low, high: 95 % paired t interval, None below three seeds.
-        p: Two-sided p of the paired t test, None below three seeds.
+        low, high: 95 % interval: paired t over three seeds or more, or of one seed a paired
+            bootstrap over examples where the study kept one; else None.
+        p: Two-sided p of the same test, None without an interval.
         holm_p: ``p`` after Holm's correction over the columns of this row.
         inside_noise: Whether the interval holds 0; None where that cannot be decided.
         verdict: The same in words, with the score's direction taken into account; ``higher`` or
             ``lower`` of a score without one.
+        examples: Number of examples that the interval is over; None where it is over seeds.
     """
 
     seeds: dict[int, float]
@@ -94,6 +98,7 @@ class Difference:
     holm_p: float | None
     inside_noise: bool | None
     verdict: Verdict
+    examples: int | None = None
 
 
 @dataclass(frozen=True)

@@ -86,6 +86,9 @@ def _leading(comparison: Comparison, perspective: str) -> list[Row]:
     name = {
         "embedding_noise": "area",
         "token_corruption": "area",
+        "rank": "mean_rank",
+        "worst_case": "worst_case_accuracy",
+        "groups": "worst_group",
         "calibration": "ece_10",
         "anomaly": "auroc",
         "cost": "seconds_per_row",

@@ -6,9 +6,11 @@ import csv
 import io
 import json
 import os
+from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from statistics import mean, stdev
+from types import MappingProxyType
 
 from temper.errors import CheckpointError
 from temper.functional.intervals import holm, paired_t
@@ -16,6 +18,8 @@ from temper.report.answer import answer
 from temper.report.cells import Cell, Comparison, Difference, Row, ScoreKey, Verdict
 from temper.report.derived import Scores, add_relative_improvement, add_set_means
 from temper.report.folders import Source, read
+from temper.report.paired import Paired, read_paired
+from temper.report.ranks import add_mean_rank
 from temper.report.records import ScoreRecord
 from temper.report.wording import GROUPS, higher_is_better, unit
 
@@ -29,7 +33,8 @@ def comparison(folder: Path | str) -> Comparison:
     Returns:
         Every score of every column with its mean and standard deviation over seeds, and the paired
         difference against the reference over the seeds that both have: from three seeds on with
-        a 95 % paired t interval and Holm's correction over the columns.
+        a 95 % paired t interval and Holm's correction over the columns; of one seed with a paired
+        bootstrap interval over examples, where the study kept one.
 
     Raises:
         CheckpointError: The folder is no such folder, is damaged, or its runs had different tasks.
@@ -42,6 +47,7 @@ def compare(source: Source) -> Comparison:
     scores = _collect(source)
     if source.reference is not None:
         add_relative_improvement(scores, source.reference)
+        add_mean_rank(scores)
     add_set_means(scores)
     order = list(GROUPS)
     keys = sorted(
@@ -51,7 +57,8 @@ def compare(source: Source) -> Comparison:
             key.perspective,
         ),
     )
-    rows = tuple(_row(key, scores, source) for key in keys)
+    paired = read_paired(source.folder) if source.kind == "study" else {}
+    rows = tuple(_row(key, scores, source, paired) for key in keys)
     undefined = {
         f"{row.key.group}, {row.label}: undefined for {column}. {reason}"
         for row in rows
@@ -124,7 +131,9 @@ def _notices(source: Source) -> list[str]:
     ]
 
 
-def _row(key: ScoreKey, scores: Scores, source: Source) -> Row:
+def _row(
+    key: ScoreKey, scores: Scores, source: Source, paired: Mapping[tuple[str, ScoreKey], Paired]
+) -> Row:
     records = scores.values[key]
     cells = {}
     for column in source.columns:
@@ -138,7 +147,12 @@ def _row(key: ScoreKey, scores: Scores, source: Source) -> Row:
     stated = next(iter(records.values())).higher_is_better
     higher = higher_is_better(key.name, stated)
     if source.reference is not None:
-        cells = _with_differences(cells, source.reference, higher=higher)
+        cells = _with_differences(
+            cells,
+            source.reference,
+            higher=higher,
+            paired={name: paired[name, key] for name in cells if (name, key) in paired},
+        )
     return Row(key, key.label, higher, unit(key.name, scores.metric), cells)
 
 
@@ -165,13 +179,18 @@ def _cell(records: dict[int, ScoreRecord], runs: dict[int, str]) -> Cell:
 
 
 def _with_differences(
-    cells: dict[str, Cell], reference: str, *, higher: bool | None
+    cells: dict[str, Cell],
+    reference: str,
+    *,
+    higher: bool | None,
+    paired: Mapping[str, Paired] = MappingProxyType({}),
 ) -> dict[str, Cell]:
     """Add the paired differences of one row, with Holm's correction over its columns."""
     base = cells[reference].seeds
     found = {
         name: _difference(
-            {seed: cell.seeds[seed] - base[seed] for seed in cell.seeds if seed in base}
+            {seed: cell.seeds[seed] - base[seed] for seed in cell.seeds if seed in base},
+            paired.get(name),
         )
         for name, cell in cells.items()
         if name != reference
@@ -193,8 +212,21 @@ def _with_differences(
     }
 
 
-def _difference(seeds: dict[int, float]) -> Difference:
+def _difference(seeds: dict[int, float], paired: Paired | None) -> Difference:
     values = list(seeds.values())
+    if paired is not None and list(seeds) == [paired.seed]:
+        inside = paired.low <= 0.0 <= paired.high
+        return Difference(
+            seeds,
+            values[0],
+            paired.low,
+            paired.high,
+            paired.p,
+            None,
+            inside,
+            "undecidable",
+            paired.examples,
+        )
     if len(values) < 3:
         # Two differences leave one degree of freedom: an interval that wide says nothing.
         middle = mean(values) if values else None

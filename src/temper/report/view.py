@@ -143,7 +143,10 @@ def _difference(row: Row, difference: Difference) -> Entry:
         low = unit.text(difference.low, signed=True)
         high = unit.text(difference.high, signed=True)
         below = f"[{low}, {high}]"
-        parts.append(f"95 % paired t interval {low} to {high}")
+        kind = "paired t interval over seeds"
+        if difference.examples is not None:
+            kind = f"paired bootstrap interval over {difference.examples} examples"
+        parts.append(f"95 % {kind}: {low} to {high}")
         parts.append(f"p = {_probability(difference.p)}")
         parts.append(f"after Holm {_probability(difference.holm_p)}")
     else:

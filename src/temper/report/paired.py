@@ -1,0 +1,89 @@
+"""Read ``paired.json``: what one common seed says of two columns, by a bootstrap over examples."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+from pydantic import Field
+
+from temper.report.cells import ScoreKey
+from temper.report.records import Record, parse
+
+FILE = "paired.json"
+
+
+class PairedScoreRecord(Record):
+    """Hold the interval of one score's difference against the reference; n examples."""
+
+    perspective: str
+    set: str
+    condition: str
+    name: str
+    norm: str | None = None
+    steps: int | None = None
+    restarts: int | None = None
+    radius: float | None = None
+    radius_relative: float | None = None
+    layer: int | None = None
+    low: float
+    high: float
+    p: float
+    n: int
+
+
+class PairedColumnRecord(Record):
+    """Hold the intervals of one column at its one seed."""
+
+    seed: int
+    scores: list[PairedScoreRecord] = Field(default_factory=list)
+
+
+class PairedRecord(Record):
+    """Hold ``paired.json``."""
+
+    resamples: int
+    columns: dict[str, PairedColumnRecord] = Field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Paired:
+    """Say how a column differs from the reference over the examples of one seed.
+
+    Args:
+        seed: The seed that both have.
+        low, high: 95 % interval of the difference.
+        p: Two-sided p of the bootstrap.
+        examples: Number of examples.
+    """
+
+    seed: int
+    low: float
+    high: float
+    p: float
+    examples: int
+
+
+def read_paired(folder: Path) -> dict[tuple[str, ScoreKey], Paired]:
+    """Read the differences over examples that a study kept.
+
+    Args:
+        folder: The study's folder.
+
+    Returns:
+        By column and score; empty where the study kept none.
+
+    Raises:
+        CheckpointError: The file is damaged.
+    """
+    file = folder / FILE
+    if not file.exists():
+        return {}
+    names = [field.name for field in fields(ScoreKey)]
+    return {
+        (column, ScoreKey(**{name: getattr(score, name) for name in names})): Paired(
+            found.seed, score.low, score.high, score.p, score.n
+        )
+        for column, found in parse(file, PairedRecord).columns.items()
+        for score in found.scores
+    }

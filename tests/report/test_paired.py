@@ -1,0 +1,115 @@
+"""One seed: intervals over examples from ``paired.json``, and mean ranks over the perspectives."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from temper.errors import CheckpointError
+from temper.report.cells import ScoreKey
+from temper.report.derived import Scores
+from temper.report.paired import Paired, read_paired
+from temper.report.ranks import add_mean_rank
+from temper.report.records import ScoreRecord
+from temper.report.table import _cell, _with_differences
+
+KEY = ScoreKey("task", "dev", "clean", "accuracy")
+
+
+def record(value: float | None, key: ScoreKey = KEY) -> ScoreRecord:
+    """Return one score."""
+    return ScoreRecord(perspective=key.perspective, set=key.set, name=key.name, value=value)
+
+
+def differ(paired: Paired, seeds: dict[int, tuple[float, float]]) -> object:
+    """Return the difference of two columns."""
+    cells = {
+        name: _cell(
+            {seed: record(pair[place]) for seed, pair in seeds.items()},
+            dict.fromkeys(seeds, "run"),
+        )
+        for place, name in enumerate(("vanilla", "uegr"))
+    }
+    found = _with_differences(cells, "vanilla", higher=True, paired={"uegr": paired})
+    return found["uegr"].difference
+
+
+def test_one_seed_is_judged_over_examples() -> None:
+    difference = differ(Paired(0, 0.01, 0.05, 0.004, 500), {0: (0.80, 0.83)})
+    assert difference.verdict == "better"
+    assert (difference.low, difference.high, difference.examples) == (0.01, 0.05, 500)
+    assert difference.holm_p == 0.004
+
+
+def test_an_interval_that_holds_nothing_is_noise() -> None:
+    assert differ(Paired(0, -0.01, 0.05, 0.2, 500), {0: (0.8, 0.82)}).verdict == "inside the noise"
+
+
+@pytest.mark.parametrize("seeds", [{1: (0.8, 0.83)}, {0: (0.8, 0.83), 1: (0.8, 0.83)}])
+def test_other_seeds_are_not_judged_by_it(seeds: dict[int, tuple[float, float]]) -> None:
+    assert differ(Paired(0, 0.01, 0.05, 0.004, 500), seeds).verdict == "undecidable"
+
+
+def test_what_a_study_kept_is_found_by_column_and_score(tmp_path: Path) -> None:
+    assert read_paired(tmp_path) == {}
+    score = {"perspective": "task", "set": "dev", "condition": "clean", "name": "accuracy"}
+    content = {
+        "resamples": 10,
+        "columns": {
+            "uegr": {"seed": 3, "scores": [{**score, "low": 0.0, "high": 0.5, "p": 0.1, "n": 9}]}
+        },
+    }
+    (tmp_path / "paired.json").write_text(json.dumps(content))
+    assert read_paired(tmp_path) == {("uegr", KEY): Paired(3, 0.0, 0.5, 0.1, 9)}
+    (tmp_path / "paired.json").write_text('{"columns": {}}')
+    with pytest.raises(CheckpointError, match="resamples"):
+        read_paired(tmp_path)
+
+
+def scores_of(values: dict[ScoreKey, list[float | None]]) -> Scores:
+    """Collect the scores of three columns at one seed."""
+    places = [(name, 0) for name in ("a", "b", "c")]
+    found = Scores("accuracy", places)
+    for key, line in values.items():
+        for place, value in zip(places, line, strict=True):
+            found.add(key, place, record(value, key))
+    return found
+
+
+def ranks_of(values: dict[ScoreKey, list[float | None]]) -> list[float | None]:
+    """Return the mean ranks of three columns."""
+    scores = scores_of(values)
+    add_mean_rank(scores)
+    key = ScoreKey("rank", "", "clean", "mean_rank")
+    at = scores.values.get(key, {})
+    return [record.value for record in at.values()]
+
+
+def test_each_perspective_has_one_vote_and_ties_share_a_rank() -> None:
+    shift = [ScoreKey("shift", name, "clean", "accuracy") for name in ("x", "y", "z")]
+    found = ranks_of(
+        {
+            KEY: [0.9, 0.8, 0.8],
+            **{key: [0.1, 0.2, 0.3] for key in shift},
+            ScoreKey("calibration", "dev", "clean", "ece_10"): [0.3, 0.1, 0.2],
+        }
+    )
+    # task 1, 2.5, 2.5; shift 3, 2, 1; ECE, where less is better, 3, 1, 2.
+    assert found == pytest.approx([7 / 3, 5.5 / 3, 5.5 / 3])
+
+
+def test_a_score_that_one_column_lacks_is_left_out_for_all() -> None:
+    odd = ScoreKey("anomaly", "odd", "clean", "auroc")
+    assert ranks_of({KEY: [0.9, 0.8, 0.7], odd: [0.1, None, 0.9]}) == [1.0, 2.0, 3.0]
+
+
+def test_what_does_not_lead_a_perspective_has_no_vote() -> None:
+    others = {
+        ScoreKey("task", "dev", "clean", "macro_f1"): [0.1, 0.2, 0.3],
+        ScoreKey("calibration", "dev", "temperature", "ece_10"): [0.9, 0.2, 0.1],
+        ScoreKey("anomaly", "odd", "energy", "auroc"): [0.1, 0.2, 0.3],
+    }
+    assert ranks_of({KEY: [0.9, 0.8, 0.7], **others}) == [1.0, 2.0, 3.0]
+    assert ranks_of(others) == []
