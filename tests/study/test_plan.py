@@ -14,9 +14,9 @@ from temper.study.plan import (
     Column,
     StudyConfig,
     columns_of,
-    named_sources,
     split_outside_brackets,
 )
+from temper.study.sources import named_sources
 
 BASE: dict[str, Any] = {"model": "minilm", "data": {"source": "demo"}, "train": {"epochs": 3}}
 

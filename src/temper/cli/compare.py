@@ -34,10 +34,15 @@ def compare(
     ] = None,
     imports: options.Imports = None,
     shift: options.Shift = None,
+    adversarial: options.Adversarial = None,
     anomaly: options.Anomaly = None,
+    suite: options.Suite = None,
+    data_root: options.DataRoot = None,
+    held_out: options.HeldOut = None,
     sets: options.Sets = None,
     config: options.Config = None,
     unlabeled: options.Unlabeled = None,
+    augment: options.Augment = None,
     rows: options.Rows = None,
     eval_rows: options.EvalRows = None,
     max_length: options.MaxLength = None,
@@ -45,6 +50,7 @@ def compare(
     text_column: options.TextColumn = None,
     text_pair_column: options.TextPairColumn = None,
     label_column: options.LabelColumn = None,
+    group_column: options.GroupColumn = None,
     train_split: options.TrainSplit = None,
     eval_split: options.EvalSplit = None,
     class_weights: options.ClassWeights = None,
@@ -63,12 +69,14 @@ def compare(
             "model": model,
             "data.source": data,
             "data.unlabeled": unlabeled,
+            "data.augment": options.augmentation(augment),
             "data.rows": rows,
             "data.eval_rows": eval_rows,
             "data.max_length": max_length,
             "data.text_column": text_column,
             "data.text_pair_column": text_pair_column,
             "data.label_column": label_column,
+            "data.group_column": group_column,
             "data.train_split": train_split,
             "data.eval_split": eval_split,
             "data.drop_overlap": drop_overlap,
@@ -82,15 +90,22 @@ def compare(
     )
     from temper.cli.bars import progress
     from temper.report import MANY, overview
-    from temper.study.plan import StudyConfig, columns_of, named_sources
+    from temper.study.plan import StudyConfig, columns_of
     from temper.study.schedule import run_study
+    from temper.study.sources import SetSources
 
     plan = StudyConfig.of(
         tree,
         columns=columns_of(options.split_list(methods, "--methods"), variants or []),
         seeds=options.split_seeds(seeds),
-        shift=named_sources(shift or [], "--shift"),
-        anomaly=named_sources(anomaly or [], "--anomaly"),
+        sets=SetSources.of(
+            shift=shift,
+            adversarial=adversarial,
+            anomaly=anomaly,
+            suite=suite,
+            data_root=data_root,
+            held_out=held_out,
+        ),
     )
     with progress() as shown:
         study = run_study(plan, out, progress=shown)

@@ -279,6 +279,15 @@ def class_weights(text: str | None) -> str | list[float] | None:
         ) from error
 
 
+def augmentation(text: str | None) -> list[str] | None:
+    """Read ``--augment``.
+
+    Raises:
+        SettingError: Where nothing stands between two commas.
+    """
+    return None if text is None else split_list(text, "--augment")
+
+
 def split_list(text: str, option: str) -> list[str]:
     """Split ``a,b,c``.
 

@@ -33,6 +33,7 @@ class Evaluation:
         truncated: Share of rows cut to the model's length, by set.
         notices: What a reader should know.
         skipped: Perspectives that could not be measured, and why.
+        missing: Sets that were asked for and are not there, and why.
         texts: The texts behind the rows that a person may want to read (`temper.evaluation.texts`).
     """
 
@@ -43,6 +44,7 @@ class Evaluation:
     truncated: dict[str, float] = field(default_factory=dict)
     notices: tuple[str, ...] = ()
     skipped: dict[str, str] = field(default_factory=dict)
+    missing: dict[str, str] = field(default_factory=dict)
     texts: pa.Table = field(default_factory=SCHEMA.empty_table, repr=False)
 
 
@@ -72,6 +74,7 @@ def write(evaluation: Evaluation, folder: Path | str) -> Path:
         "truncated": evaluation.truncated,
         "notices": list(evaluation.notices),
         "skipped": evaluation.skipped,
+        "missing": evaluation.missing,
         "scores": evaluation.scores,
     }
     try:
@@ -135,6 +138,7 @@ def read(folder: Path | str) -> Evaluation:
         truncated=content["truncated"],
         notices=tuple(content["notices"]),
         skipped=content.get("skipped", {}),
+        missing=content.get("missing", {}),
         texts=texts,
     )
 

@@ -54,12 +54,15 @@ class Run:
         """Folder name, by which every number names its run."""
         return self.folder.name
 
-    def rows(self, columns: Sequence[str], perspective: str) -> pd.DataFrame:
+    def rows(
+        self, columns: Sequence[str], perspective: str, *, optional: Sequence[str] = ()
+    ) -> pd.DataFrame:
         """Read columns of the evaluated rows of one perspective.
 
         Args:
             columns: Names of columns of ``rows.parquet``.
             perspective: Which rows, for example ``"task"``.
+            optional: Further columns, left out where the rows were written before there were any.
 
         Returns:
             The rows; empty where the model was not evaluated.
@@ -71,8 +74,10 @@ class Run:
             return pd.DataFrame(columns=list(columns))
         path = self.evaluation / "rows.parquet"
         try:
+            known = pq.read_schema(path).names
+            wanted = [*columns, *(name for name in optional if name in known)]
             table = pq.read_table(
-                path, columns=list(columns), filters=[("perspective", "==", perspective)]
+                path, columns=wanted, filters=[("perspective", "==", perspective)]
             )
         except (OSError, pa.ArrowException) as error:
             raise CheckpointError(

@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from temper import methods
-from temper.data.settings import DataSettings
+from temper.data.settings import AUGMENTATION, DataSettings
 from temper.errors import SettingError, unknown
 from temper.evaluation.settings import EvaluationSettings
+from temper.study.sources import SetSources
 from temper.training.config import (
     RunConfig,
     Tree,
@@ -21,9 +22,10 @@ from temper.training.config import (
 )
 
 PLACES = ("model", "data", "train", "evaluate")
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 # A column may be called after a composition: r_drop+at.
 COLUMN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]*")
+# What a column may do to the training rows that all columns share.
+OF_THE_ROWS = {("data", name) for name in AUGMENTATION}
 OPENING, CLOSING = "[{", "]}"
 
 
@@ -83,10 +85,12 @@ class Column:
             )
         assignments = [parse_assignment(pair) for pair in pairs]
         for path, _ in assignments:
-            if path[0] not in ("method", "train") or len(path) < 2 or path == ("method", "name"):
+            own = path[0] in ("method", "train") and len(path) > 1 and path != ("method", "name")
+            if not own and path not in OF_THE_ROWS:
                 raise SettingError(
                     f"Variant {name!r} sets `{'.'.join(path)}`, but a variant may set "
-                    "`method.KEY` and `train.KEY` only: model, data and seeds are shared."
+                    "`method.KEY`, `train.KEY`, `data.augment` and `data.augment_share` only: "
+                    "model, data and seeds are shared."
                 )
         return cls(name, method, override({}, assignments))
 
@@ -100,8 +104,7 @@ class StudyConfig:
         columns: The columns; the first is the reference of every difference.
         seeds: The seeds; runs of one seed share data order and head initialisation.
         evaluate: What is measured on every run.
-        shift: Name to source of the data sets under distribution shift.
-        anomaly: Name to source of the data sets of anomalies.
+        sets: Where the sets come from that every run is judged on beside dev.
         runs: The checked settings of every run, by column name and seed.
     """
 
@@ -109,8 +112,7 @@ class StudyConfig:
     columns: tuple[Column, ...]
     seeds: tuple[int, ...]
     evaluate: EvaluationSettings
-    shift: dict[str, str]
-    anomaly: dict[str, str]
+    sets: SetSources
     runs: dict[tuple[str, int], RunConfig]
 
     @classmethod
@@ -120,8 +122,7 @@ class StudyConfig:
         *,
         columns: Sequence[Column],
         seeds: Sequence[int],
-        shift: Mapping[str, str] | None = None,
-        anomaly: Mapping[str, str] | None = None,
+        sets: SetSources | None = None,
     ) -> StudyConfig:
         """Check a study's settings before anything is trained.
 
@@ -129,8 +130,7 @@ class StudyConfig:
             tree: Nested settings: ``model``, ``data``, ``train``, ``evaluate``.
             columns: One or more columns with distinct names.
             seeds: One or more distinct seeds.
-            shift: Name to source of shifted data.
-            anomaly: Name to source of anomalies.
+            sets: Where the sets come from that every run is judged on; None for dev alone.
 
         Returns:
             The plan.
@@ -138,6 +138,8 @@ class StudyConfig:
         Raises:
             SettingError: Where anything is wrong; it lists every fault once.
         """
+        sets = sets or SetSources()
+        tree = sets.completed(tree)
         found = [_unknown_place(name) for name in tree if name not in PLACES]
         found += _repeats("column", [column.name for column in columns])
         found += _repeats("seed", list(seeds))
@@ -147,10 +149,11 @@ class StudyConfig:
             for column in columns
             if not COLUMN.fullmatch(column.name)
         ]
-        base = {name: tree[name] for name in ("model", "data", "train") if name in tree}
+        base: Tree = {name: tree[name] for name in ("model", "data", "train") if name in tree}
         evaluate = EvaluationSettings()
         try:
             evaluate = section(EvaluationSettings, "evaluate", tree.get("evaluate", {}))
+            found += sets.faults(evaluate)
         except SettingError as error:
             found.append(str(error))
         runs = {}
@@ -175,8 +178,7 @@ class StudyConfig:
             tuple(columns),
             tuple(seeds),
             evaluate,
-            dict(shift or {}),
-            dict(anomaly or {}),
+            sets,
             runs,
         )
 
@@ -224,40 +226,6 @@ def columns_of(names: Iterable[str], variants: Iterable[str]) -> list[Column]:
     if found:
         raise SettingError("\n".join(dict.fromkeys(found)))
     return columns
-
-
-def named_sources(texts: Iterable[str], option: str) -> dict[str, str]:
-    """Read ``NAME=PATH`` of ``--shift`` and ``--anomaly``.
-
-    Args:
-        texts: What came.
-        option: The option's name, for messages.
-
-    Returns:
-        Name to path or other data source.
-
-    Raises:
-        SettingError: Where a text has another form or a name comes twice.
-
-    Example:
-        >>> named_sources(["yelp=data/yelp.csv"], "--shift")
-        {'yelp': 'data/yelp.csv'}
-    """
-    sources: dict[str, str] = {}
-    found = []
-    for text in texts:
-        name, equals, source = text.partition("=")
-        name, source = name.strip(), source.strip()
-        if not equals or not NAME.fullmatch(name) or not source:
-            found.append(
-                f"{option} is written NAME=PATH, for example yelp=data/yelp.csv, got {text!r}."
-            )
-        elif name in sources:
-            found.append(f"{option} names {name!r} twice. Give each set a name of its own.")
-        sources[name] = source
-    if found:
-        raise SettingError("\n".join(found))
-    return sources
 
 
 def split_outside_brackets(text: str) -> list[str]:

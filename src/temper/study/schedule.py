@@ -7,15 +7,14 @@ from pathlib import Path
 
 from temper import methods, report
 from temper.data.examples import Splits
-from temper.data.labels import LabelKind
 from temper.data.sources import load_splits
-from temper.data.tasks import default_metric
 from temper.errors import TemperError
 from temper.evaluation.alignment import align
-from temper.evaluation.run import EvaluationData
 from temper.study.cost import step_cost
-from temper.study.judge import judge, judging_key, load_predictor, load_sets
+from temper.study.judge import judge, judging_key
 from temper.study.plan import StudyConfig
+from temper.study.predictors import load_predictor
+from temper.study.sets import JudgedSets, load_sets
 from temper.study.store import StudyFolder, evaluation_key
 from temper.training.checkpoint_folder import RunFolder, make_folder, remove_empty
 from temper.training.config import RunConfig
@@ -65,11 +64,13 @@ def run_study(config: StudyConfig, out: Path | str, *, progress: Progress | None
     splits = load_splits(config.data)
     for text in splits.notices:
         progress.notice(text)
-    data = _evaluation_data(config, any_run, splits)
+    sets = _judged_sets(config, any_run, splits)
+    for text in sets.notices:
+        progress.notice(text)
     identity = model_identity(any_run.model)
     keys = {place: run_key(run, splits, identity=identity) for place, run in config.runs.items()}
     folder.check(config, keys)
-    work = _Work(config, folder, splits, data, keys, progress)
+    work = _Work(config, folder, splits, sets, keys, progress)
     made = make_folder(folder.path)
     try:
         return work.go()
@@ -88,7 +89,7 @@ class _Work:
     config: StudyConfig
     folder: StudyFolder
     splits: Splits
-    data: EvaluationData
+    sets: JudgedSets
     keys: dict[tuple[str, int], str]
     progress: Progress
 
@@ -117,7 +118,7 @@ class _Work:
         record = run.record() or {}
         max_length = settings.data.max_length
         key = judging_key(
-            str(record.get("key")), self.data, self.config.evaluate, max_length=max_length
+            str(record.get("key")), self.sets, self.config.evaluate, max_length=max_length
         )
         if evaluation_key(out) == key:
             return
@@ -129,7 +130,7 @@ class _Work:
         )
         judge(
             predictor,
-            self.data,
+            self.sets,
             self.config.evaluate,
             out,
             model=run.path.name,
@@ -152,18 +153,18 @@ class _Unsaid(Progress):
         self._progress.steps(done, total, loss=loss)
 
 
-def _evaluation_data(config: StudyConfig, run: RunConfig, splits: Splits) -> EvaluationData:
-    shift, anomaly = load_sets(config.shift, config.anomaly, settings=run.data, dev=splits.dev)
-    for examples in shift.values():
+def _judged_sets(config: StudyConfig, run: RunConfig, splits: Splits) -> JudgedSets:
+    sets = load_sets(
+        config.sets,
+        settings=run.data,
+        evaluate=config.evaluate,
+        dev=splits.dev,
+        train=splits.train,
+    )
+    for examples in (*sets.data.shift.values(), *sets.data.adversarial.values()):
         # The evaluation does the same; here a wrong label shows before hours of training.
         align(examples, splits.train.label_names)
-    kind: LabelKind = "regression" if splits.dev.kind == "regression" else "classification"
-    return EvaluationData(
-        dev=splits.dev,
-        shift=shift,
-        anomaly=anomaly,
-        metric=default_metric(run.data.source, kind),
-    )
+    return sets
 
 
 def _step_seconds(run: RunFolder) -> float:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from temper.data.suites import KINDS
 from temper.errors import CheckpointError
 from temper.study.plan import StudyConfig
 from temper.training.checkpoint_folder import RunFolder, differences, read_json, write_json
@@ -101,8 +102,10 @@ class StudyFolder:
             "data": config.data.model_dump(mode="json"),
             "train": config.base.get("train", {}),
             "evaluate": config.evaluate.model_dump(mode="json"),
-            "shift": config.shift,
-            "anomaly": config.anomaly,
+            **{kind: config.sets.named(kind) for kind in KINDS},
+            "suite": None if config.sets.suite is None else config.sets.suite.suite.name,
+            "missing": config.sets.missing,
+            "held_out": config.sets.held_out,
             "seeds": list(config.seeds),
             "reference": config.reference,
             "columns": [

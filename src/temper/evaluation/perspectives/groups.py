@@ -1,0 +1,81 @@
+"""Groups: accuracy of every group of dev, the shift and the adversarial sets, and of the worst.
+
+A group is what the data call one: a domain, a heuristic, a way of attacking. Clean rows are scored
+where they stand; the groups of small sets are few rows, so only groups of at least `ENOUGH` rows
+can be the worst.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from temper.evaluation.measurement import Measurement
+from temper.evaluation.perspectives.contract import Perspective
+from temper.evaluation.rows import Block
+from temper.evaluation.scoring import Entry, Scoring, mean_of
+from temper.functional.scores import least_accuracy
+
+ENOUGH = 10
+"""Rows that a group needs to be compared: of fewer, one row is more than a tenth."""
+WORST = "worst"
+
+
+def rows(measurement: Measurement) -> Iterable[Block]:
+    """Add no rows: those of task, shift and adversarial are scored."""
+    return ()
+
+
+def score(scoring: Scoring) -> list[Entry]:
+    """Score the groups of every set that has some."""
+    entries = []
+    for block in scoring.of("task", "shift", "adversarial"):
+        if block.group is not None:
+            entries += _set_entries(scoring, block, np.array([name or "" for name in block.group]))
+    return entries
+
+
+def _set_entries(scoring: Scoring, block: Block, groups: NDArray[np.str_]) -> list[Entry]:
+    condition = replace(block.condition, perspective="groups")
+    names = sorted(set(groups) - {""})
+    worst = replace(condition, name=WORST)
+    if not block.classifies:
+        reason = "a regression has no accuracy"
+        total = int((groups != "").sum())
+        return [scoring.undefined(worst, "worst_group", reason=reason, rows=total)]
+    entries, enough = [], []
+    for name in names:
+        correct = block.correct[groups == name]
+        if len(correct) >= ENOUGH:
+            enough.append(name)
+        entries.append(
+            scoring.entry(
+                replace(condition, name=str(name)),
+                "accuracy",
+                statistic=mean_of(correct),
+                rows=len(correct),
+            )
+        )
+    kept = np.isin(groups, enough)
+    correct, places = block.correct[kept], np.searchsorted(enough, groups[kept])
+    entries.append(
+        scoring.entry(
+            worst,
+            "worst_group",
+            statistic=lambda counts: least_accuracy(correct, places, counts=counts),
+            rows=len(correct),
+        )
+    )
+    return entries
+
+
+GROUPS = Perspective(
+    name="groups",
+    summary="Groups: accuracy of every group that the data name, and of the worst one",
+    scores=("accuracy", "worst_group"),
+    rows=rows,
+    score=score,
+)

@@ -1,0 +1,239 @@
+"""The sets that models are judged on: loaded, and the rows to fit on kept apart from them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from temper.data.examples import Examples
+from temper.data.labels import LabelKind
+from temper.data.settings import UNLABELLED, DataSettings
+from temper.data.sources import load_examples, load_splits
+from temper.data.suites import KINDS, FoundSuite, load_set
+from temper.data.tasks import default_metric
+from temper.errors import DataError, SettingError
+from temper.evaluation.alignment import align
+from temper.evaluation.run import EvaluationData
+from temper.evaluation.settings import EvaluationSettings
+from temper.seeding import derive_seed
+from temper.study.sources import SetSources
+from temper.training.checkpoint_folder import read_json
+from temper.training.config import digest
+
+
+@dataclass(frozen=True)
+class JudgedSets:
+    """The loaded sets of an evaluation.
+
+    Args:
+        data: The sets.
+        missing: Why sets of the suite are not among them, by name.
+        notices: What a reader should know of their choice.
+    """
+
+    data: EvaluationData
+    missing: dict[str, str] = field(default_factory=dict)
+    notices: tuple[str, ...] = ()
+
+    def fingerprint(self) -> dict[str, Any]:
+        """Return what of the sets decides an evaluation's outcome, for its key."""
+        data = self.data
+        found: dict[str, Any] = {"dev": _hash(data.dev)}
+        for kind in KINDS:
+            sets: Mapping[str, Examples] = getattr(data, kind)
+            found[kind] = {name: _hash(examples) for name, examples in sets.items()}
+        for name, examples in (("fit", data.fit), ("held_out", data.held_out)):
+            found[name] = None if examples is None else _hash(examples)
+        return {**found, "missing": sorted(self.missing)}
+
+
+def load_sets(
+    sources: SetSources,
+    *,
+    settings: DataSettings,
+    evaluate: EvaluationSettings,
+    dev: Examples,
+    train: Examples | None = None,
+    notices: Iterable[str] = (),
+) -> JudgedSets:
+    """Load all that a model is judged on beside its dev rows.
+
+    The columns of the sets are found by the usual names, because they rarely share the names of the
+    task's files; those of the rows to fit on are the task's.
+
+    Args:
+        sources: Where they come from.
+        settings: The task's data: ``eval_rows`` bounds every set.
+        evaluate: What is measured.
+        dev: The evaluated rows, which say what the labels are.
+        train: What the model was trained on, where that is known.
+        notices: What is to be said already.
+
+    Returns:
+        The sets. Rows to fit on that are also evaluated are left out, with a notice.
+
+    Raises:
+        DataError: Where a set is wrong.
+        SettingError: Where the suite is for other labels.
+    """
+    kind: LabelKind = "regression" if dev.kind == "regression" else "classification"
+    _check_labels(sources.suite, dev)
+    sets = {each: _of_kind(each, sources, settings, kind) for each in KINDS}
+    said = [*notices, *_missing(sources.suite)]
+    scored = [dev, *(examples for each in sets.values() for examples in each.values())]
+    # Files of the same task have the same columns; groups are looked at in evaluated rows alone.
+    columns = replace(settings.columns, group=None)
+    fit = held_out = None
+    if sources.detects(evaluate):
+        if sources.fit is not None:
+            train = load_examples(sources.fit, columns=columns, labelled=None)
+        if train is not None:
+            fit = _apart(train, scored, what="that detectors would learn from", said=said)
+        if fit is not None:
+            fit = replace(fit.sample(evaluate.detector_rows, seed=evaluate.seed), name="fit")
+    if sources.held_out is not None:
+        rows = load_examples(sources.held_out, columns=columns, kind=kind)
+        held_out = _apart(rows, scored, what="held out for a temperature", said=said)
+        if held_out is None:
+            raise DataError(
+                f"All {len(rows)} rows of --held-out {sources.held_out} are evaluated too, so none "
+                "is left to fit a temperature on. Give other rows."
+            )
+        held_out = replace(held_out, name="held_out")
+    metric = default_metric(settings.source, kind)
+    data = EvaluationData(
+        dev=dev,
+        shift=sets["shift"],
+        adversarial=sets["adversarial"],
+        anomaly=sets["anomaly"],
+        metric=metric,
+        fit=fit,
+        held_out=held_out,
+    )
+    return JudgedSets(data, dict(sources.missing), tuple(dict.fromkeys(said)))
+
+
+def trained_rows(model: str) -> tuple[Examples | None, tuple[str, ...]]:
+    """Load what a run was trained on, where it can still be read.
+
+    Args:
+        model: Folder of a run; anything else has no such rows.
+
+    Returns:
+        The rows, and what to say where a run has some that cannot be had. Both are empty for a
+        model that is no run.
+    """
+    file = Path(model) / "run.json"
+    if not file.exists():
+        return None, ()
+    record = read_json(file)
+    settings = {**record.get("settings", {}).get("data", {}), **dict.fromkeys(UNLABELLED)}
+    advice = "Detectors that learn from them are left out; --fit PATH gives them rows."
+    try:
+        train = load_splits(DataSettings.model_validate(settings)).train
+    except (DataError, ValueError) as error:
+        reason = str(error).splitlines()[0]
+        return None, (f"The rows that {model} was trained on cannot be read ({reason}). {advice}",)
+    if train.hash != record.get("data", {}).get("train", {}).get("hash"):
+        return None, (
+            f"The data that {model} was trained on has changed since: {settings['source']} gives "
+            f"other rows now. {advice}",
+        )
+    return train, ()
+
+
+def _missing(suite: FoundSuite | None) -> list[str]:
+    """Say which sets of a suite are not measured."""
+    if suite is None:
+        return []
+    return [
+        f"Set {name!r} of suite {suite.suite.name!r} is missing and not measured: {reason}."
+        for name, reason in suite.missing.items()
+    ]
+
+
+def _check_labels(suite: FoundSuite | None, dev: Examples) -> None:
+    """Refuse a suite for other labels: each of its sets would fail for that one reason."""
+    if suite is None:
+        return
+    labels = suite.suite.labels
+    one_each = Examples(
+        "suite",
+        list(labels),
+        labels=list(range(len(labels))),
+        label_names=labels,
+        kind="classification",
+    )
+    try:
+        fits = dev.kind == "classification" and align(one_each, dev.label_names) is not None
+    except DataError:
+        fits = False
+    if not fits:
+        has = "targets of a regression" if dev.label_names is None else f"{list(dev.label_names)}"
+        raise SettingError(
+            f"Suite {suite.suite.name!r} is for the labels {list(labels)}, and the task has {has}. "
+            "Choose another suite, or name sets with --shift, --adversarial and --anomaly."
+        )
+
+
+def _of_kind(
+    each: str, sources: SetSources, settings: DataSettings, kind: LabelKind
+) -> dict[str, Examples]:
+    """Load the sets of one kind, those of the suite last."""
+    labelled = each != "anomaly"
+    own: dict[str, str] = getattr(sources, each)
+    loaded = {
+        name: load_examples(source, kind=kind if labelled else None, labelled=labelled)
+        for name, source in own.items()
+    }
+    limits: dict[str, int | None] = dict.fromkeys(loaded, settings.eval_rows)
+    if sources.suite is not None:
+        labels = sources.suite.suite.labels if labelled else None
+        for name, found in sources.suite.sets(each).items():
+            loaded[name] = load_set(found, labels)
+            given = [rows for rows in (found.entry.rows, settings.eval_rows) if rows is not None]
+            limits[name] = min(given, default=None)
+    return {
+        name: replace(_cut(examples, limits[name], seed=settings.seed), name=name)
+        for name, examples in loaded.items()
+    }
+
+
+def _cut(examples: Examples, limit: int | None, *, seed: int) -> Examples:
+    """Draw at most some rows; contrast pairs stay whole, since half a pair says nothing."""
+    if limit is None or limit >= len(examples):
+        return examples
+    if examples.pair is None:
+        return examples.sample(limit, seed=seed)
+    units: dict[str, list[int]] = {}
+    for index, pair in enumerate(examples.pair):
+        units.setdefault(f"row {examples.rows[index]}" if pair is None else pair, []).append(index)
+    chosen: list[int] = []
+    for name in sorted(units, key=lambda name: (derive_seed(seed, "sample", name), name)):
+        if len(chosen) + len(units[name]) <= limit:
+            chosen += units[name]
+    # A limit below the smallest pair leaves no whole one.
+    return examples.select(sorted(chosen)) if chosen else examples.sample(limit, seed=seed)
+
+
+def _apart(
+    rows: Examples, evaluated: Iterable[Examples], *, what: str, said: list[str]
+) -> Examples | None:
+    """Leave out rows that are also evaluated and say so; None where no row is left."""
+    theirs = {row for examples in evaluated for row in examples.rows}
+    kept = [index for index, row in enumerate(rows.rows) if row not in theirs]
+    if len(kept) < len(rows):
+        said.append(
+            f"{len(rows) - len(kept)} of {len(rows)} rows {what} are evaluated too, so "
+            "they are left out."
+        )
+    return rows.select(kept) if kept else None
+
+
+def _hash(examples: Examples) -> str:
+    """Hash rows, labels, and groups and pairs where there are some."""
+    marks = {name: getattr(examples, name) for name in ("group", "pair")}
+    given = {name: values for name, values in marks.items() if values is not None}
+    return examples.hash if not given else digest({"rows": examples.hash, **given})
