@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from temper.data.columns import Columns
+from temper.data.perturbations import known_names
 
 UNLABELLED = ("unlabeled", "unlabeled_rows")
 """Settings of text that only some methods read; they decide nothing about what is evaluated."""
+AUGMENT_SHARE = 0.5
+"""Probability that a row is perturbed: clean and changed rows weigh alike, as in the adversarial
+training of Goodfellow et al. (2015, section 6). A2T (Yoo and Qi, 2021) changes 20 % of the rows."""
+AUGMENTATION = ("augment", "augment_share")
+"""Settings of what becomes of training rows; they decide nothing about what is evaluated either."""
 
 
 class DataSettings(BaseModel):
@@ -37,6 +43,10 @@ class DataSettings(BaseModel):
             ``source``, its train split unless another is named (``SOURCE@SPLIT``). Its labels are
             not looked at; its texts stand in the columns that ``source`` has.
         unlabeled_rows: Rows of it to train on, drawn with ``seed``; None takes all.
+        augment: Perturbations of `temper.data.perturbations` that training rows undergo, one of
+            them a row and epoch; labels and evaluated rows stay as they are. One stands for a list
+            of one.
+        augment_share: Probability that a training row is perturbed in an epoch, in (0, 1].
         max_length: Longest row in tokens, >= 4; longer ones are cut and their share is reported.
 
     Example:
@@ -62,7 +72,19 @@ class DataSettings(BaseModel):
     seed: int = 0
     unlabeled: Annotated[str, Field(min_length=1)] | None = None
     unlabeled_rows: Annotated[int, Field(ge=1)] | None = None
+    augment: tuple[str, ...] = ()
+    augment_share: Annotated[float, Field(gt=0, le=1)] = AUGMENT_SHARE
     max_length: Annotated[int, Field(ge=4)] = 128
+
+    @field_validator("augment", mode="before")
+    @classmethod
+    def _listed(cls, value: Any) -> Any:
+        return (value,) if isinstance(value, str) else value
+
+    @field_validator("augment")
+    @classmethod
+    def _known(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        return known_names(names)
 
     @model_validator(mode="after")
     def _evaluate_elsewhere(self) -> Self:
@@ -79,6 +101,15 @@ class DataSettings(BaseModel):
             raise ValueError(
                 f"unlabeled_rows is {self.unlabeled_rows}, but there is no unlabelled text to "
                 "draw from; give unlabeled too, or leave unlabeled_rows out"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _augment_by_something(self) -> Self:
+        if self.augment_share != AUGMENT_SHARE and not self.augment:
+            raise ValueError(
+                f"augment_share is {self.augment_share}, but nothing is to be done to the rows; "
+                "give augment too, or leave augment_share out"
             )
         return self
 

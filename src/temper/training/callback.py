@@ -9,6 +9,7 @@ from transformers import TrainerCallback
 
 from temper.training.checks import check_resumable
 from temper.training.phases import Phases
+from temper.training.rows import countable
 
 
 class MethodCallback(TrainerCallback):
@@ -36,10 +37,14 @@ class MethodCallback(TrainerCallback):
                 stepper.prepare(self.trainer._prepare_inputs(inputs) for inputs in loader)
 
     def on_epoch_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Tell sampler and rule."""
+        """Tell sampler, rows that differ by epoch, and rule."""
         epoch = int((state.epoch or 0.0) + 1e-6)
         if self.trainer.sampler is not None:
             self.trainer.sampler.set_epoch(epoch)
+        rows = self.trainer.train_dataset
+        # Accelerate tells streams itself.
+        if countable(rows) and hasattr(rows, "set_epoch"):
+            rows.set_epoch(epoch)
         self.trainer.running().begin_epoch(epoch)
 
     def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:

@@ -211,6 +211,9 @@ class RunConfig(BaseModel):
             "max_length": self.data.max_length,
             "rows": [train_hash, dev_hash, *unlabeled],
         }
+        if self.data.augment:
+            # The order decides which of them a draw stands for.
+            decides["augment"] = [list(self.data.augment), self.data.augment_share]
         return digest(decides)
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from temper import methods
+from temper.data.augmentation import augmented
 from temper.data.encode import Collator, EncodedExamples, encode
 from temper.data.examples import Examples, Splits, label_counts
 from temper.data.sources import load_splits
@@ -143,6 +144,7 @@ def prepare(config: RunConfig, splits: Splits) -> Prepared:
         seed=config.seed,
     )
     rows = encode(splits.train, tokenizer, max_length=config.data.max_length)
+    rows = augmented(rows, splits.train, tokenizer, config.data, seed=config.seed)
     unlabelled = None
     if splits.unlabeled is not None:
         unlabelled = encode(splits.unlabeled, tokenizer, max_length=config.data.max_length)

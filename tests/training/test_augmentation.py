@@ -1,0 +1,169 @@
+"""Runs whose training rows are perturbed: key, record, resuming, and what stays as it was."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from temper.data.augmentation import AugmentedExamples
+from temper.data.sources import load_splits
+from temper.errors import CheckpointError, SettingError
+from temper.study.evaluation import Judging
+from temper.study.plan import Column, StudyConfig
+from temper.training.config import RunConfig
+from temper.training.run import prepare, run_key, train
+from tests.cli.tiny_project import make_data, make_model
+from tests.training.test_run import StopAt
+from tests.training.tiny_training import Rows, make_trainer
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("project")
+    make_model(folder / "model")
+    make_data(folder / "data")
+    return folder
+
+
+def tree(project: Path, method: str = "vanilla", **data: Any) -> dict[str, Any]:
+    return {
+        "model": str(project / "model"),
+        "data": {"source": str(project / "data" / "reviews"), "max_length": 32, **data},
+        "method": {"name": method},
+        # 40 rows in tens: four steps an epoch.
+        "train": {"epochs": 2, "batch_size": 10, "save_steps": 3, "logging_steps": 1,
+                  "device": "cpu", "learning_rate": 1e-3},
+    }  # fmt: skip
+
+
+def config(project: Path, method: str = "vanilla", **data: Any) -> RunConfig:
+    return RunConfig.of(tree(project, method, **data))
+
+
+def weights(folder: Path) -> bytes:
+    return (folder / "model.safetensors").read_bytes()
+
+
+def record(folder: Path) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads((folder / "run.json").read_text(encoding="utf-8"))
+    return content
+
+
+@pytest.fixture(scope="module")
+def whole(project: Path) -> Path:
+    return train(config(project, augment=["typos", "spaces"]), project / "whole")
+
+
+def test_the_record_says_how_rows_were_perturbed(whole: Path) -> None:
+    told = record(whole)["settings"]["data"]
+    assert (told["augment"], told["augment_share"]) == (["typos", "spaces"], 0.5)
+    assert record(whole)["times"]["steps"] == 8
+
+
+# In the first epoch, at its end, and in the second.
+@pytest.mark.parametrize("stop", [3, 4, 7])
+def test_a_stopped_run_goes_on_to_the_same_weights(project: Path, whole: Path, stop: int) -> None:
+    out = project / f"stopped-{stop}"
+    settings = config(project, augment=["typos", "spaces"])
+    with pytest.raises(KeyboardInterrupt):
+        train(settings, out, progress=StopAt(stop))
+    assert record(out)["status"] == "stopped"
+    train(settings, out)
+    assert weights(out) == weights(whole)
+    assert (out / "metrics.jsonl").read_bytes() == (whole / "metrics.jsonl").read_bytes()
+
+
+def test_a_run_with_a_pass_before_its_steps_goes_on_to_the_same_weights(project: Path) -> None:
+    settings = config(project, "child_tuning_d", augment=["typos"])
+    first = train(settings, project / "measured")
+    with pytest.raises(KeyboardInterrupt):
+        train(settings, project / "measured-stopped", progress=StopAt(5))
+    assert weights(train(settings, project / "measured-stopped")) == weights(first)
+
+
+def test_perturbing_changes_the_weights_and_perturbing_nothing_does_not(
+    project: Path, whole: Path
+) -> None:
+    plain = train(config(project), project / "plain")
+    assert weights(plain) != weights(whole)
+    # Nothing can be expanded in these sentences, nor is a letter of them large.
+    for name in ("expansions", "lowercase"):
+        same = train(config(project, augment=name, augment_share=1.0), project / name)
+        assert weights(same) == weights(plain)
+
+
+def test_the_key_follows_names_order_and_share_and_is_the_old_one_without(project: Path) -> None:
+    plain = config(project)
+    splits = load_splits(plain.data)
+    old = plain.key(model="m", train_hash="t", dev_hash="d")
+    # Recorded before rows could be perturbed.
+    fixed = RunConfig.of({"model": "m", "data": {"source": "demo"}, "method": {"name": "vanilla"}})
+    assert fixed.key(model="m", train_hash="t", dev_hash="d") == "4425eca2b2c7"
+    others: list[dict[str, Any]] = [
+        {"augment": ["typos"]},
+        {"augment": ["typos"], "augment_share": 0.2},
+        {"augment": ["typos", "spaces"]},
+        {"augment": ["spaces", "typos"]},
+    ]
+    keys = [config(project, **each).key(model="m", train_hash="t", dev_hash="d") for each in others]
+    assert len({old, *keys}) == 5
+    assert run_key(plain, splits) != run_key(config(project, augment="typos"), splits)
+
+
+def test_a_folder_of_another_augmentation_is_refused(project: Path, whole: Path) -> None:
+    with pytest.raises(CheckpointError, match=r"data\.augment"):
+        train(config(project, augment="typos"), whole)
+
+
+def test_a_column_of_a_comparison_may_perturb_the_shared_rows(project: Path) -> None:
+    column = Column.parse('noisy=vanilla,data.augment=["typos","spaces"],data.augment_share=0.3')
+    shared = tree(project)
+    plan = StudyConfig.of(
+        {name: shared[name] for name in ("model", "data", "train")},
+        columns=[Column.of("vanilla"), column],
+        seeds=[0],
+    )
+    assert plan.runs["vanilla", 0].data.augment == ()
+    assert plan.runs["noisy", 0].data.augment == ("typos", "spaces")
+    assert plan.runs["noisy", 0].data.augment_share == 0.3
+    with pytest.raises(SettingError, match=r"`data\.augment` and `data\.augment_share` only"):
+        Column.parse("more=vanilla,data.rows=9")
+
+
+@pytest.mark.parametrize("name", ["augment", "augment_share"])
+def test_an_evaluation_refuses_to_perturb_training_rows(name: str) -> None:
+    with pytest.raises(SettingError, match=rf"`data\.{name}` says how to train"):
+        Judging.of({"data": {"source": "demo", name: "typos"}}, model="m")
+
+
+def test_a_trainers_own_rows_hear_of_every_epoch(tmp_path: Path) -> None:
+    class Counting(Rows):
+        def __init__(self, count: int) -> None:
+            super().__init__(count)
+            self.heard: list[int] = []
+            self.given: list[tuple[int, int]] = []
+
+        def set_epoch(self, epoch: int) -> None:
+            self.heard.append(epoch)
+
+        def __getitem__(self, place: int) -> dict[str, Any]:
+            if self.heard:
+                self.given.append((self.heard[-1], place))
+            return super().__getitem__(place)
+
+    rows = Counting(12)
+    make_trainer(tmp_path, rows=rows, num_train_epochs=3).train()
+    assert rows.heard == [0, 1, 2]
+    for epoch in range(3):
+        assert sorted(place for heard, place in rows.given if heard == epoch) == list(range(12))
+
+
+def test_unlabelled_rows_are_trained_on_as_they_are(project: Path) -> None:
+    data = {"unlabeled": str(project / "data" / "anomaly.csv"), "augment": "typos"}
+    settings = config(project, "jachess_unlabeled", **data)
+    prepared = prepare(settings, load_splits(settings.data))
+    assert isinstance(prepared.rows, AugmentedExamples)
+    assert not isinstance(prepared.unlabelled, AugmentedExamples)
