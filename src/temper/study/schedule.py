@@ -12,6 +12,7 @@ from temper.errors import TemperError
 from temper.evaluation.alignment import align
 from temper.study.cost import step_cost
 from temper.study.judge import judge, judging_key
+from temper.study.pairing import FILE, pair_columns
 from temper.study.plan import StudyConfig
 from temper.study.predictors import load_predictor
 from temper.study.sets import JudgedSets, load_sets
@@ -110,8 +111,29 @@ class _Work:
             self._evaluate(run, self.config.runs[column.name, seed])
             cost = step_cost(seconds, reference=self.config.reference)
             self.folder.write(self.config, self.keys, cost=cost)
+        self._pair()
         page = report.build(self.folder.path)
         return Study(self.folder.path, page, report.comparison(self.folder.path))
+
+    def _pair(self) -> None:
+        """Compare the columns over examples where one seed is all that there is."""
+        if len(self.config.seeds) > 1 or len(self.config.columns) < 2:
+            (self.folder.path / FILE).unlink(missing_ok=True)
+            return
+        pair_columns(
+            self.folder.path,
+            {
+                (column.name, seed): self.folder.run(
+                    column.name, seed, self.keys[column.name, seed]
+                ).path
+                / "evaluation"
+                for column, seed in self.config.order()
+            },
+            reference=self.config.reference,
+            metric=self.sets.data.metric,
+            perspectives=self.config.evaluate.perspectives,
+            seed=self.config.evaluate.seed,
+        )
 
     def _evaluate(self, run: RunFolder, settings: RunConfig) -> None:
         out = run.path / "evaluation"
