@@ -173,6 +173,13 @@ def statistic_of(name: str, block: Block) -> Statistic:
         return lambda counts: calibration.expected_calibration_error(
             correct, confidence, bins=bins, counts=counts
         )
+    if name == "adaptive_ece":
+        hits, sure = block.correct, block.confidence
+        return lambda counts: calibration.adaptive_calibration_error(hits, sure, counts=counts)
+    if name == "classwise_ece":
+        return lambda counts: calibration.classwise_calibration_error(
+            block.label, block.probabilities, counts=counts
+        )
     if name == "brier":
         return lambda counts: calibration.brier(block.label, block.probabilities, counts=counts)
     if name == "nll":

@@ -37,7 +37,7 @@ def max_softmax(probabilities: ArrayLike) -> FloatArray:
         Hendrycks and Gimpel, "A Baseline for Detecting Misclassified and Out-of-Distribution
         Examples in Neural Networks", ICLR 2017.
     """
-    return -np.asarray(probabilities, dtype=np.float64).max(axis=1)
+    return np.asarray(-np.asarray(probabilities, dtype=np.float64).max(axis=1))
 
 
 def max_logit(logits: ArrayLike) -> FloatArray:
@@ -57,7 +57,7 @@ def max_logit(logits: ArrayLike) -> FloatArray:
         Hendrycks et al., "Scaling Out-of-Distribution Detection for Real-World Settings", ICML
         2022.
     """
-    return -np.asarray(logits, dtype=np.float64).max(axis=1)
+    return np.asarray(-np.asarray(logits, dtype=np.float64).max(axis=1))
 
 
 def energy(logits: ArrayLike, *, temperature: float = 1.0) -> FloatArray:
@@ -171,7 +171,8 @@ class Mahalanobis:
         rows = _matrix(states)
         white = solve_triangular(self.factor, rows.T, lower=True).T
         centres = solve_triangular(self.factor, self.means.T, lower=True).T
-        return np.stack([((white - centre) ** 2).sum(axis=1) for centre in centres]).min(axis=0)
+        distances = [((white - centre) ** 2).sum(axis=1) for centre in centres]
+        return np.asarray(np.stack(distances).min(axis=0))
 
 
 @dataclass(frozen=True)

@@ -72,7 +72,7 @@ def scaled(logits: ArrayLike, temperature: ArrayLike) -> FloatArray:
     array = np.asarray(logits, dtype=np.float64)
     divisor = np.asarray(temperature, dtype=np.float64)
     if not bool((np.isfinite(divisor) & (divisor > 0)).all()):
-        raise ValueError(f"A temperature must be a finite number > 0, got {temperature}.")
+        raise ValueError(f"A temperature must be a finite number > 0, got {divisor}.")
     # The largest first, so that a small temperature cannot overflow.
     shifted = (array - array.max(axis=-1, keepdims=True)) / divisor.reshape(-1, 1)
     return np.asarray(shifted - logsumexp(shifted, axis=-1, keepdims=True))

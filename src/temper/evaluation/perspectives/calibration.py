@@ -1,43 +1,222 @@
-"""Calibration: ECE, Brier and NLL of the clean labelled rows, without a temperature.
+"""Calibration: ECE, Brier and NLL of the clean labelled rows, raw and after temperature scaling.
 
-The rows of dev, of the shift and of the adversarial sets are scored.
+The rows of dev, of the shift and of the adversarial sets are scored. The temperature of the
+condition ``temperature`` is never fitted on a row that it is applied to: it comes from held-out
+rows, or, where there are none, from dev in two folds. A row's fold is a hash of its text, so equal
+texts stay together; each fold's rows, those of the other sets too, get the temperature of the other
+fold's dev rows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass, replace
 
-from temper.evaluation.measurement import Measurement
+import numpy as np
+
+from temper.data.examples import Examples
+from temper.errors import DataError
+from temper.evaluation.alignment import Aligned, merge
+from temper.evaluation.measurement import Measurement, block_of, labels_of
 from temper.evaluation.perspectives.contract import Perspective
+from temper.evaluation.prediction import Prediction
 from temper.evaluation.rows import Block, Condition
 from temper.evaluation.scoring import Entry, Scoring, statistic_of
+from temper.functional.resampling import FloatArray, IntegerArray
+from temper.functional.temperature import Temperature, fit_temperature, log_probabilities, scaled
+from temper.seeding import derive_seed
 
-NAMES = ("ece_10", "ece_15", "brier", "nll")
+NAMES = ("ece_10", "ece_15", "adaptive_ece", "classwise_ece", "brier", "nll")
+TEMPERATURE = "temperature"
+HELD_OUT = "held_out"
 
 
 def rows(measurement: Measurement) -> Iterable[Block]:
-    """Add no rows: those of task, shift and adversarial are scored."""
-    return ()
+    """Add the labelled rows after temperature scaling, and the held-out rows it was fitted on."""
+    if measurement.regression:
+        return
+    found = _of_held_out if measurement.held_out is not None else _of_folds
+    fitted = found(measurement)
+    if isinstance(fitted, str):
+        measurement.notices.append(f"Calibration after temperature scaling is left out: {fitted}.")
+        return
+    measurement.notices += fitted.notices
+    yield from fitted.blocks
+    sets = {"dev": Aligned(measurement.dev), **measurement.shift, **measurement.adversarial}
+    for name, aligned in sets.items():
+        clean = measurement.clean(name, aligned.examples)
+        folds = fold_numbers(aligned.examples.rows, seed=measurement.settings.seed)
+        prediction = with_temperature(clean, fitted.values[folds % len(fitted.values)])
+        if aligned.entailment is not None:
+            chosen = merge(clean, aligned.entailment, how=measurement.settings.merge).prediction
+            prediction = merge(prediction, aligned.entailment, how="argmax")
+            # Under "sum" a temperature can make another of two merged classes the likelier one.
+            prediction = replace(prediction, prediction=chosen)
+        condition = Condition("calibration", name, TEMPERATURE)
+        yield block_of(condition, aligned.examples, prediction)
 
 
 def score(scoring: Scoring) -> list[Entry]:
-    """Score the clean rows of dev, of the shift and of the adversarial sets."""
+    """Score the labelled rows of dev, shift and adversarial sets, raw and scaled."""
+    scaled_blocks = {
+        block.condition.set: block
+        for block in scoring.of("calibration")
+        if block.condition.name == TEMPERATURE
+    }
     entries = []
     for block in scoring.of("task", "shift", "adversarial"):
-        condition = Condition("calibration", block.condition.set)
-        for name in NAMES:
-            if not block.classifies:
-                reason = "a regression gives no probabilities"
-                entries.append(scoring.undefined(condition, name, reason=reason, rows=len(block)))
-                continue
-            statistic = statistic_of(name, block)
-            entries.append(scoring.entry(condition, name, statistic=statistic, rows=len(block)))
+        name = block.condition.set
+        entries += _entries(scoring, Condition("calibration", name), block)
+        if block.classifies:
+            condition = Condition("calibration", name, TEMPERATURE)
+            entries += _entries(scoring, condition, scaled_blocks.get(name), rows=len(block))
     return entries
+
+
+def fold_numbers(rows: Iterable[str], *, seed: int) -> IntegerArray:
+    """Return the fold of each row, 0 or 1, by the hash of its text.
+
+    Args:
+        rows: Hash of each row's text.
+        seed: The evaluation's seed.
+    """
+    found = [derive_seed(seed, "calibration", row) % 2 for row in rows]
+    return np.asarray(found, dtype=np.int64)
+
+
+def with_temperature(prediction: Prediction, temperature: FloatArray) -> Prediction:
+    """Return the same answers, less or more sure; what is predicted stays.
+
+    Args:
+        prediction: Answers of a classifier, n rows.
+        temperature: T > 0 of each row, [n].
+    """
+    logits = scaled(_logits(prediction), temperature)
+    # Probabilities of 0 have no logits that a loss could be taken from.
+    kept = logits if prediction.logits is not None else None
+    return replace(prediction, logits=kept, probabilities=np.exp(logits))
+
+
+@dataclass(frozen=True)
+class _Fitted:
+    """Temperatures: one for all rows, or one a fold, with the rows and words that go with them."""
+
+    values: FloatArray
+    notices: list[str]
+    blocks: list[Block]
+
+
+def _of_held_out(measurement: Measurement) -> _Fitted | str:
+    """Fit one temperature on the held-out rows that are not scored, or say why there is none."""
+    assert measurement.held_out is not None
+    examples, notices = _unscored(measurement, measurement.held_out)
+    # Not through `Measurement.clean`, which knows sets by name: a scored one may have this name.
+    prediction = measurement.predictor.predict(examples, batch_size=measurement.settings.batch_size)
+    _check_classes(examples, prediction)
+    # Written so that a reader of the rows can fit the temperature again.
+    block = block_of(Condition("calibration", HELD_OUT), examples, prediction)
+    try:
+        fitted = fit_temperature(labels_of(examples), _logits(prediction))
+    except ValueError as error:
+        return f"of the {len(examples)} held-out rows {error}"
+    said = f"The temperature of the calibration is {_words(fitted)}, fitted on held-out rows."
+    return _Fitted(np.asarray([fitted.value]), [*notices, said], [block])
+
+
+def _of_folds(measurement: Measurement) -> _Fitted | str:
+    """Fit two temperatures, each on the dev rows that the other is for, or say why not."""
+    prediction = measurement.clean("dev", measurement.dev)
+    labels, logits = labels_of(measurement.dev), _logits(prediction)
+    folds = fold_numbers(measurement.dev.rows, seed=measurement.settings.seed)
+    fitted = []
+    for fold in (0, 1):
+        others = folds != fold
+        try:
+            fitted.append(fit_temperature(labels[others], logits[others]))
+        except ValueError as error:
+            return (
+                f"of the {int(others.sum())} dev rows of a fold {error}. Give more rows, or "
+                "held-out ones"
+            )
+    said = " and ".join(map(_words, fitted))
+    return _Fitted(
+        np.asarray([each.value for each in fitted]),
+        [
+            f"The temperatures of the calibration are {said}, each fitted on the dev rows of the "
+            "other of two folds, because there are no held-out rows."
+        ],
+        [],
+    )
+
+
+def _unscored(measurement: Measurement, examples: Examples) -> tuple[Examples, list[str]]:
+    """Return the held-out rows whose texts are not scored, and what there is to say of it."""
+    sets = [measurement.dev]
+    sets += [
+        aligned.examples
+        for aligned in (*measurement.shift.values(), *measurement.adversarial.values())
+    ]
+    seen = {row for each in sets for row in each.rows}
+    kept = [place for place, row in enumerate(examples.rows) if row not in seen]
+    if not kept:
+        raise DataError(
+            f"A temperature must be fitted on rows that are not scored, but all {len(examples)} "
+            f"held-out rows of set {examples.name!r} are. Give others, or none: the temperature is "
+            "then fitted on dev in two folds."
+        )
+    lost = len(examples) - len(kept)
+    if not lost:
+        return examples, []
+    return examples.select(kept), [
+        f"{lost} held-out rows are scored too, and were left out when the temperature was fitted."
+    ]
+
+
+def _check_classes(examples: Examples, prediction: Prediction) -> None:
+    """Refuse held-out labels that are not the model's, as a set of two merged classes has."""
+    classes = prediction.probabilities.shape[1]
+    named = classes if examples.label_names is None else len(examples.label_names)
+    if examples.kind != "classification" or named != classes:
+        raise DataError(
+            f"The held-out set {examples.name!r} must be labelled with the model's {classes} "
+            f"classes; it is of kind {examples.kind!r} with {named} classes. Give rows like dev's."
+        )
+
+
+def _entries(
+    scoring: Scoring, condition: Condition, block: Block | None, *, rows: int = 0
+) -> list[Entry]:
+    """Score one block by all names; without a block, or probabilities, say why not."""
+    if block is None or not block.classifies:
+        reason = "a regression gives no probabilities"
+        if block is None:
+            reason = "no temperature was fitted, see the notices"
+        total = rows if block is None else len(block)
+        return [scoring.undefined(condition, name, reason=reason, rows=total) for name in NAMES]
+    return [
+        scoring.entry(condition, name, statistic=statistic_of(name, block), rows=len(block))
+        for name in NAMES
+    ]
+
+
+def _logits(prediction: Prediction) -> FloatArray:
+    """Return logits, or logarithms of probabilities, which differ by a constant a row."""
+    if prediction.logits is not None:
+        return prediction.logits
+    return log_probabilities(prediction.probabilities)
+
+
+def _words(fitted: Temperature) -> str:
+    """Write a temperature, its rows and their loss."""
+    return (
+        f"{fitted.value:.4g} ({fitted.rows} rows, NLL {fitted.before:.4f} before and "
+        f"{fitted.after:.4f} after)"
+    )
 
 
 CALIBRATION = Perspective(
     name="calibration",
-    summary="Calibration: ECE with 10 and 15 bins, Brier, NLL on dev, shift and adversarial sets",
+    summary="Calibration: ECE, Brier and NLL on dev, shift and adversarial sets, raw and scaled",
     scores=NAMES,
     rows=rows,
     score=score,

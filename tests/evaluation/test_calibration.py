@@ -1,0 +1,234 @@
+"""The calibration perspective: which rows a temperature comes from, and which it is applied to."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from temper.data.examples import Examples
+from temper.errors import DataError
+from temper.evaluation.classifier import ClassifierPredictor
+from temper.evaluation.function import CallablePredictor
+from temper.evaluation.perspectives.calibration import NAMES, fold_numbers
+from temper.evaluation.rows import Block, Condition, to_blocks
+from temper.evaluation.run import Evaluation, EvaluationData, evaluate, score
+from temper.evaluation.scoring import statistic_of
+from temper.evaluation.settings import EvaluationSettings
+from temper.functional.calibration import expected_calibration_error
+from temper.functional.temperature import fit_temperature, log_probabilities
+
+ONLY = EvaluationSettings(perspectives=("task", "calibration"), bootstrap=20)
+
+
+def made(rows: int, *, start: int = 0, classes: int = 2, **more: Any) -> tuple[Examples, Any]:
+    """Return rows named by numbers, and logits that are right more often than not."""
+    draws = np.random.default_rng(start)
+    labels = draws.integers(0, classes, rows)
+    logits = 4 * (draws.normal(size=(rows, classes)) + np.eye(classes)[labels])
+    texts = [str(start + number) for number in range(rows)]
+    examples = Examples("set", texts, labels=labels.tolist(), kind="classification", **more)
+    return examples, dict(zip(texts, logits.tolist(), strict=True))
+
+
+def answering(*known: dict[str, list[float]], gives: Any = "logits", **more: Any) -> Any:
+    """Return a predictor that looks its answers up."""
+    merged = {text: answer for part in known for text, answer in part.items()}
+    return CallablePredictor(lambda texts: [merged[text] for text in texts], gives=gives, **more)
+
+
+def block(found: Evaluation, *condition: str) -> Block:
+    (wanted,) = [b for b in to_blocks(found.rows) if b.condition == Condition(*condition)]
+    return wanted
+
+
+def entries(found: Evaluation, **where: Any) -> dict[str, Any]:
+    return {
+        entry["name"]: entry
+        for entry in found.scores
+        if entry["perspective"] == "calibration"
+        and all(entry[key] == value for key, value in where.items())
+    }
+
+
+def test_held_out_rows_give_one_temperature_for_every_set() -> None:
+    (dev, dev_logits), (far, far_logits), (apart, apart_logits) = (
+        made(40, start=start) for start in (0, 100, 200)
+    )
+    predictor = answering(dev_logits, far_logits, apart_logits)
+    data = EvaluationData(dev, shift={"far": far}, held_out=apart)
+    found = evaluate(predictor, data, ONLY)
+    wanted = fit_temperature(apart.labels, list(apart_logits.values())).value
+    for name, logits in (("dev", dev_logits), ("far", far_logits)):
+        clean = block(found, "task" if name == "dev" else "shift", name)
+        scaled = block(found, "calibration", name, "temperature")
+        z = np.asarray(list(logits.values())) / wanted
+        shares = np.exp(z) / np.exp(z).sum(1, keepdims=True)
+        assert scaled.probabilities == pytest.approx(shares)
+        assert (scaled.prediction == clean.prediction).all()
+        own = -np.log(shares[np.arange(40), scaled.label.astype(int)])
+        assert scaled.loss == pytest.approx(own)
+        told = entries(found, set=name, condition="temperature")
+        assert tuple(told) == NAMES
+        assert told["nll"]["value"] == pytest.approx(own.mean())
+        assert told["ece_10"]["value"] == pytest.approx(
+            float(expected_calibration_error(scaled.correct, shares.max(1), bins=10))
+        )
+    assert any(f"{wanted:.4g} (40 rows" in notice for notice in found.notices)
+    # Whoever has the rows can fit the temperature again.
+    kept = block(found, "calibration", "held_out")
+    again = fit_temperature(kept.label, log_probabilities(kept.probabilities)).value
+    assert again == pytest.approx(wanted, rel=1e-9)
+
+
+def test_without_held_out_rows_no_row_has_a_part_in_its_own_temperature() -> None:
+    dev, logits = made(60)
+    folds = fold_numbers(dev.rows, seed=0)
+    assert 15 < folds.sum() < 45
+    before = block(evaluate(answering(logits), EvaluationData(dev), ONLY), *SCALED)
+    values = np.asarray(list(logits.values()))
+    for fold in (0, 1):
+        wanted = fit_temperature(np.asarray(dev.labels)[folds != fold], values[folds != fold])
+        z = values[folds == fold] / wanted.value
+        shares = np.exp(z) / np.exp(z).sum(1, keepdims=True)
+        assert before.probabilities[folds == fold] == pytest.approx(shares)
+    # Other labels in one fold leave the scaled answers of that fold as they were.
+    labels = np.asarray(dev.labels)
+    labels[(folds == 0) & (np.arange(60) % 3 == 0)] ^= 1
+    other = Examples("set", dev.text, labels=labels.tolist(), kind="classification")
+    after = block(evaluate(answering(logits), EvaluationData(other), ONLY), *SCALED)
+    assert after.probabilities[folds == 0] == pytest.approx(before.probabilities[folds == 0])
+    changed = np.abs(after.probabilities - before.probabilities).max(1)
+    assert (changed[folds == 1] > 1e-4).any()
+
+
+SCALED = ("calibration", "dev", "temperature")
+
+
+def test_a_text_gets_the_same_temperature_in_every_set_and_order() -> None:
+    dev, logits = made(50)
+    turned = dev.select(range(49, -1, -1))
+    data = EvaluationData(dev, shift={"far": turned})
+    found = evaluate(answering(logits), data, ONLY)
+    far = block(found, "calibration", "far", "temperature")
+    assert far.probabilities[::-1] == pytest.approx(block(found, *SCALED).probabilities)
+    assert fold_numbers(dev.rows, seed=1).tolist() != fold_numbers(dev.rows, seed=0).tolist()
+
+
+def test_adversarial_sets_are_scored_raw_and_scaled() -> None:
+    (dev, logits), (hard, more) = made(40), made(20, start=500)
+    found = evaluate(answering(logits, more), EvaluationData(dev, adversarial={"hard": hard}), ONLY)
+    for condition in ("clean", "temperature"):
+        told = entries(found, set="hard", condition=condition)
+        assert tuple(told) == NAMES
+        assert all(entry["n"] == 20 and entry["value"] is not None for entry in told.values())
+
+
+def test_clean_scores_do_not_depend_on_the_temperature() -> None:
+    (dev, logits), (apart, more) = made(40), made(40, start=300)
+    predictor = answering(logits, more)
+    first = evaluate(predictor, EvaluationData(dev), ONLY)
+    second = evaluate(predictor, EvaluationData(dev, held_out=apart), ONLY)
+    clean = entries(first, condition="clean")
+    assert clean == entries(second, condition="clean")
+    task = block(first, "task", "dev")
+    for name in NAMES:
+        plain = float(statistic_of(name, task)(np.ones((1, 40)))[0])
+        assert clean[name]["value"] == plain
+
+
+def test_scores_after_scaling_are_rebuilt_from_rows(model: Any, tokenizer: Any) -> None:
+    draws = np.random.default_rng(0)
+    words = [f"word{number}" for number in range(95)]
+    texts = [" ".join(draws.choice(words, 5)) for _ in range(40)]
+    predictor = ClassifierPredictor(model, tokenizer, max_length=16)
+    answers = predictor.predict(Examples("set", texts)).prediction
+    labels = [int(y) if n % 3 else 1 - int(y) for n, y in enumerate(answers)]
+    dev = Examples("set", texts, labels=labels, kind="classification")
+    found = evaluate(predictor, EvaluationData(dev), ONLY)
+    assert score(found.rows, "accuracy", settings=ONLY) == found.scores
+    assert entries(found, condition="temperature")["nll"]["value"] is not None
+
+
+def test_merged_classes_are_scaled_before_they_are_merged_and_keep_their_answer() -> None:
+    names = ("contradiction", "entailment", "neutral")
+    dev, logits = made(60, classes=3, label_names=names)
+    apart, more = made(60, start=300, classes=3, label_names=names)
+    # Two thirds for entailment alone, half of the rest each; a high temperature turns the sum.
+    two = Examples(
+        "hans", ["a", "b"], labels=[0, 1], label_names=("entailment", "non-entailment"),
+        kind="classification",
+    )  # fmt: skip
+    shares = {"a": [0.24, 0.52, 0.24], "b": [0.6, 0.2, 0.2]}
+    answers = {text: np.log(share).tolist() for text, share in shares.items()}
+    predictor = answering(logits, more, answers, label_names=names)
+    data = EvaluationData(dev, shift={"hans": two}, held_out=apart)
+    found = evaluate(predictor, data, ONLY)
+    scaled = block(found, "calibration", "hans", "temperature")
+    value = fit_temperature(apart.labels, list(more.values())).value
+    assert value > 1.2
+    powers = np.asarray(list(shares.values())) ** (1 / value)
+    entailment = (powers / powers.sum(1, keepdims=True))[:, 1]
+    assert scaled.probabilities[:, 0] == pytest.approx(entailment)
+    assert entailment[0] < 0.5
+    assert scaled.prediction.tolist() == [0.0, 1.0]
+
+
+def test_a_probability_of_zero_stays_zero_and_its_loss_is_undefined() -> None:
+    dev, logits = made(30)
+    shares = {text: (np.exp(z) / np.exp(z).sum()).tolist() for text, z in logits.items()}
+    far = Examples("far", ["sure"], labels=[1], kind="classification")
+    data = EvaluationData(dev, shift={"far": far})
+    found = evaluate(answering(shares, {"sure": [1.0, 0.0]}, gives="probabilities"), data, ONLY)
+    assert block(found, "calibration", "far", "temperature").probabilities.tolist() == [[1.0, 0.0]]
+    told = entries(found, set="far", condition="temperature")
+    assert told["nll"]["reason"] == "a label has probability 0"
+    assert told["brier"]["value"] == 2.0
+
+
+def test_where_no_temperature_is_best_the_scores_say_so() -> None:
+    dev = Examples("set", ["a", "b", "c", "d"] * 3, labels=[0] * 12, kind="classification")
+    found = evaluate(answering({text: [2.0, 0.0] for text in "abcd"}), EvaluationData(dev), ONLY)
+    assert any("every row is right, so that no temperature is low" in n for n in found.notices)
+    told = entries(found, condition="temperature")
+    assert {entry["reason"] for entry in told.values()} == {
+        "no temperature was fitted, see the notices"
+    }
+    assert entries(found, condition="clean")["nll"]["value"] is not None
+
+
+def test_held_out_rows_that_are_scored_take_no_part() -> None:
+    (dev, logits), (apart, more) = made(40), made(40, start=300)
+    both = Examples(
+        "mixed", dev.text[:10] + apart.text, labels=[0] * 10 + list(apart.labels or []),
+        kind="classification",
+    )  # fmt: skip
+    predictor = answering(logits, more)
+    mixed = evaluate(predictor, EvaluationData(dev, held_out=both), ONLY)
+    plain = evaluate(predictor, EvaluationData(dev, held_out=apart), ONLY)
+    assert block(mixed, *SCALED).probabilities == pytest.approx(block(plain, *SCALED).probabilities)
+    assert any("10 held-out rows are scored too" in notice for notice in mixed.notices)
+    with pytest.raises(DataError, match="all 40 held-out rows of set 'set' are"):
+        evaluate(predictor, EvaluationData(dev, held_out=dev), ONLY)
+
+
+def test_held_out_rows_of_two_merged_classes_are_refused() -> None:
+    names = ("contradiction", "entailment", "neutral")
+    dev, logits = made(40, classes=3, label_names=names)
+    two, more = made(20, start=300, classes=3)
+    merged = Examples(
+        "hans", two.text, labels=[n % 2 for n in range(20)],
+        label_names=("entailment", "non-entailment"), kind="classification",
+    )  # fmt: skip
+    predictor = answering(logits, more, label_names=names)
+    with pytest.raises(DataError, match="labelled with the model's 3 classes"):
+        evaluate(predictor, EvaluationData(dev, held_out=merged), ONLY)
+
+
+def test_a_regression_is_never_scaled(model_of: Any, tokenizer: Any, examples_of: Any) -> None:
+    predictor = ClassifierPredictor(model_of(classes=1), tokenizer, max_length=64)
+    data = EvaluationData(examples_of(kind="regression"), metric="pearson")
+    found = evaluate(predictor, data, ONLY)
+    assert {entry["condition"] for entry in found.scores} == {"clean"}
+    assert {b.condition.perspective for b in to_blocks(found.rows)} == {"task"}
