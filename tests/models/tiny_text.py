@@ -18,27 +18,9 @@ from transformers import (
     RobertaForSequenceClassification,
 )
 
-WORDS = [
-    "good",
-    "great",
-    "fine",
-    "bad",
-    "poor",
-    "dull",
-    "film",
-    "movie",
-    "plot",
-    "cast",
-    "story",
-    "was",
-    "felt",
-    "seemed",
-    "truly",
-    "rather",
-    "the",
-    "and",
-    "but",
-]
+_OPINIONS = ("good", "great", "fine", "bad", "poor", "dull")
+_SUBJECTS = ("film", "movie", "plot", "cast", "story")
+WORDS = (*_OPINIONS, *_SUBJECTS, "was", "felt", "seemed", "truly", "rather", "the", "and", "but")
 PIECES = ("##s", "##ly", "##ness", "un", "a", "##n", ".", ",", "(", ")", "42")
 
 

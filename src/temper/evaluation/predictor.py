@@ -17,8 +17,10 @@ from torch import Tensor
 from temper.data.corruptions import Vocabulary
 from temper.data.encode import EncodedExamples
 from temper.data.examples import Examples
+from temper.data.spans import Span
 from temper.evaluation.prediction import Prediction
 from temper.functional.resampling import FloatArray
+from temper.models.pieces import WholeWords
 from temper.models.states import Trace
 from temper.types import Batch
 
@@ -74,6 +76,15 @@ class Session(Protocol):
         """Return the word embeddings [B, T, D], detached."""
         ...
 
+    def vectors(self, part: Part, ids: Tensor) -> Tensor:
+        """Return the word embeddings [N, D] of token ids [N], detached.
+
+        Args:
+            part: Any batch of this predictor, by which the embeddings are found.
+            ids: Token ids.
+        """
+        ...
+
     def traced(self, part: Part, *, twice: bool = True) -> Trace:
         """Return hidden states and logits, whose graph may be differentiated by the words.
 
@@ -121,6 +132,27 @@ class TokenPredictor(Predictor, Protocol):
         tell: Callable[[int, int], None] | None = None,
     ) -> FloatArray:
         """Return logits [n, C], or values [n, 1] of a regression, in the rows' order."""
+        ...
+
+
+@runtime_checkable
+class WordPredictor(PerturbablePredictor, TokenPredictor, Protocol):
+    """A predictor whose tokens are known pieces of its texts: words can be swapped by gradient."""
+
+    def spans(self, examples: Examples) -> list[list[Span | None]]:
+        """Return where each token of `encoded` stands in its texts, None for added ones.
+
+        Raises:
+            DataError: The tokenizer does not know.
+        """
+        ...
+
+    def whole_words(self) -> WholeWords:
+        """Return the ids of the vocabulary that stand for a whole word."""
+        ...
+
+    def lacks_words(self) -> str:
+        """Say why words cannot be matched to tokens; empty where they can."""
         ...
 
 

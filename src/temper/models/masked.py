@@ -15,7 +15,7 @@ from temper.errors import ModelError
 from temper.functional.precision import at_least_single
 from temper.models.hf import load_whole
 from temper.models.modes import in_mode
-from temper.models.pieces import WholeWords, whole_words
+from temper.models.pieces import WholeWords, script_of, whole_words
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,8 @@ class Blank:
     Args:
         before: All that stands before it, spaces included.
         after: All that stands behind it.
-        word: The word that stood there; it is not proposed, in any case. Empty for none.
+        word: The word that stood there: it is not proposed, in any case, nor are words of another
+            script. Empty for none.
 
     Example:
         >>> Blank("a ", " film", word="good").before
@@ -192,13 +193,14 @@ class MaskedModel:
         words = self.words.behind(blank.before)
         ids = torch.tensor(list(words), dtype=torch.int64)
         order = chances[ids].argsort(descending=True, stable=True)
-        avoided = blank.word.casefold()
+        avoided, script = blank.word.casefold(), script_of(blank.word)
         best: list[Proposal] = []
         for number in ids[order].tolist():
             if len(best) == count:
                 break
-            if words[number].casefold() != avoided:
-                best.append(Proposal(words[number], float(chances[number])))
+            word = words[number]
+            if word.casefold() != avoided and script in ("", script_of(word)):
+                best.append(Proposal(word, float(chances[number])))
         return best
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -48,9 +49,9 @@ class WholeWords:
 def whole_words(tokenizer: Any, *, size: int | None = None) -> WholeWords:
     """Sort out the whole words of a vocabulary.
 
-    A word has two characters or more, letters and digits and at least one letter, and is kept only
-    where the tokenizer reads it as that one id. So a swap for it puts exactly the id into the
-    model that was asked for.
+    A word is two letters or more, digits among them allowed, or one letter of a script without
+    capitals (Chinese). It is kept only where the tokenizer reads it as that one id. So a swap for
+    it puts exactly the id into the model that was asked for.
 
     Args:
         tokenizer: A Transformers tokenizer.
@@ -93,5 +94,37 @@ def whole_words(tokenizer: Any, *, size: int | None = None) -> WholeWords:
     )
 
 
+def script_of(word: str) -> str:
+    """Return the script of a word's first letter as Unicode names it, empty where it has none.
+
+    Args:
+        word: Any string.
+
+    Example:
+        >>> script_of("film"), script_of("\u7535"), script_of("42")
+        ('LATIN', 'CJK', '')
+    """
+    letter = next((sign for sign in word if sign.isalpha()), "")
+    return unicodedata.name(letter, "").split(" ")[0].split("-")[0] if letter else ""
+
+
+def in_case_of(word: str, other: str) -> str:
+    """Write a word with capitals where another has them.
+
+    Args:
+        word: The word to write.
+        other: All capitals, or a capital first, or else.
+
+    Example:
+        >>> in_case_of("great", "Good"), in_case_of("great", "GOOD"), in_case_of("great", "good")
+        ('Great', 'GREAT', 'great')
+    """
+    if len(other) > 1 and other.isupper():
+        return word.upper()
+    return word[:1].upper() + word[1:] if other[:1].isupper() else word
+
+
 def _is_word(text: str) -> bool:
-    return len(text) > 1 and text.isalnum() and any(letter.isalpha() for letter in text)
+    if len(text) == 1:
+        return unicodedata.category(text) == "Lo"
+    return text.isalnum() and any(letter.isalpha() for letter in text)
