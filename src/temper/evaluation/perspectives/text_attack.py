@@ -1,7 +1,7 @@
 """Text attack: the metric on texts that a search changed until the predictor erred.
 
 Rows that are wrong without an attack are not attacked (0 queries) and count as wrong. A row's
-answer is that to its changed text; where the attack failed, to the text that raised the loss most.
+answer is that to its changed text; where the attack failed, to the text that came nearest.
 A targeted attack leaves out the rows whose label is the target, and puts a text back that did not
 reach it, so that an attacked row is wrong only where the goal was reached.
 """

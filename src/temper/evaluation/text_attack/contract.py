@@ -148,7 +148,7 @@ class Recipe:
         name: Its name, the condition of its rows.
         proposer: Who offers words.
         ranker: Who ranks them. None asks the predictor about the text with each word replaced by
-            ``stand_in``, one query a word: what most raises the loss is changed first.
+            ``stand_in``, one query a word: what most favours the goal is changed first.
         stand_in: What stands for a word that is not there; empty takes it out of the text.
     """
 

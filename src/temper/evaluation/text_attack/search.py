@@ -2,17 +2,17 @@
 
 One row's search is a generator (`_searched`) that reads like the published algorithm (DeepWordBug,
 TextFooler: Jin et al., 2020): rank the words, take them in that order, try the words offered for
-each, keep the one that raises the loss most, stop at the first that reaches the goal::
+each, keep the one that raises the gain most, stop at the first that reaches the goal::
 
     order = places by importance, the largest first
     for place in order, until the budget of words or queries is spent:
         answers = ask about the draft with each word offered for the place
         where one reaches the goal: it is done (of several the nearest in meaning, else the best)
-        where the best raises the loss: go on with it
+        where the best raises the gain: go on with it
 
 It yields what it wants to know. `attack` runs the searches of all rows side by side and answers all
 open requests of a kind in one call, so that the predictor sees large batches; what a row asks, and
-in which order, does not depend on the others. Losses within `TOLERANCE` count as equal, and the
+in which order, does not depend on the others. Gains within `TOLERANCE` count as equal, and the
 first of them is taken: batches move an answer's last digits.
 """
 
@@ -31,9 +31,10 @@ from temper.evaluation.prediction import Prediction
 from temper.evaluation.predictor import Predictor
 from temper.evaluation.text_attack.contract import Ask, Draft, Place, Recipe, Similarity
 from temper.evaluation.text_attack.settings import TextAttackSettings
+from temper.functional.resampling import IntegerArray
 
 TOLERANCE = 1e-4
-"""Nats within which two losses count as equal."""
+"""Nats within which two gains count as equal."""
 
 # Texts handed to the predictor at a time: the texts of a whole round may be gigabytes.
 _AT_A_TIME = 2048
@@ -44,7 +45,7 @@ class Answer:
     """What the predictor says of one text.
 
     Args:
-        gain: What the search raises: the label's loss, or minus the target's, in nats.
+        gain: What the search raises: the log odds against the label, or for the target, in nats.
         reached: Whether the goal is reached.
         source: The answers that this one is among.
         at: Which of them.
@@ -158,18 +159,35 @@ def draft_of(
 def answers_of(prediction: Prediction, drafts: Sequence[Draft]) -> list[Answer]:
     """Read answers by each row's goal.
 
+    The log odds order texts as the probability does, and still tell apart what a sure classifier
+    rounds to 1.
+
     Args:
         prediction: n answers.
         drafts: The n rows that they belong to.
     """
     goals = [draft.label if draft.target is None else draft.target for draft in drafts]
-    losses = prediction.loss(np.asarray(goals, dtype=np.float64))
+    odds = _log_odds(prediction, np.asarray(goals, dtype=np.int64))
     found = []
     for at, (draft, goal) in enumerate(zip(drafts, goals, strict=True)):
-        loss, hit = float(losses[at]), bool(prediction.prediction[at] == goal)
-        gain, reached = (loss, not hit) if draft.target is None else (-loss, hit)
+        hit = bool(prediction.prediction[at] == goal)
+        gain, reached = (-odds[at], not hit) if draft.target is None else (odds[at], hit)
         found.append(Answer(gain, reached, prediction, at))
     return found
+
+
+def _log_odds(prediction: Prediction, classes: IntegerArray) -> list[float]:
+    """Return ``log p_c / (1 - p_c)`` of a class of each row; infinite where p_c is 0 or 1."""
+    if prediction.logits is None:
+        with np.errstate(divide="ignore"):
+            values = np.log(prediction.probabilities)
+    else:
+        values = prediction.logits
+    rows = np.arange(len(classes))
+    others = values.copy()
+    others[rows, classes] = -np.inf
+    against = np.logaddexp.reduce(others, axis=1)
+    return [float(value) for value in values[rows, classes] - against]
 
 
 def attack(

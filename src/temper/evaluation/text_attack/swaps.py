@@ -1,0 +1,259 @@
+"""The recipe ``swaps``: words of the model's own vocabulary, chosen by its gradient.
+
+One backward pass tells for each word of the vocabulary, to first order, what putting it in a place
+does to the margin of the wrong classes (HotFlip; Ebrahimi et al. 2018, equation 10)::
+
+    score(w) = (E[w] - E[x_t]) . g_t,    g_t the gradient at the embedding of token t
+
+Words are changed in the order of the norm of their gradient (A2T; Yoo & Qi 2021, section 3.1).
+
+Candidates are the nearest of the model's own embeddings by cosine: without such a bound the highest
+scores belong to words of the other class, and a text whose label has changed misleads nobody.
+Differs: A2T looks for neighbours in counter-fitted vectors and HotFlip asks for a cosine of 0.8,
+which few pairs reach in the embeddings of a language model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from temper.data.words import is_stop_word
+from temper.evaluation.predictor import Predictor, WordPredictor
+from temper.evaluation.text_attack.contract import Ask, Draft, Place, Recipe
+from temper.evaluation.text_attack.gradients import Gradients, Reading, Words
+from temper.models.pieces import in_case_of, script_of
+
+CANDIDATES = 20
+"""Words offered for a place, as in A2T."""
+
+NEIGHBOURS = 50
+"""Nearest words among which they are, as in TextFooler."""
+
+
+def swap_scores(gradient: Tensor, embedding: Tensor, words: Tensor) -> Tensor:
+    """Estimate to first order what swapping one token for each word does.
+
+    Args:
+        gradient: At the token's embedding, [D].
+        embedding: The token's embedding, [D].
+        words: Embeddings of W words, [W, D].
+
+    Returns:
+        ``(E[w] - e) . g``, [W].
+
+    Example:
+        >>> gradient, embedding = torch.tensor([1.0, 2.0]), torch.tensor([1.0, 0.0])
+        >>> swap_scores(gradient, embedding, torch.tensor([[0.0, 1.0], [1.0, 0.0]]))
+        tensor([1., 0.])
+    """
+    return words @ gradient - embedding @ gradient
+
+
+class GradientNorms:
+    """Ranks words by the 1-norm of the mean gradient over their tokens.
+
+    Args:
+        gradients: Of the predictor that is attacked.
+    """
+
+    queries = 1
+
+    def __init__(self, gradients: Gradients) -> None:
+        self._gradients = gradients
+
+    def rank(self, drafts: Sequence[Draft], places: Sequence[Sequence[Place]]) -> list[list[float]]:
+        """Return how much each place matters; 0 where the model does not read it.
+
+        Args:
+            drafts: n rows.
+            places: Words of each.
+        """
+        readings = self._gradients.of(drafts)
+        return [
+            [_norm(reading, draft, place) for place in some]
+            for reading, draft, some in zip(readings, drafts, places, strict=True)
+        ]
+
+
+class _Choice:
+    """The words that may be offered behind one kind of context.
+
+    Args:
+        words: Each by its token id, as the vocabulary writes it.
+        cased: Whether the vocabulary tells capitals from small letters.
+    """
+
+    def __init__(self, words: Mapping[int, str], *, cased: bool) -> None:
+        kept = {number: word for number, word in words.items() if not is_stop_word(word)}
+        self.ids = tuple(kept)
+        self.words = tuple(kept.values())
+        scripts = list(map(script_of, self.words))
+        self._numbers = {script: number for number, script in enumerate(dict.fromkeys(scripts))}
+        self._scripts = torch.tensor([self._numbers[script] for script in scripts])
+        self._places: dict[str, list[int]] = {}
+        for place, word in enumerate(self.words):
+            self._places.setdefault(word.casefold(), []).append(place)
+        # An uncased vocabulary reads any capitals, so a word is written as the one it replaces.
+        self._like = {
+            model: torch.tensor(
+                [not cased or in_case_of(word, model) == word for word in self.words]
+            )
+            for model in ("AA", "Aa", "aa")
+        }
+
+    def allowed(self, old: str) -> Tensor:
+        """Return which words can stand for another, [W]: other ones of its script and case."""
+        model = "AA" if in_case_of("aa", old) == "AA" else in_case_of("aa", old)
+        found = (self._scripts == self._numbers.get(script_of(old), -1)) & self._like[model]
+        found[self._places.get(old.casefold(), [])] = False
+        return found
+
+
+class WordSwaps:
+    """Offers words of the model's vocabulary that raise the loss to first order.
+
+    A word is offered where the tokenizer reads the whole changed text as the old one with that one
+    token in place of the old one, so the model sees just the swap that the gradient judged. Words
+    that the model reads as several pieces are left as they are.
+
+    Args:
+        gradients: Of the predictor that is attacked.
+        candidates: Most words offered for a place, >= 1.
+        neighbours: Nearest words by cosine that are looked at, >= 1; None looks at all.
+    """
+
+    def __init__(
+        self,
+        gradients: Gradients,
+        *,
+        candidates: int = CANDIDATES,
+        neighbours: int | None = NEIGHBOURS,
+    ) -> None:
+        self._gradients = gradients
+        self._candidates = candidates
+        self._neighbours = neighbours
+        whole = gradients.predictor.whole_words()
+        self._inside = _Choice(whole.inside, cased=whole.cased)
+        self._leading = _Choice(whole.leading, cased=whole.cased)
+
+    def propose(self, asked: Sequence[Ask]) -> list[list[str]]:
+        """Offer words for places.
+
+        Args:
+            asked: Requests.
+
+        Returns:
+            For each the words whose score is above 0, the highest first.
+        """
+        readings = self._gradients.of([ask.draft for ask in asked])
+        offered = [self._scored(ask, reading) for ask, reading in zip(asked, readings, strict=True)]
+        return self._reread(asked, readings, offered)
+
+    def _scored(self, ask: Ask, reading: Reading) -> list[tuple[str, int]]:
+        """Return the best words with their ids."""
+        position = reading.single(ask.draft, ask.place)
+        if position is None:
+            return []
+        side = ask.draft.sides[ask.place.side]
+        start, _ = side.span(ask.place.word)
+        choice = self._inside if side.text[:start][-1:].isspace() else self._leading
+        old = ask.draft.word(ask.place)
+        allowed = choice.allowed(old)
+        if not bool(allowed.any()):
+            return []
+        words = self._gradients.words(choice.ids, ask.draft)
+        token = reading.embeddings[position]
+        if self._neighbours is not None:
+            allowed &= _nearest(words, token, allowed, self._neighbours)
+        scores = swap_scores(reading.gradient[position], token, words.vectors)
+        scores = torch.where(allowed & (scores > 0), scores, -torch.inf)
+        order = scores.argsort(descending=True, stable=True)[: self._candidates]
+        return [
+            (in_case_of(choice.words[number], old), choice.ids[number])
+            for number in order.tolist()
+            if scores[number] > 0
+        ]
+
+    def _reread(
+        self,
+        asked: Sequence[Ask],
+        readings: Sequence[Reading],
+        offered: Sequence[list[tuple[str, int]]],
+    ) -> list[list[str]]:
+        """Keep the words that the tokenizer reads as meant in their text."""
+        changed = [
+            ask.draft.replaced(ask.place, word)
+            for ask, some in zip(asked, offered, strict=True)
+            for word, _ in some
+        ]
+        read = iter(self._gradients.read_again(changed))
+        kept: list[list[str]] = []
+        for ask, reading, some in zip(asked, readings, offered, strict=True):
+            position = reading.single(ask.draft, ask.place)
+            words = []
+            for word, number in some:
+                assert position is not None
+                meant = reading.ids.tolist()
+                meant[position] = number
+                if next(read) == meant:
+                    words.append(word)
+            kept.append(list(dict.fromkeys(words)))
+        return kept
+
+
+def swaps(predictor: Predictor, *, batch_size: int | None = None) -> Recipe:
+    """Return the recipe.
+
+    Args:
+        predictor: Who is attacked; `lacks_swaps` finds nothing wrong with it.
+        batch_size: Texts of a forward and backward pass.
+    """
+    assert isinstance(predictor, WordPredictor)
+    gradients = Gradients(predictor, batch_size)
+    return Recipe("swaps", WordSwaps(gradients), GradientNorms(gradients))
+
+
+def lacks_swaps(predictor: Predictor) -> str:
+    """Say why words of a predictor cannot be swapped by gradient; empty where they can.
+
+    Args:
+        predictor: Who would be attacked.
+
+    Example:
+        >>> from temper.evaluation.function import CallablePredictor
+        >>> lacks_swaps(CallablePredictor(len, gives="logits"))
+        "The recipe 'swaps' needs a model whose embeddings can be perturbed, got
+        CallablePredictor. Use 'characters' or 'masked'."
+    """
+    if not isinstance(predictor, WordPredictor):
+        return (
+            "The recipe 'swaps' needs a model whose embeddings can be perturbed, got "
+            f"{type(predictor).__name__}. Use 'characters' or 'masked'."
+        )
+    if reason := predictor.lacks_words():
+        return f"The recipe 'swaps' cannot be run: {reason}. Use 'characters' or 'masked'."
+    if not predictor.whole_words().inside:
+        return (
+            "The recipe 'swaps' finds no whole word among the pieces of the model's vocabulary. "
+            "Use 'characters' or 'masked'."
+        )
+    return ""
+
+
+def _norm(reading: Reading, draft: Draft, place: Place) -> float:
+    tokens = reading.tokens(draft, place)
+    if not tokens:
+        return 0.0
+    return float(reading.gradient[tokens].double().mean(dim=0).abs().sum())
+
+
+def _nearest(words: Words, token: Tensor, allowed: Tensor, count: int) -> Tensor:
+    """Return which of the allowed words are the nearest to a token by cosine."""
+    # The token's own length changes no order.
+    cosine = torch.where(allowed, words.directions @ token, -torch.inf)
+    near = torch.zeros_like(allowed)
+    near[cosine.argsort(descending=True, stable=True)[:count]] = True
+    return near

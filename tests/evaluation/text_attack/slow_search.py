@@ -1,0 +1,130 @@
+"""The greedy attack as published, one example at a time and one query a forward pass.
+
+Written from Algorithm 1 of TextFooler (Jin et al., 2020) and the scheme of DeepWordBug (Gao et al.,
+2018) on lists of words that stand between single spaces, in double precision, without a line of the
+package's search. What it is given: a function from one text to probabilities, and one from a list
+of words and a place to candidates.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+NEARLY = 1e-4
+
+
+@dataclass
+class Counted:
+    """A function from a text to probabilities that counts its calls.
+
+    Args:
+        ask: The function.
+    """
+
+    ask: Callable[[str], list[float]]
+    calls: int = 0
+
+    def __call__(self, text: str) -> list[float]:
+        self.calls += 1
+        return self.ask(text)
+
+
+def first_of_the_largest(numbers: list[float]) -> int:
+    """Return where the largest number stands, the first of those that are nearly as large."""
+    reach = max(numbers)
+    # Everything that a chain of small gaps links to the largest.
+    for number in sorted(numbers, reverse=True):
+        if reach - number <= NEARLY:
+            reach = number
+    return next(at for at, number in enumerate(numbers) if number >= reach)
+
+
+def largest_first(numbers: list[float]) -> list[int]:
+    """Sort positions by taking the largest again and again."""
+    left, found = list(range(len(numbers))), []
+    while left:
+        found.append(left.pop(first_of_the_largest([numbers[at] for at in left])))
+    return found
+
+
+def slow_attack(
+    text: str,
+    label: int,
+    ask: Callable[[str], list[float]],
+    candidates: Callable[[list[str], int], list[str]],
+    *,
+    target: int | None = None,
+    kept: Iterable[str] = (),
+    max_changed: float = 0.3,
+    max_queries: int | None = None,
+    near: Callable[[str, str], float] | None = None,
+    least: float = -1.0,
+) -> tuple[str, int, int]:
+    """Attack one text.
+
+    Args:
+        text: Words between single spaces.
+        label: Its class.
+        ask: From a text to probabilities.
+        candidates: From the words as they stand and a place to words for it.
+        target: Class to reach, None for any other than the label.
+        kept: Words that stay, in lower case.
+        max_changed: Share of words that may change.
+        max_queries: Budget.
+        near: Similarity of two texts.
+        least: Smallest similarity.
+
+    Returns:
+        The text at the end, the queries, and the number of changed words.
+    """
+    model = Counted(ask)
+    words = text.split(" ")
+
+    def worth(probabilities: list[float]) -> float:
+        goal = label if target is None else target
+        others = [each for at, each in enumerate(probabilities) if at != goal]
+        odds = math.log(probabilities[goal] / math.fsum(others))
+        return -odds if target is None else odds
+
+    def done(probabilities: list[float]) -> bool:
+        best = probabilities.index(max(probabilities))
+        return best != label if target is None else best == target
+
+    def spent() -> bool:
+        return max_queries is not None and model.calls >= max_queries
+
+    current = worth(ask(text))
+    free = [place for place, word in enumerate(words) if word.lower() not in set(kept)]
+    importance: list[float] = []
+    for place in free:
+        if len(free) > 1 and not spent():
+            importance.append(worth(model(" ".join(words[:place] + words[place + 1 :]))))
+    order = [free[at] for at in largest_first(importance)] + free[len(importance) :]
+    changed = 0
+    for place in order:
+        if changed >= 1 and changed + 1 > max_changed * len(words) + 1e-9:
+            break
+        tried: list[tuple[str, float, bool, float]] = []
+        for word in candidates(words, place):
+            whole = " ".join([*words[:place], word, *words[place + 1 :]])
+            similar = 0.0 if near is None else near(text, whole)
+            if (near is None or similar >= least) and not spent():
+                answer = model(whole)
+                tried.append((word, worth(answer), done(answer), similar))
+        if not tried:
+            continue
+        winners = [each for each in tried if each[2]]
+        if winners:
+            by = 1 if near is None else 3
+            chosen = winners[first_of_the_largest([float(each[by]) for each in winners])]
+            words[place] = chosen[0]
+            return " ".join(words), model.calls, changed + 1
+        chosen = tried[first_of_the_largest([each[1] for each in tried])]
+        if chosen[1] > current + NEARLY:
+            words[place], current = chosen[0], chosen[1]
+            changed += 1
+    if target is not None:
+        return text, model.calls, 0
+    return " ".join(words), model.calls, changed

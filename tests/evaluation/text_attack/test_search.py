@@ -1,0 +1,391 @@
+"""The search: a slow reference gives the same texts and counts, and bounds hold for any text."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from temper.data.examples import Examples, row_hash
+from temper.data.words import Words
+from temper.errors import ModelError
+from temper.evaluation.classifier import ClassifierPredictor
+from temper.evaluation.function import CallablePredictor
+from temper.evaluation.prediction import Prediction
+from temper.evaluation.text_attack.characters import characters
+from temper.evaluation.text_attack.contract import Ask, Draft, Place, Recipe
+from temper.evaluation.text_attack.search import (
+    Outcome,
+    Row,
+    answers_of,
+    attack,
+    draft_of,
+    free_places,
+    in_order,
+)
+from temper.evaluation.text_attack.settings import TextAttackSettings
+from temper.seeding import derive_seed
+from tests.evaluation.conftest import WORDS, make_examples, make_model, make_tokenizer
+from tests.evaluation.text_attack.slow_search import slow_attack
+
+ALL = TextAttackSettings(stop_words=False)
+HOSTILE = [
+    "",
+    "word1",
+    "...?! --",
+    "\U0001f44d\U0001f3fd \u2764\ufe0f",
+    "\u05e9\u05dc\u05d5\u05dd \u05e2\u05d5\u05dc\u05dd",
+    "the and of",
+    "\u597d\u7535\u5f71",
+    " ".join(["lengthy"] * 5000),
+]
+
+
+class Synonyms:
+    """Offers other words of the tiny model's vocabulary, as each row's seed and the place say."""
+
+    def propose(self, asked: Sequence[Ask]) -> list[list[str]]:
+        return [self.words_for(ask.draft.word(ask.place), ask.seed, ask.place) for ask in asked]
+
+    @staticmethod
+    def words_for(word: str, seed: int, place: Place) -> list[str]:
+        draws = [WORDS[derive_seed(seed, tuple(place), k) % len(WORDS)] for k in range(6)]
+        return [each for each in dict.fromkeys(draws) if each != word]
+
+
+class Overlap:
+    """Says that texts are as near as the share of the words that they have in common."""
+
+    def similarities(self, pairs: Sequence[tuple[str, str]]) -> list[float]:
+        return [self.of(*pair) for pair in pairs]
+
+    @staticmethod
+    def of(one: str, two: str) -> float:
+        return round(sum(map(ord, two)) % 97 / 97, 6)
+
+
+def tiny(classes: int = 2) -> ClassifierPredictor:
+    """Return a model whose every word moves its answer."""
+    network = make_model(classes=classes)
+    draw = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for weight in network.parameters():
+            if weight.dim() == 2:
+                weight.normal_(0, 0.4, generator=draw)
+    return ClassifierPredictor(network, make_tokenizer(), max_length=64)
+
+
+def bag(classes: int) -> CallablePredictor:
+    """Return a function in which every word counts, the more the later it stands."""
+
+    def answer(texts: list[str]) -> list[list[float]]:
+        return [
+            [
+                sum(
+                    (1 + at / 10) * math.sin(derive_seed(0, word, number) % 1000)
+                    for at, word in enumerate(text.split())
+                )
+                for number in range(classes)
+            ]
+            for text in texts
+        ]
+
+    return CallablePredictor(answer, gives="logits")
+
+
+def rows_of(
+    predictor: Any, texts: list[str], settings: TextAttackSettings, target: int | None = None
+) -> list[Row]:
+    """Return each text as a row whose label is what the predictor says now."""
+    found = predictor.predict(Examples("toy", texts))
+    rows = []
+    for at, text in enumerate(texts):
+        draft = draft_of(row_hash(text), int(found.prediction[at]), text, None, target)
+        own = Prediction(
+            found.probabilities[[at]],
+            found.prediction[[at]],
+            None if found.logits is None else found.logits[[at]],
+        )
+        places, words = free_places(draft, settings)
+        answer = answers_of(own, [draft])[0]
+        rows.append(Row(draft, answer, places, words, derive_seed(0, draft.row)))
+    return rows
+
+
+def summary(outcomes: list[Outcome]) -> list[tuple[str, int, int]]:
+    return [(each.draft.text, each.queries, each.changed) for each in outcomes]
+
+
+SETTINGS = {
+    "plain": {},
+    "most words": {"max_changed": 0.9},
+    "few queries": {"max_queries": 12},
+    "protected": {"protected": ("WORD1", "word2", "word3", "word4", "word5"), "max_changed": 0.6},
+    "similarity": {"min_similarity": 0.4, "similarity_model": "given", "max_changed": 0.6},
+    "targeted": {"goal": "targeted", "target": 2, "max_changed": 0.7},
+}
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_a_slow_reference_gives_the_same_texts_and_query_counts(name: str) -> None:
+    settings = TextAttackSettings.model_validate({"stop_words": False, **SETTINGS[name]})
+    target = settings.target if isinstance(settings.target, int) else None
+    network = name == "plain"
+    predictor = tiny(classes=3) if network else bag(classes=3)
+    texts = make_examples(rows=8 if network else 30, seed=3).text
+    rows = rows_of(predictor, texts, settings, target)
+    rows = [row for row in rows if row.draft.label != target]
+    near = None if settings.min_similarity is None else Overlap()
+    recipe = Recipe("characters", Synonyms())
+    found = attack(rows, predictor, recipe, settings, similarity=near, batch_size=7)
+
+    def ask(text: str) -> list[float]:
+        logits = predictor.predict(Examples("one", [text])).logits
+        assert logits is not None
+        weights = [math.exp(float(value)) for value in logits[0]]
+        return [weight / sum(weights) for weight in weights]
+
+    expected = [
+        slow_attack(
+            row.draft.text,
+            row.draft.label,
+            ask,
+            lambda words, at, row=row: Synonyms.words_for(words[at], row.seed, Place(0, at)),
+            target=target,
+            kept=[word.lower() for word in settings.protected],
+            max_changed=settings.max_changed,
+            max_queries=settings.max_queries,
+            near=None if near is None else near.of,
+            least=-1.0 if settings.min_similarity is None else settings.min_similarity,
+        )
+        for row in rows
+    ]
+    assert summary(found) == expected
+    # A comparison in which nothing ever happens, or everything, would show little.
+    assert len({each.changed for each in found}) > 1
+    assert len({each.answer.reached for each in found}) == (1 if name == "few queries" else 2)
+
+
+def test_typing_errors_against_a_function_are_those_of_the_reference() -> None:
+    # A bag of letters: every edit moves it, and no two alike.
+    def one(text: str) -> list[float]:
+        score = sum(math.sin(ord(sign)) for sign in text)
+        return [1 / (1 + math.exp(-score)), 1 / (1 + math.exp(score))]
+
+    predictor = CallablePredictor(
+        lambda texts: [one(each) for each in texts], gives="probabilities"
+    )
+    texts = ["the acting was wonderful and moving", "dull", "Not one honest laugh in two hours"]
+    rows = rows_of(predictor, texts, ALL)
+    recipe = characters()
+    found = attack(rows, predictor, recipe, ALL)
+
+    def offered(row: Row, words: list[str], at: int) -> list[str]:
+        draft = replace(row.draft, sides=(Words.of(" ".join(words)),))
+        return recipe.proposer.propose([Ask(draft, Place(0, at), row.seed)])[0]
+
+    assert summary(found) == [
+        slow_attack(
+            row.draft.text, row.draft.label, one, lambda words, at, row=row: offered(row, words, at)
+        )
+        for row in rows
+    ]
+
+
+def test_neither_batch_size_nor_the_other_rows_change_a_result() -> None:
+    predictor, recipe = tiny(), Recipe("characters", Synonyms())
+    settings = ALL.model_copy(update={"max_changed": 0.6})
+    rows = rows_of(predictor, make_examples(rows=6, seed=5).text, settings)
+    whole = summary(attack(rows, predictor, recipe, settings, batch_size=64))
+    assert whole == summary(attack(rows, predictor, recipe, settings, batch_size=1))
+    alone = [attack([row], predictor, recipe, settings)[0] for row in rows]
+    assert whole == summary(alone)
+    turned = attack(rows[::-1], predictor, recipe, settings, batch_size=5)
+    assert whole == summary(turned[::-1])
+
+
+def test_the_rows_are_asked_about_together_and_in_pieces_that_memory_holds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    calls: list[int] = []
+
+    def answer(texts: list[str]) -> list[list[float]]:
+        calls.append(len(texts))
+        return [[0.9, 0.1]] * len(texts)
+
+    predictor = CallablePredictor(answer, gives="probabilities")
+    rows = rows_of(predictor, ["alpha bravo", "charlie delta echo", "foxtrot"], ALL)
+    calls.clear()
+    found = attack(rows, predictor, characters(), ALL)
+    # Two and three words are ranked in one call with the five edits of the row that has one word.
+    assert calls[0] == 2 + 3 + found[2].queries
+    assert sum(calls) == sum(each.queries for each in found)
+    calls.clear()
+    monkeypatch.setattr("temper.evaluation.text_attack.search._AT_A_TIME", 4)
+    assert summary(attack(rows, predictor, characters(), ALL)) == summary(found)
+    assert max(calls) == 4
+
+
+@given(st.text(max_size=40), st.floats(0.01, 1.0), st.integers(1, 30))
+@example("don't stop, won't stop", 0.3, 5)
+def test_bounds_hold_whatever_the_text(text: str, share: float, queries: int) -> None:
+    # Every change of a letter raises the loss of class 0, and none ever reaches class 1.
+    def answer(texts: list[str]) -> list[list[float]]:
+        raised = [min(abs(hash_of(each) - hash_of(text)), 0.4) for each in texts]
+        return [[0.95 - each, 0.05 + each] for each in raised]
+
+    predictor = CallablePredictor(answer, gives="probabilities")
+    settings = TextAttackSettings(max_changed=share, max_queries=queries, protected=("stop",))
+    row = rows_of(predictor, [text], settings)[0]
+    outcome = attack([row], predictor, characters(), settings)[0]
+    before, after = row.draft.sides[0], outcome.draft.sides[0]
+    moved = [at for at, word in enumerate(before.words) if after.words[at] != word]
+    assert before.gaps == after.gaps
+    assert len(moved) == outcome.changed <= max(1, math.floor(share * len(before) + 1e-9))
+    assert {Place(0, at) for at in moved} <= set(row.places)
+    assert outcome.queries <= queries
+    assert outcome.share == (len(moved) / len(before) if len(before) else 0)
+
+
+def hash_of(text: str) -> float:
+    return int(row_hash(text), 16) / 2**64
+
+
+@pytest.mark.parametrize("text", HOSTILE, ids=lambda text: repr(text)[:20])
+def test_hostile_texts_are_attacked_or_left_alone(text: str) -> None:
+    predictor = CallablePredictor(lambda texts: [[0.8, 0.2]] * len(texts), gives="probabilities")
+    settings = TextAttackSettings(max_queries=300)
+    row = rows_of(predictor, [text], settings)[0]
+    outcome = attack([row], predictor, characters(), settings)[0]
+    # The predictor never moves, so all places are ranked and tried, and none is kept.
+    assert outcome.draft == row.draft
+    offered = [
+        len(characters().proposer.propose([Ask(row.draft, p, row.seed)])[0]) for p in row.places
+    ]
+    ranked = len(row.places) if len(row.places) > 1 else 0
+    assert outcome.queries == min(300, ranked + sum(offered))
+
+
+def test_pairs_are_attacked_on_the_side_that_is_asked_for() -> None:
+    # Class 1 once "yes" is no longer in the text that counts.
+    def answer(texts: list[Any]) -> list[list[float]]:
+        return [[0.2, 0.8] if "yes" not in pair[1] else [0.7, 0.3] for pair in texts]
+
+    predictor = CallablePredictor(answer, gives="probabilities")
+    clean = predictor.predict(Examples("toy", ["yes he came"], ["they say yes"]))
+    draft = draft_of("r", 0, "yes he came", "they say yes")
+    found = {}
+    for field in ("text", "text_pair", "both"):
+        settings = TextAttackSettings(field=field, stop_words=False)
+        places, words = free_places(draft, settings)
+        row = Row(draft, answers_of(clean, [draft])[0], places, words, 0)
+        found[field] = attack([row], predictor, characters(), settings)[0]
+    assert [found[field].words for field in found] == [3, 3, 6]
+    assert found["text"].draft == draft
+    assert not found["text"].answer.reached
+    for field in ("text_pair", "both"):
+        assert found[field].answer.reached
+        assert found[field].draft.text == draft.text
+        assert found[field].draft.text_pair != draft.text_pair
+        assert found[field].changed == 1
+
+
+def test_equal_gains_keep_their_order_and_infinite_ones_do_not_disturb() -> None:
+    assert in_order([0.0, math.inf, 1.0, math.inf, -math.inf]) == [1, 3, 2, 0, 4]
+    assert in_order([1.0, 1.00005, 1.0001, 2.0]) == [3, 0, 1, 2]
+    assert in_order([]) == []
+
+
+class _ByLength:
+    """Ranks longer words first."""
+
+    queries = 3
+
+    def rank(self, drafts: Sequence[Draft], places: Sequence[Sequence[Place]]) -> list[list[float]]:
+        return [
+            [float(len(draft.word(place))) for place in own]
+            for draft, own in zip(drafts, places, strict=True)
+        ]
+
+
+def test_a_ranker_takes_the_place_of_queries_and_is_paid_for() -> None:
+    asked: list[str] = []
+
+    def answer(texts: list[str]) -> list[list[float]]:
+        asked.extend(texts)
+        return [[0.6, 0.4]] * len(texts)
+
+    predictor = CallablePredictor(answer, gives="probabilities")
+    recipe = replace(characters(), ranker=_ByLength())
+    rows = rows_of(predictor, ["aaa bbbbb c"], ALL)
+    asked.clear()
+    found = attack(rows, predictor, recipe, ALL)[0]
+    assert asked[0].split()[0] == "aaa"
+    assert asked[0].split()[1] != "bbbbb"
+    assert found.queries == len(asked) + 3
+    poor = ALL.model_copy(update={"max_queries": 2})
+    asked.clear()
+    found = attack(rows, predictor, recipe, poor)[0]
+    # Too poor to rank: the words as they stand.
+    assert (found.queries, len(asked)) == (2, 2)
+    assert asked[0].split()[1:] == ["bbbbb", "c"]
+
+
+def test_words_may_be_ranked_by_a_stand_in() -> None:
+    asked: list[str] = []
+
+    def answer(texts: list[str]) -> list[list[float]]:
+        asked.extend(texts)
+        return [[0.6, 0.4]] * len(texts)
+
+    predictor = CallablePredictor(answer, gives="probabilities")
+    rows = rows_of(predictor, ["good, film"], ALL)
+    asked.clear()
+    attack(rows, predictor, replace(characters(), stand_in="[UNK]"), ALL)
+    assert asked[:2] == ["[UNK], film", "good, [UNK]"]
+
+
+class _Short:
+    def propose(self, asked: Sequence[Ask]) -> list[list[str]]:
+        return [["x"]] * (len(asked) - 1)
+
+    def similarities(self, pairs: Sequence[tuple[str, str]]) -> list[float]:
+        return []
+
+    queries = 0
+
+    def rank(self, drafts: Sequence[Draft], places: Sequence[Sequence[Place]]) -> list[list[float]]:
+        return [[] for _ in drafts]
+
+
+def test_parts_that_do_not_answer_everything_are_named() -> None:
+    predictor = CallablePredictor(lambda texts: [[0.6, 0.4]] * len(texts), gives="probabilities")
+    near = TextAttackSettings(stop_words=False, min_similarity=0.5, similarity_model="given")
+    rows = rows_of(predictor, ["good film"], ALL)
+    with pytest.raises(ModelError, match="Ask of the recipe 'characters' must answer every"):
+        attack(rows, predictor, Recipe("characters", _Short()), ALL)
+    with pytest.raises(ModelError, match="Ranker of the recipe 'characters' must answer every"):
+        attack(rows, predictor, replace(characters(), ranker=_Short()), ALL)
+    with pytest.raises(ModelError, match="Similarity of the recipe 'characters' must answer"):
+        attack(rows, predictor, characters(), near, similarity=_Short())
+
+
+def test_gains_are_log_odds_that_a_sure_answer_does_not_flatten() -> None:
+    drafts = [draft_of("r", 0, "a b", None)] * 2
+    sure = Prediction.of_logits(np.array([[50.0, 0.0], [60.0, 0.0]]))
+    assert sure.probabilities[:, 0].tolist() == [1.0, 1.0]
+    assert [answer.gain for answer in answers_of(sure, drafts)] == [-50.0, -60.0]
+    given = Prediction.of_probabilities([[0.2, 0.3, 0.5], [1.0, 0.0, 0.0]])
+    gains = [answer.gain for answer in answers_of(given, drafts)]
+    assert gains == [pytest.approx(math.log(4)), -math.inf]
+    aimed = [replace(draft, target=2) for draft in drafts]
+    gains = [answer.gain for answer in answers_of(given, aimed)]
+    assert gains == [pytest.approx(0.0), -math.inf]
+    assert [answer.reached for answer in answers_of(given, aimed)] == [True, False]
