@@ -46,6 +46,8 @@ class EvaluationData:
             from; labels are looked at where there are some. None where there are none.
         held_out: Labelled rows, neither trained on nor scored, that a temperature is fitted on;
             None fits it on other rows of dev than those that it is applied to.
+        reference: The pre-trained model that hidden states are compared with; None where it is not
+            known.
     """
 
     dev: Examples
@@ -55,6 +57,7 @@ class EvaluationData:
     adversarial: Mapping[str, Examples] = field(default_factory=dict)
     fit: Examples | None = None
     held_out: Examples | None = None
+    reference: StatePredictor | None = None
 
     @property
     def sets(self) -> dict[str, Examples]:
@@ -79,6 +82,7 @@ class Measurement:
         fit: Ordinary rows, labels aligned where there are some.
         held_out: The aligned held-out rows.
         texts: Texts that a reader may want to see, filled in by perspectives.
+        reference: The pre-trained model, where it is known.
     """
 
     predictor: Predictor
@@ -93,6 +97,7 @@ class Measurement:
     fit: Examples | None = None
     held_out: Examples | None = None
     texts: Texts = field(default_factory=Texts)
+    reference: StatePredictor | None = None
     _clean: dict[str, Prediction] = field(default_factory=dict)
 
     @property

@@ -117,7 +117,7 @@ def score(rows: pa.Table, metric: str, *, settings: EvaluationSettings) -> list[
 def _rows(measurement: Measurement, settings: EvaluationSettings) -> dict[str, list[Block]]:
     """Let each perspective make its rows."""
     wanted = {"task", *settings.perspectives}
-    if "calibration" in wanted:
+    if {"calibration", "groups"} & wanted:
         wanted |= {"shift", "adversarial"}
     chosen = [entry for entry in perspectives.PERSPECTIVES.values() if entry.name in wanted]
     # The attack goes first: its first pass gives the clean answers, which are then not computed
@@ -150,6 +150,8 @@ def _check(
         asking = [entry for entry in chosen if entry.needs == need]
         if isinstance(predictor, contract):
             faults += [fault for entry in asking for fault in entry.faults(predictor, settings)]
+            reasons = {entry.name: entry.lacking(predictor, data) for entry in asking}
+            skipped |= {name: reason for name, reason in reasons.items() if reason}
         else:
             # One suite of perspectives judges models and bare functions alike.
             skipped |= {
@@ -217,6 +219,7 @@ def _measurement(
         adversarial=of("adversarial"),
         fit=None if fit is None else fit.examples,
         held_out=None if held_out is None else held_out.examples,
+        reference=data.reference,
     )
 
 

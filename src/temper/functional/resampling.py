@@ -50,6 +50,32 @@ def weighted_mean(values: ArrayLike, counts: ArrayLike | None = None) -> FloatAr
     return divide(weights @ array, weights.sum(axis=-1))
 
 
+def weighted_median(values: ArrayLike, counts: ArrayLike | None = None) -> FloatArray:
+    """Return the middle value, or the mean of the two middle ones, of rows that are repeated.
+
+    Args:
+        values: One value a row, [n].
+        counts: Resample counts, whole numbers, [n] or [R, n].
+
+    Returns:
+        The median, a scalar or [R]; NaN without rows and where a value is not finite.
+
+    Example:
+        >>> float(weighted_median([5.0, 1.0, 2.0])), float(weighted_median([5.0, 1.0], [1, 3]))
+        (2.0, 1.0)
+    """
+    array = np.asarray(values, dtype=np.float64)
+    weights = row_counts(len(array), counts)
+    if not len(array) or not bool(np.isfinite(array).all()):
+        return np.full(weights.shape[:-1], np.nan)[()]
+    order = np.argsort(array, kind="stable")
+    reached = np.cumsum(weights[..., order], axis=-1)
+    total = reached[..., -1:]
+    below = array[order][(reached >= np.floor((total + 1) / 2)).argmax(axis=-1)]
+    above = array[order][(reached >= np.floor(total / 2) + 1).argmax(axis=-1)]
+    return np.where(total[..., 0] > 0, (below + above) / 2, np.nan)[()]
+
+
 def pair(first: ArrayLike, second: ArrayLike) -> tuple[NDArray[Any], NDArray[Any]]:
     """Return both as arrays [n].
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from temper.errors import unknown
-from temper.evaluation.measurement import Measurement
+from temper.evaluation.measurement import EvaluationData, Measurement
 from temper.evaluation.predictor import (
     PerturbablePredictor,
     Predictor,
@@ -38,6 +38,11 @@ def no_faults(predictor: Predictor, settings: EvaluationSettings) -> list[str]:
     return []
 
 
+def nothing_lacking(predictor: Predictor, data: EvaluationData) -> str:
+    """Find nothing lacking."""
+    return ""
+
+
 @dataclass(frozen=True)
 class Perspective:
     """One way of looking at a classifier.
@@ -51,6 +56,8 @@ class Perspective:
         needs: What it asks of a predictor, a key of `NEEDS`; a bare function offers answers only.
         faults: What is wrong with a predictor that has what it needs, under given settings, in
             sentences; asked before any work.
+        lacking: Why it cannot be measured on such data, of a predictor that has what it needs, in
+            a sentence, empty where it can; asked before any work, and the perspective is skipped.
         by_default: Whether it is measured where nobody says what is.
     """
 
@@ -61,6 +68,7 @@ class Perspective:
     score: Callable[[Scoring], list[Entry]]
     needs: Need = "answers"
     faults: Callable[[Predictor, EvaluationSettings], list[str]] = no_faults
+    lacking: Callable[[Predictor, EvaluationData], str] = nothing_lacking
     by_default: bool = True
 
     def __post_init__(self) -> None:

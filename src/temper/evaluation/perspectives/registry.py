@@ -7,8 +7,11 @@ from temper.evaluation.perspectives.adversarial import ADVERSARIAL
 from temper.evaluation.perspectives.anomaly import ANOMALY
 from temper.evaluation.perspectives.calibration import CALIBRATION
 from temper.evaluation.perspectives.contract import Perspective
+from temper.evaluation.perspectives.cost import COST
 from temper.evaluation.perspectives.embedding_attack import EMBEDDING_ATTACK
 from temper.evaluation.perspectives.embedding_noise import EMBEDDING_NOISE
+from temper.evaluation.perspectives.groups import GROUPS
+from temper.evaluation.perspectives.representation import REPRESENTATION
 from temper.evaluation.perspectives.shift import SHIFT
 from temper.evaluation.perspectives.smoothness import SMOOTHNESS
 from temper.evaluation.perspectives.task import TASK
@@ -22,6 +25,7 @@ PERSPECTIVES: dict[str, Perspective] = {
         TASK,
         SHIFT,
         ADVERSARIAL,
+        GROUPS,
         EMBEDDING_ATTACK,
         TEXT_ATTACK,
         EMBEDDING_NOISE,
@@ -30,6 +34,8 @@ PERSPECTIVES: dict[str, Perspective] = {
         SMOOTHNESS,
         CALIBRATION,
         ANOMALY,
+        REPRESENTATION,
+        COST,
     )
 }
 

@@ -1,0 +1,199 @@
+"""Cost: how many rows and tokens are answered a second, how long one takes, and peak memory.
+
+The same dev rows are answered over and over: in batches for the rates, and some of them one by one
+for the time that a single answer takes. Passes of both kinds take turns after one of each that
+warms up, so that a machine that slows down slows both; each score is the median over its passes.
+Time runs from text to answer, tokenisation included. Tokens are counted without padding.
+
+Unlike all other rows these differ from run to run, and from machine to machine.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from temper.evaluation.measurement import Measurement
+from temper.evaluation.perspectives.contract import Perspective
+from temper.evaluation.predictor import Predictor, TokenPredictor
+from temper.evaluation.rows import Block, Condition
+from temper.evaluation.scoring import Entry, Scoring
+from temper.functional.resampling import FloatArray, weighted_median
+
+ALONE = 32
+"""At most so many rows are answered one by one, which takes long."""
+
+MEBIBYTE = 2**20
+_STATUS, _RESET = Path("/proc/self/status"), Path("/proc/self/clear_refs")
+
+
+@dataclass(frozen=True)
+class Gauge:
+    """A way to read the peak of the memory in use.
+
+    Args:
+        name: Condition of its rows: ``memory_cuda`` (what torch allocated on the GPU, weights
+            included), ``memory_resident`` (the whole process, from the start of the pass on) or
+            ``memory_process`` (the whole process, since it started).
+        start: Forgets the peak so far, where it can.
+        peak: Returns the peak since then in bytes.
+    """
+
+    name: str
+    start: Callable[[], None]
+    peak: Callable[[], int]
+
+
+def rows(measurement: Measurement) -> Iterable[Block]:
+    """Answer some dev rows over and over; each block has one row a pass."""
+    settings, predictor = measurement.settings, measurement.predictor
+    examples, _ = measurement.attacked(at_most=settings.cost_rows)
+    few = examples.select(range(min(ALONE, len(examples))))
+    gauge = gauge_of(predictor)
+    if gauge is None:
+        measurement.notices.append(
+            "Cost is measured without memory: this system says nothing about a process's peak."
+        )
+    found = passes(
+        {
+            "batched": lambda: predictor.predict(examples, batch_size=settings.cost_batch),
+            "alone": lambda: predictor.predict(few, batch_size=1),
+        },
+        repetitions=settings.cost_repetitions,
+        gauge=gauge,
+        tell=lambda done, total: measurement.tell(done, total, "cost"),
+    )
+    measures = {"rows_per_second": len(examples) / found["batched"]}
+    if isinstance(predictor, TokenPredictor):
+        tokens = sum(predictor.encoded(examples).lengths)
+        measures["tokens_per_second"] = tokens / found["batched"]
+    measures["seconds_per_row"] = found["alone"] / len(few)
+    if gauge is not None:
+        measures[gauge.name] = found[gauge.name] / MEBIBYTE
+    for name, values in measures.items():
+        index = np.arange(len(values))
+        yield Block.of_values(
+            Condition("cost", "dev", name), [examples.hash] * len(values), index, values
+        )
+
+
+def score(scoring: Scoring) -> list[Entry]:
+    """Take the median over passes; n is their number."""
+    entries = []
+    for block in scoring.of("cost"):
+        values = np.asarray(block.value, dtype=np.float64)
+        name = block.condition.name
+        entry = scoring.entry(
+            block.condition,
+            "memory_mib" if name.startswith("memory_") else name,
+            statistic=partial(weighted_median, values),
+            rows=len(block),
+        )
+        # One pass resampled is itself again: that would be an interval of no width.
+        entries.append(entry if len(block) > 1 else entry | {"low": None, "high": None})
+    return entries
+
+
+def passes(
+    work: Mapping[str, Callable[[], object]],
+    *,
+    repetitions: int,
+    gauge: Gauge | None = None,
+    clock: Callable[[], float] = time.perf_counter,
+    tell: Callable[[int, int], None] | None = None,
+) -> dict[str, FloatArray]:
+    """Time several kinds of work in turns, each once without a clock before.
+
+    Args:
+        work: What to run, by name.
+        repetitions: Timed runs of each, R >= 1.
+        gauge: Read around each run of the first kind.
+        clock: Seconds.
+        tell: Called after each round with rounds done and in all.
+
+    Returns:
+        Seconds of each run by name, [R], and the gauge's peaks in bytes by its name.
+    """
+    for run in work.values():
+        run()
+    first = next(iter(work))
+    found: dict[str, list[float]] = {name: [] for name in work}
+    for done in range(1, repetitions + 1):
+        for name, run in work.items():
+            if gauge is not None and name == first:
+                gauge.start()
+            started = clock()
+            run()
+            found[name].append(clock() - started)
+            if gauge is not None and name == first:
+                found.setdefault(gauge.name, []).append(float(gauge.peak()))
+        if tell is not None:
+            tell(done, repetitions)
+    return {name: np.asarray(values, dtype=np.float64) for name, values in found.items()}
+
+
+def gauge_of(predictor: Predictor) -> Gauge | None:
+    """Return how a predictor's memory can be read; None where it cannot.
+
+    Args:
+        predictor: On a GPU the GPU's memory counts, else the process's.
+    """
+    device = getattr(predictor, "device", None)
+    if isinstance(device, torch.device) and device.type == "cuda":
+        return Gauge(
+            "memory_cuda",
+            start=lambda: torch.cuda.reset_peak_memory_stats(device),
+            peak=lambda: torch.cuda.max_memory_allocated(device),
+        )
+    if _resets():
+        return Gauge("memory_resident", start=_reset, peak=_resident)
+    if sys.platform == "win32":
+        return None
+    return Gauge("memory_process", start=lambda: None, peak=_process)
+
+
+def _resets() -> bool:
+    """Tell whether the peak of the resident memory can be forgotten, which Linux may allow."""
+    try:
+        _reset()
+        return _resident() > 0
+    except (OSError, ValueError):
+        return False
+
+
+def _reset() -> None:
+    _RESET.write_text("5", encoding="ascii")
+
+
+def _resident() -> int:
+    """Return the peak of the resident memory since it was reset, in bytes."""
+    for line in _STATUS.read_text(encoding="ascii", errors="replace").splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) * 1024
+    raise ValueError(f"{_STATUS} has no line VmHWM.")
+
+
+def _process() -> int:
+    """Return the peak of the resident memory since the process started, in bytes."""
+    import resource
+
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    # Linux and the BSDs count kibibytes, macOS bytes.
+    return int(peak) if sys.platform == "darwin" else int(peak) * 1024
+
+
+COST = Perspective(
+    name="cost",
+    summary="Cost: rows and tokens answered a second, the time of a single row, and peak memory",
+    scores=("rows_per_second", "tokens_per_second", "seconds_per_row", "memory_mib"),
+    rows=rows,
+    score=score,
+    by_default=False,
+)

@@ -1,0 +1,165 @@
+"""Representation: linear CKA of every layer's states with those of the pre-trained model.
+
+Dev rows are put into an order by seed and row hash and cut into batches; the states of one batch
+are held at a time, of both models. A batch gives three estimates of HSIC a layer, which are its
+rows, and CKA follows from their means (`temper.functional.kernel_alignment`). The states are those
+that the head reads: [CLS] of BERT, the last real token of decoders.
+
+References: Kornblith et al., ICML 2019; Nguyen, Raghu and Kornblith, ICLR 2021.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from temper.data.examples import Examples
+from temper.errors import ModelError
+from temper.evaluation.measurement import EvaluationData, Measurement
+from temper.evaluation.perspectives.contract import Perspective
+from temper.evaluation.predictor import Predictor, StatePredictor
+from temper.evaluation.rows import Block, Condition
+from temper.evaluation.scoring import Entry, Scoring
+from temper.functional.kernel_alignment import LEAST, kernel_alignment, unbiased_hsic
+from temper.functional.resampling import FloatArray
+from temper.seeding import derive_seed
+
+ESTIMATES = ("hsic_xy", "hsic_xx", "hsic_yy")
+"""Conditions of the rows: x is the model, y the pre-trained one."""
+
+
+def rows(measurement: Measurement) -> Iterable[Block]:
+    """Estimate HSIC of each batch of dev rows at every layer."""
+    reference, dev, settings = measurement.reference, measurement.dev, measurement.settings
+    assert reference is not None
+    parts = batches(dev.rows, settings.cka_batch, seed=settings.seed)
+    found: dict[int, list[tuple[float, float, float]]] = {}
+    done = 0
+    for chosen in parts:
+        examples = dev.select(chosen)
+        own, other = (
+            states_of(predictor, examples, batch_size=settings.batch_size)
+            for predictor in (measurement.stateful, reference)
+        )
+        for layer, (one, two) in enumerate(zip(own, other, strict=True), start=1):
+            estimates = unbiased_hsic(one, two), unbiased_hsic(one, one), unbiased_hsic(two, two)
+            found.setdefault(layer, []).append(estimates)
+        done += len(chosen)
+        measurement.tell(done, len(dev), "representation")
+    hashes = [_hash([dev.rows[place] for place in chosen]) for chosen in parts]
+    for layer, estimates_of in found.items():
+        for name, values in zip(ESTIMATES, np.asarray(estimates_of).T, strict=True):
+            condition = Condition("representation", "dev", name, layer=layer)
+            yield Block.of_values(condition, hashes, np.arange(len(parts)), values)
+
+
+def score(scoring: Scoring) -> list[Entry]:
+    """Combine the batches' estimates, layer by layer; n is the number of batches."""
+    by_layer: dict[int | None, dict[str, Block]] = {}
+    for block in scoring.of("representation"):
+        by_layer.setdefault(block.condition.layer, {})[block.condition.name] = block
+    return [_entry(scoring, layer, blocks) for layer, blocks in by_layer.items()]
+
+
+def lacking(predictor: Predictor, data: EvaluationData) -> str:
+    """Say why the states cannot be compared; it looks at the states of one row."""
+    if data.reference is None:
+        return (
+            "representation compares with the pre-trained model, and which that is is not known. "
+            "Name it (`reference`)."
+        )
+    if len(data.dev) < LEAST:
+        return f"representation needs at least {LEAST} rows of dev, got {len(data.dev)}."
+    counts = []
+    for who, asked in (("the model", predictor), ("the pre-trained model", data.reference)):
+        assert isinstance(asked, StatePredictor)
+        try:
+            counts.append(len(states_of(asked, data.dev.select([0]), batch_size=1)))
+        except ModelError as error:
+            return f"representation cannot read the states of {who}: {error}"
+    if counts[0] != counts[1]:
+        return (
+            f"representation compares layer by layer, and the model has {counts[0]} layers, the "
+            f"pre-trained one {counts[1]}. Name the model that it was trained from (`reference`)."
+        )
+    return ""
+
+
+def batches(row_hashes: Sequence[str], size: int, *, seed: int) -> list[list[int]]:
+    """Cut rows into batches by a seeded hash, not by length, so that each is like the whole set.
+
+    Args:
+        row_hashes: Hash of each text, n of them.
+        size: Rows of a batch, >= 4. What is left over is spread, so that batches hold ``size`` to
+            less than ``2 size`` rows, or all of fewer than ``size``.
+        seed: Seed of the order.
+
+    Returns:
+        Positions of each batch's rows; every row once.
+
+    Example:
+        >>> [len(batch) for batch in batches([str(row) for row in range(11)], 4, seed=0)]
+        [6, 5]
+    """
+    order = sorted(
+        range(len(row_hashes)),
+        key=lambda place: (derive_seed(seed, "representation", row_hashes[place]), place),
+    )
+    parts = np.array_split(np.asarray(order, dtype=np.int64), max(1, len(order) // size))
+    return [[int(place) for place in part] for part in parts]
+
+
+def states_of(
+    predictor: StatePredictor, examples: Examples, *, batch_size: int | None
+) -> list[FloatArray]:
+    """Read the hidden states of some rows.
+
+    Args:
+        predictor: Whose.
+        examples: n rows, few enough that their states fit in memory.
+        batch_size: Rows of a forward pass.
+
+    Returns:
+        [n, D] of each layer, in the rows' order.
+    """
+    held: list[FloatArray] = []
+    for states in predictor.states(examples, batch_size=batch_size):
+        if not held:
+            held = [np.empty((len(examples), layer.shape[-1])) for layer in states.layers]
+        for all_rows, layer in zip(held, states.layers, strict=True):
+            all_rows[states.indices] = layer.double().numpy()
+    return held
+
+
+def _entry(scoring: Scoring, layer: int | None, blocks: dict[str, Block]) -> Entry:
+    """Score one layer."""
+    first = blocks[ESTIMATES[0]]
+    values = [blocks[name].value for name in ESTIMATES]
+    cross, own, other = (np.asarray(value, dtype=np.float64) for value in values)
+    entry = scoring.entry(
+        Condition("representation", first.condition.set, "cka", layer=layer),
+        "cka",
+        statistic=lambda counts: kernel_alignment(cross, own, other, counts=counts),
+        rows=len(first),
+    )
+    # One batch resampled is itself again: that would be an interval of no width.
+    return entry if len(first) > 1 else entry | {"low": None, "high": None}
+
+
+def _hash(row_hashes: Sequence[str]) -> str:
+    """Hash the rows of a batch."""
+    return hashlib.blake2b("".join(row_hashes).encode(), digest_size=8).hexdigest()
+
+
+REPRESENTATION = Perspective(
+    name="representation",
+    summary="Representation: linear CKA of every layer's states with the pre-trained model's",
+    scores=("cka",),
+    rows=rows,
+    score=score,
+    needs="states",
+    lacking=lacking,
+    by_default=False,
+)

@@ -1,0 +1,251 @@
+"""Cost: the arithmetic of passes under a clock of our own, never the machine's."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+
+from temper.data.examples import Examples
+from temper.evaluation.classifier import ClassifierPredictor
+from temper.evaluation.function import CallablePredictor
+from temper.evaluation.perspectives import cost
+from temper.evaluation.perspectives.cost import Gauge, gauge_of, passes
+from temper.evaluation.rows import to_blocks
+from temper.evaluation.run import EvaluationData, evaluate, score
+from temper.evaluation.settings import EvaluationSettings
+from tests.evaluation.conftest import make_examples
+
+SETTINGS = EvaluationSettings(perspectives=("cost",), cost_repetitions=3, bootstrap=50)
+
+
+@dataclass
+class Clock:
+    """A clock that work moves forward."""
+
+    now: float = 0.0
+    order: list[str] = field(default_factory=list)
+
+    def __call__(self) -> float:
+        return self.now
+
+    def work(self, name: str, times: Iterator[float]) -> None:
+        self.order.append(name)
+        self.now += next(times)
+
+
+@dataclass
+class Steady:
+    """A function that takes a tenth of a second a call and a hundredth a row, of our own clock."""
+
+    clock: Clock
+    calls: list[int] = field(default_factory=list)
+
+    def __call__(self, texts: list[Any]) -> Any:
+        self.calls.append(len(texts))
+        self.clock.now += 0.1 + 0.01 * len(texts)
+        return np.tile([0.4, 0.6], (len(texts), 1))
+
+
+def timed(monkeypatch: pytest.MonkeyPatch, peaks: list[int] | None) -> Steady:
+    """Put our clock and our gauge in place of the machine's."""
+    clock = Clock()
+    left = iter(peaks or ())
+    gauge = Gauge("memory_resident", start=lambda: None, peak=lambda: next(left))
+    monkeypatch.setattr(cost, "passes", partial(passes, clock=clock))
+    monkeypatch.setattr(cost, "gauge_of", lambda predictor: None if peaks is None else gauge)
+    return Steady(clock)
+
+
+def measured(function: Any, rows: int, settings: EvaluationSettings = SETTINGS) -> Any:
+    predictor = CallablePredictor(function, gives="probabilities")
+    return evaluate(predictor, EvaluationData(make_examples(rows=rows)), settings)
+
+
+def values(evaluation: Any) -> dict[str, float]:
+    return {entry["name"]: entry["value"] for entry in evaluation.scores}
+
+
+def test_kinds_of_work_take_turns_after_one_of_each() -> None:
+    clock = Clock()
+    slow, fast = iter([9.0, 1.0, 3.0]), iter([9.0, 2.0, 4.0])
+    found = passes(
+        {"a": lambda: clock.work("a", slow), "b": lambda: clock.work("b", fast)},
+        repetitions=2,
+        clock=clock,
+    )
+    assert clock.order == ["a", "b", "a", "b", "a", "b"]
+    assert found["a"].tolist() == [1.0, 3.0]
+    assert found["b"].tolist() == [2.0, 4.0]
+
+
+def test_the_gauge_is_read_around_the_first_kind_only() -> None:
+    heard: list[str] = []
+
+    def peak() -> int:
+        heard.append("peak")
+        return len(heard)
+
+    gauge = Gauge("memory_process", start=lambda: heard.append("start"), peak=peak)
+    found = passes(
+        {"a": lambda: heard.append("a"), "b": lambda: heard.append("b")},
+        repetitions=2,
+        gauge=gauge,
+    )
+    assert heard == ["a", "b", *["start", "a", "peak", "b"] * 2]
+    assert found["memory_process"].tolist() == [5.0, 9.0]
+
+
+def test_rates_come_from_batches_and_the_time_of_a_row_from_rows_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    steady = timed(monkeypatch, [2**20, 3 * 2**20, 2**21])
+    settings = SETTINGS.model_copy(update={"cost_rows": 50, "cost_batch": 20})
+    found = values(measured(steady, 60, settings))
+    # 50 rows in three calls take .3 + .5 s; a row alone .11 s. The peaks' middle is 2 MiB.
+    assert found["rows_per_second"] == pytest.approx(50 / 0.8)
+    assert found["seconds_per_row"] == pytest.approx(0.11)
+    assert found["memory_mib"] == pytest.approx(2.0)
+    # Functions have no tokens.
+    assert "tokens_per_second" not in found
+    # The dev rows are answered once for the task; then four passes of three batches and 32 rows.
+    one_round = [20, 20, 10, *[1] * 32]
+    assert steady.calls[-4 * len(one_round) :] == one_round * 4
+
+
+def test_every_pass_is_a_row_and_scores_follow_from_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    steady = timed(monkeypatch, [7, 5, 6])
+    found = measured(steady, 10)
+    blocks = [block for block in to_blocks(found.rows) if block.condition.perspective == "cost"]
+    names = [block.condition.name for block in blocks]
+    assert names == ["rows_per_second", "seconds_per_row", "memory_resident"]
+    assert [len(block) for block in blocks] == [3, 3, 3]
+    assert blocks[2].value is not None
+    assert (blocks[2].value * 2**20).tolist() == [7.0, 5.0, 6.0]
+    assert score(found.rows, "accuracy", settings=SETTINGS) == found.scores
+    by_name = {entry["name"]: entry for entry in found.scores}
+    assert by_name["memory_mib"]["condition"] == "memory_resident"
+    assert by_name["memory_mib"]["n"] == 3
+    assert (by_name["memory_mib"]["low"], by_name["memory_mib"]["high"]) == pytest.approx(
+        (5 / 2**20, 7 / 2**20)
+    )
+    directions = {name: entry["higher_is_better"] for name, entry in by_name.items()}
+    assert directions == {
+        "rows_per_second": True,
+        "seconds_per_row": False,
+        "memory_mib": False,
+    }
+
+
+def test_a_single_pass_has_no_interval(monkeypatch: pytest.MonkeyPatch) -> None:
+    steady = timed(monkeypatch, [2**20])
+    found = measured(steady, 10, SETTINGS.model_copy(update={"cost_repetitions": 1}))
+    assert {(entry["low"], entry["high"]) for entry in found.scores} == {(None, None)}
+
+
+def test_without_a_gauge_a_notice_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    steady = timed(monkeypatch, None)
+    found = measured(steady, 10)
+    assert "memory_mib" not in values(found)
+    assert any("without memory" in notice for notice in found.notices)
+
+
+def test_tokens_are_counted_without_padding(
+    monkeypatch: pytest.MonkeyPatch, model: Any, tokenizer: Any
+) -> None:
+    clock = Clock()
+    monkeypatch.setattr(cost, "gauge_of", lambda predictor: None)
+    monkeypatch.setattr(cost, "passes", partial(passes, clock=clock))
+    predictor = ClassifierPredictor(model, tokenizer, max_length=64)
+    answer = predictor.predict
+
+    def two_seconds(examples: Examples, *, batch_size: int | None = None) -> Any:
+        clock.now += 2.0
+        return answer(examples, batch_size=batch_size)
+
+    monkeypatch.setattr(predictor, "predict", two_seconds)
+    # [CLS], the words and [SEP].
+    dev = Examples("dev", ["word1 word2 word3", "word4"], labels=[0, 1], kind="classification")
+    found = values(evaluate(predictor, EvaluationData(dev), SETTINGS))
+    assert found["tokens_per_second"] == pytest.approx((5 + 3) / 2.0)
+    assert found["rows_per_second"] == pytest.approx(1.0)
+
+
+def test_the_process_has_a_peak_of_some_mebibytes() -> None:
+    gauge = gauge_of(CallablePredictor(lambda texts: [], gives="probabilities"))
+    if sys.platform == "win32":
+        assert gauge is None
+        return
+    assert gauge is not None
+    assert gauge.name in ("memory_resident", "memory_process")
+    gauge.start()
+    before = gauge.peak()
+    held = np.ones(40 * 2**20 // 8)
+    assert gauge.peak() >= before
+    assert 2**20 < before < 2**45
+    assert held.nbytes == 40 * 2**20
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux forgets a peak")
+def test_a_resident_peak_is_that_of_the_pass_and_not_of_earlier_ones() -> None:
+    gauge = gauge_of(CallablePredictor(lambda texts: [], gives="probabilities"))
+    assert gauge is not None
+    if gauge.name != "memory_resident":
+        pytest.skip("this system does not let a process forget its peak")
+    size = 256 * 2**20
+    gauge.start()
+    low = gauge.peak()
+    held = np.ones(size // 8)
+    high = gauge.peak()
+    assert high - low > 0.9 * size
+    del held
+    gauge.start()
+    assert gauge.peak() < high - 0.5 * size
+
+
+def test_a_system_that_forgets_no_peak_gives_that_of_the_process(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+) -> None:
+    if sys.platform == "win32":
+        pytest.skip("there is no such count")
+    monkeypatch.setattr(cost, "_RESET", tmp_path / "absent" / "clear_refs")
+    gauge = gauge_of(CallablePredictor(lambda texts: [], gives="probabilities"))
+    assert gauge is not None
+    assert gauge.name == "memory_process"
+    assert 2**20 < gauge.peak() < 2**45
+
+
+@pytest.mark.gpu
+def test_on_a_gpu_its_own_peak_counts(model: Any, tokenizer: Any) -> None:
+    predictor = ClassifierPredictor(model, tokenizer, max_length=64, device="cuda")
+    gauge = gauge_of(predictor)
+    assert gauge is not None
+    assert gauge.name == "memory_cuda"
+    gauge.start()
+    predictor.predict(make_examples())
+    weights = sum(weight.numel() * weight.element_size() for weight in model.parameters())
+    assert weights < gauge.peak() < weights + 2**30
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"cost_rows": 0}, "cost_rows"),
+        ({"cost_batch": 0}, "cost_batch"),
+        ({"cost_repetitions": 0}, "cost_repetitions"),
+        ({"cka_batch": 3}, "cka_batch"),
+    ],
+)
+def test_numbers_below_their_bounds_are_refused(change: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        EvaluationSettings(**change)
+
+
+def test_cost_and_representation_are_measured_where_they_are_named() -> None:
+    assert "cost" not in EvaluationSettings().perspectives
+    assert "representation" not in EvaluationSettings().perspectives

@@ -1,0 +1,281 @@
+"""CKA by layer: against one Gram matrix of all rows, over orders and batches, and what it lacks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from copy import deepcopy
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from transformers import GPT2Config, GPT2ForSequenceClassification
+
+from temper.data.examples import Examples
+from temper.errors import SettingError
+from temper.evaluation.classifier import ClassifierPredictor
+from temper.evaluation.function import CallablePredictor
+from temper.evaluation.perspectives.representation import batches, states_of
+from temper.evaluation.predictor import States
+from temper.evaluation.rows import to_blocks
+from temper.evaluation.run import EvaluationData, evaluate, score
+from temper.evaluation.settings import EvaluationSettings
+from tests.evaluation.conftest import make_examples, make_model, make_tokenizer
+
+SETTINGS = EvaluationSettings(perspectives=("representation",), cka_batch=4, bootstrap=50)
+
+
+def predictor_of(model: Any) -> ClassifierPredictor:
+    return ClassifierPredictor(model, make_tokenizer(), max_length=32)
+
+
+def measured(
+    model: Any, reference: Any, settings: EvaluationSettings = SETTINGS, *, dev: Any = None
+) -> Any:
+    data = EvaluationData(
+        make_examples() if dev is None else dev, reference=predictor_of(reference)
+    )
+    return evaluate(predictor_of(model), data, settings)
+
+
+def by_layer(evaluation: Any) -> dict[int, float]:
+    return {entry["layer"]: entry["value"] for entry in evaluation.scores if entry["name"] == "cka"}
+
+
+def cls_states(model: Any, dev: Examples) -> list[np.ndarray]:
+    """Return the [CLS] state of each layer, row by row, as Transformers gives it."""
+    tokenizer = make_tokenizer()
+    found = []
+    for text in dev.text:
+        with torch.no_grad():
+            output = model(**tokenizer(text, return_tensors="pt"), output_hidden_states=True)
+        found.append([layer[0, 0].double().numpy() for layer in output.hidden_states[1:]])
+    return [np.stack(layer) for layer in zip(*found, strict=True)]
+
+
+def hoeffding(first: np.ndarray, second: np.ndarray) -> float:
+    """HSIC_1 by sums over Gram matrices, the other way round than the library."""
+    n = len(first)
+    # A shift changes nothing but rounding: the states at [CLS] of this model hardly vary.
+    first, second = first - first.mean(0), second - second.mean(0)
+    k, other = first @ first.T, second @ second.T
+    k, other = k - np.diag(np.diag(k)), other - np.diag(np.diag(other))
+    one = np.ones(n)
+    terms = np.trace(k @ other) + (one @ k @ one) * (one @ other @ one) / ((n - 1) * (n - 2))
+    return float(terms - 2 / (n - 2) * (one @ k @ other @ one)) / (n * (n - 3))
+
+
+def test_the_states_of_bert_are_transformers_own_at_cls() -> None:
+    model, dev = make_model(seed=1).eval(), make_examples()
+    found = states_of(predictor_of(model), dev, batch_size=5)
+    for own, expected in zip(found, cls_states(model, dev), strict=True):
+        np.testing.assert_allclose(own, expected, atol=1e-5)
+
+
+def test_one_batch_of_all_rows_is_cka_by_whole_gram_matrices() -> None:
+    model, reference, dev = make_model(seed=1), make_model(seed=2), make_examples()
+    whole = SETTINGS.model_copy(update={"cka_batch": 24, "batch_size": 24})
+    pairs = zip(
+        states_of(predictor_of(model), dev, batch_size=24),
+        states_of(predictor_of(reference), dev, batch_size=24),
+        strict=True,
+    )
+    expected = {
+        layer: hoeffding(one, two) / (hoeffding(one, one) * hoeffding(two, two)) ** 0.5
+        for layer, (one, two) in enumerate(pairs, start=1)
+    }
+    found = by_layer(measured(model, reference, whole))
+    assert found == pytest.approx(expected, rel=1e-6)
+    assert 0.0 < found[1] < 0.99
+
+
+def test_a_model_is_like_itself() -> None:
+    model = make_model(seed=3)
+    assert by_layer(measured(model, model)) == pytest.approx({1: 1.0, 2: 1.0}, abs=1e-9)
+
+
+def test_a_new_head_changes_nothing() -> None:
+    model, other, base = make_model(seed=4), make_model(seed=4), make_model(seed=5)
+    torch.nn.init.normal_(other.classifier.weight, std=3.0)
+    assert by_layer(measured(other, base)) == by_layer(measured(model, base))
+
+
+def test_a_decoder_is_read_at_its_last_real_token() -> None:
+    torch.manual_seed(0)
+    config = GPT2Config(
+        vocab_size=100, n_positions=64, n_embd=16, n_layer=2, n_head=2, pad_token_id=0, num_labels=2
+    )
+    model = GPT2ForSequenceClassification(config).eval()
+    dev = make_examples(rows=9)
+    found = states_of(predictor_of(model), dev, batch_size=4)
+    tokenizer = make_tokenizer()
+    for place, text in enumerate(dev.text):
+        with torch.no_grad():
+            output = model(
+                input_ids=tokenizer(text, return_tensors="pt")["input_ids"],
+                output_hidden_states=True,
+            )
+        # The last of Transformers' states is behind the final norm; the one before is a block's.
+        assert found[0][place] == pytest.approx(
+            output.hidden_states[1][0, -1].double().numpy(), abs=1e-5
+        )
+
+
+def test_batches_of_the_forward_pass_and_the_order_of_rows_change_nothing() -> None:
+    model, reference, dev = make_model(seed=6), make_model(seed=7), make_examples()
+    usual = by_layer(measured(model, reference))
+    one_by_one = SETTINGS.model_copy(update={"batch_size": 1})
+    assert by_layer(measured(model, reference, one_by_one)) == pytest.approx(usual, abs=1e-5)
+    turned = dev.select(range(len(dev) - 1, -1, -1))
+    assert by_layer(measured(model, reference, dev=turned)) == pytest.approx(usual, abs=1e-5)
+
+
+def test_another_seed_cuts_other_batches_and_estimates_the_same() -> None:
+    model, reference = make_model(seed=8), make_model(seed=9)
+    dev = make_examples(rows=120)
+    found = [
+        by_layer(measured(model, reference, SETTINGS.model_copy(update=change), dev=dev))[2]
+        for change in ({"seed": 1}, {"seed": 2}, {"cka_batch": 120})
+    ]
+    assert found[0] != found[1]
+    assert found[:2] == pytest.approx([found[2]] * 2, abs=0.15)
+
+
+def test_scores_follow_from_the_batches_rows() -> None:
+    found = measured(make_model(seed=10), make_model(seed=11))
+    assert score(found.rows, "accuracy", settings=SETTINGS) == found.scores
+    blocks = {
+        (block.condition.name, block.condition.layer): block
+        for block in to_blocks(found.rows)
+        if block.condition.perspective == "representation"
+    }
+    assert list(blocks) == [
+        (name, layer) for layer in (1, 2) for name in ("hsic_xy", "hsic_xx", "hsic_yy")
+    ]
+    assert {len(block) for block in blocks.values()} == {6}
+    assert len({tuple(block.row) for block in blocks.values()}) == 1
+    assert len(set(blocks["hsic_xy", 1].row)) == 6
+    cross, own, other = (
+        float(np.sum(blocks[name, 2].value)) for name in ("hsic_xy", "hsic_xx", "hsic_yy")
+    )
+    entry = next(entry for entry in found.scores if entry["layer"] == 2)
+    assert entry["value"] == pytest.approx(cross / (own * other) ** 0.5)
+    assert (entry["n"], entry["condition"], entry["higher_is_better"]) == (6, "cka", None)
+    assert entry["low"] <= entry["value"] <= entry["high"]
+
+
+def test_one_batch_has_no_interval() -> None:
+    found = measured(
+        make_model(), make_model(seed=1), SETTINGS.model_copy(update={"cka_batch": 24})
+    )
+    assert {(entry["n"], entry["low"], entry["high"]) for entry in found.scores} == {
+        (1, None, None)
+    }
+
+
+@pytest.mark.parametrize(
+    ("rows", "size", "sizes"),
+    [(8, 4, [4, 4]), (11, 4, [6, 5]), (7, 4, [7]), (5, 64, [5]), (130, 64, [65, 65])],
+)
+def test_no_batch_is_too_small(rows: int, size: int, sizes: list[int]) -> None:
+    hashes = [f"row{number}" for number in range(rows)]
+    found = batches(hashes, size, seed=0)
+    assert [len(part) for part in found] == sizes
+    assert sorted(place for part in found for place in part) == list(range(rows))
+
+
+def test_batches_follow_the_hash_and_not_the_place() -> None:
+    hashes = [f"row{number}" for number in range(12)]
+    named = [[hashes[place] for place in part] for part in batches(hashes, 4, seed=0)]
+    turned = hashes[::-1]
+    again = [[turned[place] for place in part] for part in batches(turned, 4, seed=0)]
+    assert named == again
+    assert batches(hashes, 4, seed=1) != batches(hashes, 4, seed=0)
+
+
+class Watched:
+    """A reference that notes how many rows it is asked about at once."""
+
+    gives = "logits"
+    label_names = None
+
+    def __init__(self) -> None:
+        self.inner = predictor_of(make_model(seed=1))
+        self.asked: list[int] = []
+
+    def predict(self, examples: Examples, *, batch_size: int | None = None) -> Any:
+        raise AssertionError("the reference answers nothing")
+
+    def states(self, examples: Examples, *, batch_size: int | None = None) -> Iterator[States]:
+        self.asked.append(len(examples))
+        return self.inner.states(examples, batch_size=batch_size)
+
+
+def test_states_of_one_batch_are_held_at_a_time() -> None:
+    watched = Watched()
+    data = EvaluationData(make_examples(), reference=watched)
+    evaluate(predictor_of(make_model()), data, SETTINGS)
+    # The first row alone tells before any work whether the layers fit.
+    assert watched.asked == [1, *[4] * 6]
+
+
+def test_without_a_reference_it_is_skipped_with_what_to_do() -> None:
+    data = EvaluationData(make_examples())
+    settings = SETTINGS.model_copy(update={"perspectives": ("task", "representation")})
+    found = evaluate(predictor_of(make_model()), data, settings)
+    assert "which that is is not known" in found.skipped["representation"]
+    assert {entry["perspective"] for entry in found.scores} == {"task"}
+    with pytest.raises(SettingError, match="representation compares with the pre-trained model"):
+        evaluate(predictor_of(make_model()), data, SETTINGS)
+
+
+def test_a_reference_of_other_depth_is_refused_before_any_work() -> None:
+    deeper = make_model()
+    deeper.bert.encoder.layer.append(deepcopy(deeper.bert.encoder.layer[0]))
+    with pytest.raises(SettingError, match="has 2 layers, the pre-trained one 3"):
+        measured(make_model(), deeper)
+
+
+def test_a_head_that_reads_no_state_is_told() -> None:
+    blind = make_model()
+    torch.nn.init.zeros_(blind.classifier.weight)
+    with pytest.raises(SettingError, match="cannot read the states of the pre-trained model"):
+        measured(make_model(), blind)
+
+
+def test_three_rows_are_too_few() -> None:
+    with pytest.raises(SettingError, match="at least 4 rows of dev, got 3"):
+        measured(make_model(), make_model(), dev=make_examples(rows=3))
+
+
+def test_a_function_has_no_states() -> None:
+    predictor = CallablePredictor(
+        lambda texts: np.tile([0.4, 0.6], (len(texts), 1)), gives="probabilities"
+    )
+    data = EvaluationData(make_examples(), reference=predictor_of(make_model()))
+    settings = SETTINGS.model_copy(update={"perspectives": ("task", "representation")})
+    found = evaluate(predictor, data, settings)
+    assert "hidden states can be read" in found.skipped["representation"]
+
+
+def test_states_that_do_not_vary_leave_the_score_undefined() -> None:
+    dev = replace(make_examples(rows=8), text=["word1 word2"] * 8, rows=[])
+    found = measured(make_model(), make_model(seed=1), dev=replace(dev, rows=[]))
+    assert {entry["value"] for entry in found.scores} == {None}
+    assert {"hardly vary" in entry["reason"] for entry in found.scores} == {True}
+
+
+def test_the_models_are_the_same_afterwards() -> None:
+    model, reference = make_model(seed=1), make_model(seed=2)
+    before = [
+        {name: value.clone() for name, value in each.state_dict().items()}
+        for each in (model.train(), reference.eval())
+    ]
+    measured(model, reference)
+    assert model.training
+    assert not reference.training
+    for each, kept in zip((model, reference), before, strict=True):
+        assert all(torch.equal(value, kept[name]) for name, value in each.state_dict().items())
+        assert all(weight.requires_grad for weight in each.parameters())
+        assert not any(module._forward_hooks for module in each.modules())
