@@ -1,0 +1,157 @@
+"""Groups: accuracy of each and of the worst, on numbers worked by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn.metrics import accuracy_score
+
+from temper.data.examples import Examples
+from temper.evaluation.function import CallablePredictor
+from temper.evaluation.run import Evaluation, EvaluationData, evaluate, score
+from temper.evaluation.settings import EvaluationSettings
+from temper.functional.scores import least_accuracy
+
+ONLY = EvaluationSettings(perspectives=("task", "groups"), bootstrap=200)
+NLI = ("entailment", "neutral", "contradiction")
+
+
+def says_one() -> CallablePredictor:
+    """Return a predictor whose answer is always class 1 of two."""
+    return CallablePredictor(lambda texts: [[0.2, 0.8]] * len(texts), gives="probabilities")
+
+
+def grouped(name: str, **groups: tuple[int, int]) -> Examples:
+    """Return rows of groups by name: so many of label 1, so many of label 0."""
+    labels, group = [], []
+    for each, (ones, zeros) in groups.items():
+        labels += [1] * ones + [0] * zeros
+        group += [each] * (ones + zeros)
+    texts = [f"{name} {index}" for index in range(len(labels))]
+    return Examples(
+        name, texts, labels=labels, kind="classification", group=[each or None for each in group]
+    )
+
+
+def entries(found: Evaluation, **where: Any) -> list[tuple[str, str, float | None, int]]:
+    return [
+        (entry["condition"], entry["name"], entry["value"], entry["n"])
+        for entry in found.scores
+        if entry["perspective"] == "groups"
+        and all(entry[key] == value for key, value in where.items())
+    ]
+
+
+def test_each_group_is_scored_and_the_worst_of_those_that_are_large_enough() -> None:
+    dev = grouped("dev", news=(9, 3), fiction=(5, 15), letters=(0, 9), **{"": (1, 2)})
+    found = evaluate(says_one(), EvaluationData(dev), ONLY)
+    assert entries(found) == [
+        ("fiction", "accuracy", 0.25, 20),
+        # Nine rows are too few to be the worst, however wrong they are.
+        ("letters", "accuracy", 0.0, 9),
+        ("news", "accuracy", 0.75, 12),
+        ("worst", "worst_group", 0.25, 32),
+    ]
+    (worst,) = [entry for entry in found.scores if entry["name"] == "worst_group"]
+    assert worst["low"] <= 0.25 <= worst["high"]
+    assert worst["higher_is_better"] is True
+
+
+def test_ten_rows_are_enough() -> None:
+    found = evaluate(says_one(), EvaluationData(grouped("dev", a=(1, 9), b=(12, 0))), ONLY)
+    assert entries(found, name="worst_group") == [("worst", "worst_group", 0.1, 22)]
+
+
+def test_small_groups_alone_leave_the_worst_undefined_and_say_why() -> None:
+    found = evaluate(says_one(), EvaluationData(grouped("dev", a=(4, 5), b=(3, 1))), ONLY)
+    (worst,) = [entry for entry in found.scores if entry["name"] == "worst_group"]
+    assert (worst["value"], worst["reason"]) == (None, "no group has enough rows")
+
+
+def test_shift_and_adversarial_sets_are_scored_though_nobody_asked_for_their_scores() -> None:
+    data = EvaluationData(
+        grouped("dev", **{"": (3, 3)}),
+        shift={"far": grouped("far", a=(6, 4))},
+        adversarial={"made": grouped("made", b=(3, 7))},
+    )
+    found = evaluate(says_one(), data, ONLY)
+    assert entries(found, set="dev") == []
+    assert entries(found, set="far", name="worst_group") == [("worst", "worst_group", 0.6, 10)]
+    assert entries(found, set="made", name="accuracy") == [("b", "accuracy", 0.3, 10)]
+    assert {entry["perspective"] for entry in found.scores} == {"task", "groups"}
+
+
+def test_a_group_may_be_called_as_the_worst_or_as_clean_rows_are() -> None:
+    dev = grouped("dev", worst=(10, 0), clean=(5, 5))
+    found = evaluate(says_one(), EvaluationData(dev), ONLY)
+    assert entries(found) == [
+        ("clean", "accuracy", 0.5, 10),
+        ("worst", "accuracy", 1.0, 10),
+        ("worst", "worst_group", 0.5, 20),
+    ]
+
+
+def test_groups_of_a_set_with_merged_labels_are_scored_after_merging() -> None:
+    three = CallablePredictor(
+        lambda texts: [[0.4, 0.3, 0.3]] * len(texts), gives="probabilities", label_names=NLI
+    )
+    dev = Examples("dev", ["x", "y"], labels=[0, 1], kind="classification", label_names=NLI)
+    hans = Examples(
+        "hans",
+        [str(index) for index in range(10)],
+        labels=[1] * 4 + [0] * 6,
+        label_names=("entailment", "non-entailment"),
+        kind="classification",
+        group=["overlap"] * 10,
+    )
+    found = evaluate(three, EvaluationData(dev, shift={"hans": hans}), ONLY)
+    # 0.3 + 0.3 > 0.4: "not entailment", right on the four rows with label 1.
+    assert entries(found, name="worst_group") == [("worst", "worst_group", 0.4, 10)]
+
+
+def test_a_regression_has_no_worst_group_and_says_so() -> None:
+    rows = Examples(
+        "dev", list("abc"), labels=[0.0, 1.0, 2.0], kind="regression", group=["a", "a", "b"]
+    )
+    values = CallablePredictor(lambda texts: [1.0] * len(texts), gives="values")
+    found = evaluate(values, EvaluationData(rows, metric="mse"), ONLY)
+    (entry,) = [entry for entry in found.scores if entry["perspective"] == "groups"]
+    assert (entry["name"], entry["reason"], entry["n"]) == (
+        "worst_group",
+        "a regression has no accuracy",
+        3,
+    )
+
+
+def test_groups_are_scored_from_rows_alone() -> None:
+    found = evaluate(says_one(), EvaluationData(grouped("dev", a=(7, 5), b=(2, 9))), ONLY)
+    assert score(found.rows, "accuracy", settings=ONLY) == found.scores
+
+
+ROWS = st.lists(st.tuples(st.integers(0, 1), st.integers(0, 4)), min_size=1, max_size=40)
+
+
+@given(ROWS)
+def test_the_least_accuracy_agrees_with_scikit_learn_group_by_group(
+    rows: list[tuple[int, int]],
+) -> None:
+    correct, groups = (np.array(side) for side in zip(*rows, strict=True))
+    expected = min(
+        accuracy_score(np.ones(int((groups == each).sum())), correct[groups == each])
+        for each in set(groups)
+    )
+    assert float(least_accuracy(correct, groups)) == pytest.approx(expected)
+
+
+@given(ROWS, st.randoms(use_true_random=False))
+def test_counting_a_row_twice_is_writing_it_twice(rows: list[tuple[int, int]], draw: Any) -> None:
+    counts = [draw.randint(0, 3) for _ in rows]
+    correct, groups = (np.array(side) for side in zip(*rows, strict=True))
+    repeated = least_accuracy(np.repeat(correct, counts), np.repeat(groups, counts))
+    found = least_accuracy(correct, groups, counts=[counts])
+    assert found.shape == (1,)
+    assert found[0] == pytest.approx(float(repeated), nan_ok=True)
