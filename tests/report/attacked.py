@@ -9,6 +9,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from tests.report.conftest import score
+
 TEXTS = pa.schema(
     [(name, pa.string()) for name in ("perspective", "set", "condition", "row")]
     + [("index", pa.int64()), ("text", pa.string()), ("text_pair", pa.string())]
@@ -75,8 +77,48 @@ def add_attacks(
     return evaluation
 
 
-def attack_study(study: Path, **more: Any) -> Path:
+def add_detectors(evaluation: Path, anomaly: str = "trec", *, rows: int = 40) -> Path:
+    """Add the energy of dev and anomaly rows, and dev rows after temperature scaling."""
+    table = pq.read_table(evaluation / "rows.parquet")
+    schema = table.schema.append(pa.field("value", pa.float64()))
+    every = [{**row, "value": None} for row in table.to_pylist()]
+    nothing = dict.fromkeys(schema.names) | {"probabilities": []}
+    for name, start in (("dev", 0.0), (anomaly, 10.0)):
+        for index in range(rows):
+            at = {"set": name, "row": f"{index:08x}", "index": index, "value": start + index}
+            every.append({**nothing, "perspective": "anomaly", "condition": "energy", **at})
+    for row in [one for one in every if (one["perspective"], one["set"]) == ("task", "dev")]:
+        scaled = {"probabilities": [0.25, 0.75], "perspective": "calibration"}
+        every.append({**row, **scaled, "condition": "temperature"})
+    pq.write_table(pa.Table.from_pylist(every, schema=schema), evaluation / "rows.parquet")
+    return evaluation
+
+
+def robustness_scores(column: str, seed: int) -> list[dict[str, Any]]:
+    """Return scores of text attacks, perturbations, groups and layers, for `Plan.extra`."""
+    gain = 0.1 if column == "uegr" else 0.0
+    made = []
+    for place, recipe in enumerate(("characters", "swaps")):
+        where = {"condition": recipe, "n": 40}
+        made.append(score("text_attack", "dev", "accuracy", 0.4 - place / 10 + gain, **where))
+        made.append(score("text_attack", "dev", "attack_success", 0.5 - gain, **where))
+        made.append(score("text_attack", "dev", "changed_words", 0.2 + gain, **where))
+    for name in ("typos", "lowercase"):
+        made.append(score("worst_case", "dev", "accuracy", 0.7 + gain, condition=name))
+    made.append(score("worst_case", "dev", "worst_case_accuracy", 0.6 + gain, condition="all"))
+    for name, value in (("fiction", 0.8), ("travel", 0.7)):
+        made.append(score("groups", "dev", "accuracy", value + gain, condition=name, n=20))
+    made.append(score("groups", "dev", "worst_group", 0.7 + gain, condition="worst"))
+    for layer in (1, 2, 3):
+        where = {"condition": "cka", "layer": layer, "n": 8, "higher_is_better": None}
+        made.append(score("representation", "dev", "cka", 0.9 - layer / 10 + gain, **where))
+    return made
+
+
+def attack_study(study: Path, *, detectors: bool = False, **more: Any) -> Path:
     """Attack every run of a study."""
     for evaluation in sorted(study.glob("runs/*/evaluation")):
         add_attacks(evaluation, **more)
+        if detectors:
+            add_detectors(evaluation)
     return study

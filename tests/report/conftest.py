@@ -40,7 +40,7 @@ class Plan:
 
 def score(perspective: str, set_name: str, name: str, value: float | None, **more: Any) -> dict:
     """Return one entry of scores.json."""
-    lower = name in ("ece_10", "ece_15", "brier", "nll", "fpr95", "mse", "drop")
+    lower = name in ("ece_10", "ece_15", "brier", "nll", "fpr95", "mse", "drop", "attack_success")
     whole = {
         "perspective": perspective,
         "set": set_name,

@@ -33,16 +33,19 @@ def trace(figure: Figure, name: str) -> Any:
 
 def test_a_study_draws_every_kind_of_figure(study: Path) -> None:
     assert list(drawn(study)) == [
+        "Gap to a perfect score that is closed",
         "FGM, \u2113\u2082, dev",
         "PGD, \u2113\u2082, 10 steps, dev",
         "Gaussian noise, dev",
         "Reliability, dev",
         "Reliability, imdb",
         "Reliability, yelp",
+        "Anomalies: trec",
         "Total loss",
         "Term: consistency",
         "Term: task",
         "Cost of a step",
+        "Cost against benefit",
     ]
 
 

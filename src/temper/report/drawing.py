@@ -24,6 +24,26 @@ _SYMBOLS = ("circle", "square", "diamond", "triangle-up", "cross", "x", "star")
 _DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot", "solid")
 
 
+# Ends of a scale of shares, from nothing to all; the page maps them as it does the columns'.
+SHARES_LIGHT = ("#eef1f4", "#0b62a5")
+SHARES_DARK = ("#262e38", "#79bdf2")
+# Lines that lie on bars.
+INK_LIGHT, INK_DARK = "#1d2630", "#e4e8ed"
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """Hold what a figure draws as a table, for who cannot see it or wants it exactly.
+
+    Args:
+        header: Headings.
+        lines: Cells of each line, as many as headings.
+    """
+
+    header: tuple[str, ...]
+    lines: tuple[tuple[str, ...], ...]
+
+
 @dataclass(frozen=True)
 class Figure:
     """Hold one figure of the page.
@@ -33,12 +53,14 @@ class Figure:
         title: Its heading.
         caption: What is drawn, in a sentence.
         figure: The Plotly figure.
+        numbers: What is drawn where no other table of the page holds it, else None.
     """
 
     section: str
     title: str
     caption: str
     figure: go.Figure
+    numbers: Numbers | None = None
 
 
 def style(names: Sequence[str], reference: str | None) -> dict[str, dict[str, Any]]:

@@ -230,7 +230,8 @@ def _attacked(run: Run) -> Iterable[tuple[str, list[_Found]]]:
         joined = rows.merge(known, on=["set", "index"], suffixes=("", "_clean")).merge(
             own[["set", "condition", "index", "text", "text_pair"]],
             on=["set", "condition", "index"],
-            how="left",
+            # Where texts were changed, those that were not are no example of it.
+            how="inner" if len(own) else "left",
             suffixes=("", "_changed"),
         )
         joined["size"] = _sizes(joined)

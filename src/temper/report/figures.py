@@ -1,23 +1,21 @@
-"""All figures of a report; reliability, training and cost are drawn here, curves elsewhere."""
+"""All figures of a report; training and cost are drawn here, the others elsewhere."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from statistics import mean
 from typing import Any
 
-import numpy as np
 import plotly.graph_objects as go
 
-from temper.functional.calibration import reliability
+from temper.report import bars
 from temper.report.cells import Comparison
 from temper.report.curves import corruptions, noise, robustness
-from temper.report.drawing import LIGHT, Figure, empty, line, plain, style
-from temper.report.folders import Run, Source
-from temper.report.layers import smoothness
-from temper.report.wording import plural
-
-BINS = 10
+from temper.report.detection import anomaly_curves
+from temper.report.drawing import Figure, Numbers, empty, plain, style
+from temper.report.folders import Source
+from temper.report.layers import alignment, smoothness
+from temper.report.reliability import reliability_diagrams
+from temper.report.wording import ABSENT, plural
 
 
 def figures(source: Source, comparison: Comparison) -> list[Figure]:
@@ -33,85 +31,13 @@ def figures(source: Source, comparison: Comparison) -> list[Figure]:
     Raises:
         CheckpointError: Rows or metrics are damaged.
     """
-    drawn = [*robustness(comparison), *noise(comparison), *corruptions(comparison)]
-    drawn += smoothness(comparison)
-    drawn += [*reliability_diagrams(source), *training(source)]
-    if (figure := cost(source)) is not None:
-        drawn.append(figure)
+    drawn = [*bars.perspectives(comparison)]
+    drawn += [*robustness(comparison), *noise(comparison), *corruptions(comparison)]
+    drawn += [*bars.text_attacks(comparison), *bars.worst_cases(comparison)]
+    drawn += [*bars.groups(comparison), *smoothness(comparison), *alignment(comparison)]
+    drawn += [*reliability_diagrams(source), *anomaly_curves(source), *training(source)]
+    drawn += [figure for figure in (cost(source), benefit(source, comparison)) if figure]
     return drawn
-
-
-def reliability_diagrams(source: Source) -> list[Figure]:
-    """Draw accuracy over confidence in ten bins, one figure a labelled clean set.
-
-    The rows of all seeds of a column are pooled: a bin of one seed is often too small to read.
-
-    Args:
-        source: The folder; its ``rows.parquet`` files are read.
-    """
-    pooled: dict[str, dict[str, list[tuple[Any, Any]]]] = {}
-    for run in source.runs:
-        for perspective in ("task", "shift"):
-            for name, hits, confidences in _confidences(run, perspective):
-                pooled.setdefault(name, {}).setdefault(run.column, []).append((hits, confidences))
-    looks = style([column.name for column in source.columns], source.reference)
-    drawn = []
-    for name, columns in pooled.items():
-        figure = empty("confidence", "share of right answers")
-        figure.update_xaxes(range=[0, 1.02])
-        figure.update_yaxes(range=[0, 1.02])
-        figure.add_trace(
-            go.Scatter(
-                name="perfect",
-                x=[0, 1],
-                y=[0, 1],
-                mode="lines",
-                line={"color": LIGHT[0], "width": 1, "dash": "dot"},
-                hoverinfo="skip",
-            )
-        )
-        for column, parts in columns.items():
-            figure.add_trace(_diagram(column, parts, looks[column]))
-        drawn.append(
-            Figure(
-                "calibration",
-                f"Reliability, {name}",
-                f"Below the dotted line a model is too sure of itself. {BINS} bins of equal width, "
-                "rows of all seeds together; a bin's size is in its label.",
-                figure,
-            )
-        )
-    return drawn
-
-
-def _confidences(run: Run, perspective: str) -> Iterable[tuple[str, Any, Any]]:
-    """Yield set, hits and confidences of a run's labelled classification rows."""
-    rows = run.rows(["set", "condition", "label", "prediction", "probabilities"], perspective)
-    rows = rows[(rows["condition"] == "clean") & rows["label"].notna()]
-    rows = rows[rows["probabilities"].map(len) > 0] if len(rows) else rows
-    for name, part in rows.groupby("set", sort=False):
-        hits = (part["label"] == part["prediction"]).to_numpy()
-        # Not the largest one: under `merge="argmax"` the class was chosen among more.
-        chosen = zip(part["probabilities"], part["prediction"], strict=True)
-        yield str(name), hits, np.asarray([row[int(label)] for row, label in chosen])
-
-
-def _diagram(column: str, parts: list[tuple[Any, Any]], look: dict[str, Any]) -> go.Scatter:
-    hits = np.concatenate([part[0] for part in parts])
-    confidences = np.concatenate([part[1] for part in parts])
-    bins = reliability(hits, confidences, bins=BINS)
-    filled = bins.rows > 0
-    return line(
-        column,
-        look,
-        x=bins.confidence[filled].tolist(),
-        y=bins.accuracy[filled].tolist(),
-        customdata=bins.rows[filled].tolist(),
-        hovertemplate=(
-            f"<b>{plain(column)}</b><br>confidence %{{x:.3f}}<br>right %{{y:.3f}}<br>"
-            "%{customdata} rows<extra></extra>"
-        ),
-    )
 
 
 def training(source: Source) -> list[Figure]:
@@ -224,4 +150,70 @@ def cost(source: Source) -> Figure | None:
         "Cost of a step",
         f"Median time of an optimiser step over that of {source.reference}.",
         figure,
+    )
+
+
+def benefit(source: Source, comparison: Comparison) -> Figure | None:
+    """Draw the average relative improvement over the cost of a step, None without either.
+
+    Args:
+        source: The folder; ``cost`` of its ``study.json`` is read.
+        comparison: Its scores.
+    """
+    rows = [row for row in comparison.rows if row.key.perspective == "summary" and not row.key.set]
+    costs = {
+        column.name: column.cost.over_reference
+        for column in source.columns
+        if column.cost is not None and column.cost.over_reference is not None
+    }
+    looks = style(comparison.columns, comparison.reference)
+    figure = empty("step time over the reference's", "average relative improvement (%)")
+    figure.update_layout(height=400)
+    lines = []
+    for name in comparison.columns if rows else ():
+        cell = rows[0].cells[name]
+        if cell.mean is None or name not in costs:
+            continue
+        difference = cell.difference
+        low = high = None
+        if difference is not None and difference.low is not None and difference.high is not None:
+            # The difference is over common seeds, and may have another mean than the column.
+            low, high = cell.mean + difference.low, cell.mean + difference.high
+            low, high = low - (difference.mean or 0.0), high - (difference.mean or 0.0)
+        said = ABSENT if low is None or high is None else f"[{low:+.2f}, {high:+.2f}]"
+        count = plural(len(cell.seeds), "seed")
+        up, down = (0.0 if end is None else abs(end - cell.mean) for end in (high, low))
+        look = looks[name]
+        figure.add_trace(
+            go.Scatter(
+                name=plain(name),
+                x=[costs[name]],
+                y=[cell.mean],
+                mode="markers",
+                marker={"color": look["color"], "symbol": look["symbol"], "size": 11},
+                error_y={
+                    "type": "data",
+                    "symmetric": False,
+                    "array": [up],
+                    "arrayminus": [down],
+                    "thickness": 1,
+                    "width": 4,
+                },
+                hovertemplate=(
+                    f"<b>{plain(name)}</b><br>%{{x:.2f}} \u00d7 a step<br>%{{y:+.2f}} % {said}<br>"
+                    f"n = {count}<extra></extra>"
+                ),
+            )
+        )
+        ratio = costs[name]
+        lines.append((name, f"{ratio:.2f} \u00d7", f"{cell.mean:+.2f} %", said, count))
+    if len(lines) < 2:
+        return None
+    return Figure(
+        "cost",
+        "Cost against benefit",
+        "What a column gains over what its step costs; further to the upper left is better. Lines "
+        f"are 95 % paired intervals against {comparison.reference}, from three seeds on.",
+        figure,
+        Numbers(("column", "step", "improvement", "95 % interval", "n"), tuple(lines)),
     )

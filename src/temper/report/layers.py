@@ -1,4 +1,4 @@
-"""Smoothness by layer: norms of the Jacobian and the Hessian on a log axis."""
+"""Figures by layer: norms of the Jacobian and the Hessian, and CKA with the pre-trained model."""
 
 from __future__ import annotations
 
@@ -7,7 +7,16 @@ from collections.abc import Sequence
 import plotly.graph_objects as go
 
 from temper.report.cells import Cell, Comparison, Row
-from temper.report.drawing import Figure, empty, line_of_cells, style
+from temper.report.drawing import (
+    SHARES_LIGHT,
+    Figure,
+    Numbers,
+    empty,
+    line_of_cells,
+    plain,
+    style,
+)
+from temper.report.wording import ABSENT, plural
 
 NORMS = {"jacobian_norm": "Jacobian", "hessian_norm": "Hessian"}
 LOGITS = "logits"
@@ -33,6 +42,79 @@ def smoothness(comparison: Comparison) -> list[Figure]:
                 )
             )
     return drawn
+
+
+def alignment(comparison: Comparison) -> list[Figure]:
+    """Draw CKA with the pre-trained model as a heat map of layers by columns, one a set.
+
+    Args:
+        comparison: All scores.
+    """
+    of_layers = [
+        row
+        for row in comparison.rows
+        if (row.key.perspective, row.key.name) == ("representation", "cka")
+    ]
+    drawn = []
+    for chosen in dict.fromkeys(row.key.set for row in of_layers):
+        rows = [row for row in of_layers if row.key.set == chosen]
+        rows.sort(key=lambda row: row.key.layer or 0)
+        caption = (
+            "Linear CKA of each layer's states with those of the pre-trained model: 1 is the same "
+            "up to rotation and size. Neither more nor less is better."
+        )
+        title = f"Likeness to the pre-trained model, {chosen}"
+        drawn.append(Figure("representation", title, caption, *_heat_map(comparison, rows)))
+    return drawn
+
+
+def _heat_map(comparison: Comparison, rows: Sequence[Row]) -> tuple[go.Figure, Numbers]:
+    figure = empty("layer", "", showlegend=False)
+    figure.update_layout(height=110 + 36 * len(comparison.columns))
+    figure.update_xaxes(type="category")
+    figure.update_yaxes(type="category", autorange="reversed")
+    lines = []
+    for name in comparison.columns:
+        for row in rows:
+            cell = row.cells[name]
+            if cell.mean is not None:
+                lines.append((name, str(row.key.layer), f"{cell.mean:.4f}", *_doubt(cell)))
+    said = {(name, layer): (ends, count) for name, layer, _, ends, count in lines}
+    places = [str(row.key.layer) for row in rows]
+    figure.add_trace(
+        go.Heatmap(
+            x=places,
+            y=[plain(name) for name in comparison.columns],
+            z=[[row.cells[name].mean for row in rows] for name in comparison.columns],
+            zmin=0,
+            zmax=1,
+            colorscale=[[0, SHARES_LIGHT[0]], [1, SHARES_LIGHT[1]]],
+            xgap=2,
+            ygap=2,
+            texttemplate="%{z:.2f}",
+            customdata=[
+                [list(said.get((name, place), ("", ""))) for place in places]
+                for name in comparison.columns
+            ],
+            hovertemplate=(
+                "<b>%{y}</b><br>layer %{x}<br>CKA %{z:.4f} %{customdata[0]}<br>"
+                "n = %{customdata[1]}<extra></extra>"
+            ),
+            colorbar={"thickness": 12, "outlinewidth": 0},
+        )
+    )
+    return figure, Numbers(("column", "layer", "CKA", "spread or interval", "n"), tuple(lines))
+
+
+def _doubt(cell: Cell) -> tuple[str, str]:
+    """Write a cell's interval or spread, and what it is over."""
+    batches = " or ".join(str(count) for count in cell.examples) or "unknown number of"
+    count = f"{plural(len(cell.seeds), 'seed')}, {batches} batches"
+    if cell.low is not None and cell.high is not None:
+        return f"[{cell.low:.4f}, {cell.high:.4f}]", count
+    if cell.standard_deviation is None:
+        return ABSENT, count
+    return f"\u00b1 {cell.standard_deviation:.4f}", count
 
 
 def _caption(name: str, rows: Sequence[Row]) -> str:

@@ -54,7 +54,7 @@ def overview(comparison: Comparison) -> Overview:
     Returns:
         The overview; no scores beside the names where there are none.
     """
-    rows = [row for group in GROUPS for row in _leading(comparison, group)]
+    rows = [row for group in GROUPS for row in leading(comparison, group)]
     lines = tuple((name, *(row.text(name) for row in rows)) for name in comparison.columns)
     return Overview(
         header=("method", *(_heading(row) for row in rows)),
@@ -63,7 +63,13 @@ def overview(comparison: Comparison) -> Overview:
     )
 
 
-def _leading(comparison: Comparison, perspective: str) -> list[Row]:
+def leading(comparison: Comparison, perspective: str) -> list[Row]:
+    """Return the rows by which a perspective is summed up: one, or one an attack.
+
+    Args:
+        comparison: All scores.
+        perspective: Its name; one without scores has no rows.
+    """
     rows = [row for row in comparison.rows if row.key.perspective == perspective]
     if perspective == "summary":
         return [row for row in rows if not row.key.set]

@@ -21,7 +21,15 @@ from plotly.offline import get_plotlyjs
 from temper.errors import CheckpointError
 from temper.report import view
 from temper.report.cells import Comparison
-from temper.report.drawing import DARK, LIGHT, Figure
+from temper.report.drawing import (
+    DARK,
+    INK_DARK,
+    INK_LIGHT,
+    LIGHT,
+    SHARES_DARK,
+    SHARES_LIGHT,
+    Figure,
+)
 from temper.report.examples import MOST, gallery
 from temper.report.figures import figures
 from temper.report.folders import Source, read
@@ -31,9 +39,14 @@ from temper.report.table import compare, replace_text, write
 logger = logging.getLogger(__name__)
 
 SECTIONS = {
+    "overview-bars": "Perspectives",
     "robustness": "Robustness",
+    "attacks": "Text attacks and perturbations",
+    "groups": "Groups",
     "smoothness": "Smoothness",
+    "representation": "Representation",
     "calibration": "Calibration",
+    "anomaly": "Anomaly detection",
     "training": "Training",
     "cost": "Cost",
 }
@@ -149,7 +162,10 @@ def _sections(drawn: list[Figure]) -> list[tuple[str, str, list[tuple[str, Figur
 
 def _charts(drawn: list[Figure]) -> dict[str, Any]:
     return {
-        "palettes": {"light": LIGHT, "dark": DARK},
+        "palettes": {
+            "light": (*LIGHT, *SHARES_LIGHT, INK_LIGHT),
+            "dark": (*DARK, *SHARES_DARK, INK_DARK),
+        },
         "figures": {
             f"figure-{place}": json.loads(figure.figure.to_json())
             for place, figure in enumerate(drawn, start=1)

@@ -1,0 +1,253 @@
+"""Bars of scores side by side: perspectives, text attacks, perturbations, groups."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import plotly.graph_objects as go
+
+from temper.functional.scores import SCORES
+from temper.report.cells import Cell, Comparison, Row
+from temper.report.drawing import INK_LIGHT, Figure, Numbers, empty, plain, style
+from temper.report.overview import leading
+from temper.report.wording import ABSENT, GROUPS, Unit, condition, plural, title
+
+_LINE = 26  # pixels of a bar with the space around it
+
+
+def perspectives(comparison: Comparison) -> list[Figure]:
+    """Draw how far each column closes the reference's gap to a perfect score, by perspective.
+
+    Each bar is ``(s - s_reference) / (s_perfect - s_reference)`` of the perspective's leading score
+    (`temper.report.overview`), as the average relative improvement is made of: to the right is
+    better whichever way the score points. One column alone has no reference and no such figure.
+
+    Args:
+        comparison: All scores.
+    """
+    if comparison.reference is None:
+        return []
+    found = []
+    for group in GROUPS:
+        for row in leading(comparison, group) if group not in ("summary", "rank", "cost") else ():
+            gap = _gap(row, comparison.reference)
+            if gap is not None:
+                found.append((row, gap))
+    others = [name for name in comparison.columns if name != comparison.reference]
+    if not found or not others:
+        return []
+    looks = style(comparison.columns, comparison.reference)
+    figure = _lying(len(found) * len(others), "share of the gap to perfect that is closed (%)")
+    figure.add_vline(x=0, line={"color": looks[comparison.reference]["color"], "width": 1})
+    lines = []
+    for name in others:
+        bars = []
+        for row, gap in found:
+            difference = row.cells[name].difference
+            if difference is None or difference.mean is None:
+                continue
+            low, high = difference.low, difference.high
+            ends = None if low is None or high is None else sorted((low / gap, high / gap))
+            seeds = plural(len(difference.seeds), "common seed")
+            bars.append((_name(row), 100 * difference.mean / gap, ends, seeds))
+        figure.add_trace(_bars(name, looks[name]["color"], bars))
+        for label, value, ends, count in bars:
+            lines.append((name, label, f"{value:+.2f}", _ends(ends), count))
+    drawn = Numbers(("column", "score", "closed (%)", "95 % interval", "n"), tuple(lines))
+    caption = (
+        f"Of the leading score of each perspective, the part of {comparison.reference}'s distance "
+        "to a perfect score that a column closes; right of 0 is better, whichever way the score "
+        "points. Lines are 95 % paired intervals where there are seeds enough."
+    )
+    return [
+        Figure("overview-bars", "Gap to a perfect score that is closed", caption, figure, drawn)
+    ]
+
+
+def text_attacks(comparison: Comparison) -> list[Figure]:
+    """Draw how often text attacks succeed and how many words they change, by recipe.
+
+    Args:
+        comparison: All scores.
+    """
+    told = {
+        "attack_success": "Share of the rows right when clean that an attack made wrong; left is "
+        "better.",
+        "changed_words": "Mean share of the words that an attack changed where it succeeded; "
+        "right is better.",
+        "queries": "Texts that an attack asked about for each row.",
+    }
+    drawn = []
+    for name, caption in told.items():
+        rows = _rows(comparison, "text_attack", name)
+        drawn += _sets(comparison, rows, "attacks", f"Text attacks: {title(name)}", caption)
+    return drawn
+
+
+def worst_cases(comparison: Comparison) -> list[Figure]:
+    """Draw the accuracy under each perturbation, and under all of them.
+
+    Args:
+        comparison: All scores.
+    """
+    rows = _rows(comparison, "worst_case", comparison.metric)
+    rows += _rows(comparison, "worst_case", "worst_case_accuracy")
+    caption = (
+        "The metric under each perturbation that keeps the label, and the share of rows right "
+        "under all of them; right is better."
+    )
+    return _sets(comparison, rows, "attacks", "Worst case", caption)
+
+
+def groups(comparison: Comparison) -> list[Figure]:
+    """Draw the accuracy of every group of a set, and of its worst.
+
+    Args:
+        comparison: All scores.
+    """
+    rows = _rows(comparison, "groups", "accuracy") + _rows(comparison, "groups", "worst_group")
+    caption = "Accuracy of every group that the data name, and of the worst; right is better."
+    return _sets(comparison, rows, "groups", "Groups", caption)
+
+
+def _rows(comparison: Comparison, perspective: str, name: str) -> list[Row]:
+    return [
+        row
+        for row in comparison.rows
+        if (row.key.perspective, row.key.name) == (perspective, name)
+        and not row.key.set.startswith("mean of ")
+    ]
+
+
+def _sets(
+    comparison: Comparison, rows: Sequence[Row], section: str, heading: str, caption: str
+) -> list[Figure]:
+    """Draw a figure a set: a bar for each condition and column."""
+    looks = style(comparison.columns, comparison.reference)
+    drawn = []
+    for chosen in dict.fromkeys(row.key.set for row in rows):
+        own = [row for row in rows if row.key.set == chosen]
+        unit = own[0].unit
+        axis = title(own[0].key.name) + (f" ({unit.sign})" if unit.sign else "")
+        figure = _lying(len(own) * len(comparison.columns), axis)
+        lines = []
+        for name in comparison.columns:
+            bars = []
+            for row in own:
+                cell = row.cells[name]
+                if cell.mean is None:
+                    continue
+                label = _condition(row)
+                bars.append((label, cell.mean * unit.scale, _spread(cell, unit), _count(cell)))
+                value, doubt = unit.text(cell.mean), _interval(cell, unit)
+                lines.append((name, label, value, doubt, _count(cell)))
+            if bars:
+                figure.add_trace(_bars(name, looks[name]["color"], bars, unit=unit))
+        if lines:
+            said = Numbers(("column", "condition", axis, "spread or interval", "n"), tuple(lines))
+            several = any(len(cell.seeds) > 1 for row in own for cell in row.cells.values())
+            bars_are = "one standard deviation over seeds" if several else "95 % intervals"
+            told = f"{caption} Lines are {bars_are}."
+            drawn.append(Figure(section, f"{heading}, {chosen}", told, figure, said))
+    return drawn
+
+
+def _condition(row: Row) -> str:
+    return condition(row.key.perspective, row.key.condition) or row.key.condition
+
+
+def _name(row: Row) -> str:
+    arrow = "\u2191" if row.higher_is_better else "\u2193"
+    return f"{row.key.group}: {row.label} {arrow}"
+
+
+def _gap(row: Row, reference: str) -> float | None:
+    """Return what lies between the reference and a perfect score, None where that says nothing."""
+    facts = SCORES.get(row.key.name)
+    start = row.cells[reference].mean
+    if facts is None or facts.perfect is None or start is None or row.higher_is_better is None:
+        return None
+    gap = facts.perfect - start
+    return gap if gap not in (0.0, float("inf"), float("-inf")) else None
+
+
+def _spread(cell: Cell, unit: Unit) -> list[float] | None:
+    """Return the ends of a bar's line: an interval of one seed, else a standard deviation."""
+    if cell.mean is None:
+        return None
+    if cell.low is not None and cell.high is not None:
+        return [cell.low, cell.high]
+    if cell.standard_deviation is not None:
+        return [cell.mean - cell.standard_deviation, cell.mean + cell.standard_deviation]
+    return None
+
+
+def _interval(cell: Cell, unit: Unit) -> str:
+    if cell.low is not None and cell.high is not None:
+        return f"[{unit.text(cell.low)}, {unit.text(cell.high)}]"
+    if cell.standard_deviation is None:
+        return ABSENT
+    return f"\u00b1 {unit.text(cell.standard_deviation)}"
+
+
+def _ends(ends: Sequence[float] | None) -> str:
+    return ABSENT if ends is None else f"[{100 * ends[0]:+.2f}, {100 * ends[1]:+.2f}]"
+
+
+def _count(cell: Cell) -> str:
+    examples = " or ".join(str(count) for count in cell.examples) or "not recorded"
+    return f"{plural(len(cell.seeds), 'seed')}, {examples}"
+
+
+def _lying(bars: int, axis: str) -> go.Figure:
+    figure = empty(axis, "", barmode="group", bargap=0.25)
+    figure.update_layout(
+        height=130 + _LINE * max(bars, 2),
+        margin={"b": 84},
+        legend={"yref": "container", "y": 0, "yanchor": "bottom"},
+    )
+    # The first on top, as in the table.
+    figure.update_yaxes(autorange="reversed", type="category")
+    return figure
+
+
+def _bars(
+    name: str,
+    colour: str,
+    bars: Sequence[tuple[str, float, Sequence[float] | None, str]],
+    *,
+    unit: Unit | None = None,
+) -> go.Bar:
+    """Return a column's bars: label, drawn value, ends of its line as stored, and n in words."""
+    scale = 100.0 if unit is None else unit.scale
+    ends = [
+        (value, value) if line is None else (scale * line[0], scale * line[1])
+        for _, value, line, _ in bars
+    ]
+    said = [
+        "no interval" if line is None else f"{low:.2f} to {high:.2f}"
+        for (low, high), (_, _, line, _) in zip(ends, bars, strict=True)
+    ]
+    return go.Bar(
+        orientation="h",
+        name=plain(name),
+        y=[plain(label) for label, *_ in bars],
+        x=[value for _, value, _, _ in bars],
+        marker={"color": colour},
+        error_x={
+            "type": "data",
+            "symmetric": False,
+            "array": [high - value for (_, high), (_, value, _, _) in zip(ends, bars, strict=True)],
+            "arrayminus": [
+                value - low for (low, _), (_, value, _, _) in zip(ends, bars, strict=True)
+            ],
+            "color": INK_LIGHT,
+            "thickness": 1,
+            "width": 3,
+        },
+        customdata=[[said_here, count] for said_here, (*_, count) in zip(said, bars, strict=True)],
+        hovertemplate=(
+            f"<b>{plain(name)}</b><br>%{{y}}<br>%{{x:.2f}} (%{{customdata[0]}})<br>"
+            "n = %{customdata[1]}<extra></extra>"
+        ),
+    )

@@ -1,0 +1,177 @@
+"""Bars, heat maps and ROC curves against numbers worked by hand and against scikit-learn."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn.metrics import roc_auc_score, roc_curve
+
+from temper.report.detection import CORNERS, anomaly_curves, roc
+from temper.report.drawing import Figure
+from temper.report.figures import figures
+from temper.report.folders import read
+from temper.report.table import compare
+from tests.report.attacked import add_detectors, attack_study, robustness_scores
+from tests.report.conftest import Plan, score
+
+MakeStudy = Callable[[Plan], Path]
+SCORES = st.lists(st.sampled_from([0.0, 0.1, 0.1 + 1e-12, 0.5, 0.9]), min_size=1, max_size=12)
+
+
+def drawn(folder: Path) -> dict[str, Figure]:
+    source = read(folder)
+    return {figure.title: figure for figure in figures(source, compare(source))}
+
+
+def bars(figure: Figure, name: str) -> dict[str, Any]:
+    (trace,) = [one for one in figure.figure.data if one.name == name]
+    return dict(zip(trace.y, trace.x, strict=True))
+
+
+@given(SCORES, SCORES)
+def test_a_roc_curve_is_scikit_learns(ordinary: list[float], anomalies: list[float]) -> None:
+    curve = roc(np.array(ordinary), np.array(anomalies))
+    flags = [0] * len(ordinary) + [1] * len(anomalies)
+    false, true, _ = roc_curve(flags, ordinary + anomalies, drop_intermediate=False)
+    assert curve.false.tolist() == pytest.approx(false.tolist())
+    assert curve.true.tolist() == pytest.approx(true.tolist())
+    assert curve.area == pytest.approx(roc_auc_score(flags, ordinary + anomalies))
+
+
+def test_each_detector_has_a_curve_of_its_own(evaluation: Path) -> None:
+    add_detectors(evaluation)
+    (figure,) = anomaly_curves(read(evaluation))
+    assert [one.name for one in figure.figure.data] == ["chance", "by max softmax", "by the energy"]
+    assert figure.numbers is not None
+    # The fixture's dev and anomaly rows have the same confidences; energies are 0 to 39 and 10 to
+    # 49: of 1,600 pairs 435 are lost (30 * 29 / 2) and 30 tied.
+    areas = {line[1]: line[2] for line in figure.numbers.lines}
+    assert areas == {"by max softmax": "0.5000", "by the energy": f"{1 - 450 / 1600:.4f}"}
+    assert {line[4] for line in figure.numbers.lines} == {"40 ordinary, 40 anomalies"}
+    # scores.json has an interval of the first and none of the second.
+    assert [line[3] for line in figure.numbers.lines] == ["[0.9000, 0.9400]", "\u2013"]
+
+
+def test_a_curve_of_many_rows_stays_small_and_keeps_its_ends(evaluation: Path) -> None:
+    add_detectors(evaluation, rows=3000)
+    (figure,) = anomaly_curves(read(evaluation))
+    (energy,) = [one for one in figure.figure.data if one.name == "by the energy"]
+    assert len(energy.x) == len(energy.y) == CORNERS
+    assert (energy.x[0], energy.y[0], energy.x[-1], energy.y[-1]) == (0.0, 0.0, 1.0, 1.0)
+
+
+def test_rows_without_anomalies_draw_no_curve(make_study: MakeStudy) -> None:
+    study = make_study(Plan(extra=robustness_scores))
+    assert "Attacks" not in drawn(study)
+    assert [title for title in drawn(study) if title.startswith("Anomalies")] == ["Anomalies: trec"]
+
+
+def test_a_perspectives_bar_is_the_share_of_the_gap_that_is_closed(study: Path) -> None:
+    figure = drawn(study)["Gap to a perfect score that is closed"]
+    found = bars(figure, "uegr")
+    # Accuracy 0.82 becomes 0.85: 0.03 of 0.18. ECE 0.11 becomes 0.06: 0.05 of 0.11.
+    assert found["In distribution: Accuracy, dev \u2191"] == pytest.approx(100 * 0.03 / 0.18)
+    ece = "Calibration: ECE (10 bins), mean of 3 sets \u2193"
+    assert found[ece] == pytest.approx(100 * 0.05 / 0.11)
+    trace = figure.figure.data[0]
+    at = trace.y.index(ece)
+    # The differences are -0.04, -0.05, -0.06: t of 2 degrees of freedom, 4.3027, over root three.
+    reach = 100 * 4.302653 * 0.01 / 3**0.5 / 0.11
+    assert trace.error_x.array[at] == pytest.approx(reach, rel=1e-5)
+    assert trace.error_x.arrayminus[at] == pytest.approx(reach, rel=1e-5)
+
+
+def test_where_the_reference_is_perfect_there_is_no_bar(make_study: MakeStudy) -> None:
+    def perfect(column: str, seed: int) -> list[dict[str, Any]]:
+        value = 1.0 if column == "vanilla" else 0.9
+        return [score("text_attack", "dev", "accuracy", value, condition="characters")]
+
+    found = bars(
+        drawn(make_study(Plan(extra=perfect)))["Gap to a perfect score that is closed"], "uegr"
+    )
+    assert len(found) > 4
+    assert not [label for label in found if label.startswith("Text attack")]
+
+
+def test_one_column_has_no_gap_to_close(run: Path) -> None:
+    assert "Gap to a perfect score that is closed" not in drawn(run)
+    assert "Cost against benefit" not in drawn(run)
+
+
+def test_attacks_perturbations_and_groups_are_bars_by_condition(make_study: MakeStudy) -> None:
+    found = drawn(make_study(Plan(extra=robustness_scores)))
+    success = bars(found["Text attacks: Attack success, dev"], "uegr")
+    assert success == pytest.approx({"character edits": 40.0, "word swaps": 40.0})
+    worst = bars(found["Worst case, dev"], "vanilla")
+    assert worst == pytest.approx(
+        {"typos": 70.0, "lowercase": 70.0, "under all perturbations": 60.0}
+    )
+    groups = bars(found["Groups, dev"], "vanilla")
+    assert groups == pytest.approx({"fiction": 80.0, "travel": 70.0, "worst group": 70.0})
+    numbers = found["Groups, dev"].numbers
+    assert numbers is not None
+    assert ("uegr", "fiction", "90.00", "\u00b1 0.00", "3 seeds, 20") in numbers.lines
+
+
+def test_one_runs_bars_have_its_bootstrap_interval(make_study: MakeStudy) -> None:
+    found = drawn(make_study(Plan(extra=robustness_scores, seeds=[0])))
+    trace = found["Worst case, dev"].figure.data[0]
+    # conftest gives every score an interval of 0.02 to either side.
+    assert list(trace.error_x.array) == pytest.approx([2.0] * 3)
+    assert trace.customdata[0][1] == "1 seed, 500"
+
+
+def test_the_heat_map_has_a_cell_for_each_layer_and_column(make_study: MakeStudy) -> None:
+    found = drawn(make_study(Plan(extra=robustness_scores)))
+    figure = found["Likeness to the pre-trained model, dev"]
+    (heat,) = figure.figure.data
+    assert list(heat.x) == ["1", "2", "3"]
+    assert np.asarray(heat.z).tolist() == [
+        pytest.approx([0.8, 0.7, 0.6]),
+        pytest.approx([0.9, 0.8, 0.7]),
+    ]
+    assert figure.numbers is not None
+    assert figure.numbers.lines[0] == (
+        "vanilla",
+        "1",
+        "0.8000",
+        "\u00b1 0.0000",
+        "3 seeds, 8 batches",
+    )
+
+
+def test_cost_against_benefit_stands_at_the_summarys_mean(study: Path) -> None:
+    source = read(study)
+    comparison = compare(source)
+    (row,) = [
+        row for row in comparison.rows if row.key.perspective == "summary" and not row.key.set
+    ]
+    figure = drawn(study)["Cost against benefit"]
+    places = {one.name: (one.x[0], one.y[0]) for one in figure.figure.data}
+    assert places == {"vanilla": (1.0, pytest.approx(0.0)), "uegr": (2.0, row.cells["uegr"].mean)}
+    (uegr,) = [one for one in figure.figure.data if one.name == "uegr"]
+    difference = row.cells["uegr"].difference
+    assert difference is not None
+    assert difference.high is not None
+    assert difference.mean is not None
+    assert uegr.error_y.array[0] == pytest.approx(difference.high - difference.mean)
+
+
+def test_reliability_after_scaling_stands_beside_the_one_before(study: Path) -> None:
+    attack_study(study, detectors=True)
+    found = [title for title in drawn(study) if title.startswith("Reliability")]
+    assert found == [
+        "Reliability, dev",
+        "Reliability, dev, after temperature scaling",
+        "Reliability, imdb",
+        "Reliability, yelp",
+    ]
+    scaled = drawn(study)["Reliability, dev, after temperature scaling"].figure.data[1]
+    assert list(scaled.x) == pytest.approx([0.75])
+    assert list(scaled.customdata) == [120]
