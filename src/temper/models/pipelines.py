@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import nn
 
@@ -100,7 +101,8 @@ class TextPipeline:
         model = self.pipeline.model
         # A pipeline around a model that was just trained answers with dropout otherwise.
         held = in_mode(model, training=False) if isinstance(model, nn.Module) else nullcontext()
-        with held:
+        # Pipelines draw the seed of a data loader from the global generator.
+        with held, torch.random.fork_rng(devices=[]):
             found = self.pipeline(
                 inputs,
                 top_k=None,

@@ -1,0 +1,364 @@
+"""Check that a predictor keeps its contracts, before evaluations are believed.
+
+`check_predictor` asks what every perspective relies on: finite answers of the promised kind, one a
+row and in the rows' order, the same whatever the batch and whoever asks twice, and a model that is
+afterwards as it was. What a predictor offers beyond answers (token ids, embeddings, hidden states)
+is checked where it offers it.
+"""
+
+from __future__ import annotations
+
+import copy
+import logging
+from collections.abc import Callable, Iterator
+from dataclasses import fields, replace
+from typing import Any, get_args
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from temper.data.examples import Examples
+from temper.errors import DataError, ModelError
+from temper.evaluation.function import known_names
+from temper.evaluation.prediction import Prediction
+from temper.evaluation.predictor import (
+    Gives,
+    PerturbablePredictor,
+    Predictor,
+    Session,
+    StatePredictor,
+    TokenPredictor,
+)
+from temper.evaluation.snapshots import differences, snapshot
+from temper.functional.calibration import probabilities_of
+from temper.functional.resampling import FloatArray
+
+_LOG = logging.getLogger(__name__)
+LEAST_ROWS = 4
+"""Different texts that a check needs: with fewer, an order or a batch may be right by chance."""
+
+
+def check_predictor(
+    predictor: object, examples: Examples, *, tolerance: float = 1e-5, batch_size: int = 3
+) -> None:
+    """Check a predictor on some examples.
+
+    Args:
+        predictor: Anything that should keep the contract `Predictor`, and where it has their
+            methods `TokenPredictor`, `PerturbablePredictor` and `StatePredictor`.
+        examples: Four or more different texts that it answers differently; labels make the check
+            that they are not looked at.
+        tolerance: By how much probabilities (of a regression: values, relative to the largest)
+            may differ where they must be the same, > 0.
+        batch_size: Rows of the smaller batches, in [1, rows).
+
+    Raises:
+        ModelError: It breaks a contract; the message lists every fault.
+        DataError: The examples are too few or too alike to find faults.
+
+    Example:
+        >>> from temper.evaluation.function import CallablePredictor
+        >>> examples = Examples("toy", ["a", "bb", "ccc", "dddd"])
+        >>> lengths = CallablePredictor(lambda texts: [len(text) for text in texts], gives="values")
+        >>> check_predictor(lengths, examples)
+    """
+    if len(set(examples.rows)) < LEAST_ROWS:
+        raise DataError(
+            f"A predictor is checked on {LEAST_ROWS} different texts or more, set "
+            f"{examples.name!r} has {len(set(examples.rows))}. Give more."
+        )
+    if not 1 <= batch_size < len(examples):
+        raise DataError(
+            f"`batch_size` must be in [1, {len(examples)}), got {batch_size}: all rows at once are "
+            "asked anyway."
+        )
+    found = list(_of_form(predictor))
+    if not found:
+        assert isinstance(predictor, Predictor)
+        found = _Check(predictor, examples, tolerance, batch_size).faults()
+    if found:
+        raise ModelError(
+            f"{type(predictor).__name__} breaks the contract of predictors:\n"
+            + "\n".join(f"- {fault}" for fault in found)
+        )
+
+
+def _of_form(predictor: object) -> Iterator[str]:
+    """Find what keeps a predictor from being asked at all."""
+    lacking = [name for name in ("predict", "gives", "label_names") if not hasattr(predictor, name)]
+    if lacking:
+        yield f"It has no {', '.join(f'`{name}`' for name in lacking)}."
+        return
+    gives, names = predictor.gives, predictor.label_names  # type: ignore[attr-defined]
+    if gives not in get_args(Gives):
+        yield f"`gives` must be one of {', '.join(get_args(Gives))}, got {gives!r}."
+        return
+    if names is not None and not isinstance(names, tuple):
+        yield f"`label_names` must be a tuple or None, got {type(names).__name__}."
+    try:
+        known_names(names, gives=gives)
+    except ModelError as error:
+        yield str(error)
+
+
+class _Check:
+    """One check of a predictor that can be asked."""
+
+    def __init__(
+        self, predictor: Predictor, examples: Examples, tolerance: float, batch_size: int
+    ) -> None:
+        self.predictor = predictor
+        self.examples = examples
+        self.tolerance = tolerance
+        self.batch_size = batch_size
+        self.answers = np.zeros((0, 0))
+
+    def faults(self) -> list[str]:
+        """Return all faults; without answers there is nothing more to compare."""
+        before = copy.deepcopy(self.examples)
+        found = self._collect("predict", self._kind)
+        if not len(self.answers):
+            return found
+        steps: list[tuple[str, Callable[[], Iterator[str]]]] = [
+            ("predict", self._answers),
+            ("predict", self._rest),
+        ]
+        if isinstance(self.predictor, TokenPredictor):
+            steps.append(("outputs", self._tokens))
+        if isinstance(self.predictor, PerturbablePredictor):
+            steps.append(("session", self._session))
+        if isinstance(self.predictor, StatePredictor):
+            steps.append(("states", self._states))
+        for name, step in steps:
+            found += self._collect(name, step)
+        changed = [
+            field.name
+            for field in fields(before)
+            if getattr(before, field.name) != getattr(self.examples, field.name)
+        ]
+        if changed:
+            found.append(f"It changes the examples that it is given ({', '.join(changed)}).")
+        return list(dict.fromkeys(found))
+
+    def _collect(self, name: str, step: Callable[[], Iterator[str]]) -> list[str]:
+        """Run a step; that the predictor raises is a fault like others."""
+        found: list[str] = []
+        before = snapshot(self.predictor)
+        try:
+            for fault in step():
+                found.append(fault)
+        except Exception as error:  # noqa: BLE001 - whatever it raises is a fault of the predictor
+            _LOG.info("`%s` failed in a check.", name, exc_info=True)
+            found.append(f"`{name}` fails: {type(error).__name__}: {error}")
+        left = differences(before, snapshot(self.predictor))
+        if left:
+            found.append(f"`{name}` leaves the model or the generators changed: {', '.join(left)}.")
+        return found
+
+    def _ask(self, examples: Examples, batch_size: int | None = None) -> FloatArray:
+        prediction = self.predictor.predict(examples, batch_size=batch_size)
+        return prediction.prediction[:, None] if prediction.regression else prediction.probabilities
+
+    def _kind(self) -> Iterator[str]:
+        """Check form and kind of the answers."""
+        found = self.predictor.predict(self.examples)
+        n, gives, names = len(self.examples), self.predictor.gives, self.predictor.label_names
+        if not isinstance(found, Prediction):
+            yield f"`predict` must return a Prediction, got {type(found).__name__}."
+            return
+        if len(found.prediction) != n or len(found.probabilities) != n:
+            yield (
+                f"`predict` must answer every row once: {n} rows got {len(found.prediction)} "
+                f"predictions and {len(found.probabilities)} rows of probabilities."
+            )
+            return
+        if found.regression != (gives == "values"):
+            came = "values" if found.regression else "classes"
+            yield f"`gives` is {gives!r}, but `predict` answers with {came}."
+            return
+        if found.regression:
+            Prediction.of_values(found.prediction)
+            self.answers = found.prediction[:, None]
+            return
+        Prediction.of_probabilities(found.probabilities)
+        classes = found.probabilities.shape[1]
+        if names is not None and len(names) != classes:
+            yield f"`label_names` has {len(names)} names, the answers have {classes} classes."
+        if gives == "logits" and found.logits is None:
+            yield "`gives` is 'logits', but the prediction holds none. Use Prediction.of_logits."
+        if found.logits is not None:
+            implied = probabilities_of(np.asarray(found.logits))
+            if implied.shape != found.probabilities.shape or self._far(
+                implied, found.probabilities
+            ):
+                yield "The softmax of the logits is not the probabilities."
+        chosen = found.probabilities[np.arange(n), found.prediction.astype(np.int64)]
+        if bool((found.probabilities.max(axis=1) - chosen > self.tolerance).any()):
+            yield "The predicted class is not the one of the highest probability."
+        self.answers = found.probabilities
+
+    def _answers(self) -> Iterator[str]:
+        """Check that nothing but a row's text decides its answer."""
+        examples, answers = self.examples, self.answers
+        if not self._far(answers, answers[:1].repeat(len(answers), axis=0)):
+            yield (
+                "All answers are alike, so that their order cannot be checked. Check it on "
+                "examples that it answers differently."
+            )
+        if self._far(self._ask(examples), answers):
+            yield "The same question gets another answer the second time: it is not deterministic."
+            return
+        order = list(range(len(examples)))[::-1]
+        if self._far(self._ask(examples.select(order)), answers[order]):
+            yield "Rows in another order get other answers: answers must keep the rows' order."
+        for size in (1, self.batch_size):
+            if self._far(self._ask(examples, size), answers):
+                yield f"With batch_size={size} answers differ by more than {self.tolerance:g}."
+        alone = np.concatenate([self._ask(examples.select([place])) for place in order[:3]])
+        if self._far(alone, answers[order[:3]]):
+            yield "A row asked alone gets another answer than among others."
+
+    def _rest(self) -> Iterator[str]:
+        """Check that labels are not looked at."""
+        bare = replace(self.examples, labels=None, label_names=None, kind="unlabelled")
+        if self._far(self._ask(bare), self.answers):
+            yield "Without labels the answers are others: a predictor must not look at labels."
+
+    def _tokens(self) -> Iterator[str]:
+        """Check that token ids lead to the same answers."""
+        predictor = self.predictor
+        assert isinstance(predictor, TokenPredictor)
+        encoded = predictor.encoded(self.examples)
+        if len(encoded) != len(self.examples):
+            yield f"`encoded` gives {len(encoded)} rows for {len(self.examples)} examples."
+            return
+        items = copy.deepcopy(encoded.items)
+        heard: list[tuple[int, int]] = []
+        for size in (None, self.batch_size):
+            found = predictor.outputs(
+                encoded, batch_size=size, tell=lambda *told: heard.append(told)
+            )
+            yield from self._same(found, "`outputs` of the token ids")
+        if not heard or heard[-1] != (len(items), len(items)):
+            yield "`outputs` does not tell when all rows are done."
+        if encoded.items != items:
+            yield "`outputs` changes the token ids that it is given."
+        predictor.vocabulary()
+
+    def _session(self) -> Iterator[str]:
+        """Check the clean answers of a session, what a perturbation reaches, and how it closes."""
+        predictor = self.predictor
+        assert isinstance(predictor, PerturbablePredictor)
+        share = predictor.truncated(self.examples)
+        if not 0 <= share <= 1:
+            yield f"`truncated` must be in [0, 1], got {share}."
+        if not isinstance(predictor.lacks_second_derivative(), str):
+            yield "`lacks_second_derivative` must return a text, empty where nothing lacks."
+        plain: FloatArray | None = None
+        seen: list[int] = []
+        with predictor.session() as session:
+            for part in session.parts(self.examples, batch_size=self.batch_size):
+                seen += part.indices
+                if part.rows != [self.examples.rows[place] for place in part.indices]:
+                    yield "`parts` gives rows under hashes of others."
+                logits = session.logits(part).detach().double().cpu().numpy()
+                if plain is None:
+                    plain = np.full((len(self.examples), logits.shape[-1]), np.nan)
+                plain[part.indices] = logits
+                yield from self._perturbed(session, part)
+        if sorted(seen) != list(range(len(self.examples))) or plain is None:
+            yield "`parts` does not give every row once."
+        else:
+            yield from self._same(plain, "`logits` of a session without delta")
+        before = snapshot(predictor)
+        try:
+            with predictor.session():
+                raise _Stopped
+        except _Stopped:
+            pass
+        left = differences(before, snapshot(predictor))
+        if left:
+            yield f"A session that an error ends leaves changed: {', '.join(left)}."
+
+    def _perturbed(self, session: Session, part: Any) -> Iterator[str]:
+        """Check that a delta on one row moves that row's logits and no other's."""
+        embeddings = session.embeddings(part)
+        if embeddings.requires_grad or part.special.shape != embeddings.shape[:2]:
+            yield "`embeddings` must be [B, T, D] as `special` [B, T] is, detached."
+            return
+        clean = session.logits(part).detach()
+        delta = torch.zeros_like(embeddings)
+        # The first row alone, by a fixed pattern: no generator is touched.
+        delta[0] = embeddings.abs().mean() * torch.ones_like(delta[0]).cumsum(-1).cos()
+        delta.requires_grad_(True)
+        with torch.enable_grad():
+            moved = session.logits(part, delta=delta)
+            (slope,) = torch.autograd.grad(moved.sum(dim=0)[0], delta)
+        if not bool(torch.isfinite(slope).all()) or not bool(slope[0].any()):
+            yield "The gradient of the logits by `delta` is zero or not finite."
+        change = (moved.detach() - clean).abs().amax(dim=1)
+        if not float(change[0]) > 0:
+            yield "A `delta` changes no logit."
+        if bool((change[1:] > self.tolerance).any()):
+            yield "A `delta` on one row changes the logits of others."
+
+    def _states(self) -> Iterator[str]:
+        """Check that hidden states come for every row, in one form whatever the batch."""
+        predictor = self.predictor
+        assert isinstance(predictor, StatePredictor)
+        found: list[list[Tensor]] = []
+        for size in (len(self.examples), self.batch_size):
+            rows: dict[int, list[Tensor]] = {}
+            for states in predictor.states(self.examples, batch_size=size):
+                if states.rows != [self.examples.rows[place] for place in states.indices]:
+                    yield "`states` gives rows under hashes of others."
+                for layer in states.layers:
+                    if layer.dim() != 2 or len(layer) != len(states.indices):
+                        yield (
+                            "Each layer of `states` must be [B, D], one line a row; "
+                            f"{len(states.indices)} rows got {list(layer.shape)}."
+                        )
+                        return
+                    if layer.dtype != torch.float32 or not bool(torch.isfinite(layer).all()):
+                        yield "Hidden states must be finite and in fp32."
+                for line, place in enumerate(states.indices):
+                    if place in rows:
+                        yield "`states` gives a row twice."
+                    rows[place] = [layer[line] for layer in states.layers]
+            if sorted(rows) != list(range(len(self.examples))):
+                yield "`states` does not give every row once."
+                return
+            if len({len(layers) for layers in rows.values()}) > 1 or not rows[0]:
+                yield "`states` must give every row the same layers, one or more."
+                return
+            found.append([torch.stack(each) for each in zip(*_in_order(rows), strict=True)])
+        for one, two in zip(*found, strict=True):
+            if float((one - two).abs().max()) > self.tolerance * max(1.0, float(one.abs().max())):
+                yield "Hidden states depend on the batch size."
+                return
+
+    def _same(self, outputs: FloatArray, what: str) -> Iterator[str]:
+        """Compare logits [n, C], or values [n, 1], with the answers."""
+        regression = self.predictor.gives == "values"
+        found = outputs if regression else probabilities_of(np.asarray(outputs))
+        if found.shape != self.answers.shape:
+            yield f"{what} have shape {list(found.shape)}, expected {list(self.answers.shape)}."
+        elif self._far(found, self.answers):
+            yield f"{what} differ from what `predict` answers by more than {self.tolerance:g}."
+
+    def _far(self, one: FloatArray, two: FloatArray) -> bool:
+        """Return whether answers differ by more than may be."""
+        if one.shape != two.shape:
+            return True
+        scale = max(1.0, float(np.abs(two).max())) if self.predictor.gives == "values" else 1.0
+        return not bool((np.abs(one - two) <= self.tolerance * scale).all())
+
+
+class _Stopped(Exception):  # noqa: N818 - it reports nothing
+    """Ends a session from inside."""
+
+
+def _in_order(rows: dict[int, list[Tensor]]) -> list[list[Tensor]]:
+    """Return what belongs to each row, in the order of the rows."""
+    return [rows[place] for place in sorted(rows)]

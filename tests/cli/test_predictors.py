@@ -1,0 +1,98 @@
+"""``evaluate`` and ``predict`` on functions and scikit-learn pipelines, from end to end."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import skops.io
+from sklearn.feature_extraction.text import CountVectorizer
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+
+from tests.cli.test_commands import answer, call
+from tests.cli.tiny_project import GOOD, sentences
+
+CODE = f"""
+def predict(texts):
+    return [[0.2, 0.8] if set(text.split()) & set({GOOD}) else [0.7, 0.3] for text in texts]
+"""
+FEW = ("--set", "evaluate.bootstrap=0", "--perspectives", "task,embedding_attack,token_corruption")
+
+
+@pytest.fixture
+def code(tmp_path: Path) -> Iterator[Path]:
+    (tmp_path / "planted_words.py").write_text(CODE, encoding="utf-8")
+    yield tmp_path / "planted_words.py"
+    sys.modules.pop("planted_words", None)
+
+
+def test_what_a_function_cannot_serve_is_left_out_visibly(
+    code: Path, tiny_data: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "evaluation"
+    words = ("evaluate", f"{code}:predict", "--data", tiny_data / "reviews", "--out", out, *FEW)
+    said = ("--gives", "probabilities", "--label-names", "negative,positive")
+    result = call(*words, *said)
+    assert result.exit_code == 0, result.stderr
+    for name in ("embedding_attack", "token_corruption"):
+        assert f"Not measured: {name} needs" in result.stderr
+    scores = json.loads((out / "scores.json").read_text())
+    assert set(scores["skipped"]) == {"embedding_attack", "token_corruption"}
+    again = answer(*words, *said)
+    assert again["skipped"] == scores["skipped"]
+    assert {(score["perspective"], score["value"]) for score in again["scores"]} == {("task", 1.0)}
+    result = call(*words, "--gives", "logits", "--label-names", "negative,positive")
+    assert "holds an evaluation of another model" in str(result.exception)
+
+
+def test_only_what_cannot_be_measured_is_an_error(
+    code: Path, tiny_data: Path, tmp_path: Path
+) -> None:
+    result = call(
+        "evaluate", f"{code}:predict", "--gives", "probabilities", "--data", tiny_data / "reviews",
+        "--perspectives", "embedding_attack", "--out", tmp_path / "evaluation",
+    )  # fmt: skip
+    assert "embedding_attack needs a model whose embeddings" in str(result.exception)
+    assert not (tmp_path / "evaluation").exists()
+
+
+def test_a_predictor_without_names_is_read_in_the_datas_order_with_a_notice(
+    code: Path, tiny_data: Path, tmp_path: Path
+) -> None:
+    found = answer(
+        "evaluate", f"{code}:predict", "--gives", "probabilities", "--data", tiny_data / "reviews",
+        "--out", tmp_path / "evaluation", *FEW,
+    )  # fmt: skip
+    assert any("names no classes: its answers are read" in text for text in found["notices"])
+
+
+def test_a_skops_file_is_evaluated_and_predicts(tiny_data: Path, tmp_path: Path) -> None:
+    texts, labels = zip(*sentences(40), strict=True)
+    chain = make_pipeline(CountVectorizer(), LogisticRegression()).fit(texts, labels)
+    file = tmp_path / "model.skops"
+    skops.io.dump(chain, file)
+    found = answer(
+        "evaluate", file, "--data", tiny_data / "reviews", "--out", tmp_path / "evaluation", *FEW
+    )
+    assert found["task"]["labels"] == ["negative", "positive"]
+    accuracy = [score["value"] for score in found["scores"] if score["name"] == "accuracy"]
+    assert accuracy == [1.0]
+    result = call("predict", file, "--data", "-", "--json", text="the film was awful\n")
+    assert result.exit_code == 0, result.stderr
+    row: Any = json.loads(result.stdout)[0]
+    assert row["label"] == "negative"
+    assert row["probabilities"]["negative"] == pytest.approx(
+        chain.predict_proba(["the film was awful"])[0, 0]
+    )
+
+
+def test_a_pickle_is_refused(tiny_data: Path, tmp_path: Path) -> None:
+    result = call(
+        "evaluate", tmp_path / "m.joblib", "--data", tiny_data / "reviews", "--out", tmp_path / "e"
+    )
+    assert "is a pickle" in str(result.exception)

@@ -1,0 +1,401 @@
+"""The check of a predictor lets sound ones pass and finds every planted fault."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from sklearn.feature_extraction.text import CountVectorizer
+from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.pipeline import make_pipeline
+from transformers import pipeline
+
+from temper.data.examples import Examples
+from temper.errors import DataError, ModelError
+from temper.evaluation.classifier import ClassifierPredictor
+from temper.evaluation.conformance import check_predictor
+from temper.evaluation.function import CallablePredictor, EstimatorPredictor, PipelinePredictor
+from temper.evaluation.prediction import Prediction
+from temper.evaluation.predictor import States
+from tests.evaluation.conftest import make_examples, make_model, make_tokenizer
+
+
+def classifier(**settings: Any) -> ClassifierPredictor:
+    return ClassifierPredictor(make_model(**settings), make_tokenizer(), max_length=64)
+
+
+def estimator() -> EstimatorPredictor:
+    examples = make_examples()
+    chain = make_pipeline(CountVectorizer(), LogisticRegression())
+    return EstimatorPredictor(chain.fit(examples.text, examples.labels))
+
+
+def regressor() -> EstimatorPredictor:
+    examples = make_examples(kind="regression")
+    return EstimatorPredictor(
+        make_pipeline(CountVectorizer(), Ridge()).fit(examples.text, examples.labels)
+    )
+
+
+def transformers_pipeline() -> PipelinePredictor:
+    model = make_model(classes=3).train()
+    model.config.id2label = {0: "no", 1: "maybe", 2: "yes"}
+    return PipelinePredictor(
+        pipeline("text-classification", model=model, tokenizer=make_tokenizer(), device="cpu")
+    )
+
+
+SOUND: dict[str, Callable[[], Any]] = {
+    "classifier": classifier,
+    "regression": lambda: classifier(classes=1),
+    "callable": lambda: CallablePredictor(
+        lambda texts: [[len(text) / 50, text.count("1")] for text in texts], gives="logits"
+    ),
+    "estimator": estimator,
+    "regressor": regressor,
+    "pipeline": transformers_pipeline,
+}
+
+
+@pytest.mark.parametrize("name", SOUND)
+def test_every_predictor_of_ours_passes(name: str) -> None:
+    predictor = SOUND[name]()
+    kind = "regression" if predictor.gives == "values" else "classification"
+    check_predictor(predictor, make_examples(rows=9, kind=kind))
+
+
+def test_every_class_of_predictors_is_checked() -> None:
+    from temper.evaluation import classifier as classifiers
+    from temper.evaluation import function
+
+    classes = {
+        thing
+        for module in (classifiers, function)
+        for name, thing in vars(module).items()
+        if isinstance(thing, type)
+        and name.endswith("Predictor")
+        and thing.__module__ == module.__name__
+    }
+    assert {type(make()) for make in SOUND.values()} == classes
+
+
+class Planted:
+    """A predictor without faults, until one is planted."""
+
+    gives: Any = "probabilities"
+    label_names: Any = ("few", "many")
+
+    def predict(self, examples: Examples, *, batch_size: int | None = None) -> Any:
+        share = self.shares(examples, batch_size)
+        return Prediction.of_probabilities(np.stack([1 - share, share], axis=1))
+
+    def shares(self, examples: Examples, batch_size: int | None) -> Any:
+        return np.asarray([1 / (1 + len(text)) for text in examples.text])
+
+
+class NotFinite(Planted):
+    def predict(self, examples: Examples, *, batch_size: int | None = None) -> Any:
+        found = super().predict(examples)
+        found.probabilities[1, 0] = np.nan
+        return found
+
+
+class NotOne(Planted):
+    def predict(self, examples: Examples, *, batch_size: int | None = None) -> Any:
+        found = super().predict(examples)
+        return replace(found, probabilities=found.probabilities * 1.01)
+
+
+class TooFew(Planted):
+    def predict(self, examples: Examples, *, batch_size: int | None = None) -> Any:
+        found = super().predict(examples)
+        return replace(found, prediction=found.prediction[1:])
+
+
+class OtherKind(Planted):
+    gives = "values"
+    label_names = None
+
+
+class BareArray(Planted):
+    def predict(self, examples: Examples, *, batch_size: int | None = None) -> Any:
+        return self.shares(examples, batch_size)
+
+
+class WrongClass(Planted):
+    def predict(self, examples: Examples, *, batch_size: int | None = None) -> Any:
+        found = super().predict(examples)
+        return replace(found, prediction=1 - found.prediction)
+
+
+class Sorting(Planted):
+    def shares(self, examples: Examples, batch_size: int | None) -> Any:
+        return np.sort(super().shares(examples, batch_size))
+
+
+class Drawing(Planted):
+    def __init__(self) -> None:
+        self.rng = np.random.default_rng(0)
+
+    def shares(self, examples: Examples, batch_size: int | None) -> Any:
+        return np.clip(super().shares(examples, batch_size) + self.rng.uniform(-0.01, 0, 1), 0, 1)
+
+
+class DrawingGlobally(Planted):
+    def shares(self, examples: Examples, batch_size: int | None) -> Any:
+        random.random()
+        return super().shares(examples, batch_size)
+
+
+class Batched(Planted):
+    def shares(self, examples: Examples, batch_size: int | None) -> Any:
+        return super().shares(examples, batch_size) * (1 if batch_size is None else 0.999)
+
+
+class Normalising(Planted):
+    def shares(self, examples: Examples, batch_size: int | None) -> Any:
+        found = super().shares(examples, batch_size)
+        return found / found.sum()
+
+
+class Peeking(Planted):
+    def shares(self, examples: Examples, batch_size: int | None) -> Any:
+        found = super().shares(examples, batch_size)
+        return found if examples.labels is None else found / 2
+
+
+class Changing(Planted):
+    def shares(self, examples: Examples, batch_size: int | None) -> Any:
+        found = super().shares(examples, batch_size)
+        examples.source["seen"] = True
+        return found
+
+
+class Raising(Planted):
+    def shares(self, examples: Examples, batch_size: int | None) -> Any:
+        if batch_size == 1:
+            raise KeyError("no such batch")
+        return super().shares(examples, batch_size)
+
+
+class Constant(Planted):
+    def shares(self, examples: Examples, batch_size: int | None) -> Any:
+        return np.full(len(examples), 0.25)
+
+
+class ThreeNames(Planted):
+    label_names = ("few", "some", "many")
+
+
+class TwiceNamed(Planted):
+    label_names = ("many", "many")
+
+
+class UnknownKind(Planted):
+    gives = "scores"
+
+
+class Training(ClassifierPredictor):
+    """Leaves the model in training mode."""
+
+    def predict(self, examples: Examples, *, batch_size: int | None = None) -> Prediction:
+        found = super().predict(examples, batch_size=batch_size)
+        self.model.train()
+        return found
+
+
+class OtherTokens(ClassifierPredictor):
+    def outputs(self, encoded: Any, **options: Any) -> Any:
+        found = super().outputs(encoded, **options)
+        return found if options.get("tell") is None else found[::-1]
+
+
+class SpoiledTokens(ClassifierPredictor):
+    def outputs(self, encoded: Any, **options: Any) -> Any:
+        found = super().outputs(encoded, **options)
+        if options.get("tell") is not None:
+            encoded.items[0]["input_ids"][0] = 7
+        return found
+
+
+class Unsaid(ClassifierPredictor):
+    def outputs(self, encoded: Any, **options: Any) -> Any:
+        return super().outputs(encoded, batch_size=options.get("batch_size"))
+
+
+class LeftFrozen(ClassifierPredictor):
+    @contextmanager
+    def session(self, *, single: bool = False) -> Iterator[Any]:
+        with super().session(single=single) as session:
+            yield session
+        for weight in self.model.parameters():
+            weight.requires_grad_(False)
+
+
+class LeftAfterError(ClassifierPredictor):
+    @contextmanager
+    def session(self, *, single: bool = False) -> Iterator[Any]:
+        handle = self.model.register_forward_hook(lambda *_: None)
+        with super().session(single=single) as session:
+            yield session
+        handle.remove()
+
+
+class Nudging(ClassifierPredictor):
+    @contextmanager
+    def session(self, *, single: bool = False) -> Iterator[Any]:
+        with super().session(single=single) as session:
+            yield session
+        with torch.no_grad():
+            self.model.classifier.bias += 1e-3
+
+
+class WrappedSession:
+    def __init__(self, session: Any) -> None:
+        self.session = session
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.session, name)
+
+
+class Deaf(WrappedSession):
+    def logits(self, part: Any, *, delta: Any = None) -> Any:
+        plain = self.session.logits(part)
+        return plain if delta is None else plain + 0.0 * delta.sum()
+
+
+class Leaking(WrappedSession):
+    def logits(self, part: Any, *, delta: Any = None) -> Any:
+        found = self.session.logits(part, delta=delta)
+        return found if delta is None else found + delta.sum()
+
+
+class Shifted(WrappedSession):
+    def logits(self, part: Any, *, delta: Any = None) -> Any:
+        return self.session.logits(part, delta=delta) * 1.01
+
+
+def opening(wrapper: type[WrappedSession]) -> type[ClassifierPredictor]:
+    class Wrapping(ClassifierPredictor):
+        @contextmanager
+        def session(self, *, single: bool = False) -> Iterator[Any]:
+            with super().session(single=single) as session:
+                yield wrapper(session)
+
+        def states(self, examples: Examples, *, batch_size: int | None = None) -> Iterator[States]:
+            return ClassifierPredictor(self.model, self.tokenizer, max_length=64).states(
+                examples, batch_size=batch_size
+            )
+
+    return Wrapping
+
+
+class ManyStates(ClassifierPredictor):
+    def states(self, examples: Examples, *, batch_size: int | None = None) -> Iterator[States]:
+        for states in super().states(examples, batch_size=batch_size):
+            yield replace(states, layers=[layer[:, None] for layer in states.layers])
+
+
+class FewStates(ClassifierPredictor):
+    def states(self, examples: Examples, *, batch_size: int | None = None) -> Iterator[States]:
+        yield next(iter(super().states(examples, batch_size=3)))
+
+
+class BatchedStates(ClassifierPredictor):
+    def states(self, examples: Examples, *, batch_size: int | None = None) -> Iterator[States]:
+        for states in super().states(examples, batch_size=batch_size):
+            centred = [layer - layer.mean(dim=0) for layer in states.layers]
+            yield replace(states, layers=centred)
+
+
+BARE = {
+    NotFinite: "Probabilities must be finite",
+    NotOne: "sum to 1",
+    TooFew: "answer every row once: 9 rows got 8 predictions",
+    OtherKind: "`gives` is 'values', but `predict` answers with classes",
+    BareArray: "must return a Prediction, got ndarray",
+    WrongClass: "predicted class is not the one of the highest probability",
+    Sorting: "answers must keep the rows' order",
+    Drawing: "it is not deterministic",
+    DrawingGlobally: "generators changed: random state of Python",
+    Batched: r"With batch_size=3 answers differ by more than 1e-05",
+    Normalising: "A row asked alone gets another answer",
+    Peeking: "must not look at labels",
+    Changing: r"changes the examples that it is given \(source\)",
+    Raising: "`predict` fails: KeyError: 'no such batch'",
+    Constant: "All answers are alike",
+    ThreeNames: "`label_names` has 3 names, the answers have 2 classes",
+    TwiceNamed: "`label_names` must be two or more different texts",
+    UnknownKind: "`gives` must be one of logits, probabilities, values, got 'scores'",
+}
+WITH_MODEL = {
+    Training: "changed: training flags of model",
+    OtherTokens: "`outputs` of the token ids differ",
+    SpoiledTokens: "`outputs` changes the token ids",
+    Unsaid: "`outputs` does not tell when all rows are done",
+    LeftFrozen: "changed: what of model wants gradients",
+    LeftAfterError: "A session that an error ends leaves changed: hooks of model",
+    Nudging: "changed: weights of model",
+    opening(Deaf): "gradient of the logits by `delta` is zero",
+    opening(Leaking): "on one row changes the logits of others",
+    opening(Shifted): "`logits` of a session without delta differ",
+    ManyStates: r"must be \[B, D\], one line a row",
+    FewStates: "`states` does not give every row once",
+    BatchedStates: "Hidden states depend on the batch size",
+}
+
+
+def test_the_predictor_that_faults_are_planted_in_has_none() -> None:
+    check_predictor(Planted(), make_examples(rows=9))
+
+
+@pytest.mark.parametrize("planted", BARE, ids=lambda kind: kind.__name__)
+def test_a_planted_fault_of_answers_is_found(planted: type[Planted]) -> None:
+    with pytest.raises(ModelError, match=f"{planted.__name__} breaks the contract") as caught:
+        check_predictor(planted(), make_examples(rows=9))
+    assert caught.match(BARE[planted])
+
+
+@pytest.mark.parametrize("planted", WITH_MODEL, ids=lambda kind: kind.__name__)
+def test_a_planted_fault_of_a_model_is_found(planted: type[ClassifierPredictor]) -> None:
+    predictor = planted(make_model().eval(), make_tokenizer(), max_length=64)
+    with pytest.raises(ModelError, match=WITH_MODEL[planted]):
+        check_predictor(predictor, make_examples(rows=9))
+
+
+def test_all_faults_are_told_at_once() -> None:
+    class Several(Sorting, Peeking, ThreeNames):
+        def predict(self, examples: Examples, *, batch_size: int | None = None) -> Any:
+            random.random()
+            return super().predict(examples, batch_size=batch_size)
+
+    with pytest.raises(ModelError, match="breaks the contract") as caught:
+        check_predictor(Several(), make_examples(rows=9))
+    for words in ("3 names", "keep the rows' order", "look at labels", "random state of Python"):
+        assert words in str(caught.value)
+
+
+def test_what_is_no_predictor_is_told_what_it_lacks() -> None:
+    with pytest.raises(ModelError, match="It has no `predict`, `gives`, `label_names`"):
+        check_predictor(object(), make_examples(rows=9))
+
+
+@pytest.mark.parametrize(
+    ("texts", "batch_size", "message"),
+    [
+        (["a", "b", "c", "c"], 3, "checked on 4 different texts or more, set 'dev' has 3"),
+        (["a", "b", "c", "d"], 4, r"`batch_size` must be in \[1, 4\), got 4"),
+        (["a", "b", "c", "d"], 0, r"`batch_size` must be in \[1, 4\), got 0"),
+    ],
+)
+def test_examples_that_could_find_nothing_are_refused(
+    texts: list[str], batch_size: int, message: str
+) -> None:
+    with pytest.raises(DataError, match=message):
+        check_predictor(Planted(), Examples("dev", texts), batch_size=batch_size)
