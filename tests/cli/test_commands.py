@@ -201,6 +201,7 @@ def test_predicting_lines_of_stdin_gives_a_json_object_a_line(trained: dict[str,
         assert set(shares) == {"negative", "positive"}
         assert sum(shares.values()) == pytest.approx(1.0)
         assert row["label"] == max(shares, key=shares.__getitem__)
+        assert row["anomaly"] == 1 - max(shares.values())
     assert answer("predict", trained["out"], text="the film was good\nit was awful\n") == rows
 
 
@@ -211,7 +212,7 @@ def test_predicting_a_file_into_a_table(
     found = answer("predict", trained["out"], "--data", tiny_data / "anomaly.csv", "--out", out)
     assert found == {"out": str(out), "rows": 3}
     header, *lines = out.read_text(encoding="utf-8").splitlines()
-    assert header == "text,label,probability:negative,probability:positive"
+    assert header == "text,label,anomaly,probability:negative,probability:positive"
     assert len(lines) == 3
 
 

@@ -9,6 +9,7 @@ import typer
 from typer.core import TyperGroup
 
 from temper import __version__
+from temper.cli.calibrate import calibrate
 from temper.cli.compare import compare
 from temper.cli.evaluate import evaluate
 from temper.cli.listing import show
@@ -72,6 +73,7 @@ app.command()(train)
 app.command()(evaluate)
 app.command()(compare)
 app.command()(predict)
+app.command()(calibrate)
 app.command()(report)
 app.command()(soup)
 app.command("list")(show)

@@ -47,8 +47,9 @@ def predict(
     trust: options.Trust = None,
     as_json: options.Json = False,
 ) -> None:
-    """Write label and probabilities of every text as JSON lines.
+    """Write label, probabilities and a score of anomaly of every text as JSON lines.
 
+    Where `temper calibrate` has stored a temperature, the probabilities are calibrated.
     With --json one JSON array is printed; with --out FILE.csv a table is written, one column a
     label.
     """
@@ -63,7 +64,9 @@ def predict(
     from temper.data.columns import Columns
     from temper.data.sources import load_examples
     from temper.study.predictors import load_predictor, longest_row, trained_settings
+    from temper.study.temperature import stored_temperature
 
+    stored = stored_temperature(model)
     if data == "-":
         examples = read_lines(sys.stdin.buffer.read())
     else:
@@ -82,6 +85,13 @@ def predict(
         declared=options.declared(gives, label_names, trust),
     )
     prediction = predictor.predict(examples, batch_size=batch_size)
+    if stored is not None:
+        prediction = stored.applied(prediction)
+        if longest_row(predictor) != stored.max_length:
+            notice(
+                f"The temperature of {model} was fitted on texts cut at {stored.max_length} "
+                f"tokens, and these are cut at {longest_row(predictor)}."
+            )
     if prediction.truncated:
         notice(
             f"{prediction.truncated:.1%} of the texts were cut at {longest_row(predictor)} tokens."
@@ -142,8 +152,8 @@ def answers(
         names: Label names by index; None writes ``LABEL_0`` ...
 
     Returns:
-        One object per text: ``text``, perhaps ``text_pair``, then ``label`` and ``probabilities``,
-        or ``value`` of a regression.
+        One object per text: ``text``, perhaps ``text_pair``, then ``label``, ``anomaly`` (1 less
+        the largest probability) and ``probabilities``, or ``value`` of a regression.
     """
     found = []
     for place, text in enumerate(examples.text):
@@ -156,6 +166,7 @@ def answers(
             shares = prediction.probabilities[place]
             labels = names or [f"LABEL_{index}" for index in range(len(shares))]
             row["label"] = labels[int(prediction.prediction[place])]
+            row["anomaly"] = 1.0 - float(shares.max())
             row["probabilities"] = {
                 label: float(share) for label, share in zip(labels, shares, strict=True)
             }

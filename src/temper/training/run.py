@@ -38,7 +38,7 @@ DISTRIBUTIONS = {
     "peft": "peft",
     "datasets": "datasets",
 }
-RECORDS = {"run.json", "scores.json", "table.json", "study.json", "soup.json"}
+RECORDS = {"run.json", "scores.json", "table.json", "study.json", "soup.json", "calibration.json"}
 
 
 def train(

@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from temper.data.examples import Examples
 from temper.errors import DataError
@@ -84,12 +85,12 @@ def fold_numbers(rows: Iterable[str], *, seed: int) -> IntegerArray:
     return np.asarray(found, dtype=np.int64)
 
 
-def with_temperature(prediction: Prediction, temperature: FloatArray) -> Prediction:
+def with_temperature(prediction: Prediction, temperature: ArrayLike) -> Prediction:
     """Return the same answers, less or more sure; what is predicted stays.
 
     Args:
         prediction: Answers of a classifier, n rows.
-        temperature: T > 0 of each row, [n].
+        temperature: T > 0, one number or one a row, [n].
     """
     logits = scaled(_logits(prediction), temperature)
     # Probabilities of 0 have no logits that a loss could be taken from.

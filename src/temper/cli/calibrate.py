@@ -1,0 +1,84 @@
+"""``temper calibrate``: fit a temperature on held-out rows and keep it beside the model."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from temper.cli import options
+from temper.cli.screen import print_json, say
+from temper.errors import SettingError
+
+
+def calibrate(
+    model: Annotated[str, typer.Argument(help="Folder of a trained model.")],
+    *,
+    data: Annotated[
+        str | None,
+        typer.Option(
+            "--data",
+            help="Held-out rows with labels: rows that the model was not trained on, and best none "
+            "that you report on.",
+        ),
+    ] = None,
+    fit_rows: Annotated[
+        int | None,
+        typer.Option("--fit-rows", min=1, help="Fit on that many of the rows, drawn by label."),
+    ] = None,
+    remove: Annotated[
+        bool, typer.Option("--remove", help="Remove the temperature that the folder keeps.")
+    ] = False,
+    sets: options.Sets = None,
+    config: options.Config = None,
+    max_length: options.MaxLength = None,
+    device: options.Device = None,
+    text_column: options.TextColumn = None,
+    text_pair_column: options.TextPairColumn = None,
+    label_column: options.LabelColumn = None,
+    eval_split: options.EvalSplit = None,
+    as_json: options.Json = False,
+) -> None:
+    """Fit the temperature that makes a classifier as sure as it is right.
+
+    It is written as calibration.json into the model's folder, and `temper predict` applies it. The
+    labels that are predicted never change; `temper evaluate` measures the model without it.
+    """
+    given = {
+        "data.source": data,
+        "data.max_length": max_length,
+        "data.text_column": text_column,
+        "data.text_pair_column": text_pair_column,
+        "data.label_column": label_column,
+        "data.eval_split": eval_split,
+    }
+    if remove:
+        if any(value is not None for value in (*given.values(), fit_rows, sets, config, device)):
+            raise SettingError("--remove fits nothing: leave the other options out.")
+        from temper.study.calibrate import remove_temperature
+
+        file = remove_temperature(model)
+        if as_json:
+            print_json({"removed": str(file)})
+        else:
+            say(f"Removed {file}", as_json=False)
+        return
+    if data is None:
+        raise SettingError("--data is needed: held-out rows to fit the temperature on.")
+    from temper.cli.bars import progress
+    from temper.study.calibrate import calibrate as fit
+    from temper.study.evaluation import Judging
+
+    asked = Judging.of(options.nested(config, given, sets), model=model, device=device)
+    with progress() as shown:
+        made = fit(asked, fit_rows=fit_rows, progress=shown)
+    if as_json:
+        print_json(made)
+        return
+    nll, ece = made["nll"], made["ece_15"]
+    say(
+        f"Temperature {made['temperature']:.4f} from {made['held_out']['rows']} rows: NLL "
+        f"{nll['before']:.4f} -> {nll['after']:.4f}, ECE {ece['before']:.4f} -> "
+        f"{ece['after']:.4f} on these. `temper predict` applies it.",
+        as_json=False,
+    )

@@ -1,0 +1,184 @@
+"""``temper calibrate`` as a command: what it keeps, what then changes, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner, Result
+
+from temper.cli.app import app
+from temper.data.examples import Examples
+from temper.functional.temperature import fit_temperature, log_probabilities
+from temper.study.predictors import load_predictor
+from temper.training.run import model_identity
+from tests.cli.tiny_project import sentences, write_csv
+
+
+def call(*arguments: object) -> Result:
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+def refused(result: Result, *words: str) -> None:
+    assert result.exit_code == 2, result.output
+    assert "Traceback" not in result.stderr
+    for word in words:
+        assert word in result.stderr
+
+
+@pytest.fixture(scope="module")
+def trained(tiny_model: Path, tiny_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("runs") / "run"
+    result = call(
+        "train", "--model", tiny_model, "--data", tiny_data / "reviews", "--method", "vanilla",
+        "--set", "train.max_steps=1", "--max-length", "32", "--device", "cpu", "--out", out,
+    )  # fmt: skip
+    assert result.exit_code == 0, result.stderr
+    return out
+
+
+@pytest.fixture
+def run(trained: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(trained, tmp_path / "run"))
+
+
+@pytest.fixture
+def held_out(trained: Path, tmp_path: Path) -> Path:
+    """Return rows of which the run gets some wrong, and its surer ones right."""
+    texts = [text for text, _ in sentences(20, thing="it")]
+    predictor = load_predictor(str(trained), device="cpu")
+    found = predictor.predict(Examples("h", texts))
+    assert found.logits is not None
+    sure = np.argsort(np.abs(found.logits[:, 1] - found.logits[:, 0]))
+    wrong = set(sure[:6].tolist())
+    names = ("negative", "positive")
+    labels = [names[int(y) ^ (n in wrong)] for n, y in enumerate(found.prediction.astype(int))]
+    return write_csv(tmp_path / "held_out.csv", list(zip(texts, labels, strict=True)))
+
+
+def predicted(run: Path, data: Path) -> list[dict[str, Any]]:
+    result = call("predict", run, "--data", data, "--device", "cpu", "--json")
+    assert result.exit_code == 0, result.stderr
+    found: list[dict[str, Any]] = json.loads(result.stdout)
+    return found
+
+
+def test_a_temperature_is_kept_applied_and_removed(run: Path, held_out: Path) -> None:
+    before, identity = predicted(run, held_out), model_identity(str(run))
+    result = call("calibrate", run, "--data", held_out, "--device", "cpu", "--json")
+    assert result.exit_code == 0, result.stderr
+    made = json.loads(result.stdout)
+    assert made == json.loads((run / "calibration.json").read_text(encoding="utf-8"))
+    shares = np.asarray([list(row["probabilities"].values()) for row in before])
+    lines = held_out.read_text(encoding="utf-8").splitlines()[1:]
+    labels = np.asarray([line.endswith("positive") for line in lines], dtype=int)
+    fitted = fit_temperature(labels, log_probabilities(shares))
+    assert made["temperature"] == pytest.approx(fitted.value, rel=1e-6)
+    assert made["nll"]["before"] == pytest.approx(fitted.before)
+    assert made["nll"]["after"] == pytest.approx(fitted.after)
+    assert made["nll"]["after"] < made["nll"]["before"]
+    assert set(made["ece_15"]) == {"before", "after"}
+    assert made["held_out"]["rows"] == 20
+    assert made["held_out"]["source"]["path"].endswith("held_out.csv")
+    assert made["max_length"] == 32
+    # What lies beside the weights does not make them others.
+    assert model_identity(str(run)) == identity == made["model"]
+    after = predicted(run, held_out)
+    powers = shares ** (1 / made["temperature"])
+    wanted = powers / powers.sum(1, keepdims=True)
+    found = np.asarray([list(row["probabilities"].values()) for row in after])
+    assert found == pytest.approx(wanted)
+    assert np.abs(found - shares).max() > 1e-4
+    assert [row["label"] for row in after] == [row["label"] for row in before]
+    assert [row["anomaly"] for row in after] == pytest.approx((1 - wanted.max(1)).tolist())
+    shown = call("calibrate", run, "--data", held_out, "--device", "cpu")
+    assert f"Temperature {made['temperature']:.4f} from 20 rows" in shown.stdout
+    gone = call("calibrate", run, "--remove")
+    assert gone.exit_code == 0, gone.stderr
+    assert predicted(run, held_out) == before
+    refused(call("calibrate", run, "--remove"), "there is no temperature to remove")
+
+
+def test_an_evaluation_measures_the_model_itself_and_says_so(
+    run: Path, held_out: Path, tmp_path: Path
+) -> None:
+    def evaluated(name: str) -> dict[str, Any]:
+        result = call(
+            "evaluate", run, "--data", held_out, "--perspectives", "task,calibration", "--device",
+            "cpu", "--set", "evaluate.bootstrap=0", "--out", tmp_path / name, "--json",
+        )  # fmt: skip
+        assert result.exit_code == 0, result.stderr
+        found: dict[str, Any] = json.loads(result.stdout)
+        return found
+
+    first = evaluated("first")
+    assert call("calibrate", run, "--data", held_out, "--device", "cpu").exit_code == 0
+    second = evaluated("second")
+    assert second["scores"] == first["scores"]
+    assert any("keeps a temperature" in notice for notice in second["notices"])
+    assert not any("keeps a temperature" in notice for notice in first["notices"])
+
+
+def test_rows_that_the_run_trained_on_are_refused(run: Path, tiny_data: Path) -> None:
+    train = tiny_data / "reviews" / "train.csv"
+    refused(call("calibrate", run, "--data", train), "was trained on 40 of these 40 rows")
+    assert not (run / "calibration.json").exists()
+
+
+def test_the_runs_own_dev_rows_will_do_and_are_warned_of(run: Path, tiny_data: Path) -> None:
+    result = call("calibrate", run, "--data", tiny_data / "reviews", "--device", "cpu")
+    said = "fitted on the run's own dev rows"
+    # It is said first: a run no better than chance has no temperature, whatever the rows.
+    assert said in result.stderr
+
+
+def test_fewer_rows_are_drawn_where_asked(run: Path, held_out: Path) -> None:
+    made = call("calibrate", run, "--data", held_out, "--fit-rows", 16, "--device", "cpu", "--json")
+    assert made.exit_code == 0, made.stderr
+    assert json.loads(made.stdout)["held_out"]["rows"] == 16
+
+
+def test_a_temperature_of_other_weights_or_damaged_is_refused(run: Path, held_out: Path) -> None:
+    assert call("calibrate", run, "--data", held_out, "--device", "cpu").exit_code == 0
+    file = run / "calibration.json"
+    kept = json.loads(file.read_text(encoding="utf-8"))
+    file.write_text(json.dumps({**kept, "model": "other"}), encoding="utf-8")
+    refused(call("predict", run, "--data", held_out), "fitted for other weights", "--remove")
+    for fault in ({"temperature": 0.0}, {"temperature": "warm"}, {"schema": 2}):
+        file.write_text(json.dumps({**kept, **fault}), encoding="utf-8")
+        refused(call("predict", run, "--data", held_out), "must have schema 1")
+    again = call("calibrate", run, "--data", held_out, "--device", "cpu")
+    assert again.exit_code == 0, again.stderr
+
+
+def test_another_length_than_that_of_the_fit_is_said(run: Path, held_out: Path) -> None:
+    assert call("calibrate", run, "--data", held_out, "--device", "cpu").exit_code == 0
+    result = call("predict", run, "--data", held_out, "--max-length", 16, "--device", "cpu")
+    assert "fitted on texts cut at 32 tokens, and these are cut at 16" in result.stderr
+
+
+def test_rows_that_are_all_right_give_no_temperature(
+    run: Path, held_out: Path, tmp_path: Path
+) -> None:
+    rows = [(row["text"], row["label"]) for row in predicted(run, held_out)]
+    right = write_csv(tmp_path / "right.csv", rows)
+    refused(
+        call("calibrate", run, "--data", right, "--device", "cpu"), "No temperature can be fitted"
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("nowhere", "--data", "d.csv"), "kept in the folder of a checkpoint"),
+        (("nowhere",), "--data is needed"),
+        (("nowhere", "--remove", "--data", "d.csv"), "--remove fits nothing"),
+        (("nowhere", "--data", "d.csv", "--set", "train.epochs=1"), "train"),
+    ],
+)
+def test_wrong_options_are_refused_before_any_work(arguments: tuple[str, ...], words: str) -> None:
+    refused(call("calibrate", *arguments), words)
