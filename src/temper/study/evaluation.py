@@ -22,6 +22,7 @@ from temper.study.predictors import (
 from temper.study.sets import load_sets, trained_rows
 from temper.study.sources import SetSources
 from temper.study.store import check_room, evaluation_key
+from temper.study.temperature import said_of_stored
 from temper.training.checkpoint_folder import read_json
 from temper.training.config import section
 from temper.training.progress import Progress
@@ -134,7 +135,7 @@ def judge_model(asked: Judging, out: Path, *, progress: Progress | None = None) 
         evaluate=asked.evaluate,
         dev=dev,
         train=train,
-        notices=notices,
+        notices=(*notices, *said_of_stored(asked.model)),
     )
     identity = predictor_identity(asked.model, asked.declared)
     key = judging_key(identity, sets, asked.evaluate, max_length=longest_row(predictor))
