@@ -83,19 +83,17 @@ def tiny(classes: int = 2) -> ClassifierPredictor:
 
 
 def bag(classes: int) -> CallablePredictor:
-    """Return a function in which every word counts, the more the later it stands."""
+    """Return a function in which words count, later ones more, and their number the most."""
+
+    def weight(*key: object) -> float:
+        return math.sin(derive_seed(0, *key) % 1000)
+
+    def logit(words: list[str], number: int) -> float:
+        parts = [(1 + at / 10) * weight(word, number) for at, word in enumerate(words)]
+        return 0.3 * sum(parts) + 3 * weight(len(words), number)
 
     def answer(texts: list[str]) -> list[list[float]]:
-        return [
-            [
-                sum(
-                    (1 + at / 10) * math.sin(derive_seed(0, word, number) % 1000)
-                    for at, word in enumerate(text.split())
-                )
-                for number in range(classes)
-            ]
-            for text in texts
-        ]
+        return [[logit(text.split(), number) for number in range(classes)] for text in texts]
 
     return CallablePredictor(answer, gives="logits")
 
@@ -124,6 +122,7 @@ def summary(outcomes: list[Outcome]) -> list[tuple[str, int, int]]:
 
 
 SETTINGS = {
+    "network": {"max_changed": 0.6},
     "plain": {},
     "most words": {"max_changed": 0.9},
     "few queries": {"max_queries": 12},
@@ -137,7 +136,7 @@ SETTINGS = {
 def test_a_slow_reference_gives_the_same_texts_and_query_counts(name: str) -> None:
     settings = TextAttackSettings.model_validate({"stop_words": False, **SETTINGS[name]})
     target = settings.target if isinstance(settings.target, int) else None
-    network = name == "plain"
+    network = name == "network"
     predictor = tiny(classes=3) if network else bag(classes=3)
     texts = make_examples(rows=8 if network else 30, seed=3).text
     rows = rows_of(predictor, texts, settings, target)
@@ -170,7 +169,7 @@ def test_a_slow_reference_gives_the_same_texts_and_query_counts(name: str) -> No
     assert summary(found) == expected
     # A comparison in which nothing ever happens, or everything, would show little.
     assert len({each.changed for each in found}) > 1
-    assert len({each.answer.reached for each in found}) == (1 if name == "few queries" else 2)
+    assert network or {each.answer.reached for each in found} == {False, True}
 
 
 def test_typing_errors_against_a_function_are_those_of_the_reference() -> None:
@@ -266,9 +265,8 @@ def test_hostile_texts_are_attacked_or_left_alone(text: str) -> None:
     outcome = attack([row], predictor, characters(), settings)[0]
     # The predictor never moves, so all places are ranked and tried, and none is kept.
     assert outcome.draft == row.draft
-    offered = [
-        len(characters().proposer.propose([Ask(row.draft, p, row.seed)])[0]) for p in row.places
-    ]
+    asked = [Ask(row.draft, place, row.seed) for place in row.places[:300]]
+    offered = list(map(len, characters().proposer.propose(asked))) if asked else []
     ranked = len(row.places) if len(row.places) > 1 else 0
     assert outcome.queries == min(300, ranked + sum(offered))
 

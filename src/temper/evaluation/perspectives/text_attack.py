@@ -17,7 +17,7 @@ import numpy as np
 from temper.data.examples import Examples
 from temper.errors import DataError, SettingError, unknown
 from temper.evaluation.curves import metric_entries
-from temper.evaluation.measurement import Measurement, block_of
+from temper.evaluation.measurement import EvaluationData, Measurement, block_of
 from temper.evaluation.perspectives.contract import Perspective
 from temper.evaluation.prediction import Prediction
 from temper.evaluation.predictor import Predictor
@@ -30,7 +30,6 @@ from temper.evaluation.text_attack.search import (
     Outcome,
     Row,
     answers_of,
-    attack,
     draft_of,
     free_places,
 )
@@ -60,7 +59,9 @@ def rows(measurement: Measurement) -> Iterable[Block]:
         examples, index = _without(target, examples, index, measurement)
     drafts = _drafts(examples, target)
     before = answers_of(_taken(clean, index), drafts)
-    similarity = recipes.similarity(settings, batch_size=measurement.settings.batch_size)
+    similarity = recipes.similarity(
+        measurement.predictor, settings, batch_size=measurement.settings.batch_size
+    )
     for name in settings.recipes:
         outcomes = _outcomes(measurement, name, drafts, before, similarity)
         yield _block(measurement, name, examples, index, outcomes)
@@ -92,7 +93,7 @@ def score(scoring: Scoring) -> list[Entry]:
 def faults(predictor: Predictor, settings: EvaluationSettings) -> list[str]:
     """Say what is wrong with a predictor under given settings."""
     if predictor.gives == "values":
-        return ["text_attack misleads classifiers, got a regression. Leave it out."]
+        return []
     asked = settings.text_attack
     names = predictor.label_names
     found = recipes.faults(predictor, asked)
@@ -102,6 +103,13 @@ def faults(predictor: Predictor, settings: EvaluationSettings) -> list[str]:
         except SettingError as error:
             found.append(str(error))
     return found
+
+
+def lacking(predictor: Predictor, data: EvaluationData) -> str:
+    """Say that a regression has no answer that could be turned wrong."""
+    if predictor.gives != "values":
+        return ""
+    return "text_attack misleads classifiers, and the predictor is a regression."
 
 
 def _drop(metric: str, clean: Block, block: Block) -> Statistic:
@@ -121,10 +129,10 @@ def _outcomes(
     asked, predictor = measurement.settings, measurement.predictor
     settings = asked.text_attack
     chosen = _attacked(drafts, before, name, settings, asked.seed)
-    found = attack(
+    found = recipes.run(
+        name,
         list(chosen.values()),
         predictor,
-        recipes.RECIPES[name].build(predictor, settings, asked.batch_size),
         settings,
         similarity=similarity,
         batch_size=asked.batch_size,
@@ -265,7 +273,7 @@ TEXT_ATTACK = Perspective(
     rows=rows,
     score=score,
     faults=faults,
-    # Its cost grows with the words of a text, which no setting bounds, and a regression has no
-    # answer that it could turn wrong.
+    lacking=lacking,
+    # It asks several times as often as a text has words, so that some corpora would take hours.
     by_default=False,
 )

@@ -1,0 +1,232 @@
+"""The perspective: who is attacked, what stands in the rows, and the scores that follow from it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from temper.data.examples import Examples
+from temper.errors import DataError, SettingError
+from temper.evaluation.function import CallablePredictor
+from temper.evaluation.rows import Block, to_blocks
+from temper.evaluation.run import EvaluationData, EvaluationSettings, evaluate, read, score, write
+
+NAMES = ("bad", "fine", "good")
+LETTERS = ("d", "n", "o")
+
+
+def by_letters(texts: Sequence[Any]) -> list[list[float]]:
+    """Give each class one more than how often its letter stands in the text."""
+    joined = [text if isinstance(text, str) else text[1] for text in texts]
+    counts = [[1 + text.count(letter) for letter in LETTERS] for text in joined]
+    return [[count / sum(row) for count in row] for row in counts]
+
+
+def predictor_of(**more: Any) -> CallablePredictor:
+    return CallablePredictor(by_letters, gives="probabilities", label_names=NAMES, **more)
+
+
+TEXTS = [
+    "madder adder",  # sure of class 0: d four times
+    "dizzy ladder and faded",
+    "noon moon",  # four o's and three n's: class 2 by one letter
+    "cannon banners",  # five n's: class 1 and one o
+    "bold gold",  # as many o's as d's: class 0, the first of the two
+    "the and of",  # stop words alone
+    "?!",
+]
+LABELS = [0, 0, 2, 1, 2, 0, 0]
+
+
+def dev_of(**more: Any) -> Examples:
+    return Examples(
+        "reviews", TEXTS, labels=LABELS, label_names=NAMES, kind="classification", **more
+    )
+
+
+def settings_of(*, bootstrap: int = 20, seed: int = 0, **attack: Any) -> EvaluationSettings:
+    return EvaluationSettings.model_validate(
+        {
+            "perspectives": ("text_attack",),
+            "bootstrap": bootstrap,
+            "seed": seed,
+            "text_attack": attack,
+        }
+    )
+
+
+def block_of(found: Any, recipe: str = "characters") -> Block:
+    blocks = [
+        block for block in to_blocks(found.rows) if block.condition.perspective == "text_attack"
+    ]
+    return next(block for block in blocks if block.condition.name == recipe)
+
+
+def value(found: Any, name: str) -> Any:
+    entries = [
+        entry
+        for entry in found.scores
+        if (entry["perspective"], entry["name"]) == ("text_attack", name)
+    ]
+    assert len(entries) == 1
+    return entries[0]
+
+
+def test_the_scores_are_those_of_the_rows_by_hand() -> None:
+    found = evaluate(predictor_of(), EvaluationData(dev_of()), settings_of(max_changed=1.0))
+    block = block_of(found)
+    assert block.queries is not None
+    assert block.changed is not None
+    right = np.array([by_letters([text])[0] for text in TEXTS]).argmax(1) == np.array(LABELS)
+    assert right.tolist() == [True, True, True, True, False, True, True]
+    # The row that is wrong unchanged is left alone, and rows without a word to change cost nothing.
+    assert block.queries[4:].tolist() == [0, 0, 0]
+    assert block.changed[4:].tolist() == [0, 0, 0]
+    assert (block.queries[:4] > 0).all()
+    wrong = block.prediction != np.array(LABELS)
+    assert wrong[4]
+    broken = right & wrong
+    assert 0 < broken.sum() < right.sum()
+    assert value(found, "accuracy")["value"] == pytest.approx(1 - wrong.mean())
+    assert value(found, "drop")["value"] == pytest.approx(right.mean() - (1 - wrong.mean()))
+    assert value(found, "attack_success")["value"] == pytest.approx(broken.sum() / 6)
+    assert value(found, "attack_success")["n"] == 6
+    assert value(found, "changed_words")["value"] == pytest.approx(block.changed[broken].mean())
+    assert value(found, "changed_words")["n"] == broken.sum()
+    assert value(found, "queries")["value"] == pytest.approx(block.queries.sum() / 6)
+    directions = {name: value(found, name)["higher_is_better"] for name in ("drop", "queries")}
+    assert directions == {"drop": False, "queries": True}
+
+
+def test_rows_hold_the_answer_to_the_text_that_is_kept(tmp_path: Path) -> None:
+    found = evaluate(predictor_of(), EvaluationData(dev_of()), settings_of(max_changed=1.0))
+    block = block_of(found)
+    assert block.changed is not None
+    kept = found.texts.to_pandas()
+    own = kept[kept["condition"] == "characters"].set_index("index")["text"]
+    assert sorted(own.index) == np.flatnonzero(block.changed > 0).tolist()
+    texts = [own.get(at, text) for at, text in enumerate(TEXTS)]
+    np.testing.assert_allclose(block.probabilities, by_letters(texts))
+    labels = np.array(LABELS)
+    np.testing.assert_allclose(block.loss, -np.log(block.probabilities[range(7), labels]))
+    # Both forms of a text are known by the row that it was.
+    assert set(kept["row"]) <= set(dev_of().rows)
+    again = read(write(found, tmp_path / "evaluation"))
+    assert score(again.rows, "accuracy", settings=settings_of(max_changed=1.0)) == found.scores
+
+
+def test_a_row_is_attacked_alike_wherever_it_stands_and_otherwise_with_another_seed() -> None:
+    def of(order: list[int], seed: int, batch_size: int = 32) -> dict[str, tuple[Any, ...]]:
+        settings = settings_of(seed=seed).model_copy(update={"batch_size": batch_size})
+        found = evaluate(predictor_of(), EvaluationData(dev_of().select(order)), settings)
+        block, kept = block_of(found), found.texts.to_pandas()
+        assert block.queries is not None
+        own = kept[kept["condition"] == "characters"].set_index("row")["text"]
+        return {
+            row: (own.get(row), int(queries))
+            for row, queries in zip(block.row, block.queries, strict=True)
+        }
+
+    whole = of(list(range(7)), 0)
+    assert of([6, 4, 2, 0, 5, 3, 1], 0, batch_size=1) == whole
+    alone = of([1], 0)
+    assert alone == {row: whole[row] for row in alone}
+    assert any(of(list(range(7)), seed) != whole for seed in (1, 2))
+
+
+def test_a_targeted_attack_leaves_out_the_target_and_puts_back_what_fails() -> None:
+    settings = settings_of(goal="targeted", target="fine", max_changed=1.0)
+    found = evaluate(predictor_of(), EvaluationData(dev_of()), settings)
+    block = block_of(found)
+    assert block.queries is not None
+    assert block.changed is not None
+    assert block.index.tolist() == [0, 1, 2, 4, 5, 6]
+    attacked = block.queries > 0
+    # Wrong after the attack means that the target was reached, and unreached texts are as before.
+    assert set(block.prediction[attacked & (block.correct == 0)]) <= {1.0}
+    assert (block.changed[block.correct == 1] == 0).all()
+    assert "leaves out 1 of 7 rows" in " ".join(found.notices)
+    by_index = settings_of(goal="targeted", target=1, max_changed=1.0)
+    again = evaluate(predictor_of(), EvaluationData(dev_of()), by_index)
+    assert again.rows.equals(found.rows)
+
+
+def test_the_second_text_of_a_pair_is_attacked_where_asked_for() -> None:
+    pairs = replace(dev_of(), text=["x y z"] * 7, text_pair=TEXTS, rows=[])
+    found = evaluate(predictor_of(), EvaluationData(pairs), settings_of(field="text_pair"))
+    kept = found.texts.to_pandas()
+    own = kept[kept["condition"] == "characters"]
+    assert len(own)
+    assert set(own["text"]) == {"x y z"}
+    assert all(own["text_pair"].iloc[at] != TEXTS[index] for at, index in enumerate(own["index"]))
+
+
+def test_at_most_so_many_rows_are_attacked() -> None:
+    found = evaluate(predictor_of(), EvaluationData(dev_of()), settings_of(rows=3))
+    assert len(block_of(found)) == 3
+    more = evaluate(predictor_of(), EvaluationData(dev_of()), settings_of(rows=5))
+    assert set(block_of(found).row) < set(block_of(more).row)
+
+
+def test_scores_without_a_row_to_attack_say_so() -> None:
+    wrong = replace(dev_of(), labels=[1, 1, 1, 2, 2, 1, 1])
+    found = evaluate(predictor_of(), EvaluationData(wrong), settings_of())
+    for name in ("attack_success", "queries"):
+        entry = value(found, name)
+        assert entry["value"] is None
+        assert entry["reason"] == "no row is right without an attack"
+    assert value(found, "changed_words")["reason"] == "no attack succeeded"
+    assert value(found, "accuracy")["value"] == 0
+
+
+def test_a_regression_is_left_out_visibly_and_refused_where_nothing_else_is_asked_for() -> None:
+    regressor = CallablePredictor(lambda texts: [0.0] * len(texts), gives="values")
+    targets = [float(label) for label in LABELS]
+    dev = Examples("reviews", TEXTS, labels=targets, kind="regression")
+    both = settings_of().model_copy(update={"perspectives": ("task", "text_attack")})
+    found = evaluate(regressor, EvaluationData(dev, metric="mse"), both)
+    assert "is a regression" in found.skipped["text_attack"]
+    with pytest.raises(SettingError, match="predictor is a regression. Choose other"):
+        evaluate(regressor, EvaluationData(dev, metric="mse"), settings_of())
+
+
+def test_what_does_not_fit_the_data_is_refused() -> None:
+    data = EvaluationData(dev_of())
+    with pytest.raises(SettingError, match="Unknown target 'fin'.*fine"):
+        evaluate(predictor_of(), data, settings_of(goal="targeted", target="fin"))
+    with pytest.raises(SettingError, match=r"must be a class in \[0, 2\], got 3"):
+        evaluate(predictor_of(), data, settings_of(goal="targeted", target=3))
+    with pytest.raises(SettingError, match="'reviews' has no second text. Use 'text'"):
+        evaluate(predictor_of(), data, settings_of(field="both"))
+    alike = EvaluationData(replace(dev_of(), labels=[1] * 7))
+    with pytest.raises(DataError, match="label of all 7 rows"):
+        evaluate(predictor_of(), alike, settings_of(goal="targeted", target=1))
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"recipes": ()}, "must name at least one"),
+        ({"recipes": ("characters", "characters")}, "must not name one twice"),
+        ({"recipes": "chars"}, "Unknown recipe 'chars'. Did you mean 'characters'"),
+        ({"goal": "targeted"}, "`target` must be given with goal 'targeted'"),
+        ({"target": 1}, "`target` must be given with goal 'targeted', and only then"),
+        ({"min_similarity": 0.8}, "must be given together"),
+        ({"masked_model": "folder"}, "`masked_model` must be given with the recipe 'masked'"),
+        ({"recipes": "masked"}, "`masked_model` must be given with the recipe 'masked'"),
+        ({"protected": "two words"}, "single words, got 'two words'"),
+        ({"max_changed": 0}, "greater than 0"),
+        ({"max_queries": 0}, "greater than or equal to 1"),
+        ({"unknown": 1}, "Extra inputs are not permitted"),
+    ],
+)
+def test_settings_that_contradict_each_other_are_refused(
+    settings: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(ValueError, match=said):
+        settings_of(**settings)
