@@ -12,6 +12,8 @@ from transformers import (
     BertForMaskedLM,
     BertForSequenceClassification,
     BertModel,
+    LlamaConfig,
+    LlamaForSequenceClassification,
     PreTrainedTokenizerFast,
     RobertaConfig,
     RobertaForMaskedLM,
@@ -135,3 +137,18 @@ def classifier_roberta(tokenizer: Any, *, classes: int = 2, seed: int = 0) -> An
     torch.manual_seed(seed)
     config = RobertaConfig(vocab_size=len(tokenizer), num_labels=classes, pad_token_id=1, **SIZES)
     return _loud(RobertaForSequenceClassification(config))
+
+
+def classifier_llama(tokenizer: Any, *, classes: int = 2, seed: int = 0) -> Any:
+    """Return a random Llama classifier, which reads rows padded on the left as it should."""
+    torch.manual_seed(seed)
+    config = LlamaConfig(
+        vocab_size=len(tokenizer),
+        num_labels=classes,
+        pad_token_id=1,
+        hidden_size=16,
+        intermediate_size=24,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+    )
+    return _loud(LlamaForSequenceClassification(config))

@@ -142,10 +142,7 @@ def load_whole(kind: Any, name: str, *, device: str = "cpu", spare: str = "") ->
     source = resolve(name)
     with _loading(name):
         if _adapter_config(source) is not None:
-            raise ModelError(
-                f"{name!r} is a PEFT adapter; a whole model is needed here. Merge it into its "
-                "base (merge_and_unload) and save that."
-            )
+            raise ModelError(_adapter_given(name))
         tokenizer = _load_tokenizer(source, name)
         model, report = kind.from_pretrained(
             source, ignore_mismatched_sizes=True, output_loading_info=True, trust_remote_code=False
@@ -155,6 +152,26 @@ def load_whole(kind: Any, name: str, *, device: str = "cpu", spare: str = "") ->
     if wrong:
         raise ModelError(_lacking(source, wrong, f"No {type(model).__name__} is whole without."))
     return model.requires_grad_(False).eval().to(where), tokenizer
+
+
+def describe(name: str) -> tuple[Any, Any]:
+    """Read what a model is, without its weights.
+
+    Args:
+        name: A short name, a Hub id, or a folder with a checkpoint.
+
+    Returns:
+        (config, tokenizer).
+
+    Raises:
+        ModelError: If there is none under that name.
+    """
+    source = resolve(name)
+    with _loading(name):
+        if _adapter_config(source) is not None:
+            raise ModelError(_adapter_given(name))
+        config = AutoConfig.from_pretrained(source, trust_remote_code=False)
+        return config, _load_tokenizer(source, name)
 
 
 def device_of(name: str) -> torch.device:
@@ -285,6 +302,13 @@ def _load_weights(source: str, config: Any, *, new_head: bool) -> Any:
     if wrong:
         raise ModelError(_lacking(source, wrong, "Training would start from random ones."))
     return model
+
+
+def _adapter_given(name: str) -> str:
+    return (
+        f"{name!r} is a PEFT adapter; a whole model is needed here. Merge it into its base "
+        "(merge_and_unload) and save that."
+    )
 
 
 def _lacking(source: str, wrong: Sequence[str], so: str) -> str:

@@ -13,7 +13,7 @@ from transformers import AutoModelForMaskedLM
 
 from temper.errors import ModelError
 from temper.functional.precision import at_least_single
-from temper.models.hf import load_whole
+from temper.models.hf import describe, load_whole
 from temper.models.modes import in_mode
 from temper.models.pieces import WholeWords, script_of, whole_words
 
@@ -81,11 +81,7 @@ class MaskedModel:
         for name, value, least in (("max_length", max_length, 3), ("batch_size", batch_size, 1)):
             if value < least:
                 raise ModelError(f"`{name}` must be >= {least}, got {value}.")
-        if getattr(tokenizer, "mask_token", None) is None:
-            raise ModelError(
-                f"A masked language model needs a mask token, and {type(tokenizer).__name__} has "
-                "none. Give a model such as BERT or RoBERTa."
-            )
+        _check_mask(tokenizer)
         self.model = model
         self.tokenizer = tokenizer
         self.max_length = min(max_length, tokenizer.model_max_length)
@@ -114,6 +110,26 @@ class MaskedModel:
         """
         model, tokenizer = load_whole(AutoModelForMaskedLM, name, device=device)
         return cls(model, tokenizer, max_length=max_length, batch_size=batch_size)
+
+    @staticmethod
+    def check(name: str) -> None:
+        """Find what is wrong with a masked language model, without loading its weights.
+
+        Args:
+            name: A short name, a Hub id, or a folder with a checkpoint.
+
+        Raises:
+            ModelError: There is none under that name, it is of another kind, or its tokenizer has
+                no mask token.
+        """
+        config, tokenizer = describe(name)
+        kinds = config.architectures or ()
+        if kinds and not any(kind.endswith(("MaskedLM", "PreTraining")) for kind in kinds):
+            raise ModelError(
+                f"{name!r} must be a masked language model, got {', '.join(kinds)}. Give a "
+                "checkpoint with the head of its pre-training, such as bert-base-uncased."
+            )
+        _check_mask(tokenizer)
 
     @cached_property
     def words(self) -> WholeWords:
@@ -202,6 +218,14 @@ class MaskedModel:
             if word.casefold() != avoided and script in ("", script_of(word)):
                 best.append(Proposal(word, float(chances[number])))
         return best
+
+
+def _check_mask(tokenizer: Any) -> None:
+    if getattr(tokenizer, "mask_token", None) is None:
+        raise ModelError(
+            f"A masked language model needs a mask token, and {type(tokenizer).__name__} has "
+            "none. Give a model such as BERT or RoBERTa."
+        )
 
 
 def _nth(ids: Sequence[int], wanted: int, skipped: int) -> int:

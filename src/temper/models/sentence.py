@@ -12,7 +12,7 @@ from transformers import AutoModel
 
 from temper.errors import ModelError
 from temper.functional.resampling import FloatArray
-from temper.models.hf import load_whole
+from temper.models.hf import describe, load_whole
 from temper.models.modes import in_mode
 
 
@@ -40,11 +40,7 @@ class SentenceEncoder:
         for name, value in (("max_length", max_length), ("batch_size", batch_size)):
             if value < 1:
                 raise ModelError(f"`{name}` must be >= 1, got {value}.")
-        if getattr(getattr(model, "config", None), "is_encoder_decoder", False):
-            raise ModelError(
-                f"A sentence encoder must be an encoder alone, and {type(model).__name__} has a "
-                "decoder. Give a model such as 'minilm'."
-            )
+        _check_encoder(getattr(model, "config", None))
         self.model = model
         self.tokenizer = tokenizer
         self.max_length = min(max_length, tokenizer.model_max_length)
@@ -74,6 +70,19 @@ class SentenceEncoder:
         # Checkpoints of language models have no pooler, and the mean does not pass through it.
         model, tokenizer = load_whole(AutoModel, name, device=device, spare="pooler")
         return cls(model, tokenizer, max_length=max_length, batch_size=batch_size)
+
+    @staticmethod
+    def check(name: str) -> None:
+        """Find what is wrong with a sentence encoder, without loading its weights.
+
+        Args:
+            name: A short name, a Hub id, or a folder with a checkpoint.
+
+        Raises:
+            ModelError: There is none under that name, or it has a decoder.
+        """
+        config, _ = describe(name)
+        _check_encoder(config)
 
     def embeddings(self, texts: Sequence[str]) -> FloatArray:
         """Embed texts.
@@ -151,3 +160,11 @@ class SentenceEncoder:
                 "or give another."
             )
         return np.asarray((means / lengths).cpu().numpy(), dtype=np.float64)
+
+
+def _check_encoder(config: Any) -> None:
+    if getattr(config, "is_encoder_decoder", False):
+        raise ModelError(
+            f"A sentence encoder must be an encoder alone, and a {config.model_type} model has a "
+            "decoder. Give a model such as 'minilm'."
+        )

@@ -14,7 +14,15 @@ from typing import Literal, NamedTuple, Protocol
 
 from temper.data.words import Words
 
-RecipeName = Literal["characters", "swaps", "masked"]
+RecipeName = str
+"""One of `OWN`, or ``textattack:NAME``."""
+
+OWN = ("characters", "swaps", "masked")
+"""The recipes that need no other package."""
+
+OUTSIDE = "textattack:"
+"""What the names of TextAttack's recipes begin with."""
+
 Field = Literal["text", "text_pair", "both"]
 
 

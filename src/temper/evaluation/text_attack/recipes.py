@@ -1,15 +1,22 @@
-"""All recipes, and the similarity that may bound them: a new recipe is a file and a line here."""
+"""All recipes, and the similarity that may bound them: a new recipe is a file and a line here.
+
+What loads models is imported where it is asked for: Transformers takes seconds to import, and most
+evaluations need neither a masked language model nor a sentence encoder.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from temper.errors import SettingError
+from temper.errors import ModelError
 from temper.evaluation.predictor import Predictor
 from temper.evaluation.text_attack.characters import characters
-from temper.evaluation.text_attack.contract import Recipe, RecipeName, Similarity
+from temper.evaluation.text_attack.contract import OUTSIDE, Recipe, RecipeName, Similarity
+from temper.evaluation.text_attack.search import Outcome, Row, attack
 from temper.evaluation.text_attack.settings import TextAttackSettings
+from temper.evaluation.text_attack.swaps import lacks_swaps, swaps
+from temper.evaluation.text_attack.textattack import attack_with, textattack_faults
 
 
 def _no_faults(predictor: Predictor, settings: TextAttackSettings) -> list[str]:
@@ -29,8 +36,33 @@ class RecipeEntry:
     faults: Callable[[Predictor, TextAttackSettings], list[str]] = _no_faults
 
 
+def _swaps_faults(predictor: Predictor, settings: TextAttackSettings) -> list[str]:
+    reason = lacks_swaps(predictor)
+    return [reason] if reason else []
+
+
+def _masked(predictor: Predictor, settings: TextAttackSettings, batch_size: int) -> Recipe:
+    from temper.evaluation.text_attack.masked import masked
+
+    assert settings.masked_model is not None
+    return masked(settings.masked_model, device=_device_of(predictor), batch_size=batch_size)
+
+
+def _masked_faults(predictor: Predictor, settings: TextAttackSettings) -> list[str]:
+    if settings.masked_model is None:
+        return []
+    from temper.models.masked import MaskedModel
+
+    return _said("masked_model", settings.masked_model, MaskedModel.check)
+
+
 RECIPES: dict[RecipeName, RecipeEntry] = {
     "characters": RecipeEntry(lambda predictor, settings, batch_size: characters()),
+    "swaps": RecipeEntry(
+        lambda predictor, settings, batch_size: swaps(predictor, batch_size=batch_size),
+        _swaps_faults,
+    ),
+    "masked": RecipeEntry(_masked, _masked_faults),
 }
 
 
@@ -41,28 +73,82 @@ def faults(predictor: Predictor, settings: TextAttackSettings) -> list[str]:
         predictor: Who is attacked.
         settings: How.
     """
-    lacking = [
-        f"text_attack has no recipe {name!r}. Choose of {sorted(RECIPES)}."
-        for name in settings.recipes
-        if name not in RECIPES
-    ]
     known = [RECIPES[name] for name in settings.recipes if name in RECIPES]
-    return lacking + [fault for entry in known for fault in entry.faults(predictor, settings)]
+    found = [fault for entry in known for fault in entry.faults(predictor, settings)]
+    found += textattack_faults(settings)
+    if settings.similarity_model is None:
+        return found
+    from temper.models.sentence import SentenceEncoder
+
+    return found + _said("similarity_model", settings.similarity_model, SentenceEncoder.check)
 
 
-def similarity(settings: TextAttackSettings, *, batch_size: int) -> Similarity | None:
+def run(
+    name: RecipeName,
+    rows: Sequence[Row],
+    predictor: Predictor,
+    settings: TextAttackSettings,
+    *,
+    similarity: Similarity | None,
+    batch_size: int,
+    tell: Callable[[int, int], None] | None = None,
+) -> list[Outcome]:
+    """Attack rows by a recipe.
+
+    Args:
+        name: The recipe; `faults` finds nothing wrong with it.
+        rows: What to attack.
+        predictor: Whom.
+        settings: Within which bounds.
+        similarity: Who compares meanings, where ``min_similarity`` is set.
+        batch_size: Texts of a forward pass; changes no result.
+        tell: Called with rows done and rows in all.
+
+    Returns:
+        One outcome a row, in order.
+    """
+    if name.startswith(OUTSIDE):
+        return attack_with(name, rows, predictor, settings, batch_size=batch_size, tell=tell)
+    return attack(
+        rows,
+        predictor,
+        RECIPES[name].build(predictor, settings, batch_size),
+        settings,
+        similarity=similarity,
+        batch_size=batch_size,
+        tell=tell,
+    )
+
+
+def similarity(
+    predictor: Predictor, settings: TextAttackSettings, *, batch_size: int
+) -> Similarity | None:
     """Load the sentence encoder that the settings name, None where they name none.
 
     Args:
+        predictor: Who is attacked; the encoder is put where it lies.
         settings: With ``similarity_model``.
-        batch_size: Texts of a forward pass.
+        batch_size: Texts of a forward pass; changes no result.
 
     Raises:
-        SettingError: It cannot be had.
+        ModelError: It cannot be loaded.
     """
     if settings.similarity_model is None:
         return None
-    raise SettingError(
-        f"`similarity_model` cannot be read yet, got {settings.similarity_model!r}. Leave it and "
-        "`min_similarity` out."
-    )
+    from temper.evaluation.text_attack.similarity import load_similarity
+
+    device = _device_of(predictor)
+    return load_similarity(settings.similarity_model, device=device, batch_size=batch_size)
+
+
+def _device_of(predictor: Predictor) -> str:
+    return str(getattr(predictor, "device", "cpu"))
+
+
+def _said(setting: str, name: str, check: Callable[[str], None]) -> list[str]:
+    """Return what a check of a model says, with the setting that named it."""
+    try:
+        check(name)
+    except ModelError as error:
+        return [f"text_attack's `{setting}`: {error}"]
+    return []

@@ -7,8 +7,9 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from temper.data.words import Words
+from temper.errors import unknown
+from temper.evaluation.text_attack.contract import OUTSIDE, OWN, RecipeName
 from temper.evaluation.text_attack.contract import Field as AttackedField
-from temper.evaluation.text_attack.contract import RecipeName
 
 Goal = Literal["untargeted", "targeted"]
 
@@ -19,7 +20,8 @@ class TextAttackSettings(BaseModel):
     Args:
         recipes: ``characters`` (typing errors and look-alikes, any predictor), ``swaps`` (words of
             the model's own vocabulary, by its gradient), ``masked`` (words of a masked language
-            model); each is measured.
+            model), ``textattack:NAME`` (a recipe class of TextAttack where that is installed, such
+            as ``textattack:TextFoolerJin2019``, within its own bounds); each is measured.
         rows: At most so many of the dev rows, chosen by hash as ``attack_rows`` are, >= 1.
         goal: ``untargeted`` wants any wrong class, ``targeted`` the class ``target``.
         target: Index or name of that class; only with ``targeted``.
@@ -30,8 +32,8 @@ class TextAttackSettings(BaseModel):
         protected: Words that are never changed, in any case.
         min_similarity: Smallest cosine, in [-1, 1], between the embeddings of the changed and the
             unchanged text; None does not look. Needs ``similarity_model``.
-        similarity_model: Folder of a local sentence encoder.
-        masked_model: Folder of a local masked language model, for ``masked``.
+        similarity_model: Folder, short name (``minilm``) or Hub id of a sentence encoder.
+        masked_model: Folder or Hub id of a masked language model, for ``masked``.
         field: Which text of a pair is attacked: ``text``, ``text_pair`` or ``both``.
 
     Example:
@@ -67,6 +69,9 @@ class TextAttackSettings(BaseModel):
             raise ValueError("must name at least one")
         if len(set(values)) != len(values):
             raise ValueError(f"must not name one twice, got {list(values)}")
+        for name in values:
+            if name not in OWN and not name.startswith(OUTSIDE):
+                raise ValueError(unknown("recipe", name, (*OWN, f"{OUTSIDE}NAME")))
         return values
 
     @model_validator(mode="after")

@@ -1,0 +1,250 @@
+"""The recipes that need a model, from the settings to the rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from temper.data.examples import Examples
+from temper.data.words import Words, is_stop_word
+from temper.errors import SettingError
+from temper.evaluation.classifier import ClassifierPredictor
+from temper.evaluation.function import CallablePredictor
+from temper.evaluation.run import Evaluation, EvaluationData, evaluate
+from temper.evaluation.settings import EvaluationSettings
+from temper.evaluation.text_attack.contract import Ask, Place
+from temper.evaluation.text_attack.masked import MaskedWords
+from temper.evaluation.text_attack.search import draft_of
+from temper.evaluation.text_attack.similarity import SentenceSimilarity
+from temper.models.masked import Blank, MaskedModel, Proposal
+from temper.models.sentence import SentenceEncoder
+from tests.evaluation.text_attack_models import stub
+from tests.models.tiny_text import (
+    WORDS,
+    classifier_bert,
+    encoder_bert,
+    masked_bert,
+    wordpiece,
+)
+
+
+@pytest.fixture(scope="module")
+def masked_folder(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return saved(tmp_path_factory.mktemp("masked"), masked_bert(wordpiece()))
+
+
+@pytest.fixture(scope="module")
+def encoder_folder(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return saved(tmp_path_factory.mktemp("encoder"), encoder_bert(wordpiece()))
+
+
+def saved(folder: Path, model: Any) -> str:
+    model.save_pretrained(folder)
+    wordpiece().save_pretrained(folder)
+    return str(folder)
+
+
+def predictor() -> ClassifierPredictor:
+    tokenizer = wordpiece()
+    return ClassifierPredictor(classifier_bert(tokenizer), tokenizer, max_length=40)
+
+
+def data() -> EvaluationData:
+    generator = np.random.default_rng(0)
+    texts = [" ".join(generator.choice(WORDS, size=6)) for _ in range(12)]
+    labels = predictor().predict(Examples("dev", texts)).prediction.astype(int).tolist()
+    # Two rows are wrong unchanged.
+    labels = [1 - label if at < 2 else label for at, label in enumerate(labels)]
+    return EvaluationData(Examples("dev", texts, labels=labels, kind="classification"))
+
+
+def asked(**settings: Any) -> EvaluationSettings:
+    return EvaluationSettings(
+        perspectives=("task", "text_attack"), bootstrap=0, text_attack={"rows": 50, **settings}
+    )
+
+
+# The words of a masked model
+
+
+class Known:
+    """A masked model that proposes the same for every blank."""
+
+    def __init__(self, *words: str) -> None:
+        self.words = words
+        self.blanks: list[Blank] = []
+
+    def propose(self, blanks: Sequence[Blank], *, count: int) -> list[list[Proposal]]:
+        self.blanks += blanks
+        return [[Proposal(word, 0.1) for word in self.words[:count]] for _ in blanks]
+
+
+def test_words_are_asked_for_in_their_place_and_offered_in_the_case_of_the_old_one() -> None:
+    model: Any = Known("good", "the", "Good", "fine", "poor")
+    draft = draft_of("row", 0, "Bad film, BAD!", None)
+    found = MaskedWords(model, candidates=2).propose(
+        [Ask(draft, Place(0, at), 0) for at in range(3)]
+    )
+    assert model.blanks == [
+        Blank("", " film, BAD!", "Bad"),
+        Blank("Bad ", ", BAD!", "film"),
+        Blank("Bad film, ", "!", "BAD"),
+    ]
+    assert found == [["Good", "Fine"], ["good", "Good"], ["GOOD", "FINE"]]
+
+
+def test_of_a_pair_the_side_of_the_word_is_read() -> None:
+    model: Any = Known("good")
+    draft = draft_of("row", 0, "one film", "two films")
+    MaskedWords(model).propose([Ask(draft, Place(1, 0), 0)])
+    assert model.blanks == [Blank("", " films", "two")]
+
+
+def test_offered_words_are_the_models_without_stop_words() -> None:
+    tokenizer = wordpiece()
+    model = MaskedModel(masked_bert(tokenizer), tokenizer)
+    draft = draft_of("row", 0, "the film was good", None)
+    (found,) = MaskedWords(model, candidates=5).propose([Ask(draft, Place(0, 1), 0)])
+    (every,) = model.propose([Blank("the ", " was good", "film")], count=99)
+    assert found == [each.word for each in every if not is_stop_word(each.word)][:5]
+
+
+# Similarity
+
+
+def test_similarities_are_the_encoders_and_each_original_is_embedded_once() -> None:
+    tokenizer = wordpiece()
+    encoder = SentenceEncoder(encoder_bert(tokenizer), tokenizer)
+    similarity = SentenceSimilarity(encoder)
+    pairs = [("good film", "bad film"), ("good film", "good film"), ("dull plot", "poor cast")]
+    expected = encoder.similarity([text for text, _ in pairs], [text for _, text in pairs])
+    seen: list[str] = []
+    embeddings = encoder.embeddings
+
+    def watched(texts: Sequence[str]) -> Any:
+        seen.extend(texts)
+        return embeddings(texts)
+
+    encoder.embeddings = watched  # type: ignore[method-assign]
+    assert similarity.similarities(pairs) == pytest.approx(expected.tolist(), abs=1e-6)
+    assert similarity.similarities(pairs[:1]) == pytest.approx(expected[:1].tolist(), abs=1e-6)
+    assert seen == ["bad film", "good film", "poor cast", "good film", "dull plot", "bad film"]
+
+
+# From the settings to the rows
+
+
+def changed_texts(found: Evaluation) -> list[tuple[str, str, str]]:
+    """Return each changed text: its recipe, as it was, as it is."""
+    texts = found.texts.to_pylist()
+    before = {text["row"]: text["text"] for text in texts if text["condition"] == "clean"}
+    return [
+        (text["condition"], before[text["row"]], text["text"])
+        for text in texts
+        if text["condition"] != "clean"
+    ]
+
+
+def test_swaps_and_masked_words_attack_within_their_bounds(
+    masked_folder: str, encoder_folder: str
+) -> None:
+    found = evaluate(
+        predictor(),
+        data(),
+        asked(
+            recipes=("swaps", "masked"),
+            masked_model=masked_folder,
+            similarity_model=encoder_folder,
+            min_similarity=0.5,
+            max_changed=0.5,
+        ),
+    )
+    rows = [row for row in found.rows.to_pylist() if row["perspective"] == "text_attack"]
+    assert [row["condition"] for row in rows] == ["swaps"] * 12 + ["masked"] * 12
+    assert all(row["changed"] <= 0.5 for row in rows)
+    assert all(row["queries"] == 0 for row in rows if row["index"] < 2)
+    encoder = SentenceEncoder.load(encoder_folder)
+    pairs = changed_texts(found)
+    assert {condition for condition, _, _ in pairs} == {"swaps", "masked"}
+    for _, before, after in pairs:
+        old, new = Words.of(before), Words.of(after)
+        differ = [at for at in range(6) if old.words[at] != new.words[at]]
+        assert 1 <= len(differ) <= 3
+        assert all(not is_stop_word(old.words[at]) for at in differ)
+        assert encoder.similarity([old.text], [new.text])[0] >= 0.5 - 1e-6
+
+
+def test_swaps_mislead_a_random_model_more_than_chance_would() -> None:
+    found = evaluate(predictor(), data(), asked(recipes="swaps", max_changed=1.0))
+    (success,) = [entry for entry in found.scores if entry["name"] == "attack_success"]
+    assert success["value"] > 0.3
+
+
+@pytest.mark.parametrize("size", [1, 5])
+def test_rows_do_not_depend_on_the_batch_size(masked_folder: str, size: int) -> None:
+    settings = asked(recipes=("swaps", "masked"), masked_model=masked_folder)
+    other = settings.model_copy(update={"batch_size": size})
+    one, two = evaluate(predictor(), data(), settings), evaluate(predictor(), data(), other)
+    assert changed_texts(one) == changed_texts(two)
+    for column in ("queries", "changed", "prediction"):
+        assert one.rows[column].to_pylist() == two.rows[column].to_pylist()
+
+
+def test_a_recipe_of_textattack_becomes_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    stub.install(monkeypatch)
+    found = evaluate(predictor(), data(), asked(recipes="textattack:Doubling2020"))
+    rows = [row for row in found.rows.to_pylist() if row["perspective"] == "text_attack"]
+    assert {row["condition"] for row in rows} == {"textattack:Doubling2020"}
+    assert all((row["queries"] > 0) == (row["index"] >= 2) for row in rows)
+    assert max(row["changed"] for row in rows) > 0
+
+
+# What is refused before any work
+
+
+def refused(wanted: Any, settings: EvaluationSettings, match: str) -> None:
+    def never(*_: Any, **__: Any) -> Any:
+        raise AssertionError("the predictor was asked")
+
+    wanted.predict = never
+    with pytest.raises(SettingError, match=match):
+        evaluate(wanted, data(), settings)
+
+
+def test_swaps_of_a_bare_function_are_refused() -> None:
+    bare = CallablePredictor(lambda texts: [[0.5, 0.5]] * len(texts), gives="probabilities")
+    refused(bare, asked(recipes="swaps"), "'swaps' needs a model whose embeddings can be perturbed")
+
+
+def test_masked_words_without_a_model_are_refused() -> None:
+    with pytest.raises(ValueError, match="`masked_model` must be given with the recipe 'masked'"):
+        asked(recipes="masked")
+
+
+def test_a_masked_model_that_is_none_is_refused(encoder_folder: str, tmp_path: Path) -> None:
+    refused(
+        predictor(),
+        asked(recipes="masked", masked_model=encoder_folder),
+        "`masked_model`: .* must be a masked language model, got BertModel",
+    )
+    refused(
+        predictor(),
+        asked(recipes="masked", masked_model=str(tmp_path / "absent")),
+        "`masked_model`: No model could be loaded from",
+    )
+
+
+def test_a_similarity_model_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    refused(
+        predictor(),
+        asked(similarity_model=str(tmp_path / "absent"), min_similarity=0.5),
+        "`similarity_model`: No model could be loaded from",
+    )
+
+
+def test_textattack_that_is_not_installed_is_refused() -> None:
+    refused(predictor(), asked(recipes="textattack:TextFoolerJin2019"), "pip install textattack")
