@@ -14,6 +14,7 @@ import pytest
 from temper.data.examples import Examples
 from temper.evaluation.classifier import ClassifierPredictor
 from temper.evaluation.function import CallablePredictor
+from temper.evaluation.pairing import paired_differences
 from temper.evaluation.perspectives import cost
 from temper.evaluation.perspectives.cost import Gauge, gauge_of, passes
 from temper.evaluation.rows import to_blocks
@@ -140,6 +141,13 @@ def test_every_pass_is_a_row_and_scores_follow_from_rows(monkeypatch: pytest.Mon
         "seconds_per_row": False,
         "memory_mib": False,
     }
+
+
+def test_passes_of_two_models_are_not_paired(monkeypatch: pytest.MonkeyPatch) -> None:
+    both = SETTINGS.model_copy(update={"perspectives": ("task", "cost")})
+    found = [measured(timed(monkeypatch, [7, 5, 6]), 10, both).rows for _ in range(2)]
+    compared = paired_differences(*found, "accuracy", chosen=both.perspectives, seed=0, resamples=9)
+    assert {score["perspective"] for score in compared} == {"task"}
 
 
 def test_a_single_pass_has_no_interval(monkeypatch: pytest.MonkeyPatch) -> None:

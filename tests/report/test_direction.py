@@ -124,6 +124,17 @@ def test_its_differences_are_sorted_as_they_are(study: Path) -> None:
     assert entry.detail.startswith("lower: difference")
 
 
+def test_what_is_counted_are_batches_and_passes(tmp_path: Path) -> None:
+    def extra(column: str, seed: int) -> list[dict[str, Any]]:
+        return similar(column, seed) + dear(column, seed)
+
+    found = groups(comparison(write_study(tmp_path, Plan(seeds=[0], extra=extra))))
+    said = {title: lines[-1].entries[0].detail for title, lines in found}
+    assert "500 batches; 95 % bootstrap interval over batches" in said["Representation"]
+    assert "500 passes; 95 % bootstrap interval over passes" in said["Cost"]
+    assert "500 examples; 95 % bootstrap interval over examples" in said["In distribution"]
+
+
 def test_what_does_not_outlive_holms_correction_is_said(tmp_path: Path) -> None:
     def extra(column: str, seed: int) -> list[dict[str, Any]]:
         # With 2 degrees of freedom t = 4.33 has p = .0494, which three columns make .148.

@@ -41,6 +41,15 @@ def evaluate(
         str | None,
         typer.Option("--perspectives", help="What to measure; `temper list perspectives`."),
     ] = None,
+    reference: Annotated[
+        str | None,
+        typer.Option(
+            "--reference",
+            metavar="MODEL",
+            help="The pre-trained model that `representation` compares with, where the model's own "
+            "record does not name it.",
+        ),
+    ] = None,
     sets: options.Sets = None,
     config: options.Config = None,
     eval_rows: options.EvalRows = None,
@@ -54,6 +63,8 @@ def evaluate(
     gives: options.Gives = None,
     label_names: options.LabelNames = None,
     trust: options.Trust = None,
+    card: options.Card = False,
+    card_path: options.CardPath = None,
     as_json: options.Json = False,
 ) -> None:
     """Measure a classifier's accuracy, calibration, robustness and sense of anomalies.
@@ -72,6 +83,7 @@ def evaluate(
             "data.label_column": label_column,
             "data.group_column": group_column,
             "data.eval_split": eval_split,
+            "evaluate.reference": reference,
             "evaluate.perspectives": (
                 None if perspectives is None else options.split_list(perspectives, "--perspectives")
             ),
@@ -97,8 +109,12 @@ def evaluate(
         device=device,
         declared=options.declared(gives, label_names, trust),
     )
+    where = options.card_file(model, card_path) if card or card_path else None
     with progress() as shown:
         scores = judge_model(asked, out, progress=shown)
+    if where is not None:
+        named = {**asked.sets.shift, **asked.sets.adversarial, **asked.sets.anomaly}
+        options.write_card(model, where, out, {"dev": asked.data.source, **named})
     if as_json:
         print_json({"out": str(out), **scores})
         return

@@ -119,7 +119,7 @@ def _statistics(
 ) -> dict[tuple[object, ...], _Taken]:
     scoring = _Statistics(blocks, metric, resamples=0)
     for name in perspectives.names():
-        if name in chosen:
+        if name in chosen and perspectives.perspective(name).paired:
             perspectives.perspective(name).score(scoring)
     return scoring.taken
 

@@ -143,6 +143,11 @@ def _check(
     skipped: dict[str, str] = {}
     regression = predictor.gives == "values"
     metrics = REGRESSION_METRICS if regression else CLASSIFICATION_METRICS
+    if settings.reference is not None and data.reference is None:
+        faults.append(
+            f"`reference` names {settings.reference!r}, and no model was given. Load it and give "
+            "its predictor as EvaluationData(reference=...)."
+        )
     if data.metric not in metrics:
         faults.append(unknown("metric", data.metric, metrics))
     chosen = [perspectives.perspective(name) for name in settings.perspectives]

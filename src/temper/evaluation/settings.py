@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Container
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from temper.data.corruptions import Corruption
 from temper.data.perturbations import known_names
@@ -72,6 +72,9 @@ class EvaluationSettings(BaseModel):
         detector_rows: At most so many ordinary rows teach the detectors of hidden states, >= 1,
             drawn by hash and class.
         neighbours: Which nearest ordinary row ``knn`` measures the distance to, >= 1.
+        reference: The pre-trained model that ``representation`` compares with, a folder, a Hub id
+            or a short name; None is what the model's own record names. Who loads the model loads
+            it (`temper evaluate`); `evaluate` is given it as ``EvaluationData.reference``.
         cka_batch: Rows of a batch of the estimator behind CKA, >= 4; the states of one batch are
             held at a time.
         cost_rows: At most so many dev rows, chosen by hash, are answered to measure the cost, >= 1.
@@ -112,6 +115,7 @@ class EvaluationSettings(BaseModel):
     detectors: tuple[Detector, ...] = ("max_softmax", "max_logit", "energy", "mahalanobis", "knn")
     detector_rows: int = Field(default=2000, ge=1)
     neighbours: int = Field(default=10, ge=1)
+    reference: str | None = Field(default=None, min_length=1)
     cka_batch: int = Field(default=64, ge=4)
     cost_rows: int = Field(default=128, ge=1)
     cost_batch: int = Field(default=32, ge=1)
@@ -149,6 +153,15 @@ class EvaluationSettings(BaseModel):
         if len(set(values)) != len(values):
             raise ValueError(f"must not name one twice, got {list(values)}")
         return values
+
+    @model_validator(mode="after")
+    def _read(self) -> EvaluationSettings:
+        if self.reference is not None and "representation" not in self.perspectives:
+            raise ValueError(
+                "`reference` is read by the perspective 'representation' alone, which is not among "
+                f"`perspectives` ({', '.join(self.perspectives)}). Add it, or leave the name out"
+            )
+        return self
 
     def without(self, names: Container[str]) -> EvaluationSettings:
         """Return the same settings without some perspectives."""

@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from temper.report.cells import Cell, Comparison, Difference, Row
+from temper.report.cells import Comparison, Difference, Row
 from temper.report.folders import Run, Source
-from temper.report.wording import ABSENT, Unit, plural
+from temper.report.wording import ABSENT, plural
 
 MARKS = {
     "better": "\u25b2",
@@ -23,6 +23,9 @@ MARKS = {
     "undecidable": "?",
     "no common seed": "?",
 }
+
+COUNTED = {"representation": "batches", "cost": "passes"}
+"""What the n of a perspective's scores counts, where not examples."""
 
 
 @dataclass(frozen=True)
@@ -104,16 +107,18 @@ def _value(row: Row, column: str) -> Entry:
         beside="" if spread is None else f"\u00b1 {unit.text(spread)}",
         below=below,
         decimals=0 if cell.mean is None else unit.decimals,
-        detail=_value_detail(cell, unit, column),
+        detail=_value_detail(row, column),
         order=cell.mean,
     )
 
 
-def _value_detail(cell: Cell, unit: Unit, column: str) -> str:
+def _value_detail(row: Row, column: str) -> str:
+    cell, unit = row.cells[column], row.unit
+    what = COUNTED.get(row.key.perspective, "examples")
     if not cell.seeds:
         return " ".join([f"{column}: no value.", *cell.reasons])
     counts = " or ".join(str(count) for count in cell.examples)
-    examples = f"{counts} examples" if counts else "number of examples not recorded"
+    examples = f"{counts} {what}" if counts else f"number of {what} not recorded"
     parts = [f"{column}: {unit.text(cell.mean)} {unit.sign}".strip()]
     parts.append(f"n = {plural(len(cell.seeds), 'seed')}, {examples}")
     if cell.standard_deviation is not None:
@@ -123,7 +128,7 @@ def _value_detail(cell: Cell, unit: Unit, column: str) -> str:
         parts.append(f"standard error over examples {unit.text(error)}")
     if cell.low is not None and cell.high is not None:
         ends = f"{unit.text(cell.low)} to {unit.text(cell.high)}"
-        parts.append(f"95 % bootstrap interval over examples {ends}")
+        parts.append(f"95 % bootstrap interval over {what} {ends}")
     elif len(cell.seeds) < 2:
         parts.append("no interval was recorded")
     parts += [

@@ -19,6 +19,7 @@ from temper.study.predictors import (
     longest_row,
     predictor_identity,
 )
+from temper.study.reference import with_reference
 from temper.study.sets import load_sets, trained_rows
 from temper.study.sources import SetSources
 from temper.study.store import check_room, evaluation_key
@@ -145,6 +146,7 @@ def judge_model(asked: Judging, out: Path, *, progress: Progress | None = None) 
             "Give another --out."
         )
     if held is None:
+        sets = with_reference(sets, asked.model, predictor, asked.evaluate)
         found = judge(
             predictor, sets, asked.evaluate, out, model=asked.model, key=key, progress=progress
         )

@@ -21,6 +21,7 @@ from temper.study.store import publish_evaluation
 from temper.training.checkpoint_folder import make_folder
 from temper.training.config import digest
 from temper.training.progress import Progress
+from temper.training.run import model_identity
 
 
 def load_evaluated(model: str, settings: DataSettings, *, predictor: Predictor) -> Examples:
@@ -132,9 +133,15 @@ def judging_key(
             "model": model,
             "evaluate": settings.model_dump(mode="json", exclude={"batch_size"}),
             **sets.fingerprint(),
+            **_identity_of(settings.reference),
             "max_length": max_length,
         }
     )
+
+
+def _identity_of(reference: str | None) -> dict[str, str]:
+    """Return what identifies the weights of a reference that was named."""
+    return {} if reference is None else {"reference": model_identity(reference)}
 
 
 def _same_source(first: str, second: str) -> bool:

@@ -15,6 +15,7 @@ from temper.study.judge import judge, judging_key
 from temper.study.pairing import FILE, pair_columns
 from temper.study.plan import StudyConfig
 from temper.study.predictors import load_predictor
+from temper.study.reference import with_reference
 from temper.study.sets import JudgedSets, load_sets
 from temper.study.store import StudyFolder, evaluation_key
 from temper.training.checkpoint_folder import RunFolder, make_folder, remove_empty
@@ -152,7 +153,7 @@ class _Work:
         )
         judge(
             predictor,
-            self.sets,
+            with_reference(self.sets, str(run.path), predictor, self.config.evaluate),
             self.config.evaluate,
             out,
             model=run.path.name,

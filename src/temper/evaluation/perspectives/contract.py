@@ -59,6 +59,8 @@ class Perspective:
         lacking: Why it cannot be measured on such data, of a predictor that has what it needs, in
             a sentence, empty where it can; asked before any work, and the perspective is skipped.
         by_default: Whether it is measured where nobody says what is.
+        paired: Whether the rows of two models belong together one by one, so that a difference of
+            theirs can be resampled.
     """
 
     name: str
@@ -70,6 +72,7 @@ class Perspective:
     faults: Callable[[Predictor, EvaluationSettings], list[str]] = no_faults
     lacking: Callable[[Predictor, EvaluationData], str] = nothing_lacking
     by_default: bool = True
+    paired: bool = True
 
     def __post_init__(self) -> None:
         lacking = [name for name in self.scores if name not in SCORES]

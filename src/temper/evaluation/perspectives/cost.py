@@ -196,4 +196,6 @@ COST = Perspective(
     rows=rows,
     score=score,
     by_default=False,
+    # A pass over one model has nothing to do with the pass of that number over another.
+    paired=False,
 )

@@ -68,7 +68,7 @@ def lacking(predictor: Predictor, data: EvaluationData) -> str:
     if data.reference is None:
         return (
             "representation compares with the pre-trained model, and which that is is not known. "
-            "Name it (`reference`)."
+            "Name it: --reference MODEL, evaluate.reference, or EvaluationData(reference=...)."
         )
     if len(data.dev) < LEAST:
         return f"representation needs at least {LEAST} rows of dev, got {len(data.dev)}."

@@ -1,0 +1,95 @@
+"""Find and load the pre-trained model that a fine-tuned one is compared with."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from temper.errors import ModelError, SettingError
+from temper.evaluation.classifier import ClassifierPredictor
+from temper.evaluation.predictor import Predictor
+from temper.evaluation.settings import EvaluationSettings
+from temper.models.hf import load_classifier
+from temper.study.sets import JudgedSets
+from temper.training.checkpoint_folder import read_json
+
+
+def with_reference(
+    sets: JudgedSets, model: str, predictor: Predictor, settings: EvaluationSettings
+) -> JudgedSets:
+    """Add the pre-trained model to the sets where a perspective compares with it.
+
+    It is read with the fine-tuned model's longest row, on its device. Its head is new: states are
+    read below the head.
+
+    Args:
+        sets: The loaded sets.
+        model: What was loaded: a run, another checkpoint, or something without states.
+        predictor: It.
+        settings: What is measured, and ``reference`` where a person names one.
+
+    Returns:
+        The same sets, with the reference or a notice on why there is none.
+
+    Raises:
+        ModelError: The model that was named cannot be loaded.
+        SettingError: One was named for something without hidden states.
+    """
+    if "representation" not in settings.perspectives:
+        return sets
+    if not isinstance(predictor, ClassifierPredictor):
+        if settings.reference is not None:
+            raise SettingError(
+                f"`reference` names a model to compare hidden states with, and {model} is no "
+                "checkpoint, so it shows none. Leave the name out."
+            )
+        return sets
+    name = settings.reference or pretrained_name(model)
+    if name is None:
+        return sets
+    try:
+        network, tokenizer = load_classifier(name, labels=("0", "1"), device=str(predictor.device))
+    except ModelError as error:
+        if settings.reference is not None:
+            raise
+        said = f"The pre-trained model {name!r} of {model} could not be loaded: {error}"
+        return replace(sets, notices=(*sets.notices, said))
+    reference = ClassifierPredictor(
+        network,
+        tokenizer,
+        max_length=predictor.max_length,
+        batch_size=predictor.batch_size,
+    )
+    return replace(sets, data=replace(sets.data, reference=reference))
+
+
+def pretrained_name(model: str) -> str | None:
+    """Return what a checkpoint was trained from, None where it does not say.
+
+    Args:
+        model: Folder of a run or a soup (the record says it), of a PEFT adapter (its config does),
+            or of another checkpoint, whose config may name a local folder.
+
+    Returns:
+        A short name, a Hub id or a folder.
+    """
+    folder = Path(model).expanduser()
+    if (folder / "run.json").exists():
+        return _text(read_json(folder / "run.json").get("model"))
+    if (folder / "soup.json").exists():
+        members = read_json(folder / "soup.json").get("members") or [""]
+        first = Path(str(members[0]))
+        return pretrained_name(str(first)) if (first / "run.json").exists() else None
+    if (folder / "adapter_config.json").exists():
+        return _text(read_json(folder / "adapter_config.json").get("base_model_name_or_path"))
+    if not (folder / "config.json").exists():
+        return None
+    named = _text(read_json(folder / "config.json").get("_name_or_path"))
+    # A config often names the very folder that it was loaded from, or one on another machine.
+    if named is None or not Path(named).is_dir() or Path(named).resolve() == folder.resolve():
+        return None
+    return named
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) and value else None
