@@ -182,15 +182,20 @@ def test_a_study_also_gets_its_table_and_scores(study: Path, tmp_path: Path) -> 
     out = build(study, tmp_path / "else" / "page.html")
     assert sorted(path.name for path in out.parent.iterdir()) == [
         "page.html",
+        "page.md",
         "scores.csv",
         "table.json",
     ]
 
 
-def test_an_evaluation_gets_the_page_alone(evaluation: Path) -> None:
+def test_an_evaluation_gets_the_page_its_markdown_and_its_scores(evaluation: Path) -> None:
     before = {path.name for path in evaluation.iterdir()}
     text = Elements(build(evaluation).read_text(encoding="utf-8")).text
-    assert {path.name for path in evaluation.iterdir()} - before == {"report.html"}
+    assert {path.name for path in evaluation.iterdir()} - before == {
+        "report.html",
+        "report.md",
+        "scores.csv",
+    }
     assert "nothing to compare it with" in text
     assert "inside the noise" not in text
 
@@ -222,7 +227,7 @@ def test_a_hostile_page_renders_without_fault_or_overflow(
 
 @pytest.mark.browser
 def test_the_figures_follow_the_theme(plain_page: Path, browser: Browser) -> None:
-    colour = "document.querySelector('.chart').data[0].line.color"
+    colour = "document.querySelector('#robustness .chart').data[0].line.color"
     browser.open(plain_page, width=1400)
     assert browser.evaluate(colour) == LIGHT[0]
     scheme = {"name": "prefers-color-scheme", "value": "dark"}

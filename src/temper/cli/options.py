@@ -26,6 +26,14 @@ Data = Annotated[
     str | None,
     typer.Option("--data", help="Hub id[:config], file, folder with train/dev files, or `demo`."),
 ]
+Card = Annotated[
+    bool,
+    typer.Option("--card", help="Write a model card for the Hub, the model folder's README.md."),
+]
+CardPath = Annotated[
+    Path | None,
+    typer.Option("--card-path", metavar="FILE", help="Write the model card to that file instead."),
+]
 Sets = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Set one value, for example train.epochs=3."),
@@ -318,3 +326,41 @@ def split_seeds(text: str) -> list[int]:
         return [int(part) for part in split_list(text, "--seeds")]
     except ValueError as error:
         raise SettingError(f"--seeds takes whole numbers as in 0,1,2, got {text!r}.") from error
+
+
+def card_file(model: Path | str, path: Path | None) -> Path:
+    """Find where a model card goes, before any work.
+
+    Args:
+        model: Folder of the model.
+        path: What ``--card-path`` names; None takes the folder's README.md.
+
+    Raises:
+        CheckpointError: Where a file that is not ours is in the way, or there is no folder.
+    """
+    from temper.report.card import check_card
+
+    return check_card(model, path)
+
+
+def write_card(
+    model: Path | str,
+    path: Path,
+    evaluation: Path | None = None,
+    data: Mapping[str, str] | None = None,
+) -> None:
+    """Write a model card and say where.
+
+    Args:
+        model: Folder of the model.
+        path: The file, as `card_file` found it.
+        evaluation: Folder of its evaluation; None takes the one in the model's folder, if any.
+        data: Name of a set to its source.
+    """
+    from temper.cli.screen import say
+    from temper.report.card import CardSources
+    from temper.report.card import write_card as write
+
+    written = write(CardSources(Path(model), evaluation, data or {}), path)
+    # Where --json was asked for, stdout belongs to it.
+    say(f"Model card: {written}", as_json=True)

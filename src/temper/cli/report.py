@@ -36,10 +36,19 @@ def report(
             "--examples", min=0, help="Examples under attack that the page shows at most."
         ),
     ] = 300,
+    figures: Annotated[
+        str | None,
+        typer.Option(
+            "--figures",
+            metavar="svg,png",
+            help="Write every figure to FOLDER/figures/ too; needs temper-lm[figures].",
+        ),
+    ] = None,
     as_json: options.Json = False,
 ) -> None:
     """Build report.html of a study, a run or an evaluation."""
     from temper.report import build, comparison, overview
+    from temper.report.exports import choose_formats, export_figures
     from temper.report.markdown import markdown as table
 
     if perspectives is not None and not markdown:
@@ -47,6 +56,8 @@ def report(
             "--perspectives chooses what --markdown prints; the page holds all of them. Add "
             "--markdown, or leave it out."
         )
+    if figures is not None and markdown:
+        raise SettingError("--markdown prints text and no figures. Leave one of the two out.")
     if perspectives is not None:
         named = options.split_list(perspectives, "--perspectives")
         typer.echo(table(comparison(folder), () if list(named) == ["all"] else named))
@@ -59,8 +70,14 @@ def report(
             )
         typer.echo(found.markdown())
     else:
+        formats = (
+            () if figures is None else choose_formats(options.split_list(figures, "--figures"))
+        )
         page = build(folder, examples=examples)
+        files = export_figures(folder, formats) if formats else []
         if as_json:
-            print_json({"report": str(page)})
+            print_json({"report": str(page), "figures": [str(file) for file in files]})
         else:
             say(f"Report: {page}", as_json=False)
+            if files:
+                say(f"{len(files)} figures: {files[0].parent}", as_json=False)

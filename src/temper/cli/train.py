@@ -51,6 +51,8 @@ def train(
     restart: Annotated[
         bool, typer.Option("--restart", help="Do not resume a stopped run: start it anew.")
     ] = False,
+    card: options.Card = False,
+    card_path: options.CardPath = None,
     as_json: options.Json = False,
 ) -> None:
     """Fine-tune a model and write a plain Transformers checkpoint with its record."""
@@ -84,10 +86,14 @@ def train(
     from temper.training.run import train as run
 
     checked = RunConfig.of(tree)
+    # The folder need not be there yet, so its card is named in full.
+    where = options.card_file(out, card_path or out / "README.md") if card or card_path else None
     with progress() as shown:
         folder = run(checked, out, resume=not restart, progress=shown)
     written = RunFolder(folder)
     record = written.record() or {}
+    if where is not None:
+        options.write_card(folder, where)
     if as_json:
         print_json({"out": str(folder), **record})
     else:

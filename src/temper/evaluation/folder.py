@@ -149,7 +149,8 @@ def _check_target(path: Path) -> None:
         return
     if not path.is_dir():
         raise CheckpointError(f"Expected a folder to write to, but {path} is a file.")
-    own = {"rows.parquet", TEXTS, "scores.json", "settings.json", "report.html"}
+    own = {"rows.parquet", TEXTS, "scores.json", "settings.json"}
+    own |= {"report.html", "report.md", "scores.csv", "figures"}
     others = sorted({entry.name for entry in path.iterdir()} - own)
     if others:
         raise CheckpointError(

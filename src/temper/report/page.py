@@ -31,10 +31,11 @@ from temper.report.drawing import (
     Figure,
 )
 from temper.report.examples import MOST, gallery
+from temper.report.exports import document
 from temper.report.figures import figures
 from temper.report.folders import Source, read
 from temper.report.overview import overview
-from temper.report.table import compare, replace_text, write
+from temper.report.table import compare, replace_text, write, write_scores
 
 logger = logging.getLogger(__name__)
 
@@ -55,8 +56,8 @@ SECTIONS = {
 def build(folder: Path | str, out: Path | str | None = None, *, examples: int = MOST) -> Path:
     """Write the report of a study, a run or an evaluation.
 
-    For a study it also writes ``table.json`` and ``scores.csv`` beside the page. Everything is read
-    from rows and JSON; no model is loaded.
+    Beside the page it writes ``scores.csv`` and ``report.md`` (NAME.md for another NAME.html), and
+    for a study ``table.json``. Everything is read from rows and JSON; no model is loaded.
 
     Args:
         folder: A study, run or evaluation folder (docs/formats.md).
@@ -74,12 +75,19 @@ def build(folder: Path | str, out: Path | str | None = None, *, examples: int = 
     out = Path(folder) / "report.html" if out is None else Path(out)
     if out.is_dir():
         raise CheckpointError(f"Expected a file to write the report to, but {out} is a folder.")
+    if out.suffix == ".md":
+        raise CheckpointError(
+            f"The report is a page, but {out} is named as Markdown. Name a .html."
+        )
     text = render(source, comparison, examples=examples)
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         replace_text(out, text)
+        replace_text(out.with_suffix(".md"), document(source, comparison))
         if source.kind == "study":
             write(comparison, out.parent)
+        else:
+            write_scores(comparison, out.parent)
     except OSError as error:
         raise CheckpointError(f"Cannot write the report to {out}: {error}.") from error
     logger.info("Wrote the report to %s", out)

@@ -253,6 +253,7 @@ def _verdict(difference: Difference, *, higher: bool | None) -> Verdict:
 CSV_COLUMNS = (
     *("perspective", "set", "condition", "name", "norm", "steps", "restarts"),
     *("radius", "radius_relative", "layer", "column", "seed", "run", "value", "standard_error"),
+    *("low", "high", "n"),
 )
 
 
@@ -270,7 +271,20 @@ def write(comparison: Comparison, folder: Path | str) -> tuple[Path, Path]:
     table = folder / "table.json"
     document = json.dumps(comparison.to_json(), indent=1, ensure_ascii=False, allow_nan=False)
     replace_text(table, document + "\n")
-    scores = folder / "scores.csv"
+    return table, write_scores(comparison, folder)
+
+
+def write_scores(comparison: Comparison, folder: Path | str) -> Path:
+    """Write ``scores.csv``, one line a score, column and seed.
+
+    Args:
+        comparison: What to write.
+        folder: Where to; it exists.
+
+    Returns:
+        The file. Intervals and n stand where the seed's own are known: not over several seeds.
+    """
+    scores = Path(folder) / "scores.csv"
     lines = io.StringIO(newline="")
     writer = csv.DictWriter(lines, CSV_COLUMNS, lineterminator="\n")
     writer.writeheader()
@@ -278,10 +292,12 @@ def write(comparison: Comparison, folder: Path | str) -> tuple[Path, Path]:
         for column, cell in row.cells.items():
             for seed, value in cell.seeds.items():
                 run = {"column": column, "seed": seed, "run": cell.runs[seed], "value": value}
-                error = {"standard_error": cell.standard_errors.get(seed)}
-                writer.writerow({**asdict(row.key), **run, **error})
+                doubt = {"standard_error": cell.standard_errors.get(seed)}
+                doubt |= {"low": cell.low, "high": cell.high}
+                count = {"n": cell.examples[0] if len(cell.examples) == 1 else None}
+                writer.writerow({**asdict(row.key), **run, **doubt, **count})
     replace_text(scores, lines.getvalue())
-    return table, scores
+    return scores
 
 
 def replace_text(path: Path, text: str) -> None:

@@ -1,0 +1,295 @@
+"""Model cards: the README.md of a model folder, with the Hub's metadata, from JSON and rows alone.
+
+The scores stand twice: as ``model-index`` in the front matter, which the Hub reads, and in a table
+with intervals and n, for people. The license is left to whoever publishes the model.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from huggingface_hub import EvalResult, ModelCardData
+
+from temper.errors import CheckpointError
+from temper.report.cells import Comparison, Row
+from temper.report.exports import escaped, score_table
+from temper.report.folders import Source, read
+from temper.report.records import RunRecord, parse
+from temper.report.table import compare, replace_text
+from temper.report.view import flatten
+
+MARK = "<!-- Written by Temper; `--card` writes it anew, so keep changes elsewhere. -->"
+CARD = "README.md"
+
+# The Hub's names of metrics, where they differ from ours.
+_METRICS = {
+    "mcc": "matthews_correlation",
+    "pearson": "pearsonr",
+    "spearman": "spearmanr",
+    "macro_f1": "f1",
+    "auroc": "roc_auc",
+}
+
+
+@dataclass(frozen=True)
+class CardSources:
+    """Where the numbers of a card come from.
+
+    Args:
+        model: Folder of the model.
+        evaluation: Folder of its evaluation; None takes the one inside ``model``, if any.
+        data: Name of a set to its source: a path, a Hub id or ``demo``.
+    """
+
+    model: Path
+    evaluation: Path | None = None
+    data: Mapping[str, str] = field(default_factory=dict)
+
+
+def check_card(model: Path | str, path: Path | str | None = None) -> Path:
+    """Find where a card goes, before any work.
+
+    Args:
+        model: Folder of the model.
+        path: The file; None takes ``README.md`` in the folder.
+
+    Returns:
+        The file.
+
+    Raises:
+        CheckpointError: There is no such folder and no ``path``, or a file that is not ours is in
+            the way.
+    """
+    if path is None and not Path(model).is_dir():
+        raise CheckpointError(
+            f"A model card goes into the model's folder, but {str(model)!r} is none. Name a file "
+            "with --card-path FILE."
+        )
+    target = Path(model) / CARD if path is None else Path(path)
+    if target.is_dir():
+        raise CheckpointError(f"Expected a file to write the model card to, got folder {target}.")
+    if not target.exists():
+        return target
+    try:
+        ours = MARK in target.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise CheckpointError(f"Cannot read {target}: {error}.") from error
+    if not ours:
+        raise CheckpointError(
+            f"{target} was not written by Temper and is kept. Write the model card elsewhere with "
+            "--card-path FILE, or move that file away."
+        )
+    return target
+
+
+def write_card(sources: CardSources, path: Path | str | None = None) -> Path:
+    """Write a model card in one go.
+
+    Args:
+        sources: Model and evaluation.
+        path: The file; None takes ``README.md`` in the model's folder.
+
+    Returns:
+        The file.
+
+    Raises:
+        CheckpointError: A file that is not ours is in the way, or a record is damaged.
+    """
+    target = check_card(sources.model, path)
+    text = card(sources)
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        replace_text(target, text)
+    except OSError as error:
+        raise CheckpointError(f"Cannot write the model card to {target}: {error}.") from error
+    return target
+
+
+def card(sources: CardSources) -> str:
+    """Return the text of a model card.
+
+    Args:
+        sources: Model and evaluation.
+
+    Raises:
+        CheckpointError: A record is damaged.
+    """
+    record = None
+    if (sources.model / "run.json").exists():
+        record = parse(sources.model / "run.json", RunRecord)
+    folder = sources.evaluation or sources.model / "evaluation"
+    # Scores of an evaluation folder alone: a run's own would be read through its record.
+    source = read(folder) if (folder / "scores.json").exists() else None
+    comparison = None if source is None else compare(source)
+    front = _front_matter(sources, record, comparison)
+    body = [
+        f"# {escaped(sources.model.resolve().name)}",
+        _summary(sources, record),
+        "## How to load it",
+        _loading(sources.model),
+        "## How it was trained",
+        _training(record),
+        "## Scores",
+        _scores(comparison),
+        "## Known limits",
+        _limits(record, source, comparison),
+    ]
+    return f"---\n{front}\n---\n\n{MARK}\n\n" + "\n\n".join(body) + "\n"
+
+
+def _front_matter(
+    sources: CardSources, record: RunRecord | None, comparison: Comparison | None
+) -> str:
+    method = [] if record is None else re.findall(r"[A-Za-z0-9_]+", record.method)
+    results = [] if comparison is None else _results(sources, record, comparison)
+    data = ModelCardData(
+        base_model=_hub_id("" if record is None else record.model),
+        library_name="peft" if _is_adapter(sources.model) else "transformers",
+        pipeline_tag="text-classification",
+        tags=["temper", "robustness", *dict.fromkeys(method)],
+        model_name=sources.model.resolve().name if results else None,
+        eval_results=results or None,
+    )
+    return str(data.to_yaml()).rstrip()
+
+
+def _results(
+    sources: CardSources, record: RunRecord | None, comparison: Comparison
+) -> list[EvalResult]:
+    """Return every shown score that has a value, as the Hub writes results."""
+    (column,) = comparison.columns
+    found = []
+    for row in comparison.shown:
+        value = row.cells[column].mean
+        if value is None:
+            continue
+        origin = _origin(sources, record, row.key.set)
+        found.append(
+            EvalResult(
+                task_type="text-classification",
+                dataset_name=row.key.set,
+                dataset_type=origin or row.key.set,
+                dataset_split=_split(sources, record, row.key.set),
+                metric_type=_METRICS.get(row.key.name, row.key.name),
+                metric_name=f"{row.key.group}: {row.label}",
+                metric_value=value,
+            )
+        )
+    return found
+
+
+def _origin(sources: CardSources, record: RunRecord | None, name: str) -> str:
+    """Return where a set comes from; of a path its name, which says nothing of this machine."""
+    told = sources.data.get(name, "")
+    if not told and name == "dev" and record is not None:
+        told = str(record.data.get("dev", {}).get("source", {}).get("path", ""))
+    # A source may name a split, and one on the Hub a configuration.
+    told = told.rpartition("@")[0] or told
+    owned = told.split(":")[0]
+    return owned if _hub_id(owned) else Path(told).stem
+
+
+def _split(sources: CardSources, record: RunRecord | None, name: str) -> str | None:
+    told = sources.data.get(name, "")
+    if "@" in told:
+        return told.rpartition("@")[2]
+    if name == "dev" and record is not None:
+        split = record.data.get("dev", {}).get("source", {}).get("split")
+        return None if split is None else str(split)
+    return None
+
+
+def _hub_id(name: str) -> str | None:
+    """Return the name where it is an id on the Hub: an owner and a name, and no path."""
+    taken = re.fullmatch(r"[A-Za-z0-9][\w.-]*/[\w.-]+", name) and not Path(name).exists()
+    return name if taken else None
+
+
+def _is_adapter(model: Path) -> bool:
+    return (model / "adapter_config.json").exists()
+
+
+def _summary(sources: CardSources, record: RunRecord | None) -> str:
+    if record is None:
+        return "A text classifier, judged with Temper; how it was trained was not recorded."
+    labels = [] if record.task is None else record.task.labels
+    kind = (
+        "A regression model" if record.task and record.task.kind == "regression" else "A classifier"
+    )
+    of = f" with the labels {', '.join(escaped(label) for label in labels)}" if labels else ""
+    return (
+        f"{kind} of texts{of}: {escaped(record.model)} fine-tuned with "
+        f"{escaped(record.method)} by Temper. No license is stated here: whoever publishes the "
+        "model adds `license` to the front matter."
+    )
+
+
+def _loading(model: Path) -> str:
+    name = json.dumps(model.resolve().name)
+    auto = "AutoModelForSequenceClassification"
+    load = (
+        f"from peft import AutoPeftModelForSequenceClassification\n\n"
+        f"model = AutoPeftModelForSequenceClassification.from_pretrained({name})"
+        if _is_adapter(model)
+        else f"from transformers import {auto}, AutoTokenizer\n\n"
+        f"model = {auto}.from_pretrained({name})\n"
+        f"tokenizer = AutoTokenizer.from_pretrained({name})"
+    )
+    return f"```python\n{load}\n```\n\nwhere the name is that of this folder, or its id on the Hub."
+
+
+def _training(record: RunRecord | None) -> str:
+    if record is None:
+        return "Not recorded: the folder holds no run.json."
+    told = {
+        "base model": record.model,
+        "method": record.method,
+        "seed": str(record.seed),
+        "run key": record.key,
+    }
+    for name in ("train", "dev"):
+        entry = record.data.get(name)
+        if isinstance(entry, dict):
+            told[f"{name} data"] = f"{entry.get('rows')} rows, hash {entry.get('hash')}"
+    facts = {**told, **flatten(record.settings), **record.versions}
+    lines = [f"- {escaped(name)}: {escaped(value)}" for name, value in facts.items()]
+    return "\n".join(lines)
+
+
+def _scores(comparison: Comparison | None) -> str:
+    if comparison is None:
+        return "Not evaluated yet."
+    groups: dict[str, list[Row]] = {}
+    for row in comparison.shown:
+        groups.setdefault(row.key.group, []).append(row)
+    parts = ["Each score with its 95 % bootstrap interval over examples, and n."]
+    for group, rows in groups.items():
+        parts += [f"### {escaped(group)}", score_table(comparison, rows)]
+    return "\n\n".join(parts)
+
+
+def _limits(record: RunRecord | None, source: Source | None, comparison: Comparison | None) -> str:
+    said = [
+        "One model of one seed: another seed gives other numbers, by more than the intervals over "
+        "examples say.",
+        "Attacks and perturbations are lower bounds of what a stronger attack would do.",
+    ]
+    if record is not None:
+        said.append("The last checkpoint was kept; the rows scored as dev chose none.")
+        said += record.notices
+        if record.truncated:
+            said.append(
+                f"{record.truncated:.1%} of the training rows were cut at the maximum length."
+            )
+    if comparison is not None:
+        said += comparison.notices
+    for run in source.runs if source is not None else ():
+        extra = {} if run.scores is None else run.scores.model_dump()
+        for key in ("skipped", "missing"):
+            found = extra.get(key)
+            said += [str(reason) for reason in found.values()] if isinstance(found, dict) else []
+    return "\n".join(f"- {escaped(sentence)}" for sentence in dict.fromkeys(said))
