@@ -166,7 +166,7 @@ def test_a_regressor_gives_values(tmp_path: Path) -> None:
 
 def test_a_classifier_without_probabilities_is_told_how_to_get_them(tmp_path: Path) -> None:
     file = saved(tmp_path / "m.skops", CountVectorizer(), LinearSVC())
-    with pytest.raises(ModelError, match="no predict_proba.* CalibratedClassifierCV"):
+    with pytest.raises(ModelError, match="no predict_proba.*CalibratedClassifierCV"):
         load_predictor(file)
 
 
@@ -221,6 +221,7 @@ def test_a_checkpoint_is_loaded_as_before_and_declares_itself(tmp_path: Path) ->
         load_predictor(folder, declared=Declared("logits", ("a", "b")))
 
 
+@pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning")
 def test_an_adapter_folder_gives_the_adapted_model(tmp_path: Path) -> None:
     import torch
     from peft import LoraConfig, get_peft_model
@@ -233,7 +234,7 @@ def test_an_adapter_folder_gives_the_adapted_model(tmp_path: Path) -> None:
     with torch.no_grad():
         for name, weight in adapted.named_parameters():
             if "lora_B" in name:
-                weight.fill_(0.5)
+                weight.normal_(0, 5)
     adapted.save_pretrained(tmp_path / "adapter")
     examples = Examples("toy", TEXTS)
     found = load_predictor(str(tmp_path / "adapter"), device="cpu").predict(examples)
@@ -241,7 +242,7 @@ def test_an_adapter_folder_gives_the_adapted_model(tmp_path: Path) -> None:
         inputs = plain.tokenizer(TEXTS, padding=True, return_tensors="pt")  # type: ignore[attr-defined]
         wanted = adapted.eval()(**inputs).logits.double().numpy()
     assert found.logits == pytest.approx(wanted, abs=1e-5)
-    assert found.logits != pytest.approx(plain.predict(examples).logits, abs=1e-3)
+    assert found.logits != pytest.approx(plain.predict(examples).logits, abs=1e-4)
 
 
 def test_names_are_told_apart() -> None:

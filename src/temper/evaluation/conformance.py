@@ -162,7 +162,7 @@ class _Check:
 
     def _kind(self) -> Iterator[str]:
         """Check form and kind of the answers."""
-        found = self.predictor.predict(self.examples)
+        found: object = self.predictor.predict(self.examples)
         n, gives, names = len(self.examples), self.predictor.gives, self.predictor.label_names
         if not isinstance(found, Prediction):
             yield f"`predict` must return a Prediction, got {type(found).__name__}."
