@@ -12,7 +12,7 @@ import copy
 import logging
 from collections.abc import Callable, Iterator
 from dataclasses import fields, replace
-from typing import Any, get_args
+from typing import Any, cast, get_args
 
 import numpy as np
 import torch
@@ -162,7 +162,7 @@ class _Check:
 
     def _kind(self) -> Iterator[str]:
         """Check form and kind of the answers."""
-        found: object = self.predictor.predict(self.examples)
+        found = cast("object", self.predictor.predict(self.examples))
         n, gives, names = len(self.examples), self.predictor.gives, self.predictor.label_names
         if not isinstance(found, Prediction):
             yield f"`predict` must return a Prediction, got {type(found).__name__}."
