@@ -1,0 +1,89 @@
+"""``--card`` and ``--figures``: what cannot be written is told before any work."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from temper.cli.app import app
+from temper.report.card import MARK
+from tests.report.conftest import Plan, write_evaluation, write_run
+
+
+def call(*arguments: object) -> Result:
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    write_run(tmp_path / "model", Plan(), "uegr", 0)
+    return tmp_path / "model"
+
+
+@pytest.fixture
+def judged(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Count evaluations, and write one as if a model had been measured."""
+    found: list[Any] = []
+
+    def judge(asked: Any, out: Path, **_: Any) -> dict[str, Any]:
+        found.append(asked)
+        write_evaluation(out, Plan(), "uegr", 1)
+        return {"scores": []}
+
+    monkeypatch.setattr("temper.study.evaluation.judge_model", judge)
+    return found
+
+
+def test_an_evaluation_writes_the_card_of_its_model(
+    model: Path, tmp_path: Path, judged: list[Any]
+) -> None:
+    data = tmp_path / "reviews.csv"
+    imdb = "imdb=stanfordnlp/imdb"
+    result = call("evaluate", model, "--data", data, "--shift", imdb, "--card", "--out",
+                  tmp_path / "out")  # fmt: skip
+    assert result.exit_code == 0, result.output
+    text = (model / "README.md").read_text()
+    assert MARK in text
+    # Seed 1 of the plan: the evaluation's own scores, not those inside the run.
+    assert "84.00 [82.00, 86.00]" in text
+    assert "type: stanfordnlp/imdb" in text
+    assert "type: reviews" in text
+    assert len(judged) == 1
+
+
+def test_a_strangers_card_stops_an_evaluation_before_it_begins(
+    model: Path, tmp_path: Path, judged: list[Any]
+) -> None:
+    (model / "README.md").write_text("# Mine\n")
+    result = call("evaluate", model, "--data", "demo", "--card", "--out", tmp_path / "out")
+    assert result.exit_code == 2
+    assert "not written by Temper" in " ".join(result.stderr.split())
+    assert judged == []
+    path = tmp_path / "card.md"
+    more = ("--card-path", path, "--out", tmp_path / "out")
+    assert call("evaluate", model, "--data", "demo", *more).exit_code == 0
+    assert MARK in path.read_text()
+    assert (model / "README.md").read_text() == "# Mine\n"
+
+
+def test_a_model_of_the_hub_needs_a_file_for_its_card(tmp_path: Path, judged: list[Any]) -> None:
+    result = call("evaluate", "owner/model", "--data", "demo", "--card", "--out", tmp_path / "out")
+    assert result.exit_code == 2
+    assert "--card-path FILE" in " ".join(result.stderr.split())
+    assert judged == []
+
+
+def test_a_wrong_figure_format_stops_a_report_before_it_begins(model: Path) -> None:
+    result = call("report", model, "--figures", "svg,gif")
+    assert result.exit_code == 2
+    assert "'gif'" in " ".join(result.stderr.split())
+    assert not (model / "report.html").exists()
+
+
+def test_markdown_on_the_screen_has_no_figures(model: Path) -> None:
+    result = call("report", model, "--markdown", "--figures", "svg")
+    assert result.exit_code == 2
+    assert "Leave one of the two out" in " ".join(result.stderr.split())
