@@ -245,7 +245,7 @@ def test_a_report_of_a_run_is_written_beside_it(trained: dict[str, Any], tmp_pat
     copy.mkdir()
     for name in ("run.json", "metrics.jsonl"):
         (copy / name).write_bytes((Path(trained["out"]) / name).read_bytes())
-    assert answer("report", copy) == {"report": str(copy / "report.html")}
+    assert answer("report", copy) == {"report": str(copy / "report.html"), "figures": []}
     assert (copy / "report.html").is_file()
 
 
