@@ -230,7 +230,7 @@ def test_predicting_remembers_the_columns_of_the_training(tiny_model: Path, tmp_
     assert len(result.stdout.splitlines()) == 20
 
 
-@pytest.mark.parametrize("kind", ["methods", "models", "perspectives", "tasks"])
+@pytest.mark.parametrize("kind", ["methods", "models", "perspectives", "tasks", "suites"])
 def test_lists_are_arrays_of_named_objects(kind: str) -> None:
     rows = answer("list", kind)
     assert rows

@@ -400,6 +400,14 @@ def test_truncation_is_said(model: Any, tokenizer: Any, examples_of: Any) -> Non
     assert "50.0% of the rows of set 'dev' are cut to the model's length." in found.notices
 
 
+def test_two_words_stand_for_many_perspectives() -> None:
+    assert EvaluationSettings(perspectives=("all",)).perspectives == perspectives.names()
+    more = EvaluationSettings(perspectives=("default", "cost")).perspectives
+    assert more == (*perspectives.defaults(), "cost")
+    with pytest.raises(ValidationError, match="must not name one twice"):
+        EvaluationSettings(perspectives=("default", "task"))
+
+
 def test_the_list_of_perspectives_is_plain_data() -> None:
     listed = perspectives.listing()
     assert json.loads(json.dumps(listed)) == listed

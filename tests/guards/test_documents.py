@@ -13,6 +13,7 @@ import typer
 
 from temper import methods
 from temper.cli.app import app
+from temper.evaluation.perspectives.registry import PERSPECTIVES
 from temper.forward import Clean
 from temper.methods import registry
 from temper.methods.table import rewrite
@@ -102,6 +103,13 @@ def test_the_tables_hold_the_registered_methods_as_they_describe_themselves(name
     text = (ROOT / name).read_text(encoding="utf-8")
     made = rewrite(text, (ROOT / name).parent)
     assert text == made, "run: temper list methods --write README.md --write docs/methods/README.md"
+
+
+def test_the_guide_to_evaluation_lists_every_perspective_and_whether_it_is_measured() -> None:
+    text = (ROOT / "docs" / "evaluation.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `(\w+)` \|.*\| (yes|no)[^|]*\|$", text, re.MULTILINE)
+    wanted = [(entry.name, "yes" if entry.by_default else "no") for entry in PERSPECTIVES.values()]
+    assert rows == wanted
 
 
 def test_the_map_of_the_architecture_places_every_method_where_it_is() -> None:

@@ -55,10 +55,7 @@ def compare(
     eval_split: options.EvalSplit = None,
     class_weights: options.ClassWeights = None,
     drop_overlap: options.DropOverlap = False,
-    perspectives: Annotated[
-        str | None,
-        typer.Option("--perspectives", help="What to measure; `temper list perspectives`."),
-    ] = None,
+    perspectives: options.Perspectives = None,
     as_json: options.Json = False,
 ) -> None:
     """Train and evaluate a grid of methods and seeds; resume it where it was stopped."""

@@ -37,10 +37,7 @@ def evaluate(
     data_root: options.DataRoot = None,
     fit: options.Fit = None,
     held_out: options.HeldOut = None,
-    perspectives: Annotated[
-        str | None,
-        typer.Option("--perspectives", help="What to measure; `temper list perspectives`."),
-    ] = None,
+    perspectives: options.Perspectives = None,
     reference: Annotated[
         str | None,
         typer.Option(

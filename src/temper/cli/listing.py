@@ -1,4 +1,4 @@
-"""``temper list``: the methods, models, perspectives and tasks that there are."""
+"""``temper list``: the methods, models, perspectives, tasks and suites that there are."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from temper.errors import DataError, SettingError, unknown
 
 
 def show(
-    kind: Annotated[str, typer.Argument(help="methods, models, perspectives or tasks.")],
+    kind: Annotated[str, typer.Argument(help="methods, models, perspectives, tasks or suites.")],
     name: Annotated[
         str | None, typer.Argument(help="One method: its settings and presets.")
     ] = None,
@@ -33,7 +33,7 @@ def show(
     ] = None,
     as_json: options.Json = False,
 ) -> None:
-    """List methods, models, perspectives or tasks; or the settings of one method."""
+    """List methods, models, perspectives, tasks or suites; or the settings of one method."""
     if kind not in KINDS:
         raise SettingError(unknown("kind of list", kind, KINDS))
     if (markdown or write) and kind != "methods":
@@ -169,9 +169,22 @@ def _tasks() -> list[dict[str, Any]]:
     ]
 
 
+def _suites() -> list[dict[str, Any]]:
+    from temper.data.suites import KINDS as KINDS_OF_SETS
+    from temper.data.suites import read_suite, suite_names
+
+    rows = []
+    for name in suite_names():
+        suite = read_suite(name)
+        sets = {kind: ", ".join(getattr(suite, kind)) for kind in KINDS_OF_SETS}
+        rows.append({"name": name, "summary": suite.summary, **sets})
+    return rows
+
+
 KINDS: dict[str, Callable[[], list[dict[str, Any]]]] = {
     "methods": _methods,
     "models": _models,
     "perspectives": _perspectives,
     "tasks": _tasks,
+    "suites": _suites,
 }

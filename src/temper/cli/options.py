@@ -100,6 +100,14 @@ Imports = Annotated[
         help="Import methods of your own first; this runs that file's code.",
     ),
 ]
+Perspectives = Annotated[
+    str | None,
+    typer.Option(
+        "--perspectives",
+        help="What to measure, with commas between: names of `temper list perspectives`, "
+        "`default`, `all`.",
+    ),
+]
 Shift = Annotated[
     list[str] | None,
     typer.Option("--shift", metavar="NAME=PATH", help="Labelled data under distribution shift."),

@@ -41,8 +41,8 @@ class EvaluationSettings(BaseModel):
     Where several values may be given, one stands for a list of one.
 
     Args:
-        perspectives: What is measured; names of `temper.evaluation.perspectives`, by default all
-            that do not cost many passes.
+        perspectives: What is measured; names of `temper.evaluation.perspectives`, ``default`` for
+            those that do not cost many passes, ``all`` for every one.
         attacks: Attacks on the embeddings: ``fgm`` (one step), ``pgd`` (several).
         norms: ``l2`` bounds the whole example, ``linf`` every entry.
         radii: Budgets, > 0, each measured; absolute unless ``radii_relative``.
@@ -135,6 +135,8 @@ class EvaluationSettings(BaseModel):
     @field_validator("perspectives")
     @classmethod
     def _known(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        groups = {"all": perspectives.names(), "default": perspectives.defaults()}
+        names = tuple(each for name in names for each in groups.get(name, (name,)))
         for name in names:
             if name not in perspectives.names():
                 raise ValueError(unknown("perspective", name, perspectives.names()))
