@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import Counter
 
 from temper.report.cells import NAMED, Comparison, Row
-from temper.report.wording import PERCENT, listed, plural
+from temper.report.derived import PARTS
+from temper.report.wording import GROUPS, PERCENT, listed, plural
 
 
 def _ahead(row: Row, column: str) -> int:
@@ -106,8 +107,8 @@ def _best(comparison: Comparison) -> str:
                     "noise."
                 )
             return (
-                f"{_holds(leaders)} best, with an average relative improvement of {gain} over "
-                f"{comparison.reference}."
+                f"{_holds(leaders)} best{_of_which(comparison)}, with an average relative "
+                f"improvement of {gain} over {comparison.reference}."
             )
     if not any(_decided(row, name) for row in _scored(comparison) for name in others):
         return ""
@@ -116,6 +117,14 @@ def _best(comparison: Comparison) -> str:
     if max(lead.values()) <= 0:
         return f"No column holds better than {comparison.reference} on most scores."
     return f"{_holds(leaders)} best by the number of scores with the better mean."
+
+
+def _of_which(comparison: Comparison) -> str:
+    """Say what the average relative improvement is over where parts of it are missing."""
+    parts = {row.key.set for row in comparison.rows if row.key.perspective == "summary"} - {""}
+    if len(parts) == len(PARTS):
+        return ""
+    return f" in {listed([GROUPS[part].lower() for part in PARTS if part in parts])} alone"
 
 
 def answer(comparison: Comparison) -> str:
