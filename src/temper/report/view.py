@@ -306,7 +306,7 @@ def about(source: Source, comparison: Comparison) -> list[tuple[str, str]]:
         said.append(("seeds", ", ".join(str(seed) for seed in source.seeds)))
     said += [("reference", source.reference)] if source.reference is not None else []
     if source.sets:
-        said.append(("shift and anomaly sets", ", ".join(source.sets)))
+        said.append(("sets beside dev", ", ".join(source.sets)))
     counted = _sizes(comparison.rows)
     return [*said, ("examples", counted)] if counted else said
 
