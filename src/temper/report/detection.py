@@ -54,7 +54,7 @@ def roc(ordinary: FloatArray, anomalies: FloatArray) -> Curve:
     Example:
         >>> curve = roc(np.array([0.1, 0.4]), np.array([0.35, 0.8]))
         >>> curve.false.tolist(), curve.true.tolist(), curve.area
-        ([0.0, 0.0, 0.0, 0.5, 1.0], [0.0, 0.5, 0.5, 1.0, 1.0], 0.75)
+        ([0.0, 0.0, 0.5, 0.5, 1.0], [0.0, 0.5, 0.5, 1.0, 1.0], 0.75)
     """
     thresholds = np.unique(np.concatenate([ordinary, anomalies]))[::-1]
     rates = [
