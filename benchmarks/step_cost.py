@@ -19,7 +19,7 @@ from rich.progress import track
 from rich.table import Table
 
 from benchmarks.record import write
-from benchmarks.workload import FEW, METHODS, STEPS, Workload
+from benchmarks.workload import BATCH, FEW, METHODS, STEPS, Workload
 
 TARGETS = {
     "uegr without mask": 3.0,
@@ -47,19 +47,22 @@ WARM_UP = 3
 THREADS = 2
 
 
-def rounds_of(labels: list[str], *, rounds: int, console: Console) -> dict[str, list[float]]:
+def rounds_of(
+    labels: list[str], *, rounds: int, console: Console, batch: int = BATCH
+) -> dict[str, list[float]]:
     """Time interleaved steps.
 
     Args:
         labels: Keys of ``METHODS``.
         rounds: Timed steps of each method.
         console: Where progress goes.
+        batch: Rows of a step.
 
     Returns:
         Seconds of every timed step, by label, round by round; of labels in ``FEW`` the first
         rounds' alone.
     """
-    workloads = {label: Workload(label) for label in labels}
+    workloads = {label: Workload(label, batch=batch) for label in labels}
     samples: dict[str, list[float]] = {label: [] for label in labels}
     order = random.Random(0)
     for number in track(range(WARM_UP + rounds), "rounds", console=console, transient=True):
@@ -105,12 +108,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=main.__doc__)
     parser.add_argument("--rounds", type=int, default=40, help="timed steps of each method")
     parser.add_argument("--methods", nargs="+", default=list(METHODS), choices=list(METHODS))
+    parser.add_argument("--batch", type=int, default=BATCH, help="rows of a step")
     parser.add_argument("--name", default="step_cost", help="of the file under results/")
     arguments = parser.parse_args()
     torch.set_num_threads(THREADS)
     console = Console()
     labels = ["vanilla", *(label for label in arguments.methods if label != "vanilla")]
-    samples = rounds_of(labels, rounds=arguments.rounds, console=console)
+    samples = rounds_of(
+        labels, rounds=arguments.rounds, console=console, batch=arguments.batch
+    )
     found = summary(samples)
     table = Table(title=f"One training step, median of {arguments.rounds} interleaved rounds")
     for column in ("method", "milliseconds", "over vanilla", "middle half", "at most"):
@@ -126,7 +132,7 @@ def main() -> None:
         )
     console.print(table)
     result = {
-        "workload": Workload.describe(),
+        "workload": Workload.describe(arguments.batch),
         "rounds": arguments.rounds,
         "methods": found,
         "samples": samples,

@@ -74,9 +74,10 @@ class Workload:
 
     Args:
         label: A key of ``METHODS``.
+        batch: Rows of a step.
     """
 
-    def __init__(self, label: str) -> None:
+    def __init__(self, label: str, *, batch: int = BATCH) -> None:
         torch.manual_seed(0)
         self.label = label
         self.model = AutoModelForSequenceClassification.from_pretrained(
@@ -89,20 +90,20 @@ class Workload:
         draws = torch.Generator().manual_seed(0)
         self.inputs = {
             # Ids below 1000 are special tokens and unused entries.
-            "input_ids": torch.randint(1000, size, (BATCH, TOKENS), generator=draws),
-            "attention_mask": torch.ones(BATCH, TOKENS, dtype=torch.long),
-            "labels": torch.randint(0, CLASSES, (BATCH,), generator=draws),
+            "input_ids": torch.randint(1000, size, (batch, TOKENS), generator=draws),
+            "attention_mask": torch.ones(batch, TOKENS, dtype=torch.long),
+            "labels": torch.randint(0, CLASSES, (batch,), generator=draws),
         }
         # A pre-pass and the epoch's mask are counted apart: they come once an epoch.
         self.stepper.prepare([self.inputs])
         self.stepper.begin_epoch(0)
 
     @staticmethod
-    def describe() -> dict[str, Any]:
+    def describe(batch: int = BATCH) -> dict[str, Any]:
         """Return what the numbers hold for."""
         return {
             "model": "sentence-transformers/all-MiniLM-L6-v2",
-            "batch": BATCH,
+            "batch": batch,
             "tokens": TOKENS,
             "dtype": "float32",
             "optimizer": "AdamW",
