@@ -114,9 +114,7 @@ def main() -> None:
     torch.set_num_threads(THREADS)
     console = Console()
     labels = ["vanilla", *(label for label in arguments.methods if label != "vanilla")]
-    samples = rounds_of(
-        labels, rounds=arguments.rounds, console=console, batch=arguments.batch
-    )
+    samples = rounds_of(labels, rounds=arguments.rounds, console=console, batch=arguments.batch)
     found = summary(samples)
     table = Table(title=f"One training step, median of {arguments.rounds} interleaved rounds")
     for column in ("method", "milliseconds", "over vanilla", "middle half", "at most"):

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from temper.errors import CheckpointError
-from temper.report import comparison, write
+from temper.report import cells, comparison, write
 from temper.report.cells import Row
 from temper.report.records import ScoreRecord
 from temper.report.table import _cell, _with_differences
@@ -360,3 +360,17 @@ def test_corrupted_tokens_are_told_in_words(make_study: MakeStudy) -> None:
     area = found.row("token_corruption", "area", condition="drop")
     # 82 % less 8 points, in the metric's unit.
     assert area.text("vanilla") == "74.00 \u00b1 2.00"
+
+
+def test_a_terminal_shows_what_sums_up_a_perspective_where_there_are_many_scores(
+    study: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = comparison(study)
+    assert len(found.rows_for_terminal().rows) == len(found.shown)
+    monkeypatch.setattr(cells, "SHOWN", len(found.shown) - 1)
+    short = found.rows_for_terminal()
+    labels = [texts[0] for _, texts in short.rows]
+    assert 0 < len(labels) < len(found.shown)
+    assert any(label.startswith("Accuracy, dev") for label in labels)
+    assert not any(label.startswith("Macro-F1") for label in labels)
+    assert short.notes[-1].startswith(f"{len(labels)} of {len(found.shown)} scores;")

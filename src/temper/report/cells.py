@@ -9,6 +9,24 @@ from temper.report.wording import GROUPS, Unit, attack, condition, corruption, r
 
 NAMED = 6
 """Columns up to which a title names them all."""
+SHOWN = 40
+"""Scores up to which a terminal shows them all."""
+
+_BY_METRIC = ("task", "shift", "adversarial", "embedding_attack", "text_attack")
+_LEADING = {
+    "summary": "relative_improvement",
+    "rank": "mean_rank",
+    "embedding_noise": "area",
+    "token_corruption": "area",
+    "worst_case": "worst_case_accuracy",
+    "groups": "worst_group",
+    "smoothness": "jacobian_norm",
+    "calibration": "ece_10",
+    "anomaly": "auroc",
+    "representation": "cka",
+    "cost": "seconds_per_row",
+}
+"""By what a perspective is summed up, where it is not the task's metric."""
 
 Verdict = Literal[
     "better", "worse", "higher", "lower", "inside the noise", "undecidable", "no common seed"
@@ -36,6 +54,18 @@ class ScoreKey:
     radius: float | None = None
     radius_relative: float | None = None
     layer: int | None = None
+
+    def leads(self, metric: str) -> bool:
+        """Tell whether the score is one that its perspective is summed up by.
+
+        Args:
+            metric: The task's leading score.
+        """
+        if self.perspective in _BY_METRIC:
+            return self.name == metric
+        # Detectors and temperatures beside the plain ones are other conditions.
+        plain = self.perspective not in ("calibration", "anomaly") or self.condition == "clean"
+        return plain and self.name == _LEADING.get(self.perspective)
 
     @property
     def group(self) -> str:
@@ -280,14 +310,19 @@ class Comparison:
         return document
 
     def rows_for_terminal(self) -> TerminalTable:
-        """Return the comparison as strings, for `temper compare` to print."""
+        """Return the comparison as strings, for `temper compare` to print.
+
+        Where there are many scores, those that sum up their perspective; the last note says so.
+        """
         header = ["score"]
         for name in self.columns:
             header.append(name)
             if self.reference is not None and name != self.reference:
                 header += [f"{name} \u2212 {self.reference}", ""]
         rows = []
-        for row in self.shown:
+        leading = [row for row in self.shown if row.key.leads(self.metric)]
+        chosen = self.shown if len(self.shown) <= SHOWN else leading
+        for row in chosen:
             texts = [row.heading()]
             for name in self.columns:
                 texts.append(row.text(name))
@@ -297,4 +332,6 @@ class Comparison:
                     texts += [row.difference_text(name), verdict]
             rows.append((row.key.group, tuple(texts)))
         notes = tuple(note for note in (self.answer, *self.missing, *self.notices) if note)
+        if len(rows) < len(self.shown):
+            notes += (f"{len(rows)} of {len(self.shown)} scores; all of them are in the report.",)
         return TerminalTable(self.title, tuple(header), tuple(rows), notes)

@@ -12,18 +12,10 @@ from temper.report.derived import Scores
 from temper.report.records import ScoreRecord
 
 PERSPECTIVE, NAME = "rank", "mean_rank"
+VOTELESS = ("summary", PERSPECTIVE, "smoothness", "representation", "cost")
+"""Perspectives that repeat others, or say nothing of how well a column holds."""
 COLUMNS = 3
 """Columns from which on a rank says more than the sign of a difference."""
-
-_LEADING = {
-    "embedding_noise": "area",
-    "token_corruption": "area",
-    "worst_case": "worst_case_accuracy",
-    "groups": "worst_group",
-    "calibration": "ece_10",
-    "anomaly": "auroc",
-}
-_BY_METRIC = ("task", "shift", "adversarial", "embedding_attack", "text_attack")
 
 
 def add_mean_rank(scores: Scores) -> None:
@@ -51,7 +43,11 @@ def add_mean_rank(scores: Scores) -> None:
         for key, at in scores.values.items():
             values = [at[place].value if place in at else None for place in places]
             known = [value for value in values if value is not None]
-            if _leads(key, scores.metric) and len(known) == len(places):
+            if (
+                key.perspective not in VOTELESS
+                and key.leads(scores.metric)
+                and len(known) == len(places)
+            ):
                 sign = -1.0 if _higher(key, scores.metric) else 1.0
                 ranks = rankdata([sign * value for value in known])
                 votes.setdefault(key.perspective, []).append([float(rank) for rank in ranks])
@@ -67,15 +63,6 @@ def add_mean_rank(scores: Scores) -> None:
                 perspective=PERSPECTIVE, set="", name=NAME, value=mean, higher_is_better=False
             )
             scores.add(key, place, record)
-
-
-def _leads(key: ScoreKey, metric: str) -> bool:
-    """Tell whether a score is one that its perspective is summed up by."""
-    if key.perspective in _BY_METRIC:
-        return key.name == metric
-    # Detectors and temperatures beside the plain ones are other conditions.
-    plain = key.perspective not in ("calibration", "anomaly") or key.condition == "clean"
-    return plain and key.name == _LEADING.get(key.perspective)
 
 
 def _higher(key: ScoreKey, metric: str) -> bool:
