@@ -12,6 +12,8 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import BertConfig, BertForSequenceClassification, PreTrainedTokenizerFast
 
 from temper.data.examples import Examples
+from temper.evaluation.classifier import ClassifierPredictor
+from temper.evaluation.run import EvaluationData
 
 WORDS = [f"word{number}" for number in range(95)]
 
@@ -95,3 +97,17 @@ def model_of() -> Callable[..., Any]:
 @pytest.fixture
 def examples_of() -> Callable[..., Examples]:
     return make_examples
+
+
+@pytest.fixture
+def predictor(model: Any, tokenizer: Any) -> ClassifierPredictor:
+    return ClassifierPredictor(model, tokenizer, max_length=64)
+
+
+@pytest.fixture
+def data(examples_of: Any) -> EvaluationData:
+    return EvaluationData(
+        examples_of(rows=30),
+        shift={"far": examples_of("far", rows=20)},
+        anomaly={"odd": examples_of("odd", rows=15, kind="unlabelled")},
+    )

@@ -23,11 +23,6 @@ DETECTORS = ("clean", "max_logit", "energy", "mahalanobis", "knn")
 
 
 @pytest.fixture
-def predictor(model: Any, tokenizer: Any) -> ClassifierPredictor:
-    return ClassifierPredictor(model, tokenizer, max_length=64)
-
-
-@pytest.fixture
 def data(examples_of: Any) -> EvaluationData:
     return EvaluationData(
         examples_of(rows=24),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -19,20 +18,6 @@ from temper.evaluation.run import (
 )
 
 CLEAN = EvaluationSettings(perspectives=("task", "shift", "calibration", "anomaly"), bootstrap=50)
-
-
-@pytest.fixture
-def predictor(model: Any, tokenizer: Any) -> ClassifierPredictor:
-    return ClassifierPredictor(model, tokenizer, max_length=64)
-
-
-@pytest.fixture
-def data(examples_of: Any) -> EvaluationData:
-    return EvaluationData(
-        examples_of(rows=30),
-        shift={"far": examples_of("far", rows=20)},
-        anomaly={"odd": examples_of("odd", rows=15, kind="unlabelled")},
-    )
 
 
 def test_an_evaluation_replaces_an_older_one_and_nothing_else(

@@ -61,20 +61,6 @@ KEYS = {
 }
 
 
-@pytest.fixture
-def predictor(model: Any, tokenizer: Any) -> ClassifierPredictor:
-    return ClassifierPredictor(model, tokenizer, max_length=64)
-
-
-@pytest.fixture
-def data(examples_of: Any) -> EvaluationData:
-    return EvaluationData(
-        examples_of(rows=30),
-        shift={"far": examples_of("far", rows=20)},
-        anomaly={"odd": examples_of("odd", rows=15, kind="unlabelled")},
-    )
-
-
 def by_name(found: Evaluation, perspective: str, name: str, **where: Any) -> dict[str, Any]:
     (entry,) = [
         entry

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal
 
+from temper.report.records import NamedRecord
 from temper.report.wording import GROUPS, Unit, attack, condition, corruption, radius, title
 
 NAMED = 6
@@ -66,6 +67,11 @@ class ScoreKey:
         # Detectors and temperatures beside the plain ones are other conditions.
         plain = self.perspective not in ("calibration", "anomaly") or self.condition == "clean"
         return plain and self.name == _LEADING.get(self.perspective)
+
+    @classmethod
+    def of(cls, record: NamedRecord) -> ScoreKey:
+        """Return the key of a score that was read."""
+        return cls(**{field.name: getattr(record, field.name) for field in fields(cls)})
 
     @property
     def group(self) -> str:

@@ -2,30 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 
 from pydantic import Field
 
 from temper.report.cells import ScoreKey
-from temper.report.records import Record, parse
+from temper.report.records import NamedRecord, Record, parse
 
 FILE = "paired.json"
 
 
-class PairedScoreRecord(Record):
+class PairedScoreRecord(NamedRecord):
     """Hold the interval of one score's difference against the reference; n examples."""
 
-    perspective: str
-    set: str
-    condition: str
-    name: str
-    norm: str | None = None
-    steps: int | None = None
-    restarts: int | None = None
-    radius: float | None = None
-    radius_relative: float | None = None
-    layer: int | None = None
     low: float
     high: float
     p: float
@@ -79,11 +69,8 @@ def read_paired(folder: Path) -> dict[tuple[str, ScoreKey], Paired]:
     file = folder / FILE
     if not file.exists():
         return {}
-    names = [field.name for field in fields(ScoreKey)]
     return {
-        (column, ScoreKey(**{name: getattr(score, name) for name in names})): Paired(
-            found.seed, score.low, score.high, score.p, score.n
-        )
+        (column, ScoreKey.of(score)): Paired(found.seed, score.low, score.high, score.p, score.n)
         for column, found in parse(file, PairedRecord).columns.items()
         for score in found.scores
     }

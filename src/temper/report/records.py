@@ -34,28 +34,36 @@ class TaskRecord(Record):
     labels: list[str] = Field(default_factory=list)
 
 
-class ScoreRecord(Record):
-    """Hold one entry of ``scores.json``.
+class NamedRecord(Record):
+    """Say which score this is.
 
     Args:
-        value: The score, or None where it is undefined; ``reason`` then says why.
-        low, high: 95 % bootstrap interval over examples.
-        standard_error: Of the mean over examples, where the score is one and says so.
         layer: Of the model, from 1; None for other scores, and for the logits.
-        n: Number of examples.
     """
 
     perspective: str
     set: str
     condition: str = "clean"
     name: str
-    value: float | None
     radius: float | None = None
     radius_relative: float | None = None
     norm: str | None = None
     steps: int | None = None
     restarts: int | None = None
     layer: int | None = None
+
+
+class ScoreRecord(NamedRecord):
+    """Hold one entry of ``scores.json``.
+
+    Args:
+        value: The score, or None where it is undefined; ``reason`` then says why.
+        low, high: 95 % bootstrap interval over examples.
+        standard_error: Of the mean over examples, where the score is one and says so.
+        n: Number of examples.
+    """
+
+    value: float | None
     n: int | None = None
     low: float | None = None
     high: float | None = None

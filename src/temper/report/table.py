@@ -91,18 +91,7 @@ def _collect(source: Source) -> Scores:
     collected = Scores(metric, [(run.column, run.seed) for run, _ in scored])
     for run, scores in scored:
         for record in scores.scores:
-            key = ScoreKey(
-                perspective=record.perspective,
-                set=record.set,
-                condition=record.condition,
-                name=record.name,
-                norm=record.norm,
-                steps=record.steps,
-                restarts=record.restarts,
-                radius=record.radius,
-                radius_relative=record.radius_relative,
-                layer=record.layer,
-            )
+            key = ScoreKey.of(record)
             if not collected.add(key, (run.column, run.seed), record):
                 raise CheckpointError(
                     f"{run.evaluation}/scores.json has the score {key.label!r} twice. "
