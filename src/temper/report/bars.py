@@ -236,6 +236,8 @@ def _bars(
         marker={"color": colour},
         error_x={
             "type": "data",
+            # A line of no length would look like an interval of nothing.
+            "visible": any(line is not None for _, _, line, _ in bars),
             "symmetric": False,
             "array": [high - value for (_, high), (_, value, _, _) in zip(ends, bars, strict=True)],
             "arrayminus": [
