@@ -67,6 +67,8 @@ bench: $(INSTALLED)
 	$(BIN)/python -m benchmarks.memory
 	$(BIN)/python -m benchmarks.mask_cost
 	$(BIN)/python -m benchmarks.estimator
+	$(BIN)/python -m benchmarks.text_attack
+	$(BIN)/python -m benchmarks.evaluation_memory
 
 clean:
 	rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -190,7 +190,8 @@ def to_table(blocks: Iterable[Block]) -> pa.Table:
         A table with `SCHEMA`.
     """
     parts = [_block_table(block) for block in blocks]
-    return pa.concat_tables(parts).combine_chunks() if parts else SCHEMA.empty_table()
+    # Chunk by chunk as they are: made one, the rows would stand in memory twice.
+    return pa.concat_tables(parts) if parts else SCHEMA.empty_table()
 
 
 def to_blocks(table: pa.Table) -> list[Block]:
@@ -226,35 +227,45 @@ def _block_table(block: Block) -> pa.Table:
     condition = block.condition
     flat = pa.array(np.ascontiguousarray(block.probabilities, dtype=np.float64).reshape(-1))
     offsets = pa.array(np.arange(n + 1, dtype=np.int32) * block.probabilities.shape[1])
+    # Most columns of a block are empty; those of one type are one array.
+    nothing = {kind: pa.nulls(n, kind) for kind in (pa.string(), pa.int64(), pa.float64())}
+
+    def same(value: str | int | None, kind: pa.DataType) -> pa.Array:
+        return nothing[kind] if value is None else pa.repeat(pa.scalar(value, kind), n)
+
+    def given(values: Sequence[str | None] | IntegerArray | None, kind: pa.DataType) -> pa.Array:
+        return nothing[kind] if values is None else pa.array(values, kind)
+
+    def number(values: FloatArray | None) -> pa.Array:
+        return nothing[pa.float64()] if values is None else _nullable(values)
+
     columns = [
-        pa.array([condition.perspective] * n, pa.string()),
-        pa.array([condition.set] * n, pa.string()),
-        pa.array([condition.name] * n, pa.string()),
-        _nullable(block.radius, n),
-        _nullable(block.radius_relative, n),
-        pa.array([condition.norm] * n, pa.string()),
-        pa.array([condition.steps] * n, pa.int64()),
-        pa.array([condition.restarts] * n, pa.int64()),
+        same(condition.perspective, pa.string()),
+        same(condition.set, pa.string()),
+        same(condition.name, pa.string()),
+        number(block.radius),
+        number(block.radius_relative),
+        same(condition.norm, pa.string()),
+        same(condition.steps, pa.int64()),
+        same(condition.restarts, pa.int64()),
         pa.array(block.row, pa.string()),
         pa.array(block.index, pa.int64()),
-        _nullable(block.label, n),
-        _nullable(block.prediction, n),
+        number(block.label),
+        number(block.prediction),
         pa.ListArray.from_arrays(offsets, flat),
-        _nullable(block.loss, n),
-        pa.array([condition.layer] * n, pa.int64()),
-        _nullable(block.value, n),
-        pa.array(block.group or [None] * n, pa.string()),
-        pa.array(block.pair or [None] * n, pa.string()),
-        pa.array([None] * n if block.queries is None else block.queries, pa.int64()),
-        _nullable(block.changed, n),
+        number(block.loss),
+        same(condition.layer, pa.int64()),
+        number(block.value),
+        given(block.group, pa.string()),
+        given(block.pair, pa.string()),
+        given(block.queries, pa.int64()),
+        number(block.changed),
     ]
     return pa.Table.from_arrays(columns, schema=SCHEMA)
 
 
-def _nullable(values: FloatArray | None, rows: int) -> pa.Array:
+def _nullable(values: FloatArray) -> pa.Array:
     """Write values with NaN as null: pandas and JSON readers would confuse the two."""
-    if values is None:
-        return pa.nulls(rows, pa.float64())
     return pa.array(values, pa.float64(), mask=np.isnan(values))
 
 

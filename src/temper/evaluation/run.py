@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import pyarrow as pa
 
@@ -59,7 +59,9 @@ def evaluate(
     measurement.notices += [f"Not measured: {reason}" for reason in skipped.values()]
     settings = settings.without(skipped)
     found = _rows(measurement, settings)
-    rows = to_table(block for name in perspectives.names() for block in found.get(name, ()))
+    blocks = [block for name in perspectives.names() for block in found.get(name, ())]
+    # Scored before they are written, as blocks read from a table would stand in memory twice.
+    scores = _score(blocks, data.metric, settings)
     notices = [
         notice
         for examples in (
@@ -79,8 +81,8 @@ def evaluate(
     for notice in notices:
         _LOG.info(notice)
     return Evaluation(
-        rows=rows,
-        scores=score(rows, data.metric, settings=settings),
+        rows=to_table(blocks),
+        scores=scores,
         model=model,
         task={
             "kind": "regression" if measurement.regression else "classification",
@@ -105,7 +107,12 @@ def score(rows: pa.Table, metric: str, *, settings: EvaluationSettings) -> list[
     Returns:
         Entries as ``scores.json`` holds them, in the order of the perspectives.
     """
-    scoring = Scoring(to_blocks(rows), metric, settings.bootstrap, settings.seed)
+    return _score(to_blocks(rows), metric, settings)
+
+
+def _score(blocks: Sequence[Block], metric: str, settings: EvaluationSettings) -> list[Entry]:
+    """Compute all scores from blocks."""
+    scoring = Scoring(blocks, metric, settings.bootstrap, settings.seed)
     return [
         entry
         for name in perspectives.names()
