@@ -167,11 +167,13 @@ def test_the_noise_curve_has_its_area(predictor: ClassifierPredictor, data: Eval
 def test_scores_are_rebuilt_from_written_rows_alone(
     predictor: ClassifierPredictor, data: EvaluationData, tmp_path: Path
 ) -> None:
-    found = evaluate(predictor, data, QUICK, model="tiny")
+    chosen = ("default", "text_attack", "smoothness", "cost")
+    settings = EvaluationSettings(**{**QUICK.model_dump(), "perspectives": chosen})
+    found = evaluate(predictor, data, settings, model="tiny")
     write(found, tmp_path / "evaluation")
     back = read(tmp_path / "evaluation")
     assert back == found
-    assert score(back.rows, "accuracy", settings=QUICK) == found.scores
+    assert score(back.rows, "accuracy", settings=settings) == found.scores
     content = json.loads((tmp_path / "evaluation" / "scores.json").read_text())
     assert content["schema"] == 1
     assert content["model"] == "tiny"

@@ -238,6 +238,11 @@ def block_of(
         prediction=prediction.prediction,
         probabilities=prediction.probabilities,
         loss=prediction.loss(labels),
-        group=examples.group,
-        pair=examples.pair,
+        group=_named(examples.group),
+        pair=_named(examples.pair),
     )
+
+
+def _named(names: list[str | None] | None) -> list[str | None] | None:
+    """Return names, None where no row has one, as a table is read."""
+    return names if any(name is not None for name in names or ()) else None
