@@ -163,6 +163,12 @@ class EvaluationSettings(BaseModel):
                 "`reference` is read by the perspective 'representation' alone, which is not among "
                 f"`perspectives` ({', '.join(self.perspectives)}). Add it, or leave the name out"
             )
+        if self.text_attack != TextAttackSettings() and "text_attack" not in self.perspectives:
+            raise ValueError(
+                "`text_attack` is set, but the perspective of that name is measured only where it "
+                f"is named, and `perspectives` are {', '.join(self.perspectives)}. Add it "
+                "(--perspectives default,text_attack), or leave the setting out"
+            )
         return self
 
     def without(self, names: Container[str]) -> EvaluationSettings:

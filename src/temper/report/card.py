@@ -16,11 +16,12 @@ from huggingface_hub import EvalResult, ModelCardData
 
 from temper.errors import CheckpointError
 from temper.report.cells import Comparison, Row
-from temper.report.exports import escaped, score_table
+from temper.report.exports import score_table
 from temper.report.folders import Source, read
 from temper.report.records import RunRecord, parse
 from temper.report.table import compare, replace_text
 from temper.report.view import flatten
+from temper.report.wording import escaped
 
 MARK = "<!-- Written by Temper; `--card` writes it anew, so keep changes elsewhere. -->"
 CARD = "README.md"

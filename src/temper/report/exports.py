@@ -19,25 +19,11 @@ from temper.report.figures import figures
 from temper.report.folders import Source, read
 from temper.report.markdown import MARKS
 from temper.report.table import compare
-from temper.report.wording import ABSENT, pipe_table
+from temper.report.wording import ABSENT, escaped, pipe_table
 
 FORMATS = ("svg", "png")
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 WIDTH = 900  # pixels; a figure's height is its own
-
-# Markdown lets HTML and table bars through, so text from data must not hold any.
-_ESCAPES = {"&": "&amp;", "<": "&lt;", ">": "&gt;", "|": "\\|", "\n": " ", "\r": " "}
-_ESCAPES |= {mark: f"\\{mark}" for mark in "\\`*_[]"}
-
-
-def escaped(text: str) -> str:
-    r"""Write text so that Markdown shows it as it is.
-
-    Example:
-        >>> print(escaped("a|b <i>"))
-        a\|b &lt;i&gt;
-    """
-    return "".join(_ESCAPES.get(letter, letter) for letter in text)
 
 
 def document(source: Source, comparison: Comparison) -> str:

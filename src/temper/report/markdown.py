@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from temper.errors import SettingError, unknown
 from temper.report.cells import Comparison, Row
-from temper.report.wording import pipe_table
+from temper.report.wording import escaped, pipe_table
 
 MARKS = {"better": " ▲", "worse": " ▼"}
 LEGEND = "▲ better and ▼ worse than {reference} by more than the noise."
@@ -38,7 +38,10 @@ def markdown(comparison: Comparison, perspectives: Sequence[str] = ()) -> str:
     ]
     table = pipe_table(
         ["score", *(f"`{name}`" for name in comparison.columns)],
-        [[row.heading(), *(_cell(row, name) for name in comparison.columns)] for row in rows],
+        [
+            [escaped(row.heading()), *(_cell(row, name) for name in comparison.columns)]
+            for row in rows
+        ],
     )
     if not any(mark in table for mark in MARKS.values()):
         return table

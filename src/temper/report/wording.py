@@ -55,6 +55,10 @@ _NORMS = {"l2": "\u2113\u2082", "linf": "\u2113\u221e"}
 
 ABSENT = "\u2013"  # en dash: a number that does not exist
 
+# Markdown lets HTML and table bars through, so text from data must not hold any.
+_ESCAPES = {"&": "&amp;", "<": "&lt;", ">": "&gt;", "|": "\\|", "\n": " ", "\r": " "}
+_ESCAPES |= {mark: f"\\{mark}" for mark in "\\`*_[]"}
+
 
 @dataclass(frozen=True)
 class Unit:
@@ -302,3 +306,13 @@ def listed(names: list[str]) -> str:
         'a, b and c'
     """
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def escaped(text: str) -> str:
+    r"""Write text so that Markdown shows it as it is.
+
+    Example:
+        >>> print(escaped("a|b <i>"))
+        a\|b &lt;i&gt;
+    """
+    return "".join(_ESCAPES.get(letter, letter) for letter in text)

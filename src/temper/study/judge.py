@@ -133,15 +133,21 @@ def judging_key(
             "model": model,
             "evaluate": settings.model_dump(mode="json", exclude={"batch_size"}),
             **sets.fingerprint(),
-            **_identity_of(settings.reference),
+            **_identities(settings),
             "max_length": max_length,
         }
     )
 
 
-def _identity_of(reference: str | None) -> dict[str, str]:
-    """Return what identifies the weights of a reference that was named."""
-    return {} if reference is None else {"reference": model_identity(reference)}
+def _identities(settings: EvaluationSettings) -> dict[str, str]:
+    """Return what identifies the weights of the other models that were named."""
+    attack = settings.text_attack
+    named = {
+        "reference": settings.reference,
+        "masked_model": attack.masked_model,
+        "similarity_model": attack.similarity_model,
+    }
+    return {use: model_identity(name) for use, name in named.items() if name is not None}
 
 
 def _same_source(first: str, second: str) -> bool:

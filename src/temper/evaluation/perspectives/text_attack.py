@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from temper.data.examples import Examples
 from temper.errors import DataError, SettingError, unknown
@@ -22,7 +23,7 @@ from temper.evaluation.perspectives.contract import Perspective
 from temper.evaluation.prediction import Prediction
 from temper.evaluation.predictor import Predictor
 from temper.evaluation.rows import Block, Condition, rows_at
-from temper.evaluation.scoring import Entry, Scoring, mean_of, statistic_of
+from temper.evaluation.scoring import Entry, Scoring, statistic_of
 from temper.evaluation.text_attack import recipes
 from temper.evaluation.text_attack.contract import Draft, RecipeName, Similarity
 from temper.evaluation.text_attack.search import (
@@ -35,7 +36,7 @@ from temper.evaluation.text_attack.search import (
 )
 from temper.evaluation.text_attack.settings import TextAttackSettings
 from temper.functional.intervals import Statistic
-from temper.functional.resampling import IntegerArray
+from temper.functional.resampling import IntegerArray, divide
 from temper.seeding import derive_seed
 
 if TYPE_CHECKING:
@@ -77,14 +78,16 @@ def score(scoring: Scoring) -> list[Entry]:
         broken = right & (block.correct == 0)
         assert block.queries is not None
         changed = np.zeros(len(block)) if block.changed is None else block.changed
+        # Over all rows, of which each resample counts those that matter: two models that are right
+        # on different rows are then resampled alike.
         statistics = {
             "drop": (_drop(scoring.metric, clean, block), len(block)),
-            "attack_success": (mean_of(1 - block.correct[right]), int(right.sum())),
-            "changed_words": (mean_of(changed[broken]), int(broken.sum())),
-            "queries": (mean_of(block.queries[right].astype(np.float64)), int(right.sum())),
+            "attack_success": (_mean_among(1 - block.correct, right), int(right.sum())),
+            "changed_words": (_mean_among(changed, broken), int(broken.sum())),
+            "queries": (_mean_among(block.queries, right), int(right.sum())),
         }
         entries += [
-            scoring.entry(block.condition, name, statistic=statistic, rows=n)
+            scoring.entry(block.condition, name, statistic=statistic, rows=len(block)) | {"n": n}
             for name, (statistic, n) in statistics.items()
         ]
     return entries
@@ -110,6 +113,13 @@ def lacking(predictor: Predictor, data: EvaluationData) -> str:
     if predictor.gives != "values":
         return ""
     return "text_attack misleads classifiers, and the predictor is a regression."
+
+
+def _mean_among(values: ArrayLike, among: NDArray[np.bool_]) -> Statistic:
+    """Average a value over some of the rows, as a function of resample counts of all of them."""
+    weights = among.astype(np.float64)
+    sums = np.where(among, np.asarray(values, dtype=np.float64), 0.0)
+    return lambda counts: divide(counts @ sums, counts @ weights)
 
 
 def _drop(metric: str, clean: Block, block: Block) -> Statistic:
