@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -9,6 +11,7 @@ from temper.data.examples import Examples
 from temper.errors import CheckpointError
 from temper.evaluation.function import CallablePredictor
 from temper.evaluation.pairing import FIELDS, paired_differences
+from temper.evaluation.rows import Block, Condition, to_table
 from temper.evaluation.run import Evaluation, EvaluationData, evaluate
 from temper.evaluation.settings import EvaluationSettings
 
@@ -81,3 +84,38 @@ def test_swapping_the_models_turns_the_interval_round() -> None:
 def test_models_that_saw_other_rows_are_not_paired() -> None:
     with pytest.raises(CheckpointError, match="different rows of set 'dev'"):
         differences(evaluation_of(set()), evaluation_of(set(), rows=30))
+
+
+def test_two_models_are_compared_on_the_rows_that_both_have_under_attack() -> None:
+    def block_of(wrong: set[int], condition: Condition, broken: set[int]) -> Block:
+        prediction = np.array([float(row in wrong | broken) for row in range(ROWS)])
+        return Block(
+            condition,
+            [f"{row:016x}" for row in range(ROWS)],
+            np.arange(ROWS),
+            np.zeros(ROWS),
+            prediction,
+            np.stack([1 - prediction, prediction], axis=1),
+            prediction,
+            queries=np.full(ROWS, 5),
+            changed=np.full(ROWS, 0.1),
+        )
+
+    def rows_of(wrong: set[int]) -> Any:
+        attacked = Condition("text_attack", "dev", "characters")
+        clean = block_of(wrong, Condition("task", "dev"), set())
+        return to_table([clean, block_of(wrong, attacked, set(range(20, 30)))])
+
+    # Both fall on the same ten rows, and each was wrong before on two rows of its own.
+    found = paired_differences(
+        rows_of({0, 1}),
+        rows_of({38, 39}),
+        "accuracy",
+        chosen=("text_attack",),
+        seed=0,
+        resamples=500,
+    )
+    success = next(entry for entry in found if entry["name"] == "attack_success")
+    # A resample differs by how often it holds the two rows, and not by which ten fell.
+    assert -0.06 < success["low"] <= 0.0 <= success["high"] < 0.06
+    assert success["p"] > 0.5
