@@ -182,6 +182,17 @@ def test_held_out_rows_that_are_evaluated_are_left_out(tmp_path: Path) -> None:
         load(SetSources.of(held_out=file), dev=examples(["two", "three", "four"]))
 
 
+def test_held_out_rows_that_were_trained_on_are_left_out(tmp_path: Path) -> None:
+    file = write(tmp_path / "held.jsonl", labelled(["three", "four"]))
+    found = load(SetSources.of(held_out=file), train=examples(["four", "five"]))
+    assert found.data.held_out is not None
+    assert found.data.held_out.text == ["three"]
+    said = "1 of 2 rows held out for a temperature are evaluated too or were trained on"
+    assert any(notice.startswith(said) for notice in found.notices)
+    with pytest.raises(DataError, match="were trained on, so none is left"):
+        load(SetSources.of(held_out=file), train=examples(["three", "four"]))
+
+
 def test_a_limit_keeps_contrast_pairs_whole(tmp_path: Path) -> None:
     rows = [{"text": f"{pair} {side}", "label": side, "pair_id": pair} for pair in range(20)
             for side in (0, 1)]  # fmt: skip

@@ -128,8 +128,10 @@ def judge_model(asked: Judging, out: Path, *, progress: Progress | None = None) 
         declared=asked.declared,
     )
     dev = load_evaluated(asked.model, asked.data, predictor=predictor)
+    # Detectors learn from the rows that the model was trained on; a temperature must not.
     learns = asked.sets.detects(asked.evaluate) and asked.sets.fit is None
-    train, notices = trained_rows(asked.model) if learns else (None, ())
+    wanted = learns or asked.sets.held_out is not None
+    train, notices = trained_rows(asked.model) if wanted else (None, ())
     sets = load_sets(
         asked.sets,
         settings=asked.data,

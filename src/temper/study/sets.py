@@ -72,7 +72,8 @@ def load_sets(
         notices: What is to be said already.
 
     Returns:
-        The sets. Rows to fit on that are also evaluated are left out, with a notice.
+        The sets. Rows to fit on that are also evaluated are left out, with a notice; rows to fit
+        a temperature on also where the model was trained on them, if that is known.
 
     Raises:
         DataError: Where a set is wrong.
@@ -86,6 +87,7 @@ def load_sets(
     # Files of the same task have the same columns; groups are looked at in evaluated rows alone.
     columns = replace(settings.columns, group=None)
     fit = held_out = None
+    trained = [] if train is None else [train]
     if sources.detects(evaluate):
         if sources.fit is not None:
             train = load_examples(sources.fit, columns=columns, labelled=None)
@@ -95,11 +97,14 @@ def load_sets(
             fit = replace(fit.sample(evaluate.detector_rows, seed=evaluate.seed), name="fit")
     if sources.held_out is not None:
         rows = load_examples(sources.held_out, columns=columns, kind=kind)
-        held_out = _apart(rows, scored, what="held out for a temperature", said=said)
+        # On rows that it was trained on a model is surer than it is right.
+        apart = [*scored, *trained]
+        why = "are evaluated too or were trained on"
+        held_out = _apart(rows, apart, what="held out for a temperature", said=said, why=why)
         if held_out is None:
             raise DataError(
-                f"All {len(rows)} rows of --held-out {sources.held_out} are evaluated too, so none "
-                "is left to fit a temperature on. Give other rows."
+                f"All {len(rows)} rows of --held-out {sources.held_out} {why}, so none is left to "
+                "fit a temperature on. Give other rows."
             )
         held_out = replace(held_out, name="held_out")
     metric = default_metric(settings.source, kind)
@@ -219,15 +224,19 @@ def _cut(examples: Examples, limit: int | None, *, seed: int) -> Examples:
 
 
 def _apart(
-    rows: Examples, evaluated: Iterable[Examples], *, what: str, said: list[str]
+    rows: Examples,
+    others: Iterable[Examples],
+    *,
+    what: str,
+    said: list[str],
+    why: str = "are evaluated too",
 ) -> Examples | None:
-    """Leave out rows that are also evaluated and say so; None where no row is left."""
-    theirs = {row for examples in evaluated for row in examples.rows}
+    """Leave out rows that other sets hold and say so; None where no row is left."""
+    theirs = {row for examples in others for row in examples.rows}
     kept = [index for index, row in enumerate(rows.rows) if row not in theirs]
     if len(kept) < len(rows):
         said.append(
-            f"{len(rows) - len(kept)} of {len(rows)} rows {what} are evaluated too, so "
-            "they are left out."
+            f"{len(rows) - len(kept)} of {len(rows)} rows {what} {why}, so they are left out."
         )
     return rows.select(kept) if kept else None
 
