@@ -8,36 +8,23 @@ from typing import Any
 
 import pytest
 import torch
-from tokenizers import Tokenizer, models, pre_tokenizers, processors
+from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import BertConfig, BertForSequenceClassification, PreTrainedTokenizerFast
 
 from temper.data.examples import Examples
 from temper.evaluation.classifier import ClassifierPredictor
 from temper.evaluation.run import EvaluationData
+from tests.models.tiny_text import MARKS, marked
 
 WORDS = [f"word{number}" for number in range(95)]
 
 
 def make_tokenizer() -> PreTrainedTokenizerFast:
     """Return a word-level tokenizer that adds [CLS] and [SEP]."""
-    marks = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-    vocabulary = {word: number for number, word in enumerate([*marks, *WORDS])}
+    vocabulary = {word: number for number, word in enumerate([*MARKS, *WORDS])}
     core = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
     core.pre_tokenizer = pre_tokenizers.Whitespace()
-    core.post_processor = processors.TemplateProcessing(
-        single="[CLS] $A [SEP]",
-        pair="[CLS] $A [SEP] $B:1 [SEP]:1",
-        special_tokens=[("[CLS]", 2), ("[SEP]", 3)],
-    )
-    return PreTrainedTokenizerFast(
-        tokenizer_object=core,
-        pad_token="[PAD]",
-        unk_token="[UNK]",
-        cls_token="[CLS]",
-        sep_token="[SEP]",
-        mask_token="[MASK]",
-        model_max_length=64,
-    )
+    return marked(core, length=64)
 
 
 def make_model(*, classes: int = 2, seed: int = 0, scale: float = 1.0) -> Any:

@@ -26,14 +26,11 @@ WORDS = (*_OPINIONS, *_SUBJECTS, "was", "felt", "seemed", "truly", "rather", "th
 PIECES = ("##s", "##ly", "##ness", "un", "a", "##n", ".", ",", "(", ")", "42")
 
 
-def wordpiece(*, length: int = 40) -> PreTrainedTokenizerFast:
-    """Return an uncased tokenizer of BERT's kind."""
-    marks = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-    vocabulary = {piece: number for number, piece in enumerate([*marks, *WORDS, *PIECES])}
-    core = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
-    core.normalizer = BertNormalizer(lowercase=True)
-    core.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    core.decoder = decoders.WordPiece()
+MARKS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+
+
+def marked(core: Tokenizer, *, length: int) -> PreTrainedTokenizerFast:
+    """Return a tokenizer whose vocabulary begins with ``MARKS``, adding [CLS] and [SEP]."""
     core.post_processor = processors.TemplateProcessing(
         single="[CLS] $A [SEP]",
         pair="[CLS] $A [SEP] $B:1 [SEP]:1",
@@ -48,6 +45,16 @@ def wordpiece(*, length: int = 40) -> PreTrainedTokenizerFast:
         mask_token="[MASK]",
         model_max_length=length,
     )
+
+
+def wordpiece(*, length: int = 40) -> PreTrainedTokenizerFast:
+    """Return an uncased tokenizer of BERT's kind."""
+    vocabulary = {piece: number for number, piece in enumerate([*MARKS, *WORDS, *PIECES])}
+    core = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
+    core.normalizer = BertNormalizer(lowercase=True)
+    core.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    core.decoder = decoders.WordPiece()
+    return marked(core, length=length)
 
 
 def byte_level(*, side: str = "right", length: int = 40) -> PreTrainedTokenizerFast:

@@ -201,6 +201,18 @@ class Examples:
         theirs = set(other.rows)
         return [index for index, row in enumerate(self.rows) if row in theirs]
 
+    def apart(self, others: Iterable[Examples]) -> list[int]:
+        """Return the positions of the own rows whose text is in none of the other sets.
+
+        Args:
+            others: The sets to look in.
+
+        Returns:
+            Positions in this set, ascending.
+        """
+        theirs = {row for other in others for row in other.rows}
+        return [index for index, row in enumerate(self.rows) if row not in theirs]
+
     def map_labels(self, label_names: Sequence[str]) -> Examples:
         """Renumber the labels to those of a model or another set.
 

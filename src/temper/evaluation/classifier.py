@@ -234,8 +234,7 @@ class ClassifierPredictor:
 
     def vocabulary(self) -> Vocabulary:
         """Return the tokenizer's ids, sorted by what a corruption may do with them."""
-        size = getattr(getattr(self.model, "config", None), "vocab_size", None)
-        return Vocabulary.of(self.tokenizer, size=size)
+        return Vocabulary.of(self.tokenizer, size=self._vocabulary_size)
 
     def spans(self, examples: Examples) -> list[list[Span | None]]:
         """Return where each token of `encoded` stands in its texts, None for added ones.
@@ -251,13 +250,18 @@ class ClassifierPredictor:
     def whole_words(self) -> WholeWords:
         """Return the ids of the tokenizer that stand for a whole word."""
         if self._words is None:
-            size = getattr(getattr(self.model, "config", None), "vocab_size", None)
-            self._words = whole_words(self.tokenizer, size=size)
+            self._words = whole_words(self.tokenizer, size=self._vocabulary_size)
         return self._words
 
     def lacks_words(self) -> str:
         """Say why words cannot be matched to tokens; empty where they can."""
         return lacks_spans(self.tokenizer)
+
+    @property
+    def _vocabulary_size(self) -> int | None:
+        """Rows of the model's embedding table, None where its config does not say."""
+        size: int | None = getattr(getattr(self.model, "config", None), "vocab_size", None)
+        return size
 
     def _windows(self, examples: Examples) -> Iterator[Examples]:
         """Cut a set where it is long: token ids weigh more than the texts, so few are held."""

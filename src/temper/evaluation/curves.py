@@ -60,6 +60,22 @@ def metric_entries(scoring: Scoring, block: Block) -> list[Entry]:
     ]
 
 
+def drop_of(metric: str, clean: Block, changed: Block) -> Statistic:
+    """Return how much worse the metric got, on the same resamples of the same rows.
+
+    Args:
+        metric: The task's leading score.
+        clean: Rows as they were.
+        changed: The same rows under a perturbation or an attack.
+
+    Returns:
+        From counts [R, n] to [R] values, positive where the metric is worse.
+    """
+    before, after = statistic_of(metric, clean), statistic_of(metric, changed)
+    sign = 1.0 if SCORES[metric].higher_is_better else -1.0
+    return lambda counts: sign * (before(counts) - after(counts))
+
+
 def area(metric: str, curve: Sequence[Block], sizes: Sequence[float]) -> Statistic:
     """Return the mean of the metric over the sizes, by the trapezoid rule.
 

@@ -34,6 +34,20 @@ Verdict = Literal[
 ]
 
 
+def leading_name(perspective: str, metric: str) -> str:
+    """Return the name of the score by which a perspective is summed up.
+
+    Args:
+        perspective: Its name.
+        metric: The task's leading score.
+
+    Example:
+        >>> leading_name("calibration", "mcc"), leading_name("shift", "mcc")
+        ('ece_10', 'mcc')
+    """
+    return _LEADING.get(perspective, metric)
+
+
 @dataclass(frozen=True, order=True)
 class ScoreKey:
     """Say which score this is.
@@ -62,11 +76,10 @@ class ScoreKey:
         Args:
             metric: The task's leading score.
         """
-        if self.perspective in _BY_METRIC:
-            return self.name == metric
         # Detectors and temperatures beside the plain ones are other conditions.
         plain = self.perspective not in ("calibration", "anomaly") or self.condition == "clean"
-        return plain and self.name == _LEADING.get(self.perspective)
+        known = self.perspective in _BY_METRIC or self.perspective in _LEADING
+        return plain and known and self.name == leading_name(self.perspective, metric)
 
     @classmethod
     def of(cls, record: NamedRecord) -> ScoreKey:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from temper.functional.intervals import average_relative_improvement
 from temper.functional.scores import facts
-from temper.report.cells import ScoreKey
+from temper.report.cells import ScoreKey, leading_name
 from temper.report.records import ScoreRecord
 from temper.report.wording import GROUPS, listed
 
@@ -42,17 +42,13 @@ class Scores:
         at = self.values.setdefault(key, {})
         return at.setdefault(place, record) is record
 
-    def leading(self, perspective: str) -> str:
-        """Return the score by which a perspective is summed up."""
-        return {"calibration": "ece_10", "anomaly": "auroc"}.get(perspective, self.metric)
-
     def common(self, perspective: str) -> list[ScoreKey]:
         """Return the sets of a perspective that every run has a value on.
 
         A mean over different sets in different columns would compare nothing, so a set that one run
         lacks is left out of all, and that is noted.
         """
-        name = self.leading(perspective)
+        name = leading_name(perspective, self.metric)
         keys = [
             key
             for key in self.values
@@ -105,7 +101,7 @@ def add_set_means(scores: Scores) -> None:
         keys = scores.common(perspective)
         if len(keys) < 2:
             continue
-        name = scores.leading(perspective)
+        name = leading_name(perspective, scores.metric)
         means = _set_means(scores, perspective)
         for place, value in means.items():
             counts = [scores.values[key][place].n for key in keys]
@@ -146,7 +142,7 @@ def add_relative_improvement(scores: Scores, reference: str) -> None:
             "no set of that kind was given, or none that every run was evaluated on."
         )
     start = {part: _mean(means[place] for place in seeds) for part, means in parts.items()}
-    best = {part: facts(scores.leading(part)).perfect for part in parts}
+    best = {part: facts(leading_name(part, scores.metric)).perfect for part in parts}
     perfect = {part: value for part, value in best.items() if value is not None}
     for place in scores.places:
         own = {part: means[place] for part, means in parts.items()}

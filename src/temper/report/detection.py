@@ -10,7 +10,7 @@ import plotly.graph_objects as go
 
 from temper.functional.detection import auroc
 from temper.functional.resampling import FloatArray
-from temper.report.drawing import LIGHT, Figure, Numbers, empty, plain, style
+from temper.report.drawing import LIGHT, Figure, Numbers, diagonal, empty, plain, style
 from temper.report.folders import Run, Source
 from temper.report.wording import ABSENT, condition
 
@@ -136,16 +136,7 @@ def _figure(
     figure.update_layout(height=420)
     figure.update_xaxes(range=[-0.02, 1.02])
     figure.update_yaxes(range=[-0.02, 1.02])
-    figure.add_trace(
-        go.Scatter(
-            name="chance",
-            x=[0, 1],
-            y=[0, 1],
-            mode="lines",
-            line={"color": LIGHT[0], "width": 1, "dash": "dot"},
-            hoverinfo="skip",
-        )
-    )
+    figure.add_trace(diagonal("chance"))
     detectors = list(dict.fromkeys(detector for _, detector, _ in curves))
     several = len({column for column, _, _ in curves}) > 1
     lines = []

@@ -140,6 +140,22 @@ def line(name: str, look: dict[str, Any], **trace: Any) -> go.Scatter:
     )
 
 
+def diagonal(name: str) -> go.Scatter:
+    """Return the dotted line from (0, 0) to (1, 1) that a curve is held against.
+
+    Args:
+        name: What it stands for, in the legend.
+    """
+    return go.Scatter(
+        name=name,
+        x=[0, 1],
+        y=[0, 1],
+        mode="lines",
+        line={"color": LIGHT[0], "width": 1, "dash": "dot"},
+        hoverinfo="skip",
+    )
+
+
 def line_of_cells(
     name: str,
     look: dict[str, Any],

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from temper.report.cells import Comparison, Row
+from temper.report.cells import Comparison, Row, leading_name
 from temper.report.wording import GROUPS, pipe_table
 
 SEEDS = 3
@@ -89,16 +89,7 @@ def leading(comparison: Comparison, perspective: str) -> list[Row]:
         return [row for row in rows if (row.key.name, row.key.layer) == key][:1]
     if perspective == "representation":
         return sorted(rows, key=lambda row: row.key.layer or 0)[-1:]
-    name = {
-        "embedding_noise": "area",
-        "token_corruption": "area",
-        "rank": "mean_rank",
-        "worst_case": "worst_case_accuracy",
-        "groups": "worst_group",
-        "calibration": "ece_10",
-        "anomaly": "auroc",
-        "cost": "seconds_per_row",
-    }.get(perspective, comparison.metric)
+    name = leading_name(perspective, comparison.metric)
     own = [row for row in rows if row.key.name == name]
     means = [row for row in own if row.key.set.startswith("mean of ")]
     return (means or own)[:1]

@@ -9,7 +9,7 @@ import numpy as np
 import plotly.graph_objects as go
 
 from temper.functional.calibration import reliability
-from temper.report.drawing import LIGHT, Figure, empty, line, plain, style
+from temper.report.drawing import Figure, diagonal, empty, line, plain, style
 from temper.report.folders import Run, Source
 
 BINS = 10
@@ -47,16 +47,7 @@ def reliability_diagrams(source: Source) -> list[Figure]:
         figure = empty("confidence", "share of right answers")
         figure.update_xaxes(range=[0, 1.02])
         figure.update_yaxes(range=[0, 1.02])
-        figure.add_trace(
-            go.Scatter(
-                name="perfect",
-                x=[0, 1],
-                y=[0, 1],
-                mode="lines",
-                line={"color": LIGHT[0], "width": 1, "dash": "dot"},
-                hoverinfo="skip",
-            )
-        )
+        figure.add_trace(diagonal("perfect"))
         for column, parts in columns.items():
             figure.add_trace(_diagram(column, parts, looks[column]))
         drawn.append(

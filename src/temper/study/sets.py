@@ -232,8 +232,7 @@ def _apart(
     why: str = "are evaluated too",
 ) -> Examples | None:
     """Leave out rows that other sets hold and say so; None where no row is left."""
-    theirs = {row for examples in others for row in examples.rows}
-    kept = [index for index, row in enumerate(rows.rows) if row not in theirs]
+    kept = rows.apart(others)
     if len(kept) < len(rows):
         said.append(
             f"{len(rows) - len(kept)} of {len(rows)} rows {what} {why}, so they are left out."

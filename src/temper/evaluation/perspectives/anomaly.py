@@ -165,8 +165,7 @@ def _ordinary_states(measurement: Measurement) -> _States | str:
         return f"hidden states of a {type(measurement.predictor).__name__} cannot be read"
     if measurement.fit is None:
         return "there are no ordinary rows for it to learn from, such as training rows"
-    seen = set(measurement.dev.rows)
-    chosen = [place for place, row in enumerate(measurement.fit.rows) if row not in seen]
+    chosen = measurement.fit.apart([measurement.dev])
     if not chosen:
         return "all rows that it could learn from are scored too"
     settings = measurement.settings

@@ -157,8 +157,7 @@ def _unscored(measurement: Measurement, examples: Examples) -> tuple[Examples, l
         aligned.examples
         for aligned in (*measurement.shift.values(), *measurement.adversarial.values())
     ]
-    seen = {row for each in sets for row in each.rows}
-    kept = [place for place, row in enumerate(examples.rows) if row not in seen]
+    kept = examples.apart(sets)
     if not kept:
         raise DataError(
             f"A temperature must be fitted on rows that are not scored, but all {len(examples)} "

@@ -15,15 +15,13 @@ from torch import Tensor
 
 from temper.errors import ModelError
 from temper.evaluation.attack import Budget, Outcome, Target, attack
-from temper.evaluation.curves import metric_entries
+from temper.evaluation.curves import drop_of, metric_entries
 from temper.evaluation.measurement import Measurement, block_of, labels_of
 from temper.evaluation.perspectives.contract import Perspective
 from temper.evaluation.predictor import Part, Session
 from temper.evaluation.rows import Block, Condition, rows_at
-from temper.evaluation.scoring import Entry, Scoring, statistic_of
-from temper.functional.intervals import Statistic
+from temper.evaluation.scoring import Entry, Scoring
 from temper.functional.resampling import FloatArray
-from temper.functional.scores import SCORES
 
 
 @dataclass
@@ -107,19 +105,12 @@ def score(scoring: Scoring) -> list[Entry]:
             scoring.entry(
                 block.condition,
                 "drop",
-                statistic=_drop(scoring.metric, rows_at(clean, block), block),
+                statistic=drop_of(scoring.metric, rows_at(clean, block), block),
                 rows=len(block),
                 block=block,
             )
         )
     return entries
-
-
-def _drop(metric: str, clean: Block, attacked: Block) -> Statistic:
-    """Return how much worse the metric got, on the same resamples of the same rows."""
-    before, after = statistic_of(metric, clean), statistic_of(metric, attacked)
-    sign = 1.0 if SCORES[metric].higher_is_better else -1.0
-    return lambda counts: sign * (before(counts) - after(counts))
 
 
 def _budget(measurement: Measurement) -> Budget:

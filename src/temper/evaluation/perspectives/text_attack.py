@@ -17,13 +17,13 @@ from numpy.typing import ArrayLike, NDArray
 
 from temper.data.examples import Examples
 from temper.errors import DataError, SettingError, unknown
-from temper.evaluation.curves import metric_entries
+from temper.evaluation.curves import drop_of, metric_entries
 from temper.evaluation.measurement import EvaluationData, Measurement, block_of
 from temper.evaluation.perspectives.contract import Perspective
 from temper.evaluation.prediction import Prediction
 from temper.evaluation.predictor import Predictor
 from temper.evaluation.rows import Block, Condition, rows_at
-from temper.evaluation.scoring import Entry, Scoring, statistic_of
+from temper.evaluation.scoring import Entry, Scoring
 from temper.evaluation.text_attack import recipes
 from temper.evaluation.text_attack.contract import Draft, RecipeName, Similarity
 from temper.evaluation.text_attack.search import (
@@ -81,7 +81,7 @@ def score(scoring: Scoring) -> list[Entry]:
         # Over all rows, of which each resample counts those that matter: two models that are right
         # on different rows are then resampled alike.
         statistics = {
-            "drop": (_drop(scoring.metric, clean, block), len(block)),
+            "drop": (drop_of(scoring.metric, clean, block), len(block)),
             "attack_success": (_mean_among(1 - block.correct, right), int(right.sum())),
             "changed_words": (_mean_among(changed, broken), int(broken.sum())),
             "queries": (_mean_among(block.queries, right), int(right.sum())),
@@ -120,12 +120,6 @@ def _mean_among(values: ArrayLike, among: NDArray[np.bool_]) -> Statistic:
     weights = among.astype(np.float64)
     sums = np.where(among, np.asarray(values, dtype=np.float64), 0.0)
     return lambda counts: divide(counts @ sums, counts @ weights)
-
-
-def _drop(metric: str, clean: Block, block: Block) -> Statistic:
-    """Return what the metric loses."""
-    before, after = statistic_of(metric, clean), statistic_of(metric, block)
-    return lambda counts: before(counts) - after(counts)
 
 
 def _outcomes(
