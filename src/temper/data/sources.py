@@ -5,23 +5,17 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-from temper.data.columns import Columns, find_columns, read_names, read_texts
+from temper.data.columns import Columns
 from temper.data.corpus import anomaly_examples, review_corpus, shift_examples
 from temper.data.examples import Examples, Splits
-from temper.data.folders import (
-    EVALUATION_SPLITS,
-    STANDALONE_SPLITS,
-    choose_split,
-    first_split,
-    named_labels,
-    split_files,
-)
+from temper.data.folders import choose_split, named_labels, split_files
 from temper.data.formats import format_of, read_table, stem_of
-from temper.data.labels import LabelKind, read_labels
+from temper.data.labels import LabelKind
+from temper.data.reading import Opened, read_set, read_splits
 from temper.data.settings import DataSettings
 from temper.data.splitting import finish_splits
 from temper.data.table import Table
@@ -31,17 +25,6 @@ _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 _DEMO_SETS = ("shift", "anomaly")
 
 __all__ = ["Columns", "DataSettings", "load_examples", "load_splits"]
-
-
-@dataclass(frozen=True)
-class _Opened:
-    """A source whose splits are known and not yet read."""
-
-    title: str
-    splits: dict[str, Callable[[], Table]]
-    label_names: tuple[str, ...] | None = None
-    info: dict[str, Any] = field(default_factory=dict)
-    single: bool = False
 
 
 def load_splits(settings: DataSettings) -> Splits:
@@ -74,7 +57,7 @@ def load_splits(settings: DataSettings) -> Splits:
     if base == "demo":
         sets: Splits | Examples = _demo_splits(settings, config)
     else:
-        sets = _read_splits(settings, _open(base, config))
+        sets = read_splits(settings, _open(base, config))
     if settings.unlabeled is None:
         return finish_splits(sets, settings)
     train = sets.train if isinstance(sets, Splits) else sets
@@ -133,7 +116,7 @@ def load_examples(
         if labelled is False:
             examples = replace(examples, labels=None, label_names=None, kind="unlabelled")
     else:
-        examples = _read_set(
+        examples = read_set(
             _open(base, config),
             split=split,
             columns=columns,
@@ -168,7 +151,7 @@ def _exists(source: str) -> bool:
     return source != "demo" and os.path.exists(os.path.expanduser(source))
 
 
-def _open(base: str, config: str | None) -> _Opened:
+def _open(base: str, config: str | None) -> Opened:
     # os.path answers "no" where pathlib raises: an unknown home, a name too long, a NUL.
     path = Path(os.path.expanduser(base))
     if _exists(base):
@@ -184,8 +167,8 @@ def _open(base: str, config: str | None) -> _Opened:
     return _open_hub(base, config)
 
 
-def _open_file(path: Path) -> _Opened:
-    return _Opened(
+def _open_file(path: Path) -> Opened:
+    return Opened(
         str(path),
         {"train": lambda: read_table(path)},
         named_labels(path.parent),
@@ -194,15 +177,15 @@ def _open_file(path: Path) -> _Opened:
     )
 
 
-def _open_folder(folder: Path) -> _Opened:
+def _open_folder(folder: Path) -> Opened:
     def reader(path: Path) -> Callable[[], Table]:
         return lambda: read_table(path)
 
     splits = {name: reader(path) for name, path in split_files(folder).items()}
-    return _Opened(str(folder), splits, named_labels(folder), {"name": folder.resolve().name})
+    return Opened(str(folder), splits, named_labels(folder), {"name": folder.resolve().name})
 
 
-def _open_hub(identifier: str, config: str | None) -> _Opened:
+def _open_hub(identifier: str, config: str | None) -> Opened:
     # Both take seconds to import, and files need neither.
     import datasets
     import pyarrow
@@ -229,7 +212,7 @@ def _open_hub(identifier: str, config: str | None) -> _Opened:
 
     splits = {str(name): reader(str(name)) for name in loaded}
     info = {"name": config or identifier.split("/")[-1]}
-    return _Opened(identifier if config is None else f"{identifier}:{config}", splits, None, info)
+    return Opened(identifier if config is None else f"{identifier}:{config}", splits, None, info)
 
 
 def _hub_table(rows: Any, *, identifier: str, config: str | None, split: str) -> Table:
@@ -257,116 +240,6 @@ def _hub_table(rows: Any, *, identifier: str, config: str | None, split: str) ->
     )
 
 
-def _read(
-    opened: _Opened,
-    split: str,
-    *,
-    name: str,
-    columns: Columns,
-    kind: LabelKind | None = None,
-    labelled: bool = True,
-) -> Examples:
-    """Read one split; labels that are not there leave the set unlabelled."""
-    table = opened.splits[split]()
-    if not table.size:
-        raise DataError(f"{table.title} has no rows.")
-    chosen = find_columns(table, columns, labelled=labelled)
-    source = {**table.source, "split": split}
-    notices: tuple[str, ...] = ()
-    labels: list[int] | list[float] | None = None
-    names: tuple[str, ...] | None = None
-    own_kind: Literal["classification", "regression", "unlabelled"] = "unlabelled"
-    if labelled and chosen.label is not None:
-        names = _one_naming(opened, table, chosen.label)
-        read = read_labels(table, chosen.label, names=names, kind=kind)
-        labels, names, own_kind, notices = read.values, read.names, read.kind, read.notices
-    return Examples(
-        name=name,
-        text=read_texts(table, chosen.text),
-        text_pair=None if chosen.text_pair is None else read_texts(table, chosen.text_pair),
-        labels=labels,
-        label_names=names,
-        kind=own_kind,
-        source=source,
-        notices=notices,
-        group=read_names(table, chosen.group),
-        pair=read_names(table, chosen.pair_id),
-    )
-
-
-def _one_naming(opened: _Opened, table: Table, column: str) -> tuple[str, ...] | None:
-    inside, beside = table.label_names.get(column), opened.label_names
-    if inside is not None and beside is not None and inside != beside:
-        raise DataError(
-            f"{table.title} names its labels {list(inside)}, but the dataset.json beside it "
-            f"names them {list(beside)}. Make them agree."
-        )
-    return beside or inside
-
-
-def _read_splits(settings: DataSettings, opened: _Opened) -> Splits | Examples:
-    """Read train, dev and test; train alone where there is nothing to evaluate on."""
-    train_split = choose_split(opened.splits, settings.train_split, title=opened.title)
-    train = _read(opened, train_split, name="train", columns=settings.columns, kind=settings.kind)
-    if train.labels is None or train.kind == "unlabelled":
-        raise DataError(
-            f"{opened.title}: split {train_split!r} has no labels to train on. Give the label's "
-            "column as "
-            "label_column (the usual names are label, labels, target, score, class)."
-        )
-    others = {name: read for name, read in opened.splits.items() if name != train_split}
-    if settings.eval_split is not None:
-        dev_split: str | None = choose_split(others, settings.eval_split, title=opened.title)
-    else:
-        dev_split = first_split(others, EVALUATION_SPLITS)
-    if dev_split is None:
-        return train
-    dev = _read_like(train, opened, dev_split, name="dev", settings=settings)
-    if dev.labels is None and settings.eval_split is None and dev_split == "test":
-        # A test split without labels is a leaderboard's: nothing can be measured on it.
-        return train
-    if dev.labels is None:
-        raise DataError(
-            f"{opened.title}: split {dev_split!r} has no labels to evaluate on. Choose another "
-            "eval_split."
-        )
-    test = None
-    notices: tuple[str, ...] = ()
-    if "test" in others and dev_split != "test":
-        test = _read_like(train, opened, "test", name="test", settings=settings)
-    if settings.eval_split is None and dev_split == "test":
-        notices = (
-            f"{opened.title} has no dev split: its test split is evaluated, and stands as 'dev'.",
-        )
-    return Splits(train, dev, test, notices)
-
-
-def _read_like(
-    train: Examples, opened: _Opened, split: str, *, name: str, settings: DataSettings
-) -> Examples:
-    """Read another split of the source that train came from, with train's labels and columns."""
-    kind: LabelKind | None = None if train.kind == "unlabelled" else train.kind
-    examples = _read(opened, split, name=name, columns=settings.columns, kind=kind)
-    if (examples.text_pair is None) != (train.text_pair is None):
-        raise DataError(
-            f"{opened.title}: only one of splits {train.source['split']!r} and {split!r} has a "
-            "second text. "
-            "Give text_column and text_pair_column."
-        )
-    if examples.kind != "classification":
-        return examples
-    if train.label_names is not None:
-        return examples.map_labels(train.label_names)
-    if examples.label_names is None and examples.classes > train.classes:
-        raise DataError(
-            f"{opened.title}: split {split!r} has label {examples.classes - 1}, but the highest "
-            f"label of {train.source['split']!r} is {train.classes - 1}. Remove these "
-            "rows or name all labels in "
-            'the file dataset.json beside the data: {"label_names": [...]}.'
-        )
-    return examples
-
-
 def _read_unlabelled(settings: DataSettings, source: str, *, train: Examples) -> Examples:
     """Read the text to train on besides, in the form of the task's rows."""
     base, config, split = _parse(source, None)
@@ -374,7 +247,7 @@ def _read_unlabelled(settings: DataSettings, source: str, *, train: Examples) ->
     if base == "demo":
         examples = _demo_set(config, split=split if config else split or "train", columns=columns)
     else:
-        examples = _read_set(
+        examples = read_set(
             _open(base, config),
             split=split,
             columns=columns,
@@ -391,30 +264,6 @@ def _read_unlabelled(settings: DataSettings, source: str, *, train: Examples) ->
             "or use a file with the same columns."
         )
     return replace(examples, name="unlabeled", labels=None, label_names=None, kind="unlabelled")
-
-
-def _read_set(
-    opened: _Opened,
-    *,
-    split: str | None,
-    columns: Columns,
-    kind: LabelKind | None,
-    labelled: bool,
-    order: Sequence[str] = STANDALONE_SPLITS,
-) -> Examples:
-    name = str(opened.info["name"])
-    if split is not None:
-        found: str | None = choose_split(opened.splits, split, title=opened.title)
-        name = name if opened.single else f"{name}@{found}"
-    else:
-        found = first_split(opened.splits, order)
-    if found is None:
-        none = "no split train" if order == ("train",) else "none of the splits test, dev, train"
-        raise DataError(
-            f"{opened.title} has {none}; it has "
-            f"{', '.join(sorted(opened.splits))}. Name one: {opened.title}@SPLIT."
-        )
-    return _read(opened, found, name=name, columns=columns, kind=kind, labelled=labelled)
 
 
 def _demo_splits(settings: DataSettings, config: str | None) -> Splits:
