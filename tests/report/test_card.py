@@ -6,10 +6,15 @@ from pathlib import Path
 
 import pytest
 from huggingface_hub import ModelCard
+from huggingface_hub.repocard_data import (
+    eval_results_to_model_index,
+    model_index_to_eval_results,
+)
 
 from temper.errors import CheckpointError
 from temper.report.card import MARK, CardSources, card, check_card, write_card
-from tests.report.conftest import Plan, write_evaluation, write_run
+from temper.report.hub import origin
+from tests.report.conftest import Plan, score, write_evaluation, write_run
 
 SCRIPT = "<script>alert(1)</script>"
 
@@ -110,6 +115,72 @@ def test_a_model_without_a_folder_needs_a_file_for_its_card(tmp_path: Path) -> N
     assert check_card("owner/model", tmp_path / "card.md") == tmp_path / "card.md"
     with pytest.raises(CheckpointError, match=r"got folder"):
         check_card("owner/model", tmp_path)
+
+
+@pytest.mark.parametrize(
+    "sources",
+    [
+        {"dev": "a/dev.jsonl", "imdb": "b/dev.jsonl", "yelp": "c/dev.csv", "trec": "d/dev.txt"},
+        {"dev": "owner/films@test", "imdb": "owner/films@test", "yelp": "owner/films:uk@test"},
+        {"dev": "nyu-mll/glue:rte", "imdb": "nyu-mll/glue:mrpc", "yelp": "x/imdb.csv"},
+        {},
+    ],
+)
+def test_no_two_sets_are_one_on_the_hub(run: Path, sources: dict[str, str]) -> None:
+    found = ModelCard(card(CardSources(run, data=sources))).data.eval_results
+    assert found is not None
+    index = eval_results_to_model_index("run", found)
+    # Each set is one entry, and reading gives back what was written.
+    entries = [entry["dataset"]["name"] for entry in index[0]["results"]]
+    assert {"dev", "imdb", "yelp", "trec"} <= set(entries)
+    assert len(set(entries)) == len(entries)
+    assert model_index_to_eval_results(index)[1] == sorted(
+        found, key=lambda one: entries.index(one.dataset_name)
+    )
+    for name in entries:
+        assert len({one.unique_identifier for one in found if one.dataset_name == name}) == 1
+    read_again = {one.metric_name: one.dataset_name for one in found}
+    assert read_again["In distribution: Accuracy, dev"] == "dev"
+    assert read_again["Calibration: ECE (10 bins), imdb"] == "imdb"
+    assert len(read_again) == len(found)
+
+
+def test_sets_of_one_file_name_are_told_apart_by_their_own_names(run: Path) -> None:
+    sources = {"imdb": "a/dev.jsonl", "yelp": "b/dev.jsonl", "trec": "c/questions.txt"}
+    found = ModelCard(card(CardSources(run, data=sources))).data.eval_results
+    configs = {one.dataset_name: (one.dataset_type, one.dataset_config) for one in found}
+    assert configs["imdb"] == ("dev", "set imdb")
+    assert configs["yelp"] == ("dev", "set yelp")
+    assert configs["trec"] == ("questions", None)
+
+
+def test_means_over_sets_are_not_one_set_in_two_perspectives(tmp_path: Path) -> None:
+    def adversarial(column: str, seed: int) -> list[dict[str, object]]:
+        return [score("adversarial", name, "accuracy", 0.5) for name in ("one", "two")]
+
+    write_run(tmp_path / "run", Plan(extra=adversarial), "uegr", 0)
+    found = ModelCard(card(CardSources(tmp_path / "run"))).data.eval_results
+    means = {one.dataset_name: one.metric_value for one in found if "mean of" in one.metric_name}
+    assert means["Distribution shift, mean of 2 sets"] == pytest.approx(0.65)
+    assert means["Adversarial sets, mean of 2 sets"] == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize(
+    ("told", "wanted"),
+    [
+        ("owner/films:uk@test", ("owner/films", "uk", "test")),
+        ("owner/films", ("owner/films", None, None)),
+        ("owner/films.csv", ("films", None, None)),
+        ("demo:shift", ("demo:shift", None, None)),
+        ("/home/a@b/films.jsonl.gz", ("films", None, None)),
+        ("folder/of/films@test", ("films", None, "test")),
+        ("", ("name", None, None)),
+    ],
+)
+def test_a_source_says_type_configuration_and_split(
+    told: str, wanted: tuple[str, str | None, str | None]
+) -> None:
+    assert origin(told, "name") == wanted
 
 
 def test_what_was_skipped_or_missing_is_a_limit(tmp_path: Path) -> None:

@@ -12,12 +12,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from huggingface_hub import EvalResult, ModelCardData
+from huggingface_hub import ModelCardData
 
 from temper.errors import CheckpointError
 from temper.report.cells import Comparison, Row
 from temper.report.exports import score_table
 from temper.report.folders import Source, read
+from temper.report.hub import hub_id, results
 from temper.report.records import RunRecord, parse
 from temper.report.table import compare, replace_text
 from temper.report.view import flatten
@@ -25,15 +26,6 @@ from temper.report.wording import escaped
 
 MARK = "<!-- Written by Temper; `--card` writes it anew, so keep changes elsewhere. -->"
 CARD = "README.md"
-
-# The Hub's names of metrics, where they differ from ours.
-_METRICS = {
-    "mcc": "matthews_correlation",
-    "pearson": "pearsonr",
-    "spearman": "spearmanr",
-    "macro_f1": "f1",
-    "auroc": "roc_auc",
-}
 
 
 @dataclass(frozen=True)
@@ -146,68 +138,16 @@ def _front_matter(
     sources: CardSources, record: RunRecord | None, comparison: Comparison | None
 ) -> str:
     method = [] if record is None else re.findall(r"[A-Za-z0-9_]+", record.method)
-    results = [] if comparison is None else _results(sources, record, comparison)
+    found = [] if comparison is None else results(comparison, sources.data, record)
     data = ModelCardData(
-        base_model=_hub_id("" if record is None else record.model),
+        base_model=hub_id("" if record is None else record.model),
         library_name="peft" if _is_adapter(sources.model) else "transformers",
         pipeline_tag="text-classification",
         tags=["temper", "robustness", *dict.fromkeys(method)],
-        model_name=sources.model.resolve().name if results else None,
-        eval_results=results or None,
+        model_name=sources.model.resolve().name if found else None,
+        eval_results=found or None,
     )
     return str(data.to_yaml()).rstrip()
-
-
-def _results(
-    sources: CardSources, record: RunRecord | None, comparison: Comparison
-) -> list[EvalResult]:
-    """Return every shown score that has a value, as the Hub writes results."""
-    (column,) = comparison.columns
-    found = []
-    for row in comparison.shown:
-        value = row.cells[column].mean
-        if value is None:
-            continue
-        origin = _origin(sources, record, row.key.set)
-        found.append(
-            EvalResult(
-                task_type="text-classification",
-                dataset_name=row.key.set,
-                dataset_type=origin or row.key.set,
-                dataset_split=_split(sources, record, row.key.set),
-                metric_type=_METRICS.get(row.key.name, row.key.name),
-                metric_name=f"{row.key.group}: {row.label}",
-                metric_value=value,
-            )
-        )
-    return found
-
-
-def _origin(sources: CardSources, record: RunRecord | None, name: str) -> str:
-    """Return where a set comes from; of a path its name, which says nothing of this machine."""
-    told = sources.data.get(name, "")
-    if not told and name == "dev" and record is not None:
-        told = str(record.data.get("dev", {}).get("source", {}).get("path", ""))
-    # A source may name a split, and one on the Hub a configuration.
-    told = told.rpartition("@")[0] or told
-    owned = told.split(":")[0]
-    return owned if _hub_id(owned) else Path(told).stem
-
-
-def _split(sources: CardSources, record: RunRecord | None, name: str) -> str | None:
-    told = sources.data.get(name, "")
-    if "@" in told:
-        return told.rpartition("@")[2]
-    if name == "dev" and record is not None:
-        split = record.data.get("dev", {}).get("source", {}).get("split")
-        return None if split is None else str(split)
-    return None
-
-
-def _hub_id(name: str) -> str | None:
-    """Return the name where it is an id on the Hub: an owner and a name, and no path."""
-    taken = re.fullmatch(r"[A-Za-z0-9][\w.-]*/[\w.-]+", name) and not Path(name).exists()
-    return name if taken else None
 
 
 def _is_adapter(model: Path) -> bool:
