@@ -1,12 +1,15 @@
-"""The weighted median is the median of rows that are repeated."""
+"""Resampled rows count as repeated ones, and rows summed in stretches as all at once."""
 
 from __future__ import annotations
+
+import tracemalloc
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from temper.functional import calibration, resampling, scores
 from temper.functional.resampling import weighted_median
 
 ROWS = st.lists(st.tuples(st.floats(-1e6, 1e6), st.integers(0, 4)), min_size=1, max_size=12)
@@ -31,3 +34,63 @@ def test_one_count_each_is_the_plain_median() -> None:
 @pytest.mark.parametrize("values", [[], [1.0, np.nan], [np.inf]])
 def test_no_rows_and_values_that_are_not_finite_have_none(values: list[float]) -> None:
     assert np.isnan(weighted_median(values))
+
+
+@given(st.integers(1, 40), st.integers(1, 4), st.integers(0, 2), st.integers(0, 10_000), st.data())
+def test_rows_summed_in_stretches_give_the_scores_of_all_rows_at_once(
+    rows: int, classes: int, decimals: int, seed: int, data: st.DataObject
+) -> None:
+    draws = np.random.default_rng(seed)
+    given_ = draws.dirichlet(np.ones(classes + 1), rows)
+    # Few decimals, so that confidences tie and stand on edges.
+    probabilities = np.round(given_, decimals + 1)
+    labels = draws.integers(0, classes + 1, rows)
+    chosen, groups = probabilities.argmax(axis=1), draws.integers(0, 3, rows)
+    sure = np.minimum(probabilities.max(axis=1), 1.0)
+    counts = draws.multinomial(rows, np.full(rows, 1 / rows), size=3)
+    right = chosen == labels
+
+    def found() -> list[np.ndarray]:
+        return [
+            resampling.group_sums(sure, groups, 3, counts.astype(np.float64)),
+            calibration.expected_calibration_error(right, sure, bins=15, counts=counts),
+            calibration.adaptive_calibration_error(right, sure, counts=counts),
+            calibration.classwise_calibration_error(labels, probabilities, counts=counts),
+            calibration.brier(labels, probabilities, counts=counts),
+            calibration.negative_log_likelihood(labels, probabilities),
+            calibration.probabilities_of(probabilities),
+            scores.macro_f1(labels, chosen, counts=counts),
+            scores.matthews(labels, chosen, counts=counts),
+            scores.least_accuracy(right, groups, counts=counts),
+        ]
+
+    whole = found()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(resampling, "_CELLS", data.draw(st.integers(1, 60)))
+        for one, other in zip(found(), whole, strict=True):
+            np.testing.assert_allclose(one, other, rtol=0, atol=1e-12)
+
+
+def test_sums_of_groups_are_those_of_a_loop_over_rows() -> None:
+    # By hand: rows 0 and 2 are of group 1; the second resample holds row 2 three times.
+    counts = np.asarray([[1.0, 1.0, 1.0], [0.0, 0.0, 3.0]])
+    found = resampling.group_sums([1.5, 2.0, -4.0], [1, 0, 1], 3, counts)
+    assert found.tolist() == [[2.0, -2.5, 0.0], [0.0, -12.0, 0.0]]
+
+
+def test_what_a_score_needs_beside_its_rows_does_not_grow_with_bins_or_classes() -> None:
+    rows = 200_000
+    draws = np.random.default_rng(0)
+    right, sure = draws.integers(0, 2, rows).astype(np.float64), draws.random(rows)
+
+    def most(bins: int) -> int:
+        tracemalloc.start()
+        try:
+            calibration.expected_calibration_error(right, sure, bins=bins)
+            return tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+
+    # The counts of the rows, 8 bytes each, and a stretch; a row of bins would be 120 bytes.
+    assert most(15) < 8 * rows + 16e6
+    assert most(150) < 8 * rows + 16e6

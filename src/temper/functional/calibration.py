@@ -6,13 +6,22 @@ logits can look like probabilities. Letters: n rows, C classes, R resamples.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import log_softmax, softmax
 
-from temper.functional.resampling import FloatArray, IntegerArray, pair, row_counts, weighted_mean
+from temper.functional.resampling import (
+    FloatArray,
+    IntegerArray,
+    group_sums,
+    pair,
+    row_counts,
+    stretches,
+    weighted_mean,
+)
 
 
 def probabilities_of(logits: ArrayLike) -> FloatArray:
@@ -28,7 +37,11 @@ def probabilities_of(logits: ArrayLike) -> FloatArray:
         >>> probabilities_of([[0.0, 0.0]]).tolist()
         [[0.5, 0.5]]
     """
-    return np.asarray(softmax(np.asarray(logits, dtype=np.float64), axis=-1))
+    array = np.asarray(logits, dtype=np.float64)
+    found = np.empty_like(array)
+    for rows in _stretches(array):
+        found[rows] = softmax(array[rows], axis=-1)
+    return found
 
 
 def negative_log_likelihood(labels: ArrayLike, logits: ArrayLike) -> FloatArray:
@@ -49,7 +62,11 @@ def negative_log_likelihood(labels: ArrayLike, logits: ArrayLike) -> FloatArray:
     """
     array = np.asarray(logits, dtype=np.float64)
     classes = _labels(labels, array)
-    return -np.asarray(log_softmax(array, axis=-1))[np.arange(len(classes)), classes]
+    found = np.empty(len(classes))
+    for rows in _stretches(array):
+        own = classes[rows]
+        found[rows] = -log_softmax(array[rows], axis=-1)[np.arange(len(own)), own]
+    return found
 
 
 def brier(
@@ -72,11 +89,32 @@ def brier(
     References:
         Brier, "Verification of forecasts expressed in terms of probability", 1950, Eq. 2.
     """
+    return weighted_mean(brier_of_rows(labels, probabilities), counts)
+
+
+def brier_of_rows(labels: ArrayLike, probabilities: ArrayLike) -> FloatArray:
+    """Brier score of each row, ``sum_k (p_k - y_k)^2``; `brier` is its mean.
+
+    Args:
+        labels: Class indices, [n].
+        probabilities: [n, C].
+
+    Returns:
+        Values in [0, 2], [n].
+
+    Example:
+        >>> brier_of_rows([0, 1], [[1.0, 0.0], [1.0, 0.0]]).tolist()
+        [0.0, 2.0]
+    """
     array = np.asarray(probabilities, dtype=np.float64)
     classes = _labels(labels, array)
-    target = np.zeros_like(array)
-    target[np.arange(len(classes)), classes] = 1.0
-    return weighted_mean(((array - target) ** 2).sum(axis=-1), counts)
+    found = np.empty(len(classes))
+    for rows in _stretches(array):
+        own = classes[rows]
+        apart = array[rows].copy()
+        apart[np.arange(len(own)), own] -= 1.0
+        found[rows] = (apart**2).sum(axis=-1)
+    return found
 
 
 def bin_numbers(confidences: ArrayLike, *, bins: int) -> IntegerArray:
@@ -96,12 +134,9 @@ def bin_numbers(confidences: ArrayLike, *, bins: int) -> IntegerArray:
         >>> bin_numbers([0.0, 0.3, 0.95, 1.0], bins=10).tolist()
         [0, 3, 9, 9]
     """
-    if bins < 1:
-        raise ValueError(f"`bins` must be >= 1, got {bins}.")
+    _check_bins(bins)
     values = np.asarray(confidences, dtype=np.float64)
-    # Sums of probabilities may pass 1 by a rounding error; more than that is not a probability.
-    if not bool(((values >= 0) & (values <= 1 + 1e-6)).all()):
-        raise ValueError("Confidences must lie in [0, 1]. Pass probabilities, not logits.")
+    _check_confidences(values)
     # k / bins is the double nearest to the edge; linspace puts .3 above 3/10.
     edges = np.arange(1, bins) / bins
     return np.searchsorted(edges, values, side="right").astype(np.int64)
@@ -133,12 +168,16 @@ def expected_calibration_error(
         Guo et al., "On Calibration of Modern Neural Networks", 2017, Eq. 3.
         Differs: bins are closed on the left; the two agree but for confidences exactly on an edge.
     """
-    hits, values = _hits(correct, confidences)
+    hits, values = pair(correct, confidences)
     weights = row_counts(len(hits), counts)
-    gaps = np.zeros((len(hits), bins))
-    gaps[np.arange(len(hits)), bin_numbers(values, bins=bins)] = hits - values
+    _check_bins(bins)
+    sums = np.zeros((*weights.shape[:-1], bins))
+    for rows in stretches(len(hits), width=bins):
+        own, sure = _hits(hits[rows], values[rows])
+        numbers = bin_numbers(sure, bins=bins)
+        sums += group_sums(own - sure, numbers, bins, weights[..., rows])
     total = weights.sum(axis=-1)
-    error = np.abs(weights @ gaps).sum(axis=-1)
+    error = np.abs(sums).sum(axis=-1)
     return np.where(total > 0, error / np.where(total > 0, total, 1.0), np.nan)[()]
 
 
@@ -173,20 +212,25 @@ def adaptive_calibration_error(
         Differs: where B does not divide n, rows are shared by two bins and no bin has a row more.
     """
     hits, values = _hits(correct, confidences)
-    bin_numbers(values, bins=bins)
+    _check_bins(bins)
+    _check_confidences(values)
     weights = row_counts(len(hits), counts)
     if not len(hits):
         return np.full(weights.shape[:-1], np.nan)[()]
     order = np.argsort(values, kind="stable")
-    # Between its ends a group of equal confidences adds its gap evenly.
-    ends = np.append(np.flatnonzero(np.diff(values[order])), len(order) - 1)
+    ordered = values[order]
     edges = np.arange(bins + 1) / bins
     found = []
     for own in weights.reshape(-1, len(hits)):
-        mass = np.append(0.0, np.cumsum(own[order])[ends])
-        gaps = np.append(0.0, np.cumsum((own * (hits - values))[order])[ends])
+        mass = own[order]
+        np.cumsum(mass, out=mass)
         total = mass[-1]
-        sums = np.diff(np.interp(edges * total, mass, gaps))
+        # Between its ends a group of equal confidences adds its gap evenly, so the sums up to
+        # those groups' ends that enclose an edge are all that an edge needs.
+        at = ordered[np.minimum(mass.searchsorted(edges * total), len(mass) - 1)]
+        ends = np.sort(np.append(ordered.searchsorted(at), ordered.searchsorted(at, "right")))
+        gaps = _sums_before(ends, own, hits, values, order)
+        sums = np.diff(np.interp(edges * total, np.where(ends > 0, mass[ends - 1], 0.0), gaps))
         found.append(np.abs(sums).sum() / total if total > 0 else np.nan)
     return np.asarray(found, dtype=np.float64).reshape(weights.shape[:-1])[()]
 
@@ -276,10 +320,54 @@ def reliability(correct: ArrayLike, confidences: ArrayLike, *, bins: int) -> Rel
     return Reliability(edges[:-1], edges[1:], rows, right, sure)
 
 
+def _sums_before(
+    ends: IntegerArray,
+    weights: FloatArray,
+    hits: FloatArray,
+    values: FloatArray,
+    order: IntegerArray,
+) -> FloatArray:
+    """Sum ``weights (hits - values)`` over the first rows of an order, up to each of some ends.
+
+    Args:
+        ends: Numbers of rows, ascending, [m].
+        weights: [n].
+        hits: [n].
+        values: [n].
+        order: Positions of the rows, [n].
+    """
+    sums, reached = np.zeros(len(ends)), 0.0
+    for rows in stretches(len(order)):
+        chosen = order[rows]
+        running = np.cumsum(weights[chosen] * (hits[chosen] - values[chosen]))
+        inside = (ends > rows.start) & (ends <= rows.stop)
+        sums[inside] = reached + running[ends[inside] - rows.start - 1]
+        reached += running[-1]
+    return sums
+
+
+def _check_bins(bins: int) -> None:
+    """Refuse a number of bins below 1."""
+    if bins < 1:
+        raise ValueError(f"`bins` must be >= 1, got {bins}.")
+
+
+def _check_confidences(values: FloatArray) -> None:
+    """Refuse what is no probability; NaN compares false."""
+    # Sums of probabilities may pass 1 by a rounding error; more than that is not a probability.
+    if values.size and not (values.min() >= 0 and values.max() <= 1 + 1e-6):
+        raise ValueError("Confidences must lie in [0, 1]. Pass probabilities, not logits.")
+
+
+def _stretches(array: FloatArray) -> Iterator[slice]:
+    """Cut the rows of an [n, C] array so that a few copies of a stretch weigh nothing."""
+    return stretches(len(array), width=array.shape[-1])
+
+
 def _hits(correct: ArrayLike, confidences: ArrayLike) -> tuple[FloatArray, FloatArray]:
-    """Return both sides as float64 [n]."""
+    """Return both sides as float64 [n], copied only where they are not."""
     hits, values = pair(correct, confidences)
-    return hits.astype(np.float64), values.astype(np.float64)
+    return np.asarray(hits, dtype=np.float64), np.asarray(values, dtype=np.float64)
 
 
 def _labels(labels: ArrayLike, array: FloatArray) -> IntegerArray:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,28 @@ from numpy.typing import ArrayLike, NDArray
 
 FloatArray = NDArray[np.float64]
 IntegerArray = NDArray[np.int64]
+
+# Cells of a table of rows and groups: 2 MB of doubles, whatever the number of rows.
+_CELLS = 1 << 18
+
+
+def stretches(rows: int, *, width: int = 1) -> Iterator[slice]:
+    """Cut rows into stretches of at most 262,144 cells, so that what a stretch needs stays small.
+
+    Args:
+        rows: Number of rows, n >= 0.
+        width: Cells of a row, >= 1.
+
+    Yields:
+        Slices that hold every row once, in order; none without rows.
+
+    Example:
+        >>> list(stretches(5, width=100_000))
+        [slice(0, 2, None), slice(2, 4, None), slice(4, 5, None)]
+    """
+    size = max(1, _CELLS // width)
+    for start in range(0, rows, size):
+        yield slice(start, min(start + size, rows))
 
 
 def row_counts(rows: int, counts: ArrayLike | None) -> FloatArray:
@@ -48,6 +71,34 @@ def weighted_mean(values: ArrayLike, counts: ArrayLike | None = None) -> FloatAr
     array = np.asarray(values, dtype=np.float64)
     weights = row_counts(len(array), counts)
     return divide(weights @ array, weights.sum(axis=-1))
+
+
+def group_sums(values: ArrayLike, groups: ArrayLike, size: int, weights: FloatArray) -> FloatArray:
+    """Sum a value per row within groups, for all resamples at once.
+
+    One matrix product for a stretch of rows, whose table of rows and groups is all that is held
+    beside the arguments.
+
+    Args:
+        values: One value a row, [n].
+        groups: Group of each row, whole numbers in [0, size), [n].
+        size: Number of groups, >= 1.
+        weights: Resample counts, [n] or [R, n].
+
+    Returns:
+        ``sum_i weights_i values_i`` over the rows of each group, [size] or [R, size].
+
+    Example:
+        >>> group_sums([1.0, 2.0, 4.0], [0, 1, 0], 2, np.ones(3)).tolist()
+        [5.0, 2.0]
+    """
+    array, places = pair(values, groups)
+    sums = np.zeros((*weights.shape[:-1], size))
+    for rows in stretches(len(array), width=size):
+        table = np.zeros((rows.stop - rows.start, size))
+        table[np.arange(len(table)), places[rows]] = array[rows]
+        sums += weights[..., rows] @ table
+    return sums
 
 
 def weighted_median(values: ArrayLike, counts: ArrayLike | None = None) -> FloatArray:

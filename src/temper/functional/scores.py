@@ -20,8 +20,10 @@ from temper.functional.resampling import (
     FloatArray,
     IntegerArray,
     divide,
+    group_sums,
     pair,
     row_counts,
+    stretches,
     weighted_mean,
 )
 
@@ -152,10 +154,11 @@ def least_accuracy(
         0.5
     """
     right, places = pair(correct, groups)
-    members = _classes(places)[:, None] == np.arange(int(places.max(initial=-1)) + 1)
+    size = _highest_class(places) + 1
+    places = places.astype(np.int64)
     weights = row_counts(len(right), counts)
-    totals = weights @ members.astype(np.float64)
-    hits = (weights * right.astype(np.float64)) @ members.astype(np.float64)
+    totals = group_sums(np.ones(len(right)), places, size, weights)
+    hits = group_sums(right, places, size, weights)
     shares = np.where(totals > 0, hits / np.where(totals > 0, totals, 1.0), np.inf)
     least = shares.min(axis=-1, initial=np.inf)
     return np.where(np.isinf(least), np.nan, least)[()]
@@ -309,26 +312,37 @@ def spearman(
     return _correlation(_middle_ranks(first, weights), _middle_ranks(second, weights), weights)
 
 
-def _classes(values: NDArray[Any]) -> IntegerArray:
-    """Return class indices as integers, refusing anything that is not one."""
-    integers = values.astype(np.int64)
-    if values.size and (bool((integers != values).any()) or int(integers.min()) < 0):
-        raise ValueError("Classes must be whole numbers from 0 on.")
-    return integers
+def _highest_class(values: NDArray[Any]) -> int:
+    """Return the highest of class indices, 0 without rows, refusing anything that is not one."""
+    highest = 0
+    for rows in stretches(len(values)):
+        integers = values[rows].astype(np.int64)
+        if bool((integers != values[rows]).any()) or int(integers.min()) < 0:
+            raise ValueError("Classes must be whole numbers from 0 on.")
+        highest = max(highest, int(integers.max()))
+    return highest
 
 
 def _confusion(labels: ArrayLike, predictions: ArrayLike, counts: ArrayLike | None) -> FloatArray:
     """Count rows by label and prediction, [C, C] or [R, C, C]."""
-    first, second = (_classes(side) for side in pair(labels, predictions))
+    first, second = pair(labels, predictions)
     weights = row_counts(len(first), counts)
-    classes = int(max(first.max(initial=0), second.max(initial=0), 1)) + 1
-    cells = first * classes + second
+    classes = max(_highest_class(first), _highest_class(second), 1) + 1
+
+    def cells(rows: slice) -> IntegerArray:
+        return first[rows].astype(np.int64) * classes + second[rows].astype(np.int64)
+
+    occurring = np.zeros(classes * classes, dtype=np.bool_)
+    for rows in stretches(len(first)):
+        occurring[cells(rows)] = True
     # Only cells that occur are summed: of 119 classes' 14,161 a few hundred are in use.
-    used, inverse = np.unique(cells, return_inverse=True)
-    member = np.zeros((len(cells), len(used)))
-    member[np.arange(len(cells)), inverse] = 1.0
+    used, places = np.flatnonzero(occurring), np.cumsum(occurring) - 1
+    sums = np.zeros((*weights.shape[:-1], len(used)))
+    for rows in stretches(len(first), width=max(len(used), 1)):
+        own = places[cells(rows)]
+        sums += group_sums(np.ones(len(own)), own, len(used), weights[..., rows])
     confusion = np.zeros((*weights.shape[:-1], classes * classes))
-    confusion[..., used] = weights @ member
+    confusion[..., used] = sums
     return confusion.reshape(*weights.shape[:-1], classes, classes)
 
 
