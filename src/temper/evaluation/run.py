@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import pyarrow as pa
 
-from temper.data.examples import Examples
-from temper.errors import DataError, SettingError, TemperError, unknown
+from temper.errors import DataError, SettingError
 from temper.evaluation import perspectives
-from temper.evaluation.alignment import Aligned, align
+from temper.evaluation.alignment import Aligned
+from temper.evaluation.checks import aligned_sets, data_faults, setting_faults
 from temper.evaluation.folder import Evaluation as Evaluation
 from temper.evaluation.folder import read as read
 from temper.evaluation.folder import write as write
@@ -18,7 +18,7 @@ from temper.evaluation.measurement import EvaluationData as EvaluationData
 from temper.evaluation.measurement import Measurement, Progress
 from temper.evaluation.predictor import Predictor
 from temper.evaluation.rows import Block, to_blocks, to_table
-from temper.evaluation.scoring import CLASSIFICATION_METRICS, REGRESSION_METRICS, Entry, Scoring
+from temper.evaluation.scoring import Entry, Scoring
 from temper.evaluation.settings import EvaluationSettings as EvaluationSettings
 
 _LOG = logging.getLogger(__name__)
@@ -149,14 +149,11 @@ def _check(
     faults: list[str] = []
     skipped: dict[str, str] = {}
     regression = predictor.gives == "values"
-    metrics = REGRESSION_METRICS if regression else CLASSIFICATION_METRICS
     if settings.reference is not None and data.reference is None:
         faults.append(
             f"`reference` names {settings.reference!r}, and no model was given. Load it and give "
             "its predictor as EvaluationData(reference=...)."
         )
-    if data.metric not in metrics:
-        faults.append(unknown("metric", data.metric, metrics))
     chosen = [perspectives.perspective(name) for name in settings.perspectives]
     for need, (contract, words) in perspectives.NEEDS.items():
         asking = [entry for entry in chosen if entry.needs == need]
@@ -172,23 +169,12 @@ def _check(
             }
     if skipped and len(skipped) == len(chosen):
         faults.append(" ".join(skipped.values()) + " Choose other `perspectives`.")
-    sets = ["dev", *data.shift, *data.adversarial, *data.anomaly]
-    twice = sorted({name for name in sets if sets.count(name) > 1})
-    if twice:
-        faults.append(
-            f"Names of sets must be distinct and not 'dev', got {twice} twice. Rename one."
-        )
+    faults += setting_faults(
+        data, settings, predictor.label_names, regression=regression, skipped=skipped
+    )
     if faults:
         raise SettingError("\n".join(faults))
-    wanted = "regression" if regression else "classification"
-    broken = [
-        f"Set {name!r} must be labelled for a {wanted}, as the model is; it is {examples.kind}."
-        for name, examples in {"dev": data.dev, **data.shift, **data.adversarial}.items()
-        if examples.kind != wanted
-    ]
-    broken += [
-        f"Set {name!r} has no rows." for name, examples in data.sets.items() if not len(examples)
-    ]
+    broken = data_faults(data, regression=regression)
     if broken:
         raise DataError("\n".join(broken))
     return skipped
@@ -201,21 +187,7 @@ def _measurement(
     progress: Progress | None,
 ) -> Measurement:
     """Bring all labels into the predictor's order, or dev's where it names no classes."""
-    target = predictor.label_names
-    dev = align(data.dev, target)
-    if dev.entailment is not None:
-        raise DataError(
-            "The dev set tells entailment from all else, but the model has three classes. "
-            "Give such a set as a shift set, and one with three labels as dev."
-        )
-    target = dev.examples.label_names if target is None else target
-    others = {("shift", name): examples for name, examples in data.shift.items()} | {
-        ("adversarial", name): examples for name, examples in data.adversarial.items()
-    }
-    for kind, examples in (("fit", data.fit), ("held-out", data.held_out)):
-        if examples is not None:
-            others[kind, examples.name] = examples
-    found = _aligned(others, target)
+    found = aligned_sets(data, predictor.label_names)
 
     def of(wanted: str) -> dict[str, Aligned]:
         return {name: aligned for (kind, name), aligned in found.items() if kind == wanted}
@@ -223,7 +195,7 @@ def _measurement(
     fit, held_out = (next(iter(of(kind).values()), None) for kind in ("fit", "held-out"))
     return Measurement(
         predictor,
-        dev.examples,
+        found["dev", "dev"].examples,
         of("shift"),
         data.anomaly,
         settings,
@@ -233,22 +205,6 @@ def _measurement(
         held_out=None if held_out is None else held_out.examples,
         reference=data.reference,
     )
-
-
-def _aligned(
-    sets: Mapping[tuple[str, str], Examples], target: tuple[str, ...] | None
-) -> dict[tuple[str, str], Aligned]:
-    """Align every set, known by kind and name, naming all that do not fit at once."""
-    found: dict[tuple[str, str], Aligned] = {}
-    faults: list[str] = []
-    for (kind, name), examples in sets.items():
-        try:
-            found[kind, name] = align(examples, target)
-        except TemperError as error:
-            faults.append(f"{kind.capitalize()} set {name!r}: {error}")
-    if faults:
-        raise DataError("\n".join(faults))
-    return found
 
 
 def _labels(measurement: Measurement, found: Mapping[str, Iterable[Block]]) -> list[str]:

@@ -33,12 +33,21 @@ _LISTS = (
     "perturbations",
     "detectors",
 )
+# Settings that belong to members of such a list, and these members.
+_OF_MEMBERS = {
+    "pgd_steps": ("attacks", ("pgd",)),
+    "pgd_step_size": ("attacks", ("pgd",)),
+    "restarts": ("attacks", ("pgd",)),
+    "detector_rows": ("detectors", ("mahalanobis", "knn")),
+    "neighbours": ("detectors", ("knn",)),
+}
 
 
 class EvaluationSettings(BaseModel):
     """Settings of an evaluation, checked all at once.
 
-    Where several values may be given, one stands for a list of one.
+    Where several values may be given, one stands for a list of one. A setting other than its
+    default that nothing measured reads is refused.
 
     Args:
         perspectives: What is measured; names of `temper.evaluation.perspectives`, ``default`` for
@@ -158,18 +167,43 @@ class EvaluationSettings(BaseModel):
 
     @model_validator(mode="after")
     def _read(self) -> EvaluationSettings:
-        if self.reference is not None and "representation" not in self.perspectives:
-            raise ValueError(
-                "`reference` is read by the perspective 'representation' alone, which is not among "
-                f"`perspectives` ({', '.join(self.perspectives)}). Add it, or leave the name out"
-            )
-        if self.text_attack != TextAttackSettings() and "text_attack" not in self.perspectives:
-            raise ValueError(
-                "`text_attack` is set, but the perspective of that name is measured only where it "
-                f"is named, and `perspectives` are {', '.join(self.perspectives)}. Add it "
-                "(--perspectives default,text_attack), or leave the setting out"
-            )
+        """Refuse what would be ignored: who sets it believes that it is measured."""
+        faults = [self._unread(name) for name in self._changed()]
+        if any(faults):
+            raise ValueError("; ".join(fault for fault in faults if fault))
         return self
+
+    def _changed(self) -> list[str]:
+        """Return the settings that are not as by default."""
+        fields = type(self).model_fields
+        return [
+            name
+            for name, field in fields.items()
+            if getattr(self, name) != field.get_default(call_default_factory=True)
+        ]
+
+    def _unread(self, name: str) -> str:
+        """Say that nothing measured reads a setting; empty where something does."""
+        readers = perspectives.readers(name)
+        if readers and not set(readers) & set(self.perspectives):
+            among = f"among `perspectives` ({', '.join(self.perspectives)})"
+            if len(readers) == 1:
+                return (
+                    f"`{name}` is set, but the perspective {readers[0]!r}, which alone reads it, "
+                    f"is not {among}. Add it to them, or leave the setting out"
+                )
+            return (
+                f"`{name}` is set, but none of the perspectives {', '.join(map(repr, readers))}, "
+                f"which alone read it, is {among}. Add one to them, or leave the setting out"
+            )
+        group, members = _OF_MEMBERS.get(name, ("", ()))
+        if members and not set(members) & set(getattr(self, group)):
+            return (
+                f"`{name}` is set, but {' or '.join(map(repr, members))}, which it is for, is not "
+                f"among `{group}` ({', '.join(getattr(self, group))}). Add it to them, or leave "
+                "the setting out"
+            )
+        return ""
 
     def without(self, names: Container[str]) -> EvaluationSettings:
         """Return the same settings without some perspectives."""

@@ -7,3 +7,4 @@ from temper.evaluation.perspectives.registry import defaults as defaults
 from temper.evaluation.perspectives.registry import listing as listing
 from temper.evaluation.perspectives.registry import names as names
 from temper.evaluation.perspectives.registry import perspective as perspective
+from temper.evaluation.perspectives.registry import readers as readers

@@ -222,4 +222,5 @@ ANOMALY = Perspective(
     scores=tuple(MEASURES),
     rows=rows,
     score=score,
+    reads=("detectors", "detector_rows", "neighbours"),
 )

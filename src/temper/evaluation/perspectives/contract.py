@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -38,6 +38,13 @@ def no_faults(predictor: Predictor, settings: EvaluationSettings) -> list[str]:
     return []
 
 
+def no_misfits(
+    data: EvaluationData, settings: EvaluationSettings, label_names: Sequence[str] | None
+) -> list[str]:
+    """Find nothing that does not fit."""
+    return []
+
+
 def nothing_lacking(predictor: Predictor, data: EvaluationData) -> str:
     """Find nothing lacking."""
     return ""
@@ -54,6 +61,10 @@ class Perspective:
         rows: From a measurement to blocks of rows; may be empty where others' rows are scored.
         score: From all rows of an evaluation to score entries; it sees rows and nothing else.
         needs: What it asks of a predictor, a key of `NEEDS`; a bare function offers answers only.
+        reads: Settings that not every perspective reads, fields of `EvaluationSettings`: one that
+            is set and that nothing measured reads is refused.
+        misfits: What of the settings fits neither data nor classes, or names a model that is none,
+            whoever answers, in sentences; asked before any work, and before a model is trained.
         faults: What is wrong with a predictor that has what it needs, under given settings, in
             sentences; asked before any work.
         lacking: Why it cannot be measured on such data, of a predictor that has what it needs, in
@@ -69,6 +80,10 @@ class Perspective:
     rows: Callable[[Measurement], Iterable[Block]]
     score: Callable[[Scoring], list[Entry]]
     needs: Need = "answers"
+    reads: tuple[str, ...] = ()
+    misfits: Callable[[EvaluationData, EvaluationSettings, Sequence[str] | None], list[str]] = (
+        no_misfits
+    )
     faults: Callable[[Predictor, EvaluationSettings], list[str]] = no_faults
     lacking: Callable[[Predictor, EvaluationData], str] = nothing_lacking
     by_default: bool = True

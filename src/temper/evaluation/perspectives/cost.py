@@ -195,6 +195,7 @@ COST = Perspective(
     scores=("rows_per_second", "tokens_per_second", "seconds_per_row", "memory_mib"),
     rows=rows,
     score=score,
+    reads=("cost_rows", "cost_batch", "cost_repetitions", "attack_rows"),
     by_default=False,
     # A pass over one model has nothing to do with the pass of that number over another.
     paired=False,

@@ -148,5 +148,16 @@ EMBEDDING_ATTACK = Perspective(
     scores=("accuracy", "macro_f1", "mcc", "f1", "pearson", "spearman", "mse", "drop"),
     rows=rows,
     score=score,
+    reads=(
+        "attacks",
+        "norms",
+        "radii",
+        "radii_relative",
+        "pgd_steps",
+        "pgd_step_size",
+        "restarts",
+        "special_tokens",
+        "attack_rows",
+    ),
     needs="embeddings",
 )

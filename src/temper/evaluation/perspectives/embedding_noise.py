@@ -93,5 +93,6 @@ EMBEDDING_NOISE = Perspective(
     scores=("area", "accuracy", "macro_f1", "mcc", "f1", "pearson", "spearman", "mse"),
     rows=rows,
     score=score,
+    reads=("sigmas", "noise_relative", "attack_rows"),
     needs="embeddings",
 )

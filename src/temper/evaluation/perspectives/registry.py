@@ -50,6 +50,19 @@ def defaults() -> tuple[str, ...]:
     return tuple(name for name, entry in PERSPECTIVES.items() if entry.by_default)
 
 
+def readers(setting: str) -> tuple[str, ...]:
+    """Return the names of the perspectives that read a setting; none where all do.
+
+    Args:
+        setting: A field of `temper.evaluation.settings.EvaluationSettings`.
+
+    Example:
+        >>> readers("sigmas")
+        ('embedding_noise',)
+    """
+    return tuple(name for name, entry in PERSPECTIVES.items() if setting in entry.reads)
+
+
 def perspective(name: str) -> Perspective:
     """Return a perspective by name.
 

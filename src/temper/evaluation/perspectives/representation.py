@@ -159,6 +159,7 @@ REPRESENTATION = Perspective(
     scores=("cka",),
     rows=rows,
     score=score,
+    reads=("reference", "cka_batch"),
     needs="states",
     lacking=lacking,
     by_default=False,

@@ -174,6 +174,7 @@ SMOOTHNESS = Perspective(
     scores=tuple(NORMS.values()),
     rows=rows,
     score=score,
+    reads=("smoothness_rows", "smoothness_projections", "attack_rows"),
     needs="embeddings",
     faults=faults,
     by_default=False,

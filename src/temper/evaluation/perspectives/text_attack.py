@@ -48,11 +48,10 @@ def rows(measurement: Measurement) -> Iterable[Block]:
     """Attack the dev rows by every recipe.
 
     Raises:
-        SettingError: The data have no second text or no class that the settings ask for.
+        SettingError: There is no class that the settings ask for, and no names told so before.
         DataError: All rows bear the target.
     """
     settings = measurement.settings.text_attack
-    _check_field(settings, measurement.dev)
     examples, index = measurement.attacked(at_most=settings.rows)
     clean = measurement.clean("dev", measurement.dev)
     target = _target(settings, measurement, clean.probabilities.shape[1])
@@ -93,19 +92,32 @@ def score(scoring: Scoring) -> list[Entry]:
     return entries
 
 
-def faults(predictor: Predictor, settings: EvaluationSettings) -> list[str]:
-    """Say what is wrong with a predictor under given settings."""
-    if predictor.gives == "values":
+def misfits(
+    data: EvaluationData, settings: EvaluationSettings, label_names: Sequence[str] | None
+) -> list[str]:
+    """Say which settings the data or the classes cannot serve, and which models are none."""
+    asked, dev = settings.text_attack, data.dev
+    # Values cannot be turned wrong, so that nothing is attacked.
+    if dev.kind == "regression":
         return []
-    asked = settings.text_attack
-    names = predictor.label_names
-    found = recipes.faults(predictor, asked)
+    found = recipes.misfits(asked)
+    if asked.field != "text" and dev.text_pair is None:
+        found.append(
+            f"text_attack's `field` is {asked.field!r}, but set {dev.name!r} has no second text. "
+            "Use 'text'."
+        )
+    names = dev.label_names if label_names is None else label_names
     if asked.target is not None and names is not None:
         try:
             _class_of(asked.target, names, len(names))
         except SettingError as error:
             found.append(str(error))
     return found
+
+
+def faults(predictor: Predictor, settings: EvaluationSettings) -> list[str]:
+    """Say what is wrong with a predictor under given settings."""
+    return [] if predictor.gives == "values" else recipes.faults(predictor, settings.text_attack)
 
 
 def lacking(predictor: Predictor, data: EvaluationData) -> str:
@@ -213,14 +225,6 @@ def _taken(prediction: Prediction, index: IntegerArray) -> Prediction:
     return Prediction(prediction.probabilities[index], prediction.prediction[index], logits)
 
 
-def _check_field(settings: TextAttackSettings, dev: Examples) -> None:
-    if settings.field != "text" and dev.text_pair is None:
-        raise SettingError(
-            f"text_attack's `field` is {settings.field!r}, but set {dev.name!r} has no second "
-            "text. Use 'text'."
-        )
-
-
 def _target(settings: TextAttackSettings, measurement: Measurement, classes: int) -> int | None:
     """Return the class that a targeted attack wants."""
     if settings.target is None:
@@ -276,6 +280,8 @@ TEXT_ATTACK = Perspective(
     ),
     rows=rows,
     score=score,
+    reads=("text_attack", "attack_rows"),
+    misfits=misfits,
     faults=faults,
     lacking=lacking,
     # It asks several times as often as a text has words, so that some corpora would take hours.

@@ -105,6 +105,7 @@ TOKEN_CORRUPTION = Perspective(
     scores=("area", "accuracy", "macro_f1", "mcc", "f1", "pearson", "spearman", "mse"),
     rows=rows,
     score=score,
+    reads=("corruptions", "corruption_rates", "attack_rows"),
     needs="tokens",
     faults=faults,
 )

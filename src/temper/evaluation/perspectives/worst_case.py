@@ -110,4 +110,5 @@ WORST_CASE = Perspective(
     ),
     rows=rows,
     score=score,
+    reads=("perturbations", "attack_rows"),
 )

@@ -19,7 +19,11 @@ from temper.evaluation.text_attack.swaps import lacks_swaps, swaps
 from temper.evaluation.text_attack.textattack import attack_with, textattack_faults
 
 
-def _no_faults(predictor: Predictor, settings: TextAttackSettings) -> list[str]:
+def _no_faults(predictor: Predictor) -> list[str]:
+    return []
+
+
+def _no_misfits(settings: TextAttackSettings) -> list[str]:
     return []
 
 
@@ -29,14 +33,17 @@ class RecipeEntry:
 
     Args:
         build: From the predictor, the settings and the rows of a forward pass; it may load models.
-        faults: What keeps it from working, in sentences that say what to do; asked before any work.
+        faults: What keeps it from working on a predictor, in sentences that say what to do; asked
+            before any work.
+        misfits: The same of the settings alone, whoever is attacked.
     """
 
     build: Callable[[Predictor, TextAttackSettings, int], Recipe]
-    faults: Callable[[Predictor, TextAttackSettings], list[str]] = _no_faults
+    faults: Callable[[Predictor], list[str]] = _no_faults
+    misfits: Callable[[TextAttackSettings], list[str]] = _no_misfits
 
 
-def _swaps_faults(predictor: Predictor, settings: TextAttackSettings) -> list[str]:
+def _swaps_faults(predictor: Predictor) -> list[str]:
     reason = lacks_swaps(predictor)
     return [reason] if reason else []
 
@@ -48,7 +55,7 @@ def _masked(predictor: Predictor, settings: TextAttackSettings, batch_size: int)
     return masked(settings.masked_model, device=_device_of(predictor), batch_size=batch_size)
 
 
-def _masked_faults(predictor: Predictor, settings: TextAttackSettings) -> list[str]:
+def _masked_misfits(settings: TextAttackSettings) -> list[str]:
     if settings.masked_model is None:
         return []
     from temper.models.masked import MaskedModel
@@ -62,7 +69,7 @@ RECIPES: dict[RecipeName, RecipeEntry] = {
         lambda predictor, settings, batch_size: swaps(predictor, batch_size=batch_size),
         _swaps_faults,
     ),
-    "masked": RecipeEntry(_masked, _masked_faults),
+    "masked": RecipeEntry(_masked, misfits=_masked_misfits),
 }
 
 
@@ -73,8 +80,16 @@ def faults(predictor: Predictor, settings: TextAttackSettings) -> list[str]:
         predictor: Who is attacked.
         settings: How.
     """
-    known = [RECIPES[name] for name in settings.recipes if name in RECIPES]
-    found = [fault for entry in known for fault in entry.faults(predictor, settings)]
+    return [fault for entry in _own(settings) for fault in entry.faults(predictor)]
+
+
+def misfits(settings: TextAttackSettings) -> list[str]:
+    """Say what keeps the recipes that were asked for from working, whoever is attacked.
+
+    Args:
+        settings: Which recipes, and the models that they need.
+    """
+    found = [fault for entry in _own(settings) for fault in entry.misfits(settings)]
     found += textattack_faults(settings)
     if settings.similarity_model is None:
         return found
@@ -139,6 +154,11 @@ def similarity(
 
     device = _device_of(predictor)
     return load_similarity(settings.similarity_model, device=device, batch_size=batch_size)
+
+
+def _own(settings: TextAttackSettings) -> list[RecipeEntry]:
+    """Return the recipes that were asked for and are not TextAttack's."""
+    return [RECIPES[name] for name in settings.recipes if name in RECIPES]
 
 
 def _device_of(predictor: Predictor) -> str:
