@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from temper.importing import after_import
+
 if TYPE_CHECKING:
     from temper.methods import Method, MethodConfig, compose, configure, register
     from temper.methods.at import AT
@@ -20,6 +22,9 @@ if TYPE_CHECKING:
     from temper.training.trainer import RobustTrainer
 
 __version__ = "0.1.0"
+
+# Transformers' auto classes know the networks that are trained from scratch once both are imported.
+after_import("transformers.models.auto.modeling_auto", "temper.models.classical")
 
 # Public name -> module: imported on first use, so that `temper --help` does not wait for torch.
 _PUBLIC = {

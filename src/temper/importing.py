@@ -1,6 +1,7 @@
 """Import a Python file or module that a user names, and say where its code fails.
 
 The code runs with all rights of the process, so it is imported only where somebody named it.
+`after_import` has a module of our own wait for another package.
 """
 
 from __future__ import annotations
@@ -9,7 +10,9 @@ import importlib
 import importlib.util
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
 
@@ -44,6 +47,46 @@ def import_named(what: str, *, purpose: str) -> ModuleType:
             f"{getattr(there, '__file__', 'the interpreter')}. Give the file another name."
         )
     return run_import(what, lambda: _from_file(path), purpose=purpose)
+
+
+def after_import(name: str, then: str) -> None:
+    """Import a module as soon as another one has been imported, now if it has been already.
+
+    Nothing is imported for its own sake: this is how a light package adds to a heavy one.
+
+    Args:
+        name: Dotted name of the module that is waited for.
+        then: Dotted name of the module to import after it.
+    """
+    if name in sys.modules:
+        importlib.import_module(then)
+    else:
+        sys.meta_path.insert(0, _Waiting(name, then))
+
+
+class _Waiting(MetaPathFinder):
+    """Stand in the way of one import, once."""
+
+    def __init__(self, name: str, then: str) -> None:
+        self._name, self._then = name, then
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """Let the usual finders find the module, and follow its execution."""
+        if fullname != self._name:
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(fullname)
+        if spec is not None and spec.loader is not None:
+            execute = spec.loader.exec_module
+
+            def execute_both(module: ModuleType) -> None:
+                execute(module)
+                importlib.import_module(self._then)
+
+            spec.loader.exec_module = execute_both  # type: ignore[method-assign]
+        return spec
 
 
 def run_import(what: str, act: Callable[[], ModuleType], *, purpose: str) -> ModuleType:

@@ -142,9 +142,11 @@ def _with_claims(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _models() -> list[dict[str, Any]]:
+    from temper.models.classical import ARCHITECTURES
     from temper.models.hf import MODELS
 
-    return [{"name": name, **dict(row)} for name, row in MODELS.items()]
+    scratch = {name: each.listing() for name, each in ARCHITECTURES.items()}
+    return [{"name": name, **row} for name, row in ({**MODELS, **scratch}).items()]
 
 
 def _perspectives() -> list[dict[str, Any]]:

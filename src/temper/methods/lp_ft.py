@@ -39,6 +39,8 @@ class LPFT(MethodConfig):
         head_learning_rate_scale: Factor on the learning rate while the head trains alone, above 0.
     """
 
+    PRETRAINED = "trains the head on pre-trained features first"
+
     probe_ratio: float | None = Field(default=RATIO, ge=0.0, le=1.0)
     probe_steps: int | None = Field(default=None, ge=0)
     head_learning_rate_scale: float = Field(default=1.0, gt=0.0, allow_inf_nan=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -22,6 +22,9 @@ class MethodConfig(BaseModel, ABC):
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+    PRETRAINED: ClassVar[str] = ""
+    """What it does with pre-trained weights, without which it has no meaning; empty for most."""
 
     def __init__(self, /, **settings: object) -> None:
         try:

@@ -44,6 +44,8 @@ class Mixout(MethodConfig):
             and its code).
     """
 
+    PRETRAINED = "mixes the weights with pre-trained ones"
+
     PRESETS: ClassVar[dict[str, dict[str, Any]]] = {
         # example_huggingface.py of bloodwass/mixout@480da48: every linear layer.
         "released": {"probability": 0.9, "unit": "neuron", "mix_scope": "all"},

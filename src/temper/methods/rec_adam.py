@@ -44,6 +44,8 @@ class RecAdam(MethodConfig):
         share: lambda of ``constant``, in (0, 1].
     """
 
+    PRETRAINED = "pulls the weights to pre-trained ones"
+
     # README of the released code: ALBERT-xxlarge on CoLA, BERT-base on STS-B.
     PRESETS: ClassVar[dict[str, dict[str, Any]]] = {
         "albert_cola": {"k": 0.2, "t0": 1000},

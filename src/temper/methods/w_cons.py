@@ -35,6 +35,8 @@ class WCons(MethodConfig):
             task; L2-SP's alpha is twice ours); 0 is plain fine-tuning.
     """
 
+    PRETRAINED = "holds the weights near pre-trained ones"
+
     weight: float = Field(default=0.01, ge=0.0, allow_inf_nan=False)
 
     def off(self) -> Self:

@@ -38,6 +38,8 @@ class WiseFT(MethodConfig):
             plain fine-tuning, 0 leaves nothing trained but the head.
     """
 
+    PRETRAINED = "goes back to pre-trained weights part of the way"
+
     alpha: float = Field(default=0.5, ge=0.0, le=1.0)
 
     @model_validator(mode="after")

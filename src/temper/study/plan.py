@@ -21,11 +21,11 @@ from temper.training.config import (
     without_unread,
 )
 
-PLACES = ("model", "data", "train", "evaluate")
+PLACES = ("model", "data", "train", "architecture", "evaluate")
 # A column may be called after a composition: r_drop+at.
 COLUMN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]*")
-# What a column may do to the training rows that all columns share.
-OF_THE_ROWS = {("data", name) for name in AUGMENTATION}
+# What a column may do to the training rows and the network that all columns share.
+OF_ITS_OWN = {*(("data", name) for name in AUGMENTATION), ("architecture", "dropout")}
 OPENING, CLOSING = "[{", "]}"
 
 
@@ -86,11 +86,11 @@ class Column:
         assignments = [parse_assignment(pair) for pair in pairs]
         for path, _ in assignments:
             own = path[0] in ("method", "train") and len(path) > 1 and path != ("method", "name")
-            if not own and path not in OF_THE_ROWS:
+            if not own and path not in OF_ITS_OWN:
                 raise SettingError(
                     f"Variant {name!r} sets `{'.'.join(path)}`, but a variant may set "
-                    "`method.KEY`, `train.KEY`, `data.augment` and `data.augment_share` only: "
-                    "model, data and seeds are shared."
+                    "`method.KEY`, `train.KEY`, `data.augment`, `data.augment_share` and "
+                    "`architecture.dropout` only: model, data and seeds are shared."
                 )
         return cls(name, method, override({}, assignments))
 
@@ -100,7 +100,8 @@ class StudyConfig:
     """A checked plan.
 
     Args:
-        base: Nested settings that all runs share: ``model``, ``data``, ``train``.
+        base: Nested settings that all runs share: ``model``, ``data``, ``train``, and
+            ``architecture`` of a network that is trained from scratch.
         columns: The columns; the first is the reference of every difference.
         seeds: The seeds; runs of one seed share data order and head initialisation.
         evaluate: What is measured on every run.
@@ -127,7 +128,7 @@ class StudyConfig:
         """Check a study's settings before anything is trained.
 
         Args:
-            tree: Nested settings: ``model``, ``data``, ``train``, ``evaluate``.
+            tree: Nested settings: ``model``, ``data``, ``train``, ``architecture``, ``evaluate``.
             columns: One or more columns with distinct names.
             seeds: One or more distinct seeds.
             sets: Where the sets come from that every run is judged on; None for dev alone.
@@ -149,7 +150,8 @@ class StudyConfig:
             for column in columns
             if not COLUMN.fullmatch(column.name)
         ]
-        base: Tree = {name: tree[name] for name in ("model", "data", "train") if name in tree}
+        shared = ("model", "data", "train", "architecture")
+        base: Tree = {name: tree[name] for name in shared if name in tree}
         evaluate = EvaluationSettings()
         try:
             evaluate = section(EvaluationSettings, "evaluate", tree.get("evaluate", {}))

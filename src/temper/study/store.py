@@ -101,6 +101,7 @@ class StudyFolder:
             "model": any_run.model,
             "data": config.data.model_dump(mode="json"),
             "train": config.base.get("train", {}),
+            **{name: config.base[name] for name in ("architecture",) if name in config.base},
             "evaluate": config.evaluate.model_dump(mode="json"),
             **{kind: config.sets.named(kind) for kind in KINDS},
             "suite": None if config.sets.suite is None else config.sets.suite.suite.name,

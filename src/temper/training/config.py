@@ -1,7 +1,7 @@
 """Settings of a run: read from TOML and ``--set``, checked all at once, hashed to a key.
 
 A run is ``model``, ``seed`` and three tables: ``data``, ``method`` (with its ``name``) and
-``train``::
+``train``; and ``architecture``, of a network that is trained from scratch::
 
     model = "minilm"
     seed = 0
@@ -37,6 +37,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from temper import methods
 from temper.data.settings import UNLABELLED, DataSettings
 from temper.errors import CompositionError, SettingError, faults, unknown
+from temper.training import scratch
 from temper.training.checks import check_unlabelled, wants_unlabelled
 
 Tree = dict[str, Any]
@@ -47,7 +48,7 @@ Names = Annotated[tuple[str, ...], Field(strict=False)]
 Device = Annotated[str, AfterValidator(lambda device: known_device(device))]
 Weights = Annotated[tuple[Annotated[float, Field(gt=0)], ...], Field(strict=False)]
 
-PLACES = ("model", "seed", "data", "method", "train")
+PLACES = ("model", "seed", "data", "method", "train", "architecture")
 LARGEST_SEED = 2**32 - 1
 DEVICE = re.compile(r"auto|cpu|mps|cuda(:\d+)?")
 
@@ -116,6 +117,7 @@ class RunConfig(BaseModel):
         method: The method's ``name`` and its settings, or those of each method of a composition;
             the rest is filled with the methods' defaults.
         train: The training loop.
+        architecture: The network, where it is trained from scratch; else None.
         seed: Seed of every random draw, in [0, 2^32).
     """
 
@@ -125,6 +127,7 @@ class RunConfig(BaseModel):
     data: DataSettings
     method: Tree
     train: TrainSettings = Field(default_factory=TrainSettings)
+    architecture: Tree | None = None
     seed: int = Field(0, ge=0, le=LARGEST_SEED, strict=True)
 
     @classmethod
@@ -141,11 +144,14 @@ class RunConfig(BaseModel):
             SettingError: Where anything is wrong; it lists every fault, not only the first.
         """
         found = [unknown("setting", name, PLACES) for name in tree if name not in PLACES]
+        tree = scratch.completed(tree)
         checks: dict[str, Callable[[Any], Any]] = {
             "data": lambda table: section(DataSettings, "data", table),
             "method": _method,
             "train": lambda table: section(TrainSettings, "train", table),
         }
+        if "architecture" in tree:
+            checks["architecture"] = lambda table: _architecture(tree.get("model"), table)
         checked: Tree = {name: tree[name] for name in ("model", "seed") if name in tree}
         for name, check in checks.items():
             try:
@@ -161,7 +167,10 @@ class RunConfig(BaseModel):
         if "data" in checked and "method" in checked:
             try:
                 given = checked["data"].unlabeled is not None
-                check_unlabelled(_built(checked["method"]), given=given)
+                method = _built(checked["method"])
+                check_unlabelled(method, given=given)
+                if "architecture" in checked:
+                    scratch.check_method(tree["model"], method.config)
             except (SettingError, CompositionError) as error:
                 found.append(str(error))
         if found:
@@ -179,10 +188,12 @@ class RunConfig(BaseModel):
 
     def settings(self) -> Tree:
         """Return the resolved settings as ``run.json`` holds them."""
+        own = {} if self.architecture is None else {"architecture": self.architecture}
         return {
             "method": self.method,
             "train": self.train.model_dump(mode="json"),
             "data": self.data.model_dump(mode="json"),
+            **own,
         }
 
     def key(
@@ -211,6 +222,8 @@ class RunConfig(BaseModel):
             "max_length": self.data.max_length,
             "rows": [train_hash, dev_hash, *unlabeled],
         }
+        if self.architecture is not None:
+            decides["architecture"] = scratch.identity(self.architecture)
         if self.data.augment:
             # The order decides which of them a draw stands for.
             decides["augment"] = [list(self.data.augment), self.data.augment_share]
@@ -412,6 +425,10 @@ def _method(table: Any) -> Tree:
     # "r_drop+at" and "r_drop + at" are one method, and so one key.
     written = config.name if isinstance(config, methods.Composed) else name
     return {"name": written, **config.settings()}
+
+
+def _architecture(model: Any, table: Any) -> Tree:
+    return section(scratch.settings_class(model), "architecture", table).model_dump(mode="json")
 
 
 def _built(method: Tree) -> methods.Method:

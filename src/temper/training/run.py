@@ -19,12 +19,14 @@ from temper.data.examples import Examples, Splits, label_counts
 from temper.data.sources import load_splits
 from temper.data.tasks import default_metric
 from temper.errors import CheckpointError, SettingError, TemperError
+from temper.models.classical.build import build_classifier
 from temper.models.hf import load_classifier
 from temper.training.checkpoint_folder import RunFolder, differences, make_folder, remove_empty
 from temper.training.checks import check_unlabelled
 from temper.training.config import RunConfig, digest
 from temper.training.progress import Progress
 from temper.training.recorder import Recorder
+from temper.training.scratch import settings_class
 from temper.training.trainer import RobustTrainer, training_arguments
 
 SCHEMA = 1
@@ -92,7 +94,10 @@ def train(
         if found.get("status") == "finished":
             progress.notice(f"{folder.path} is finished already with these settings; it is kept.")
             return folder.path
-    begun = _Begun(config, folder, key, splits, progress, prepare(config, splits))
+    prepared = prepare(config, splits)
+    for text in prepared.notices:
+        progress.notice(text)
+    begun = _Begun(config, folder, key, splits, progress, prepared)
     begun.go(found if resume else None, callbacks)
     return folder.path
 
@@ -108,6 +113,7 @@ class Prepared:
         rows: The encoded training rows.
         class_weights: Weight of each class, None where all weigh alike.
         unlabelled: The encoded unlabelled rows, None where the method trains on none.
+        notices: What a person should know of the model.
     """
 
     model: Any
@@ -116,6 +122,7 @@ class Prepared:
     rows: EncodedExamples
     class_weights: list[float] | None
     unlabelled: EncodedExamples | None = None
+    notices: tuple[str, ...] = ()
 
 
 def prepare(config: RunConfig, splits: Splits) -> Prepared:
@@ -135,20 +142,33 @@ def prepare(config: RunConfig, splits: Splits) -> Prepared:
     # The caller's own splits may lack what the settings name.
     check_unlabelled(method, given=splits.unlabeled is not None)
     weights = class_weights(config.train.class_weights, splits.train)
-    regression = splits.train.kind == "regression"
-    model, tokenizer = load_classifier(
-        config.model,
-        labels=None if regression else label_names(splits.train),
-        regression=regression,
-        device="cpu",
-        seed=config.seed,
-    )
+    model, tokenizer, notices = _network(config, splits.train)
     rows = encode(splits.train, tokenizer, max_length=config.data.max_length)
     rows = augmented(rows, splits.train, tokenizer, config.data, seed=config.seed)
     unlabelled = None
     if splits.unlabeled is not None:
         unlabelled = encode(splits.unlabeled, tokenizer, max_length=config.data.max_length)
-    return Prepared(model, tokenizer, method, rows, weights, unlabelled)
+    return Prepared(model, tokenizer, method, rows, weights, unlabelled, notices)
+
+
+def _network(config: RunConfig, rows: Examples) -> tuple[Any, Any, tuple[str, ...]]:
+    """Load the model, or build it from the training text where it is trained from scratch."""
+    regression = rows.kind == "regression"
+    labels = None if regression else label_names(rows)
+    if config.architecture is None:
+        model, tokenizer = load_classifier(
+            config.model, labels=labels, regression=regression, device="cpu", seed=config.seed
+        )
+        return model, tokenizer, ()
+    built = build_classifier(
+        config.model,
+        [*rows.text, *(rows.text_pair or ())],
+        labels=labels,
+        settings=settings_class(config.model).model_validate(config.architecture),
+        max_length=config.data.max_length,
+        seed=config.seed,
+    )
+    return built.model, built.tokenizer, built.notices
 
 
 def label_names(examples: Examples) -> list[str]:
@@ -302,7 +322,7 @@ class _Begun:
                 "labels": [] if regression else label_names(train_rows),
             },
             "data": self._sets(),
-            "notices": list(self.splits.notices),
+            "notices": [*self.splits.notices, *self.prepared.notices],
             "truncated": self.prepared.rows.truncated,
             "versions": versions(),
             "times": self.recorder.times(),
