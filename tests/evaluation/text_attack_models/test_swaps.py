@@ -284,9 +284,8 @@ def test_no_answer_depends_on_the_batch_or_on_the_other_requests(
     assert WordSwaps(Gradients(predictor), neighbours=9).propose(asked[::-1])[::-1] == together
 
 
-def test_drafts_are_read_once_until_they_change(
-    predictor: ClassifierPredictor, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def counted_reads(predictor: ClassifierPredictor, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Return a list that grows by how many drafts are read at a time."""
     read: list[int] = []
     spans = predictor.spans
 
@@ -295,12 +294,45 @@ def test_drafts_are_read_once_until_they_change(
         return spans(examples)
 
     monkeypatch.setattr(predictor, "spans", counted)
+    return read
+
+
+def test_drafts_are_read_once_until_they_change(
+    predictor: ClassifierPredictor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = counted_reads(predictor, monkeypatch)
     gradients = Gradients(predictor)
     first, second = drafts_of()[:2]
     gradients.of([first, second, first])
+    # Other rows may ask while one waits.
     gradients.of([second])
     gradients.of([second, first])
+    assert read == [2]
+    gradients.of([first.replaced(Place(0, 0), "film")])
     assert read == [2, 1]
+
+
+def test_no_more_readings_are_kept_than_rows_are_in_flight(
+    predictor: ClassifierPredictor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = counted_reads(predictor, monkeypatch)
+    monkeypatch.setattr("temper.evaluation.text_attack.gradients.IN_FLIGHT", 2)
+    gradients = Gradients(predictor)
+    first, second, third = drafts_of()[:3]
+    # All three are answered; the two that were asked for last are kept.
+    assert len(gradients.of([first, second, third])) == 3
+    assert list(gradients._read) == [second, third]
+    gradients.of([second])
+    gradients.of([first])
+    assert list(gradients._read) == [second, first]
+    assert read == [3, 1]
+
+
+def test_a_reading_keeps_no_batch_in_memory(predictor: ClassifierPredictor) -> None:
+    drafts = drafts_of()
+    for reading in Gradients(predictor, batch_size=len(drafts)).of(drafts):
+        for held in (reading.ids, reading.embeddings, reading.gradient):
+            assert held.untyped_storage().nbytes() == held.numel() * held.element_size()
 
 
 def test_the_model_is_left_as_it_was(predictor: ClassifierPredictor) -> None:

@@ -25,19 +25,13 @@ from temper.evaluation.predictor import Predictor
 from temper.evaluation.rows import Block, Condition, rows_at
 from temper.evaluation.scoring import Entry, Scoring
 from temper.evaluation.text_attack import recipes
+from temper.evaluation.text_attack.answers import Answer, answers_of
 from temper.evaluation.text_attack.contract import Draft, RecipeName, Similarity
-from temper.evaluation.text_attack.search import (
-    Answer,
-    Outcome,
-    Row,
-    answers_of,
-    draft_of,
-    free_places,
-)
+from temper.evaluation.text_attack.search import Outcome, starved
 from temper.evaluation.text_attack.settings import TextAttackSettings
+from temper.evaluation.text_attack.subjects import attacked, drafts_of
 from temper.functional.intervals import Statistic
 from temper.functional.resampling import IntegerArray, divide
-from temper.seeding import derive_seed
 
 if TYPE_CHECKING:
     # The settings list the perspectives, and these take the settings.
@@ -57,7 +51,7 @@ def rows(measurement: Measurement) -> Iterable[Block]:
     target = _target(settings, measurement, clean.probabilities.shape[1])
     if target is not None:
         examples, index = _without(target, examples, index, measurement)
-    drafts = _drafts(examples, target)
+    drafts = drafts_of(examples, target)
     before = answers_of(_taken(clean, index), drafts)
     similarity = recipes.similarity(
         measurement.predictor, settings, batch_size=measurement.settings.batch_size
@@ -144,7 +138,7 @@ def _outcomes(
     """Attack the rows that are right by one recipe, and leave the others as they are."""
     asked, predictor = measurement.settings, measurement.predictor
     settings = asked.text_attack
-    chosen = _attacked(drafts, before, name, settings, asked.seed)
+    chosen = attacked(drafts, before, name, settings, asked.seed)
     found = recipes.run(
         name,
         list(chosen.values()),
@@ -154,27 +148,12 @@ def _outcomes(
         batch_size=asked.batch_size,
         tell=lambda done, total: measurement.tell(done, total, f"text attack ({name})"),
     )
+    if said := starved(found, name, settings):
+        measurement.notices.append(said)
     outcomes = [Outcome(*both) for both in zip(drafts, before, strict=True)]
     for place, outcome in zip(chosen, found, strict=True):
         outcomes[place] = outcome
     return outcomes
-
-
-def _attacked(
-    drafts: Sequence[Draft],
-    before: Sequence[Answer],
-    name: RecipeName,
-    settings: TextAttackSettings,
-    seed: int,
-) -> dict[int, Row]:
-    """Return the rows that are right, by position."""
-    chosen = {}
-    for number, (draft, answer) in enumerate(zip(drafts, before, strict=True)):
-        if answer.source.prediction[answer.at] == draft.label:
-            places, words = free_places(draft, settings)
-            own = derive_seed(seed, "text_attack", name, draft.row)
-            chosen[number] = Row(draft, answer, places, words, own)
-    return chosen
 
 
 def _block(
@@ -207,16 +186,6 @@ def _block(
         queries=np.array([outcome.queries for outcome in outcomes], dtype=np.int64),
         changed=np.array([outcome.share for outcome in outcomes]),
     )
-
-
-def _drafts(examples: Examples, target: int | None) -> list[Draft]:
-    """Split the rows into words."""
-    pairs: Sequence[str | None] = examples.text_pair or [None] * len(examples)
-    labels = examples.labels or []
-    return [
-        draft_of(row, int(label), text, pair, target)
-        for row, label, text, pair in zip(examples.rows, labels, examples.text, pairs, strict=True)
-    ]
 
 
 def _taken(prediction: Prediction, index: IntegerArray) -> Prediction:

@@ -23,6 +23,9 @@ OWN = ("characters", "swaps", "masked")
 OUTSIDE = "textattack:"
 """What the names of TextAttack's recipes begin with."""
 
+IN_FLIGHT = 128
+"""Rows that are attacked side by side at most: what is held of a row is held of so many."""
+
 Field = Literal["text", "text_pair", "both"]
 
 

@@ -14,7 +14,7 @@ from temper.data.spans import Span
 from temper.errors import ModelError
 from temper.evaluation.attack import ascent_loss
 from temper.evaluation.predictor import Part, Session, WordPredictor
-from temper.evaluation.text_attack.contract import Draft, Place
+from temper.evaluation.text_attack.contract import IN_FLIGHT, Draft, Place
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class Reading:
 
 @dataclass
 class Gradients:
-    """Reads drafts with a predictor, and keeps what the last call read.
+    """Reads drafts with a predictor, and keeps what it read of the last `IN_FLIGHT` of them.
 
     What is climbed is the margin of the other classes over the label
     (`temper.evaluation.attack.ascent_loss`), or of the target over the others.
@@ -94,8 +94,13 @@ class Gradients:
         Raises:
             ModelError: A gradient is not finite.
         """
-        held = {draft: self._read[draft] for draft in drafts if draft in self._read}
-        new = [draft for draft in dict.fromkeys(drafts) if draft not in held]
+        wanted = dict.fromkeys(drafts)
+        held = {draft: self._read.pop(draft) for draft in wanted if draft in self._read}
+        new = [draft for draft in wanted if draft not in held]
+        # A search asks for the same draft until it changes, and other rows may ask in between: the
+        # drafts that were asked for longest ago go first, before there are new ones.
+        for draft in list(self._read)[: max(0, len(self._read) + len(wanted) - IN_FLIGHT)]:
+            del self._read[draft]
         if new:
             examples = _examples(new)
             spans = self.predictor.spans(examples)
@@ -104,8 +109,7 @@ class Gradients:
                     read = _read(session, part, [new[index] for index in part.indices])
                     for row, index in enumerate(part.indices):
                         held[new[index]] = _reading(part, row, spans[index], *read)
-        # A search asks for the same drafts until they change, and never for old ones again.
-        self._read = held
+        self._read |= {draft: held[draft] for draft in list(wanted)[-IN_FLIGHT:]}
         return [held[draft] for draft in drafts]
 
     def read_again(self, drafts: Sequence[Draft]) -> list[list[int]]:
