@@ -13,6 +13,7 @@ from temper.data.settings import AUGMENTATION, UNLABELLED, DataSettings
 from temper.errors import CheckpointError, SettingError, unknown
 from temper.evaluation.settings import EvaluationSettings
 from temper.study.judge import judge, judging_key, load_evaluated
+from temper.study.named_models import check_named_models
 from temper.study.predictors import (
     Declared,
     load_predictor,
@@ -148,6 +149,8 @@ def judge_model(asked: Judging, out: Path, *, progress: Progress | None = None) 
             "Give another --out."
         )
     if held is None:
+        regression = predictor.gives == "values"
+        check_named_models(asked.evaluate, regression=regression, reference=False)
         sets = with_reference(sets, asked.model, predictor, asked.evaluate)
         found = judge(
             predictor, sets, asked.evaluate, out, model=asked.model, key=key, progress=progress

@@ -9,9 +9,10 @@ from temper import methods, report
 from temper.data.examples import Splits
 from temper.data.sources import load_splits
 from temper.errors import TemperError
-from temper.evaluation.alignment import align
+from temper.evaluation.checks import check_before_training
 from temper.study.cost import step_cost
 from temper.study.judge import judge, judging_key
+from temper.study.named_models import check_named_models
 from temper.study.pairing import FILE, pair_columns
 from temper.study.plan import StudyConfig
 from temper.study.predictors import load_predictor
@@ -184,9 +185,9 @@ def _judged_sets(config: StudyConfig, run: RunConfig, splits: Splits) -> JudgedS
         dev=splits.dev,
         train=splits.train,
     )
-    for examples in (*sets.data.shift.values(), *sets.data.adversarial.values()):
-        # The evaluation does the same; here a wrong label shows before hours of training.
-        align(examples, splits.train.label_names)
+    # The evaluation does the same; here a wrong label or model shows before hours of training.
+    check_before_training(sets.data, config.evaluate, splits.train)
+    check_named_models(config.evaluate, regression=splits.train.kind == "regression")
     return sets
 
 

@@ -1,0 +1,64 @@
+"""The further models that an evaluation's settings name, loaded once before any work.
+
+A look at a model's config does not show that its weights are there and whole; loading does. What
+was loaded is let go again: who needs it comes hours later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from temper.errors import ModelError, SettingError
+from temper.evaluation.settings import EvaluationSettings
+from temper.models.hf import load_classifier
+
+
+def check_named_models(
+    settings: EvaluationSettings, *, regression: bool, reference: bool = True
+) -> None:
+    """Load every further model that will be needed.
+
+    Args:
+        settings: What is to be measured; it names the models.
+        regression: Whether values are predicted, which no text attack misleads.
+        reference: Whether the pre-trained model is looked at, too; False where it is loaded anyway.
+
+    Raises:
+        SettingError: Models cannot be loaded; it names each with the setting that names it.
+    """
+    wanted: list[tuple[str, str, Callable[[str], object]]] = []
+    if reference and settings.reference is not None:
+        wanted.append(("`evaluate.reference`", settings.reference, _reference))
+    attack = settings.text_attack
+    if "text_attack" in settings.perspectives and not regression:
+        for name, model, load in (
+            ("masked_model", attack.masked_model, _masked),
+            ("similarity_model", attack.similarity_model, _similarity),
+        ):
+            if model is not None:
+                wanted.append((f"`evaluate.text_attack.{name}`", model, load))
+    found = []
+    for setting, model, load in wanted:
+        try:
+            load(model)
+        except ModelError as error:
+            found.append(f"{setting}: {error}")
+    if found:
+        raise SettingError("\n".join(found))
+
+
+def _reference(name: str) -> object:
+    # Its head is new, as `temper.study.reference` loads it.
+    return load_classifier(name, labels=("0", "1"))
+
+
+def _masked(name: str) -> object:
+    from temper.models.masked import MaskedModel
+
+    return MaskedModel.load(name)
+
+
+def _similarity(name: str) -> object:
+    from temper.models.sentence import SentenceEncoder
+
+    return SentenceEncoder.load(name)

@@ -1,0 +1,268 @@
+"""Mistakes in what a study measures are found before its first run is trained."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import AutoTokenizer, BertConfig, BertForMaskedLM, BertModel
+
+from temper.data.examples import Examples
+from temper.errors import DataError, SettingError, TemperError
+from temper.evaluation.checks import check_before_training
+from temper.evaluation.run import EvaluationData
+from temper.evaluation.settings import EvaluationSettings
+from temper.study import schedule
+from temper.study.evaluation import Judging, judge_model
+from temper.study.named_models import check_named_models
+from temper.study.plan import StudyConfig, columns_of
+from temper.study.schedule import run_study
+from temper.study.sources import SetSources
+from tests.cli.tiny_project import sentences, write_csv
+
+ATTACKED = ["task", "text_attack"]
+
+
+@pytest.fixture(scope="module")
+def named(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Return folders of models that settings may name: whole, of another kind, without weights."""
+    root = tmp_path_factory.mktemp("named")
+    config = BertConfig.from_pretrained(tiny_model)
+    tokenizer = AutoTokenizer.from_pretrained(tiny_model)
+    torch.manual_seed(0)
+    for name, kind in (("masked", BertForMaskedLM), ("encoder", BertModel)):
+        kind(config).save_pretrained(root / name)
+        tokenizer.save_pretrained(root / name)
+    for name in ("masked", "encoder"):
+        bare = shutil.copytree(root / name, root / f"{name}_bare")
+        (bare / "model.safetensors").unlink()
+    return {folder.name: folder for folder in root.iterdir()} | {
+        "absent": root / "absent",
+        "classifier": tiny_model,
+    }
+
+
+def refused(
+    model: Path, source: Path, out: Path, *, error: type[TemperError], match: str, **tree: Any
+) -> None:
+    """Ask for a study and see that it is refused and that nothing was trained or written."""
+    sets = tree.pop("sets", SetSources())
+    config = StudyConfig.of(
+        {
+            "model": str(model),
+            "data": {"source": str(source), "max_length": 32},
+            "train": {"max_steps": 2, "device": "cpu"},
+            "evaluate": {"bootstrap": 0, **tree},
+        },
+        columns=columns_of(["vanilla"], []),
+        seeds=(0,),
+        sets=sets,
+    )
+
+    def never(*_: Any, **__: Any) -> Any:
+        raise AssertionError("a run was trained")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(schedule, "train", never)
+        with pytest.raises(error, match=match):
+            run_study(config, out)
+    assert not out.exists()
+
+
+@pytest.mark.parametrize(
+    ("attack", "match"),
+    [
+        (
+            {"recipes": "masked", "masked_model": "absent"},
+            r"`masked_model`: No model could be loaded from .*absent",
+        ),
+        (
+            {"recipes": "masked", "masked_model": "encoder"},
+            "`masked_model`: .* must be a masked language model, got BertModel",
+        ),
+        (
+            {"recipes": "masked", "masked_model": "masked_bare"},
+            r"`evaluate\.text_attack\.masked_model`: .*masked_bare",
+        ),
+        (
+            {"similarity_model": "absent", "min_similarity": 0.5},
+            r"`similarity_model`: No model could be loaded from .*absent",
+        ),
+        (
+            {"similarity_model": "encoder_bare", "min_similarity": 0.5},
+            r"`evaluate\.text_attack\.similarity_model`: .*encoder_bare",
+        ),
+        ({"goal": "targeted", "target": "neutral"}, "Unknown target 'neutral'.*negative, positive"),
+        ({"goal": "targeted", "target": 2}, r"must be a class in \[0, 1\], got 2"),
+        ({"field": "text_pair"}, "`field` is 'text_pair', but set 'dev' has no second text"),
+        ({"field": "both"}, "`field` is 'both', but set 'dev' has no second text. Use 'text'"),
+        ({"recipes": "textattack:Missing2020"}, "textattack"),
+    ],
+)
+def test_a_text_attack_that_cannot_be_made_is_refused_before_training(
+    attack: dict[str, Any],
+    match: str,
+    named: dict[str, Path],
+    tiny_model: Path,
+    tiny_data: Path,
+    tmp_path: Path,
+) -> None:
+    for name in ("masked_model", "similarity_model"):
+        if name in attack:
+            attack = {**attack, name: str(named[attack[name]])}
+    refused(
+        tiny_model, tiny_data / "reviews", tmp_path / "out",
+        error=SettingError, match=match, perspectives=ATTACKED, text_attack=attack,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("reference", ["absent", "masked_bare"])
+def test_a_reference_that_cannot_be_loaded_is_refused_before_training(
+    reference: str, named: dict[str, Path], tiny_model: Path, tiny_data: Path, tmp_path: Path
+) -> None:
+    refused(
+        tiny_model, tiny_data / "reviews", tmp_path / "out",
+        error=SettingError, match=rf"`evaluate\.reference`: .*{reference}",
+        perspectives=["representation"], reference=str(named[reference]),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("option", ["held_out", "shift", "adversarial"])
+def test_labels_that_the_task_does_not_have_are_refused_before_training(
+    option: str, tiny_model: Path, tiny_data: Path, tmp_path: Path
+) -> None:
+    rows = [(text, "neutral") for text, _ in sentences(6, thing="it")]
+    file = write_csv(tmp_path / "other.csv", rows)
+    given = str(file) if option == "held_out" else {"other": str(file)}
+    refused(
+        tiny_model, tiny_data / "reviews", tmp_path / "out",
+        error=DataError, match=r"[Ss]et '(held_out|other)': Unknown label 'neutral'",
+        sets=SetSources(**{option: given}),
+    )  # fmt: skip
+
+
+def test_numbers_beyond_the_classes_without_names_are_refused_before_training(
+    tiny_model: Path, tmp_path: Path
+) -> None:
+    def numbered(path: Path, labels: list[int], thing: str) -> Path:
+        texts = [text for text, _ in sentences(12, thing=thing)]
+        rows = [(text, str(labels[at % len(labels)])) for at, text in enumerate(texts)]
+        return write_csv(path, rows)
+
+    source = tmp_path / "numbered"
+    numbered(source / "train.csv", [0, 1], "film")
+    numbered(source / "dev.csv", [0, 1], "phone")
+    held_out = numbered(tmp_path / "held.csv", [0, 1, 2], "it")
+    refused(
+        tiny_model, source, tmp_path / "out",
+        error=DataError, match=r"Held-out set 'held_out': Label 2 .* has 2 labels",
+        sets=SetSources(held_out=str(held_out)),
+    )  # fmt: skip
+    attack = {"goal": "targeted", "target": 2}
+    refused(
+        tiny_model, source, tmp_path / "out",
+        error=SettingError, match=r"must be a class in \[0, 1\], got 2",
+        perspectives=ATTACKED, text_attack=attack,
+    )  # fmt: skip
+
+
+def test_classes_without_names_may_be_attacked_by_number_and_met_by_named_sets() -> None:
+    train = Examples("train", ["a", "b"], labels=[0, 1], kind="classification")
+    named_set = Examples(
+        "far", ["c"], labels=[1], label_names=("bad", "good"), kind="classification"
+    )
+    data = EvaluationData(Examples("dev", ["d"], labels=[0], kind="classification"))
+    settings = EvaluationSettings.model_validate(
+        {"perspectives": ATTACKED, "text_attack": {"goal": "targeted", "target": 1}}
+    )
+    check_before_training(data, settings, train)
+    check_before_training(
+        EvaluationData(data.dev, shift={"far": named_set}), EvaluationSettings(), train
+    )
+
+
+def test_held_out_labels_of_two_classes_are_refused_for_three() -> None:
+    three = ("entailment", "neutral", "contradiction")
+    train = Examples("train", ["a"], labels=[0], label_names=three, kind="classification")
+    dev = Examples("dev", ["b"], labels=[1], label_names=three, kind="classification")
+    two = ("entailment", "not_entailment")
+    held_out = Examples("held_out", ["c"], labels=[1], label_names=two, kind="classification")
+    check_before_training(EvaluationData(dev, shift={"two": held_out}), EvaluationSettings(), train)
+    with pytest.raises(DataError, match="Held-out set 'held_out' tells entailment from all else"):
+        check_before_training(EvaluationData(dev, held_out=held_out), EvaluationSettings(), train)
+    with pytest.raises(DataError, match="The dev set tells entailment from all else"):
+        check_before_training(EvaluationData(held_out), EvaluationSettings(), train)
+
+
+def test_a_regression_needs_no_model_of_an_attack_that_is_left_out(tmp_path: Path) -> None:
+    settings = EvaluationSettings.model_validate(
+        {
+            "perspectives": ATTACKED,
+            "text_attack": {"recipes": "masked", "masked_model": str(tmp_path / "absent")},
+        }
+    )
+    train = Examples("train", ["a", "b"], labels=[0.5, 1.5], kind="regression")
+    dev = Examples("dev", ["c"], labels=[0.1], kind="regression")
+    check_before_training(EvaluationData(dev, metric="pearson"), settings, train)
+    check_named_models(settings, regression=True)
+    classes = Examples("train", ["a"], labels=[0], kind="classification")
+    with pytest.raises(DataError, match="Set 'dev' must be labelled for a classification"):
+        check_before_training(EvaluationData(dev), EvaluationSettings(), classes)
+
+
+def test_all_models_that_cannot_be_loaded_are_named_at_once(named: dict[str, Path]) -> None:
+    bad = EvaluationSettings.model_validate(
+        {
+            "perspectives": ["text_attack", "representation"],
+            "reference": str(named["absent"]),
+            "text_attack": {
+                "recipes": "masked",
+                "masked_model": str(named["masked_bare"]),
+                "min_similarity": 0.5,
+                "similarity_model": str(named["encoder_bare"]),
+            },
+        }
+    )
+    with pytest.raises(SettingError) as caught:
+        check_named_models(bad, regression=False)
+    settings = ("reference", "text_attack.masked_model", "text_attack.similarity_model")
+    for line, setting in zip(str(caught.value).splitlines(), settings, strict=True):
+        assert line.startswith(f"`evaluate.{setting}`: ")
+    attack = {
+        **bad.text_attack.model_dump(),
+        "masked_model": str(named["masked"]),
+        "similarity_model": str(named["encoder"]),
+    }
+    good = {**bad.model_dump(), "reference": str(named["classifier"]), "text_attack": attack}
+    check_named_models(EvaluationSettings.model_validate(good), regression=False)
+
+
+def test_an_evaluation_loads_the_models_of_an_attack_before_it_measures(
+    named: dict[str, Path], tiny_model: Path, tiny_data: Path, tmp_path: Path
+) -> None:
+    attack = {"recipes": "masked", "masked_model": str(named["masked_bare"]), "rows": 2}
+    asked = Judging.of(
+        {
+            "data": {"source": str(tiny_data / "reviews" / "dev.csv")},
+            "evaluate": {"perspectives": ATTACKED, "text_attack": attack},
+        },
+        model=str(tiny_model),
+        device="cpu",
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("temper.study.evaluation.judge", lambda *_, **__: pytest.fail("measured"))
+        with pytest.raises(SettingError, match=r"text_attack\.masked_model`: .*masked_bare"):
+            judge_model(asked, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_field_of_a_pair_is_fine_where_the_data_has_pairs() -> None:
+    dev = Examples("dev", ["a"], text_pair=["b"], labels=[0], kind="classification")
+    train = Examples("train", ["a", "c"], labels=[0, 1], kind="classification")
+    settings = EvaluationSettings.model_validate(
+        {"perspectives": ATTACKED, "text_attack": {"field": "both"}}
+    )
+    check_before_training(EvaluationData(dev), settings, train)
