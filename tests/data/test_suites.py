@@ -66,6 +66,8 @@ def test_an_unknown_suite_is_named_with_those_that_are_near() -> None:
         ('[shift.a]\npath = "a"\nparts = {b = "b"}\n', "either a path or parts"),
         ('[shift.a]\npath = "../a"\n', "under the data root, got '../a'"),
         ('[shift.a]\npath = "/a"\n', "under the data root, got '/a'"),
+        ('[shift.a]\npath = "a"\npairs = "across"\n', r"two parts or more for `pairs`"),
+        ('[shift.a]\nparts = {b = "b", c = "c"}\npairs = "both"\n', r"'within' or 'across'"),
         ('[shift.a]\npath = "a"\nrows = 0\n', r"shift\.a\.rows: .*greater than or equal to 1"),
         ('[shift.a]\npath = "a"\n[anomaly.a]\npath = "b"\n', "got 'a' twice"),
         ('[shift.dev]\npath = "a"\n', "none 'dev'"),
@@ -113,12 +115,43 @@ def test_a_root_without_any_of_the_sets_is_refused(tmp_path: Path) -> None:
 def test_parts_are_one_set_whose_groups_are_the_parts(tmp_path: Path) -> None:
     rows(tmp_path / "pairs", "old", [{"text": "one", "label": 0, "pair_id": 4}])
     rows(tmp_path / "pairs", "new", [{"text": "two", "label": 1, "pair_id": 4}])
-    suite = found(tmp_path, '[adversarial.p]\nparts = { a = "pairs@old", b = "pairs@new" }\n')
+    parts = '[adversarial.p]\nparts = { a = "pairs@old", b = "pairs@new" }\n'
+    suite = found(tmp_path, parts + 'pairs = "across"\n')
     examples = load_set(suite.adversarial["p"], suite.suite.labels)
     assert (examples.name, examples.text, examples.labels) == ("p", ["one", "two"], [0, 1])
     assert (examples.group, examples.pair) == (["a", "b"], ["4", "4"])
     assert len(set(examples.rows)) == 2
     assert suite.adversarial["p"].source == (f"{tmp_path / 'pairs'}@old + {tmp_path / 'pairs'}@new")
+
+
+def test_pairs_that_two_parts_number_alike_are_pairs_of_their_own(tmp_path: Path) -> None:
+    for split, words in (("one", "abc"), ("two", "def")):
+        lines = [{"text": word, "label": 0, "pair_id": 7} for word in words[:2]]
+        lines.append({"text": words[2], "label": 1, "pair_id": -1})
+        rows(tmp_path / "pairs", split, lines)
+    rows(tmp_path / "pairs", "bare", [{"text": "g", "label": 1}])
+    parts = 'parts = { x = "pairs@one", y = "pairs@two", z = "pairs@bare" }'
+    suite = found(tmp_path, f"[adversarial.p]\n{parts}\n")
+    examples = load_set(suite.adversarial["p"], suite.suite.labels)
+    assert examples.pair == ["x/7", "x/7", None, "y/7", "y/7", None, None]
+    assert examples.text == list("abcdefg")
+    # A set in one piece keeps its names.
+    suite = found(tmp_path, '[adversarial.p]\npath = "pairs@one"\n')
+    assert load_set(suite.adversarial["p"], suite.suite.labels).pair == ["7", "7", None]
+
+
+def test_pairs_across_parts_must_be_said(tmp_path: Path) -> None:
+    for split in ("old", "new"):
+        lines = [{"text": f"{split} {at}", "label": 0, "pair_id": at} for at in range(2)]
+        rows(tmp_path / "pairs", split, lines)
+    text = '[adversarial.p]\nparts = { a = "pairs@old", b = "pairs@new" }\n'
+    suite = found(tmp_path, text)
+    with pytest.raises(DataError, match="parts of set 'p' .* `pairs = \"across\"` in the suite"):
+        load_set(suite.adversarial["p"], suite.suite.labels)
+    # Each part alone may still have halves of pairs, where no two parts share a name.
+    rows(tmp_path / "pairs", "new", [{"text": "new", "label": 0, "pair_id": 9}])
+    found_set = found(tmp_path, text).adversarial["p"]
+    assert load_set(found_set, suite.suite.labels).pair == ["a/0", "a/1", "b/9"]
 
 
 def test_parts_of_different_shape_are_no_set(tmp_path: Path) -> None:

@@ -133,6 +133,8 @@ def load_set(found: FoundSet, labels: Sequence[str] | None) -> Examples:
             part: replace(examples, group=[part] * len(examples))
             for part, examples in parts.items()
         }
+    if len(parts) > 1 and entry.pairs == "within":
+        parts = _paired_within(found.name, parts)
     examples = _joined(found.name, list(parts.values()))
     return _without(examples, entry.without) if entry.without and labels is not None else examples
 
@@ -164,6 +166,29 @@ def _load_part(
         return load_examples(str(path), split=split, columns=columns, labelled=False)
     examples = load_examples(str(path), split=split, columns=columns, kind="classification")
     return examples if examples.label_names is not None else examples.map_labels(labels)
+
+
+def _paired_within(name: str, parts: dict[str, Examples]) -> dict[str, Examples]:
+    """Name the pairs of each part after it, because parts may number their pairs alike."""
+    ids = [{pair for pair in part.pair or () if pair is not None} for part in parts.values()]
+    whole = any(len(own) < _paired(part) for own, part in zip(ids, parts.values(), strict=True))
+    if not whole and sum(map(len, ids)) > len(set().union(*ids)):
+        raise DataError(
+            f"The parts of set {name!r} must each hold whole contrast pairs, but none holds two "
+            'rows of one pair, and two parts name the same pair. Write `pairs = "across"` in the '
+            "suite where a pair's rows stand in different parts."
+        )
+    return {
+        key: part
+        if part.pair is None
+        else replace(part, pair=[None if pair is None else f"{key}/{pair}" for pair in part.pair])
+        for key, part in parts.items()
+    }
+
+
+def _paired(part: Examples) -> int:
+    """Count the rows that belong to a pair."""
+    return sum(pair is not None for pair in part.pair or ())
 
 
 def _joined(name: str, parts: Sequence[Examples]) -> Examples:

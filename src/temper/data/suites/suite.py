@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import tomllib
 from pathlib import Path, PurePosixPath
-from typing import Annotated, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
@@ -25,6 +25,8 @@ class SuiteSet(BaseModel):
         path: File or folder under the data root, a folder with ``@SPLIT`` behind.
         parts: Instead of ``path``, several of them by name, read as one set; the names are the
             groups of their rows unless ``group_column`` is given.
+        pairs: Where the rows of a contrast pair stand: ``within`` a part, so that equal pair ids of
+            two parts are two pairs; or ``across`` the parts. Only with ``parts``.
         rows: Rows taken at most, drawn by hash; None takes all.
         group_column: Column of the groups; None looks for ``group``.
         without: Labels whose rows are left out, because the task does not have them.
@@ -36,6 +38,7 @@ class SuiteSet(BaseModel):
 
     path: str | None = None
     parts: dict[str, str] = Field(default_factory=dict)
+    pairs: Literal["within", "across"] = "within"
     rows: Annotated[int, Field(ge=1)] | None = None
     group_column: str | None = None
     without: tuple[str, ...] = ()
@@ -45,6 +48,11 @@ class SuiteSet(BaseModel):
     def _placed(self) -> Self:
         if (self.path is None) == (not self.parts):
             raise ValueError("must have either a path or parts")
+        if "pairs" in self.model_fields_set and len(self.parts) < 2:
+            raise ValueError(
+                "must have two parts or more for `pairs`, which says whether contrast pairs stand "
+                "within a part or across them"
+            )
         for path in self.paths.values():
             pure = PurePosixPath(path)
             if not path or pure.is_absolute() or ".." in pure.parts:
