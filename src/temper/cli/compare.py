@@ -8,6 +8,7 @@ import typer
 
 from temper.cli import options
 from temper.cli.screen import print_comparison, print_json, print_overview, say
+from temper.cli.tasks import Task, task_settings
 
 
 def compare(
@@ -24,6 +25,7 @@ def compare(
     seeds: Annotated[str, typer.Option("--seeds", help="Seeds with commas between.")] = "0,1,2",
     model: options.Model = None,
     data: options.Data = None,
+    task: Task = None,
     variants: Annotated[
         list[str] | None,
         typer.Option(
@@ -64,7 +66,7 @@ def compare(
         config,
         {
             "model": model,
-            "data.source": data,
+            **task_settings(task, data, data_root, suite=suite),
             "data.unlabeled": unlabeled,
             "data.augment": options.augmentation(augment),
             "data.rows": rows,
@@ -100,7 +102,7 @@ def compare(
             adversarial=adversarial,
             anomaly=anomaly,
             suite=suite,
-            data_root=data_root,
+            data_root=data_root if suite else None,
             held_out=held_out,
         ),
     )

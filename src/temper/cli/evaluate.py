@@ -8,6 +8,7 @@ import typer
 
 from temper.cli import options
 from temper.cli.screen import print_json, print_table, say
+from temper.cli.tasks import Task, task_settings
 
 COLUMNS = (
     "perspective",
@@ -30,6 +31,7 @@ def evaluate(
     *,
     out: options.Out,
     data: options.Data = None,
+    task: Task = None,
     shift: options.Shift = None,
     adversarial: options.Adversarial = None,
     anomaly: options.Anomaly = None,
@@ -72,7 +74,7 @@ def evaluate(
     tree = options.nested(
         config,
         {
-            "data.source": data,
+            **task_settings(task, data, data_root, suite=suite),
             "data.eval_rows": eval_rows,
             "data.max_length": max_length,
             "data.text_column": text_column,
@@ -99,7 +101,7 @@ def evaluate(
             adversarial=adversarial,
             anomaly=anomaly,
             suite=suite,
-            data_root=data_root,
+            data_root=data_root if suite else None,
             fit=fit,
             held_out=held_out,
         ),

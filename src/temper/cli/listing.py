@@ -166,6 +166,10 @@ def _tasks() -> list[dict[str, Any]]:
             "kind": task.kind,
             "metrics": list(task.metrics),
             "pair": task.pair,
+            # A task without is known by its source's name, and cannot be asked for by --task.
+            "published_rows": [f"{split} {rows:,}" for split, rows in task.rows.items()],
+            "rows": dict(task.rows),
+            "labels": dict(enumerate(task.labels or ())),
         }
         for task in TASKS.values()
     ]

@@ -135,7 +135,8 @@ DataRoot = Annotated[
     typer.Option(
         "--data-root",
         metavar="DIR",
-        help="Folder with the sets of --suite; the environment variable TEMPER_DATA if left out.",
+        help="Folder with the data of --task and the sets of --suite; the environment variable "
+        "TEMPER_DATA if left out.",
     ),
 ]
 Fit = Annotated[

@@ -9,6 +9,7 @@ import typer
 
 from temper.cli import options
 from temper.cli.screen import print_json, say
+from temper.cli.tasks import DataRoot, Task, task_settings
 
 if TYPE_CHECKING:
     from temper.training.checkpoint_folder import RunFolder
@@ -19,6 +20,8 @@ def train(
     out: options.Out,
     model: options.Model = None,
     data: options.Data = None,
+    task: Task = None,
+    data_root: DataRoot = None,
     method: Annotated[
         str | None,
         typer.Option("--method", help="A method of `temper list methods`, or `ONE + OTHER`."),
@@ -63,7 +66,7 @@ def train(
             "model": model,
             "seed": seed,
             "method.name": options.method_name(method, objective, rule),
-            "data.source": data,
+            **task_settings(task, data, data_root),
             "data.unlabeled": unlabeled,
             "data.augment": options.augmentation(augment),
             "data.rows": rows,

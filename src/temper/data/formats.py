@@ -75,6 +75,54 @@ def read_table(path: Path) -> Table:
     return _delimited(text, path=path, source=source, delimiter=",")
 
 
+def read_text(path: Path) -> tuple[str, dict[str, str]]:
+    """Read a text file, plain or gzipped.
+
+    Args:
+        path: The file.
+
+    Returns:
+        Its text, and what identifies its content: path and sha256.
+
+    Raises:
+        DataError: If it is missing, damaged, empty or not UTF-8.
+    """
+    raw, sha256 = _read_bytes(path)
+    text = _decode(raw, path=path)
+    if not text.strip():
+        raise DataError(f"{path} is empty: expected rows.")
+    return text, {"path": str(path), "sha256": sha256}
+
+
+def first_line(path: Path) -> str:
+    """Return a plain text file's first line that is not blank; empty where there is none.
+
+    Args:
+        path: The file; one that cannot be read has no such line.
+    """
+    try:
+        with path.open(encoding="utf-8-sig", errors="replace") as file:
+            return next((line.rstrip("\r\n") for line in file if line.strip()), "")
+    except OSError:
+        return ""
+
+
+def read_json_lines(path: Path) -> Table:
+    """Read a file of one JSON object a line, whatever its name ends with.
+
+    Args:
+        path: The file.
+
+    Returns:
+        The table, with the file's sha256 in its source.
+
+    Raises:
+        DataError: If it is missing, empty, or a line is no object.
+    """
+    text, source = read_text(path)
+    return _json_lines(text, path=path, source=source)
+
+
 def _read_bytes(path: Path) -> tuple[bytes, str]:
     try:
         raw = path.read_bytes()
@@ -137,7 +185,7 @@ def _check_names(names: Sequence[str], *, title: str) -> None:
 
 def _delimited(text: str, *, path: Path, source: dict[str, str], delimiter: str) -> Table:
     if delimiter == "\t" and '"' in text and not _tabs_are_quoted(text):
-        records = _plain_records(text)
+        records = plain_records(text)
     else:
         records = _quoted_records(text, path=path, delimiter=delimiter)
     _, names = next(records)
@@ -191,8 +239,15 @@ def _quoted_records(text: str, *, path: Path, delimiter: str) -> Iterator[tuple[
     yield from records
 
 
-def _plain_records(text: str) -> Iterator[tuple[int, list[str]]]:
-    """Yield tab-separated lines whose quotes mean nothing, as GLUE's files have them."""
+def plain_records(text: str) -> Iterator[tuple[int, list[str]]]:
+    """Yield tab-separated lines whose quotes mean nothing, as GLUE's files have them.
+
+    Args:
+        text: A file's content.
+
+    Yields:
+        Number of the line, from 1, and its fields; none for a blank line.
+    """
     for number, line in enumerate(io.StringIO(text, newline=None), start=1):
         content = line.rstrip("\n")
         yield number, content.split("\t") if content else []

@@ -4,11 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
 from temper.data.columns import Columns, find_columns, read_names, read_texts
 from temper.data.examples import Examples, Splits
-from temper.data.folders import EVALUATION_SPLITS, STANDALONE_SPLITS, choose_split, first_split
+from temper.data.folders import (
+    EVALUATION_SPLITS,
+    STANDALONE_SPLITS,
+    choose_split,
+    first_split,
+    named_labels,
+    split_files,
+)
+from temper.data.formats import read_table
 from temper.data.labels import LabelKind, read_labels
 from temper.data.settings import DataSettings
 from temper.data.table import Table
@@ -32,6 +41,23 @@ class Opened:
     label_names: tuple[str, ...] | None = None
     info: dict[str, Any] = field(default_factory=dict)
     single: bool = False
+
+
+def open_folder(folder: Path) -> Opened:
+    """Open a folder with one file a split.
+
+    Args:
+        folder: The folder.
+
+    Raises:
+        DataError: If it holds no data, or its ``dataset.json`` is wrong.
+    """
+
+    def reader(path: Path) -> Callable[[], Table]:
+        return lambda: read_table(path)
+
+    splits = {name: reader(path) for name, path in split_files(folder).items()}
+    return Opened(str(folder), splits, named_labels(folder), {"name": folder.resolve().name})
 
 
 def read_split(
@@ -61,14 +87,15 @@ def read_split(
         raise DataError(f"{table.title} has no rows.")
     chosen = find_columns(table, columns, labelled=labelled)
     source = {**table.source, "split": split}
-    notices: tuple[str, ...] = ()
+    notices = table.notices
     labels: list[int] | list[float] | None = None
     names: tuple[str, ...] | None = None
     own_kind: Literal["classification", "regression", "unlabelled"] = "unlabelled"
     if labelled and chosen.label is not None:
         names = _one_naming(opened, table, chosen.label)
         read = read_labels(table, chosen.label, names=names, kind=kind)
-        labels, names, own_kind, notices = read.values, read.names, read.kind, read.notices
+        labels, names, own_kind = read.values, read.names, read.kind
+        notices = (*notices, *read.notices)
     return Examples(
         name=name,
         text=read_texts(table, chosen.text),

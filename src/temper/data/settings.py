@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 
 from temper.data.columns import Columns
 from temper.data.perturbations import known_names
+from temper.data.tasks import TASKS, task_named
 
 UNLABELLED = ("unlabeled", "unlabeled_rows")
 """Settings of text that only some methods read; they decide nothing about what is evaluated."""
@@ -23,7 +24,9 @@ class DataSettings(BaseModel):
 
     Args:
         source: Path of a file or a folder, a Hub id (``glue:sst2`` names a configuration), or
-            ``demo``.
+            ``demo``; of a task that is named, its id on the Hub where left out.
+        task: Task that the source is a copy of, which says its labels, splits and scores: a name of
+            ``temper list tasks`` with sizes. None recognises the score by the source's name.
         config: Configuration of a Hub data set.
         train_split: Split to train on.
         eval_split: Split to evaluate on; None looks for dev, validation, validation_matched, test.
@@ -52,11 +55,14 @@ class DataSettings(BaseModel):
     Example:
         >>> DataSettings(source="glue:sst2", rows=2000).eval_split is None
         True
+        >>> DataSettings(task="rte").source
+        'nyu-mll/glue:rte'
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     source: Annotated[str, Field(min_length=1)]
+    task: str | None = None
     config: str | None = None
     train_split: str = "train"
     eval_split: str | None = None
@@ -76,6 +82,22 @@ class DataSettings(BaseModel):
     augment_share: Annotated[float, Field(gt=0, le=1)] = AUGMENT_SHARE
     max_length: Annotated[int, Field(ge=4)] = 128
 
+    @model_validator(mode="before")
+    @classmethod
+    def _from_the_hub(cls, given: Any) -> Any:
+        """Take a task's id on the Hub where no copy of it is named."""
+        if not isinstance(given, dict) or given.get("source") is not None:
+            return given
+        name = given.get("task")
+        # One that is not known is told by its own check, and is no reason to miss a source too.
+        known = TASKS[name].hub if name in TASKS else name
+        return given if name is None else {**given, "source": known}
+
+    @field_validator("task")
+    @classmethod
+    def _known_task(cls, name: str | None) -> str | None:
+        return None if name is None else task_named(name).name
+
     @field_validator("augment", mode="before")
     @classmethod
     def _listed(cls, value: Any) -> Any:
@@ -85,6 +107,22 @@ class DataSettings(BaseModel):
     @classmethod
     def _known(cls, names: tuple[str, ...]) -> tuple[str, ...]:
         return known_names(names)
+
+    @model_validator(mode="after")
+    def _of_one_kind(self) -> Self:
+        if self.task is None:
+            return self
+        if self.source == "demo" or self.source.startswith("demo:"):
+            raise ValueError(
+                f"source {self.source!r} is generated and no copy of task {self.task!r}; leave one "
+                "of them out"
+            )
+        kind = TASKS[self.task].kind
+        if self.kind not in (None, kind):
+            raise ValueError(
+                f"task {self.task!r} is a {kind}, but kind is {self.kind!r}; leave kind out"
+            )
+        return self
 
     @model_validator(mode="after")
     def _evaluate_elsewhere(self) -> Self:

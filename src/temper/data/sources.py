@@ -12,19 +12,22 @@ from typing import Any
 from temper.data.columns import Columns
 from temper.data.corpus import anomaly_examples, review_corpus, shift_examples
 from temper.data.examples import Examples, Splits
-from temper.data.folders import choose_split, named_labels, split_files
+from temper.data.folders import choose_split, named_labels
 from temper.data.formats import format_of, read_table, stem_of
 from temper.data.labels import LabelKind
-from temper.data.reading import Opened, read_set, read_splits
+from temper.data.reading import Opened, open_folder, read_set, read_splits
 from temper.data.settings import DataSettings
 from temper.data.splitting import finish_splits
 from temper.data.table import Table
+from temper.data.tasks import TASKS, Task
+from temper.data.tasks.place import open_task
+from temper.data.tasks.splits import read_task, read_task_dev
 from temper.errors import DataError, unknown
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 _DEMO_SETS = ("shift", "anomaly")
 
-__all__ = ["Columns", "DataSettings", "load_examples", "load_splits"]
+__all__ = ["Columns", "DataSettings", "load_examples", "load_splits", "load_task_dev"]
 
 
 def load_splits(settings: DataSettings) -> Splits:
@@ -56,6 +59,9 @@ def load_splits(settings: DataSettings) -> Splits:
         )
     if base == "demo":
         sets: Splits | Examples = _demo_splits(settings, config)
+    elif settings.task is not None:
+        task = TASKS[settings.task]
+        sets = read_task(task, _open_copy(base, config, task), settings)
     else:
         sets = read_splits(settings, _open(base, config))
     if settings.unlabeled is None:
@@ -63,6 +69,26 @@ def load_splits(settings: DataSettings) -> Splits:
     train = sets.train if isinstance(sets, Splits) else sets
     unlabeled = _read_unlabelled(settings, settings.unlabeled, train=train)
     return finish_splits(sets, settings, unlabeled=unlabeled)
+
+
+def load_task_dev(settings: DataSettings) -> Examples:
+    """Load what a task is evaluated on; its train rows are not read and need not be there.
+
+    Args:
+        settings: The task and its source; ``SOURCE@SPLIT`` names a split, as ``eval_split`` does.
+
+    Returns:
+        All rows of the set, named ``dev``.
+
+    Raises:
+        DataError: If the split is missing or has no labels, or anything else about it is wrong.
+    """
+    assert settings.task is not None
+    task = TASKS[settings.task]
+    base, config, split = _parse(settings.source, settings.config)
+    if split is not None:
+        settings = settings.model_copy(update={"eval_split": split})
+    return read_task_dev(task, _open_copy(base, config, task), settings)
 
 
 def load_examples(
@@ -157,7 +183,7 @@ def _open(base: str, config: str | None) -> Opened:
     if _exists(base):
         if config is not None:
             raise DataError(f"{base} is on this disk and has no configurations; drop {config!r}.")
-        return _open_folder(path) if path.is_dir() else _open_file(path)
+        return open_folder(path) if path.is_dir() else _open_file(path)
     looks_like_path = base.startswith((".", "/", "~")) or format_of(path) is not None
     if looks_like_path or not _HUB_ID.fullmatch(base):
         raise DataError(
@@ -165,6 +191,12 @@ def _open(base: str, config: str | None) -> Opened:
             "stanfordnlp/imdb, or demo."
         )
     return _open_hub(base, config)
+
+
+def _open_copy(base: str, config: str | None, task: Task) -> Opened:
+    """Open a copy of a task, which may be laid out as its publishers do."""
+    path = Path(os.path.expanduser(base))
+    return open_task(path, task) if config is None and path.is_dir() else _open(base, config)
 
 
 def _open_file(path: Path) -> Opened:
@@ -175,14 +207,6 @@ def _open_file(path: Path) -> Opened:
         {"name": stem_of(path)},
         single=True,
     )
-
-
-def _open_folder(folder: Path) -> Opened:
-    def reader(path: Path) -> Callable[[], Table]:
-        return lambda: read_table(path)
-
-    splits = {name: reader(path) for name, path in split_files(folder).items()}
-    return Opened(str(folder), splits, named_labels(folder), {"name": folder.resolve().name})
 
 
 def _open_hub(identifier: str, config: str | None) -> Opened:

@@ -19,6 +19,7 @@ class Table:
         lines: Line of each row in its file, counted from 1; None where rows have no lines.
         label_names: Names of integer labels by column, where the file itself holds them.
         source: What identifies the file's content: path, sha256 and the like.
+        notices: What a reader of the results should know of how the file was read.
     """
 
     title: str
@@ -28,6 +29,7 @@ class Table:
     lines: Sequence[int] | None = None
     label_names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     source: Mapping[str, Any] = field(default_factory=dict)
+    notices: tuple[str, ...] = ()
 
     def where(self, index: int) -> str:
         """Name a row's place for an error: its line, else its row counted from 1."""

@@ -9,7 +9,7 @@ from pathlib import Path
 from temper.data.examples import Examples
 from temper.data.folders import split_files
 from temper.data.settings import UNLABELLED
-from temper.data.sources import DataSettings, load_examples, load_splits
+from temper.data.sources import DataSettings, load_examples, load_splits, load_task_dev
 from temper.evaluation.predictor import Predictor
 from temper.evaluation.run import Evaluation, evaluate, write
 from temper.evaluation.settings import EvaluationSettings
@@ -53,6 +53,8 @@ def load_evaluated(model: str, settings: DataSettings, *, predictor: Predictor) 
         if settings.group_column is not None:
             whole["group_column"] = settings.group_column
         examples = load_splits(DataSettings.model_validate({**trained, **whole})).dev
+    elif settings.task is not None:
+        examples = load_task_dev(settings)
     elif _taken_whole(settings):
         regression = predictor.gives == "values"
         examples = load_examples(

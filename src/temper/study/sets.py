@@ -107,7 +107,7 @@ def load_sets(
                 "fit a temperature on. Give other rows."
             )
         held_out = replace(held_out, name="held_out")
-    metric = default_metric(settings.source, kind)
+    metric = default_metric(settings.source, kind, task=settings.task)
     data = EvaluationData(
         dev=dev,
         shift=sets["shift"],

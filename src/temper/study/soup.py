@@ -23,7 +23,8 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from temper.data.examples import Examples
-from temper.data.settings import AUGMENTATION, UNLABELLED
+from temper.data.labels import LabelKind
+from temper.data.settings import AUGMENTATION, UNLABELLED, DataSettings
 from temper.data.tasks import default_metric
 from temper.errors import CheckpointError, DataError, SettingError
 from temper.evaluation.alignment import align, merge
@@ -73,7 +74,7 @@ def make_soup(
     length = asked.max_length or max(_length(member) for member in members)
     predictor = _load(members[0].folder, asked, length)
     rows = load_evaluated(str(members[0].folder), asked.data, predictor=predictor)
-    metric = _metric(members, rows, asked.data.source)
+    metric = _metric(members, rows, asked.data)
     key = digest(
         {
             "runs": [model_identity(str(member.folder)) for member in members],
@@ -203,12 +204,13 @@ def _load(folder: Path, asked: Judging, length: int) -> Predictor:
     )
 
 
-def _metric(members: Sequence[Ingredient], rows: Examples, source: str) -> str:
+def _metric(members: Sequence[Ingredient], rows: Examples, data: DataSettings) -> str:
     """Choose the runs' own metric where they agree, else the one of the held-out source."""
     own = {member.record.get("task", {}).get("metric") for member in members}
     if len(own) == 1 and None not in own:
         return str(own.pop())
-    return default_metric(source, "regression" if rows.kind == "regression" else "classification")
+    kind: LabelKind = "regression" if rows.kind == "regression" else "classification"
+    return default_metric(data.source, kind, task=data.task)
 
 
 def write_average(members: Sequence[Ingredient], folder: Path) -> None:

@@ -317,7 +317,9 @@ class _Begun:
             "task": {
                 "kind": train_rows.kind,
                 "metric": default_metric(
-                    self.config.data.source, "regression" if regression else "classification"
+                    self.config.data.source,
+                    "regression" if regression else "classification",
+                    task=self.config.data.task,
                 ),
                 "labels": [] if regression else label_names(train_rows),
             },

@@ -1,0 +1,264 @@
+"""Choose a task's train and dev rows among the splits of a copy, and say what the copy lacks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from temper.data.examples import Examples, Splits
+from temper.data.folders import SAME_SPLIT, choose_split, first_split
+from temper.data.reading import Opened, read_split
+from temper.data.settings import DataSettings
+from temper.data.tasks.task import Task
+from temper.errors import DataError
+
+RECUT = ("resplit_train", "resplit_test")
+"""Splits of a copy that cuts one evaluation set in two, where the task's train rows are missing."""
+
+_DEV = next(group for group in SAME_SPLIT if group[0] == "dev")
+
+
+def read_task(task: Task, opened: Opened, settings: DataSettings) -> Splits | Examples:
+    """Read what a training on a task needs.
+
+    Args:
+        task: The task.
+        opened: A copy of its data.
+        settings: Which splits and columns; ``eval_split`` ``dev`` carves one where the task
+            publishes none.
+
+    Returns:
+        Train, dev and test; train alone where dev is to be carved from it. MNLI's dev is both of
+        its dev sets, which are the groups of the rows. Each set says what it lacks.
+
+    Raises:
+        DataError: If a split is missing, has hidden labels, or other labels than the task.
+    """
+    copy = _Copy(task, opened, settings)
+    train_split = copy.train_split()
+    train = copy.read(train_split, "train")
+    if train.labels is None:
+        raise DataError(
+            f"{opened.title}: split {train_split!r} of task {task.name!r} has no labels to train "
+            "on. Give the label's column as label_column."
+        )
+    found = copy.dev_splits(train_split)
+    if not found:
+        return train
+    dev = copy.joined(found)
+    at_test = found == ["test"] and settings.eval_split is None
+    if dev.labels is None:
+        if at_test:
+            return train
+        raise copy.hidden(found)
+    test = None
+    if "test" in opened.splits and "test" not in (*found, train_split):
+        test = copy.read("test", "test", sized=False)
+    notices = (copy.no_dev(),) if at_test else ()
+    return Splits(train, dev, test, notices)
+
+
+def read_task_dev(task: Task, opened: Opened, settings: DataSettings) -> Examples:
+    """Read what a model is evaluated on, whether the copy has train rows or not.
+
+    Args:
+        task: The task.
+        opened: A copy of its data.
+        settings: Which split and columns.
+
+    Returns:
+        The set, named ``dev``.
+
+    Raises:
+        DataError: If there is no such split, or its labels are hidden.
+    """
+    copy = _Copy(task, opened, settings)
+    found = copy.dev_splits(None)
+    if not found:
+        raise DataError(
+            f"{opened.title} has no split to evaluate task {task.name!r} on: expected "
+            f"{' or '.join(task.evaluated)} or test, got {', '.join(sorted(opened.splits))}."
+        )
+    dev = copy.joined(found)
+    if dev.labels is None:
+        raise copy.hidden(found)
+    if found == ["test"] and settings.eval_split is None:
+        dev = replace(dev, notices=(*dev.notices, copy.no_dev()))
+    return dev
+
+
+@dataclass(frozen=True)
+class _Copy:
+    """A copy of a task's data, and what is wanted of it."""
+
+    task: Task
+    opened: Opened
+    settings: DataSettings
+
+    def train_split(self) -> str:
+        """Name the split to train on."""
+        splits = self.opened.splits
+        if self.settings.train_split != "train":
+            return choose_split(splits, self.settings.train_split, title=self.opened.title)
+        found = first_split(splits, ("train",))
+        if found is not None:
+            return found
+        if set(RECUT) <= splits.keys():
+            return RECUT[0]
+        raise DataError(
+            f"{self.opened.title} has no rows to train task {self.task.name!r} on: expected a "
+            f"split called train, got {', '.join(sorted(splits))}. Name one as --train-split, or "
+            "give another copy."
+        )
+
+    def dev_splits(self, train_split: str | None) -> list[str]:
+        """Name the splits that are together the dev set; none where it is to be carved."""
+        others = {name: read for name, read in self.opened.splits.items() if name != train_split}
+        wanted = self.settings.eval_split
+        if wanted is not None and wanted not in _DEV:
+            found = self._find(wanted, others)
+            return [found or choose_split(others, wanted, title=self.opened.title)]
+        # Rows of a re-cut are also in the set that it was cut from.
+        if train_split == RECUT[0] and RECUT[1] in others:
+            return [RECUT[1]]
+        own = [self._find(name, others) for name in self.task.evaluated]
+        kept = [name for name in own if name is not None]
+        if not kept:
+            whole = first_split(others, ("dev",))
+            kept = [] if whole is None else [whole]
+        if kept or wanted is not None:
+            return kept
+        return next(([name] for name in (RECUT[1], "test") if name in others), [])
+
+    def _find(self, name: str, splits: Mapping[str, Any]) -> str | None:
+        """Find a published split, or what a partial copy has in its place."""
+        found = first_split(splits, (name,))
+        stand_in = self.task.stand_ins.get(name)
+        return stand_in if found is None and stand_in in splits else found
+
+    def read(self, split: str, name: str, *, sized: bool = True) -> Examples:
+        """Read a split with the task's labels, and compare its size with the published one."""
+        examples = read_split(
+            self.opened,
+            split,
+            name=name,
+            columns=self.settings.columns,
+            kind=self.task.kind,
+        )
+        if (examples.text_pair is not None) is not self.task.pair:
+            wanted, came = ("two texts", "one") if self.task.pair else ("one text", "two")
+            raise DataError(
+                f"{self.opened.title}: a row of task {self.task.name!r} has {wanted}, but split "
+                f"{split!r} has {came}. Give text_column and text_pair_column."
+            )
+        if examples.labels is not None and self.task.labels is not None:
+            examples = self._with_labels(examples, split, self.task.labels)
+        said = self._size(split, len(examples)) if sized else ()
+        return replace(examples, notices=(*examples.notices, *said))
+
+    def _with_labels(self, examples: Examples, split: str, labels: tuple[str, ...]) -> Examples:
+        if examples.label_names in (labels, self.task.codes):
+            return replace(examples, label_names=labels)
+        try:
+            return examples.map_labels(labels)
+        except DataError as error:
+            raise DataError(
+                f"{self.opened.title}, split {split!r}: the labels are not those of task "
+                f"{self.task.name!r}. {error}"
+            ) from error
+
+    def _size(self, split: str, rows: int) -> tuple[str, ...]:
+        """Say where a split has another number of rows than was published."""
+        task, published = self.task, self._published(split)
+        expected = task.rows.get(published)
+        if expected is None:
+            return ()
+        if split in RECUT:
+            return (
+                f"{task.name}: {split} ({rows:,} rows), a part of an evaluation set, stands for "
+                f"{published} ({expected:,} rows are published). Scores do not compare with "
+                "published ones.",
+            )
+        if split in task.stand_ins.values():
+            return (
+                f"{task.name}: {split} ({rows:,} rows) stands for {published} ({expected:,} rows "
+                "are published).",
+            )
+        if rows < expected:
+            return (
+                f"{task.name}: this copy is partial, {published} has {rows:,} of {expected:,} "
+                "published rows.",
+            )
+        if rows == expected:
+            return ()
+        among = ""
+        if published == "train" and rows == expected + task.rows.get("dev", 0):
+            among = " The dev rows are among them."
+        return (
+            f"{task.name}: {published} has {rows:,} rows, and {expected:,} are published.{among}",
+        )
+
+    def _published(self, split: str) -> str:
+        """Name the published split that a split is or stands for."""
+        if split in RECUT:
+            return "train" if split == RECUT[0] else self.task.evaluated[0]
+        for published, stand_in in self.task.stand_ins.items():
+            if split == stand_in:
+                return published
+        return next((group[0] for group in SAME_SPLIT if split in group), split)
+
+    def joined(self, splits: Sequence[str]) -> Examples:
+        """Read the dev splits as one set, whose groups they are."""
+        parts = {self._published(split): self.read(split, "dev") for split in splits}
+        lacking = [name for name in self.task.evaluated if name not in parts]
+        first = next(iter(parts.values()))
+        asked = self.settings.eval_split is not None and self.settings.eval_split not in _DEV
+        if len(parts) == 1:
+            if asked or len(self.task.evaluated) == 1 or next(iter(parts)) in ("dev", "test"):
+                return first
+            said = f"{self.task.name}: {lacking[0]} is not there, dev is {next(iter(parts))} alone."
+            return replace(first, notices=(*first.notices, said))
+        return _join(parts, named=self.settings.group_column is None)
+
+    def no_dev(self) -> str:
+        """Say that the test split is evaluated, and what else could be done."""
+        return (
+            f"{self.opened.title} has no dev split: its test split is evaluated, and stands as "
+            "'dev'. --eval-split dev carves dev rows from train instead."
+        )
+
+    def hidden(self, splits: Sequence[str]) -> DataError:
+        """Say that rows without labels cannot be evaluated."""
+        return DataError(
+            f"{self.opened.title}: split {splits[0]!r} of task {self.task.name!r} has no labels, "
+            "because the benchmark scores it on a server of its own. Evaluate on dev: leave "
+            "--eval-split out."
+        )
+
+
+def _join(parts: Mapping[str, Examples], *, named: bool) -> Examples:
+    """Put sets one after the other; where ``named``, a row's group is its set."""
+    first = next(iter(parts.values()))
+
+    def column(key: str) -> Any:
+        values = [getattr(part, key) for part in parts.values()]
+        return None if values[0] is None else [value for part in values for value in part]
+
+    group = column("group")
+    if named:
+        group = [name.removeprefix("dev_") for name, part in parts.items() for _ in part.rows]
+    sources = [dict(part.source) for part in parts.values()]
+    source = {**sources[0], "split": " + ".join(str(each.get("split")) for each in sources)}
+    if "path" in source:
+        # One file does not stand for both.
+        source = {"files": sources, "split": source["split"]}
+    return replace(
+        first,
+        **{key: column(key) for key in ("text", "text_pair", "labels")},
+        rows=[],
+        group=group,
+        pair=None,
+        source=source,
+        notices=tuple(dict.fromkeys(note for part in parts.values() for note in part.notices)),
+    )
