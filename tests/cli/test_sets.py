@@ -44,6 +44,6 @@ def test_a_study_judges_on_a_suite_and_learns_from_its_own_training_rows(
         for score in found["scores"]
         if score["perspective"] == "groups"
     }
-    assert groups == {"one": 10, "two": 12, "worst": 22}
+    assert groups == {"one": 10, "two": 12, "worst": 22, "mean": 22}
     # Detectors that learn from ordinary rows have some: the run's own.
     assert "mahalanobis" in {score["condition"] for score in found["scores"]}

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sklearn.metrics import accuracy_score
+from sklearn.metrics import accuracy_score, recall_score
 
 from temper.data.examples import Examples
 from temper.evaluation.function import CallablePredictor
 from temper.evaluation.run import Evaluation, EvaluationData, evaluate, score
 from temper.evaluation.settings import EvaluationSettings
-from temper.functional.scores import least_accuracy
+from temper.functional.scores import least_accuracy, mean_group_accuracy
 
 ONLY = EvaluationSettings(perspectives=("task", "groups"), bootstrap=200)
 NLI = ("entailment", "neutral", "contradiction")
@@ -55,6 +55,8 @@ def test_each_group_is_scored_and_the_worst_of_those_that_are_large_enough() -> 
         ("letters", "accuracy", 0.0, 9),
         ("news", "accuracy", 0.75, 12),
         ("worst", "worst_group", 0.25, 32),
+        # Each group weighs alike: (0.25 + 0.75) / 2.
+        ("mean", "mean_group", 0.5, 32),
     ]
     (worst,) = [entry for entry in found.scores if entry["name"] == "worst_group"]
     assert worst["low"] <= 0.25 <= worst["high"]
@@ -92,6 +94,7 @@ def test_a_group_may_be_called_as_the_worst_or_as_clean_rows_are() -> None:
         ("clean", "accuracy", 0.5, 10),
         ("worst", "accuracy", 1.0, 10),
         ("worst", "worst_group", 0.5, 20),
+        ("mean", "mean_group", 0.75, 20),
     ]
 
 
@@ -147,11 +150,25 @@ def test_the_least_accuracy_agrees_with_scikit_learn_group_by_group(
     assert float(least_accuracy(correct, groups)) == pytest.approx(expected)
 
 
+@given(ROWS)
+def test_the_mean_over_groups_is_scikit_learns_balanced_accuracy_of_group_and_answer(
+    rows: list[tuple[int, int]],
+) -> None:
+    correct, groups = (np.array(side) for side in zip(*rows, strict=True))
+    # Recall of a group is the share of its rows whose "prediction" is the group itself.
+    answered = np.where(correct == 1, groups, 9)
+    expected = recall_score(
+        groups, answered, labels=sorted(set(groups)), average="macro", zero_division=0
+    )
+    assert float(mean_group_accuracy(correct, groups)) == pytest.approx(expected)
+
+
 @given(ROWS, st.randoms(use_true_random=False))
 def test_counting_a_row_twice_is_writing_it_twice(rows: list[tuple[int, int]], draw: Any) -> None:
     counts = [draw.randint(0, 3) for _ in rows]
     correct, groups = (np.array(side) for side in zip(*rows, strict=True))
-    repeated = least_accuracy(np.repeat(correct, counts), np.repeat(groups, counts))
-    found = least_accuracy(correct, groups, counts=[counts])
-    assert found.shape == (1,)
-    assert found[0] == pytest.approx(float(repeated), nan_ok=True)
+    for measure in (least_accuracy, mean_group_accuracy):
+        repeated = measure(np.repeat(correct, counts), np.repeat(groups, counts))
+        found = measure(correct, groups, counts=[counts])
+        assert found.shape == (1,)
+        assert found[0] == pytest.approx(float(repeated), nan_ok=True)

@@ -77,6 +77,9 @@ SCORES: dict[str, ScoreFacts] = {
         ScoreFacts(
             "worst_group", "Worst group\u2019s accuracy", True, 1.0, "no group has enough rows"
         ),
+        ScoreFacts(
+            "mean_group", "Mean of the groups\u2019 accuracy", True, 1.0, "no group has enough rows"
+        ),
         ScoreFacts("consistency", "Contrast pairs right", True, 1.0, "there are no pairs"),
         ScoreFacts("worst_case_accuracy", "Accuracy in the worst case", True, 1.0, _NO_ROWS),
         ScoreFacts("worst_case_drop", "Accuracy lost in the worst case", False, 0.0, _NO_ROWS),
@@ -153,15 +156,46 @@ def least_accuracy(
         >>> float(least_accuracy([1, 1, 1, 0], [0, 0, 1, 1]))
         0.5
     """
+    shares, held = _group_shares(correct, groups, counts)
+    least = np.where(held, shares, np.inf).min(axis=-1, initial=np.inf)
+    return np.where(np.isinf(least), np.nan, least)[()]
+
+
+def mean_group_accuracy(
+    correct: ArrayLike, groups: ArrayLike, *, counts: ArrayLike | None = None
+) -> FloatArray:
+    """Unweighted mean over groups of the share of a group's rows that are right.
+
+    Args:
+        correct: 1 where a row is right, else 0, [n].
+        groups: Group of each row, whole numbers from 0 on, [n].
+        counts: Resample counts, [n] or [R, n]; a group that a resample misses is left out.
+
+    Returns:
+        A value in [0, 1], a scalar or [R]; NaN without rows.
+
+    Example:
+        >>> float(mean_group_accuracy([1, 1, 1, 0], [0, 0, 0, 1]))
+        0.5
+    """
+    shares, held = _group_shares(correct, groups, counts)
+    number = held.sum(axis=-1)
+    mean = np.where(held, shares, 0.0).sum(axis=-1) / np.where(number > 0, number, 1)
+    return np.where(number > 0, mean, np.nan)[()]
+
+
+def _group_shares(
+    correct: ArrayLike, groups: ArrayLike, counts: ArrayLike | None
+) -> tuple[FloatArray, NDArray[np.bool_]]:
+    """Return the share of right rows of every group, and whether it has rows, [..., groups]."""
     right, places = pair(correct, groups)
     size = _highest_class(places) + 1
     places = places.astype(np.int64)
     weights = row_counts(len(right), counts)
     totals = group_sums(np.ones(len(right)), places, size, weights)
     hits = group_sums(right, places, size, weights)
-    shares = np.where(totals > 0, hits / np.where(totals > 0, totals, 1.0), np.inf)
-    least = shares.min(axis=-1, initial=np.inf)
-    return np.where(np.isinf(least), np.nan, least)[()]
+    held = totals > 0
+    return hits / np.where(held, totals, 1.0), held
 
 
 def macro_f1(

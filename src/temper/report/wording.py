@@ -48,6 +48,7 @@ _CONDITIONS = {
     ("anomaly", "knn"): "by the nearest neighbours",
     ("worst_case", "all"): "under all perturbations",
     ("groups", "worst"): "worst group",
+    ("groups", "mean"): "mean of groups",
 }
 # They say what the score's own name says, or stand in words of their own.
 _UNSAID = frozenset({"clean", "noise", "jacobian", "hessian", "cka"})
@@ -230,7 +231,7 @@ def condition(perspective: str, name: str) -> str:
         >>> condition("embedding_attack", "pgd"), condition("text_attack", "characters")
         ('PGD', 'character edits')
     """
-    if perspective == "groups" and name != "worst":
+    if perspective == "groups" and name not in ("worst", "mean"):
         return name  # it comes from the data, where "clean" may be a group like any other
     if name in _UNSAID:
         return ""

@@ -1,8 +1,9 @@
-"""Groups: accuracy of every group of dev, the shift and the adversarial sets, and of the worst.
+"""Groups: accuracy of every group of dev, the shift and the adversarial sets, the worst, the mean.
 
 A group is what the data call one: a domain, a heuristic, a way of attacking. Clean rows are scored
 where they stand; the groups of small sets are few rows, so only groups of at least `ENOUGH` rows
-can be the worst.
+can be the worst, and enter the mean over groups, in which each weighs alike. GLUE's score of MNLI
+is that mean of its two dev sets.
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ from temper.evaluation.measurement import Measurement
 from temper.evaluation.perspectives.contract import Perspective
 from temper.evaluation.rows import Block
 from temper.evaluation.scoring import Entry, Scoring, mean_of
-from temper.functional.scores import least_accuracy
+from temper.functional.scores import least_accuracy, mean_group_accuracy
 
 ENOUGH = 10
 """Rows that a group needs to be compared: of fewer, one row is more than a tenth."""
-WORST = "worst"
+WORST, MEAN = "worst", "mean"
 
 
 def rows(measurement: Measurement) -> Iterable[Block]:
@@ -69,13 +70,22 @@ def _set_entries(scoring: Scoring, block: Block, groups: NDArray[np.str_]) -> li
             rows=len(correct),
         )
     )
+    if len(enough) > 1:
+        entries.append(
+            scoring.entry(
+                replace(condition, name=MEAN),
+                "mean_group",
+                statistic=lambda counts: mean_group_accuracy(correct, places, counts=counts),
+                rows=len(correct),
+            )
+        )
     return entries
 
 
 GROUPS = Perspective(
     name="groups",
-    summary="Groups: accuracy of every group that the data name, and of the worst one",
-    scores=("accuracy", "worst_group"),
+    summary="Groups: accuracy of every group that the data name, of the worst, and their mean",
+    scores=("accuracy", "worst_group", "mean_group"),
     rows=rows,
     score=score,
 )
