@@ -123,17 +123,52 @@ def test_an_evaluation_measures_the_model_itself_and_says_so(
     assert not any("keeps a temperature" in notice for notice in first["notices"])
 
 
-def test_rows_that_the_run_trained_on_are_refused(run: Path, tiny_data: Path) -> None:
+def labelled(held_out: Path) -> list[tuple[str, str]]:
+    lines = held_out.read_text(encoding="utf-8").splitlines()[1:]
+    return [(text, label) for text, _, label in (line.rpartition(",") for line in lines)]
+
+
+def test_rows_that_the_run_trained_on_are_left_out_and_refused_where_no_other_is(
+    run: Path, held_out: Path, tiny_data: Path, tmp_path: Path
+) -> None:
     train = tiny_data / "reviews" / "train.csv"
-    refused(call("calibrate", run, "--data", train), "was trained on 40 of these 40 rows")
+    refused(
+        call("calibrate", run, "--data", train),
+        f"None of the 40 rows of {train} is left", "was trained on 40 of them. Give rows",
+    )  # fmt: skip
     assert not (run / "calibration.json").exists()
+    # Single rows, in another order and with labels of their own, are known as well.
+    mixed = write_csv(
+        tmp_path / "mixed.csv", [*labelled(held_out), *sentences(40)[7:3:-1], *labelled(held_out)]
+    )
+    result = call("calibrate", run, "--data", mixed, "--device", "cpu", "--json")
+    assert result.exit_code == 0, result.stderr
+    made = json.loads(result.stdout)
+    assert made["held_out"]["left_out"] == {"trained": 4, "dev": 0}
+    assert made["held_out"]["rows"] == 40
+    assert "4 of 44 rows, the first row 21, are left out" in result.stderr
+    # Each of the others stands there twice, which no temperature minds.
+    alone = call("calibrate", run, "--data", held_out, "--device", "cpu", "--json")
+    assert made["temperature"] == pytest.approx(json.loads(alone.stdout)["temperature"])
 
 
-def test_the_runs_own_dev_rows_will_do_and_are_warned_of(run: Path, tiny_data: Path) -> None:
-    result = call("calibrate", run, "--data", tiny_data / "reviews", "--device", "cpu")
-    said = "fitted on the run's own dev rows"
-    # It is said first: a run no better than chance has no temperature, whatever the rows.
-    assert said in result.stderr
+def test_the_runs_own_dev_rows_are_left_out_unless_they_are_asked_for(
+    run: Path, held_out: Path, tiny_data: Path, tmp_path: Path
+) -> None:
+    data = tiny_data / "reviews"
+    refused(
+        call("calibrate", run, "--data", data, "--device", "cpu"),
+        f"None of the 12 rows of {data} is left", "12 are dev rows of it", "--with-dev",
+    )  # fmt: skip
+    few = write_csv(tmp_path / "few.csv", [*sentences(3, thing="phone"), *labelled(held_out)])
+    without = call("calibrate", run, "--data", few, "--device", "cpu", "--json")
+    assert json.loads(without.stdout)["held_out"]["left_out"] == {"trained": 0, "dev": 3}
+    assert json.loads(without.stdout)["held_out"]["rows"] == 20
+    assert "3 of 23 rows, the first row 1, are left out: they are dev rows" in without.stderr
+    taken = call("calibrate", run, "--data", few, "--with-dev", "--device", "cpu", "--json")
+    assert json.loads(taken.stdout)["held_out"]["left_out"] == {"trained": 0, "dev": 0}
+    assert json.loads(taken.stdout)["held_out"]["rows"] == 23
+    assert "3 of 23 rows are dev rows" in taken.stderr
 
 
 def test_fewer_rows_are_drawn_where_asked(run: Path, held_out: Path) -> None:

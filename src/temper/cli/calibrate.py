@@ -18,14 +18,22 @@ def calibrate(
         str | None,
         typer.Option(
             "--data",
-            help="Held-out rows with labels: rows that the model was not trained on, and best none "
-            "that you report on.",
+            help="Held-out rows with labels. Those that the model, or a run of a soup, was trained "
+            "on are left out, and so are its dev rows.",
         ),
     ] = None,
     fit_rows: Annotated[
         int | None,
         typer.Option("--fit-rows", min=1, help="Fit on that many of the rows, drawn by label."),
     ] = None,
+    with_dev: Annotated[
+        bool,
+        typer.Option(
+            "--with-dev",
+            help="Take dev rows of the model, too: calibration that is measured on them with the "
+            "temperature looks too good.",
+        ),
+    ] = False,
     remove: Annotated[
         bool, typer.Option("--remove", help="Remove the temperature that the folder keeps.")
     ] = False,
@@ -53,7 +61,8 @@ def calibrate(
         "data.eval_split": eval_split,
     }
     if remove:
-        if any(value is not None for value in (*given.values(), fit_rows, sets, config, device)):
+        others = (*given.values(), fit_rows, with_dev or None, sets, config, device)
+        if any(value is not None for value in others):
             raise SettingError("--remove fits nothing: leave the other options out.")
         from temper.study.calibrate import remove_temperature
 
@@ -71,7 +80,7 @@ def calibrate(
 
     asked = Judging.of(options.nested(config, given, sets), model=model, device=device)
     with progress() as shown:
-        made = fit(asked, fit_rows=fit_rows, progress=shown)
+        made = fit(asked, fit_rows=fit_rows, with_dev=with_dev, progress=shown)
     if as_json:
         print_json(made)
         return

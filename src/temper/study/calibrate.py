@@ -20,9 +20,9 @@ from temper.functional.temperature import fit_temperature
 from temper.study.evaluation import Judging
 from temper.study.judge import load_evaluated
 from temper.study.predictors import load_predictor, longest_row
-from temper.study.sets import trained_rows
+from temper.study.seen import seen_among
 from temper.study.temperature import FILE, SCHEMA
-from temper.training.checkpoint_folder import read_json, write_json
+from temper.training.checkpoint_folder import write_json
 from temper.training.progress import Progress
 from temper.training.run import model_identity, versions
 
@@ -30,21 +30,29 @@ CONFIGS = ("config.json", "adapter_config.json")
 
 
 def calibrate(
-    asked: Judging, *, fit_rows: int | None = None, progress: Progress | None = None
+    asked: Judging,
+    *,
+    fit_rows: int | None = None,
+    with_dev: bool = False,
+    progress: Progress | None = None,
 ) -> dict[str, Any]:
     """Fit a temperature on held-out rows and write ``calibration.json`` (docs/formats.md).
+
+    Rows that the run, or a run of the soup, was trained on are left out: a model is too sure of
+    them. So are its dev rows, on which scores are reported.
 
     Args:
         asked: The model's folder and the held-out rows; an earlier temperature is replaced.
         fit_rows: Fit on that many of them, drawn by hash and label; None takes all.
+        with_dev: Whether dev rows are taken all the same.
         progress: Hears what there is to say.
 
     Returns:
         The content of the file.
 
     Raises:
-        TemperError: The folder holds no classifier, the run trained on the rows, or no temperature
-            is best for them.
+        TemperError: The folder holds no classifier, the model has seen all of the rows, or no
+            temperature is best for them.
     """
     progress = progress or Progress()
     folder = _folder(asked.model)
@@ -59,7 +67,7 @@ def calibrate(
             f"{asked.model} is a regression, whose values a temperature has no meaning for."
         )
     rows = replace(load_evaluated(asked.model, asked.data, predictor=predictor), name="held_out")
-    notices = _check_unseen(asked.model, rows)
+    rows, left_out, notices = _unseen(asked.model, rows, asked.data.source, with_dev=with_dev)
     if fit_rows is not None:
         rows = rows.sample(fit_rows, seed=asked.data.seed)
     aligned = align(rows, predictor.label_names)
@@ -88,7 +96,12 @@ def calibrate(
         "schema": SCHEMA,
         "temperature": fitted.value,
         **{name: {"before": before[name], "after": after[name]} for name in before},
-        "held_out": {"rows": len(rows), "hash": rows.hash, "source": rows.source},
+        "held_out": {
+            "rows": len(rows),
+            "hash": rows.hash,
+            "source": rows.source,
+            "left_out": left_out,
+        },
         "max_length": longest_row(predictor),
         "model": model_identity(asked.model),
         "notices": notices,
@@ -128,38 +141,45 @@ def _folder(model: str) -> Path:
     return folder
 
 
-def _check_unseen(model: str, rows: Examples) -> list[str]:
-    """Refuse rows that a run trained on.
+def _unseen(
+    model: str, rows: Examples, source: str, *, with_dev: bool
+) -> tuple[Examples, dict[str, int], list[str]]:
+    """Leave out the rows that a model has seen.
 
     Returns:
-        What there is to say of the rows.
+        The others, how many were trained on and how many are dev rows, and what there is to say.
     """
-    file = Path(model).expanduser() / "run.json"
-    if not file.exists():
-        return []
-    sets = read_json(file).get("data", {})
-    if rows.hash == sets.get("dev", {}).get("hash"):
-        return [
-            "The temperature is fitted on the run's own dev rows: calibration that is measured on "
-            "them with it would look too good."
-        ]
-    train, _ = trained_rows(model)
-    if train is None:
-        if rows.hash != sets.get("train", {}).get("hash"):
-            return [
-                f"Whether {model} was trained on rows among these could not be checked: its "
-                "training rows cannot be read, or have changed."
-            ]
-        seen = list(range(len(rows)))
-    else:
-        seen = rows.overlap(train)
-    if seen:
-        raise DataError(
-            f"{model} was trained on {len(seen)} of these {len(rows)} rows, the first at row "
-            f"{seen[0] + 1}, and a model is too sure of such. Give rows that it was not trained "
-            "on; its own dev rows will do."
+    seen = seen_among(model, rows)
+    notices = list(seen.notices)
+    whom = model if (Path(model).expanduser() / "run.json").exists() else f"a run of {model}"
+    if seen.trained:
+        notices.append(
+            f"{len(seen.trained)} of {len(rows)} rows, the first row {seen.trained[0] + 1}, are "
+            f"left out: {whom} was trained on them, and a model is too sure of such."
         )
-    return []
+    if seen.judged and with_dev:
+        notices.append(
+            f"{len(seen.judged)} of {len(rows)} rows are dev rows of {whom}: calibration that is "
+            "measured on them with the temperature would look too good."
+        )
+    elif seen.judged:
+        notices.append(
+            f"{len(seen.judged)} of {len(rows)} rows, the first row {seen.judged[0] + 1}, are left "
+            f"out: they are dev rows of {whom}, and calibration that is measured on them with the "
+            "temperature would look too good. --with-dev takes them."
+        )
+    gone = {*seen.trained, *(() if with_dev else seen.judged)}
+    kept = [place for place in range(len(rows)) if place not in gone]
+    if not kept:
+        dev = f", and {len(seen.judged)} are dev rows of it" if seen.judged else ""
+        advice = ", or take its dev rows with --with-dev" if seen.judged else ""
+        raise DataError(
+            f"None of the {len(rows)} rows of {source} is left to fit a temperature on: {whom} was "
+            f"trained on {len(seen.trained)} of them{dev}. Give rows with --data that it has not "
+            f"seen{advice}."
+        )
+    counts = {"trained": len(seen.trained), "dev": 0 if with_dev else len(seen.judged)}
+    return (rows.select(kept) if gone else rows), counts, notices
 
 
 def _measures(rows: Examples, prediction: Prediction) -> dict[str, float]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 from temper.data.examples import Examples
@@ -18,6 +17,7 @@ from temper.evaluation.alignment import align
 from temper.evaluation.run import EvaluationData
 from temper.evaluation.settings import EvaluationSettings
 from temper.seeding import derive_seed
+from temper.study.seen import runs_of
 from temper.study.sources import SetSources
 from temper.training.checkpoint_folder import read_json
 from temper.training.config import digest
@@ -121,21 +121,28 @@ def load_sets(
 
 
 def trained_rows(model: str) -> tuple[Examples | None, tuple[str, ...]]:
-    """Load what a run was trained on, where it can still be read.
+    """Load what a run, or all runs of a soup, were trained on, where it can still be read.
 
     Args:
-        model: Folder of a run; anything else has no such rows.
+        model: Folder of a run or a soup; anything else has no such rows.
 
     Returns:
         The rows, and what to say where a run has some that cannot be had. Both are empty for a
         model that is no run.
     """
-    file = Path(model) / "run.json"
-    if not file.exists():
+    files = [run / "run.json" for run in runs_of(model)]
+    if not files:
         return None, ()
-    record = read_json(file)
-    settings = {**record.get("settings", {}).get("data", {}), **dict.fromkeys(UNLABELLED)}
     advice = "Detectors that learn from them are left out; --fit PATH gives them rows."
+    records = [read_json(file) for file in files if file.exists()]
+    hashes = {record.get("data", {}).get("train", {}).get("hash") for record in records}
+    if len(records) < len(files) or len(hashes) > 1:
+        return None, (
+            f"The members of {model} were trained on different rows, or do not say on which, so "
+            f"held-out rows among them cannot be told. {advice}",
+        )
+    record = records[0]
+    settings = {**record.get("settings", {}).get("data", {}), **dict.fromkeys(UNLABELLED)}
     try:
         train = load_splits(DataSettings.model_validate(settings)).train
     except (DataError, ValueError) as error:

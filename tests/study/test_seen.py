@@ -1,0 +1,215 @@
+"""Rows that a run or a soup has seen are known by their hashes, whatever set they come in."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from temper.data.examples import Examples
+from temper.data.settings import DataSettings
+from temper.data.sources import load_splits
+from temper.errors import DataError
+from temper.evaluation.function import CallablePredictor
+from temper.evaluation.run import EvaluationData, evaluate, write
+from temper.evaluation.settings import EvaluationSettings
+from temper.study.calibrate import calibrate
+from temper.study.evaluation import Judging
+from temper.study.predictors import load_predictor
+from temper.study.seen import runs_of, seen_among
+from temper.study.sets import trained_rows
+from tests.cli.tiny_project import sentences, write_csv
+
+
+def texts(thing: str, count: int) -> list[str]:
+    return [text for text, _ in sentences(count, thing=thing)]
+
+
+def rows(*found: str) -> Examples:
+    labels = [place % 2 for place in range(len(found))]
+    return Examples("rows", list(found), labels=labels, kind="classification")
+
+
+def source(folder: Path, thing: str) -> Path:
+    write_csv(folder / "train.csv", sentences(20, thing=thing))
+    write_csv(folder / "dev.csv", sentences(8, thing=f"{thing} it"))
+    return folder
+
+
+def run(folder: Path, source: Path, **sampled: Any) -> Path:
+    """Write the record that a run on a source leaves."""
+    splits = load_splits(DataSettings(source=str(source), **sampled))
+    sets = {"train": splits.train, "dev": splits.dev}
+    record = {
+        "settings": {"data": {"source": str(source), **sampled}},
+        "data": {name: {"rows": len(each), "hash": each.hash} for name, each in sets.items()},
+    }
+    folder.mkdir(parents=True)
+    (folder / "run.json").write_text(json.dumps(record), encoding="utf-8")
+    return folder
+
+
+def soup(folder: Path, *members: Path) -> Path:
+    folder.mkdir()
+    record = {"members": [str(member) for member in members]}
+    (folder / "soup.json").write_text(json.dumps(record), encoding="utf-8")
+    return folder
+
+
+def test_single_rows_of_train_and_dev_are_known_among_others(tmp_path: Path) -> None:
+    made = run(tmp_path / "run", source(tmp_path / "films", "film"))
+    new, train, dev = texts("phone", 2), texts("film", 20), texts("film it", 8)
+    seen = seen_among(str(made), rows(new[0], train[3], dev[0], new[1], train[3], dev[7]))
+    assert (seen.trained, seen.judged, seen.notices) == ((1, 4), (2, 5), ())
+
+
+def test_rows_that_the_run_did_not_draw_were_not_seen(tmp_path: Path) -> None:
+    films = source(tmp_path / "films", "film")
+    made = run(tmp_path / "run", films, rows=10, eval_rows=4)
+    whole = rows(*texts("film", 20), *texts("film it", 8))
+    seen = seen_among(str(made), whole)
+    drawn = load_splits(DataSettings(source=str(films), rows=10, eval_rows=4))
+    assert {whole.text[place] for place in seen.trained} == set(drawn.train.text)
+    assert {whole.text[place] for place in seen.judged} == set(drawn.dev.text)
+    assert (len(seen.trained), len(seen.judged)) == (10, 4)
+
+
+def test_a_soup_has_seen_what_each_of_its_members_has(tmp_path: Path) -> None:
+    members = [
+        run(tmp_path / thing, source(tmp_path / f"{thing}s", thing)) for thing in ("film", "phone")
+    ]
+    made = soup(tmp_path / "soup", *members)
+    assert runs_of(str(made)) == members
+    film, phone, dev = texts("film", 1)[0], texts("phone", 1)[0], texts("phone it", 1)[0]
+    seen = seen_among(str(made), rows("why", film, phone, dev))
+    assert (seen.trained, seen.judged, seen.notices) == ((1, 2), (3,), ())
+
+
+def test_a_row_that_one_member_trained_on_counts_so_though_it_is_dev_of_another(
+    tmp_path: Path,
+) -> None:
+    first = run(tmp_path / "first", source(tmp_path / "films", "film"))
+    turned = tmp_path / "turned"
+    write_csv(turned / "train.csv", sentences(8, thing="film it"))
+    write_csv(turned / "dev.csv", sentences(20, thing="film"))
+    made = soup(tmp_path / "soup", first, run(tmp_path / "second", turned))
+    seen = seen_among(str(made), rows(*texts("film", 2), *texts("film it", 2)))
+    assert (seen.trained, seen.judged) == ((0, 1, 2, 3), ())
+
+
+def test_of_a_plain_checkpoint_nothing_is_known(tmp_path: Path) -> None:
+    seen = seen_among(str(tmp_path), rows("a", "b"))
+    assert (seen.trained, seen.judged, seen.notices) == ((), (), ())
+
+
+def test_where_the_data_are_gone_what_is_open_is_said(tmp_path: Path) -> None:
+    films = source(tmp_path / "films", "film")
+    made = run(tmp_path / "run", films)
+    splits = load_splits(DataSettings(source=str(films)))
+    shutil.rmtree(films)
+    seen = seen_among(str(made), rows(*texts("film", 3)))
+    assert seen.trained == ()
+    assert len(seen.notices) == 2
+    assert "was trained on rows among these could not be checked" in seen.notices[0]
+    assert "is judged on rows among these could not be checked" in seen.notices[1]
+    # The hash of a whole set still tells that set.
+    assert len(seen_among(str(made), splits.train).trained) == 20
+    assert len(seen_among(str(made), splits.dev).judged) == 8
+
+
+def test_an_evaluation_beside_the_run_tells_its_dev_rows(tmp_path: Path) -> None:
+    films = source(tmp_path / "films", "film")
+    made = run(tmp_path / "run", films)
+    splits = load_splits(DataSettings(source=str(films)))
+    predictor = CallablePredictor(lambda texts: [[0.4, 0.6]] * len(texts), gives="probabilities")
+    settings = EvaluationSettings(perspectives=("task",), bootstrap=0)
+    write(evaluate(predictor, EvaluationData(splits.dev), settings), made / "evaluation")
+    shutil.rmtree(films)
+    seen = seen_among(str(made), rows("why", *texts("film it", 2)))
+    assert seen.judged == (1, 2)
+    (notice,) = seen.notices
+    assert "was trained on" in notice
+
+
+def test_data_that_have_changed_since_are_not_taken_for_the_runs(tmp_path: Path) -> None:
+    films = source(tmp_path / "films", "film")
+    made = run(tmp_path / "run", films)
+    source(films, "phone")
+    seen = seen_among(str(made), rows(*texts("phone", 3)))
+    assert (seen.trained, seen.judged, len(seen.notices)) == ((), (), 2)
+
+
+def test_a_member_without_a_record_is_said(tmp_path: Path) -> None:
+    known = run(tmp_path / "film", source(tmp_path / "films", "film"))
+    made = soup(tmp_path / "soup", known, tmp_path / "plain")
+    seen = seen_among(str(made), rows(*texts("film", 2)))
+    assert seen.trained == (0, 1)
+    (notice,) = seen.notices
+    assert "plain, a member of" in notice
+    assert "holds no run.json" in notice
+
+
+def test_a_soup_gives_back_the_rows_that_all_its_members_were_trained_on(tmp_path: Path) -> None:
+    films = source(tmp_path / "films", "film")
+    members = [run(tmp_path / name, films) for name in ("one", "two")]
+    alike = soup(tmp_path / "alike", *members)
+    found, notices = trained_rows(str(alike))
+    assert found is not None
+    assert (found.text, notices) == (texts("film", 20), ())
+    other = run(tmp_path / "other", source(tmp_path / "phones", "phone"))
+    for name, last in (("apart", other), ("unknown", tmp_path / "plain")):
+        found, (notice,) = trained_rows(str(soup(tmp_path / name, *members, last)))
+        assert found is None
+        assert "were trained on different rows, or do not say on which" in notice
+
+
+def labelled(model: Path, found: list[str]) -> list[tuple[str, str]]:
+    """Return texts with the labels that a model gives them, the least sure third turned."""
+    predictor = load_predictor(str(model), device="cpu")
+    logits = predictor.predict(Examples("rows", found)).logits
+    assert logits is not None
+    margins = logits[:, 1] - logits[:, 0]
+    sure = np.abs(margins) > np.quantile(np.abs(margins), 1 / 3)
+    names = ("0", "1")
+    return [
+        (text, names[int((margin > 0) == keeps)])
+        for text, margin, keeps in zip(found, margins, sure, strict=True)
+    ]
+
+
+def calibrated(model: Path, members: list[Path], found: list[tuple[str, str]], out: Path) -> Any:
+    """Fit the temperature of a soup that has the weights of a model."""
+    shutil.copytree(model, out)
+    record = {"members": [str(member) for member in members]}
+    (out / "soup.json").write_text(json.dumps(record), encoding="utf-8")
+    file = write_csv(out.with_suffix(".csv"), found)
+    asked = Judging.of({"data": {"source": str(file)}}, model=str(out), device="cpu")
+    return calibrate(asked)
+
+
+def test_no_temperature_of_a_soup_is_fitted_on_rows_of_its_members(
+    tiny_model: Path, tmp_path: Path
+) -> None:
+    members = [
+        run(tmp_path / thing, source(tmp_path / f"{thing}s", thing)) for thing in ("film", "phone")
+    ]
+    seen = [*texts("film", 3), *texts("phone", 2), *texts("phone it", 4)]
+    found = labelled(tiny_model, [*seen, *texts("why", 40)])
+    made = calibrated(tiny_model, members, found, tmp_path / "soup")
+    assert made["held_out"]["rows"] == 40
+    assert made["held_out"]["left_out"] == {"trained": 5, "dev": 4}
+    trained, dev = made["notices"]
+    assert trained.startswith("5 of 49 rows, the first row 1, are left out: a run of ")
+    assert dev.startswith("4 of 49 rows, the first row 6, are left out: they are dev rows of")
+    # The temperature is that of the new rows alone.
+    alone = calibrated(tiny_model, [], found[9:], tmp_path / "alone")
+    assert alone["held_out"]["left_out"] == {"trained": 0, "dev": 0}
+    assert made["temperature"] == alone["temperature"]
+    every = calibrated(tiny_model, [], found, tmp_path / "every")
+    assert every["temperature"] != made["temperature"]
+    with pytest.raises(DataError, match="None of the 5 rows .* was trained on 5 of them. Give"):
+        calibrated(tiny_model, members, found[:5], tmp_path / "again")
