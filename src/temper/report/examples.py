@@ -5,27 +5,27 @@ Read from ``rows.parquet`` and ``texts.parquet``; evaluations from before texts 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import zip_longest
-from typing import Any
+from itertools import islice, zip_longest
+from typing import Any, TypeVar
 
 import pandas as pd
 
+from temper.report.attacked import OUTCOMES, Part, attacked, records
 from temper.report.diff import Segment, shorten, word_diff
-from temper.report.folders import Run, Source
+from temper.report.folders import Source
 from temper.report.wording import GROUPS, attack, condition
 
 MOST = 300
 """Examples that a page holds unless told otherwise."""
-OUTCOMES = ("broken", "held", "wrong before")
 
 # Characters of an unchanged text, and of each stretch between two changes.
 _WHOLE, _BETWEEN = 1200, 240
-_CLEAN = ("task", "shift", "adversarial")
 _KINDS = {"same": 0, "removed": 1, "added": 2}
-_ROWS = ("set", "condition", "index", "label", "prediction", "probabilities")
-_BUDGET = ("radius", "radius_relative", "norm", "steps", "restarts", "queries", "changed")
+_BUDGET = ("norm", "steps", "restarts", "queries", "changed")
+
+_Any = TypeVar("_Any")
 
 
 @dataclass(frozen=True)
@@ -148,113 +148,60 @@ def gallery(source: Source, *, most: int = MOST) -> Gallery | None:
     Raises:
         CheckpointError: Rows or texts are damaged.
     """
-    by_perspective: dict[str, list[list[_Found]]] = {}
+    by_perspective: dict[str, list[Part]] = {}
     labels: tuple[str, ...] = ()
     seeds = {}
-    for column in source.columns:
+    for column in source.columns if most else ():
         run = next(iter(column.runs.values()), None)
         if run is None or run.scores is None or run.scores.task.kind != "classification":
             continue
         labels = labels or tuple(run.scores.task.labels)
-        for perspective, attacked in _attacked(run):
+        for perspective, parts in attacked(run, most=most).items():
             seeds[run.column] = run.seed
-            by_perspective.setdefault(perspective, []).append(attacked)
-    total = sum(len(part) for parts in by_perspective.values() for part in parts)
-    if not total or not most:
+            by_perspective.setdefault(perspective, []).extend(parts)
+    total = sum(part.total for parts in by_perspective.values() for part in parts)
+    if not total:
         return None
-    turns = [_in_turn(parts) for parts in by_perspective.values()]
-    shown = tuple(found.example() for found in _in_turn(turns)[:most])
-    return Gallery(shown, total, labels, seeds)
+    turns = [_in_turn([_places(part) for part in parts]) for parts in by_perspective.values()]
+    chosen = list(islice(_in_turn(turns), most))
+    found: dict[int, Example] = {}
+    for column_name in dict.fromkeys(part.run.column for part, _ in chosen):
+        own = [number for number, (part, _) in enumerate(chosen) if part.run.column == column_name]
+        rows = records([chosen[number] for number in own])
+        found.update(zip(own, (_example(column_name, row) for row in rows), strict=True))
+    return Gallery(tuple(found[number] for number in range(len(chosen))), total, labels, seeds)
 
 
-@dataclass(frozen=True)
-class _Found:
-    """An example whose texts are not compared yet: of thousands a page shows hundreds."""
-
-    run: Run
-    perspective: str
-    row: dict[str, Any]
-
-    def example(self) -> Example:
-        row = self.row
-        before, after = int(row["prediction_clean"]), int(row["prediction"])
-        own = {name: None if pd.isna(row[name]) else row[name] for name in _BUDGET}
-        name = condition(self.perspective, row["condition"])
-        return Example(
-            column=self.run.column,
-            group=GROUPS.get(self.perspective, self.perspective),
-            attack=attack(
-                name,
-                norm=own["norm"],
-                size=row["size"],
-                steps=own["steps"],
-                restarts=own["restarts"],
-            ),
-            set=row["set"],
-            row=row["row"],
-            label=int(row["label"]),
-            before=before,
-            after=after,
-            confidence_before=float(row["probabilities_clean"][before]),
-            confidence_after=float(row["probabilities"][after]),
-            outcome=_outcome(row),
-            changed=None if own["changed"] is None else float(own["changed"]),
-            queries=None if own["queries"] is None else int(own["queries"]),
-            text=_segments(row["text"], row["text_changed"]),
-            text_pair=_segments(row["text_pair"], row["text_pair_changed"]),
-        )
+def _example(column: str, row: dict[str, Any]) -> Example:
+    before, after = int(row["prediction_clean"]), int(row["prediction"])
+    own = {name: None if pd.isna(row[name]) else row[name] for name in _BUDGET}
+    return Example(
+        column=column,
+        group=GROUPS.get(row["perspective"], row["perspective"]),
+        attack=attack(
+            condition(row["perspective"], row["condition"]),
+            norm=own["norm"],
+            size=row["size"],
+            steps=own["steps"],
+            restarts=own["restarts"],
+        ),
+        set=row["set"],
+        row=row["row"],
+        label=int(row["label"]),
+        before=before,
+        after=after,
+        confidence_before=float(row["probabilities_clean"][before]),
+        confidence_after=float(row["probabilities"][after]),
+        outcome=OUTCOMES[row["outcome"]],
+        changed=None if own["changed"] is None else float(own["changed"]),
+        queries=None if own["queries"] is None else int(own["queries"]),
+        text=_segments(row["text"], row["text_changed"]),
+        text_pair=_segments(row["text_pair"], row["text_pair_changed"]),
+    )
 
 
 def _classes(entry: dict[str, Any]) -> tuple[int, int, int]:
     return entry["label"], entry["before"], entry["after"]
-
-
-def _attacked(run: Run) -> Iterable[tuple[str, list[_Found]]]:
-    """Yield perspective and examples of every attack of a run, those that broke first."""
-    texts = run.texts()
-    if not len(texts):
-        return
-    clean = texts[texts["perspective"].isna()].drop(columns=["perspective", "condition"])
-    answers = pd.concat([run.rows([*_ROWS], name) for name in _CLEAN], ignore_index=True)
-    answers = answers[answers["condition"] == "clean"]
-    known = clean.merge(
-        answers[["set", "index", "prediction", "probabilities"]], on=["set", "index"]
-    ).drop_duplicates(["set", "index"])
-    altered = texts[texts["perspective"].notna()]
-    for perspective in dict.fromkeys(["embedding_attack", *altered["perspective"]]):
-        rows = run.rows([*_ROWS, *_BUDGET], perspective)
-        rows = rows[rows["label"].notna() & rows["prediction"].notna()]
-        if not len(rows):
-            continue
-        own = altered[altered["perspective"] == perspective]
-        joined = rows.merge(known, on=["set", "index"], suffixes=("", "_clean")).merge(
-            own[["set", "condition", "index", "text", "text_pair"]],
-            on=["set", "condition", "index"],
-            # Where texts were changed, those that were not are no example of it.
-            how="inner" if len(own) else "left",
-            suffixes=("", "_changed"),
-        )
-        joined["size"] = _sizes(joined)
-        keys = ["set", "condition", "norm", "steps", "restarts", "size"]
-        for _, part in joined.groupby(keys, sort=False, dropna=False):
-            records: list[dict[str, Any]] = part.to_dict("records")
-            records.sort(key=lambda row: (OUTCOMES.index(_outcome(row)), row["row"]))
-            yield perspective, [_Found(run, perspective, row) for row in records]
-
-
-def _sizes(rows: pd.DataFrame) -> pd.Series:
-    """Write the radius that was asked for: the column that takes fewer values holds it."""
-    if rows["radius"].isna().all():
-        return pd.Series([""] * len(rows), index=rows.index)
-    relative = 0 < rows["radius_relative"].nunique() < rows["radius"].nunique()
-    asked = rows["radius_relative" if relative else "radius"]
-    return asked.map(lambda value: f"radius {value:g}{' of the norm' if relative else ''}")
-
-
-def _outcome(row: dict[str, Any]) -> str:
-    if row["prediction_clean"] != row["label"]:
-        return "wrong before"
-    return "held" if row["prediction"] == row["label"] else "broken"
 
 
 def _segments(text: Any, changed: Any) -> tuple[Segment, ...]:
@@ -266,6 +213,10 @@ def _segments(text: Any, changed: Any) -> tuple[Segment, ...]:
     return tuple(shorten(word_diff(text, changed), longest=_BETWEEN))
 
 
-def _in_turn(parts: Sequence[Sequence[_Found]]) -> list[_Found]:
+def _places(part: Part) -> Iterator[tuple[Part, int]]:
+    return ((part, place) for place in range(len(part.kept)))
+
+
+def _in_turn(parts: Iterable[Iterable[_Any]]) -> Iterator[_Any]:
     """Take one of each part, then the next of each, until all are taken."""
-    return [found for turn in zip_longest(*parts) for found in turn if found is not None]
+    return (found for turn in zip_longest(*parts) for found in turn if found is not None)

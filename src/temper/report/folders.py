@@ -88,24 +88,6 @@ class Run:
             raise CheckpointError(f"{path} lacks the columns {lacking}. Evaluate the model again.")
         return table.to_pandas()
 
-    def texts(self) -> pd.DataFrame:
-        """Read the texts behind the evaluated rows, ``texts.parquet``.
-
-        Returns:
-            The texts; empty where the model was not evaluated, or before texts were kept.
-
-        Raises:
-            CheckpointError: The file is damaged.
-        """
-        if self.evaluation is None or not (path := self.evaluation / "texts.parquet").exists():
-            return pd.DataFrame()
-        try:
-            return pq.read_table(path).to_pandas()
-        except (OSError, pa.ArrowException) as error:
-            raise CheckpointError(
-                f"Cannot read the texts in {path}: {error}. Evaluate the model again."
-            ) from error
-
     def metrics(self) -> list[dict[str, Any]]:
         """Read ``metrics.jsonl``, one object a log.
 
