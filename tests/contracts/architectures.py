@@ -19,6 +19,7 @@ import transformers
 from peft import LoraConfig, get_peft_model
 from torch import Tensor, nn
 
+from temper.models import classical
 from temper.types import Batch
 
 END = 2
@@ -31,13 +32,14 @@ class Architecture:
     """How to build one architecture's tiny classifier.
 
     Args:
-        name: Prefix of the classes in Transformers.
+        name: Prefix of the classes, in Transformers or in Temper.
         settings: Arguments of the config, beside the special tokens.
         dropout: Names of the config's dropout rates; none for those that call no dropout.
         left: Whether it is also tried with left-padded rows.
         pad: Id of the padding token; 0 or 1, and the other one begins a row.
         embedding: Name of the module that takes the encoder's input ids.
         blocks: Names of the lists of blocks.
+        layers: How many blocks each list holds.
     """
 
     name: str
@@ -47,6 +49,7 @@ class Architecture:
     blocks: tuple[str, ...]
     left: bool = False
     pad: int = 0
+    layers: int = 2
 
 
 BERT_LIKE = {
@@ -76,6 +79,7 @@ ARCHITECTURES: dict[str, Architecture] = {
         (*BERT_DROPOUT, "classifier_dropout_prob"),
         "albert.embeddings.word_embeddings",
         ("albert.encoder.albert_layer_groups",),
+        layers=1,
     ),
     "distilbert": Architecture(
         "DistilBert",
@@ -194,6 +198,31 @@ ARCHITECTURES: dict[str, Architecture] = {
         "model.encoder.embed_tokens",
         ("model.encoder.layers", "model.decoder.layers"),
     ),
+    "text_cnn": Architecture(
+        "TextCNN",
+        {"embedding_size": 8, "filters": 6},
+        ("dropout",),
+        "body.embeddings",
+        ("body.layers",),
+        left=True,
+        layers=1,
+    ),
+    "bilstm": Architecture(
+        "BiLSTM",
+        {"embedding_size": 8, "hidden_size": 6, "num_hidden_layers": 2},
+        ("dropout",),
+        "body.embeddings",
+        ("body.layers",),
+        left=True,
+    ),
+    "text_han": Architecture(
+        "TextHAN",
+        {"embedding_size": 8, "hidden_size": 6, "sentence_ends": list(range(30, 45))},
+        ("dropout",),
+        "body.embeddings",
+        ("body.layers",),
+        left=True,
+    ),
 }
 LORA = "llama_lora"
 LORA_PREFIX = "base_model.model."
@@ -204,6 +233,8 @@ CASES: list[tuple[str, str]] = [
     (LORA, "left"),
 ]
 """(architecture, padding side), every pair that is tried."""
+CLASSICAL = tuple(classical.ARCHITECTURES)
+"""Those that Temper brings itself: no attention, and heads that pool over the tokens."""
 
 
 def of(name: str) -> Architecture:
@@ -220,7 +251,12 @@ def _original(name: str, dropout: float, labels: int) -> nn.Module:
         "bart": {"init_std": 0.4},
         "opt": {"init_std": 0.4},
     }
-    config = getattr(transformers, f"{architecture.name}Config")(
+    kind = (
+        classical.ARCHITECTURES[name].classifier
+        if name in CLASSICAL
+        else getattr(transformers, f"{architecture.name}ForSequenceClassification")
+    )
+    config = kind.config_class(
         vocab_size=VOCABULARY,
         pad_token_id=architecture.pad,
         bos_token_id=1 - architecture.pad,
@@ -231,7 +267,7 @@ def _original(name: str, dropout: float, labels: int) -> nn.Module:
         **dict.fromkeys(architecture.dropout, dropout),
     )
     torch.manual_seed(1)
-    model = getattr(transformers, f"{architecture.name}ForSequenceClassification")(config)
+    model = kind(config)
     if name == LORA:
         # init_lora_weights=False: at its usual start B is zero and A has no gradient at all.
         adapter = LoraConfig(

@@ -15,6 +15,7 @@ from temper.models.sites import DropoutPlan
 from temper.types import Batch
 from tests.contracts.architectures import (
     CASES,
+    CLASSICAL,
     LORA,
     LORA_PREFIX,
     batch_of,
@@ -163,7 +164,7 @@ def test_the_blocks_are_found_and_only_theirs_lie_in_the_masks_scope(name: str) 
     lists = [full_name(name, each) for each in of(name).blocks]
     found = [block for block, _ in network.blocks]
     # ALBERT's two layers share one block.
-    assert found == [f"{each}.{n}" for each in lists for n in range(1 if name == "albert" else 2)]
+    assert found == [f"{each}.{n}" for each in lists for n in range(of(name).layers)]
     params = network.parameters()
     inside = {key for key in params.tensors if key.startswith(tuple(f"{each}." for each in lists))}
     assert params.blocks == inside
@@ -214,7 +215,8 @@ def test_dropout_sites_are_the_dropout_calls_on_hidden_states_or_else_the_blocks
         assert at_tokens == []
         assert list(network.site_keys) == [*((each, 0) for each, _ in network.blocks), *at_rows]
     else:
-        assert len(at_tokens) >= 3
+        # The words, and between the blocks, of the small classical networks.
+        assert len(at_tokens) == of(name).layers if name in CLASSICAL else len(at_tokens) >= 3
         wanted = {*at_tokens, *at_rows}
         assert list(network.site_keys) == [key for key in calls.shapes if key in wanted]
 

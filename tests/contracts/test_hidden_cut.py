@@ -15,7 +15,15 @@ from temper.methods import configure
 from temper.models.cuts import BlockCuts
 from temper.models.probing import innermost
 from temper.types import Batch
-from tests.contracts.architectures import CASES, LORA, LORA_PREFIX, inputs_of, marks, tiny
+from tests.contracts.architectures import (
+    CASES,
+    CLASSICAL,
+    LORA,
+    LORA_PREFIX,
+    inputs_of,
+    marks,
+    tiny,
+)
 
 LAST: dict[str, str] = {
     **{
@@ -59,7 +67,7 @@ def recorded_cuts() -> Iterator[list[list[Tensor]]]:
         BlockCuts.cutting = plain  # type: ignore[method-assign]
 
 
-@pytest.mark.parametrize(("name", "side"), CASES)
+@pytest.mark.parametrize(("name", "side"), [case for case in CASES if case[0] not in CLASSICAL])
 def test_the_feed_forward_output_is_zero_inside_the_spans_and_nowhere_else(
     name: str, side: str
 ) -> None:

@@ -17,6 +17,7 @@ from temper.methods.uegr import UEGR
 from temper.training.stepper import Stepper
 from tests.contracts.architectures import (
     CASES,
+    CLASSICAL,
     LORA,
     inputs_of,
     marks,
@@ -28,7 +29,7 @@ from tests.contracts.architectures import (
 each_case = pytest.mark.parametrize(("name", "side"), CASES)
 
 # They give no attention probabilities, which HiddenCut reads.
-WITHOUT_ATTENTION: frozenset[str] = frozenset()
+WITHOUT_ATTENTION: frozenset[str] = frozenset(CLASSICAL)
 
 METHODS: dict[str, MethodConfig] = {
     **{name: configure(name) for name in names()},

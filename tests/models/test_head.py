@@ -12,7 +12,7 @@ from temper import RDrop, Stepper
 from temper.models.blocks import drops, find_blocks, find_head
 from temper.models.network import Network, Recording
 from temper.types import Batch
-from tests.contracts.architectures import ARCHITECTURES, LORA, tiny
+from tests.contracts.architectures import ARCHITECTURES, CLASSICAL, LORA, tiny
 from tests.methods.tiny import rows, tiny_bert, tiny_network
 
 HEADS = {
@@ -30,6 +30,7 @@ HEADS = {
     "qwen2": {"score"},
     "t5": {"classification_head"},
     "bart": {"classification_head"},
+    **{name: {"classifier"} for name in CLASSICAL},
 }
 
 

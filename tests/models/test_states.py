@@ -17,13 +17,17 @@ from temper.methods import configure
 from temper.models.network import Network
 from temper.models.states import Trace, composite_layer_norm, read_positions
 from temper.types import Batch
-from tests.contracts.architectures import ARCHITECTURES, CASES, batch_of, marks, tiny
+from tests.contracts.architectures import ARCHITECTURES, CASES, CLASSICAL, batch_of, marks, tiny
 from tests.methods.tiny import rows, tiny_bert, tiny_network
 from tests.models.test_sites import checkpoint_blocks
 
 DECODERS = {"gpt2", "opt", "llama", "qwen2", "llama_lora"}
 AT_END = {"t5", "bart"}
 """They read the decoder's state at the end token, which every row has last."""
+# The others' heads pool over the tokens.
+one_position = pytest.mark.parametrize(
+    ("name", "side"), [case for case in CASES if case[0] not in CLASSICAL]
+)
 
 
 def traced(model: nn.Module, batch: Batch, **how: Any) -> Trace:
@@ -45,7 +49,7 @@ def rule(name: str, batch: Batch) -> list[int]:
 # Where the head reads
 
 
-@pytest.mark.parametrize(("name", "side"), CASES)
+@one_position
 def test_the_position_is_that_of_the_rule(name: str, side: str) -> None:
     batch = batch_of(name, side=side)
     trace = traced(tiny(name), batch)
@@ -73,7 +77,7 @@ def test_no_padding_is_read_but_by_the_head_of_an_xlnet(name: str, side: str) ->
         assert not at_padding.any()
 
 
-@pytest.mark.parametrize(("name", "side"), CASES)
+@one_position
 def test_nothing_but_that_position_of_the_last_state_moves_the_logits(name: str, side: str) -> None:
     model, batch = tiny(name), batch_of(name, side=side)
     network = Network(model)

@@ -63,6 +63,15 @@ class MethodConfig(BaseModel, ABC):
             raise SettingError(unknown(f"preset of {cls.__name__}", str(name), presets))
         return cls(**{**presets[name], **settings})
 
+    @classmethod
+    def from_scratch(cls, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Return what suits a network that is trained from scratch and nobody sets.
+
+        Args:
+            given: The settings that somebody does set.
+        """
+        return {}
+
     def settings(self) -> dict[str, Any]:
         """Return the settings as plain values: what ``configure`` takes with the method's name."""
         return self.model_dump(mode="json")

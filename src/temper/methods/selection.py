@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from typing import Literal, Self
+from collections.abc import Mapping
+from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -54,6 +55,11 @@ class SelectionConfig(MethodConfig):
                 self.p_min,
             )
         return self
+
+    @classmethod
+    def from_scratch(cls, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Mask all parameters (UEGR); as `MethodConfig.from_scratch`."""
+        return {} if "mask_scope" in given else {"mask_scope": "all"}
 
     @property
     def explosive(self) -> bool:

@@ -11,6 +11,7 @@ Source: UEGR, arXiv 2503.16550. Where the paper contradicts itself: docs/methods
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
@@ -47,7 +48,7 @@ class UEGR(AttackConfig, SelectionConfig):
         adaptive: Rates of the attacked passes: ``gradient`` (section V-A), ``uniform``, or
             ``fixed`` (Figure 3).
         low: Smallest adaptive rate (the paper's best region: .3 to .5, for models trained from
-            scratch). Read with ``gradient`` only, as ``high``.
+            scratch, which a run of such a model takes). Read with ``gradient`` only, as ``high``.
         high: Largest adaptive rate.
         rates: K fixed rates, for ``fixed``.
         sites: ``all`` dropout layers or the ``last`` before the head.
@@ -108,6 +109,13 @@ class UEGR(AttackConfig, SelectionConfig):
             reduction=self.reduction,
         )
         return self
+
+    @classmethod
+    def from_scratch(cls, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Mask all, and drop at the paper's rates; as `MethodConfig.from_scratch`."""
+        rates = {"low": 0.3, "high": 0.5}
+        free = given.get("adaptive", "gradient") == "gradient" and not rates.keys() & given.keys()
+        return {**super().from_scratch(given), **(rates if free else {})}
 
     def off(self) -> Self:
         """Switch the attacked passes and the mask off."""

@@ -178,6 +178,9 @@ class StateTracer:
         with ExitStack() as stack:
             if twice:
                 stack.enter_context(self._differentiable_attention())
+                # cuDNN's recurrent layers have no second derivative, PyTorch's own have.
+                if any(isinstance(module, nn.RNNBase) for module in self._model.modules()):
+                    stack.enter_context(torch.backends.cudnn.flags(enabled=False))
             if composite:
                 self._check_not_recomputed()
                 stack.enter_context(CompositeLayerNorm())

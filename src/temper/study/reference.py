@@ -9,6 +9,7 @@ from temper.errors import ModelError, SettingError
 from temper.evaluation.classifier import ClassifierPredictor
 from temper.evaluation.predictor import Predictor
 from temper.evaluation.settings import EvaluationSettings
+from temper.models.classical import ARCHITECTURES
 from temper.models.hf import load_classifier
 from temper.study.sets import JudgedSets
 from temper.training.checkpoint_folder import read_json
@@ -47,6 +48,12 @@ def with_reference(
     name = settings.reference or pretrained_name(model)
     if name is None:
         return sets
+    if settings.reference is None and name in ARCHITECTURES:
+        said = (
+            f"{model} was trained from scratch, so there is no pre-trained model to compare its "
+            "hidden states with. To compare with another, name it with --reference."
+        )
+        return replace(sets, notices=(*sets.notices, said))
     try:
         network, tokenizer = load_classifier(name, labels=("0", "1"), device=str(predictor.device))
     except ModelError as error:

@@ -1,8 +1,7 @@
 """Settings of a run whose network is trained from scratch: what suits it where nobody says more.
 
 A network without pre-trained weights learns at other rates, has a table of settings of its own
-(``architecture``), masks all its parameters, and has no use for methods that hold on to
-pre-trained weights.
+(``architecture``), and has no use for methods that hold on to pre-trained weights.
 """
 
 from __future__ import annotations
@@ -15,6 +14,7 @@ from temper import methods
 from temper.errors import CompositionError, SettingError
 from temper.methods.composition import Composed
 from temper.methods.method import MethodConfig
+from temper.methods.selection import SelectionConfig
 from temper.models.classical import ARCHITECTURES
 from temper.models.classical.build import DROPOUT
 from temper.models.classical.settings import ArchitectureSettings
@@ -44,8 +44,9 @@ def completed(tree: Mapping[str, Any]) -> Tree:
 
     Returns:
         The same settings for other models. Else the training loop's have the network's defaults,
-        selective updates cover all parameters (UEGR), and ``architecture.dropout`` is 0 under
-        ``vanilla`` and .5 under other methods (UEGR, Table IV), each where nobody says otherwise.
+        methods have theirs (selective updates cover all parameters, UEGR drops more), and
+        ``architecture.dropout`` is 0 under ``vanilla`` and .5 under other methods (UEGR, Table IV),
+        each where nobody says otherwise.
     """
     if not is_scratch(tree.get("model")):
         return dict(tree)
@@ -56,7 +57,7 @@ def completed(tree: Mapping[str, Any]) -> Tree:
     if isinstance(train, Mapping):
         result["train"] = {**settings.TRAIN, **train}
     if isinstance(method, Mapping) and isinstance(method.get("name"), str):
-        result["method"] = _masking_all(method)
+        result["method"] = _suited(method)
     if isinstance(architecture, Mapping):
         plain = isinstance(method, Mapping) and method.get("name") == "vanilla"
         rate = 0.0 if plain else DROPOUT
@@ -119,19 +120,21 @@ def identity(architecture: Mapping[str, Any]) -> Tree:
     return {**architecture, "vectors": content_hash(Path(vectors).expanduser())}
 
 
-def _masking_all(method: Mapping[str, Any]) -> Tree:
-    """Let selective updates cover all parameters, where nobody names a scope."""
+def _suited(method: Mapping[str, Any]) -> Tree:
+    """Let each method have what suits a network from scratch, where nobody says otherwise."""
     given = {name: value for name, value in method.items() if name != "name"}
     try:
         config = methods.configure(method["name"], given)
     except (SettingError, CompositionError):
         return dict(method)
     if not isinstance(config, Composed):
-        scope = {"mask_scope": "all"} if "mask_scope" in type(config).model_fields else {}
-        return {**scope, **method}
-    tables = {
-        share.name: {"mask_scope": "all", **given.get(share.name, {})}
-        for share in config.shares
-        if "mask_scope" in type(share.config).model_fields and share.half != "objective"
-    }
+        return {**type(config).from_scratch(given), **method}
+    tables = {}
+    for share in config.shares:
+        own = given.get(share.name, {})
+        suits = type(share.config).from_scratch(own)
+        # A half of a method refuses settings that only its other half reads.
+        of_rule = suits.keys() & SelectionConfig.model_fields.keys()
+        read = {"both": suits.keys(), "rule": of_rule, "objective": suits.keys() - of_rule}
+        tables[share.name] = {**{name: suits[name] for name in read[share.half]}, **own}
     return {**method, **tables}

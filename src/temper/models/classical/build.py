@@ -82,7 +82,7 @@ def build_classifier(
         embedding_size=settings.embedding,
         dropout=DROPOUT if settings.dropout is None else settings.dropout,
         pad_token_id=tokenizer.pad_token_id,
-        **settings.network(),
+        **settings.network(tokenizer.get_vocab()),
         **_head(labels),
     )
     with seeded(derive_seed(seed, "head")):

@@ -92,7 +92,6 @@ class ClassicalBody(ClassicalModel):
         input_ids: Tensor,
         attention_mask: Tensor | None = None,
         output_hidden_states: bool | None = None,
-        **_: Any,
     ) -> BaseModelOutputWithPooling:
         """Read a batch.
 
@@ -140,7 +139,6 @@ class ClassicalClassifier(ClassicalModel):
         attention_mask: Tensor | None = None,
         labels: Tensor | None = None,
         output_hidden_states: bool | None = None,
-        **_: Any,
     ) -> SequenceClassifierOutput:
         """Classify a batch.
 

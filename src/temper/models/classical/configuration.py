@@ -19,7 +19,7 @@ class ClassicalConfig(PreTrainedConfig):
     model_type = "temper_classical"
 
     vocab_size: int = 20_000
-    embedding_size: int = 300
+    embedding_size: int = 128
     dropout: float | int = 0.5
     initializer_range: float = 0.25
     pad_token_id: int | None = 0
@@ -38,3 +38,35 @@ class TextCNNConfig(ClassicalConfig):
 
     windows: list[int] | tuple[int, ...] = (3, 4, 5)
     filters: int = 100
+
+
+class BiLSTMConfig(ClassicalConfig):
+    """Config of a `BiLSTMForSequenceClassification`.
+
+    Args:
+        hidden_size: Width of one direction's state.
+        num_hidden_layers: Layers, one upon the other.
+        pooling: ``max`` over the words, or ``attention``.
+    """
+
+    model_type = "bilstm"
+
+    hidden_size: int = 128
+    num_hidden_layers: int = 1
+    pooling: str = "max"
+
+
+class TextHANConfig(ClassicalConfig):
+    """Config of a `TextHANForSequenceClassification`.
+
+    Args:
+        hidden_size: Width of one direction's state (Yang et al. 2016: 50).
+        sentence_ends: Ids of the tokens that end a sentence.
+        sentence_length: Most tokens of a sentence; longer ones are cut in pieces.
+    """
+
+    model_type = "text_han"
+
+    hidden_size: int = 50
+    sentence_ends: list[int] | tuple[int, ...] = ()
+    sentence_length: int = 50

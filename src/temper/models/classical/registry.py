@@ -7,9 +7,16 @@ from dataclasses import dataclass
 
 from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification
 
+from temper.models.classical.bilstm import BiLSTMForSequenceClassification
 from temper.models.classical.classifier import ClassicalClassifier
-from temper.models.classical.settings import ArchitectureSettings, TextCNNSettings
+from temper.models.classical.settings import (
+    ArchitectureSettings,
+    BiLSTMSettings,
+    TextCNNSettings,
+    TextHANSettings,
+)
 from temper.models.classical.text_cnn import TextCNNForSequenceClassification
+from temper.models.classical.text_han import TextHANForSequenceClassification
 
 
 @dataclass(frozen=True)
@@ -46,6 +53,18 @@ ARCHITECTURES: Mapping[str, Architecture] = {
         TextCNNForSequenceClassification,
         "convolutions of 3, 4 and 5 words, 100 filters each",
         "trained from scratch (Kim 2014)",
+    ),
+    "bilstm": Architecture(
+        BiLSTMSettings,
+        BiLSTMForSequenceClassification,
+        "LSTM in both directions, 128 wide each, max pooling",
+        "trained from scratch (Conneau et al. 2017)",
+    ),
+    "text_han": Architecture(
+        TextHANSettings,
+        TextHANForSequenceClassification,
+        "GRUs and attention over words, then sentences, 50 wide a direction",
+        "trained from scratch (Yang et al. 2016)",
     ),
 }
 """Name on the command line to network; the name is also the config's ``model_type``."""

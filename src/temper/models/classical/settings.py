@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from temper.models.classical.vocabulary import Units
+from temper.models.classical.vocabulary import SEPARATOR, Units
 
+SENTENCE_ENDS = (*".!?\u2026", *"\u3002\uff01\uff1f\uff0e")
+"""Signs that end a sentence, in Latin and in Chinese writing."""
 Windows = Annotated[tuple[Annotated[int, Field(ge=1, le=50)], ...], Field(min_length=1)]
 
 
@@ -36,17 +39,20 @@ class ArchitectureSettings(BaseModel):
         "warmup_ratio": 0.0,
     }
 
-    embedding: int = Field(300, ge=1)
+    embedding: int = Field(128, ge=1)
     dropout: float | None = Field(None, ge=0, lt=1)
     vocabulary: int = Field(20_000, ge=4)
     min_frequency: int = Field(2, ge=1)
     units: Units = "auto"
     vectors: str | None = Field(None, min_length=1)
 
-    def network(self) -> dict[str, Any]:
-        """Return what the network's config is told beside the words, the rates and the labels."""
-        own = set(type(self).model_fields) - set(ArchitectureSettings.model_fields)
-        return {name: getattr(self, name) for name in own}
+    def network(self, vocabulary: Mapping[str, int]) -> dict[str, Any]:
+        """Return what the network's config is told beside the words, the rates and the labels.
+
+        Args:
+            vocabulary: Token to id.
+        """
+        raise NotImplementedError
 
 
 class TextCNNSettings(ArchitectureSettings):
@@ -59,3 +65,52 @@ class TextCNNSettings(ArchitectureSettings):
 
     windows: Windows = (3, 4, 5)
     filters: int = Field(100, ge=1)
+
+    def network(self, vocabulary: Mapping[str, int]) -> dict[str, Any]:
+        """Return the windows and the filters; as `ArchitectureSettings.network`."""
+        return {"windows": self.windows, "filters": self.filters}
+
+
+class BiLSTMSettings(ArchitectureSettings):
+    """Settings of ``bilstm``.
+
+    Args:
+        hidden: Width of one direction's state, >= 1.
+        layers: LSTMs, one upon the other, >= 1.
+        pooling: ``max`` over the words, or ``attention``.
+    """
+
+    hidden: int = Field(128, ge=1)
+    layers: int = Field(1, ge=1)
+    pooling: Literal["max", "attention"] = "max"
+
+    def network(self, vocabulary: Mapping[str, int]) -> dict[str, Any]:
+        """Return the layers' sizes and the pooling; as `ArchitectureSettings.network`."""
+        return {
+            "hidden_size": self.hidden,
+            "num_hidden_layers": self.layers,
+            "pooling": self.pooling,
+        }
+
+
+class TextHANSettings(ArchitectureSettings):
+    """Settings of ``text_han``.
+
+    Args:
+        hidden: Width of one direction's state, >= 1 (Yang et al. 2016: 50).
+        sentence_length: Most tokens of a sentence, >= 1; longer ones are cut in pieces.
+    """
+
+    hidden: int = Field(50, ge=1)
+    sentence_length: int = Field(50, ge=1)
+
+    def network(self, vocabulary: Mapping[str, int]) -> dict[str, Any]:
+        """Return sizes and the ends of sentences; as `ArchitectureSettings.network`."""
+        ends = sorted(
+            vocabulary[sign] for sign in (*SENTENCE_ENDS, SEPARATOR) if sign in vocabulary
+        )
+        return {
+            "hidden_size": self.hidden,
+            "sentence_ends": ends,
+            "sentence_length": self.sentence_length,
+        }
