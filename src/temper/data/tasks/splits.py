@@ -158,7 +158,8 @@ class _Copy:
         return replace(examples, notices=(*examples.notices, *said))
 
     def _with_labels(self, examples: Examples, split: str, labels: tuple[str, ...]) -> Examples:
-        if examples.label_names in (labels, self.task.codes):
+        named = examples.label_names
+        if named is not None and named in (labels, self.task.codes):
             return replace(examples, label_names=labels)
         try:
             return examples.map_labels(labels)

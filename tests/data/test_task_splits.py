@@ -1,0 +1,246 @@
+"""Which rows of a copy are a task's train and dev rows, and what is said of what it lacks."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pydantic
+import pytest
+
+from temper.data.sources import DataSettings, load_splits, load_task_dev
+from temper.data.tasks import TASKS
+from temper.data.tasks.place import task_source
+from temper.errors import DataError
+from tests.data.task_files import glue, json_lines, plain_folder
+
+NLI = ("entailment", "neutral", "contradiction")
+SENTIMENT = ("negative", "positive")
+# Sizes of the copies in the shared folder: train, dev.
+COPIES = {
+    "sst2": (67349, 872),
+    "cola": (8551, 1043),
+    "mrpc": (4076, 1725),
+    "stsb": (5749, 1500),
+    "mnli": (9888, 7238),
+    "qqp": (8000, 2000),
+    "qnli": (4463, 1000),
+    "rte": (2490, 277),
+    "wnli": (635, 71),
+    "imdb": (10000, 5000),
+    "ag_news": (16122, 7600),
+    "tnews": (53360, 10000),
+    "iflytek": (3024, 1373),
+}
+
+
+def mnli(
+    root: Path, *, splits: tuple[str, ...] = ("train", "dev_matched", "dev_mismatched")
+) -> str:
+    return task_source("mnli", glue(root, "MNLI", NLI, splits=splits))
+
+
+def pairs(folder: Path, **splits: int) -> str:
+    """Write splits of that many rows, no text twice, labels by turns."""
+    for split, count in splits.items():
+        rows = [{"text": f"{split} {n}", "text_pair": f"{n}", "label": n % 2} for n in range(count)]
+        json_lines(folder / f"{split}.jsonl", rows)
+    return str(folder)
+
+
+def test_mnlis_dev_is_both_of_its_dev_sets_and_they_are_groups(tmp_path: Path) -> None:
+    settings = DataSettings(task="mnli", source=mnli(tmp_path))
+    for dev in (load_splits(settings).dev, load_task_dev(settings)):
+        assert dev.name == "dev"
+        assert dev.group == ["matched"] * 3 + ["mismatched"] * 3
+        assert (dev.labels, dev.label_names) == ([0, 1, 2] * 2, NLI)
+        assert dev.text == [f'MNLI "{n}' for n in range(3, 9)]
+        assert dev.source["split"] == "dev_matched + dev_mismatched"
+        assert [Path(each["path"]).name for each in dev.source["files"]] == [
+            "dev_matched.tsv",
+            "dev_mismatched.tsv",
+        ]
+
+
+@pytest.mark.parametrize("split", ["dev_mismatched", "validation_mismatched"])
+def test_one_of_mnlis_dev_sets_can_be_named(tmp_path: Path, split: str) -> None:
+    settings = DataSettings(task="mnli", source=mnli(tmp_path), eval_split=split)
+    for dev in (load_splits(settings).dev, load_task_dev(settings)):
+        assert dev.text == [f'MNLI "{n}' for n in range(6, 9)]
+        assert dev.group is None
+        assert not any("alone" in said for said in dev.notices)
+
+
+def test_a_copy_of_mnli_with_one_dev_set_says_which(tmp_path: Path) -> None:
+    source = mnli(tmp_path, splits=("train", "dev_matched"))
+    dev = load_splits(DataSettings(task="mnli", source=source)).dev
+    assert (len(dev), dev.group) == (3, None)
+    assert "mnli: dev_mismatched is not there, dev is dev_matched alone." in dev.notices
+
+
+def test_the_groups_of_a_column_that_was_named_stay(tmp_path: Path) -> None:
+    for split in ("train", "dev_matched", "dev_mismatched"):
+        rows = [
+            {"text": f"{split} {n}", "text_pair": "b", "label": n, "genre": f"{split[-4:]}{n}"}
+            for n in range(3)
+        ]
+        json_lines(tmp_path / f"{split}.jsonl", rows)
+    settings = DataSettings(task="mnli", source=str(tmp_path), group_column="genre")
+    assert load_splits(settings).dev.group == [f"ched{n}" for n in range(3)] * 2
+
+
+def test_a_partial_copy_says_expected_and_found_for_what_is_trained_and_evaluated(
+    tmp_path: Path,
+) -> None:
+    source = plain_folder(tmp_path, SENTIMENT, train=[0, 1, 1], dev=[1], test=[0, 1])
+    splits = load_splits(DataSettings(task="sst2", source=source))
+    assert splits.notices == (
+        "sst2: this copy is partial, train has 3 of 67,349 published rows.",
+        "sst2: this copy is partial, dev has 1 of 872 published rows.",
+    )
+    assert splits.dev.notices == splits.notices[1:]
+
+
+def test_a_whole_copy_says_nothing_of_its_size(tmp_path: Path) -> None:
+    rows = TASKS["wnli"].rows
+    source = pairs(tmp_path, train=rows["train"], dev=rows["dev"])
+    assert load_splits(DataSettings(task="wnli", source=source)).notices == (
+        "Labels of set 'train' are matched by index: set 'train' has no label names.",
+        "Labels of set 'dev' are matched by index: set 'dev' has no label names.",
+    )
+
+
+def test_a_copy_of_mrpc_whose_train_rows_hold_the_dev_rows_says_so(tmp_path: Path) -> None:
+    source = pairs(tmp_path, train=4076, test=1725)
+    splits = load_splits(DataSettings(task="mrpc", source=source))
+    assert splits.dev.source["split"] == "test"
+    assert any(
+        said == "mrpc: train has 4,076 rows, and 3,668 are published. The dev rows are among them."
+        for said in splits.notices
+    )
+
+
+def test_a_task_without_a_dev_split_is_evaluated_on_test_or_on_rows_carved_from_train(
+    tmp_path: Path,
+) -> None:
+    source = plain_folder(tmp_path, SENTIMENT, train=[0, 1] * 10, test=[0, 1] * 3)
+    splits = load_splits(DataSettings(task="imdb", source=source))
+    assert (len(splits.train), splits.dev.source["split"], splits.test) == (20, "test", None)
+    assert any("--eval-split dev carves dev rows from train" in said for said in splits.notices)
+    carved = load_splits(DataSettings(task="imdb", source=source, eval_split="dev", dev_share=0.2))
+    assert (len(carved.train), len(carved.dev), carved.dev.source["split"]) == (16, 4, "train")
+    assert any("dev is 4 rows carved from train" in said for said in carved.notices)
+    # Evaluating alone carves nothing: the rest of train is not known to be apart.
+    with pytest.raises(DataError, match="no split to evaluate task 'imdb' on: expected dev or tes"):
+        load_task_dev(DataSettings(task="imdb", source=source, eval_split="dev"))
+    assert len(load_task_dev(DataSettings(task="imdb", source=source))) == 6
+
+
+def test_a_test_split_without_labels_is_not_evaluated_in_place_of_dev(tmp_path: Path) -> None:
+    source = plain_folder(tmp_path, SENTIMENT, train=[0, 1] * 10, test=[-1] * 6)
+    splits = load_splits(DataSettings(task="imdb", source=source))
+    assert splits.dev.source["split"] == "train"
+
+
+def test_a_copy_that_cuts_an_evaluation_set_in_two_never_evaluates_what_it_trains_on(
+    tmp_path: Path,
+) -> None:
+    source = pairs(tmp_path, dev=12, resplit_train=8, resplit_test=4)
+    settings = DataSettings(task="qnli", source=source)
+    splits = load_splits(settings)
+    # The whole dev set holds the rows of both parts.
+    assert (len(splits.train), splits.dev.source["split"]) == (8, "resplit_test")
+    assert (
+        "qnli: resplit_test (4 rows), a part of an evaluation set, stands for dev (5,463 rows are "
+        "published). Scores do not compare with published ones." in splits.notices
+    )
+    # A model that was trained elsewhere is evaluated on all of it.
+    assert len(load_task_dev(settings)) == 12
+
+
+def test_labels_of_a_copy_in_another_order_are_matched_by_name(tmp_path: Path) -> None:
+    source = plain_folder(tmp_path, ("Positive", "Negative"), train=[0, 1], dev=[0, 0])
+    splits = load_splits(DataSettings(task="sst2", source=source))
+    assert (splits.train.labels, splits.train.label_names) == ([1, 0], SENTIMENT)
+    assert (splits.dev.labels, splits.dev.label_names) == ([1, 1], SENTIMENT)
+
+
+def test_other_labels_than_the_tasks_are_an_error(tmp_path: Path) -> None:
+    source = plain_folder(tmp_path, ("bad", "good"), train=[0, 1], dev=[0, 0])
+    with pytest.raises(
+        DataError, match="split 'train': the labels are not those of task 'sst2'.*U"
+    ):
+        load_splits(DataSettings(task="sst2", source=source))
+
+
+def test_a_task_of_pairs_needs_two_texts_and_one_of_single_texts_one(tmp_path: Path) -> None:
+    single = plain_folder(tmp_path / "single", None, train=[0, 1], dev=[0])
+    with pytest.raises(
+        DataError, match="a row of task 'rte' has two texts, but split 'train' has o"
+    ):
+        load_splits(DataSettings(task="rte", source=single))
+    double = pairs(tmp_path / "double", train=4, dev=2)
+    with pytest.raises(
+        DataError, match="a row of task 'sst2' has one text, but split 'train' has t"
+    ):
+        load_splits(DataSettings(task="sst2", source=double))
+
+
+def test_a_copy_without_train_rows_or_labels_is_an_error(tmp_path: Path) -> None:
+    source = plain_folder(tmp_path / "dev", SENTIMENT, dev=[0, 1])
+    with pytest.raises(DataError, match="no rows to train task 'sst2' on: expected a split called"):
+        load_splits(DataSettings(task="sst2", source=source))
+    hidden = plain_folder(tmp_path / "hidden", SENTIMENT, train=[-1, -1], dev=[0, 1])
+    with pytest.raises(DataError, match="split 'train' of task 'sst2' has no labels to train on"):
+        load_splits(DataSettings(task="sst2", source=hidden))
+
+
+def test_named_splits_are_taken(tmp_path: Path) -> None:
+    source = plain_folder(tmp_path, SENTIMENT, train=[0, 1], dev=[0], more=[1, 0, 1], other=[1, 1])
+    settings = DataSettings(task="sst2", source=source, train_split="more", eval_split="other")
+    splits = load_splits(settings)
+    assert (splits.train.text[0], splits.dev.text[0]) == ("more 0", "other 0")
+    with pytest.raises(DataError, match="Unknown split 'none'"):
+        load_splits(settings.model_copy(update={"eval_split": "none"}))
+
+
+@pytest.mark.parametrize(
+    ("given", "match"),
+    [
+        ({"task": "sst"}, "Unknown task 'sst'"),
+        ({"task": "hans"}, "Unknown task 'hans'"),
+        (
+            {"task": "stsb", "kind": "classification"},
+            "task 'stsb' is a regression, but kind is 'cl",
+        ),
+        (
+            {"task": "sst2", "source": "demo"},
+            "source 'demo' is generated and no copy of task 'sst2'",
+        ),
+        ({}, "source\n  Field required"),
+    ],
+)
+def test_settings_of_a_task_that_cannot_be_are_refused(given: dict[str, str], match: str) -> None:
+    with pytest.raises(pydantic.ValidationError, match=match) as caught:
+        DataSettings.model_validate(given)
+    assert caught.value.error_count() == 1
+
+
+def test_settings_of_a_task_are_the_same_once_they_are_written_and_read() -> None:
+    settings = DataSettings(task="mnli")
+    assert settings.source == "nyu-mll/glue:mnli"
+    assert DataSettings.model_validate(settings.model_dump(mode="json")) == settings
+
+
+@pytest.mark.parametrize("name", COPIES)
+def test_a_real_copy_has_the_tasks_form_and_says_what_it_lacks(name: str, data_dir: Path) -> None:
+    task = TASKS[name]
+    splits = load_splits(DataSettings(task=name, source=task_source(name, data_dir)))
+    assert (len(splits.train), len(splits.dev)) == COPIES[name]
+    assert (splits.train.kind, splits.train.label_names) == (task.kind, task.labels)
+    assert (splits.train.text_pair is not None) is task.pair
+    if task.labels is not None:
+        # Every class of the task has rows to learn from.
+        assert len(Counter(splits.train.labels)) == len(task.labels)
+    whole = len(splits.train) == task.rows["train"] and len(splits.dev) == task.rows.get("dev")
+    assert whole is not any(said.startswith(f"{name}: ") for said in splits.notices)
