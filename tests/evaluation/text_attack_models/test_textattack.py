@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from typing import Any
 
 import numpy as np
@@ -183,6 +184,39 @@ def test_a_package_that_cannot_be_imported_says_why(
     monkeypatch.setattr(textattack.importlib, "import_module", broken)
     (fault,) = textattack_faults(TextAttackSettings(recipes=DOUBLING))
     assert "cannot be imported (flair needs transformers < 5)" in fault
+
+
+# As NLTK 3.10 words what TextAttack 0.3.11 asks it for when it is imported.
+NLTK = """
+**********************************************************************
+  Resource \x1b[93mstopwords\x1b[0m not found.
+  Please use the NLTK Downloader to obtain the resource:
+
+  Searched in:
+    - '/root/nltk_data'
+**********************************************************************
+"""
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (LookupError(NLTK), r"\(Resource .*stopwords.* not found\.\)\. Importing"),
+        (OSError(), r"cannot be imported \(OSError\)"),
+    ],
+)
+def test_of_a_long_message_the_first_line_is_told(
+    monkeypatch: pytest.MonkeyPatch, error: Exception, said: str
+) -> None:
+    stub.install(monkeypatch)
+
+    def broken(name: str) -> Any:
+        raise error
+
+    monkeypatch.setattr(textattack.importlib, "import_module", broken)
+    (fault,) = textattack_faults(TextAttackSettings(recipes=DOUBLING))
+    assert re.search(said, fault)
+    assert "\n" not in fault
 
 
 @pytest.mark.usefixtures("_installed")
