@@ -1,0 +1,125 @@
+"""Tasks by name through the commands, on a tiny model and tiny copies."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.cli.test_commands import answer, call
+from tests.cli.test_errors import refused
+from tests.data.task_files import glue, json_lines
+
+NLI = ("entailment", "neutral", "contradiction")
+STEP = ("--set", "train.max_steps=1", "--max-length", "16", "--set", "train.device=cpu")
+
+
+def pairs(folder: Path, **splits: int) -> Path:
+    """Write splits of pairs with labels by turns."""
+    for split, count in splits.items():
+        rows = [{"text": f"{split} {n}", "text_pair": "b", "label": n % 2} for n in range(count)]
+        json_lines(folder / f"{split}.jsonl", rows)
+    return folder
+
+
+def test_a_study_of_mnli_reports_both_dev_sets_and_their_mean(
+    tiny_model: Path, tmp_path: Path
+) -> None:
+    root = tmp_path / "glue"
+    glue(root, "MNLI", NLI * 4, splits=["train", "dev_matched", "dev_mismatched"])
+    out = tmp_path / "study"
+    answer(
+        "compare", "--model", tiny_model, "--task", "mnli", "--data-root", root, *STEP,
+        "--methods", "vanilla", "--seeds", "0", "--perspectives", "task,groups",
+        "--set", "evaluate.bootstrap=0", "--out", out,
+    )  # fmt: skip
+    plan = json.loads((out / "study.json").read_text(encoding="utf-8"))
+    assert plan["data"]["task"] == "mnli"
+    assert plan["data"]["source"] == str(root / "MNLI")
+    (run,) = plan["runs"]["vanilla"].values()
+    record = json.loads((out / run / "run.json").read_text(encoding="utf-8"))
+    assert record["task"] == {"kind": "classification", "metric": "accuracy", "labels": list(NLI)}
+    partial = "mnli: this copy is partial, train has 12 of 392,702 published rows."
+    assert partial in record["notices"]
+    assert partial in (out / "report.md").read_text(encoding="utf-8")
+    scores = json.loads((out / run / "evaluation" / "scores.json").read_text(encoding="utf-8"))
+    assert any("dev_mismatched has 12 of 9,832 published rows" in n for n in scores["notices"])
+    groups = {
+        score["condition"]: (score["value"], score["n"])
+        for score in scores["scores"]
+        if score["perspective"] == "groups"
+    }
+    matched, mismatched = groups["matched"], groups["mismatched"]
+    assert (matched[1], mismatched[1]) == (12, 12)
+    assert groups["mean"] == (pytest.approx((matched[0] + mismatched[0]) / 2), 24)
+
+
+def test_a_tasks_score_is_its_own_whatever_its_data_are_called(
+    tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pairs(tmp_path / "root" / "MRPC", train=8, dev=4)
+    monkeypatch.setenv("TEMPER_DATA", str(tmp_path / "root"))
+    run = tmp_path / "run"
+    record = answer(
+        "train", "--model", tiny_model, "--task", "mrpc", "--method", "vanilla", *STEP, "--out", run
+    )
+    assert record["task"]["metric"] == "f1"
+    assert record["task"]["labels"] == ["not_equivalent", "equivalent"]
+    elsewhere = pairs(tmp_path / "elsewhere", dev=6)
+    found = answer(
+        "evaluate", run, "--task", "mrpc", "--data", elsewhere, "--perspectives", "task",
+        "--set", "evaluate.bootstrap=0", "--device", "cpu", "--out", tmp_path / "evaluation",
+    )  # fmt: skip
+    assert found["task"]["metric"] == "f1"
+    assert {score["n"] for score in found["scores"]} == {6}
+    assert {score["name"] for score in found["scores"]} >= {"f1", "accuracy"}
+    assert "mrpc: this copy is partial, dev has 6 of 408 published rows." in found["notices"]
+
+
+def test_a_notice_of_a_partial_copy_stands_on_the_terminal(
+    tiny_model: Path, tmp_path: Path
+) -> None:
+    pairs(tmp_path / "rte", train=8, dev=4)
+    result = call(
+        "train", "--model", tiny_model, "--task", "rte", "--data-root", tmp_path, *STEP,
+        "--method", "vanilla", "--out", tmp_path / "run",
+    )  # fmt: skip
+    assert result.exit_code == 0, result.stderr
+    assert "Note: rte: this copy is partial, dev has 4 of 277 published rows." in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        (("--task", "rtee"), ("Unknown task 'rtee'", "'rte'")),
+        (("--task", "rte", "--data-root", "{root}"), ("No folder of task 'rte' is under", "mine")),
+        (("--data-root", "{root}", "--data", "demo"), ("--task", "there is neither")),
+        (
+            ("--task", "rte", "--data", "x.csv", "--data-root", "{root}"),
+            ("--data-root", "the task's are --data x.csv"),
+        ),
+        (("--task", "sst2", "--data", "demo"), ("`data`", "no copy of task 'sst2'")),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else None,
+)
+@pytest.mark.parametrize("command", ["train", "compare"])
+def test_a_task_that_cannot_be_read_is_refused_before_any_work(
+    command: str, tiny_model: Path, tmp_path: Path, more: tuple[str, ...], words: tuple[str, ...]
+) -> None:
+    (tmp_path / "root" / "mine").mkdir(parents=True)
+    given = [word.format(root=tmp_path / "root") for word in more]
+    methods = ("--method", "vanilla") if command == "train" else ("--methods", "vanilla")
+    out = tmp_path / "out"
+    refused(call(command, "--model", tiny_model, *methods, *given, "--out", out), *words)
+    assert not out.exists()
+
+
+def test_the_list_of_tasks_has_published_sizes_and_labels() -> None:
+    tasks = {row["name"]: row for row in answer("list", "tasks")}
+    assert tasks["mnli"]["rows"]["dev_mismatched"] == 9832
+    assert tasks["wnli"]["labels"] == {"0": "not_entailment", "1": "entailment"}
+    assert len(tasks["iflytek"]["labels"]) == 119
+    shown = call("list", "tasks").stdout
+    assert "train 8,551, dev 1,043" in shown
+    assert "打车" not in shown
