@@ -184,8 +184,8 @@ def _recipe(name: str) -> Any:
     except (ImportError, OSError, LookupError) as error:
         raise SettingError(
             f"The recipe {name!r} needs the package TextAttack, which cannot be imported "
-            f"({_reason(error)}). Importing it downloads word lists, and needs the versions that it "
-            "asks for. Mend its installation, or leave the recipe out."
+            f"({_reason(error)}). Importing it downloads word lists, and needs the versions "
+            "that it asks for. Mend its installation, or leave the recipe out."
         ) from error
     base = module.AttackRecipe
     known = {
