@@ -63,7 +63,8 @@ def origin(told: str, name: str, split: str | None = None) -> Origin:
     """Read where a set comes from.
 
     Args:
-        told: Its source as the command line takes it, empty where it is unknown.
+        told: Its source as the command line takes it, parts of a set joined by `` + ``; empty where
+            it is unknown.
         name: The set's own name.
         split: Its split, unless the source names one.
 
@@ -76,6 +77,17 @@ def origin(told: str, name: str, split: str | None = None) -> Origin:
         >>> origin("/home/me/reviews.csv", "films")
         Origin(type='reviews', config=None, split=None)
     """
+    parts = [_part(part, name, split) for part in told.split(" + ")]
+    types, configs, splits = (list(dict.fromkeys(found)) for found in zip(*parts, strict=True))
+    if len(types) > 1 or len(configs) > 1:
+        return Origin(name, None, None)
+    # A set of two splits is neither of them.
+    return Origin(
+        types[0], configs[0], " + ".join(one or "?" for one in splits) if any(splits) else None
+    )
+
+
+def _part(told: str, name: str, split: str | None) -> Origin:
     path, marked, named = told.rpartition("@")
     if marked and "/" not in named:
         told, split = path, named
