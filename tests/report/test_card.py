@@ -174,7 +174,7 @@ def test_means_over_sets_are_not_one_set_in_two_perspectives(tmp_path: Path) -> 
         ("demo:shift", ("demo:shift", None, None)),
         ("/home/a@b/films.jsonl.gz", ("films", None, None)),
         ("folder/of/films@test", ("films", None, "test")),
-        ("data/contrast@old + data/contrast@new", ("contrast", None, "old + new")),
+        ("/data/contrast@old + /data/contrast@new", ("contrast", None, "old + new")),
         ("data/one.csv + data/two.csv", ("name", None, None)),
         ("", ("name", None, None)),
     ],
