@@ -4,23 +4,18 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
+from temper.data.augmentation_settings import AugmentationSettings
 from temper.data.columns import Columns
-from temper.data.perturbations import known_names
 from temper.data.tasks import TASKS, task_named
 
 UNLABELLED = ("unlabeled", "unlabeled_rows")
 """Settings of text that only some methods read; they decide nothing about what is evaluated."""
-AUGMENT_SHARE = 0.5
-"""Probability that a row is perturbed: clean and changed rows weigh alike, as in the adversarial
-training of Goodfellow et al. (2015, section 6). A2T (Yoo and Qi, 2021) changes 20 % of the rows."""
-AUGMENTATION = ("augment", "augment_share")
-"""Settings of what becomes of training rows; they decide nothing about what is evaluated either."""
 
 
-class DataSettings(BaseModel):
-    """Say what to train and evaluate on.
+class DataSettings(AugmentationSettings):
+    """Say what to train and evaluate on; how training rows are changed stands in its base.
 
     Args:
         source: Path of a file or a folder, a Hub id (``glue:sst2`` names a configuration), or
@@ -46,10 +41,6 @@ class DataSettings(BaseModel):
             ``source``, its train split unless another is named (``SOURCE@SPLIT``). Its labels are
             not looked at; its texts stand in the columns that ``source`` has.
         unlabeled_rows: Rows of it to train on, drawn with ``seed``; None takes all.
-        augment: Perturbations of `temper.data.perturbations` that training rows undergo, one of
-            them a row and epoch; labels and evaluated rows stay as they are. One stands for a list
-            of one.
-        augment_share: Probability that a training row is perturbed in an epoch, in (0, 1].
         max_length: Longest row in tokens, >= 4; longer ones are cut and their share is reported.
 
     Example:
@@ -58,8 +49,6 @@ class DataSettings(BaseModel):
         >>> DataSettings(task="rte").source
         'nyu-mll/glue:rte'
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     source: Annotated[str, Field(min_length=1)]
     task: str | None = None
@@ -78,8 +67,6 @@ class DataSettings(BaseModel):
     seed: int = 0
     unlabeled: Annotated[str, Field(min_length=1)] | None = None
     unlabeled_rows: Annotated[int, Field(ge=1)] | None = None
-    augment: tuple[str, ...] = ()
-    augment_share: Annotated[float, Field(gt=0, le=1)] = AUGMENT_SHARE
     max_length: Annotated[int, Field(ge=4)] = 128
 
     @model_validator(mode="before")
@@ -97,16 +84,6 @@ class DataSettings(BaseModel):
     @classmethod
     def _known_task(cls, name: str | None) -> str | None:
         return None if name is None else task_named(name).name
-
-    @field_validator("augment", mode="before")
-    @classmethod
-    def _listed(cls, value: Any) -> Any:
-        return (value,) if isinstance(value, str) else value
-
-    @field_validator("augment")
-    @classmethod
-    def _known(cls, names: tuple[str, ...]) -> tuple[str, ...]:
-        return known_names(names)
 
     @model_validator(mode="after")
     def _of_one_kind(self) -> Self:
@@ -139,15 +116,6 @@ class DataSettings(BaseModel):
             raise ValueError(
                 f"unlabeled_rows is {self.unlabeled_rows}, but there is no unlabelled text to "
                 "draw from; give unlabeled too, or leave unlabeled_rows out"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _augment_by_something(self) -> Self:
-        if self.augment_share != AUGMENT_SHARE and not self.augment:
-            raise ValueError(
-                f"augment_share is {self.augment_share}, but nothing is to be done to the rows; "
-                "give augment too, or leave augment_share out"
             )
         return self
 

@@ -9,7 +9,8 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from temper.data.settings import AUGMENTATION, UNLABELLED, DataSettings
+from temper.data.augmentation_settings import AUGMENTATION
+from temper.data.settings import UNLABELLED, DataSettings
 from temper.errors import CheckpointError, SettingError, unknown
 from temper.evaluation.settings import EvaluationSettings
 from temper.study.judge import judge, judging_key, load_evaluated

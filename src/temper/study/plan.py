@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from temper import methods
-from temper.data.settings import AUGMENTATION, DataSettings
+from temper.data.augmentation_settings import AUGMENTATION
+from temper.data.settings import DataSettings
 from temper.errors import SettingError, unknown
 from temper.evaluation.settings import EvaluationSettings
 from temper.study.sources import SetSources

@@ -22,9 +22,10 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from temper.data.augmentation_settings import AUGMENTATION
 from temper.data.examples import Examples
 from temper.data.labels import LabelKind
-from temper.data.settings import AUGMENTATION, UNLABELLED, DataSettings
+from temper.data.settings import UNLABELLED, DataSettings
 from temper.data.tasks import default_metric
 from temper.errors import CheckpointError, DataError, SettingError
 from temper.evaluation.alignment import align, merge
