@@ -1,0 +1,263 @@
+"""The classical networks against references, their laws, and their folders."""
+
+from __future__ import annotations
+
+import math
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from temper.errors import ModelError
+from temper.models.classical import ARCHITECTURES
+from temper.models.classical.bilstm import BiLSTMModel
+from temper.models.classical.build import build_classifier
+from temper.models.classical.recurrent import AttentionPooling, BiRecurrence, Sequences
+from temper.models.classical.text_cnn import ConvolutionBank
+from temper.models.classical.text_han import find_sentences
+from temper.models.hf import load_classifier
+
+TEXTS = ["A good film. Not bad!", "bad film; very bad", "good, very good", "not a film..."]
+each_name = pytest.mark.parametrize("name", list(ARCHITECTURES))
+
+
+def built(name: str, **how: Any) -> Any:
+    sizes = {
+        "text_cnn": {"embedding": 8, "filters": 5},
+        "bilstm": {"embedding": 8, "hidden": 5, "layers": 2},
+        "text_han": {"embedding": 8, "hidden": 5},
+    }
+    own = {"min_frequency": 1, **sizes[name], **how.pop("architecture", {})}
+    labels = how.pop("labels", ["-", "+", "0"])
+    made = ARCHITECTURES[name].settings(**own)
+    return build_classifier(name, TEXTS, labels=labels, settings=made, **how)
+
+
+def logits(model: Any, ids: list[list[int]], *, width: int, left: bool = False) -> Tensor:
+    """Return the logits of rows that are padded to a width."""
+    batch, mask = torch.zeros(len(ids), width, dtype=torch.int64), torch.zeros(len(ids), width)
+    for row, own in enumerate(ids):
+        place = slice(width - len(own), width) if left else slice(0, len(own))
+        batch[row, place], mask[row, place] = torch.tensor(own), 1
+    found: Tensor = model(batch, mask.long()).logits
+    return found.detach()
+
+
+# Laws
+
+
+@each_name
+@settings(max_examples=25, deadline=None)
+@given(
+    rows=st.lists(st.lists(st.integers(1, 12), min_size=1, max_size=9), min_size=1, max_size=4),
+    more=st.integers(0, 4),
+    left=st.booleans(),
+)
+def test_no_padding_and_no_other_row_changes_a_logit(
+    name: str, rows: list[list[int]], more: int, left: bool
+) -> None:
+    model = built(name).model
+    widest = max(map(len, rows)) + more
+    together = logits(model, rows, width=widest, left=left)
+    turned = logits(model, rows[::-1], width=widest, left=left)
+    torch.testing.assert_close(turned.flip(0), together, rtol=0, atol=1e-6)
+    for row, own in enumerate(rows):
+        alone = logits(model, [own], width=len(own))
+        torch.testing.assert_close(alone[0], together[row], rtol=0, atol=1e-6)
+
+
+@each_name
+def test_without_a_mask_what_is_not_padding_counts(name: str) -> None:
+    model = built(name).model
+    ids = torch.tensor([[3, 4, 5, 0, 0]])
+    mask = torch.tensor([[1, 1, 1, 0, 0]])
+    assert torch.equal(model(ids).logits, model(ids, mask).logits)
+
+
+@each_name
+def test_equal_seeds_and_texts_give_equal_networks_and_others_do_not(name: str) -> None:
+    first, same, other = (built(name, seed=seed).model.state_dict() for seed in (3, 3, 4))
+    assert all(torch.equal(first[key], same[key]) for key in first)
+    assert not torch.equal(first["classifier.weight"], other["classifier.weight"])
+
+
+@each_name
+def test_a_network_gives_its_states_and_a_loss(name: str) -> None:
+    model = built(name).model
+    ids, labels = torch.tensor([[3, 4, 5], [6, 7, 2]]), torch.tensor([2, 0])
+    output = model(ids, labels=labels, output_hidden_states=True)
+    blocks = len(model.body.layers)
+    assert [tuple(state.shape[:2]) for state in output.hidden_states] == [(2, 3)] * (blocks + 1)
+    assert model(ids).hidden_states is None
+    expected = nn.functional.cross_entropy(output.logits, labels)
+    torch.testing.assert_close(output.loss, expected)
+
+
+@each_name
+def test_a_regression_gives_one_number_and_a_squared_error(name: str) -> None:
+    model = built(name, labels=None).model
+    targets = torch.tensor([0.5, -1.0])
+    output = model(torch.tensor([[3, 4], [5, 2]]), labels=targets)
+    assert output.logits.shape == (2, 1)
+    torch.testing.assert_close(output.loss, (output.logits[:, 0] - targets).square().mean())
+
+
+@each_name
+def test_the_weights_of_a_layer_lie_within_its_bound(name: str) -> None:
+    model = built(name).model
+    table = model.get_input_embeddings().weight
+    assert torch.equal(table[0], torch.zeros(8))
+    assert 0.2 < table.abs().max() <= 0.25
+    bound = 1 / math.sqrt(model.classifier.in_features)
+    assert 0.5 * bound < model.classifier.weight.abs().max() <= bound
+
+
+# References
+
+
+def test_a_bilstm_is_the_packed_one_of_pytorch() -> None:
+    torch.manual_seed(0)
+    ours, theirs = BiRecurrence(3, 4, "lstm"), nn.LSTM(3, 4, batch_first=True, bidirectional=True)
+    for layer, suffix in ((ours.ahead, ""), (ours.back, "_reverse")):
+        for key, weight in layer.named_parameters():
+            getattr(theirs, key + suffix).data.copy_(weight)
+    hidden, lengths = torch.randn(3, 6, 3), torch.tensor([6, 2, 4])
+    mask = torch.arange(6) < lengths.unsqueeze(1)
+    packed = nn.utils.rnn.pack_padded_sequence(
+        hidden, lengths, batch_first=True, enforce_sorted=False
+    )
+    expected, _ = nn.utils.rnn.pad_packed_sequence(theirs(packed)[0], batch_first=True)
+    found = ours(hidden, Sequences.of_tokens(mask), mask)
+    torch.testing.assert_close(found, expected)
+
+
+def test_convolutions_are_sums_over_their_windows() -> None:
+    torch.manual_seed(0)
+    bank, hidden = ConvolutionBank(3, (2, 3), 2), torch.randn(1, 4, 3)
+    found = bank(hidden, torch.ones(1, 4, dtype=torch.bool))[0]
+    for first, window, before in ((0, 2, 0), (2, 3, 1)):
+        layer = bank.convolutions[0 if window == 2 else 1]
+        for place in range(4):
+            total = layer.bias.clone()
+            for step in range(window):
+                at = place - before + step
+                if 0 <= at < 4:
+                    total = total + layer.weight[:, :, step] @ hidden[0, at]
+            torch.testing.assert_close(found[place, first : first + 2], total.relu())
+
+
+def test_attention_weighs_by_the_softmax_of_its_scores() -> None:
+    pooling = AttentionPooling(1)
+    with torch.no_grad():
+        pooling.projection.weight.fill_(1.0)
+        pooling.projection.bias.zero_()
+        pooling.context.weight.fill_(2.0)
+    states = torch.tensor([[[0.5], [-1.0], [3.0]]])
+    found = pooling(states, torch.tensor([[True, True, False]]))
+    first, second = (math.exp(2 * math.tanh(value)) for value in (0.5, -1.0))
+    expected = (0.5 * first - second) / (first + second)
+    assert found.item() == pytest.approx(expected, rel=1e-6)
+
+
+def test_max_and_attention_pooling_differ_and_others_are_refused() -> None:
+    attentive = built("bilstm", architecture={"pooling": "attention"}).model.body
+    assert isinstance(attentive, BiLSTMModel)
+    assert isinstance(attentive.attention, AttentionPooling)
+    assert built("bilstm").model.body.attention is None
+
+
+# Sentences
+
+
+def test_sentences_end_at_the_last_of_several_signs_and_at_the_row_s_end() -> None:
+    mask = torch.tensor([[1, 1, 1, 1, 1, 1, 0], [1, 1, 1, 0, 0, 0, 0]]).bool()
+    ends = torch.tensor([[0, 1, 0, 0, 1, 1, 0], [0, 0, 0, 0, 0, 0, 0]]).bool()
+    found = find_sentences(mask, ends, longest=50)
+    words = [row[own].tolist() for row, own in zip(found.words.take, found.words.mask, strict=True)]
+    assert words == [[0, 1], [2, 3, 4, 5], [7, 8, 9]]
+    lasts = [row[own].tolist() for row, own in zip(found.texts.take, found.texts.mask, strict=True)]
+    assert lasts == [[1, 5], [9]]
+    assert found.number[mask].tolist() == [0, 0, 1, 1, 1, 1, 2, 2, 2]
+
+
+def test_long_sentences_are_cut_in_pieces_whichever_side_is_padded() -> None:
+    mask = torch.tensor([[0, 1, 1, 1, 1, 1]]).bool()
+    found = find_sentences(mask, torch.tensor([[0, 0, 1, 0, 0, 0]]).bool(), longest=2)
+    words = [row[own].tolist() for row, own in zip(found.words.take, found.words.mask, strict=True)]
+    assert words == [[1, 2], [3, 4], [5]]
+    assert found.texts.take.tolist() == [[2, 4, 5]]
+
+
+def test_the_signs_that_end_a_sentence_are_those_of_the_vocabulary() -> None:
+    made = built("text_han")
+    tokens = made.tokenizer.convert_ids_to_tokens(list(made.model.config.sentence_ends))
+    assert sorted(tokens) == ["!", ".", "[SEP]"]
+
+
+def test_where_a_sentence_ends_matters_to_a_han() -> None:
+    made = built("text_han")
+    known = made.tokenizer.get_vocab()
+    words = [known[word] for word in ("good", "film", "very", "bad")]
+    model = made.model
+    apart = logits(model, [[*words[:2], known["."], *words[2:]]], width=5)
+    model.config.sentence_ends = []
+    assert (logits(model, [[*words[:2], known["."], *words[2:]]], width=5) - apart).abs().max() > 0
+
+
+# Folders
+
+
+@each_name
+def test_a_saved_network_is_whole_and_loads_by_name(name: str, tmp_path: Path) -> None:
+    made = built(name)
+    made.model.save_pretrained(tmp_path)
+    made.tokenizer.save_pretrained(tmp_path)
+    assert {file.suffix for file in tmp_path.iterdir()} == {".json", ".safetensors"}
+    model, tokenizer = load_classifier(str(tmp_path))
+    batch = tokenizer(["a bad film.", "good"], padding=True, return_tensors="pt")
+    expected = made.tokenizer(["a bad film.", "good"], padding=True, return_tensors="pt")
+    assert torch.equal(batch["input_ids"], expected["input_ids"])
+    assert torch.equal(model(**batch).logits, made.model(**expected).logits)
+    assert model.config.id2label == {0: "-", 1: "+", 2: "0"}
+
+
+def test_a_trained_body_takes_a_new_head(tmp_path: Path) -> None:
+    made = built("bilstm")
+    made.model.save_pretrained(tmp_path)
+    made.tokenizer.save_pretrained(tmp_path)
+    model, _ = load_classifier(str(tmp_path), labels=["no", "yes"], seed=1)
+    assert tuple(model.classifier.weight.shape) == (2, 10)
+    bound = 1 / math.sqrt(10)
+    assert 0.5 * bound < model.classifier.weight.abs().max() <= bound
+    own, body = made.model.body.state_dict(), model.body.state_dict()
+    assert all(torch.equal(own[key], body[key]) for key in own)
+
+
+@each_name
+def test_a_name_alone_has_no_weights_to_load(name: str) -> None:
+    with pytest.raises(ModelError, match=f"'{name}' is built from a training text"):
+        load_classifier(name, labels=["no", "yes"])
+
+
+def test_an_unknown_network_lists_near_names() -> None:
+    with pytest.raises(ModelError, match="Did you mean 'text_cnn'"):
+        build_classifier("textcnn", TEXTS, labels=["no", "yes"])
+
+
+@pytest.mark.parametrize("first", ["temper", "transformers.models.auto.modeling_auto"])
+def test_importing_temper_is_enough_for_the_auto_classes(first: str, tmp_path: Path) -> None:
+    built("text_cnn").model.save_pretrained(tmp_path)
+    code = (
+        f"import {first}, sys, temper\n"
+        f"assert 'torch' not in sys.modules or {first!r} != 'temper'\n"
+        "from transformers import AutoModelForSequenceClassification\n"
+        f"model = AutoModelForSequenceClassification.from_pretrained({str(tmp_path)!r})\n"
+        "assert type(model).__name__ == 'TextCNNForSequenceClassification'\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)

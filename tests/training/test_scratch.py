@@ -1,0 +1,253 @@
+"""Runs of networks from scratch: their settings, their key, their folder, what they refuse."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+from temper.data.sources import load_splits
+from temper.errors import DataError, SettingError
+from temper.evaluation.run import EvaluationData
+from temper.evaluation.settings import EvaluationSettings
+from temper.methods import names
+from temper.study.judge import load_predictor
+from temper.study.plan import StudyConfig, columns_of
+from temper.study.reference import with_reference
+from temper.study.schedule import run_study
+from temper.study.sets import JudgedSets
+from temper.training.config import RunConfig
+from temper.training.progress import Progress
+from temper.training.run import run_key, train
+from tests.cli.tiny_project import make_data
+
+SMALL = {"embedding": 6, "min_frequency": 1, "vectors": None}
+PRETRAINED = ("lp_ft", "mixout", "rec_adam", "w_cons", "wise_ft")
+
+
+class StopAt(Progress):
+    """Interrupt the run at a step, as Ctrl-C does."""
+
+    def __init__(self, step: int) -> None:
+        self.step = step
+
+    def steps(self, done: int, total: int, *, loss: float | None) -> None:
+        if done == self.step:
+            raise KeyboardInterrupt
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_data(tmp_path_factory.mktemp("scratch")) / "reviews"
+
+
+def config(
+    data: Path | str = "demo", method: Any = "vanilla", model: str = "text_cnn", **tables: Any
+) -> RunConfig:
+    method = {"name": method} if isinstance(method, str) else method
+    short = {"max_steps": 4, "save_steps": 2, "logging_steps": 1, "device": "cpu"}
+    return RunConfig.of(
+        {
+            "model": model,
+            "data": {"source": str(data), "max_length": 32},
+            "method": method,
+            "train": {**short, **tables.pop("train", {})},
+            **tables,
+        }
+    )
+
+
+# Settings
+
+
+def test_the_training_loop_has_the_network_s_defaults_where_nothing_is_said() -> None:
+    settings = config(train={"batch_size": 7})
+    assert settings.train.learning_rate == 1e-3
+    assert settings.train.weight_decay == 0
+    assert settings.train.batch_size == 7
+    assert config(model="minilm").train.learning_rate == 2e-5
+    assert config(model="minilm").architecture is None
+
+
+@pytest.mark.parametrize(
+    ("method", "given", "rate"),
+    [
+        ("vanilla", {}, 0.0),
+        ("dropout", {}, 0.5),
+        ("uegr", {}, 0.5),
+        ("r_drop + at", {}, 0.5),
+        ("vanilla", {"dropout": 0.3}, 0.3),
+        ("r_drop", {"dropout": 0.0}, 0.0),
+    ],
+)
+def test_vanilla_alone_is_without_dropout_unless_a_rate_is_given(
+    method: str, given: dict[str, Any], rate: float
+) -> None:
+    found = config(method=method, architecture=given).settings()["architecture"]
+    assert found["dropout"] == rate
+
+
+@pytest.mark.parametrize(
+    ("method", "expected"),
+    [
+        ({"name": "uegr"}, {"mask_scope": "all", "low": 0.3, "high": 0.5}),
+        ({"name": "uegr", "mask_scope": "blocks"}, {"mask_scope": "blocks", "low": 0.3}),
+        ({"name": "uegr", "high": 0.1}, {"mask_scope": "all", "low": 0.05, "high": 0.1}),
+        ({"name": "uegr", "adaptive": "uniform"}, {"mask_scope": "all", "low": 0.05}),
+        ({"name": "roast"}, {"mask_scope": "all"}),
+    ],
+)
+def test_a_selective_update_covers_all_parameters_of_a_network_from_scratch(
+    method: dict[str, Any], expected: dict[str, Any]
+) -> None:
+    found = config(method=method).method
+    assert {name: found[name] for name in expected} == expected
+    assert config(model="minilm", method=method["name"]).method["mask_scope"] == "blocks"
+
+
+def test_halves_of_a_composition_have_what_they_read() -> None:
+    rule = config(method="r_at + uegr.rule").method["uegr"]
+    assert (rule["mask_scope"], rule["low"]) == ("all", 0.05)
+    objective = config(method="uegr.objective + child_tuning_f").method["uegr"]
+    assert (objective["mask_scope"], objective["low"]) == ("blocks", 0.3)
+
+
+def test_settings_of_another_network_and_wrong_ones_are_all_named() -> None:
+    with pytest.raises(SettingError, match=r"`architecture` describes .* 'minilm' brings its own"):
+        config(model="minilm", architecture={"dropout": 0.1})
+    with pytest.raises(SettingError) as caught:
+        config(architecture={"dropout": 2.0, "widows": [3]}, train={"batch_size": 0})
+    text = str(caught.value)
+    assert "`architecture.dropout` must be < 1, got 2.0" in text
+    assert "Did you mean 'architecture.windows'" in text
+    assert "`train.batch_size` must be >= 1" in text
+
+
+@pytest.mark.parametrize("method", PRETRAINED)
+def test_methods_that_hold_on_to_pretrained_weights_are_refused(method: str) -> None:
+    with pytest.raises(SettingError, match=rf"'{method}' .* 'text_cnn' is trained from scratch"):
+        config(method=method)
+    with pytest.raises(SettingError, match=rf"'{method}' .* 'bilstm' is trained from scratch"):
+        config(method=f"r_drop + {method}", model="bilstm")
+
+
+@pytest.mark.parametrize("method", sorted(set(names()) - {*PRETRAINED, "jachess_unlabeled"}))
+def test_all_other_methods_are_taken(method: str) -> None:
+    assert config(method=method).method_name == method
+
+
+# Runs
+
+
+@pytest.mark.parametrize("model", ["text_cnn", "bilstm", "text_han"])
+def test_a_run_leaves_a_whole_checkpoint(model: str, data: Path, tmp_path: Path) -> None:
+    out = train(config(data, "uegr", model, architecture=SMALL), tmp_path / "run")
+    record = json.loads((out / "run.json").read_text())
+    assert record["status"] == "finished"
+    assert record["settings"]["architecture"]["embedding"] == 6
+    network = AutoModelForSequenceClassification.from_pretrained(out)
+    tokenizer = AutoTokenizer.from_pretrained(out)
+    # The words of the training text; "phone" stands in dev alone.
+    assert "awful" in tokenizer.get_vocab()
+    assert "phone" not in tokenizer.get_vocab()
+    assert network.config.id2label == {0: "negative", 1: "positive"}
+    predictor = load_predictor(str(out), device="cpu")
+    answers = predictor.predict(load_splits(config(data).data).dev)
+    assert answers.logits is not None
+    assert answers.logits.shape == (12, 2)
+
+
+def test_a_stopped_run_goes_on_to_the_same_weights(data: Path, tmp_path: Path) -> None:
+    settings = config(data, "uegr", "bilstm", architecture=SMALL)
+    whole = train(settings, tmp_path / "whole")
+    with pytest.raises(KeyboardInterrupt):
+        train(settings, tmp_path / "stopped", progress=StopAt(3))
+    stopped = train(settings, tmp_path / "stopped")
+    weights = [
+        AutoModelForSequenceClassification.from_pretrained(each).state_dict()
+        for each in (whole, stopped)
+    ]
+    assert all(torch.equal(weights[0][key], weights[1][key]) for key in weights[0])
+
+
+def test_the_key_knows_the_architecture_and_the_content_of_the_vectors(
+    data: Path, tmp_path: Path
+) -> None:
+    splits = load_splits(config(data).data)
+
+    def key(**architecture: Any) -> str:
+        return run_key(config(data, architecture={**SMALL, **architecture}), splits)
+
+    first, second = tmp_path / "first.txt", tmp_path / "second.txt"
+    first.write_text("good 1 2 3 4 5 6\n")
+    second.write_text("good 1 2 3 4 5 6\n")
+    assert key() != key(filters=7)
+    assert key(vectors=str(first)) != key()
+    assert key(vectors=str(first)) == key(vectors=str(second))
+    second.write_text("good 1 2 3 4 5 66\n")
+    assert key(vectors=str(first)) != key(vectors=str(second))
+    with pytest.raises(DataError, match="cannot be read"):
+        key(vectors=str(tmp_path / "none.txt"))
+
+
+def test_a_run_says_how_many_words_have_vectors(data: Path, tmp_path: Path) -> None:
+    vectors = tmp_path / "vectors.txt"
+    vectors.write_text("good 1 2 3 4 5 6\n")
+    settings = config(data, architecture={**SMALL, "vectors": str(vectors)})
+    out = train(settings, tmp_path / "run")
+    (notice,) = json.loads((out / "run.json").read_text())["notices"]
+    assert notice.startswith("1 of ")
+
+
+def test_nothing_is_left_behind_where_the_vectors_do_not_fit(data: Path, tmp_path: Path) -> None:
+    vectors = tmp_path / "vectors.txt"
+    vectors.write_text("good 1 2\n")
+    settings = config(data, architecture={**SMALL, "vectors": str(vectors)})
+    with pytest.raises(DataError, match=r"Line 1 .* a word and 6 numbers"):
+        train(settings, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+# Comparisons
+
+
+def test_one_comparison_gives_every_column_its_rates(data: Path, tmp_path: Path) -> None:
+    settings = StudyConfig.of(
+        {
+            "model": "text_cnn",
+            "data": {"source": str(data), "max_length": 32},
+            "train": {"max_steps": 2, "device": "cpu"},
+            "architecture": SMALL,
+            "evaluate": {"perspectives": ["task"], "bootstrap": 0},
+        },
+        columns=columns_of(
+            ["vanilla", "dropout", "uegr"], ["wet=vanilla,architecture.dropout=0.2"]
+        ),
+        seeds=[0],
+    )
+    rates = {name: run.architecture["dropout"] for (name, _), run in settings.runs.items()}
+    assert rates == {"vanilla": 0.0, "dropout": 0.5, "uegr": 0.5, "wet": 0.2}
+    study = run_study(settings, tmp_path / "study")
+    assert study.comparison.columns == ("vanilla", "dropout", "uegr", "wet")
+    written = json.loads((tmp_path / "study" / "study.json").read_text())
+    assert written["architecture"] == SMALL
+
+
+def test_a_variant_may_set_no_other_size_of_its_own() -> None:
+    with pytest.raises(SettingError, match=r"sets `architecture.filters`, but a variant may"):
+        columns_of(["vanilla"], ["wide=vanilla,architecture.filters=200"])
+
+
+def test_representation_has_nothing_to_compare_with_and_says_so(data: Path, tmp_path: Path) -> None:
+    out = train(config(data, architecture=SMALL), tmp_path / "run")
+    predictor = load_predictor(str(out), device="cpu")
+    dev = load_splits(config(data).data).dev
+    sets = JudgedSets(EvaluationData(dev))
+    settings = EvaluationSettings(perspectives=("representation",))
+    found = with_reference(sets, str(out), predictor, settings)
+    assert found.data.reference is None
+    assert "was trained from scratch" in found.notices[-1]
