@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from temper.data.stored import StoredTexts
 from temper.data.table import Table
 from temper.errors import DataError, unknown
 
@@ -152,7 +153,7 @@ def _first(table: Table, names: Iterable[str], taken: set[str]) -> str | None:
     return next((name for name in found if name is not None and name not in taken), None)
 
 
-def read_texts(table: Table, column: str) -> list[str]:
+def read_texts(table: Table, column: str) -> Sequence[str]:
     """Return a column's texts.
 
     Args:
@@ -160,13 +161,17 @@ def read_texts(table: Table, column: str) -> list[str]:
         column: Name of the column.
 
     Returns:
-        One string a row; an empty one is allowed here.
+        One string a row, held outside of Python's objects; an empty one is allowed here.
 
     Raises:
         DataError: If a value is not a string, or holds half of a surrogate pair (no UTF-8 can hold
-            it).
+            it), or the temporary folder cannot take so many texts.
     """
-    texts: list[str] = []
+    return StoredTexts.of(_texts(table, column))
+
+
+def _texts(table: Table, column: str) -> Iterator[str]:
+    """Yield a column's texts, refusing what is none."""
     for index, value in enumerate(table.column(column)):
         if not isinstance(value, str):
             came = "nothing (null or missing)" if value is None else f"{value!r:.40}"
@@ -180,8 +185,7 @@ def read_texts(table: Table, column: str) -> list[str]:
                 "text. "
                 "Mend or remove the row."
             )
-        texts.append(value)
-    return texts
+        yield value
 
 
 def read_names(table: Table, column: str | None) -> list[str | None] | None:

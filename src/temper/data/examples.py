@@ -9,6 +9,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from temper.data.hashes import RowHashes, hashes_at
+from temper.data.hashes import row_hash as row_hash
+from temper.data.stored import texts_at
 from temper.errors import DataError, unknown
 from temper.seeding import derive_seed
 
@@ -16,27 +19,6 @@ Kind = Literal["classification", "regression", "unlabelled"]
 
 # What Transformers writes where nobody named the labels: such names say nothing.
 _GENERIC_NAME = re.compile(r"label[_ ]?\d+", re.IGNORECASE)
-
-
-def row_hash(text: str, text_pair: str | None = None) -> str:
-    """Hash a row's text, the same on every machine and in every version.
-
-    Args:
-        text: The text.
-        text_pair: The second text of a pair task.
-
-    Returns:
-        16 hexadecimal digits (blake2b, 64 bits).
-
-    Example:
-        >>> row_hash("a good phone")
-        '36821fe421257811'
-    """
-    # Lengths in front, so that ("ab", "c") and ("a", "bc") differ.
-    whole = f"{len(text)}:{text}"
-    if text_pair is not None:
-        whole += f"{len(text_pair)}:{text_pair}"
-    return hashlib.blake2b(whole.encode(), digest_size=8).hexdigest()
 
 
 @dataclass(frozen=True)
@@ -66,12 +48,12 @@ class Examples:
     """
 
     name: str
-    text: list[str]
-    text_pair: list[str] | None = None
+    text: Sequence[str]
+    text_pair: Sequence[str] | None = None
     labels: list[int] | list[float] | None = None
     label_names: tuple[str, ...] | None = None
     kind: Kind = "unlabelled"
-    rows: list[str] = field(default_factory=list)
+    rows: Sequence[str] = ()
     source: dict[str, Any] = field(default_factory=dict)
     notices: tuple[str, ...] = ()
     group: list[str | None] | None = None
@@ -88,8 +70,7 @@ class Examples:
                     f"Set {self.name!r} has {len(self.text)} texts but {len(values)} {column}."
                 )
         if not self.rows:
-            pairs: Sequence[str | None] = self.text_pair or [None] * len(self)
-            object.__setattr__(self, "rows", list(map(row_hash, self.text, pairs)))
+            object.__setattr__(self, "rows", RowHashes.of(self.text, self.text_pair))
         elif len(self.rows) != len(self.text):
             raise DataError(
                 f"Set {self.name!r} has {len(self.text)} texts but {len(self.rows)} row hashes."
@@ -130,10 +111,10 @@ class Examples:
         labels: Any = None if self.labels is None else [self.labels[i] for i in chosen]
         return replace(
             self,
-            text=[self.text[i] for i in chosen],
-            text_pair=None if self.text_pair is None else [self.text_pair[i] for i in chosen],
+            text=texts_at(self.text, chosen),
+            text_pair=None if self.text_pair is None else texts_at(self.text_pair, chosen),
             labels=labels,
-            rows=[self.rows[i] for i in chosen],
+            rows=hashes_at(self.rows, chosen),
             group=None if self.group is None else [self.group[i] for i in chosen],
             pair=None if self.pair is None else [self.pair[i] for i in chosen],
         )

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from temper.data.edits import Edit, drawn_edits, letters
@@ -155,7 +155,7 @@ def perturbed(examples: Examples, name: str, *, seed: int = 0) -> Examples:
         ['good!']
     """
 
-    def changed(texts: list[str], place: int) -> list[str]:
+    def changed(texts: Sequence[str], place: int) -> list[str]:
         return [
             perturb(text, name, row=row, seed=seed, place=place)
             for text, row in zip(texts, examples.rows, strict=True)

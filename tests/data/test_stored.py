@@ -1,0 +1,116 @@
+"""Stored texts read as the list they were made of, from memory and from a file."""
+
+from __future__ import annotations
+
+import os
+import tracemalloc
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from temper.data import stored
+from temper.data.examples import Examples
+from temper.data.sources import load_examples
+from temper.data.stored import StoredTexts, texts_at
+from temper.errors import DataError
+
+TEXTS = st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=12), max_size=12)
+
+
+@given(TEXTS, st.sampled_from([0, 5, 1 << 20]), st.data())
+def test_stored_texts_are_the_list_they_were_made_of(
+    texts: list[str], in_memory: int, data: st.DataObject
+) -> None:
+    found = StoredTexts.of(iter(texts), in_memory=in_memory)
+    assert found.on_disk == (sum(len(text.encode()) for text in texts) > in_memory)
+    assert found == texts
+    assert texts == found
+    assert list(found) == texts
+    assert [found[place] for place in range(len(texts))] == texts
+    if texts:
+        places = data.draw(st.lists(st.integers(0, len(texts) - 1), max_size=9))
+        wanted = [texts[place] for place in places]
+        assert list(texts_at(found, places)) == wanted == texts_at(texts, places)
+        assert list(texts_at(found, places)[1:]) == wanted[1:]
+        assert found != [*texts[:-1], texts[-1] + "x"]
+        assert found[-1] == texts[-1]
+
+
+def test_texts_longer_than_what_is_read_ahead_come_whole() -> None:
+    texts = ["a" * 200_000, "b", "c" * 70_000, ""]
+    assert list(StoredTexts.of(texts, in_memory=0)) == texts
+
+
+def test_texts_on_disk_take_no_memory_that_grows_with_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(stored, "IN_MEMORY", 1 << 16)
+
+    def most(letters: int) -> int:
+        texts = (f"{number} " + "x" * letters for number in range(2000))
+        tracemalloc.start()
+        try:
+            kept = StoredTexts.of(texts)
+            assert sum(map(len, kept)) > 2000 * letters
+            return tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+
+    # 18 MB more of letters.
+    assert most(10_000) - most(1_000) < 1e6
+
+
+def test_a_folder_without_room_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(**_: Any) -> Any:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(stored.tempfile, "TemporaryFile", full)
+    with pytest.raises(DataError, match=r"cannot take them: No space left on device\. Make room"):
+        StoredTexts.of(["good"], in_memory=0)
+
+
+def test_a_system_that_cannot_read_at_a_place_reads_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(stored, "_READ_AT", None)
+    found = StoredTexts.of(["good", "naïve", "bad"], in_memory=0)
+    assert found[2] == "bad"
+    assert list(found) == ["good", "naïve", "bad"]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs processes that are forked")
+def test_a_forked_process_reads_the_same_texts() -> None:
+    found = StoredTexts.of([f"text {number}" for number in range(50)], in_memory=0)
+    reader, writer = os.pipe()
+    if not (child := os.fork()):
+        os.write(writer, found[7].encode())
+        os._exit(0)
+    assert [found[place] for place in range(50)][7] == "text 7"
+    os.waitpid(child, 0)
+    assert os.read(reader, 100) == b"text 7"
+
+
+@pytest.fixture(params=[0, 1 << 20], ids=["on disk", "in memory"])
+def limit(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
+    monkeypatch.setattr(stored, "IN_MEMORY", request.param)
+    return int(request.param)
+
+
+def test_a_set_of_a_file_is_the_set_of_its_lists(tmp_path: Path, limit: int) -> None:
+    texts, seconds = ["good", "naïve", "bad"], ["x", "y", "z"]
+    lines = [
+        f"{a},{b},{place % 2}" for place, (a, b) in enumerate(zip(texts, seconds, strict=True))
+    ]
+    (tmp_path / "set.csv").write_text("\n".join(["text,text_pair,label", *lines]), "utf-8")
+    found = load_examples(str(tmp_path / "set.csv"))
+    plain = Examples("set", texts, seconds, labels=[0, 1, 0], kind="classification")
+    assert isinstance(found.text, StoredTexts)
+    assert found.text.on_disk == (limit == 0)
+    assert (found.text, found.text_pair, found.rows) == (texts, seconds, plain.rows)
+    assert found.hash == plain.hash
+    chosen = found.select([2, 0])
+    assert (chosen.text, chosen.text_pair) == (["bad", "good"], ["z", "x"])
+    assert chosen.rows == plain.select([2, 0]).rows
