@@ -11,7 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from temper.data.hashes import RowHashes
 from temper.errors import CheckpointError
+from temper.evaluation import columns
+from temper.evaluation.folder import GROUP, Evaluation, write
 from temper.evaluation.rows import SCHEMA, Block, Condition, to_blocks, to_table
 
 
@@ -133,3 +136,49 @@ def test_damaged_rows_are_refused() -> None:
     mixed = mixed.set_column(index, SCHEMA.field(index), pa.array(list(range(6))))
     with pytest.raises(CheckpointError, match="differ in their number of classes"):
         to_blocks(mixed)
+
+
+def large(rows: int, name: str, hashes: RowHashes) -> Block:
+    draw = np.random.default_rng(rows)
+    return Block(
+        condition=Condition("task", "dev", name),
+        row=hashes,
+        index=np.arange(rows),
+        label=draw.integers(0, 2, rows).astype(np.float64),
+        prediction=draw.integers(0, 2, rows).astype(np.float64),
+        probabilities=draw.random((rows, 2)),
+        loss=draw.random(rows),
+    )
+
+
+@pytest.mark.parametrize("stretch", [1, 3, 4, 7, 100])
+def test_rows_of_many_stretches_are_those_of_one(
+    monkeypatch: pytest.MonkeyPatch, stretch: int
+) -> None:
+    hashes = RowHashes.of(map(str, range(7)))
+    blocks = [large(7, "clean", hashes), block("fgm", radius=0.1, norm="l2", steps=1, restarts=1)]
+    whole = to_table(blocks)
+    monkeypatch.setattr(columns, "STRETCH", stretch)
+    assert to_table(blocks).equals(whole)
+    for first, second in zip(blocks, to_blocks(to_table(blocks)), strict=True):
+        assert_equal(first, second)
+
+
+def test_a_table_takes_a_rows_hash_beside_its_blocks_and_once_for_a_set() -> None:
+    rows = 100_000
+    hashes = RowHashes.of(map(str, range(rows)))
+    blocks = [large(rows, name, hashes) for name in ("clean", "temperature")]
+    before = pa.total_allocated_bytes()
+    table = to_table(blocks)
+    # A hash is 16 digits and 4 bytes of where it ends; a stretch of each empty column is little.
+    assert pa.total_allocated_bytes() - before < 21 * rows + 1e6
+    assert len(table) == 2 * rows
+
+
+def test_rows_are_written_in_groups(tmp_path: Any) -> None:
+    rows = GROUP + 1
+    table = to_table([large(rows, "clean", RowHashes.of(map(str, range(rows))))])
+    write(Evaluation(table, []), tmp_path / "evaluation")
+    file = pq.ParquetFile(tmp_path / "evaluation" / "rows.parquet")
+    assert [file.metadata.row_group(place).num_rows for place in range(2)] == [GROUP, 1]
+    assert file.read().equals(table)

@@ -103,12 +103,18 @@ class ClassifierPredictor:
         """
         if not len(examples):
             raise ModelError(f"Set {examples.name!r} has no rows to predict.")
-        parts, cut = [], 0.0
+        answers: FloatArray | None = None
+        start, cut = 0, 0.0
         for window in self._windows(examples):
             encoded = self.encoded(window)
-            parts.append(self.outputs(encoded, batch_size=batch_size))
+            found = self.outputs(encoded, batch_size=batch_size)
+            if answers is None:
+                answers = np.empty((len(examples), found.shape[1]))
+            answers[start : start + len(found)] = found
+            start += len(found)
             cut += encoded.truncated * len(encoded)
-        answers, truncated = np.concatenate(parts), cut / len(examples)
+        assert answers is not None
+        truncated = cut / len(examples)
         if self.gives == "values":
             return Prediction.of_values(answers[:, 0], truncated=truncated)
         return Prediction.of_logits(answers, truncated=truncated)

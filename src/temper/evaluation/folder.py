@@ -19,6 +19,8 @@ from temper.evaluation.texts import SCHEMA
 
 SCHEMA_NUMBER = 1
 TEXTS = "texts.parquet"
+GROUP = 1 << 14
+"""Rows that are written at a time: until then they are held once more, as they are packed."""
 
 
 @dataclass(frozen=True)
@@ -85,8 +87,8 @@ def write(evaluation: Evaluation, folder: Path | str) -> Path:
     try:
         # mkdtemp makes folders that only their owner may enter; results are made to be shared.
         staged.chmod(0o777 & ~_umask())
-        pq.write_table(evaluation.rows, staged / "rows.parquet", compression="zstd")
-        pq.write_table(evaluation.texts, staged / TEXTS, compression="zstd")
+        for table, name in ((evaluation.rows, "rows.parquet"), (evaluation.texts, TEXTS)):
+            pq.write_table(table, staged / name, compression="zstd", row_group_size=GROUP)
         text = json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False)
         (staged / "scores.json").write_text(text + "\n", encoding="utf-8")
         _replace(staged, path)

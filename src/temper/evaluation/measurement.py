@@ -148,6 +148,10 @@ class Measurement:
         if prediction.truncated is not None:
             self.truncated[name] = prediction.truncated
 
+    def forget(self) -> None:
+        """Let the clean answers go: the rows hold what scores need of them."""
+        self._clean.clear()
+
     def read(self, logits: FloatArray) -> Prediction:
         """Read a session's answers.
 
@@ -232,7 +236,7 @@ def block_of(
         )
     return Block(
         condition=condition,
-        row=list(examples.rows),
+        row=examples.rows,
         index=np.arange(len(examples)) if index is None else index,
         label=labels,
         prediction=prediction.prediction,

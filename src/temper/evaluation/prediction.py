@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike
 
 from temper.errors import ModelError
 from temper.functional.calibration import negative_log_likelihood, probabilities_of
-from temper.functional.resampling import FloatArray
+from temper.functional.resampling import FloatArray, stretches
 
 
 @dataclass(frozen=True)
@@ -69,14 +69,16 @@ class Prediction:
             [1.0]
         """
         array = _classes(probabilities, "Probabilities")
-        wrong = (array < 0).any(axis=1) | (np.abs(array.sum(axis=1) - 1.0) > 1e-3)
-        if bool(wrong.any()):
-            row = int(np.flatnonzero(wrong)[0])
-            raise ModelError(
-                "Probabilities must be >= 0 and sum to 1, got "
-                f"{array[row].tolist()} for row {row}. If these are logits, say so "
-                "(gives='logits')."
-            )
+        for rows in stretches(len(array), width=array.shape[1]):
+            own = array[rows]
+            wrong = (own < 0).any(axis=1) | (np.abs(own.sum(axis=1) - 1.0) > 1e-3)
+            if bool(wrong.any()):
+                row = rows.start + int(np.flatnonzero(wrong)[0])
+                raise ModelError(
+                    "Probabilities must be >= 0 and sum to 1, got "
+                    f"{array[row].tolist()} for row {row}. If these are logits, say so "
+                    "(gives='logits')."
+                )
         return cls(array, array.argmax(axis=1).astype(np.float64), None, truncated)
 
     @classmethod
@@ -115,16 +117,18 @@ class Prediction:
         Returns:
             [n]; infinite where a given probability of the label is exactly 0.
         """
-        known = ~np.isnan(labels)
         loss = np.full(len(self), np.nan)
-        if self.regression:
-            loss[known] = (self.prediction[known] - labels[known]) ** 2
-        elif self.logits is not None:
-            loss[known] = negative_log_likelihood(labels[known], self.logits[known])
-        else:
-            with np.errstate(divide="ignore"):
-                chosen = self.probabilities[known, labels[known].astype(np.int64)]
-                loss[known] = -np.log(chosen)
+        for rows in stretches(len(self), width=max(self.probabilities.shape[1], 1)):
+            known = ~np.isnan(labels[rows])
+            wanted = labels[rows][known]
+            if self.regression:
+                found = (self.prediction[rows][known] - wanted) ** 2
+            elif self.logits is not None:
+                found = negative_log_likelihood(wanted, self.logits[rows][known])
+            else:
+                with np.errstate(divide="ignore"):
+                    found = -np.log(self.probabilities[rows][known, wanted.astype(np.int64)])
+            loss[rows][known] = found
         return loss
 
 

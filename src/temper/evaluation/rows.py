@@ -1,7 +1,8 @@
 """The rows that every perspective writes: one line per example, set, perspective and condition.
 
 A `Block` holds the rows of one condition as arrays; a table holds blocks one after the other and is
-what ``rows.parquet`` keeps (docs/formats.md). Scores are computed from a table alone.
+what ``rows.parquet`` keeps (docs/formats.md). Scores are computed from a table alone. A table
+shares its blocks' arrays, and blocks of one set share its hashes.
 """
 
 from __future__ import annotations
@@ -13,8 +14,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from temper.data.hashes import hashes_at
 from temper.errors import CheckpointError
-from temper.functional.resampling import FloatArray, IntegerArray
+from temper.evaluation import columns
+from temper.functional.resampling import FloatArray, IntegerArray, stretches
 
 SCHEMA = pa.schema(
     [
@@ -93,7 +96,7 @@ class Block:
     """
 
     condition: Condition
-    row: list[str]
+    row: Sequence[str]
     index: IntegerArray
     label: FloatArray
     prediction: FloatArray
@@ -110,7 +113,7 @@ class Block:
 
     @classmethod
     def of_values(
-        cls, condition: Condition, row: list[str], index: IntegerArray, value: FloatArray
+        cls, condition: Condition, row: Sequence[str], index: IntegerArray, value: FloatArray
     ) -> Block:
         """Return rows that hold a measured value each and no answer.
 
@@ -150,8 +153,11 @@ class Block:
     @property
     def confidence(self) -> FloatArray:
         """Probability of the predicted class, [n]."""
-        chosen = self.prediction.astype(np.int64)
-        return self.probabilities[np.arange(len(self)), chosen]
+        found = np.empty(len(self))
+        for rows in stretches(len(self)):
+            chosen = self.prediction[rows].astype(np.int64)
+            found[rows] = self.probabilities[rows][np.arange(len(chosen)), chosen]
+        return found
 
     @property
     def correct(self) -> FloatArray:
@@ -169,7 +175,7 @@ def rows_at(clean: Block, block: Block) -> Block:
     places = np.searchsorted(clean.index, block.index)
     return replace(
         clean,
-        row=[clean.row[place] for place in places],
+        row=hashes_at(clean.row, places),
         index=clean.index[places],
         label=clean.label[places],
         prediction=clean.prediction[places],
@@ -189,7 +195,8 @@ def to_table(blocks: Iterable[Block]) -> pa.Table:
     Returns:
         A table with `SCHEMA`.
     """
-    parts = [_block_table(block) for block in blocks]
+    hashes: dict[int, tuple[Sequence[str], pa.ChunkedArray]] = {}
+    parts = [_block_table(block, hashes) for block in blocks]
     # Chunk by chunk as they are: made one, the rows would stand in memory twice.
     return pa.concat_tables(parts) if parts else SCHEMA.empty_table()
 
@@ -221,25 +228,31 @@ def to_blocks(table: pa.Table) -> list[Block]:
     ]
 
 
-def _block_table(block: Block) -> pa.Table:
-    """Write one block."""
+def _block_table(
+    block: Block, hashes: dict[int, tuple[Sequence[str], pa.ChunkedArray]]
+) -> pa.Table:
+    """Write one block; hashes that were written before are known by the object that holds them."""
     n = len(block)
     condition = block.condition
-    flat = pa.array(np.ascontiguousarray(block.probabilities, dtype=np.float64).reshape(-1))
-    offsets = pa.array(np.arange(n + 1, dtype=np.int32) * block.probabilities.shape[1])
     # Most columns of a block are empty; those of one type are one array.
-    nothing = {kind: pa.nulls(n, kind) for kind in (pa.string(), pa.int64(), pa.float64())}
+    nothing = {
+        kind: columns.same(None, kind, n) for kind in (pa.string(), pa.int64(), pa.float64())
+    }
+    if id(block.row) not in hashes:
+        hashes[id(block.row)] = (block.row, columns.hashes(block.row))
 
-    def same(value: str | int | None, kind: pa.DataType) -> pa.Array:
-        return nothing[kind] if value is None else pa.repeat(pa.scalar(value, kind), n)
+    def same(value: str | int | None, kind: pa.DataType) -> pa.ChunkedArray:
+        return nothing[kind] if value is None else columns.same(value, kind, n)
 
-    def given(values: Sequence[str | None] | IntegerArray | None, kind: pa.DataType) -> pa.Array:
+    def given(
+        values: Sequence[str | None] | IntegerArray | None, kind: pa.DataType
+    ) -> pa.Array | pa.ChunkedArray:
         return nothing[kind] if values is None else pa.array(values, kind)
 
-    def number(values: FloatArray | None) -> pa.Array:
-        return nothing[pa.float64()] if values is None else _nullable(values)
+    def number(values: FloatArray | None) -> pa.Array | pa.ChunkedArray:
+        return nothing[pa.float64()] if values is None else columns.numbers(values)
 
-    columns = [
+    written = [
         same(condition.perspective, pa.string()),
         same(condition.set, pa.string()),
         same(condition.name, pa.string()),
@@ -248,11 +261,11 @@ def _block_table(block: Block) -> pa.Table:
         same(condition.norm, pa.string()),
         same(condition.steps, pa.int64()),
         same(condition.restarts, pa.int64()),
-        pa.array(block.row, pa.string()),
+        hashes[id(block.row)][1],
         pa.array(block.index, pa.int64()),
         number(block.label),
         number(block.prediction),
-        pa.ListArray.from_arrays(offsets, flat),
+        columns.lists(block.probabilities),
         number(block.loss),
         same(condition.layer, pa.int64()),
         number(block.value),
@@ -261,12 +274,7 @@ def _block_table(block: Block) -> pa.Table:
         given(block.queries, pa.int64()),
         number(block.changed),
     ]
-    return pa.Table.from_arrays(columns, schema=SCHEMA)
-
-
-def _nullable(values: FloatArray) -> pa.Array:
-    """Write values with NaN as null: pandas and JSON readers would confuse the two."""
-    return pa.array(values, pa.float64(), mask=np.isnan(values))
+    return pa.Table.from_arrays(written, schema=SCHEMA)
 
 
 def _completed(table: pa.Table) -> pa.Table:
@@ -305,10 +313,10 @@ def _floats(table: pa.Table, name: str) -> FloatArray:
     return np.asarray(_column(table, name).to_numpy(zero_copy_only=False), dtype=np.float64)
 
 
-def _codes(columns: list[Any]) -> IntegerArray:
+def _codes(keys: list[Any]) -> IntegerArray:
     """Number the distinct rows of some columns."""
-    codes = np.zeros(len(columns[0]), dtype=np.int64)
-    for column in columns:
+    codes = np.zeros(len(keys[0]), dtype=np.int64)
+    for column in keys:
         encoded = column.dictionary_encode(null_encoding="encode")
         indices = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
         codes = codes * (len(encoded.dictionary) + 1) + indices

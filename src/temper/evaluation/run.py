@@ -60,6 +60,7 @@ def evaluate(
     settings = settings.without(skipped)
     found = _rows(measurement, settings)
     blocks = [block for name in perspectives.names() for block in found.get(name, ())]
+    measurement.forget()
     # Scored before they are written, as blocks read from a table would stand in memory twice.
     scores = _score(blocks, data.metric, settings)
     notices = [

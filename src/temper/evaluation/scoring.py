@@ -181,7 +181,7 @@ def statistic_of(name: str, block: Block) -> Statistic:
             block.label, block.probabilities, counts=counts
         )
     if name == "brier":
-        return lambda counts: calibration.brier(block.label, block.probabilities, counts=counts)
+        return mean_of(calibration.brier_of_rows(block.label, block.probabilities))
     if name == "nll":
         return mean_of(block.loss)
     raise ValueError(f"{name!r} is not a score of one labelled block.")

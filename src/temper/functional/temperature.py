@@ -15,7 +15,7 @@ from scipy.optimize import brentq
 from scipy.special import logsumexp
 
 from temper.functional.calibration import negative_log_likelihood
-from temper.functional.resampling import FloatArray, IntegerArray
+from temper.functional.resampling import FloatArray, IntegerArray, stretches
 
 # Doubling from 1 this often passes every slope that a double can hold.
 _DOUBLINGS = 1024
@@ -73,9 +73,14 @@ def scaled(logits: ArrayLike, temperature: ArrayLike) -> FloatArray:
     divisor = np.asarray(temperature, dtype=np.float64)
     if not bool((np.isfinite(divisor) & (divisor > 0)).all()):
         raise ValueError(f"A temperature must be a finite number > 0, got {divisor}.")
-    # The largest first, so that a small temperature cannot overflow.
-    shifted = (array - array.max(axis=-1, keepdims=True)) / divisor.reshape(-1, 1)
-    return np.asarray(shifted - logsumexp(shifted, axis=-1, keepdims=True))
+    divisors = np.broadcast_to(divisor.reshape(-1, 1), (len(array), 1))
+    found = np.empty_like(array)
+    for rows in stretches(len(array), width=array.shape[-1]):
+        own = array[rows]
+        # The largest first, so that a small temperature cannot overflow.
+        shifted = (own - own.max(axis=-1, keepdims=True)) / divisors[rows]
+        found[rows] = shifted - logsumexp(shifted, axis=-1, keepdims=True)
+    return found
 
 
 def fit_temperature(labels: ArrayLike, logits: ArrayLike) -> Temperature:
@@ -145,9 +150,13 @@ def _slope(inverse: float, shifted: FloatArray, classes: IntegerArray) -> float:
         shifted: Logits whose largest in each row is 0, [n, C].
         classes: Labels, [n].
     """
-    # At b = 0 a class of probability 0 counts as in the limit from above: not at all.
-    possible = np.isfinite(shifted)
-    logits = np.where(possible, shifted, 0.0)
-    weights = np.where(possible, np.exp(inverse * logits), 0.0)
-    mean = (weights * logits).sum(axis=-1) / weights.sum(axis=-1)
-    return float((mean - logits[np.arange(len(classes)), classes]).mean())
+    total = 0.0
+    for rows in stretches(len(classes), width=shifted.shape[-1]):
+        # At b = 0 a class of probability 0 counts as in the limit from above: not at all.
+        own, chosen = shifted[rows], classes[rows]
+        possible = np.isfinite(own)
+        logits = np.where(possible, own, 0.0)
+        weights = np.where(possible, np.exp(inverse * logits), 0.0)
+        mean = (weights * logits).sum(axis=-1) / weights.sum(axis=-1)
+        total += float((mean - logits[np.arange(len(chosen)), chosen]).sum())
+    return total / len(classes)
