@@ -349,7 +349,7 @@ def test_unfit_sets_are_named_at_once() -> None:
         ({"radii": (0.1, 0.1)}, "must not name one twice"),
         ({"radii": (-0.1,)}, "greater than 0"),
         ({"sigmas": ()}, "at least 1 item"),
-        ({"text_attack": {"rows": 5}}, "`text_attack` is set, but the perspective"),
+        ({"text_attack": {"rows": 5}}, r"`text_attack` \(only 'text_attack' does\)"),
         ({"pgd_steps": 0}, "greater than or equal to 1"),
         ({"attacks": ("fgsm",)}, "'fgm' or 'pgd'"),
         ({"radius": 0.1}, "Extra inputs are not permitted"),

@@ -107,7 +107,9 @@ def _with_rows(entry: perspectives.Perspective, rows: Any) -> perspectives.Persp
 
 @pytest.mark.parametrize("name", sorted(OTHERS))
 def test_a_setting_that_nothing_measured_reads_is_refused(name: str) -> None:
-    with pytest.raises(ValidationError, match=rf"`{name}` is set, but .*among `perspectives`"):
+    with pytest.raises(
+        ValidationError, match=rf"reads: `{name}` \(only '.*`perspectives` are task"
+    ):
         EvaluationSettings(perspectives=("task",), **{name: OTHERS[name]})
     for reader in perspectives.readers(name):
         EvaluationSettings(perspectives=("task", reader), **{name: OTHERS[name]})
@@ -116,12 +118,15 @@ def test_a_setting_that_nothing_measured_reads_is_refused(name: str) -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"cost_rows": 5}, "'cost', which alone reads it, is not among"),
-        ({"attacks": "fgm", "pgd_steps": 2}, r"'pgd', which it is for, .* `attacks` \(fgm\)"),
-        ({"attacks": "fgm", "pgd_step_size": 0.1}, "`pgd_step_size` is set, but 'pgd'"),
-        ({"attacks": "fgm", "restarts": 2}, "`restarts` is set, but 'pgd'"),
-        ({"detectors": "energy", "neighbours": 2}, r"'knn', .* `detectors` \(energy\)"),
-        ({"detectors": "energy", "detector_rows": 9}, "'mahalanobis' or 'knn', which it is for"),
+        ({"cost_rows": 5}, r"`cost_rows` \(only 'cost' does\)\. Have it measured"),
+        ({"attacks": "fgm", "pgd_steps": 2}, r"`pgd_steps` \(only 'pgd' of `attacks` does\)"),
+        ({"attacks": "fgm", "pgd_step_size": 0.1}, r"`pgd_step_size` \(only 'pgd' of `attacks`"),
+        ({"attacks": "fgm", "restarts": 2}, r"`restarts` \(only 'pgd' of `attacks`"),
+        ({"detectors": "energy", "neighbours": 2}, r"`neighbours` \(only 'knn' of `detectors`"),
+        (
+            {"detectors": "energy", "detector_rows": 9},
+            r"`detector_rows` \(only 'mahalanobis' or 'knn' of `detectors` does\)",
+        ),
     ],
 )
 def test_a_setting_of_something_left_out_is_refused(settings: Any, message: str) -> None:
@@ -130,7 +135,7 @@ def test_a_setting_of_something_left_out_is_refused(settings: Any, message: str)
 
 
 def test_all_unread_settings_are_named_at_once() -> None:
-    with pytest.raises(ValidationError, match=r"`sigmas` is set.*`cost_rows` is set"):
+    with pytest.raises(ValidationError, match=r"`sigmas` \(.*\), `cost_rows` \("):
         EvaluationSettings(perspectives=("task",), sigmas=0.1, cost_rows=5)
 
 

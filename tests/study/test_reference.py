@@ -138,7 +138,7 @@ def test_the_key_of_an_evaluation_knows_the_weights_of_the_named_model(
 
 
 def test_a_reference_that_nothing_reads_is_refused() -> None:
-    with pytest.raises(ValueError, match="the perspective .representation., which alone reads it"):
+    with pytest.raises(ValueError, match=r"`reference` \(only 'representation' does\)"):
         EvaluationSettings(perspectives=("task",), reference="minilm")
 
 

@@ -16,6 +16,7 @@ from torch import Tensor
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from temper.data.examples import Examples
+from temper.data.settings import DataSettings
 from temper.errors import CheckpointError, DataError, ModelError, SettingError, TemperError
 from temper.study import soup
 from temper.study.evaluation import Judging
@@ -380,6 +381,7 @@ def test_the_runs_metric_is_taken_where_they_agree(make_run: MakeRun, tmp_path: 
     examples = Examples("held_out", ["a"], labels=[0], kind="classification")
     one = read_ingredient(Path(make_run("a", task={"metric": "macro_f1"})))
     other = read_ingredient(Path(make_run("b")))
-    assert soup._metric([one, one], examples, "rows.csv") == "macro_f1"
-    assert soup._metric([one, other], examples, "rows.csv") == "accuracy"
-    assert soup._metric([one, other], examples, "glue:cola") == "mcc"
+    plain, cola = DataSettings(source="rows.csv"), DataSettings(source="glue:cola")
+    assert soup._metric([one, one], examples, plain) == "macro_f1"
+    assert soup._metric([one, other], examples, plain) == "accuracy"
+    assert soup._metric([one, other], examples, cola) == "mcc"

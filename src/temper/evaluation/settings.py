@@ -168,9 +168,13 @@ class EvaluationSettings(BaseModel):
     @model_validator(mode="after")
     def _read(self) -> EvaluationSettings:
         """Refuse what would be ignored: who sets it believes that it is measured."""
-        faults = [self._unread(name) for name in self._changed()]
-        if any(faults):
-            raise ValueError("; ".join(fault for fault in faults if fault))
+        unread = {name: self._reader(name) for name in self._changed()}
+        said = [f"`{name}` (only {reader} does)" for name, reader in unread.items() if reader]
+        if said:
+            raise ValueError(
+                f"sets what nothing measured reads: {', '.join(said)}. Have it measured "
+                f"(`perspectives` are {', '.join(self.perspectives)}), or leave the setting out"
+            )
         return self
 
     def _changed(self) -> list[str]:
@@ -182,27 +186,14 @@ class EvaluationSettings(BaseModel):
             if getattr(self, name) != field.get_default(call_default_factory=True)
         ]
 
-    def _unread(self, name: str) -> str:
-        """Say that nothing measured reads a setting; empty where something does."""
+    def _reader(self, name: str) -> str:
+        """Say what would read a setting; empty where something does."""
         readers = perspectives.readers(name)
         if readers and not set(readers) & set(self.perspectives):
-            among = f"among `perspectives` ({', '.join(self.perspectives)})"
-            if len(readers) == 1:
-                return (
-                    f"`{name}` is set, but the perspective {readers[0]!r}, which alone reads it, "
-                    f"is not {among}. Add it to them, or leave the setting out"
-                )
-            return (
-                f"`{name}` is set, but none of the perspectives {', '.join(map(repr, readers))}, "
-                f"which alone read it, is {among}. Add one to them, or leave the setting out"
-            )
+            return " or ".join(map(repr, readers))
         group, members = _OF_MEMBERS.get(name, ("", ()))
         if members and not set(members) & set(getattr(self, group)):
-            return (
-                f"`{name}` is set, but {' or '.join(map(repr, members))}, which it is for, is not "
-                f"among `{group}` ({', '.join(getattr(self, group))}). Add it to them, or leave "
-                "the setting out"
-            )
+            return f"{' or '.join(map(repr, members))} of `{group}`"
         return ""
 
     def without(self, names: Container[str]) -> EvaluationSettings:

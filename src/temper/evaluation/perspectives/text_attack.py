@@ -210,7 +210,9 @@ def _class_of(target: int | str, names: Sequence[str] | None, classes: int) -> i
     if 0 <= number < classes:
         return number
     if isinstance(target, str) and names is not None:
-        raise SettingError(unknown("target", target, names))
+        raise SettingError(
+            f"{unknown('target', target, names)} Give one of them as text_attack's `target`."
+        )
     raise SettingError(
         f"text_attack's `target` must be a class in [0, {classes - 1}], got {target!r}."
     )
