@@ -16,6 +16,7 @@ from temper.cli.listing import show
 from temper.cli.new_method import new_method
 from temper.cli.predict import predict
 from temper.cli.report import report
+from temper.cli.reproduce import reproduce
 from temper.cli.screen import fail, quiet
 from temper.cli.soup import soup
 from temper.cli.train import train
@@ -75,6 +76,7 @@ app.command()(compare)
 app.command()(predict)
 app.command()(calibrate)
 app.command()(report)
+app.command()(reproduce)
 app.command()(soup)
 app.command("list")(show)
 app.command("new-method")(new_method)

@@ -1,4 +1,4 @@
-"""``temper list``: the methods, models, perspectives, tasks and suites that there are."""
+"""``temper list``: the methods, models, perspectives, tasks, suites and reproductions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ from temper.errors import DataError, SettingError, unknown
 
 
 def show(
-    kind: Annotated[str, typer.Argument(help="methods, models, perspectives, tasks or suites.")],
+    kind: Annotated[
+        str, typer.Argument(help="methods, models, perspectives, tasks, suites or reproductions.")
+    ],
     name: Annotated[
         str | None, typer.Argument(help="One method: its settings and presets.")
     ] = None,
@@ -33,7 +35,7 @@ def show(
     ] = None,
     as_json: options.Json = False,
 ) -> None:
-    """List methods, models, perspectives, tasks or suites; or the settings of one method."""
+    """List methods, models, perspectives, tasks, suites, reproductions; or a method's settings."""
     if kind not in KINDS:
         raise SettingError(unknown("kind of list", kind, KINDS))
     if (markdown or write) and kind != "methods":
@@ -187,10 +189,17 @@ def _suites() -> list[dict[str, Any]]:
     return rows
 
 
+def _reproductions() -> list[dict[str, Any]]:
+    from temper.study.reproduction.document import listing
+
+    return [dict(row) for row in listing()]
+
+
 KINDS: dict[str, Callable[[], list[dict[str, Any]]]] = {
     "methods": _methods,
     "models": _models,
     "perspectives": _perspectives,
     "tasks": _tasks,
     "suites": _suites,
+    "reproductions": _reproductions,
 }

@@ -1,0 +1,250 @@
+"""``temper reproduce``: run a paper's table as studies, and set its numbers beside ours."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from temper.cli import options
+from temper.cli.screen import print_json, print_table, say
+from temper.errors import SettingError, unknown
+
+if TYPE_CHECKING:
+    from temper.study.reproduction.specification import Specification
+    from temper.study.reproduction.table import ReproductionTable
+
+TABLE = "table.md"
+
+
+def reproduce(
+    name: Annotated[
+        str | None, typer.Argument(help="A table or figure of `temper list reproductions`.")
+    ] = None,
+    scale: Annotated[
+        str,
+        typer.Option(
+            "--scale",
+            help="full: what the paper ran. small: fewer rows, epochs and cases, for two cores. "
+            "smoke: seconds, to see that it runs.",
+        ),
+    ] = "small",
+    seeds: Annotated[
+        int | None, typer.Option("--seeds", help="Number of seeds in place of the scale's.")
+    ] = None,
+    cases: Annotated[
+        str | None,
+        typer.Option("--cases", metavar="A,B", help="Cases in place of those of the scale."),
+    ] = None,
+    model: Annotated[
+        str | None, typer.Option("--model", help="Model in place of every other; stated.")
+    ] = None,
+    data_root: options.DataRoot = None,
+    device: options.Device = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out", help="Folder of the studies; runs/reproduction/FAMILY-SCALE if left out."
+        ),
+    ] = None,
+    source: Annotated[
+        Path | None,
+        typer.Option(
+            "--from", metavar="DIR", help="Make the table from finished studies; train nothing."
+        ),
+    ] = None,
+    keep: Annotated[
+        Path | None,
+        typer.Option(
+            "--keep",
+            metavar="DIR",
+            help="Copy plans, records and scores there (no weights), for --from.",
+        ),
+    ] = None,
+    printed: Annotated[
+        Path | None,
+        typer.Option(
+            "--printed", metavar="FILE.toml", help="The paper's numbers, as [[printed]] entries."
+        ),
+    ] = None,
+    check_arithmetic: Annotated[
+        bool,
+        typer.Option(
+            "--check-arithmetic",
+            help="Compare printed averages with the mean of the printed columns; train nothing.",
+        ),
+    ] = False,
+    write: Annotated[
+        Path | None,
+        typer.Option(
+            "--write",
+            metavar="FILE.md",
+            help="Write claims, tables and arithmetic into that document, between its markers.",
+        ),
+    ] = None,
+    markdown: Annotated[
+        bool, typer.Option("--markdown", help="Print the table as Markdown.")
+    ] = False,
+    as_json: options.Json = False,
+) -> None:
+    """Run a table or figure of the papers as studies; resume it where it was stopped."""
+    from temper.study.reproduction import theorem
+
+    if write is not None or check_arithmetic:
+        _without_training(name, write, printed=printed, check=check_arithmetic, as_json=as_json)
+        return
+    if name is None:
+        raise SettingError("Name a table or figure: `temper list reproductions` shows them.")
+    if name == theorem.NAME:
+        _theorem(as_json=as_json)
+        return
+    specification = _specification(name, printed)
+    from temper.study.reproduction.run import keep as keep_scores
+    from temper.study.reproduction.table import reproduction_table
+    from temper.training.checkpoint_folder import write_text
+
+    folder = source
+    asked = {
+        "seeds": seeds,
+        "cases": None if cases is None else tuple(options.split_list(cases, "--cases")),
+        "model": model,
+        "data_root": data_root,
+        "device": device,
+    }
+    if folder is None:
+        folder = _run(specification, scale, asked, out)
+    elif out is not None or any(given is not None for given in asked.values()):
+        raise SettingError(
+            "--from makes the table from what is finished, so --seeds, --cases, --model, "
+            "--data-root, --device and --out say nothing there. Leave them out."
+        )
+    table = reproduction_table(specification, folder)
+    places = [] if source is not None else [folder]
+    if keep is not None:
+        names = keep_scores(specification, folder, keep)
+        places.append(keep)
+        say(f"Kept {len(names)} of {len(specification.case)} cases: {keep}", as_json=True)
+    for place in places:
+        write_text(place / f"{name}-{TABLE}", table.markdown())
+    if markdown:
+        typer.echo(table.markdown(), nl=False)
+        return
+    _show(table, as_json=as_json)
+    for place in places:
+        say(f"Table: {place / f'{name}-{TABLE}'}", as_json=True)
+
+
+def _without_training(
+    name: str | None, write: Path | None, *, printed: Path | None, check: bool, as_json: bool
+) -> None:
+    """Do what reads numbers alone."""
+    from temper.study.reproduction.document import rewrite_file
+
+    if write is not None:
+        if check or name is not None or printed is not None:
+            raise SettingError("--write fills in a document from what is kept; give it alone.")
+        changed = rewrite_file(write)
+        say(f"{'Written' if changed else 'As it was'}: {write}", as_json=as_json)
+        return
+    _arithmetic(name, printed, as_json=as_json)
+
+
+def _specification(name: str, printed: Path | None) -> Specification:
+    from temper.study.reproduction.specification import read_specification, specification_names
+    from temper.study.reproduction.theorem import NAME
+
+    if name not in specification_names():
+        raise SettingError(unknown("reproduction", name, [*specification_names(), NAME]))
+    return read_specification(name, numbers=printed)
+
+
+def _run(specification: Specification, scale: str, asked: dict[str, Any], out: Path | None) -> Path:
+    """Run what is asked for and return the folder."""
+    from temper.cli.bars import progress
+    from temper.study.reproduction.cases import Asked
+    from temper.study.reproduction.run import run_reproduction
+    from temper.study.reproduction.specification import SCALES
+    from temper.study.sources import ROOT
+
+    if asked["data_root"] is None and os.environ.get(ROOT):
+        asked = {**asked, "data_root": Path(os.environ[ROOT])}
+    known = next((each for each in SCALES if each == scale), None)
+    if known is None:
+        raise SettingError(unknown("scale", scale, SCALES))
+    folder = out or Path("runs") / "reproduction" / f"{specification.family}-{scale}"
+    with progress() as shown:
+        run_reproduction(Asked(specification, known, **asked), folder, progress=shown)
+    return folder
+
+
+def _show(table: ReproductionTable, *, as_json: bool) -> None:
+    if as_json:
+        print_json(table.to_json())
+        return
+    headings = [heading or "verdict" for heading in table.headings]
+    rows = [dict(zip(headings, line.cells(), strict=True)) for line in table.lines]
+    if rows:
+        print_table(rows, headings, title=table.title)
+    else:
+        say(table.title, as_json=False)
+    if table.facts:
+        print_table(table.facts, list(table.facts[0]), title="\nWhat was run")
+    for note in table.notes:
+        say(note, as_json=False)
+
+
+def _theorem(*, as_json: bool) -> None:
+    from dataclasses import asdict
+
+    from temper.study.reproduction.theorem import TITLE, check_theorem
+
+    findings = check_theorem()
+    if as_json:
+        print_json({"title": TITLE, "findings": [asdict(finding) for finding in findings]})
+        return
+    rows = [
+        {
+            "statement": finding.text,
+            "expected": finding.expected,
+            "found": finding.found,
+            "verdict": "holds" if finding.holds else "does not hold",
+        }
+        for finding in findings
+    ]
+    print_table(rows, list(rows[0]), title=TITLE)
+
+
+def _arithmetic(name: str | None, printed: Path | None, *, as_json: bool) -> None:
+    from temper.study.reproduction.arithmetic import check_averages, count_printed
+    from temper.study.reproduction.specification import specification_names
+
+    if name is None and printed is not None:
+        raise SettingError("--printed holds the numbers of one table: name that table too.")
+    names = specification_names() if name is None else (name,)
+    read = [_specification(each, printed) for each in names]
+    found = check_averages(read)
+    rows = [
+        {
+            "table": each.place,
+            "method": each.column,
+            "score": each.score,
+            "printed": str(each.printed),
+            "mean": f"{each.mean:.4f}",
+            "numbers": each.over,
+            "verdict": "right" if each.right else "wrong",
+        }
+        for each in found
+    ]
+    if as_json:
+        print_json({"printed": count_printed(read), "averages": rows})
+        return
+    if rows:
+        print_table(rows, list(rows[0]))
+    wrong = sum(not each.right for each in found)
+    say(
+        f"{count_printed(read)} printed numbers at hand, {len(found)} averages checked, "
+        f"{wrong} wrong.",
+        as_json=False,
+    )

@@ -1,0 +1,1 @@
+"""The papers' tables and figures as studies, and their numbers beside the printed ones."""

@@ -1,0 +1,157 @@
+"""The papers' claims, and what our kept numbers say of each."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field
+
+from temper.study.reproduction.specification import PAPERS, Table, read_specification
+from temper.study.reproduction.table import Line, reproduction_table
+from temper.study.reproduction.theorem import NAME, Finding, Statement, check_theorem
+
+HOLDS, FAILS = "holds", "does not hold"
+NOISE, UNTESTED = "not shown: inside the noise", "not tested here"
+_FILE = Path(__file__).parent / "assets" / "claims.toml"
+
+
+class Trial(Table):
+    """How a claim is tested: a method is better than the reference by more than the noise.
+
+    Args:
+        reproduction: The table whose kept scores are read.
+        column: The method.
+        score: The score.
+        case: The case; None takes the mean over all of them, or the only one.
+        kept: Folder of the kept scores, from the clone's root; None is
+            ``results/reproduction/FAMILY``.
+    """
+
+    reproduction: str
+    column: str
+    score: str
+    case: str | None = None
+    kept: str | None = None
+
+
+class Claim(Table):
+    """One claim of a paper, in our words.
+
+    Args:
+        paper: Key of `PAPERS`.
+        text: What is claimed.
+        test: How it is tested by scores.
+        theorem: Which statement of `check_theorem` it is.
+        why: Why it is not tested here, where no command tests it.
+    """
+
+    paper: Literal["uegr", "roast", "jachess"]
+    text: str
+    test: Trial | None = None
+    theorem: Statement | None = None
+    why: str = ""
+
+
+class Claims(Table):
+    """The file of claims."""
+
+    claim: tuple[Claim, ...] = Field(min_length=1)
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A claim with our verdict.
+
+    Args:
+        claim: The claim.
+        verdict: ``holds``, ``does not hold``, ``not shown: inside the noise`` or ``not tested
+            here``.
+        number: Our number with its interval, or why there is none.
+        command: What prints it, or what would run it.
+    """
+
+    claim: Claim
+    verdict: str
+    number: str
+    command: str
+
+    @property
+    def paper(self) -> str:
+        """The paper's name."""
+        return PAPERS[self.claim.paper].partition(",")[0]
+
+
+def read_claims() -> tuple[Claim, ...]:
+    """Read the claims that come with Temper."""
+    return Claims.model_validate(tomllib.loads(_FILE.read_text(encoding="utf-8"))).claim
+
+
+def judge_claims(claims: Iterable[Claim], root: Path) -> list[Judged]:
+    """Say of each claim what the kept scores under a clone's root say.
+
+    A claim that a method is better holds where the 95 % interval of its difference against the
+    reference lies wholly on the better side, does not where it lies on the other, and is not shown
+    where it holds 0. Where nothing is kept the claim is not tested here.
+
+    Args:
+        claims: The claims.
+        root: Folder that holds ``results``.
+
+    Raises:
+        TemperError: Where kept scores are damaged, or a claim names what there is not.
+    """
+    findings: dict[Statement, Finding] = {}
+    judged = []
+    for claim in claims:
+        if claim.theorem is not None:
+            findings = findings or _default_findings()
+            found = findings[claim.theorem]
+            verdict = HOLDS if found.holds else FAILS
+            number = f"{found.found}, expected {found.expected}"
+            judged.append(Judged(claim, verdict, number, f"temper reproduce {NAME}"))
+        elif claim.test is not None:
+            judged.append(_tested(claim, claim.test, root))
+        else:
+            judged.append(Judged(claim, UNTESTED, claim.why, ""))
+    return judged
+
+
+def verdict_of(line: Line | None) -> str:
+    """Say what a line says of the claim that its method is better.
+
+    Args:
+        line: The line; None where there is none.
+    """
+    if line is None or line.to_reference is None or line.to_reference.side is None:
+        return UNTESTED
+    side = line.to_reference.side * (1 if line.higher_is_better else -1)
+    return {1: HOLDS, 0: NOISE, -1: FAILS}[side]
+
+
+def _default_findings() -> dict[Statement, Finding]:
+    """Return the findings at the default setting of the selective update."""
+    return {finding.statement: finding for finding in reversed(check_theorem())}
+
+
+def _tested(claim: Claim, test: Trial, root: Path) -> Judged:
+    specification = read_specification(test.reproduction)
+    kept = test.kept or f"results/reproduction/{specification.family}"
+    if not (root / kept).is_dir():
+        return Judged(claim, UNTESTED, "", f"temper reproduce {specification.name}")
+    table = reproduction_table(specification, root / kept)
+    own = [line for line in table.lines if (line.score, line.column) == (test.score, test.column)]
+    if test.case is not None:
+        own = [line for line in own if line.case == test.case]
+    # The mean over cases comes last; with one case there is only that.
+    line = own[-1] if own else None
+    verdict = verdict_of(line)
+    command = f"temper reproduce {specification.name}"
+    if line is None or line.to_reference is None:
+        return Judged(claim, verdict, "", command)
+    difference = line.to_reference.text(line.unit)
+    number = f"{difference} in {line.label} against {table.reference}, {line.case}"
+    return Judged(claim, verdict, number, f"{command} --from {kept}")

@@ -1,0 +1,181 @@
+"""Run the cases of a reproduction one after the other; keep the scores of what is finished."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from temper.errors import CheckpointError, DataError, ModelError, NonFiniteError
+from temper.study.reproduction.cases import Asked, Planned, planned
+from temper.study.reproduction.specification import Specification
+from temper.study.schedule import run_study
+from temper.training.checkpoint_folder import make_folder, read_json, write_json
+from temper.training.progress import Progress
+
+SCHEMA = 1
+FILE = "reproduction.json"
+# What a table is built from: the plan, the records and the scores, and no weights or rows.
+KEPT = (
+    "study.json",
+    "paired.json",
+    "runs/*/run.json",
+    "runs/*/evaluation/scores.json",
+    "runs/*/evaluation/settings.json",
+)
+
+
+@dataclass(frozen=True)
+class Record:
+    """What ``reproduction.json`` says of a folder.
+
+    Args:
+        family: Which models lie there.
+        scale: Scale that they were run at; empty where the folder does not say it.
+        not_run: Why cases were not run, by name.
+    """
+
+    family: str
+    scale: str = ""
+    not_run: dict[str, str] = field(default_factory=dict)
+
+
+def run_reproduction(asked: Asked, out: Path, *, progress: Progress | None = None) -> None:
+    """Train and evaluate what a table needs, case by case.
+
+    Every case is a study of its own in a folder of its name, which resumes as ``temper compare``
+    does: what is finished is recognised and left. A case whose model or data are not at hand, or
+    that a method's loss ends in, is left with its reason, and the others are run.
+
+    Args:
+        asked: What to run.
+        out: The folder; it may hold an unfinished reproduction of the same family and scale.
+        progress: Hears of cases, runs and steps.
+
+    Raises:
+        TemperError: Where settings are wrong or the folder holds something else.
+    """
+    progress = progress or Progress()
+    cases = planned(asked)
+    family = asked.specification.family
+    held = _check(out, family=family, scale=asked.scale)
+    make_folder(out)
+    # A case that is not asked for now keeps its reason.
+    reasons = {} if held is None else dict(held.not_run)
+
+    def note() -> None:
+        content = {"family": family, "scale": asked.scale, "not_run": reasons}
+        write_json(out / FILE, {"schema": SCHEMA, **content})
+
+    # Before any work, so that a stopped reproduction is recognised.
+    note()
+    for number, each in enumerate(cases, start=1):
+        progress.notice(f"Case {number} of {len(cases)}: {each.case.name}")
+        reasons.pop(each.case.name, None)
+        reason = _run(each, out / each.case.name, progress)
+        if reason:
+            reasons[each.case.name] = reason
+            progress.notice(f"{each.case.name} is not run: {reason}")
+        note()
+
+
+def read_record(folder: Path) -> Record | None:
+    """Read what a folder says of itself.
+
+    Args:
+        folder: Folder of a reproduction.
+
+    Returns:
+        The record; None where there is none, as in a folder of studies that others have made.
+
+    Raises:
+        CheckpointError: The file is damaged.
+    """
+    file = folder / FILE
+    if not file.exists():
+        return None
+    content: dict[str, Any] = read_json(file)
+    try:
+        return Record(str(content["family"]), str(content["scale"]), dict(content["not_run"]))
+    except (KeyError, TypeError, ValueError) as error:
+        raise CheckpointError(
+            f"{file} is not what docs/formats.md describes: {error!r}. Run the reproduction again."
+        ) from error
+
+
+def keep(specification: Specification, folder: Path, to: Path) -> list[str]:
+    """Copy plans, records and scores of the finished cases, and neither weights nor rows.
+
+    Args:
+        specification: Whose cases.
+        folder: Where they were run.
+        to: Where to keep them; a case that is there already is replaced.
+
+    Returns:
+        Names of the cases that were kept.
+
+    Raises:
+        CheckpointError: The folder holds no finished case, or ``to`` is in or above it.
+    """
+    here, there = folder.resolve(), to.resolve()
+    if here == there or here in there.parents or there in here.parents:
+        raise CheckpointError(
+            f"--keep {to} must lie apart from {folder}, whose scores it is to hold. Give another."
+        )
+    names = [case.name for case in specification.case if (folder / case.name / KEPT[0]).exists()]
+    if not names:
+        raise CheckpointError(
+            f"{folder} holds no case of {specification.name} to keep. Run it first: temper "
+            f"reproduce {specification.name} --out {folder}."
+        )
+    make_folder(to)
+    for name in names:
+        staged = to / f".{name}.partial"
+        shutil.rmtree(staged, ignore_errors=True)
+        for file in _kept(folder / name):
+            target = staged / file.relative_to(folder / name)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(file, target)
+        if (to / name).exists():
+            shutil.rmtree(to / name)
+        staged.rename(to / name)
+    if (folder / FILE).exists():
+        shutil.copyfile(folder / FILE, to / FILE)
+    return names
+
+
+def _kept(folder: Path) -> Iterable[Path]:
+    for pattern in KEPT:
+        yield from sorted(folder.glob(pattern))
+
+
+def _run(each: Planned, out: Path, progress: Progress) -> str:
+    """Run a case; return why it could not be, or nothing."""
+    if each.plan is None:
+        return each.reason
+    try:
+        run_study(each.plan, out, progress=progress)
+    except (ModelError, DataError, NonFiniteError) as error:
+        return str(error).splitlines()[0]
+    return ""
+
+
+def _check(out: Path, *, family: str, scale: str) -> Record | None:
+    """Refuse a folder that holds something else."""
+    if out.exists() and not out.is_dir():
+        raise CheckpointError(f"{out} is a file, expected a folder. Give another --out.")
+    record = read_record(out) if out.is_dir() else None
+    if record is not None and (record.family, record.scale) != (family, scale):
+        raise CheckpointError(
+            f"{out} holds {record.family} at scale {record.scale!r}, and {family} at {scale!r} was "
+            "asked for. Give another --out."
+        )
+    foreign = sorted(entry.name for entry in out.iterdir()) if out.is_dir() else []
+    if record is None and foreign:
+        raise CheckpointError(
+            f"{out} exists and holds {foreign[0]!r} but no {FILE}. Give another --out, or empty "
+            "that folder."
+        )
+    return record

@@ -1,0 +1,342 @@
+"""What a paper's table is as a study: one TOML file each under ``assets``.
+
+A file says which place of which paper it stands for, the grid of cases (model and task) and columns
+(methods), which scores the table prints, and three scales at which the grid is run. ``like`` takes
+grid and scales of another file, so that tables that read the same models train them once.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterable
+from itertools import product
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from temper.errors import SettingError, unknown
+from temper.training.config import Tree
+
+Scale = Literal["smoke", "small", "full"]
+SCALES: tuple[Scale, ...] = ("smoke", "small", "full")
+AVERAGE = "average"
+"""What a printed mean over the cases is called, in place of a case."""
+METRIC, MEAN = "metric", "mean"
+"""In ``score.select``: the task's own score for a name, the mean over sets for a set."""
+PAPERS = {
+    "uegr": "UEGR, arXiv 2503.16550",
+    "roast": "RoAST, arXiv 2312.04032",
+    "jachess": "JacHess, TACL 2025, arXiv 2404.00758",
+}
+_FOLDER = Path(__file__).parent / "assets"
+_GRID = ("column", "pairs", "case", "scales", "printed")
+
+
+class Table(BaseModel):
+    """A table of a file: nothing that is not known passes."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class ColumnEntry(Table):
+    """One method of the table.
+
+    Args:
+        name: What the table calls it.
+        method: A method of ``temper list methods``; left out it is the name.
+        settings: ``method.KEY`` values.
+        train: ``train.KEY`` values.
+    """
+
+    name: str
+    method: str | None = None
+    settings: Tree = Field(default_factory=dict)
+    train: Tree = Field(default_factory=dict)
+
+
+class Pairs(Table):
+    """Columns made of every ordered pair of values of one setting, after the written ones.
+
+    Args:
+        method: The method.
+        setting: Its setting, a list of two.
+        values: What either place may be.
+        settings: Further settings of each of them.
+    """
+
+    method: str
+    setting: str
+    values: tuple[float, ...]
+    settings: Tree = Field(default_factory=dict)
+
+    def columns(self) -> list[ColumnEntry]:
+        """Return the columns, named after their two values."""
+        return [
+            ColumnEntry(
+                name=f"{self.method}_{first:g}_{second:g}",
+                method=self.method,
+                settings={**self.settings, self.setting: [first, second]},
+            )
+            for first, second in product(self.values, repeat=2)
+        ]
+
+
+class Case(Table):
+    """One model on one task.
+
+    Args:
+        name: Name of its study's folder.
+        task: Name of the task: its folder under the data root, or a task of ``temper list tasks``.
+        model: The paper's model.
+        suite: Suite of sets beside the task's own rows.
+        data, evaluate, architecture: Settings of this case, where the scale does not set them.
+    """
+
+    name: str
+    task: str
+    model: str
+    suite: str | None = None
+    data: Tree = Field(default_factory=dict)
+    evaluate: Tree = Field(default_factory=dict)
+    architecture: Tree = Field(default_factory=dict)
+
+
+class ScaleEntry(Table):
+    """How the grid is run.
+
+    Args:
+        seeds: Number of seeds.
+        model: Model that stands in for that of every case; None runs the case's own.
+        source: Data that stand in for every task's; None takes the task's.
+        suites: Whether the cases' suites are read.
+        cases: Names of the cases that are run; empty runs all.
+        columns: Names of the columns; empty runs all. The first of the file is always run.
+        values: Of ``pairs``: the values that are run; empty runs all.
+        data, train, evaluate: Settings of every case.
+        method: ``method.KEY`` values of columns at this scale, by the column's name, in place of
+            those that the column has.
+    """
+
+    seeds: Annotated[int, Field(ge=1)]
+    model: str | None = None
+    source: str | None = None
+    suites: bool = True
+    cases: tuple[str, ...] = ()
+    columns: tuple[str, ...] = ()
+    values: tuple[float, ...] = ()
+    data: Tree = Field(default_factory=dict)
+    train: Tree = Field(default_factory=dict)
+    evaluate: Tree = Field(default_factory=dict)
+    method: dict[str, Tree] = Field(default_factory=dict)
+
+
+class Score(Table):
+    """One score that the table prints.
+
+    Args:
+        name: What it is called here.
+        label: What people call it.
+        select: Fields of a score's key that it must have (docs/formats.md, ``scores.json``). The
+            name `METRIC` stands for the task's own, the set `MEAN` for the mean over sets where
+            there are several. What several scores have is one line each.
+        times: What the paper prints is so many times ours: 100 for per cent.
+        average: Whether the mean over the cases says something.
+    """
+
+    name: str
+    label: str
+    select: Tree
+    times: float = 1.0
+    average: bool = True
+
+
+class Printed(Table):
+    """One number as the paper prints it.
+
+    Args:
+        case: Name of a case, or ``average``.
+        column: Name of a column.
+        score: Name of a score.
+        value: The digits, a text, so that a last zero counts.
+        source: Where it stands: row and column of the table.
+    """
+
+    case: str
+    column: str
+    score: str
+    value: Annotated[str, Field(pattern=r"^-?\d+(\.\d+)?$")]
+    source: str
+
+
+class Specification(Table):
+    """A table or figure of a paper as a study.
+
+    Args:
+        name: That of its file.
+        title: What it shows.
+        paper: Key of `PAPERS`.
+        place: Table or figure of the paper.
+        grid_from: Where the grid was read; a grid that was not read in the paper says so.
+        family: Name of the folder that tables of the same models share.
+        like: File whose grid and scales it takes.
+        column: Methods; the first is the reference.
+        pairs: Columns made of pairs of values.
+        case: Models and tasks.
+        score: What is printed.
+        scales: How the grid is run, by name.
+        unknown: Settings of the paper that could not be read, so ``full`` has Temper's defaults.
+        printed: The paper's numbers; what could not be read is absent.
+    """
+
+    name: str
+    title: str
+    paper: Literal["uegr", "roast", "jachess"]
+    place: str
+    grid_from: str
+    family: str
+    like: str | None = None
+    column: tuple[ColumnEntry, ...]
+    pairs: Pairs | None = None
+    case: tuple[Case, ...]
+    score: tuple[Score, ...]
+    scales: dict[Scale, ScaleEntry]
+    unknown: tuple[str, ...] = ()
+    printed: tuple[Printed, ...] = ()
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        columns, cases = [each.name for each in self.columns()], [each.name for each in self.case]
+        scores = [each.name for each in self.score]
+        for kind, names in (("column", columns), ("case", cases), ("score", scores)):
+            twice = sorted({name for name in names if names.count(name) > 1})
+            if twice:
+                raise ValueError(f"gives the {kind} {twice[0]!r} twice")
+        missing = [scale for scale in SCALES if scale not in self.scales]
+        if missing:
+            raise ValueError(f"lacks the scale {missing[0]!r}")
+        for scale in self.scales.values():
+            _known("case", scale.cases, cases)
+            _known("column", scale.columns, [each.name for each in self.column])
+            _known("column", scale.method, [each.name for each in self.column])
+        for number in self.printed:
+            _known("case", [number.case], [*cases, AVERAGE])
+            _known("column", [number.column], columns)
+            _known("score", [number.score], scores)
+        places = [(number.case, number.column, number.score) for number in self.printed]
+        twice_printed = [place for place in places if places.count(place) > 1]
+        if twice_printed:
+            raise ValueError(f"prints {twice_printed[0]} twice")
+        return self
+
+    def columns(self, scale: ScaleEntry | None = None) -> list[ColumnEntry]:
+        """Return the methods of a scale, the reference first.
+
+        Args:
+            scale: Which; None returns all.
+        """
+        written = list(self.column)
+        pairs = self.pairs
+        if scale is not None and scale.columns:
+            first, *rest = written
+            written = [first, *(each for each in rest if each.name in scale.columns)]
+        if scale is not None:
+            written = [
+                each.model_copy(update={"settings": scale.method.get(each.name, each.settings)})
+                for each in written
+            ]
+        if pairs is not None and scale is not None and scale.values:
+            pairs = pairs.model_copy(update={"values": scale.values})
+        return written if pairs is None else [*written, *pairs.columns()]
+
+    def cases(self, scale: Scale, named: Iterable[str] | None = None) -> list[Case]:
+        """Return the cases that a scale runs.
+
+        Args:
+            scale: Which.
+            named: Names of cases in place of the scale's choice.
+
+        Raises:
+            SettingError: Where a named case is not in the grid.
+        """
+        chosen = self.scales[scale].cases if named is None else tuple(named)
+        known = [each.name for each in self.case]
+        for name in chosen:
+            if name not in known:
+                raise SettingError(unknown(f"case of {self.name}", name, known))
+        return [each for each in self.case if not chosen or each.name in chosen]
+
+    def number(self, case: str, column: str, score: str) -> Printed | None:
+        """Return what the paper prints there, None where that is not at hand."""
+        for found in self.printed:
+            if (found.case, found.column, found.score) == (case, column, score):
+                return found
+        return None
+
+
+def specification_names() -> tuple[str, ...]:
+    """Return the names of all tables and figures that are specified."""
+    return tuple(sorted(path.stem for path in _FOLDER.glob("*-*.toml")))
+
+
+def read_specification(name: str, *, numbers: Path | None = None) -> Specification:
+    """Read a specification.
+
+    Args:
+        name: One of `specification_names`.
+        numbers: A file of further ``[[printed]]`` entries, by someone with the paper at hand.
+
+    Returns:
+        The checked specification.
+
+    Raises:
+        SettingError: There is no such table, or a file is wrong; all faults at once.
+
+    Example:
+        >>> read_specification("uegr-table-4").place
+        'Table IV'
+    """
+    if name not in specification_names():
+        raise SettingError(unknown("reproduction", name, specification_names()))
+    content = _toml(_FOLDER / f"{name}.toml")
+    like = content.get("like")
+    if like is not None:
+        base = _toml(_FOLDER / f"{like}.toml")
+        own = {key: value for key, value in content.items() if key != "like"}
+        content = {**{key: base[key] for key in _GRID if key in base and key != "printed"}, **own}
+        content = {"family": base.get("family", like), "like": like, **content}
+    if numbers is not None:
+        further = _toml(numbers)
+        odd = [key for key in further if key != "printed"]
+        if odd:
+            raise SettingError(
+                f"{numbers} must hold [[printed]] entries only (case, column, score, value, "
+                f"source), got {odd[0]!r}."
+            )
+        content["printed"] = [*content.get("printed", []), *further.get("printed", [])]
+    try:
+        return Specification.model_validate({"family": name, **content, "name": name})
+    except ValidationError as error:
+        where = str(numbers) if numbers is not None else f"{name}.toml"
+        lines = [
+            f"{where}, {'.'.join(str(part) for part in fault['loc']) or 'top'}: "
+            f"{fault['msg'].removeprefix('Value error, ')}."
+            for fault in error.errors()
+        ]
+        raise SettingError("\n".join(lines)) from error
+
+
+def _known(kind: str, named: Iterable[str], known: Iterable[str]) -> None:
+    names = list(known)
+    for name in named:
+        if name not in names:
+            raise ValueError(unknown(kind, name, names).rstrip("."))
+
+
+def _toml(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise SettingError(f"{path} cannot be read: {error.strerror}.") from error
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise SettingError(f"{path} is not valid TOML in UTF-8: {error}.") from error

@@ -1,0 +1,386 @@
+"""The paper's number beside ours: lines made from finished studies, and their text.
+
+Nothing here is written by hand: a line is a score of a study (`temper.report.comparison`), the
+printed number of the specification, and the difference of the two over the seeds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import Any
+
+from temper.errors import CheckpointError
+from temper.functional.intervals import paired_t
+from temper.report.cells import Comparison, Row
+from temper.report.folders import Source, read
+from temper.report.table import compare
+from temper.report.wording import Unit, escaped, pipe_table
+from temper.study.reproduction.facts import case_facts, changes
+from temper.study.reproduction.run import read_record
+from temper.study.reproduction.specification import (
+    AVERAGE,
+    MEAN,
+    METRIC,
+    PAPERS,
+    SCALES,
+    Scale,
+    Score,
+    Specification,
+)
+
+ABSENT = "not at hand"
+HEADINGS = (
+    "case",
+    "score",
+    "method",
+    "paper",
+    "ours",
+    "ours \u2212 paper",
+    "ours \u2212 {reference}",
+    "",
+)
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A mean over seeds with its 95 % t interval, from three seeds on.
+
+    Args:
+        mean: The mean.
+        low, high: Its interval, None below three seeds.
+    """
+
+    mean: float
+    low: float | None = None
+    high: float | None = None
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> Interval | None:
+        """Return the interval of some values, one a seed; None of none.
+
+        Example:
+            >>> Interval.of([1.0, 3.0])
+            Interval(mean=2.0, low=None, high=None)
+        """
+        if not values:
+            return None
+        if len(values) < 3:
+            return cls(fmean(values))
+        found = paired_t(values)
+        return cls(found.mean, found.low, found.high)
+
+    @property
+    def side(self) -> int | None:
+        """1 or -1 where the interval lies wholly above or below 0, 0 where it holds 0."""
+        if self.low is None or self.high is None:
+            return None
+        return 1 if self.low > 0 else -1 if self.high < 0 else 0
+
+    def text(self, unit: Unit) -> str:
+        """Write mean and interval."""
+        mean = unit.text(self.mean, signed=True)
+        if self.low is None or self.high is None:
+            return mean
+        return f"{mean} [{unit.text(self.low, signed=True)}, {unit.text(self.high, signed=True)}]"
+
+
+@dataclass(frozen=True)
+class Line:
+    """One score of one method in one case.
+
+    Args:
+        case: Name of the case, or the mean over some.
+        score: Name of the score in the specification.
+        label: The score in words.
+        column: Name of the method.
+        printed: The paper's digits, None where they are not at hand.
+        seeds: Our value of every seed.
+        to_paper: Ours less the paper's.
+        to_reference: Ours less the reference's, seed by seed; None for the reference.
+        higher_is_better: Direction of the score.
+        unit: How it is shown.
+    """
+
+    case: str
+    score: str
+    label: str
+    column: str
+    printed: str | None
+    seeds: dict[int, float]
+    to_paper: Interval | None
+    to_reference: Interval | None
+    higher_is_better: bool | None
+    unit: Unit
+
+    @property
+    def ours(self) -> str:
+        """Our mean, with the standard deviation from two seeds on."""
+        values = list(self.seeds.values())
+        if not values:
+            return "not run"
+        text = self.unit.text(fmean(values))
+        return text if len(values) < 2 else f"{text} \u00b1 {self.unit.text(stdev(values))}"
+
+    @property
+    def verdict(self) -> str:
+        """What the difference against the reference says."""
+        if self.to_reference is None or self.to_reference.side is None:
+            return ""
+        if self.to_reference.side == 0:
+            return "inside the noise"
+        above = self.to_reference.side > 0
+        if self.higher_is_better is None:
+            return "higher" if above else "lower"
+        return "better" if above == self.higher_is_better else "worse"
+
+    def cells(self) -> tuple[str, ...]:
+        """Return the texts of the line, one a heading."""
+        return (
+            self.case,
+            self.label,
+            self.column,
+            self.printed or ABSENT,
+            self.ours,
+            "" if self.to_paper is None else self.to_paper.text(self.unit),
+            "" if self.to_reference is None else self.to_reference.text(self.unit),
+            self.verdict,
+        )
+
+
+@dataclass(frozen=True)
+class ReproductionTable:
+    """A table of a paper with our numbers.
+
+    Args:
+        name: Name of the specification.
+        title: What it shows, and which place of which paper it stands for.
+        reference: Method that the others are compared with.
+        lines: Every score of every method in every finished case.
+        not_run: Why cases have no lines, by name.
+        differs: What differs from the paper, a sentence each.
+        facts: What was run, a line a case: a heading each.
+    """
+
+    name: str
+    title: str
+    reference: str
+    lines: tuple[Line, ...]
+    not_run: dict[str, str] = field(default_factory=dict)
+    differs: tuple[str, ...] = ()
+    facts: tuple[dict[str, str], ...] = ()
+
+    @property
+    def headings(self) -> tuple[str, ...]:
+        """Headings of the lines."""
+        return tuple(text.format(reference=self.reference) for text in HEADINGS)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a reader has to know, a sentence each."""
+        gone = [f"Not run: {case}: {reason}" for case, reason in self.not_run.items()]
+        return (*self.differs, *gone)
+
+    def line(self, case: str, score: str, column: str) -> Line | None:
+        """Return one line; None where it is not there."""
+        for found in self.lines:
+            if (found.case, found.score, found.column) == (case, score, column):
+                return found
+        return None
+
+    def markdown(self) -> str:
+        """Write the whole as Markdown."""
+        parts = [f"# {self.title}"]
+        if self.lines:
+            rows = [[escaped(text) for text in line.cells()] for line in self.lines]
+            parts.append(pipe_table(self.headings, rows))
+            parts.append(
+                "Ours: the mean over seeds \u00b1 the standard deviation. Differences: the mean "
+                "over seeds, from three on with a 95 % t interval; a printed number is taken as "
+                "exact."
+            )
+        if self.facts:
+            heads = list(self.facts[0])
+            rows = [[escaped(line[head]) for head in heads] for line in self.facts]
+            parts.append("## What was run\n\n" + pipe_table(heads, rows))
+        if self.notes:
+            parts.append(
+                "## What differs\n\n" + "\n".join(f"- {escaped(note)}" for note in self.notes)
+            )
+        return "\n\n".join(parts) + "\n"
+
+    def to_json(self) -> dict[str, Any]:
+        """Return everything as JSON-ready data."""
+        lines = [
+            {**{k: v for k, v in asdict(line).items() if k != "unit"}, "verdict": line.verdict}
+            for line in self.lines
+        ]
+        return {
+            "name": self.name,
+            "title": self.title,
+            "reference": self.reference,
+            "lines": lines,
+            "not_run": self.not_run,
+            "differs": list(self.differs),
+            "facts": list(self.facts),
+        }
+
+
+def reproduction_table(specification: Specification, folder: Path) -> ReproductionTable:
+    """Set the paper's numbers beside those of the studies in a folder.
+
+    Args:
+        specification: The table or figure.
+        folder: Folder with a study's folder for each case, weights or not.
+
+    Returns:
+        The table of what is finished; the rest is named.
+
+    Raises:
+        CheckpointError: The folder holds no case, or a file in it is damaged.
+    """
+    record = read_record(folder) if folder.is_dir() else None
+    if record is not None and record.family != specification.family:
+        raise CheckpointError(
+            f"{folder} holds {record.family}, and {specification.name} is made from "
+            f"{specification.family}. Give the folder of another reproduction."
+        )
+    not_run = {} if record is None else dict(record.not_run)
+    found: dict[str, tuple[Source, Comparison]] = {}
+    for case in specification.case:
+        if not (folder / case.name / "study.json").exists():
+            continue
+        try:
+            source = read(folder / case.name)
+        except CheckpointError as error:
+            not_run[case.name] = str(error)
+            continue
+        found[case.name] = (source, compare(source))
+    if not found and not not_run:
+        raise CheckpointError(
+            f"Expected a folder with a study for a case of {specification.name} "
+            f"({', '.join(case.name for case in specification.case)}), and {folder} holds none. "
+            f"Run it: temper reproduce {specification.name} --out {folder}."
+        )
+    reference = specification.column[0].name
+    lines = [
+        line
+        for case, (_, comparison) in found.items()
+        for score in specification.score
+        for line in _lines(specification, case, comparison, score)
+    ]
+    for score in specification.score:
+        if score.average:
+            lines += _averages(specification, score, lines, found)
+    missing = {
+        f"{case}, {run.rstrip('.')}": "not finished"
+        for case, (source, _) in found.items()
+        for run in source.missing
+    }
+    scale: Scale | None = next(
+        (each for each in SCALES if record is not None and each == record.scale), None
+    )
+    return ReproductionTable(
+        name=specification.name,
+        title=f"{PAPERS[specification.paper]}, {specification.place}: {specification.title}",
+        reference=reference,
+        lines=tuple(lines),
+        not_run={**not_run, **missing},
+        differs=tuple(changes(specification, scale, {c: s for c, (s, _) in found.items()})),
+        facts=tuple(
+            case_facts(case, found[case.name][0])
+            for case in specification.case
+            if case.name in found
+        ),
+    )
+
+
+def _lines(
+    specification: Specification, case: str, comparison: Comparison, score: Score
+) -> Iterable[Line]:
+    rows = _select(comparison, score)
+    reference = specification.column[0].name
+    for row in rows:
+        label = score.label if len(rows) == 1 else row.label
+        base = row.cells[reference].seeds if reference in row.cells else {}
+        for column in specification.columns():
+            if column.name not in row.cells:
+                continue
+            seeds = row.cells[column.name].seeds
+            printed = None
+            if len(rows) == 1:
+                printed = specification.number(case, column.name, score.name)
+            paper = None if printed is None else float(printed.value) / score.times
+            yield Line(
+                case=case,
+                score=score.name,
+                label=label,
+                column=column.name,
+                printed=None if printed is None else printed.value,
+                seeds=seeds,
+                to_paper=None if paper is None else _less(seeds, dict.fromkeys(seeds, paper)),
+                to_reference=None if column.name == reference else _less(seeds, base),
+                higher_is_better=row.higher_is_better,
+                unit=row.unit,
+            )
+
+
+def _less(values: dict[int, float], others: dict[int, float]) -> Interval | None:
+    return Interval.of([value - others[seed] for seed, value in values.items() if seed in others])
+
+
+def _select(comparison: Comparison, score: Score) -> list[Row]:
+    """Return the rows that a score stands for."""
+    wanted = dict(score.select)
+    over_sets = wanted.get("set") == MEAN
+    if over_sets:
+        del wanted["set"]
+    if wanted.get("name") == METRIC:
+        wanted["name"] = comparison.metric
+    found = [
+        row
+        for row in comparison.rows
+        if all(getattr(row.key, name) == value for name, value in wanted.items())
+    ]
+    if not over_sets or len(found) == 1:
+        return found
+    return [row for row in found if row.key.set.startswith("mean of ")]
+
+
+def _averages(
+    specification: Specification, score: Score, lines: Sequence[Line], cases: Iterable[str]
+) -> list[Line]:
+    """Return the mean over the finished cases, for every method that all of them have."""
+    names = list(cases)
+    if len(names) < 2:
+        return []
+    made: list[Line] = []
+    base: dict[int, float] = {}
+    for column in specification.columns():
+        own = [line for line in lines if (line.score, line.column) == (score.name, column.name)]
+        if [line.case for line in own] != names:
+            continue
+        common = set.intersection(*(set(line.seeds) for line in own))
+        seeds = {seed: fmean(line.seeds[seed] for line in own) for seed in sorted(common)}
+        first = column.name == specification.column[0].name
+        base = seeds if first else base
+        whole = len(names) == len(specification.case)
+        printed = specification.number(AVERAGE, column.name, score.name) if whole else None
+        paper = None if printed is None else float(printed.value) / score.times
+        made.append(
+            Line(
+                case=f"mean of {len(names)} cases",
+                score=score.name,
+                label=score.label,
+                column=column.name,
+                printed=None if printed is None else printed.value,
+                seeds=seeds,
+                to_paper=None if paper is None else _less(seeds, dict.fromkeys(seeds, paper)),
+                to_reference=None if first else _less(seeds, base),
+                higher_is_better=own[0].higher_is_better,
+                unit=own[0].unit,
+            )
+        )
+    return made

@@ -1,0 +1,139 @@
+"""``temper reproduce`` as a command: it runs, resumes, keeps, rebuilds and refuses."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from temper.cli.app import app
+
+
+def call(*arguments: object) -> Result:
+    return CliRunner().invoke(app, ["reproduce", *map(str, arguments)])
+
+
+@pytest.fixture(scope="module")
+def smoke(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of JacHess's tables at scale smoke, with a tiny model."""
+    out = tmp_path_factory.mktemp("smoke") / "jachess"
+    result = call(
+        "jachess-scores", "--scale", "smoke", "--model", tiny_model, "--device", "cpu", "--out", out
+    )
+    assert result.exit_code == 0, result.stderr
+    assert "sst2" in result.stdout
+    assert "not at hand" in result.stdout
+    return out
+
+
+def test_a_smoke_run_leaves_a_study_with_a_report_and_the_table(smoke: Path) -> None:
+    assert (smoke / "sst2" / "report.html").exists()
+    assert "not at hand" in (smoke / "jachess-scores-table.md").read_text(encoding="utf-8")
+    record = json.loads((smoke / "reproduction.json").read_text(encoding="utf-8"))
+    assert record["family"] == "jachess"
+    assert record["scale"] == "smoke"
+    assert record["not_run"] == {}
+
+
+def test_another_table_of_the_same_models_trains_nothing_again(
+    smoke: Path, tiny_model: Path
+) -> None:
+    runs = sorted((smoke / "sst2" / "runs").glob("*/model.safetensors"))
+    times = [path.stat().st_mtime_ns for path in runs]
+    result = call(
+        "jachess-brier", "--scale", "smoke", "--model", tiny_model, "--device", "cpu", "--out",
+        smoke, "--json",
+    )  # fmt: skip
+    assert result.exit_code == 0, result.stderr
+    assert [path.stat().st_mtime_ns for path in runs] == times
+    lines = json.loads(result.stdout)["lines"]
+    assert [line["column"] for line in lines] == ["vanilla", "jachess"]
+    assert all(0 <= value <= 2 for line in lines for value in line["seeds"].values())
+
+
+def test_a_table_is_made_again_from_what_is_kept(smoke: Path, tmp_path: Path) -> None:
+    kept = tmp_path / "kept"
+    first = call("jachess-scores", "--from", smoke, "--keep", kept, "--markdown")
+    again = call("jachess-scores", "--from", kept, "--markdown")
+    assert first.exit_code == again.exit_code == 0, again.stderr
+    assert first.stdout == again.stdout
+    assert (kept / "jachess-scores-table.md").read_text(encoding="utf-8") == again.stdout
+
+
+def test_a_printed_number_is_shown_with_our_difference(smoke: Path, tmp_path: Path) -> None:
+    numbers = tmp_path / "numbers.toml"
+    numbers.write_text(
+        '[[printed]]\ncase = "sst2"\ncolumn = "jachess"\nscore = "score"\nvalue = "100.0"\n'
+        'source = "made up for a test"\n',
+        encoding="utf-8",
+    )
+    result = call("jachess-scores", "--from", smoke, "--printed", numbers, "--json")
+    assert result.exit_code == 0, result.stderr
+    line = json.loads(result.stdout)["lines"][1]
+    assert line["printed"] == "100.0"
+    assert line["to_paper"]["mean"] == pytest.approx(line["seeds"]["0"] - 1)
+
+
+def test_a_model_that_is_not_at_hand_is_not_run_and_the_reason_is_said(tmp_path: Path) -> None:
+    result = call(
+        "uegr-table-1", "--scale", "smoke", "--model", tmp_path / "none", "--out", tmp_path / "out"
+    )
+    assert result.exit_code == 0, result.stderr
+    assert "Not run: sst2" in result.stdout
+    record = json.loads((tmp_path / "out" / "reproduction.json").read_text(encoding="utf-8"))
+    assert "none" in record["not_run"]["sst2"]
+
+
+def test_the_theorem_prints_a_verdict_on_each_statement() -> None:
+    result = call("uegr-theorem-1")
+    assert result.exit_code == 0, result.stderr
+    assert result.stdout.count("does not hold") == 2
+    assert result.stdout.count("holds") == 4
+
+
+def test_the_arithmetic_says_how_many_numbers_there_are() -> None:
+    result = call("--check-arithmetic")
+    assert result.exit_code == 0, result.stderr
+    assert "printed numbers at hand" in result.stdout
+
+
+def test_a_document_without_markers_is_refused(tmp_path: Path) -> None:
+    page = tmp_path / "docs" / "page.md"
+    page.parent.mkdir()
+    page.write_text("no markers", encoding="utf-8")
+    result = call("--write", page)
+    assert result.exit_code == 2
+    assert "<!-- claims -->" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((), "temper list reproductions"),
+        (("uegr-tabel-4",), "Did you mean 'uegr-table-4'"),
+        (("uegr-table-4", "--scale", "tiny"), "Unknown scale 'tiny'"),
+        (("uegr-table-4", "--from", "somewhere", "--seeds", "3"), "--from makes the table"),
+        (("uegr-table-4", "--write", "page.md"), "give it alone"),
+        (("--check-arithmetic", "--printed", "x.toml"), "name that table too"),
+    ],
+)
+def test_what_contradicts_itself_is_refused_before_any_work(
+    arguments: tuple[str, ...], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = call(*arguments)
+    assert result.exit_code == 2
+    assert message in result.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_of_something_else_is_refused(smoke: Path, tmp_path: Path) -> None:
+    (tmp_path / "other.txt").write_text("mine", encoding="utf-8")
+    foreign = call("jachess-scores", "--scale", "smoke", "--out", tmp_path)
+    assert foreign.exit_code == 2
+    assert "holds 'other.txt' but no reproduction.json" in foreign.stderr
+    other = call("uegr-table-1", "--scale", "smoke", "--out", smoke)
+    assert other.exit_code == 2
+    assert "holds jachess at scale 'smoke'" in other.stderr

@@ -1,0 +1,68 @@
+"""Finished studies as JSON alone, with scores that are chosen by hand."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+
+def write_study(
+    folder: Path,
+    scores: Mapping[str, Sequence[float]],
+    *,
+    model: str = "text_cnn",
+    name: str = "accuracy",
+    perspective: str = "task",
+    higher_is_better: bool = True,
+) -> Path:
+    """Write a study whose columns have one score a seed, and nothing else."""
+    seeds = list(range(max(len(values) for values in scores.values())))
+    runs: dict[str, dict[str, str]] = {}
+    for column, values in scores.items():
+        for seed, value in enumerate(values):
+            run = folder / "runs" / f"{column}-s{seed}-key"
+            evaluation = run / "evaluation"
+            evaluation.mkdir(parents=True)
+            _write(run / "run.json", _run(model, column, seed))
+            score = {
+                "perspective": perspective,
+                "set": "dev",
+                "name": name,
+                "value": value,
+                "n": 100,
+                "higher_is_better": higher_is_better,
+            }
+            task = {"kind": "classification", "metric": "accuracy", "labels": ["a", "b"]}
+            content = {"schema": 1, "model": model, "task": task, "scores": [score]}
+            _write(evaluation / "scores.json", content)
+            # Rows and weights are what a kept study must not hold.
+            (evaluation / "rows.parquet").write_bytes(b"rows")
+            (run / "model.safetensors").write_bytes(b"weights")
+            runs.setdefault(column, {})[str(seed)] = run.relative_to(folder).as_posix()
+    first = next(iter(scores))
+    columns = [{"name": column, "method": column} for column in scores]
+    study = {"model": model, "seeds": seeds, "reference": first, "columns": columns, "runs": runs}
+    _write(folder / "study.json", study)
+    return folder
+
+
+def _run(model: str, column: str, seed: int) -> dict[str, Any]:
+    return {
+        "status": "finished",
+        "key": "key",
+        "model": model,
+        "method": column,
+        "seed": seed,
+        "settings": {
+            "data": {"source": "data/imdb", "max_length": 64},
+            "train": {"epochs": 2.0, "max_steps": None, "batch_size": 16, "learning_rate": 0.001},
+        },
+        "data": {"train": {"rows": 2000}, "dev": {"rows": 1000}},
+        "times": {"train_seconds": 60.0},
+    }
+
+
+def _write(path: Path, content: Mapping[str, Any]) -> None:
+    path.write_text(json.dumps(content), encoding="utf-8")

@@ -1,0 +1,153 @@
+"""Arithmetic of printed averages, Theorem 1, and verdicts on claims."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from temper.errors import SettingError
+from temper.functional.masks import levels_of, quantise, thin
+from temper.report.wording import PERCENT
+from temper.study.reproduction.arithmetic import check_averages, count_printed
+from temper.study.reproduction.claims import (
+    FAILS,
+    HOLDS,
+    NOISE,
+    UNTESTED,
+    judge_claims,
+    read_claims,
+    verdict_of,
+)
+from temper.study.reproduction.specification import AVERAGE, Printed, read_specification
+from temper.study.reproduction.table import Interval, Line
+from temper.study.reproduction.theorem import check_theorem
+from tests.study.reproduction.kept_studies import write_study
+
+
+def printed(case: str, value: str, column: str = "uegr") -> Printed:
+    return Printed(case=case, column=column, score="accuracy", value=value, source="test")
+
+
+def averages(values: list[str], average: str) -> list[bool]:
+    """Check one printed average over the four cases of Table V."""
+    read = read_specification("uegr-table-5")
+    numbers = [printed(case.name, value) for case, value in zip(read.case, values, strict=False)]
+    table = read.model_copy(update={"printed": (*numbers, printed(AVERAGE, average))})
+    assert count_printed([table]) == len(numbers) + 1
+    return [each.right for each in check_averages([table])]
+
+
+def test_an_average_that_is_the_mean_of_the_printed_columns_is_right() -> None:
+    assert averages(["90.0", "91.0", "92.0", "93.0"], "91.5") == [True]
+
+
+def test_rounding_of_both_is_allowed_for_and_no_more() -> None:
+    # The mean is 91.5: what was rounded to one digit may be .05 off, and so may the average.
+    values = ["90.0", "91.0", "92.0", "93.0"]
+    assert averages(values, "91.6") == [True]
+    assert averages(values, "91.7") == [False]
+    assert averages(values, "91.61") == [False]
+
+
+def test_an_average_over_numbers_that_are_not_at_hand_is_not_judged() -> None:
+    assert averages(["90.0", "91.0"], "10.0") == []
+
+
+@given(st.lists(st.integers(0, 10_000), min_size=4, max_size=4))
+def test_the_rounded_mean_of_any_columns_is_right(values: list[int]) -> None:
+    assert averages([f"{value / 100:.2f}" for value in values], f"{sum(values) / 400:.2f}") == [
+        True
+    ]
+
+
+def test_no_table_that_ships_prints_a_wrong_average_unknown_to_the_documents() -> None:
+    names = ("uegr-table-4", "uegr-table-5")
+    assert check_averages([read_specification(name) for name in names]) == []
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_theorem_one_holds_in_mean_and_variance_and_its_prose_does_not(seed: int) -> None:
+    findings = check_theorem(entries=256, draws=1500, seed=seed)
+    assert [(found.statement, found.holds) for found in findings] == 2 * [
+        ("mean", True),
+        ("variance", True),
+        ("less", False),
+    ]
+
+
+def test_the_added_variance_is_what_the_formula_gives() -> None:
+    # Two entries of p = 1/2 and noise of the entry's size: E G^2 (1 - p) / p = 2 g^2, twice the
+    # noise's own variance g^2; the mask as it is drawn, not the module's own simulation.
+    gradient = torch.tensor([3.0, -1.0], dtype=torch.float64).repeat(20_000)
+    q = quantise(torch.full_like(gradient, 0.5), p_min=0.0)
+    assert float(q[0]) / levels_of(q) == 0.5
+    draws = torch.Generator().manual_seed(0)
+    noise = gradient.abs() * torch.randn(len(gradient), dtype=torch.float64, generator=draws)
+    masked = thin(gradient + noise, q, draws, scale=True)
+    added = ((masked - gradient).square().sum() - noise.square().sum()) / gradient.square().sum()
+    assert float(added) == pytest.approx(2.0, abs=0.1)
+
+
+def test_each_entry_has_the_mean_and_variance_that_the_theorem_gives_it() -> None:
+    gradient = torch.tensor([2.0, -0.5], dtype=torch.float64)
+    q = quantise(torch.tensor([0.25, 0.8]), p_min=0.0)
+    many, levels = q.expand(200_000, 2), gradient.expand(200_000, 2)
+    drawn = thin(levels, many, torch.Generator().manual_seed(0), scale=True)
+    # g^2 (1 - p) / p: 4 * .75 / .25 = 12 and .25 * .2 / .8 = .0625.
+    assert drawn.mean(0).tolist() == pytest.approx([2.0, -0.5], abs=0.03)
+    assert drawn.var(0).tolist() == pytest.approx([12.0, 0.0625], rel=0.02)
+
+
+def test_too_few_draws_are_refused() -> None:
+    with pytest.raises(SettingError, match="draws >= 3, got 2048 and 2"):
+        check_theorem(draws=2)
+
+
+def line(low: float | None, high: float | None, *, higher: bool = True) -> Line:
+    middle = 0.0 if low is None or high is None else (low + high) / 2
+    return Line(
+        case="sst2",
+        score="score",
+        label="score",
+        column="jachess",
+        printed=None,
+        seeds={0: 0.5},
+        to_paper=None,
+        to_reference=Interval(middle, low, high),
+        higher_is_better=higher,
+        unit=PERCENT,
+    )
+
+
+@pytest.mark.parametrize(
+    ("found", "verdict"),
+    [
+        (line(0.01, 0.02), HOLDS),
+        (line(-0.02, -0.01), FAILS),
+        (line(-0.01, 0.02), NOISE),
+        (line(-0.02, -0.01, higher=False), HOLDS),
+        (line(None, None), UNTESTED),
+        (None, UNTESTED),
+    ],
+)
+def test_a_verdict_follows_the_interval(found: Line | None, verdict: str) -> None:
+    assert verdict_of(found) == verdict
+
+
+def test_claims_are_judged_by_what_is_kept_and_else_not_tested(tmp_path: Path) -> None:
+    claims = [claim for claim in read_claims() if claim.theorem is None]
+    before = judge_claims(claims, tmp_path)
+    assert {found.verdict for found in before} == {UNTESTED}
+    assert all(found.command or found.number for found in before)
+    better = {"vanilla": (0.5, 0.5, 0.5), "uegr": (0.6, 0.6, 0.6)}
+    kept = tmp_path / "results" / "reproduction" / "uegr-table-4"
+    write_study(kept / "text_cnn-imdb", better)
+    after = judge_claims(claims, tmp_path)
+    (changed,) = [found for found, old in zip(after, before, strict=True) if found != old]
+    assert changed.verdict == HOLDS
+    assert changed.number.startswith("+10.00 [+10.00, +10.00] in accuracy (%) against vanilla")
+    assert changed.command.endswith("--from results/reproduction/uegr-table-4")

@@ -1,0 +1,164 @@
+"""Specifications fit together, say what they could not read, and plan what their scales say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from temper import methods
+from temper.data.tasks import TASKS
+from temper.errors import SettingError
+from temper.study.reproduction.cases import Asked, planned
+from temper.study.reproduction.specification import (
+    SCALES,
+    read_specification,
+    specification_names,
+)
+
+ENTRY = """
+[[printed]]
+case = "text_cnn-imdb"
+column = "uegr"
+score = "accuracy"
+value = "83.0"
+source = "made up for a test"
+"""
+
+
+def numbers(folder: Path, text: str) -> Path:
+    path = folder / "numbers.toml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def tasks(tmp_path: Path) -> Path:
+    """Return a data root with an empty folder for every task, and a set of either suite."""
+    for name in ("reviews_books", "sick"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "test.jsonl").write_text('{"text": "a", "label": 0}\n')
+    for case in {case.task for n in specification_names() for case in read_specification(n).case}:
+        (tmp_path / case).mkdir()
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", specification_names())
+def test_a_grid_names_methods_and_tasks_that_there_are(name: str) -> None:
+    read = read_specification(name)
+    for column in read.columns():
+        assert methods.name_faults(column.method or column.name) == []
+    assert {case.task for case in read.case} <= set(TASKS)
+    assert read.grid_from.endswith(".")
+
+
+@pytest.mark.parametrize("scale", SCALES)
+@pytest.mark.parametrize("name", specification_names())
+def test_every_scale_becomes_studies_whose_settings_are_right(
+    name: str, scale: str, tasks: Path
+) -> None:
+    read = read_specification(name)
+    found = planned(Asked(read, scale, data_root=tasks))
+    assert [each.case.name for each in found] == [case.name for case in read.cases(scale)]
+    for each in found:
+        assert each.plan is not None
+        assert each.plan.reference == read.column[0].name
+        assert len(each.plan.seeds) == read.scales[scale].seeds
+
+
+def test_tables_that_read_the_same_models_share_grid_and_folder() -> None:
+    scores, brier = read_specification("jachess-scores"), read_specification("jachess-brier")
+    assert brier.family == scores.family == "jachess"
+    assert (brier.case, brier.column, brier.scales) == (scores.case, scores.column, scores.scales)
+    assert brier.score != scores.score
+
+
+def test_the_small_scale_of_table_four_is_what_it_says() -> None:
+    read = read_specification("uegr-table-4")
+    named = {case.name for case in read.cases("small")}
+    assert named == {
+        *(f"text_cnn-{task}" for task in ("imdb", "ag_news", "tnews", "iflytek")),
+        *(f"{model}-{task}" for model in ("bilstm", "text_han") for task in ("imdb", "tnews")),
+    }
+    assert [column.name for column in read.columns(read.scales["small"])] == [
+        "vanilla", "dropout", "at", "r_drop", "r_at", "r_at_su", "uegr",
+    ]  # fmt: skip
+    assert read.scales["small"].seeds == 3
+
+
+def test_figure_three_has_a_column_for_every_pair_and_a_scale_some() -> None:
+    read = read_specification("uegr-figure-3")
+    names = [column.name for column in read.columns()]
+    assert len(names) == 82
+    assert "uegr_0.1_0.9" in names
+    assert "uegr_0.9_0.1" in names
+    assert len(read.columns(read.scales["small"])) == 17
+
+
+def test_seeds_cases_and_model_replace_those_of_the_scale(tasks: Path) -> None:
+    read = read_specification("uegr-table-1")
+    asked = Asked(read, "small", seeds=2, cases=("rte",), model="other", data_root=tasks)
+    (found,) = planned(asked)
+    assert found.plan is not None
+    assert found.plan.seeds == (0, 1)
+    assert {run.model for run in found.plan.runs.values()} == {"other"}
+    assert found.plan.data.source == str(tasks / "rte")
+    assert found.plan.data.task == "rte"
+
+
+def test_a_task_that_is_not_under_the_data_root_is_planned_as_not_run(tmp_path: Path) -> None:
+    (tmp_path / "sst2").mkdir()
+    found = planned(Asked(read_specification("uegr-table-1"), "small", data_root=tmp_path))
+    lacking = {each.case.name: each.reason for each in found if each.plan is None}
+    assert set(lacking) == {"cola", "mrpc", "rte"}
+    assert "rte" in lacking["rte"]
+
+
+def test_a_suite_without_its_sets_is_planned_as_not_run(tmp_path: Path) -> None:
+    (tmp_path / "sst2").mkdir()
+    for root, reason in ((None, "--data-root"), (tmp_path, "None of the")):
+        (found,) = planned(Asked(read_specification("roast-sentiment"), "small", data_root=root))
+        assert found.plan is None
+        assert reason in found.reason
+
+
+def test_numbers_of_someone_with_the_paper_are_added(tmp_path: Path) -> None:
+    read = read_specification("uegr-table-4", numbers=numbers(tmp_path, ENTRY))
+    found = read.number("text_cnn-imdb", "uegr", "accuracy")
+    assert found is not None
+    assert found.value == "83.0"
+    assert read.number("text_cnn-imdb", "vanilla", "accuracy") is None
+
+
+@pytest.mark.parametrize(
+    ("text", "match"),
+    [
+        (ENTRY.replace("text_cnn-imdb", "text_cnn-imbd"), "Unknown case .* mean 'text_cnn-imdb'"),
+        (ENTRY.replace('"uegr"', '"ueg"'), "Unknown column 'ueg'"),
+        (ENTRY.replace('"83.0"', '"about 83"'), "printed.0.value"),
+        (ENTRY + ENTRY, "twice"),
+        ("title = 'x'", "printed"),
+        ("[[printed", "not valid TOML"),
+    ],
+)
+def test_wrong_numbers_are_refused_with_their_place(text: str, match: str, tmp_path: Path) -> None:
+    with pytest.raises(SettingError, match=match):
+        read_specification("uegr-table-4", numbers=numbers(tmp_path, text))
+
+
+def test_an_unknown_table_or_case_lists_near_names() -> None:
+    with pytest.raises(SettingError, match="Did you mean 'uegr-table-4'"):
+        read_specification("uegr-tabel-4")
+    with pytest.raises(SettingError, match="Unknown case of uegr-table-4 'imdb'"):
+        read_specification("uegr-table-4").cases("small", ["imdb"])
+
+
+@pytest.mark.parametrize(("setting", "match"), [({"seeds": 0}, "at least 1, got 0")])
+def test_senseless_requests_are_refused(setting: dict[str, int], match: str) -> None:
+    with pytest.raises(SettingError, match=match):
+        Asked(read_specification("uegr-table-4"), **setting)
+
+
+def test_a_data_root_that_is_no_folder_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SettingError, match="must be a folder"):
+        Asked(read_specification("uegr-table-4"), data_root=tmp_path / "none")
