@@ -89,6 +89,14 @@ def test_the_groups_of_a_column_that_was_named_stay(tmp_path: Path) -> None:
     assert load_splits(settings).dev.group == [f"ched{n}" for n in range(3)] * 2
 
 
+def test_a_dev_set_of_mnli_without_labels_is_an_error(tmp_path: Path) -> None:
+    for split, labels in (("train", [0, 1]), ("dev_matched", [1]), ("dev_mismatched", [-1])):
+        rows = [{"text": split, "text_pair": f"{n}", "label": n} for n in labels]
+        json_lines(tmp_path / f"{split}.jsonl", rows)
+    with pytest.raises(DataError, match="split 'dev_mismatched' of task 'mnli' has no labels"):
+        load_splits(DataSettings(task="mnli", source=str(tmp_path)))
+
+
 def test_a_partial_copy_says_expected_and_found_for_what_is_trained_and_evaluated(
     tmp_path: Path,
 ) -> None:

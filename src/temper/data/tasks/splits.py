@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any
 
 from temper.data.examples import Examples, Splits
 from temper.data.folders import SAME_SPLIT, choose_split, first_split
 from temper.data.reading import Opened, read_split
 from temper.data.settings import DataSettings
+from temper.data.stored import StoredTexts
 from temper.data.tasks.task import Task
 from temper.errors import DataError
 
@@ -220,6 +222,9 @@ class _Copy:
                 return first
             said = f"{self.task.name}: {lacking[0]} is not there, dev is {next(iter(parts))} alone."
             return replace(first, notices=(*first.notices, said))
+        for split, part in zip(splits, parts.values(), strict=True):
+            if part.labels is None:
+                raise self.hidden([split])
         return _join(parts, named=self.settings.group_column is None)
 
     def no_dev(self) -> str:
@@ -243,12 +248,14 @@ def _join(parts: Mapping[str, Examples], *, named: bool) -> Examples:
     first = next(iter(parts.values()))
 
     def column(key: str) -> Any:
-        values = [getattr(part, key) for part in parts.values()]
-        return None if values[0] is None else [value for part in values for value in part]
+        return chain.from_iterable(
+            getattr(part, key) or [None] * len(part) for part in parts.values()
+        )
 
-    group = column("group")
     if named:
         group = [name.removeprefix("dev_") for name, part in parts.items() for _ in part.rows]
+    else:
+        group = list(column("group"))
     sources = [dict(part.source) for part in parts.values()]
     source = {**sources[0], "split": " + ".join(str(each.get("split")) for each in sources)}
     if "path" in source:
@@ -256,8 +263,10 @@ def _join(parts: Mapping[str, Examples], *, named: bool) -> Examples:
         source = {"files": sources, "split": source["split"]}
     return replace(
         first,
-        **{key: column(key) for key in ("text", "text_pair", "labels")},
-        rows=[],
+        text=StoredTexts.of(column("text")),
+        text_pair=None if first.text_pair is None else StoredTexts.of(column("text_pair")),
+        labels=list(column("labels")),
+        rows=(),
         group=group,
         pair=None,
         source=source,
