@@ -252,6 +252,7 @@ def _join(parts: Mapping[str, Examples], *, named: bool) -> Examples:
             getattr(part, key) or [None] * len(part) for part in parts.values()
         )
 
+    group: list[str | None]
     if named:
         group = [name.removeprefix("dev_") for name, part in parts.items() for _ in part.rows]
     else:
