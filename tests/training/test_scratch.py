@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from temper.errors import DataError, SettingError
 from temper.evaluation.run import EvaluationData
 from temper.evaluation.settings import EvaluationSettings
 from temper.methods import names
+from temper.report.card import CardSources, card
 from temper.study.judge import load_predictor
 from temper.study.plan import StudyConfig, columns_of
 from temper.study.reference import with_reference
@@ -210,6 +212,13 @@ def test_nothing_is_left_behind_where_the_vectors_do_not_fit(data: Path, tmp_pat
     with pytest.raises(DataError, match=r"Line 1 .* a word and 6 numbers"):
         train(settings, tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+def test_the_card_of_a_run_imports_what_knows_the_network(data: Path, tmp_path: Path) -> None:
+    text = card(CardSources(train(config(data, architecture=SMALL), tmp_path / "run")))
+    assert "trained from scratch with vanilla" in text
+    (code,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    assert code.startswith("import temper")
 
 
 # Comparisons

@@ -123,7 +123,7 @@ def card(sources: CardSources) -> str:
         f"# {escaped(sources.model.resolve().name)}",
         _summary(sources, record),
         "## How to load it",
-        _loading(sources.model),
+        _loading(sources.model, scratch=_from_scratch(record)),
         "## How it was trained",
         _training(record),
         "## Scores",
@@ -163,20 +163,27 @@ def _summary(sources: CardSources, record: RunRecord | None) -> str:
     )
     of = f" with the labels {', '.join(escaped(label) for label in labels)}" if labels else ""
     return (
-        f"{kind} of texts{of}: {escaped(record.model)} fine-tuned with "
+        f"{kind} of texts{of}: {escaped(record.model)} "
+        f"{'trained from scratch' if _from_scratch(record) else 'fine-tuned'} with "
         f"{escaped(record.method)} by Temper. No license is stated here: whoever publishes the "
         "model adds `license` to the front matter."
     )
 
 
-def _loading(model: Path) -> str:
+def _from_scratch(record: RunRecord | None) -> bool:
+    """Tell networks that Transformers knows only once Temper is imported."""
+    return record is not None and "architecture" in record.settings
+
+
+def _loading(model: Path, *, scratch: bool) -> str:
     name = json.dumps(model.resolve().name)
     auto = "AutoModelForSequenceClassification"
+    first = "import temper  # its networks are known to Transformers then\n" if scratch else ""
     load = (
         f"from peft import AutoPeftModelForSequenceClassification\n\n"
         f"model = AutoPeftModelForSequenceClassification.from_pretrained({name})"
         if _is_adapter(model)
-        else f"from transformers import {auto}, AutoTokenizer\n\n"
+        else f"{first}from transformers import {auto}, AutoTokenizer\n\n"
         f"model = {auto}.from_pretrained({name})\n"
         f"tokenizer = AutoTokenizer.from_pretrained({name})"
     )
