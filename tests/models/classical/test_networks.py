@@ -22,6 +22,8 @@ from temper.models.classical.recurrent import AttentionPooling, BiRecurrence, Se
 from temper.models.classical.text_cnn import ConvolutionBank
 from temper.models.classical.text_han import find_sentences
 from temper.models.hf import load_classifier
+from temper.models.network import Network
+from temper.types import Batch
 
 TEXTS = ["A good film. Not bad!", "bad film; very bad", "good, very good", "not a film..."]
 each_name = pytest.mark.parametrize("name", list(ARCHITECTURES))
@@ -261,3 +263,47 @@ def test_importing_temper_is_enough_for_the_auto_classes(first: str, tmp_path: P
         "assert type(model).__name__ == 'TextCNNForSequenceClassification'\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
+
+
+# Derivatives
+
+
+@pytest.mark.parametrize("name", ["bilstm", "text_han"])
+def test_evaluation_mode_has_a_backward_and_tracing_a_second_one(name: str) -> None:
+    """cuDNN's layers have neither; what is switched off there is seen on any machine."""
+    model = built(name).model.eval()
+    seen: list[bool] = []
+    model.body.layers[0].ahead.register_forward_pre_hook(
+        lambda *_: seen.append(torch.backends.cudnn.enabled)
+    )
+    batch = Batch({"input_ids": torch.tensor([[3, 4, 5]])})
+    network = Network(model)
+    with torch.no_grad():
+        network.logits(batch)
+    network.logits(batch).sum().backward()
+    model.train()
+    network.logits(batch)
+    with network.tracer(batch).tracing(twice=True) as trace:
+        logits = network.logits(batch)
+    (first,) = torch.autograd.grad(logits.square().sum(), trace.root, create_graph=True)
+    (second,) = torch.autograd.grad(first.square().sum(), trace.root)
+    assert second.abs().max() > 0
+    # Probing, without gradients, in evaluation mode with them, training, and tracing twice.
+    assert seen == [True, True, False, True, False]
+    assert torch.backends.cudnn.enabled
+    network.release()
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+@pytest.mark.parametrize("name", list(ARCHITECTURES))
+def test_a_gpu_gives_the_gradients_of_the_cpu_in_both_modes(name: str) -> None:
+    ids = torch.tensor([[3, 4, 5, 2], [6, 2, 0, 0]])
+    gradients = []
+    for device in ("cpu", "cuda"):
+        for training in (False, True):
+            model = built(name, architecture={"dropout": 0.0}).model.to(device).train(training)
+            model(ids.to(device)).logits[:, 0].sum().backward()
+            gradients.append(model.get_input_embeddings().weight.grad.cpu())
+    for other in gradients[1:]:
+        torch.testing.assert_close(other, gradients[0], rtol=1e-3, atol=1e-5)
