@@ -26,23 +26,20 @@ def check_named_models(
     Raises:
         SettingError: Models cannot be loaded; it names each with the setting that names it.
     """
-    wanted: list[tuple[str, str, Callable[[str], object]]] = []
-    if reference and settings.reference is not None:
-        wanted.append(("`evaluate.reference`", settings.reference, _reference))
-    attack = settings.text_attack
+    named: dict[str, tuple[str | None, Callable[[str], object]]] = {}
+    if reference:
+        named["reference"] = (settings.reference, _reference)
     if "text_attack" in settings.perspectives and not regression:
-        for name, model, load in (
-            ("masked_model", attack.masked_model, _masked),
-            ("similarity_model", attack.similarity_model, _similarity),
-        ):
-            if model is not None:
-                wanted.append((f"`evaluate.text_attack.{name}`", model, load))
+        attack = settings.text_attack
+        named["text_attack.masked_model"] = (attack.masked_model, _masked)
+        named["text_attack.similarity_model"] = (attack.similarity_model, _similarity)
     found = []
-    for setting, model, load in wanted:
+    for setting, (model, load) in named.items():
         try:
-            load(model)
+            if model is not None:
+                load(model)
         except ModelError as error:
-            found.append(f"{setting}: {error}")
+            found.append(f"`evaluate.{setting}`: {error}")
     if found:
         raise SettingError("\n".join(found))
 
