@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -147,6 +148,77 @@ def test_without_names_the_rows_are_the_very_same() -> None:
     made = augmented(clean, source, Letters(), on, seed=4)
     assert isinstance(made, AugmentedExamples)
     assert (made.names, made.share, made.seed) == (("typos",), AUGMENT_SHARE, 4)
+
+
+class Numbering:
+    """Puts how often it was asked, and by which seed, before each row."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[int, list[str]]] = []
+
+    def rewritten(self, examples: Examples, *, seed: int) -> Examples:
+        assert examples.labels is None
+        self.asked.append((seed, list(examples.text)))
+        texts = [f"{len(self.asked)} {each}" for each in examples.text]
+        # One of them is left as it is.
+        texts[0] = examples.text[0]
+        return replace(examples, text=texts, rows=[])
+
+
+def test_a_rewriter_changes_the_rows_of_an_epoch_together_and_once() -> None:
+    source, numbering = examples(40), Numbering()
+    tokenizer = Letters()
+    clean = encode(source, tokenizer, max_length=64)
+    rows = AugmentedExamples(
+        source, clean, tokenizer, max_length=64, names=["lowercase", "model"],
+        share=0.8, seed=3, rewriters={"model": numbering},
+    )  # fmt: skip
+    for epoch in range(2):
+        rows.set_epoch(epoch)
+        chosen = [place for place in range(40) if rows.chosen(place) == "model"]
+        assert 5 < len(chosen) < 35
+        for place in (*range(40), *range(40)):
+            item = rows[place]
+            old = source.text[place]
+            kept = {None: old, "lowercase": old.lower()}.get(rows.chosen(place), old)
+            asked = place in chosen[1:]
+            assert text(item) == (f"{epoch + 1} {old}"[:64] if asked else kept)
+            assert item["labels"] == place % 2
+        assert len(numbering.asked) == epoch + 1
+        assert numbering.asked[epoch][1] == [source.text[place] for place in chosen]
+    assert numbering.asked[0][0] != numbering.asked[1][0]
+    # The same epoch again, as a resumed run has it, asks by the same seed.
+    rows.set_epoch(0)
+    _ = rows[chosen[0]], [rows[place] for place in range(40)]
+    assert numbering.asked[2] == numbering.asked[0]
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"augment": "attack:characters"}, r"`data` augment names attack:characters.*--augment-mo"),
+        (
+            {"augment": "typos", "augment_model": "m"},
+            "augment_model is 'm', but no attack is named",
+        ),
+        ({"augment": "typos", "augment_rows": 5}, "augment_rows is 5, but no attack is named"),
+        ({"augment_attack": {"max_changed": 0.1}}, "augment_attack is .* no attack is named"),
+        ({"augment": "masked"}, "augment names masked, which needs a masked .*--augment-masked-mo"),
+        (
+            {"augment": ["attack:masked"], "augment_model": "m"},
+            "augment names attack:masked, which needs a masked language model",
+        ),
+        ({"augment": "typos", "augment_masked_model": "m"}, "'m', but nothing asks it"),
+        ({"augment": "mask"}, "Unknown perturbation 'mask'. Did you mean 'masked'"),
+        ({"augment": "attack:"}, "Unknown perturbation 'attack:'"),
+        ({"augment": "attack:swaps", "augment_model": "m", "augment_rows": 0}, "must be >= 1"),
+    ],
+)
+def test_changes_by_a_model_without_the_model_and_models_without_use_are_refused(
+    given: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(SettingError, match=said):
+        section(DataSettings, "data", {"source": "demo", **given})
 
 
 @pytest.mark.parametrize(

@@ -129,7 +129,7 @@ def test_a_column_of_a_comparison_may_perturb_the_shared_rows(project: Path) -> 
     assert plan.runs["vanilla", 0].data.augment == ()
     assert plan.runs["noisy", 0].data.augment == ("typos", "spaces")
     assert plan.runs["noisy", 0].data.augment_share == 0.3
-    with pytest.raises(SettingError, match=r"`data\.augment` and `data\.augment_share` only"):
+    with pytest.raises(SettingError, match=r"`data\.augment` and what belongs to it"):
         Column.parse("more=vanilla,data.rows=9")
 
 

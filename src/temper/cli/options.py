@@ -56,7 +56,24 @@ Augment = Annotated[
     typer.Option(
         "--augment",
         metavar="NAME,NAME",
-        help="Perturb half of the training rows anew each epoch, for example typos,lowercase.",
+        help="Change half of the training rows anew each epoch, for example typos,lowercase; "
+        "`masked` asks --augment-masked-model, `attack:characters` misleads --augment-model.",
+    ),
+]
+AugmentModel = Annotated[
+    str | None,
+    typer.Option(
+        "--augment-model",
+        metavar="MODEL",
+        help="Classifier that --augment attack:RECIPE attacks, before training and once a row.",
+    ),
+]
+AugmentMaskedModel = Annotated[
+    str | None,
+    typer.Option(
+        "--augment-masked-model",
+        metavar="MODEL",
+        help="Masked language model of --augment masked and attack:masked.",
     ),
 ]
 Rows = Annotated[

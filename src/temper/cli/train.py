@@ -40,6 +40,8 @@ def train(
     seed: Annotated[int | None, typer.Option("--seed", help="Seed of every random draw.")] = None,
     unlabeled: options.Unlabeled = None,
     augment: options.Augment = None,
+    augment_model: options.AugmentModel = None,
+    augment_masked_model: options.AugmentMaskedModel = None,
     rows: options.Rows = None,
     eval_rows: options.EvalRows = None,
     max_length: options.MaxLength = None,
@@ -69,6 +71,8 @@ def train(
             **task_settings(task, data, data_root),
             "data.unlabeled": unlabeled,
             "data.augment": options.augmentation(augment),
+            "data.augment_model": augment_model,
+            "data.augment_masked_model": augment_masked_model,
             "data.rows": rows,
             "data.eval_rows": eval_rows,
             "data.max_length": max_length,
@@ -88,11 +92,16 @@ def train(
     from temper.training.config import RunConfig
     from temper.training.run import train as run
 
-    checked = RunConfig.of(tree)
+    checked, attack = RunConfig.of(tree), None
+    if checked.data.attacks:
+        from temper.study.attacked import RowAttacker, attack_settings
+
+        attack_settings(checked.data)
+        attack = RowAttacker()
     # The folder need not be there yet, so its card is named in full.
     where = options.card_file(out, card_path or out / "README.md") if card or card_path else None
     with progress() as shown:
-        folder = run(checked, out, resume=not restart, progress=shown)
+        folder = run(checked, out, resume=not restart, progress=shown, attack=attack)
     written = RunFolder(folder)
     record = written.record() or {}
     if where is not None:

@@ -1,25 +1,42 @@
-"""Training rows that are perturbed anew each epoch, their labels kept.
+"""Training rows that are changed anew each epoch, their labels kept.
 
-A row is perturbed with a given probability, and by one of the chosen perturbations, each as likely.
+A row is changed with a given probability, and by one of the chosen changes, each as likely.
 Whether, how and where follow from seed, epoch and row alone: neither batches nor the order of the
-rows matter, and a resumed run sees what the whole one saw.
+rows matter, and a resumed run sees what the whole one saw. Perturbations change a row when it is
+asked for; what asks a model changes all rows of an epoch together, when the first is asked for.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Protocol
 
 from temper.data.encode import EncodedExamples, Tokenizer, encode
 from temper.data.examples import Examples
-from temper.data.perturbations import perturbed
+from temper.data.perturbations import PERTURBATIONS, perturbed
 from temper.data.settings import DataSettings
 from temper.seeding import derive_seed
 
 
+class Rewriter(Protocol):
+    """Changes texts and keeps what they mean for the label."""
+
+    def rewritten(self, examples: Examples, *, seed: int) -> Examples:
+        """Change rows.
+
+        Args:
+            examples: n rows without labels; left as they are.
+            seed: Of the draws, which are keyed by it and each row's hash.
+
+        Returns:
+            The n rows; one in which nothing is to be changed comes back as it is.
+        """
+        ...
+
+
 class AugmentedExamples(EncodedExamples):
-    """Encoded training rows, some of which are perturbed before they are encoded.
+    """Encoded training rows, some of which are changed before they are encoded.
 
     ``lengths`` and ``truncated`` are those of the rows as they are, so that batches are the same
     ones with and without augmentation. Rows are encoded when they are asked for; a loader whose
@@ -30,9 +47,11 @@ class AugmentedExamples(EncodedExamples):
         clean: The same, encoded.
         tokenizer: The tokenizer that encoded them.
         max_length: Most tokens of a row, special tokens included.
-        names: Perturbations of `temper.data.perturbations`, at least one.
-        share: Probability that a row is perturbed, in (0, 1].
+        names: What is done to rows, at least one: perturbations of `temper.data.perturbations`, or
+            names of ``rewriters``.
+        share: Probability that a row is changed, in (0, 1].
         seed: Seed of the draws.
+        rewriters: Who does what is no perturbation, by name.
     """
 
     def __init__(
@@ -45,6 +64,7 @@ class AugmentedExamples(EncodedExamples):
         names: Sequence[str],
         share: float,
         seed: int,
+        rewriters: Mapping[str, Rewriter] | None = None,
     ) -> None:
         super().__init__(clean.items, truncated=clean.truncated)
         # Only texts are encoded anew: the labels of the encoded rows stay.
@@ -54,14 +74,18 @@ class AugmentedExamples(EncodedExamples):
         self.names = tuple(names)
         self.share = share
         self.seed = seed
+        self.rewriters = dict(rewriters or {})
         self.epoch = 0
+        self._rewritten: dict[str, tuple[dict[int, int], Examples]] = {}
 
     def set_epoch(self, epoch: int) -> None:
         """Choose the epoch, from 0, whose rows are given from now on."""
+        if epoch != self.epoch:
+            self._rewritten = {}
         self.epoch = epoch
 
     def chosen(self, index: int) -> str | None:
-        """Return the name of the perturbation of a row in this epoch, None where it stays.
+        """Return the name of what is done to a row in this epoch, None where it stays.
 
         Args:
             index: The row's position.
@@ -74,16 +98,33 @@ class AugmentedExamples(EncodedExamples):
         return self.names[place % len(self.names)]
 
     def __getitem__(self, index: int) -> dict[str, Any]:
-        """Return one row's mapping, perturbed or as it is."""
+        """Return one row's mapping, changed or as it is."""
         name = self.chosen(index)
         if name is None:
             return self.items[index]
-        row = self.examples.select([index])
-        changed = perturbed(row, name, seed=derive_seed(self.seed, "augmentation", self.epoch))
-        if changed.rows == row.rows:
+        if name in PERTURBATIONS:
+            row = self.examples.select([index])
+            changed = perturbed(row, name, seed=self._epoch_seed())
+        else:
+            places, rows = self._of_epoch(name)
+            changed = rows.select([places[index]])
+        if changed.rows[0] == self.examples.rows[index]:
             return self.items[index]
         encoded = encode(changed, self.tokenizer, max_length=self.max_length)
         return {**self.items[index], **encoded[0]}
+
+    def _epoch_seed(self) -> int:
+        return derive_seed(self.seed, "augmentation", self.epoch)
+
+    def _of_epoch(self, name: str) -> tuple[dict[int, int], Examples]:
+        """Return the rows that a rewriter changes in this epoch, and where each row is in them."""
+        if name not in self._rewritten:
+            chosen = [index for index in range(len(self)) if self.chosen(index) == name]
+            rows = self.examples.select(chosen)
+            changed = self.rewriters[name].rewritten(rows, seed=self._epoch_seed())
+            places = {index: place for place, index in enumerate(chosen)}
+            self._rewritten[name] = places, changed
+        return self._rewritten[name]
 
 
 def augmented(
@@ -93,8 +134,9 @@ def augmented(
     settings: DataSettings,
     *,
     seed: int,
+    rewriters: Mapping[str, Rewriter] | None = None,
 ) -> EncodedExamples:
-    """Return training rows as settings want them: perturbed anew each epoch, or as they are.
+    """Return training rows as settings want them: changed anew each epoch, or as they are.
 
     Args:
         rows: The encoded training rows.
@@ -102,6 +144,7 @@ def augmented(
         tokenizer: The tokenizer that encoded them.
         settings: With ``augment``, ``augment_share`` and ``max_length``.
         seed: Seed of the draws.
+        rewriters: Who does what is no perturbation, by name.
 
     Returns:
         ``rows`` itself where ``augment`` names nothing.
@@ -116,4 +159,5 @@ def augmented(
         names=settings.augment,
         share=settings.augment_share,
         seed=seed,
+        rewriters=rewriters,
     )

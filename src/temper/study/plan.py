@@ -12,6 +12,7 @@ from temper.data.augmentation_settings import AUGMENTATION
 from temper.data.settings import DataSettings
 from temper.errors import SettingError, unknown
 from temper.evaluation.settings import EvaluationSettings
+from temper.study.attacked import attack_settings
 from temper.study.sources import SetSources
 from temper.training.config import (
     RunConfig,
@@ -90,7 +91,8 @@ class Column:
             if not own and path not in OF_ITS_OWN:
                 raise SettingError(
                     f"Variant {name!r} sets `{'.'.join(path)}`, but a variant may set "
-                    "`method.KEY`, `train.KEY`, `data.augment`, `data.augment_share` and "
+                    "`method.KEY`, `train.KEY`, `data.augment` and what belongs to it "
+                    f"({', '.join(f'`data.{name}`' for name in AUGMENTATION[1:])}) and "
                     "`architecture.dropout` only: model, data and seeds are shared."
                 )
         return cls(name, method, override({}, assignments))
@@ -263,7 +265,10 @@ def _run(base: Tree, column: Column, seed: int) -> RunConfig:
     ]
     for table, settings in column.settings.items():
         assignments += [((table, name), value) for name, value in settings.items()]
-    return RunConfig.of(without_unread(override(base, assignments)))
+    run = RunConfig.of(without_unread(override(base, assignments)))
+    if run.data.attacks:
+        attack_settings(run.data)
+    return run
 
 
 def _unknown_place(name: str) -> str:

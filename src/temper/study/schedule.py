@@ -10,6 +10,7 @@ from temper.data.examples import Splits
 from temper.data.sources import load_splits
 from temper.errors import TemperError
 from temper.evaluation.checks import check_before_training
+from temper.study.attacked import RowAttacker, check_augmentation
 from temper.study.cost import step_cost
 from temper.study.judge import judge, judging_key
 from temper.study.named_models import check_named_models
@@ -67,6 +68,8 @@ def run_study(config: StudyConfig, out: Path | str, *, progress: Progress | None
     splits = load_splits(config.data)
     for text in splits.notices:
         progress.notice(text)
+    for run in config.runs.values():
+        check_augmentation(run.data, splits.train)
     sets = _judged_sets(config, any_run, splits)
     for text in sets.notices:
         progress.notice(text)
@@ -98,7 +101,7 @@ class _Work:
 
     def go(self) -> Study:
         seconds: dict[str, dict[int, float]] = {column.name: {} for column in self.config.columns}
-        order = self.config.order()
+        order, attack = self.config.order(), RowAttacker()
         self.folder.write(self.config, self.keys, cost={})
         for number, (column, seed) in enumerate(order, start=1):
             self.progress.runs(number, len(order), f"{column.name}, seed {seed}")
@@ -108,6 +111,7 @@ class _Work:
                 run.path,
                 splits=self.splits,
                 progress=_Unsaid(self.progress, self.splits.notices),
+                attack=attack,
             )
             seconds[column.name][seed] = _step_seconds(run)
             self._evaluate(run, self.config.runs[column.name, seed])
@@ -175,6 +179,9 @@ class _Unsaid(Progress):
 
     def steps(self, done: int, total: int, *, loss: float | None) -> None:
         self._progress.steps(done, total, loss=loss)
+
+    def evaluation(self, done: int, total: int, what: str) -> None:
+        self._progress.evaluation(done, total, what)
 
 
 def _judged_sets(config: StudyConfig, run: RunConfig, splits: Splits) -> JudgedSets:

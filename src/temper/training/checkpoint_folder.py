@@ -20,7 +20,7 @@ from temper.errors import CheckpointError
 
 CHECKPOINT = re.compile(r"checkpoint-(\d+)")
 STAGING = ".publishing"
-OWN_FILES = {"run.json", "metrics.jsonl", "checkpoints", STAGING}
+OWN_FILES = {"run.json", "metrics.jsonl", "attacked.parquet", "checkpoints", STAGING}
 
 
 @dataclass(frozen=True)
@@ -42,6 +42,11 @@ class RunFolder:
     def metrics(self) -> Path:
         """File with one JSON object a log."""
         return self.path / "metrics.jsonl"
+
+    @property
+    def attacked(self) -> Path:
+        """File with the texts that attacks found for the training rows."""
+        return self.path / "attacked.parquet"
 
     @property
     def staging(self) -> Path:

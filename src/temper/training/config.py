@@ -197,7 +197,13 @@ class RunConfig(BaseModel):
         }
 
     def key(
-        self, *, model: str, train_hash: str, dev_hash: str, unlabeled_hash: str | None = None
+        self,
+        *,
+        model: str,
+        train_hash: str,
+        dev_hash: str,
+        unlabeled_hash: str | None = None,
+        augment_models: Mapping[str, str] | None = None,
     ) -> str:
         """Hash all that decides the outcome.
 
@@ -209,6 +215,7 @@ class RunConfig(BaseModel):
             train_hash: Hash of the training rows and labels.
             dev_hash: Hash of the evaluated rows and labels.
             unlabeled_hash: Hash of the unlabelled rows, where the method trains on such.
+            augment_models: What identifies the models that change rows, by setting.
 
         Returns:
             12 hexadecimal digits.
@@ -224,9 +231,7 @@ class RunConfig(BaseModel):
         }
         if self.architecture is not None:
             decides["architecture"] = scratch.identity(self.architecture)
-        if self.data.augment:
-            # The order decides which of them a draw stands for.
-            decides["augment"] = [list(self.data.augment), self.data.augment_share]
+        decides |= self.data.augmentation(augment_models or {}, seed=self.data.seed)
         return digest(decides)
 
 

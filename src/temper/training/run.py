@@ -6,13 +6,14 @@ import hashlib
 import os
 import platform
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 from temper import methods
+from temper.data.attacked import AttackedTexts
 from temper.data.augmentation import augmented
 from temper.data.encode import Collator, EncodedExamples, encode
 from temper.data.examples import Examples, Splits, label_counts
@@ -26,6 +27,7 @@ from temper.training.checks import check_unlabelled
 from temper.training.config import RunConfig, digest
 from temper.training.progress import Progress
 from temper.training.recorder import Recorder
+from temper.training.rewriting import Attack, kept_or_found, rewriters_of
 from temper.training.scratch import settings_class
 from temper.training.trainer import RobustTrainer, training_arguments
 
@@ -51,6 +53,7 @@ def train(
     splits: Splits | None = None,
     progress: Progress | None = None,
     callbacks: Sequence[Any] = (),
+    attack: Attack | None = None,
 ) -> Path:
     """Fine-tune one model; the folder is as docs/formats.md says.
 
@@ -65,6 +68,8 @@ def train(
         splits: The data, where the caller has loaded ``config.data`` already.
         progress: Hears of steps and notices.
         callbacks: Further callbacks of Transformers' Trainer.
+        attack: Who runs the attacks that ``data.augment`` names; a resumed run reads what they
+            found.
 
     Returns:
         The folder, now a plain checkpoint with its record.
@@ -94,7 +99,8 @@ def train(
         if found.get("status") == "finished":
             progress.notice(f"{folder.path} is finished already with these settings; it is kept.")
             return folder.path
-    prepared = prepare(config, splits)
+    kept = folder.attacked if found is not None and resume else None
+    prepared = prepare(config, splits, attack=kept_or_found(kept, attack, config, splits, progress))
     for text in prepared.notices:
         progress.notice(text)
     begun = _Begun(config, folder, key, splits, progress, prepared)
@@ -113,7 +119,8 @@ class Prepared:
         rows: The encoded training rows.
         class_weights: Weight of each class, None where all weigh alike.
         unlabelled: The encoded unlabelled rows, None where the method trains on none.
-        notices: What a person should know of the model.
+        notices: What a person should know of the model and of attacked rows.
+        attacked: What attacks found for the training rows, None where none is named.
     """
 
     model: Any
@@ -123,14 +130,18 @@ class Prepared:
     class_weights: list[float] | None
     unlabelled: EncodedExamples | None = None
     notices: tuple[str, ...] = ()
+    attacked: AttackedTexts | None = None
 
 
-def prepare(config: RunConfig, splits: Splits) -> Prepared:
+def prepare(
+    config: RunConfig, splits: Splits, *, attack: Callable[[], AttackedTexts] | None = None
+) -> Prepared:
     """Load and build all that a run needs, so that faults show before anything is written.
 
     Args:
         config: The checked settings.
         splits: The data.
+        attack: Attacks the training rows, where the settings want that.
 
     Returns:
         Model, tokenizer, method and encoded rows.
@@ -144,11 +155,16 @@ def prepare(config: RunConfig, splits: Splits) -> Prepared:
     weights = class_weights(config.train.class_weights, splits.train)
     model, tokenizer, notices = _network(config, splits.train)
     rows = encode(splits.train, tokenizer, max_length=config.data.max_length)
-    rows = augmented(rows, splits.train, tokenizer, config.data, seed=config.seed)
     unlabelled = None
     if splits.unlabeled is not None:
         unlabelled = encode(splits.unlabeled, tokenizer, max_length=config.data.max_length)
-    return Prepared(model, tokenizer, method, rows, weights, unlabelled, notices)
+    # The last of all, because an attack may take hours.
+    rewriters, attacked = rewriters_of(config.data, device=config.train.device, attack=attack)
+    rows = augmented(
+        rows, splits.train, tokenizer, config.data, seed=config.seed, rewriters=rewriters
+    )
+    notices += () if attacked is None else attacked.notices
+    return Prepared(model, tokenizer, method, rows, weights, unlabelled, notices, attacked)
 
 
 def _network(config: RunConfig, rows: Examples) -> tuple[Any, Any, tuple[str, ...]]:
@@ -223,12 +239,14 @@ def run_key(config: RunConfig, splits: Splits, *, identity: str | None = None) -
     """
     # A comparison loads the rows for all its columns, of which some have no use for these.
     unlabeled = splits.unlabeled if config.data.unlabeled is not None else None
+    named = config.data.augment_models
     return config.key(
         model=identity or model_identity(config.model),
         # The names of the labels go into the checkpoint, and a row's hash does not know them.
         train_hash=digest([splits.train.hash, splits.train.label_names]),
         dev_hash=splits.dev.hash,
         unlabeled_hash=None if unlabeled is None else unlabeled.hash,
+        augment_models={use: model_identity(name) for use, name in named.items()},
     )
 
 
@@ -291,7 +309,7 @@ class _Begun:
         try:
             self._train(found, callbacks)
         except (TemperError, KeyboardInterrupt):
-            if made and self.recorder.done == 0:
+            if made and self.recorder.done == 0 and self.prepared.attacked is None:
                 self.folder.clear()
                 remove_empty(made)
             else:
@@ -341,6 +359,8 @@ class _Begun:
         }
         if unlabelled is not None:
             told["unlabeled"]["truncated"] = unlabelled.truncated
+        if self.prepared.attacked is not None:
+            told["attacked"] = self.prepared.attacked.counts
         return told
 
     def _train(self, found: dict[str, Any] | None, callbacks: Sequence[Any]) -> None:
@@ -354,6 +374,8 @@ class _Begun:
         self.folder.cut_metrics(step)
         # Before the Trainer makes its folder: a process killed there must leave a run to resume.
         self.write("running")
+        if self.prepared.attacked is not None and not self.folder.attacked.exists():
+            self.prepared.attacked.write(self.folder.attacked)
         trainer = self._trainer(callbacks)
         if checkpoint is None and trainer.method.rule.pre_pass:
             self.progress.notice(
