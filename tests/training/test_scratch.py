@@ -68,7 +68,7 @@ def config(
 
 def test_the_training_loop_has_the_network_s_defaults_where_nothing_is_said() -> None:
     settings = config(train={"batch_size": 7})
-    assert settings.train.learning_rate == 1e-3
+    assert settings.train.learning_rate == 2e-3
     assert settings.train.weight_decay == 0
     assert settings.train.batch_size == 7
     assert config(model="minilm").train.learning_rate == 2e-5

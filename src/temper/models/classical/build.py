@@ -87,7 +87,7 @@ def build_classifier(
     )
     with seeded(derive_seed(seed, "head")):
         model = architecture.classifier(config).eval()
-    notices = ()
+    notices: tuple[str, ...] = ()
     if settings.vectors is not None:
         notices = (_take_vectors(model, tokenizer, Path(settings.vectors), settings.embedding),)
     return Built(model, tokenizer, notices)

@@ -32,8 +32,8 @@ class ArchitectureSettings(BaseModel):
 
     # What a run's settings are where nobody says otherwise: rates for Adam from random weights.
     TRAIN: ClassVar[dict[str, Any]] = {
-        "learning_rate": 1e-3,
-        "batch_size": 64,
+        "learning_rate": 2e-3,
+        "batch_size": 32,
         "epochs": 4.0,
         "weight_decay": 0.0,
         "warmup_ratio": 0.0,

@@ -28,6 +28,7 @@ class ConvolutionBank(nn.Module):
 
     def __init__(self, size: int, windows: tuple[int, ...], filters: int) -> None:
         super().__init__()
+        self.windows = windows
         self.convolutions = nn.ModuleList(nn.Conv1d(size, filters, window) for window in windows)
 
     def forward(self, hidden: Tensor, mask: Tensor) -> Tensor:
@@ -42,10 +43,9 @@ class ConvolutionBank(nn.Module):
         """
         words = hidden.transpose(1, 2)
         found = []
-        for convolution in self.convolutions:
-            window = convolution.kernel_size[0]  # type: ignore[index, union-attr]
-            before = (int(window) - 1) // 2
-            found.append(convolution(F.pad(words, (before, int(window) - 1 - before))))
+        for convolution, window in zip(self.convolutions, self.windows, strict=True):
+            before = (window - 1) // 2
+            found.append(convolution(F.pad(words, (before, window - 1 - before))))
         return torch.cat(found, dim=1).relu().transpose(1, 2) * mask.unsqueeze(-1)
 
 
