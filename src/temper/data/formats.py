@@ -10,20 +10,25 @@ from __future__ import annotations
 import csv
 import gzip
 import hashlib
-import io
 import json
 import re
 import sys
 import zlib
+from array import array
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 
-from temper.data.table import Table
+from temper.data.table import Streamed, Table
 from temper.errors import DataError
 
+# Rows of a Parquet file that are there as Python's objects at a time.
+_BATCH = 4096
 FORMATS = (".csv", ".tsv", ".jsonl", ".ndjson", ".json", ".parquet")
 
+_ENDED = re.compile(r"[^\n]*\n|[^\n]+")
+_LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
 # One field of RFC 4180 with tabs: quoted as a whole, or free of quotes.
 _QUOTED_FIELDS = re.compile(r'(?:"(?:[^"]|"")*"|[^"\t\r\n]*)(?:\t|\r\n|\r|\n|\Z)')
 
@@ -54,9 +59,8 @@ def read_table(path: Path) -> Table:
     """
     suffix = format_of(path)
     if suffix is None:
-        raise DataError(
-            f"{path}: the name must end with one of {', '.join(FORMATS)} (or one of them and .gz)."
-        )
+        wanted = ", ".join(FORMATS)
+        raise DataError(f"{path}: the name must end with one of {wanted} (or one of them and .gz).")
     raw, sha256 = _read_bytes(path)
     source = {"path": str(path), "sha256": sha256}
     if not raw.strip():
@@ -64,6 +68,7 @@ def read_table(path: Path) -> Table:
     if suffix == ".parquet":
         return _parquet(raw, path=path, source=source)
     text = _decode(raw, path=path)
+    del raw  # The text is gone through for every column; its bytes need not stay beside it.
     if not text.strip():
         raise DataError(f"{path} is empty: expected at least a header and one row.")
     if suffix in (".jsonl", ".ndjson"):
@@ -166,12 +171,11 @@ def _table(
     *,
     title: str,
     source: dict[str, str],
-    lines: list[int] | None,
 ) -> Table:
     """Turn objects into columns; an object without a key has None there."""
     names = tuple(dict.fromkeys(name for row in rows for name in row))
     columns = {name: [row.get(name) for row in rows] for name in names}
-    return Table(title, names, columns.__getitem__, len(rows), lines, source=source)
+    return Table(title, names, columns.__getitem__, len(rows), source=source)
 
 
 def _check_names(names: Sequence[str], *, title: str) -> None:
@@ -184,17 +188,20 @@ def _check_names(names: Sequence[str], *, title: str) -> None:
 
 
 def _delimited(text: str, *, path: Path, source: dict[str, str], delimiter: str) -> Table:
-    if delimiter == "\t" and '"' in text and not _tabs_are_quoted(text):
-        records = plain_records(text)
-    else:
-        records = _quoted_records(text, path=path, delimiter=delimiter)
+    plain = delimiter == "\t" and '"' in text and not _tabs_are_quoted(text)
+
+    def opened() -> Iterator[tuple[int, list[str]]]:
+        if plain:
+            return plain_records(text)
+        return _quoted_records(text, path=path, delimiter=delimiter)
+
+    records = opened()
     _, names = next(records)
     names = [name.strip() for name in names]
     if not any(names):
         raise DataError(f"{path}, line 1: the first line must name the columns, got none.")
     _check_names(names, title=str(path))
-    values: list[list[str]] = []
-    lines: list[int] = []
+    lines = array("q")
     blank: int | None = None
     for line, record in records:
         if not record:
@@ -208,35 +215,42 @@ def _delimited(text: str, *, path: Path, source: dict[str, str], delimiter: str)
                 f"({', '.join(names)}), got {came}. Quote a text that holds the delimiter or a "
                 "line break."
             )
-        values.append(record)
         lines.append(line)
-    if not values:
+    if not lines:
         raise DataError(f"{path} has a header but no rows.")
-    columns = dict(zip(names, map(list, zip(*values, strict=True)), strict=True))
-    return Table(str(path), tuple(names), columns.__getitem__, len(values), lines, source=source)
+
+    def column(name: str) -> Streamed:
+        place = names.index(name)
+        return Streamed(lambda: (own[place] for _, own in islice(opened(), 1, None) if own))
+
+    return Table(str(path), tuple(names), column, len(lines), lines, source=source)
 
 
 def _quoted_records(text: str, *, path: Path, delimiter: str) -> Iterator[tuple[int, list[str]]]:
     """Yield the line on which each record starts, and its fields."""
-    before = csv.field_size_limit(sys.maxsize)
-    try:
-        reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
-        start = 1
+    reader = csv.reader(_lines(text), delimiter=delimiter, strict=True)
+    start = 1
+    while True:
+        # The limit is the process's; a long document is no fault: it is lifted for this record.
+        before = csv.field_size_limit(sys.maxsize)
         try:
-            records = []
-            for record in reader:
-                records.append((start, record))
-                start = reader.line_num + 1
+            record = next(reader, None)
         except csv.Error as error:
             raise DataError(
                 f"{path}, line {start}: the quotes do not close ({error}). "
                 "Close each quoted field with a quote, and double the quotes inside it."
             ) from None
-    finally:
-        # The limit is the whole process's; a long document is no fault, so it is lifted for this
-        # read only.
-        csv.field_size_limit(before)
-    yield from records
+        finally:
+            csv.field_size_limit(before)
+        if record is None:
+            return
+        yield start, record
+        start = reader.line_num + 1
+
+
+def _lines(text: str) -> Iterator[str]:
+    """Yield lines with what ends them: a line feed, a carriage return or both."""
+    return (found.group() for found in _LINE.finditer(text))
 
 
 def plain_records(text: str) -> Iterator[tuple[int, list[str]]]:
@@ -248,8 +262,8 @@ def plain_records(text: str) -> Iterator[tuple[int, list[str]]]:
     Yields:
         Number of the line, from 1, and its fields; none for a blank line.
     """
-    for number, line in enumerate(io.StringIO(text, newline=None), start=1):
-        content = line.rstrip("\n")
+    for number, line in enumerate(_lines(text), start=1):
+        content = line.rstrip("\r\n")
         yield number, content.split("\t") if content else []
 
 
@@ -284,21 +298,30 @@ def _parse_json(text: str, *, where: str) -> object:
 
 
 def _json_lines(text: str, *, path: Path, source: dict[str, str]) -> Table:
-    rows: list[dict[str, object]] = []
-    lines: list[int] = []
-    # Only "\n" ends a line: str.splitlines would also cut at U+2028, which texts hold.
-    for number, line in enumerate(text.split("\n"), start=1):
-        if not line.strip():
-            continue
+    names: dict[str, None] = {}
+    lines = array("q")
+    for number, line in _full_lines(text):
         row = _parse_json(line, where=f"{path}, line {number}")
         if not isinstance(row, dict):
             raise DataError(
                 f'{path}, line {number}: expected an object such as {{"text": "...", "label": 0}}, '
                 f"got {type(row).__name__}."
             )
-        rows.append(row)
+        names |= dict.fromkeys(row)
         lines.append(number)
-    return _table(rows, title=str(path), source=source, lines=lines)
+
+    def column(name: str) -> Streamed:
+        return Streamed(lambda: (json.loads(line).get(name) for _, line in _full_lines(text)))
+
+    return Table(str(path), tuple(names), column, len(lines), lines, source=source)
+
+
+def _full_lines(text: str) -> Iterator[tuple[int, str]]:
+    """Yield the lines that are not blank and their numbers, from 1."""
+    # Only "\n" ends a line: str.splitlines would also cut at U+2028, which texts hold.
+    for number, found in enumerate(_ENDED.finditer(text), start=1):
+        if found.group().strip():
+            yield number, found.group()
 
 
 def _json(text: str, *, path: Path, source: dict[str, str]) -> Table:
@@ -316,7 +339,7 @@ def _json(text: str, *, path: Path, source: dict[str, str]) -> Table:
                 raise DataError(
                     f"{path}, row {number}: expected an object, got {type(row).__name__}."
                 )
-        table = _table(content, title=str(path), source=source, lines=None)
+        table = _table(content, title=str(path), source=source)
     else:
         raise DataError(
             f"{path}: expected a list of objects, or one object whose values are lists (columns). "
@@ -332,23 +355,35 @@ def _parquet(raw: bytes, *, path: Path, source: dict[str, str]) -> Table:
     import pyarrow
     from pyarrow import parquet
 
+    def broken(error: Exception) -> DataError:
+        reason = str(error).splitlines()[0]
+        return DataError(f"{path} is not a whole Parquet file ({reason}). Write it again.")
+
     try:
-        table = parquet.ParquetFile(pyarrow.BufferReader(raw)).read()
+        file = parquet.ParquetFile(pyarrow.BufferReader(raw))
+        schema, rows = file.schema_arrow, file.metadata.num_rows
     except (pyarrow.ArrowException, OSError) as error:
-        raise DataError(
-            f"{path} is not a whole Parquet file ({str(error).splitlines()[0]}). Write it again."
-        ) from None
-    _check_names(table.column_names, title=str(path))
-    if not table.num_rows:
+        raise broken(error) from None
+    _check_names(schema.names, title=str(path))
+    if not rows:
         raise DataError(f"{path} has no rows.")
 
-    def column(name: str) -> list[object]:
-        values: list[object] = table.column(name).to_pylist()
-        return values
+    def column(name: str) -> Iterator[object]:
+        try:
+            for batch in file.iter_batches(_BATCH, columns=[name], use_threads=False):
+                yield from batch.column(name).to_pylist()
+        except (pyarrow.ArrowException, OSError) as error:
+            raise broken(error) from None
 
-    names = tuple(table.column_names)
-    classes = _class_names(table.schema.metadata or {})
-    return Table(str(path), names, column, table.num_rows, label_names=classes, source=source)
+    classes = _class_names(schema.metadata or {})
+    return Table(
+        str(path),
+        tuple(schema.names),
+        lambda name: Streamed(lambda: column(name)),
+        rows,
+        label_names=classes,
+        source=source,
+    )
 
 
 def _class_names(metadata: dict[bytes, bytes]) -> dict[str, tuple[str, ...]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from temper.data.labels import LabelKind
 from temper.data.reading import Opened, open_folder, read_set, read_splits
 from temper.data.settings import DataSettings
 from temper.data.splitting import finish_splits
-from temper.data.table import Table
+from temper.data.table import Streamed, Table
 from temper.data.tasks import TASKS, Task
 from temper.data.tasks.place import open_task
 from temper.data.tasks.splits import read_task, read_task_dev
@@ -257,11 +257,17 @@ def _hub_table(rows: Any, *, identifier: str, config: str | None, split: str) ->
     return Table(
         title,
         tuple(rows.column_names),
-        lambda name: list(rows[name]),
+        lambda name: Streamed(lambda: _values(rows[name])),
         len(rows),
         label_names=names,
         source=source,
     )
+
+
+def _values(column: Any) -> Iterator[object]:
+    """Decode a Hub column, which lies in a file, some rows at a time."""
+    for start in range(0, len(column), 4096):
+        yield from column[start : start + 4096]
 
 
 def _read_unlabelled(settings: DataSettings, source: str, *, train: Examples) -> Examples:

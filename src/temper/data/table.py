@@ -2,9 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+
+
+@dataclass(frozen=True)
+class Streamed(Iterable[object]):
+    """Values that are read anew each time somebody goes through them, and are never all there.
+
+    Args:
+        read: Starts to read.
+    """
+
+    read: Callable[[], Iterator[object]]
+
+    def __iter__(self) -> Iterator[object]:
+        """Yield each value."""
+        return self.read()
 
 
 @dataclass(frozen=True)
@@ -24,7 +39,7 @@ class Table:
 
     title: str
     names: tuple[str, ...]
-    column: Callable[[str], Sequence[object]]
+    column: Callable[[str], Iterable[object]]
     size: int
     lines: Sequence[int] | None = None
     label_names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
