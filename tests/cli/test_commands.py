@@ -159,7 +159,7 @@ def test_evaluating_writes_rows_and_scores_once(
     before = stamps(tmp_path / "e")
     assert answer(*arguments) == found
     assert stamps(tmp_path / "e") == before
-    other = call(*arguments, "--perspectives", "task")
+    other = call(*arguments, "--perspectives", "task,embedding_attack,calibration")
     assert other.exit_code == 2
     assert "another model, other data or other settings" in other.stderr
     assert [entry.name for entry in tmp_path.iterdir()] == ["e"]
