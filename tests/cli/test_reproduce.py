@@ -76,6 +76,24 @@ def test_a_printed_number_is_shown_with_our_difference(smoke: Path, tmp_path: Pa
     assert line["to_paper"]["mean"] == pytest.approx(line["seeds"]["0"] - 1)
 
 
+def test_table_four_runs_at_scale_smoke_with_its_own_network(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    result = call("uegr-table-4", "--scale", "smoke", "--device", "cpu", "--out", out, "--json")
+    assert result.exit_code == 0, result.stderr
+    table = json.loads(result.stdout)
+    assert {line["column"] for line in table["lines"]} == {"vanilla", "uegr"}
+    assert table["facts"][0]["model"] == "text_cnn"
+    settings = {
+        record["method"]: record["settings"]
+        for path in out.glob("*/runs/*/run.json")
+        for record in [json.loads(path.read_text(encoding="utf-8"))]
+    }
+    # What the table calls without dropout, and the rate that its other rows share.
+    assert settings["vanilla"]["architecture"]["dropout"] == 0.0
+    assert settings["uegr"]["architecture"]["dropout"] == 0.5
+    assert settings["uegr"]["method"]["mask_scope"] == "all"
+
+
 def test_a_model_that_is_not_at_hand_is_not_run_and_the_reason_is_said(tmp_path: Path) -> None:
     result = call(
         "uegr-table-1", "--scale", "smoke", "--model", tmp_path / "none", "--out", tmp_path / "out"

@@ -10,7 +10,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from temper.study.reproduction.specification import PAPERS, Table, read_specification
+from temper.study.reproduction.specification import PAPERS, Entry, read_specification
 from temper.study.reproduction.table import Line, reproduction_table
 from temper.study.reproduction.theorem import NAME, Finding, Statement, check_theorem
 
@@ -19,7 +19,7 @@ NOISE, UNTESTED = "not shown: inside the noise", "not tested here"
 _FILE = Path(__file__).parent / "assets" / "claims.toml"
 
 
-class Trial(Table):
+class Trial(Entry):
     """How a claim is tested: a method is better than the reference by more than the noise.
 
     Args:
@@ -38,7 +38,7 @@ class Trial(Table):
     kept: str | None = None
 
 
-class Claim(Table):
+class Claim(Entry):
     """One claim of a paper, in our words.
 
     Args:
@@ -56,7 +56,7 @@ class Claim(Table):
     why: str = ""
 
 
-class Claims(Table):
+class Claims(Entry):
     """The file of claims."""
 
     claim: tuple[Claim, ...] = Field(min_length=1)

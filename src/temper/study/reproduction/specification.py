@@ -33,13 +33,13 @@ _FOLDER = Path(__file__).parent / "assets"
 _GRID = ("column", "pairs", "case", "scales", "printed")
 
 
-class Table(BaseModel):
-    """A table of a file: nothing that is not known passes."""
+class Entry(BaseModel):
+    """One entry of a file: nothing that is not known passes."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class ColumnEntry(Table):
+class ColumnEntry(Entry):
     """One method of the table.
 
     Args:
@@ -55,7 +55,7 @@ class ColumnEntry(Table):
     train: Tree = Field(default_factory=dict)
 
 
-class Pairs(Table):
+class Pairs(Entry):
     """Columns made of every ordered pair of values of one setting, after the written ones.
 
     Args:
@@ -82,7 +82,7 @@ class Pairs(Table):
         ]
 
 
-class Case(Table):
+class Case(Entry):
     """One model on one task.
 
     Args:
@@ -102,7 +102,7 @@ class Case(Table):
     architecture: Tree = Field(default_factory=dict)
 
 
-class ScaleEntry(Table):
+class ScaleEntry(Entry):
     """How the grid is run.
 
     Args:
@@ -131,7 +131,7 @@ class ScaleEntry(Table):
     method: dict[str, Tree] = Field(default_factory=dict)
 
 
-class Score(Table):
+class Score(Entry):
     """One score that the table prints.
 
     Args:
@@ -151,7 +151,7 @@ class Score(Table):
     average: bool = True
 
 
-class Printed(Table):
+class Printed(Entry):
     """One number as the paper prints it.
 
     Args:
@@ -169,7 +169,7 @@ class Printed(Table):
     source: str
 
 
-class Specification(Table):
+class Specification(Entry):
     """A table or figure of a paper as a study.
 
     Args:
