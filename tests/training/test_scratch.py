@@ -42,6 +42,16 @@ class StopAt(Progress):
             raise KeyboardInterrupt
 
 
+class Heard(Progress):
+    """Keep the notices."""
+
+    def __init__(self) -> None:
+        self.notices: list[str] = []
+
+    def notice(self, text: str) -> None:
+        self.notices.append(text)
+
+
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_data(tmp_path_factory.mktemp("scratch")) / "reviews"
@@ -203,6 +213,15 @@ def test_a_run_says_how_many_words_have_vectors(data: Path, tmp_path: Path) -> N
     out = train(settings, tmp_path / "run")
     (notice,) = json.loads((out / "run.json").read_text())["notices"]
     assert notice.startswith("1 of ")
+
+
+def test_a_run_says_what_the_network_is_made_of(data: Path, tmp_path: Path) -> None:
+    heard = Heard()
+    train(config(data, "dropout", architecture=SMALL), tmp_path / "run", progress=heard)
+    known = (
+        "text_cnn is trained from scratch: 13 words .* dropout 0.5, learning rate 0.002"
+    )
+    assert re.match(known, heard.notices[-1])
 
 
 def test_nothing_is_left_behind_where_the_vectors_do_not_fit(data: Path, tmp_path: Path) -> None:

@@ -20,15 +20,13 @@ from temper.data.examples import Examples, Splits, label_counts
 from temper.data.sources import load_splits
 from temper.data.tasks import default_metric
 from temper.errors import CheckpointError, SettingError, TemperError
-from temper.models.classical.build import build_classifier
-from temper.models.hf import load_classifier
 from temper.training.checkpoint_folder import RunFolder, differences, make_folder, remove_empty
 from temper.training.checks import check_unlabelled
 from temper.training.config import RunConfig, digest
+from temper.training.network import make_network, said_of
 from temper.training.progress import Progress
 from temper.training.recorder import Recorder
 from temper.training.rewriting import Attack, kept_or_found, rewriters_of
-from temper.training.scratch import settings_class
 from temper.training.trainer import RobustTrainer, training_arguments
 
 SCHEMA = 1
@@ -101,7 +99,7 @@ def train(
             return folder.path
     kept = folder.attacked if found is not None and resume else None
     prepared = prepare(config, splits, attack=kept_or_found(kept, attack, config, splits, progress))
-    for text in prepared.notices:
+    for text in (*said_of(config, prepared.model, prepared.tokenizer), *prepared.notices):
         progress.notice(text)
     begun = _Begun(config, folder, key, splits, progress, prepared)
     begun.go(found if resume else None, callbacks)
@@ -153,7 +151,8 @@ def prepare(
     # The caller's own splits may lack what the settings name.
     check_unlabelled(method, given=splits.unlabeled is not None)
     weights = class_weights(config.train.class_weights, splits.train)
-    model, tokenizer, notices = _network(config, splits.train)
+    labels = None if splits.train.kind == "regression" else label_names(splits.train)
+    model, tokenizer, notices = make_network(config, splits.train, labels=labels)
     rows = encode(splits.train, tokenizer, max_length=config.data.max_length)
     unlabelled = None
     if splits.unlabeled is not None:
@@ -165,26 +164,6 @@ def prepare(
     )
     notices += () if attacked is None else attacked.notices
     return Prepared(model, tokenizer, method, rows, weights, unlabelled, notices, attacked)
-
-
-def _network(config: RunConfig, rows: Examples) -> tuple[Any, Any, tuple[str, ...]]:
-    """Load the model, or build it from the training text where it is trained from scratch."""
-    regression = rows.kind == "regression"
-    labels = None if regression else label_names(rows)
-    if config.architecture is None:
-        model, tokenizer = load_classifier(
-            config.model, labels=labels, regression=regression, device="cpu", seed=config.seed
-        )
-        return model, tokenizer, ()
-    built = build_classifier(
-        config.model,
-        [*rows.text, *(rows.text_pair or ())],
-        labels=labels,
-        settings=settings_class(config.model).model_validate(config.architecture),
-        max_length=config.data.max_length,
-        seed=config.seed,
-    )
-    return built.model, built.tokenizer, built.notices
 
 
 def label_names(examples: Examples) -> list[str]:
