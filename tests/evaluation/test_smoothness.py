@@ -65,7 +65,8 @@ def copies(ids: list[int], *, pads: int, left: bool = False, count: int = COPIES
 
 def estimates(model: nn.Module, part: Part, **settings: Any) -> dict[int | None, Any]:
     """Return the norms [2, B] of every layer."""
-    chosen = EvaluationSettings(**{"smoothness_projections": 1, **settings})
+    asked = {"perspectives": ("smoothness",), "smoothness_projections": 1, **settings}
+    chosen = EvaluationSettings(**asked)
     with ClassifierPredictor(model, left_padded()).session() as session:
         trace = session.traced(part)
         states, lacking = states_of(trace)
