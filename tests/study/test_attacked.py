@@ -130,6 +130,15 @@ def test_found_texts_mislead_the_attacked_model_and_keep_the_rest_of_the_row(
     assert f"{len(found.texts)} of {len(right)} attacked training rows of 40" in found.notices[0]
 
 
+def test_that_replaced_words_may_turn_a_label_is_told(project: Path) -> None:
+    rows = load_splits(config(project).data).train
+    found = RowAttacker()(config(project, augment="attack:swaps"), rows, Progress())
+    assert found.counts["swaps"]["changed"] > 0
+    assert "attack:swaps replaces words by others" in found.notices[-1]
+    edited = RowAttacker()(config(project), rows, Progress())
+    assert not any("replaces words" in notice for notice in edited.notices)
+
+
 def test_some_rows_are_attacked_where_so_many_are_asked_for(project: Path) -> None:
     settings = config(project, augment_rows=10)
     rows = load_splits(settings.data).train

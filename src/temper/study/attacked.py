@@ -32,6 +32,10 @@ from temper.training.run import model_identity
 BATCH = 32
 """Texts of a forward pass of the attacked model; changes no result."""
 
+_REPLACING = ("swaps", "masked")
+"""Recipes that put other words in words' places: of MiniLM on SST-2 ``swaps`` writes "good" for
+"bad", so that some texts no longer have their label."""
+
 # Settings of an attack that training rows have elsewhere, or must not have.
 _ELSEWHERE = {
     "recipes": "`data.augment` names the attacks",
@@ -217,6 +221,13 @@ def _attack(
         )
         if said := starved(outcomes, name, settings):
             notices.append(said)
+        if name in _REPLACING and found and settings.min_similarity is None:
+            notices.append(
+                f"{ATTACK}{name} replaces words by others and nothing bounds what they mean, so "
+                "that some of its texts have another label than their row. Set "
+                "data.augment_attack.min_similarity and similarity_model, and read "
+                "attacked.parquet."
+            )
     return AttackedTexts(tuple(texts), counts, tuple(notices))
 
 
