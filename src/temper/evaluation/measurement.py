@@ -228,10 +228,11 @@ def block_of(
     """
     labels = labels_of(examples, labelled=labelled)
     classes = prediction.probabilities.shape[1]
-    known = labels[~np.isnan(labels)]
-    if classes and len(known) and not 0 <= known.min() <= known.max() < classes:
+    # NaN where no label is known, which compares false.
+    least, most = np.fmin.reduce(labels, initial=np.nan), np.fmax.reduce(labels, initial=np.nan)
+    if classes and (least < 0 or most >= classes):
         raise DataError(
-            f"Set {condition.set!r} has the label {known.max():g}, but the model has {classes} "
+            f"Set {condition.set!r} has the label {most:g}, but the model has {classes} "
             f"classes (0..{classes - 1}). Evaluate on data with the model's labels."
         )
     return Block(

@@ -48,8 +48,7 @@ class Prediction:
         """
         array = _classes(logits, "Logits")
         # Predicted from the logits: two probabilities may round to the same number.
-        chosen = array.argmax(axis=1).astype(np.float64)
-        return cls(probabilities_of(array), chosen, array, truncated)
+        return cls(probabilities_of(array), _likeliest(array), array, truncated)
 
     @classmethod
     def of_probabilities(
@@ -79,7 +78,7 @@ class Prediction:
                     f"{array[row].tolist()} for row {row}. If these are logits, say so "
                     "(gives='logits')."
                 )
-        return cls(array, array.argmax(axis=1).astype(np.float64), None, truncated)
+        return cls(array, _likeliest(array), None, truncated)
 
     @classmethod
     def of_values(cls, values: ArrayLike, *, truncated: float | None = None) -> Prediction:
@@ -137,11 +136,20 @@ def _classes(values: ArrayLike, what: str) -> FloatArray:
     array = np.asarray(values, dtype=np.float64)
     if array.ndim != 2 or array.shape[1] < 2:
         raise ModelError(f"{what} must be [n, C] with C >= 2, got shape {list(array.shape)}.")
-    broken = ~np.isfinite(array).all(axis=1)
-    if bool(broken.any()):
-        row = int(np.flatnonzero(broken)[0])
-        raise ModelError(
-            f"{what} must be finite, got {array[row].tolist()} for row {row}. "
-            "The model is broken, or its precision too low."
-        )
+    for rows in stretches(len(array), width=array.shape[1]):
+        broken = ~np.isfinite(array[rows]).all(axis=1)
+        if bool(broken.any()):
+            row = rows.start + int(np.flatnonzero(broken)[0])
+            raise ModelError(
+                f"{what} must be finite, got {array[row].tolist()} for row {row}. "
+                "The model is broken, or its precision too low."
+            )
     return array
+
+
+def _likeliest(values: FloatArray) -> FloatArray:
+    """Return the column of each row's largest value, the first where several are."""
+    found = np.empty(len(values))
+    for rows in stretches(len(values), width=values.shape[1]):
+        found[rows] = values[rows].argmax(axis=1)
+    return found

@@ -7,6 +7,7 @@ two differ by a constant a row, which the softmax takes out. Letters: n rows, C 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -75,7 +76,7 @@ def scaled(logits: ArrayLike, temperature: ArrayLike) -> FloatArray:
         raise ValueError(f"A temperature must be a finite number > 0, got {divisor}.")
     divisors = np.broadcast_to(divisor.reshape(-1, 1), (len(array), 1))
     found = np.empty_like(array)
-    for rows in stretches(len(array), width=array.shape[-1]):
+    for rows in _stretches(array):
         own = array[rows]
         # The largest first, so that a small temperature cannot overflow.
         shifted = (own - own.max(axis=-1, keepdims=True)) / divisors[rows]
@@ -118,45 +119,56 @@ def fit_temperature(labels: ArrayLike, logits: ArrayLike) -> Temperature:
     if not bool(np.isfinite(own).all()):
         raise ValueError("a label has probability 0")
     classes = np.asarray(labels).astype(np.int64)
-    shifted = array - array.max(axis=-1, keepdims=True)
-    _check_exists(shifted, classes)
+    _check_exists(array, classes)
     high = 1.0
     for _ in range(_DOUBLINGS):
-        if _slope(high, shifted, classes) > 0:
+        if _slope(high, array, classes) > 0:
             break
         high *= 2.0
-    inverse = float(brentq(_slope, 0.0, high, args=(shifted, classes), xtol=1e-300, rtol=1e-14))
-    after = scaled(array, 1.0 / inverse)[np.arange(len(classes)), classes]
+    inverse = float(brentq(_slope, 0.0, high, args=(array, classes), xtol=1e-300, rtol=1e-14))
+    after = np.empty(len(classes))
+    for rows in _stretches(array):
+        chosen = classes[rows]
+        after[rows] = scaled(array[rows], 1.0 / inverse)[np.arange(len(chosen)), chosen]
     return Temperature(1.0 / inverse, -float(own.mean()), -float(after.mean()), len(classes))
 
 
-def _check_exists(shifted: FloatArray, classes: IntegerArray) -> None:
+def _check_exists(logits: FloatArray, classes: IntegerArray) -> None:
     """Refuse rows for which no positive finite temperature is best."""
-    own = shifted[np.arange(len(classes)), classes]
-    if bool((own == 0.0).all()):
+    right = True
+    for rows in _stretches(logits):
+        own, chosen = logits[rows], classes[rows]
+        right = right and bool((own[np.arange(len(chosen)), chosen] == own.max(axis=-1)).all())
+    if right:
         raise ValueError("every row is right, so that no temperature is low enough")
-    if _slope(0.0, shifted, classes) >= 0:
+    if _slope(0.0, logits, classes) >= 0:
         raise ValueError(
             "the labels are no likelier than other classes on average, so that no temperature is "
             "high enough"
         )
 
 
-def _slope(inverse: float, shifted: FloatArray, classes: IntegerArray) -> float:
+def _slope(inverse: float, given: FloatArray, classes: IntegerArray) -> float:
     """Return the slope of the mean NLL in the inverse temperature.
 
     Args:
         inverse: b = 1 / T, >= 0.
-        shifted: Logits whose largest in each row is 0, [n, C].
+        given: Logits, [n, C].
         classes: Labels, [n].
     """
     total = 0.0
-    for rows in stretches(len(classes), width=shifted.shape[-1]):
+    for rows in _stretches(given):
+        own, chosen = given[rows], classes[rows]
+        own = own - own.max(axis=-1, keepdims=True)
         # At b = 0 a class of probability 0 counts as in the limit from above: not at all.
-        own, chosen = shifted[rows], classes[rows]
         possible = np.isfinite(own)
         logits = np.where(possible, own, 0.0)
         weights = np.where(possible, np.exp(inverse * logits), 0.0)
         mean = (weights * logits).sum(axis=-1) / weights.sum(axis=-1)
         total += float((mean - logits[np.arange(len(chosen)), chosen]).sum())
     return total / len(classes)
+
+
+def _stretches(array: FloatArray) -> Iterator[slice]:
+    """Cut the rows of an [n, C] array so that a few copies of a stretch weigh nothing."""
+    return stretches(len(array), width=array.shape[-1])

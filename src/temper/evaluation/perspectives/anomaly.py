@@ -56,7 +56,7 @@ def rows(measurement: Measurement) -> Iterable[Block]:
         for name, examples in sets.items():
             yield Block.of_values(
                 Condition("anomaly", name, detector),
-                list(examples.rows),
+                examples.rows,
                 np.arange(len(examples)),
                 judge(name, examples),
             )

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from temper.data.examples import Examples
 from temper.errors import DataError
@@ -23,7 +23,7 @@ from temper.evaluation.perspectives.contract import Perspective
 from temper.evaluation.prediction import Prediction
 from temper.evaluation.rows import Block, Condition
 from temper.evaluation.scoring import Entry, Scoring, statistic_of
-from temper.functional.resampling import FloatArray, IntegerArray
+from temper.functional.resampling import FloatArray
 from temper.functional.temperature import Temperature, fit_temperature, log_probabilities, scaled
 from temper.seeding import derive_seed
 
@@ -74,7 +74,7 @@ def score(scoring: Scoring) -> list[Entry]:
     return entries
 
 
-def fold_numbers(rows: Iterable[str], *, seed: int) -> IntegerArray:
+def fold_numbers(rows: Iterable[str], *, seed: int) -> NDArray[np.int8]:
     """Return the fold of each row, 0 or 1, by the hash of its text.
 
     Args:
@@ -82,7 +82,7 @@ def fold_numbers(rows: Iterable[str], *, seed: int) -> IntegerArray:
         seed: The evaluation's seed.
     """
     found = (derive_seed(seed, "calibration", row) % 2 for row in rows)
-    return np.fromiter(found, dtype=np.int64)
+    return np.fromiter(found, dtype=np.int8)
 
 
 def with_temperature(prediction: Prediction, temperature: ArrayLike) -> Prediction:

@@ -66,7 +66,7 @@ def rows(measurement: Measurement) -> Iterable[Block]:
     for number, name in enumerate(NORMS):
         for layer, values in found.items():
             condition = Condition("smoothness", "dev", name, layer=layer)
-            yield Block.of_values(condition, list(examples.rows), index, values[number])
+            yield Block.of_values(condition, examples.rows, index, values[number])
 
 
 def score(scoring: Scoring) -> list[Entry]:
