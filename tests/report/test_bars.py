@@ -12,10 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import roc_auc_score, roc_curve
 
+from temper.report.cells import NAMED, Cell
 from temper.report.detection import CORNERS, anomaly_curves, roc
 from temper.report.drawing import Figure
 from temper.report.figures import figures
 from temper.report.folders import read
+from temper.report.spread import ends, lines_are
 from temper.report.table import compare
 from tests.report.attacked import add_detectors, attack_study, robustness_scores
 from tests.report.conftest import Plan, score
@@ -125,6 +127,91 @@ def test_one_runs_bars_have_its_bootstrap_interval(make_study: MakeStudy) -> Non
     # conftest gives every score an interval of 0.02 to either side.
     assert list(trace.error_x.array) == pytest.approx([2.0] * 3)
     assert trace.customdata[0][1] == "1 seed, 500"
+
+
+def test_each_detector_has_a_bar_where_there_are_several(make_study: MakeStudy) -> None:
+    def energy(column: str, seed: int) -> list[dict[str, Any]]:
+        return [score("anomaly", "trec", "auroc", 0.6, condition="energy")]
+
+    found = drawn(make_study(Plan(extra=energy)))
+    assert bars(found["AUROC, trec"], "vanilla") == pytest.approx(
+        {"by max softmax": 90.0, "by the energy": 60.0}
+    )
+
+
+def test_one_detector_needs_no_bars(study: Path) -> None:
+    assert "AUROC, trec" not in drawn(study)
+
+
+def test_curves_of_several_columns_say_whose_and_which_detectors_they_are(study: Path) -> None:
+    attack_study(study, detectors=True)
+    figure = drawn(study)["Anomalies: trec"]
+    chance, *curves = figure.figure.data
+    assert chance.legendgroup is None
+    assert [one.legendgroup for one in curves] == ["vanilla", "vanilla", "uegr", "uegr"]
+    assert [one.line.dash for one in curves] == ["solid", "dash"] * 2
+    assert "Lines are solid by max softmax and dashed by the energy." in figure.caption
+
+
+def many(seeds: int = 3) -> Plan:
+    others = [f"other{number}" for number in range(NAMED)]
+    columns = ["vanilla", "uegr", *others]
+    return Plan(columns=columns, seeds=list(range(seeds)), extra=robustness_scores)
+
+
+def test_many_columns_are_a_heat_map_of_the_same_numbers(make_study: MakeStudy) -> None:
+    found = drawn(make_study(many()))
+    figure = found["Gap to a perfect score that is closed"]
+    (heat,) = figure.figure.data
+    assert list(heat.x) == many().columns[1:]
+    line = list(heat.y).index("Calibration: ECE (10 bins), mean of 3 sets \u2193")
+    # 0.11 becomes 0.06: 0.05 of 0.11, as of few columns.
+    assert heat.z[line][0] == pytest.approx(100 * 0.05 / 0.11)
+    assert list(heat.customdata[line][0])[1] == "3 common seeds"
+    assert (heat.zmin, heat.zmax) == (-100, 100)
+    assert figure.numbers is not None
+    assert len(figure.numbers.lines) == len(heat.x) * len(heat.y)
+    groups = found["Groups, dev"].figure.data[0]
+    assert list(groups.y) == ["fiction", "travel", "worst group"]
+    assert [one[0] for one in groups.z] == pytest.approx([80.0, 70.0, 70.0])
+    assert "the darker the higher" in found["Groups, dev"].caption
+
+
+def test_a_few_columns_are_bars(make_study: MakeStudy) -> None:
+    plan = many()
+    plan.columns.pop()
+    found = drawn(make_study(plan))
+    for title in ("Gap to a perfect score that is closed", "Groups, dev"):
+        assert {one.type for one in found[title].figure.data} == {"bar"}
+
+
+@pytest.mark.parametrize(
+    ("cells", "said"),
+    [
+        ([Cell({0: 0.5}, {}, 0.5, None, low=0.4, high=0.6)], "Lines are 95 % intervals over"),
+        ([Cell({0: 0.5, 1: 0.7}, {}, 0.6, 0.1)], "Lines are one standard deviation over seeds."),
+        ([Cell({0: 0.5}, {}, 0.5, None)], ""),
+        ([], ""),
+        (
+            [
+                Cell({0: 0.5}, {}, 0.5, None, low=0.4, high=0.6),
+                Cell({0: 0.5, 1: 0.7}, {}, 0.6, 0.1),
+            ],
+            "over seeds, of a column with one seed its 95 % interval over examples.",
+        ),
+    ],
+)
+def test_a_caption_says_what_the_lines_are(cells: list[Cell], said: str) -> None:
+    found = lines_are(cells)
+    assert said in found
+    assert bool(said) == bool(found)
+
+
+def test_the_ends_of_a_line_are_an_interval_or_a_deviation() -> None:
+    assert ends(Cell({0: 0.5}, {}, 0.5, None, low=0.25, high=0.625)) == (0.25, 0.625)
+    assert ends(Cell({0: 0.5, 1: 1.0}, {}, 0.75, 0.25)) == (0.5, 1.0)
+    assert ends(Cell({0: 0.5}, {}, 0.5, None)) is None
+    assert ends(Cell({}, {}, None, None)) is None
 
 
 def test_the_heat_map_has_a_cell_for_each_layer_and_column(make_study: MakeStudy) -> None:

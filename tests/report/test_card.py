@@ -32,7 +32,9 @@ def test_the_hubs_reader_finds_every_score_with_its_set(run: Path) -> None:
     assert accuracy.metric_value == pytest.approx(0.83)
     shift = results["Distribution shift: Accuracy, imdb", "imdb"]
     assert (shift.dataset_type, shift.dataset_split) == ("stanfordnlp/imdb", "test")
-    assert results["Anomaly detection: AUROC, trec", "trec"].metric_type == "roc_auc"
+    assert (
+        results["Anomaly detection: AUROC, by max softmax, trec", "trec"].metric_type == "roc_auc"
+    )
 
 
 def test_the_card_says_how_it_was_trained_what_it_scores_and_what_it_cannot(run: Path) -> None:

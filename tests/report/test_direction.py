@@ -172,7 +172,7 @@ def test_markdown_marks_no_such_score_and_says_why(study: Path) -> None:
 
 def test_the_page_shows_the_verdict_without_an_arrow(study: Path) -> None:
     page = build(study).read_text(encoding="utf-8")
-    (line,) = [part for part in page.split('<tr class="line">') if "CKA with" in part][:1]
+    (line,) = [part for part in page.split('<tr class="line"') if "CKA with" in part][:1]
     line = line.split("</tr>")[0]
     assert "is better" not in line
     assert '<span class="verdict apart"><span aria-hidden="true">\u2212</span> lower</span>' in line

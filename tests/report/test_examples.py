@@ -213,7 +213,7 @@ def test_every_control_is_reached_by_the_keyboard_and_named(page: Path, browser:
     assert reached[:5] == [f"examples-{name}" for name in names]
     assert reached[6:12] == ["before", "under attack", "outcome", "words changed", "queries",
                              "Next"]  # fmt: skip
-    controls = "[...document.querySelectorAll('.controls select, .controls input')]"
+    controls = "[...document.querySelectorAll('#examples select, #examples input')]"
     assert browser.evaluate(f"{controls}.map(one => one.labels.length)") == [1] * 5
 
 
@@ -255,3 +255,25 @@ def test_on_paper_there_are_no_controls_and_all_is_open(page: Path, browser: Bro
         assert shown
     finally:
         browser.call("Emulation.setEmulatedMedia", media="")
+
+
+@pytest.mark.browser
+def test_letters_that_look_alike_are_named(tmp_path: Path, browser: Browser) -> None:
+    folder = tmp_path / "evaluation"
+    write_evaluation(folder, Plan(), "uegr", 0)
+    add_attacks(
+        folder,
+        embedding=(),
+        rows=2,
+        say=lambda index: f"row {index}: a na\u00efve good film",
+        # A Cyrillic o, and a space of no width; the dotted i was there before.
+        say_attacked=lambda index: f"row {index}: a na\u00efve g\u043e\u200bod film",
+    )
+    browser.open(build(folder), width=1300)
+    notes = browser.evaluate(
+        "[...document.querySelectorAll('.examples .note')].map(n => n.textContent)"
+    )
+    assert len(notes) == 2
+    assert "U+043E" in notes[0]
+    assert "U+200B" in notes[0]
+    assert "U+00EF" not in notes[0]

@@ -19,6 +19,7 @@ from temper.errors import CheckpointError, SettingError
 from temper.report import build
 from temper.report.exports import (
     _render,
+    _titled,
     browser,
     choose_formats,
     document,
@@ -172,3 +173,22 @@ def test_figures_are_drawn_in_both_formats(
     png, svg = sorted(folder.iterdir(), key=os.fspath)
     assert png.read_bytes().startswith(b"\x89PNG")
     assert svg.read_text(encoding="utf-8").startswith("<svg")
+
+
+def test_a_long_legend_of_a_figure_has_room_of_its_own(make_study: MakeStudy) -> None:
+    columns = ["vanilla", *(f"other{number}" for number in range(8))]
+    source = read(make_study(Plan(columns=columns, seeds=[0])))
+    (curve,) = [one for one in figures(source, compare(source)) if one.title.startswith("PGD")]
+    layout = _titled(curve).layout
+    # Nine entries are three lines of three; the figure grows by what they take.
+    assert layout.height == curve.figure.layout.height + 48 + 3 * 22
+    assert layout.margin.b == 56 + 3 * 22
+    assert (layout.legend.yref, layout.legend.y) == ("container", 0)
+
+
+def test_a_short_legend_stays_where_it_is(study: Path) -> None:
+    source = read(study)
+    (curve,) = [one for one in figures(source, compare(source)) if one.title.startswith("PGD")]
+    layout = _titled(curve).layout
+    assert layout.height == curve.figure.layout.height + 48
+    assert layout.legend.y == curve.figure.layout.legend.y

@@ -57,6 +57,16 @@ def test_a_robustness_curve_starts_at_the_clean_score(study: Path) -> None:
     assert line.error_y.array == pytest.approx((2.0, 2.0, 2.0, 2.0))
 
 
+def test_a_curve_of_one_seed_has_the_interval_over_examples(make_study: MakeStudy) -> None:
+    figure = drawn(make_study(Plan(seeds=[0])))["PGD, \u2113\u2082, 10 steps, dev"]
+    curve = trace(figure, "vanilla")
+    # conftest gives every score an interval of 0.02 to either side.
+    assert curve.error_y.array == pytest.approx((2.0, 2.0, 2.0, 2.0))
+    assert curve.error_y.arrayminus == pytest.approx((2.0, 2.0, 2.0, 2.0))
+    assert curve.customdata[0] == "1 seed, n = 500<br>78.00 to 82.00"
+    assert figure.caption.endswith("Lines are 95 % intervals over examples.")
+
+
 def test_relative_radii_are_a_curve_of_their_own(make_study: MakeStudy) -> None:
     def relative(column: str, seed: int) -> list[dict]:
         kind = {"condition": "fgm", "norm": "l2", "steps": 1, "radius_relative": 0.2}

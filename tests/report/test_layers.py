@@ -67,7 +67,7 @@ def test_every_layer_stands_on_a_log_axis_the_logits_last(study: Path) -> None:
     assert vanilla.y == pytest.approx((11.0, 0.022, 3300.0, 0.55))
     assert uegr.y == pytest.approx((5.5, 0.011, 1650.0, 0.275))
     assert vanilla.error_y.array == pytest.approx((1.0, 0.002, 300.0, 0.05))
-    assert vanilla.customdata[0] == "3 seeds, n = 64"
+    assert vanilla.customdata[0] == "3 seeds, n = 64<br>10 to 12"
     hessian = found["Smoothness by layer: Hessian, dev"].figure
     assert hessian.data[0].y == pytest.approx((77.0, 0.154, 23100.0, 3.85))
     assert found["Smoothness by layer: Hessian, dev"].caption.startswith(

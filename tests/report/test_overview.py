@@ -5,12 +5,15 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from typer.testing import CliRunner
 
 from temper.cli.app import app
 from temper.report import build, comparison, overview
-from tests.report.conftest import Plan
+from temper.report.cells import NAMED
+from tests.report.attacked import robustness_scores
+from tests.report.conftest import Plan, score, write_study
 
 MakeStudy = Callable[[Plan], Path]
 
@@ -23,7 +26,7 @@ HEADER = (
     "Accuracy, PGD ℓ₂ radius 0.25 (10 steps), dev (%) ↑",
     "Area under the noise curve, dev (%) ↑",
     "ECE (10 bins), mean of 3 sets (%) ↓",
-    "AUROC, trec (%) ↑",
+    "AUROC, by max softmax, trec (%) ↑",
 )
 
 
@@ -41,11 +44,63 @@ def test_each_perspective_gives_its_leading_score(study: Path) -> None:
     assert found.best[6] == {1}
 
 
-def test_corrupted_tokens_stand_with_the_area_of_the_first_kind(make_study: MakeStudy) -> None:
-    found = overview(comparison(make_study(Plan(corrupted=True))))
-    place = found.header.index("Area under the noise curve, dev (%) ↑") + 1
-    assert found.header[place] == "Area under the curve, random tokens, dev (%) ↑"
-    assert len(found.header) == len(HEADER) + 1
+def several(column: str, seed: int) -> list[dict[str, Any]]:
+    """Return scores of two recipes, two anomaly sets with two detectors, groups of two sets."""
+    gain = 0.1 if column == "uegr" else 0.0
+    made = robustness_scores(column, seed)
+    for name, value in (("trec", 0.6), ("news", 0.8)):
+        for detector, loss in (("energy", 2 * gain), ("knn", -gain)):
+            made.append(score("anomaly", name, "auroc", value - loss, condition=detector))
+    made.append(score("anomaly", "news", "auroc", 0.7))
+    for name in ("dev", "imdb", "yelp"):
+        made.append(score("calibration", name, "ece_10", 0.05, condition="temperature"))
+    made.append(score("groups", "imdb", "worst_group", 0.3, condition="worst"))
+    return made
+
+
+def test_what_would_tell_another_story_stands_by_itself(make_study: MakeStudy) -> None:
+    found = overview(comparison(make_study(Plan(corrupted=True, extra=several))))
+    means = {heading: found.lines[1][1:][place] for place, heading in enumerate(found.header[1:])}
+    for wanted, text in {
+        "Text attack: accuracy, character edits, dev (%) ↑": "50.00 ± 0.00",
+        "Text attack: accuracy, word swaps, dev (%) ↑": "40.00 ± 0.00",
+        "Area under the curve, random tokens, dev (%) ↑": "77.00 ± 2.65",
+        "Area under the curve, masked tokens, dev (%) ↑": "77.00 ± 2.65",
+        "Area under the curve, dropped tokens, dev (%) ↑": "77.00 ± 2.65",
+        "Worst group\u2019s accuracy, dev (%) ↑": "80.00 ± 0.00",
+        "Worst group\u2019s accuracy, imdb (%) ↑": "30.00 ± 0.00",
+        "ECE (10 bins), mean of 3 sets (%) ↓": "6.00 ± 1.00",
+        "ECE (10 bins), after temperature scaling, mean of 3 sets (%) ↓": "5.00 ± 0.00",
+        # Means of .6 and .8, less .2 and plus .1; max softmax .92, .92, .95 on one set and .7.
+        "AUROC, by max softmax, mean of 2 sets (%) ↑": "81.50 ± 0.87",
+        "AUROC, by the energy, mean of 2 sets (%) ↑": "50.00 ± 0.00",
+        "AUROC, by the nearest neighbours, mean of 2 sets (%) ↑": "80.00 ± 0.00",
+    }.items():
+        assert means[wanted] == text
+    assert not [heading for heading in found.header if "news" in heading or "trec" in heading]
+
+
+def test_each_number_tells_its_n_and_runs(study: Path) -> None:
+    found = overview(comparison(study))
+    assert [len(details) + 1 for details in found.details] == [len(HEADER)] * 2
+    # Relative improvement and means over sets have no n of their own.
+    accuracy = found.details[1][1]
+    assert "uegr: 85.00 %; n = 3 seeds, 500 examples" in accuracy
+    assert "seed 2: 88.00 (run uegr-s2-abc)" in accuracy
+
+
+def test_a_detector_that_a_run_lacks_is_left_out_of_its_means(make_study: MakeStudy) -> None:
+    def lacking(one: dict[str, Any], column: str, seed: int) -> bool:
+        return (one["condition"], one["set"], column, seed) == ("energy", "news", "uegr", 1)
+
+    found = comparison(make_study(Plan(extra=several, drop=lacking)))
+    keys = {(row.key.condition, row.key.set) for row in found.rows if "mean" in row.key.set}
+    assert ("energy", "mean of 2 sets") not in keys
+    assert ("knn", "mean of 2 sets") in keys
+    assert (
+        "Anomaly detection: set 'news' is left out of the means by the energy; uegr (seed 1) "
+        "lacks it." in found.notices
+    )
 
 
 def test_what_all_share_marks_none(make_study: MakeStudy) -> None:
@@ -82,6 +137,24 @@ def test_the_page_shows_it_where_there_are_several_methods(make_study: MakeStudy
 
 def test_two_methods_need_no_overview_on_the_page(study: Path) -> None:
     assert '<section id="overview"' not in build(study).read_text()
+
+
+def test_two_methods_of_very_many_scores_do(make_study: MakeStudy) -> None:
+    page = build(make_study(Plan(extra=several))).read_text()
+    assert '<section id="overview"' in page
+
+
+def test_few_methods_stand_side_by_side_and_many_one_below_the_other(
+    tmp_path: Path,
+) -> None:
+    few = [f"m{number}" for number in range(NAMED)]
+    for columns, turned in ((few, True), ([*few, "last"], False)):
+        study = write_study(tmp_path / f"{turned}", Plan(columns=columns, seeds=[0]))
+        assert overview(comparison(study)).turned is turned
+        page = build(study).read_text().split('<section id="overview"')[1]
+        first = page.split("<tbody>")[1].split("</th>")[0]
+        assert ("Relative improvement" in first) is turned
+        assert ("m0" in first) is not turned
 
 
 def test_the_command_prints_it_as_markdown(study: Path) -> None:

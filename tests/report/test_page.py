@@ -110,7 +110,7 @@ def test_the_policy_names_the_hash_of_every_script_that_runs(elements: Elements)
     assert policy.startswith("default-src 'none'; script-src 'sha256-")
     assert "'unsafe-inline'" not in policy.split("style-src")[0]
     data, *running = page.scripts
-    assert set(json.loads(data)) == {"palettes", "figures"}
+    assert set(json.loads(data)) == {"palettes", "figures", "columns"}
     assert len(running) == 2
     for script in running:
         digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
@@ -221,8 +221,9 @@ def test_a_hostile_page_renders_without_fault_or_overflow(
     assert browser.evaluate("document.documentElement.scrollWidth") <= width
     assert browser.evaluate("typeof window.attacked") == "undefined"
     assert browser.evaluate("document.querySelectorAll('.chart .main-svg').length") > 0
-    legend = browser.evaluate("document.querySelector('.chart').textContent")
-    assert f"uegr{END}" in legend
+    keys = browser.evaluate("[...document.querySelectorAll('#robustness .keys button')]"
+                            ".map(key => key.textContent)")  # fmt: skip
+    assert keys == ["vanilla", f"uegr{END}"]
 
 
 @pytest.mark.browser
@@ -275,3 +276,106 @@ def test_the_browser_sees_planted_faults(tmp_path: Path, browser: Browser) -> No
     assert "undefined_name" in faults
     assert any(url.endswith("nowhere.png") for url in browser.requests())
     assert browser.evaluate("document.documentElement.scrollWidth") > 400
+
+
+@pytest.mark.browser
+def test_a_column_is_hidden_and_shown_in_all_figures(plain_page: Path, browser: Browser) -> None:
+    browser.open(plain_page, width=1400)
+    shown = (
+        "[...document.querySelectorAll('.chart')].flatMap(chart => chart.data)"
+        ".filter(trace => trace.legendgroup === 'uegr' && trace.visible !== false).length"
+    )
+    key = "document.querySelectorAll('#robustness .keys button')[1]"
+    pressed = (
+        "[...document.querySelectorAll('.keys button')].filter(key => key.textContent === 'uegr')"
+        ".map(key => key.ariaPressed)"
+    )
+    before = browser.evaluate(shown)
+    assert before > 8
+    assert set(browser.evaluate(pressed)) == {"true"}
+    browser.evaluate(f"{key}.focus()")
+    for kind in ("rawKeyDown", "char", "keyUp"):
+        browser.call("Input.dispatchKeyEvent", type=kind, key="Enter", code="Enter", text="\r",
+                     windowsVirtualKeyCode=13)  # fmt: skip
+    assert browser.evaluate(shown) == 0
+    assert set(browser.evaluate(pressed)) == {"false"}
+    browser.evaluate(f"{key}.click()")
+    assert browser.evaluate(shown) == before
+    assert browser.faults() == []
+
+
+@pytest.mark.browser
+def test_the_keys_stand_for_the_legends(plain_page: Path, browser: Browser) -> None:
+    browser.open(plain_page, width=1400)
+    legends = "document.querySelectorAll('#robustness .chart .legend').length"
+    assert browser.evaluate(legends) == 0
+    names = "[...document.querySelectorAll('#overview-bars .keys button')].map(k => k.textContent)"
+    assert browser.evaluate(names) == ["uegr"]
+
+
+def choose(browser: Browser, field: str, value: str) -> None:
+    browser.evaluate(
+        f"(() => {{ const field = document.getElementById('scores-{field}'); "
+        f"field.value = {json.dumps(value)}; "
+        "field.dispatchEvent(new Event('input', { bubbles: true })); })()"
+    )
+
+
+@pytest.mark.browser
+def test_the_scores_filter_by_kind_perspective_verdict_and_words(
+    plain_page: Path, browser: Browser
+) -> None:
+    browser.open(plain_page, width=1400)
+    status = "document.getElementById('scores-status').textContent"
+    seen = "[...document.querySelectorAll('#scores .line')].filter(line => line.checkVisibility())"
+    labels = f"{seen}.map(line => line.cells[0].innerText.trim())"
+    total = int(browser.evaluate(status).split()[0])
+    assert total == browser.evaluate(f"{seen}.length") > 30
+    choose(browser, "which", "leading")
+    # The summary, in distribution, shift, two attacks, noise, calibration, anomalies.
+    assert browser.evaluate(status) == f"8 of {total} scores"
+    choose(browser, "which", "")
+    choose(browser, "verdict", "better")
+    better = browser.evaluate(labels)
+    assert 0 < len(better) < total
+    assert browser.evaluate(f"{seen}.every(line => line.querySelector('.verdict.better'))")
+    choose(browser, "verdict", "")
+    choose(browser, "search", "CALIBRATION")
+    found = browser.evaluate(labels)
+    # The summary's part of that name, then the rows below its heading.
+    assert found[0].startswith("calibration")
+    assert found[1].startswith("ECE (10 bins), dev")
+    heads = "[...document.querySelectorAll('#scores .group')].filter(h => h.checkVisibility())"
+    assert browser.evaluate(f"{heads}.at(-1).textContent.trim()") == "Calibration"
+    choose(browser, "search", "no such score")
+    assert browser.evaluate(status) == f"0 of {total} scores"
+    assert browser.evaluate(f"{heads}.length") == 0
+
+
+@pytest.mark.browser
+def test_what_is_filtered_stays_so_when_the_table_is_sorted(
+    plain_page: Path, browser: Browser
+) -> None:
+    browser.open(plain_page, width=1400)
+    choose(browser, "search", "ece")
+    orders = (
+        "[...document.querySelectorAll('#scores .line')].filter(line => line.checkVisibility())"
+        ".map(line => +line.cells[1].dataset.order)"
+    )
+    before = browser.evaluate(orders)
+    browser.evaluate("document.querySelectorAll('#scores thead button')[0].click()")
+    assert browser.evaluate(orders) == sorted(before, reverse=True)
+
+
+@pytest.mark.browser
+def test_long_labels_leave_room_on_a_narrow_screen(plain_page: Path, browser: Browser) -> None:
+    browser.open(plain_page, width=400)
+    chart = "document.querySelector('#overview-bars .chart')"
+    # Half of the figure at least is drawn upon, and no label stands out of it.
+    plot = browser.evaluate(f"{chart}.querySelector('.bglayer rect, .plot').getBBox().width")
+    assert plot > 130
+    left = browser.evaluate(
+        f"Math.min(...[...{chart}.querySelectorAll('.ytick text')]"
+        f".map(text => text.getBoundingClientRect().left)) - {chart}.getBoundingClientRect().left"
+    )
+    assert left >= -1

@@ -120,11 +120,16 @@ def print_comparison(shown: TerminalTable) -> None:
 def print_overview(shown: Overview, *, notes: Sequence[str]) -> None:
     """Print a comparison of many columns to stdout: a line for each, then the notes."""
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for place, heading in enumerate(shown.header):
-        table.add_column(Text(heading), justify="left" if place == 0 else "right", overflow="fold")
+    cells = [[Text(heading) for heading in shown.header]]
     for place, texts in enumerate(shown.lines):
         styles = ["", *("bold" if place in best else "" for best in shown.best)]
-        table.add_row(*(Text(text, style=style) for text, style in zip(texts, styles, strict=True)))
+        cells.append([Text(text, style=style) for text, style in zip(texts, styles, strict=True)])
+    if shown.turned:
+        cells = [list(line) for line in zip(*cells, strict=True)]
+    for place, heading in enumerate(cells[0]):
+        table.add_column(heading, justify="left" if place == 0 else "right", overflow="fold")
+    for line in cells[1:]:
+        table.add_row(*line)
     console = _wide()
     console.print(table)
     for note in notes:

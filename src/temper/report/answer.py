@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from temper.report.cells import NAMED, Comparison, Row
+from temper.report.cells import NAMED, Comparison, Difference, Row
 from temper.report.derived import PARTS
 from temper.report.wording import GROUPS, PERCENT, listed, plural
 
@@ -100,6 +100,11 @@ def _best(comparison: Comparison) -> str:
                 )
             gain = f"{row.unit.text(means[best], signed=True)} %"
             difference = row.cells[best].difference
+            if difference is not None and difference.verdict in ("undecidable", "no common seed"):
+                return (
+                    f"The best mean of the average relative improvement, {gain} for "
+                    f"{listed(leaders)}, has too few common seeds to tell from noise."
+                )
             if difference is None or difference.verdict != "better":
                 return (
                     f"No column can be told from {comparison.reference} by the average relative "
@@ -108,7 +113,7 @@ def _best(comparison: Comparison) -> str:
                 )
             return (
                 f"{_holds(leaders)} best{_of_which(comparison)}, with an average relative "
-                f"improvement of {gain} over {comparison.reference}."
+                f"improvement of {gain} over {comparison.reference}{_after_holm(difference)}."
             )
     if not any(_decided(row, name) for row in _scored(comparison) for name in others):
         return ""
@@ -117,6 +122,13 @@ def _best(comparison: Comparison) -> str:
     if max(lead.values()) <= 0:
         return f"No column holds better than {comparison.reference} on most scores."
     return f"{_holds(leaders)} best by the number of scores with the better mean."
+
+
+def _after_holm(difference: Difference) -> str:
+    """Say where the best of several columns may be the best of several chances."""
+    if difference.holm_p is None or difference.holm_p <= 0.05:
+        return ""
+    return ", though not after Holm's correction over the columns"
 
 
 def _of_which(comparison: Comparison) -> str:

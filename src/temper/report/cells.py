@@ -111,7 +111,8 @@ class ScoreKey:
         size = radius(self.radius, self.radius_relative, of=own)
         parts.append(
             attack(
-                condition(self.perspective, self.condition),
+                # The name of a worst group's score says it already.
+                "" if self.name == "worst_group" else condition(self.perspective, self.condition),
                 norm=self.norm,
                 size=size and f"{'sigma' if self.condition == 'noise' else 'radius'} {size}",
                 steps=self.steps,

@@ -10,6 +10,7 @@ import plotly.graph_objects as go
 
 from temper.report.cells import Comparison, Row
 from temper.report.drawing import Figure, empty, line_of_cells, style
+from temper.report.spread import ends, lines_are
 from temper.report.wording import corruption, plural, title, unit
 
 
@@ -28,13 +29,12 @@ def _curve(comparison: Comparison, rows: Sequence[Row], clean: Row | None, x: st
         )
         if not known:
             continue
-        spread = [(cell.standard_deviation or 0.0) * shown.scale for _, cell in known]
         figure.add_trace(
             line_of_cells(
                 name,
                 looks[name],
                 known,
-                spread=spread,
+                spread=[ends(cell) for _, cell in known],
                 scale=shown.scale,
                 along=x,
                 digits=f".{shown.decimals}f",
@@ -101,14 +101,17 @@ def _start(comparison: Comparison, rows: Sequence[Row], name: str) -> str:
     return "" if _clean(comparison, rows) is None else f"; {name} 0 is the clean set"
 
 
+def _lines(rows: Sequence[Row]) -> str:
+    return lines_are(cell for row in rows for cell in row.cells.values())
+
+
 def robustness(comparison: Comparison) -> list[Figure]:
     """Draw the metric over the attack's radius, one figure an attack, norm and set."""
     return [
         Figure(
             "robustness",
             attack,
-            f"The metric under attack{_start(comparison, rows, 'radius')}. "
-            "Bars are one standard deviation over seeds.",
+            f"The metric under attack{_start(comparison, rows, 'radius')}. {_lines(rows)}",
             _curve(comparison, rows, _clean(comparison, rows), f"radius{scale}"),
         )
         for attack, scale, rows in _curves(comparison, "embedding_attack")
@@ -122,7 +125,7 @@ def noise(comparison: Comparison) -> list[Figure]:
             "robustness",
             f"Gaussian noise, {rows[0].key.set}",
             "The metric when normal noise is added to every embedding"
-            f"{_start(comparison, rows, 'sigma')}. Bars are one standard deviation over seeds.",
+            f"{_start(comparison, rows, 'sigma')}. {_lines(rows)}",
             _curve(comparison, rows, _clean(comparison, rows), f"sigma{scale}"),
         )
         for _, scale, rows in _curves(comparison, "embedding_noise")
@@ -136,7 +139,7 @@ def corruptions(comparison: Comparison) -> list[Figure]:
             "robustness",
             f"{corruption(rows[0].key.condition, None).capitalize()}, {rows[0].key.set}",
             "The metric when each token that is not special is corrupted with that probability"
-            f"{_start(comparison, rows, 'rate')}. Bars are one standard deviation over seeds.",
+            f"{_start(comparison, rows, 'rate')}. {_lines(rows)}",
             _curve(comparison, rows, _clean(comparison, rows), "rate of corrupted tokens"),
         )
         for _, _, rows in _curves(comparison, "token_corruption")

@@ -7,13 +7,14 @@ statistics as any other score.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from temper.functional.intervals import average_relative_improvement
 from temper.functional.scores import facts
 from temper.report.cells import ScoreKey, leading_name
 from temper.report.records import ScoreRecord
 from temper.report.wording import GROUPS, listed
+from temper.report.wording import condition as words
 
 # Column and seed.
 Place = tuple[str, int]
@@ -42,19 +43,24 @@ class Scores:
         at = self.values.setdefault(key, {})
         return at.setdefault(place, record) is record
 
-    def common(self, perspective: str) -> list[ScoreKey]:
+    def common(self, perspective: str, condition: str = "clean") -> list[ScoreKey]:
         """Return the sets of a perspective that every run has a value on.
 
         A mean over different sets in different columns would compare nothing, so a set that one run
         lacks is left out of all, and that is noted.
+
+        Args:
+            perspective: Its name.
+            condition: Of the rows: a detector of anomalies, or after temperature scaling.
         """
         name = leading_name(perspective, self.metric)
         keys = [
             key
             for key in self.values
-            if (key.perspective, key.name, key.condition) == (perspective, name, "clean")
+            if (key.perspective, key.name, key.condition) == (perspective, name, condition)
         ]
         kept = []
+        how = "" if condition == "clean" else f" {words(perspective, condition)}"
         for key in keys:
             at = self.values[key]
             lacking = [place for place in self.places if place not in at or at[place].value is None]
@@ -62,9 +68,8 @@ class Scores:
                 kept.append(key)
                 continue
             who = listed([f"{column} (seed {seed})" for column, seed in lacking])
-            note = (
-                f"{GROUPS[perspective]}: set {key.set!r} is left out of the means; {who} lacks it."
-            )
+            what = f"{GROUPS[perspective]}: set {key.set!r} is left out of the means{how}"
+            note = f"{what}; {who} lacks it."
             if note not in self.notices:
                 self.notices.append(note)
         return kept
@@ -94,27 +99,41 @@ def _set_means(scores: Scores, perspective: str) -> dict[Place, float]:
 def add_set_means(scores: Scores) -> None:
     """Add the unweighted mean over the sets of each perspective that has several.
 
+    Each detector of anomalies has one, and calibration one before and one after temperature
+    scaling.
+
     Args:
         scores: Collected scores; changed in place.
     """
     for perspective in ("task", *PARTS):
-        keys = scores.common(perspective)
-        if len(keys) < 2:
-            continue
         name = leading_name(perspective, scores.metric)
-        means = _set_means(scores, perspective)
-        for place, value in means.items():
-            counts = [scores.values[key][place].n for key in keys]
-            key = ScoreKey(perspective, f"mean of {len(keys)} sets", "clean", name)
-            record = ScoreRecord(
-                perspective=perspective,
-                set=key.set,
-                name=name,
-                value=value,
-                n=sum(count for count in counts if count is not None) or None,
-                higher_is_better=scores.values[keys[0]][place].higher_is_better,
-            )
-            scores.add(key, place, record)
+        kinds = [
+            key.condition
+            for key in scores.values
+            if (key.perspective, key.name) == (perspective, name)
+        ]
+        for condition in dict.fromkeys(kinds):
+            keys = scores.common(perspective, condition)
+            if len(keys) > 1:
+                _add_mean(scores, keys)
+
+
+def _add_mean(scores: Scores, keys: list[ScoreKey]) -> None:
+    """Add the mean over sets of one score, run by run."""
+    key = replace(keys[0], set=f"mean of {len(keys)} sets")
+    for place in scores.places:
+        records = [scores.values[one][place] for one in keys]
+        counts = [record.n for record in records if record.n is not None]
+        record = ScoreRecord(
+            perspective=key.perspective,
+            set=key.set,
+            condition=key.condition,
+            name=key.name,
+            value=_mean(_value(record) for record in records),
+            n=sum(counts) or None,
+            higher_is_better=records[0].higher_is_better,
+        )
+        scores.add(key, place, record)
 
 
 def add_relative_improvement(scores: Scores, reference: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,12 +13,13 @@ from temper.functional.detection import auroc
 from temper.functional.resampling import FloatArray
 from temper.report.drawing import LIGHT, Figure, Numbers, diagonal, empty, plain, style
 from temper.report.folders import Run, Source
-from temper.report.wording import ABSENT, condition
+from temper.report.wording import ABSENT, condition, listed
 
 CLEAN = "clean"
 CORNERS = 400
 """Points of a drawn curve at most; a screen shows no more, and a page stays small."""
 _DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
+_STROKES = ("solid", "dashed", "dotted", "dash-dotted", "long-dashed", "long-dash-dotted")
 
 
 @dataclass(frozen=True)
@@ -142,13 +144,14 @@ def _figure(
     lines = []
     for column, detector, curve in curves:
         place = detectors.index(detector)
-        said = "by max softmax" if detector == CLEAN else condition("anomaly", detector)
+        said = condition("anomaly", detector)
         count = f"{curve.ordinary} ordinary, {curve.anomalies} anomalies"
         # One column's detectors differ in colour, several columns' in the stroke.
         colour = looks[column]["color"] if several else LIGHT[1 + place % (len(LIGHT) - 1)]
         figure.add_trace(
             go.Scatter(
                 name=plain(f"{column}, {said}" if several else said),
+                legendgroup=plain(column) if several else None,
                 x=_thinned(curve.false),
                 y=_thinned(curve.true),
                 mode="lines",
@@ -165,11 +168,22 @@ def _figure(
     return Figure(
         "anomaly",
         f"Anomalies: {name}",
-        "ROC of every detector, anomalies positive; further to the upper left is better."
+        "ROC of every detector, anomalies positive; further to the upper left is better, and the "
+        "thin dotted line is chance."
+        + (_strokes(detectors) if several and len(detectors) > 1 else "")
         + (" Of each column the first seed is drawn." if seeds else ""),
         figure,
         Numbers(("column", "detector", "AUROC", "95 % interval", "n"), tuple(lines)),
     )
+
+
+def _strokes(detectors: Sequence[str]) -> str:
+    """Say which stroke is which detector's, a sentence."""
+    said = [
+        f"{_STROKES[place % len(_STROKES)]} {condition('anomaly', name)}"
+        for place, name in enumerate(detectors)
+    ]
+    return f" Lines are {listed(said)}."
 
 
 def _thinned(values: FloatArray) -> list[float]:

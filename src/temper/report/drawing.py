@@ -133,6 +133,8 @@ def line(name: str, look: dict[str, Any], **trace: Any) -> go.Scatter:
     """
     return go.Scatter(
         name=plain(name),
+        # By its group the page knows whose trace it is.
+        legendgroup=plain(name),
         mode="lines+markers",
         line={"color": look["color"], "dash": look["dash"], "width": 2},
         marker={"color": look["color"], "symbol": look["symbol"], "size": 8},
@@ -161,7 +163,7 @@ def line_of_cells(
     look: dict[str, Any],
     points: Sequence[tuple[Any, Cell]],
     *,
-    spread: Sequence[float],
+    spread: Sequence[tuple[float, float] | None],
     scale: float = 1.0,
     along: str,
     digits: str,
@@ -172,24 +174,40 @@ def line_of_cells(
         name: Column name.
         look: Its entry of `style`.
         points: Where each cell stands, and the cell, whose mean is known.
-        spread: Half the length of each bar, as it is drawn; without any there are no bars.
-        scale: Factor from the stored to the drawn mean.
+        spread: Ends of each bar, as stored; None where there is none.
+        scale: Factor from the stored to the drawn numbers.
         along: What the places are, for the hover text.
         digits: How a mean is written there, as a format.
     """
     cells = [cell for _, cell in points]
+    means = [(cell.mean or 0.0) * scale for cell in cells]
+    tips = [
+        (mean, mean) if reach is None else (reach[0] * scale, reach[1] * scale)
+        for mean, reach in zip(means, spread, strict=True)
+    ]
+    said = [
+        "no interval" if reach is None else f"{tip[0]:{digits}} to {tip[1]:{digits}}"
+        for tip, reach in zip(tips, spread, strict=True)
+    ]
     return line(
         name,
         look,
         x=[place for place, _ in points],
-        y=[(cell.mean or 0.0) * scale for cell in cells],
-        error_y={"type": "data", "array": list(spread), "thickness": 1, "width": 3}
+        y=means,
+        error_y={
+            "type": "data",
+            "symmetric": False,
+            "array": [tip[1] - mean for tip, mean in zip(tips, means, strict=True)],
+            "arrayminus": [mean - tip[0] for tip, mean in zip(tips, means, strict=True)],
+            "thickness": 1,
+            "width": 3,
+        }
         if any(spread)
         else None,
         customdata=[
             f"{plural(len(cell.seeds), 'seed')}, "
-            f"n = {', '.join(str(count) for count in cell.examples) or 'not recorded'}"
-            for cell in cells
+            f"n = {', '.join(str(count) for count in cell.examples) or 'not recorded'}<br>{reach}"
+            for cell, reach in zip(cells, said, strict=True)
         ],
         hovertemplate=(
             f"<b>{plain(name)}</b><br>{plain(along)} %{{x}}<br>%{{y:{digits}}}<br>"

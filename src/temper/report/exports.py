@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import math
 import os
 import re
 import shutil
@@ -24,6 +25,8 @@ from temper.report.wording import ABSENT, escaped, pipe_table
 FORMATS = ("svg", "png")
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 WIDTH = 900  # pixels; a figure's height is its own
+# Entries that a legend shows in a line, and pixels of a line of it.
+_ONE_LINE, _LEGEND_LINE = 5, 22
 
 
 def document(source: Source, comparison: Comparison) -> str:
@@ -216,6 +219,15 @@ def _titled(figure: Figure) -> Any:
         font={"family": "Arial, sans-serif", "size": 13},
     )
     copy.update_layout(margin={"t": top + 12})
+    named = sum(trace.name is not None and trace.showlegend is not False for trace in copy.data)
+    if named > _ONE_LINE and copy.layout.showlegend:
+        # Left to itself a long legend lies on the axis and takes the curves' room.
+        room = _LEGEND_LINE * math.ceil(named / 3)
+        copy.update_layout(
+            height=copy.layout.height + room,
+            margin={"b": 56 + room},
+            legend={"yref": "container", "y": 0, "yanchor": "bottom"},
+        )
     return copy
 
 

@@ -35,7 +35,8 @@ def figures(source: Source, comparison: Comparison) -> list[Figure]:
     drawn += [*robustness(comparison), *noise(comparison), *corruptions(comparison)]
     drawn += [*bars.text_attacks(comparison), *bars.worst_cases(comparison)]
     drawn += [*bars.groups(comparison), *smoothness(comparison), *alignment(comparison)]
-    drawn += [*reliability_diagrams(source), *anomaly_curves(source), *training(source)]
+    drawn += [*reliability_diagrams(source), *bars.detectors(comparison), *anomaly_curves(source)]
+    drawn += training(source)
     drawn += [figure for figure in (cost(source), benefit(source, comparison)) if figure]
     return drawn
 
@@ -187,6 +188,7 @@ def benefit(source: Source, comparison: Comparison) -> Figure | None:
         figure.add_trace(
             go.Scatter(
                 name=plain(name),
+                legendgroup=plain(name),
                 x=[costs[name]],
                 y=[cell.mean],
                 mode="markers",

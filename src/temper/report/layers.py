@@ -141,15 +141,18 @@ def _figure(comparison: Comparison, rows: Sequence[Row], label: str) -> go.Figur
         points = [(place, row.cells[name]) for place, row in zip(places, ordered, strict=True)]
         known = [(place, cell) for place, cell in points if cell.mean]
         if known:
-            spread = [_spread(cell) for _, cell in known]
+            spread = [_ends(cell) for _, cell in known]
             figure.add_trace(
                 line_of_cells(name, looks[name], known, spread=spread, along="layer", digits=".3g")
             )
     return figure
 
 
-def _spread(cell: Cell) -> float:
-    """Return the standard deviation over seeds, or one seed's standard error."""
-    if cell.standard_deviation is not None:
-        return cell.standard_deviation
-    return next(iter(cell.standard_errors.values()), 0.0)
+def _ends(cell: Cell) -> tuple[float, float] | None:
+    """Return a standard deviation over seeds to either side, else one seed's standard error."""
+    spread = cell.standard_deviation
+    if spread is None:
+        spread = next(iter(cell.standard_errors.values()), None)
+    if spread is None or cell.mean is None:
+        return None
+    return cell.mean - spread, cell.mean + spread

@@ -1,4 +1,4 @@
-"""The overview: a line for each column of a comparison, the leading score of each perspective.
+"""The overview: a line for each column of a comparison, the leading scores of each perspective.
 
 With many methods the whole table is wide; this is what a reader sees first.
 """
@@ -7,13 +7,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from temper.report.cells import Comparison, Row, leading_name
+from temper.report.cells import NAMED, Comparison, Row, leading_name
+from temper.report.derived import PARTS
+from temper.report.view import value_detail
 from temper.report.wording import GROUPS, pipe_table
 
 SEEDS = 3
 """Seeds from which on a best mean is marked."""
 MANY = 5
 """Columns from which on a terminal shows the overview in place of the whole table."""
+_SHORT = {"shift": "Shift", "adversarial": "Adversarial", "text_attack": "Text attack"}
 
 
 @dataclass(frozen=True)
@@ -24,11 +27,18 @@ class Overview:
         header: Headings; the first is that of the methods.
         lines: One a method: its name and a text for each score.
         best: For each score the places of the lines with the best mean, from three seeds on.
+        details: For each line what there is to know about each score: n, interval, runs.
     """
 
     header: tuple[str, ...]
     lines: tuple[tuple[str, ...], ...]
     best: tuple[frozenset[int], ...]
+    details: tuple[tuple[str, ...], ...] = ()
+
+    @property
+    def turned(self) -> bool:
+        """Whether it reads better with a line a score: few methods, and scores by the dozen."""
+        return len(self.lines) <= NAMED
 
     def markdown(self) -> str:
         """Return the table in Markdown, the best of each score in bold."""
@@ -43,10 +53,12 @@ class Overview:
 
 
 def overview(comparison: Comparison) -> Overview:
-    """Choose the leading score of each perspective and write a line for each column.
+    """Choose the leading scores of each perspective and write a line for each column.
 
-    Several sets stand with their mean, several radii of an attack with the middle one, the kinds of
-    token corruption with the first, the layers with the logits, or the last one without them.
+    Whatever would tell another story stands by itself: each attack, recipe of a text attack, kind
+    of token corruption and detector of anomalies, calibration before and after temperature scaling.
+    Several sets stand with their mean, several radii with the middle one, the layers with the
+    logits, or the last one without them.
 
     Args:
         comparison: All scores.
@@ -55,16 +67,18 @@ def overview(comparison: Comparison) -> Overview:
         The overview; no scores beside the names where there are none.
     """
     rows = [row for group in GROUPS for row in leading(comparison, group)]
-    lines = tuple((name, *(row.text(name) for row in rows)) for name in comparison.columns)
     return Overview(
         header=("method", *(_heading(row) for row in rows)),
-        lines=lines,
+        lines=tuple((name, *(row.text(name) for row in rows)) for name in comparison.columns),
         best=tuple(_best(comparison, row) for row in rows),
+        details=tuple(
+            tuple(value_detail(row, name) for row in rows) for name in comparison.columns
+        ),
     )
 
 
 def leading(comparison: Comparison, perspective: str) -> list[Row]:
-    """Return the rows by which a perspective is summed up: one, or one an attack.
+    """Return the rows by which a perspective is summed up, see `overview`.
 
     Args:
         comparison: All scores.
@@ -73,16 +87,6 @@ def leading(comparison: Comparison, perspective: str) -> list[Row]:
     rows = [row for row in comparison.rows if row.key.perspective == perspective]
     if perspective == "summary":
         return [row for row in rows if not row.key.set]
-    if perspective == "embedding_attack":
-        found = []
-        for condition in dict.fromkeys(row.key.condition for row in rows):
-            sizes = [
-                row
-                for row in rows
-                if (row.key.condition, row.key.name) == (condition, comparison.metric)
-            ]
-            found += sizes[len(sizes) // 2 :][:1]
-        return found
     if perspective == "smoothness":
         # The logits' Jacobian: every model has one, however many layers lie below.
         key = ("jacobian_norm", None)
@@ -90,15 +94,27 @@ def leading(comparison: Comparison, perspective: str) -> list[Row]:
     if perspective == "representation":
         return sorted(rows, key=lambda row: row.key.layer or 0)[-1:]
     name = leading_name(perspective, comparison.metric)
-    own = [row for row in rows if row.key.name == name]
-    means = [row for row in own if row.key.set.startswith("mean of ")]
-    return (means or own)[:1]
+    found = []
+    kinds: dict[str, list[Row]] = {}
+    for row in rows:
+        if row.key.name == name:
+            kinds.setdefault(row.key.condition, []).append(row)
+    for own in kinds.values():
+        means = [row for row in own if row.key.set.startswith("mean of ")]
+        sets: dict[str, list[Row]] = {}
+        for row in means or own:
+            sets.setdefault(row.key.set, []).append(row)
+        # Of a perspective with means that has none, no set is like all of them: the first stands.
+        chosen = list(sets.values())[:1] if perspective in (*PARTS, "task") else sets.values()
+        found += [sizes[len(sizes) // 2] for sizes in chosen]
+    return found
 
 
 def _heading(row: Row) -> str:
     label = "Relative improvement" if row.key.perspective == "summary" else row.label
-    if row.key.perspective == "shift":
-        label = f"Shift: {label[:1].lower()}{label[1:]}"
+    if row.key.perspective in _SHORT:
+        # Their scores are called alike.
+        label = f"{_SHORT[row.key.perspective]}: {label[:1].lower()}{label[1:]}"
     return row.heading(label)
 
 

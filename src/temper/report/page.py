@@ -20,7 +20,7 @@ from plotly.offline import get_plotlyjs
 
 from temper.errors import CheckpointError
 from temper.report import view
-from temper.report.cells import Comparison
+from temper.report.cells import SHOWN, Comparison, ScoreKey
 from temper.report.drawing import (
     DARK,
     INK_DARK,
@@ -29,16 +29,21 @@ from temper.report.drawing import (
     SHARES_DARK,
     SHARES_LIGHT,
     Figure,
+    plain,
+    style,
 )
 from temper.report.examples import MOST, gallery
 from temper.report.exports import document
 from temper.report.figures import figures
 from temper.report.folders import Source, read
-from temper.report.overview import overview
+from temper.report.overview import leading, overview
 from temper.report.table import compare, replace_text, write, write_scores
+from temper.report.wording import GROUPS
 
 logger = logging.getLogger(__name__)
 
+MANY = 6
+"""Figures of one caption from which on a section shows them small and says it once."""
 SECTIONS = {
     "overview-bars": "Perspectives",
     "robustness": "Robustness",
@@ -120,11 +125,12 @@ def render(source: Source, comparison: Comparison, *, examples: int = MOST) -> s
         kind=source.kind,
         about=view.about(source, comparison),
         comparison=comparison,
-        overview=overview(comparison) if len(comparison.columns) > 2 else None,
+        overview=overview(comparison) if _wants_overview(comparison) else None,
         header=view.header(comparison),
-        groups=view.groups(comparison),
+        groups=view.groups(comparison, _leading(comparison)),
         sections=_sections(drawn),
-        charts=_charts(drawn),
+        shared={name: _shared(inside) for name, _, inside in _sections(drawn)},
+        charts=_charts(drawn, comparison),
         examples=shown,
         examples_data=shown.to_json() if shown else None,
         runs=view.runs(source),
@@ -139,6 +145,15 @@ def render(source: Source, comparison: Comparison, *, examples: int = MOST) -> s
         css=Markup(_asset("page.css")),
         version=metadata.version("temper-lm"),
     )
+
+
+def _wants_overview(comparison: Comparison) -> bool:
+    """Tell whether the table of scores is more than a reader takes in at once."""
+    return len(comparison.columns) > 2 or len(comparison.shown) > SHOWN
+
+
+def _leading(comparison: Comparison) -> set[ScoreKey]:
+    return {row.key for group in GROUPS for row in leading(comparison, group)}
 
 
 def _asset(name: str) -> str:
@@ -168,8 +183,17 @@ def _sections(drawn: list[Figure]) -> list[tuple[str, str, list[tuple[str, Figur
     return found
 
 
-def _charts(drawn: list[Figure]) -> dict[str, Any]:
+def _shared(inside: list[tuple[str, Figure]]) -> str:
+    """Return the caption that many figures share, to be said once; empty where they differ."""
+    captions = {figure.caption for _, figure in inside}
+    return captions.pop() if len(inside) >= MANY and len(captions) == 1 else ""
+
+
+def _charts(drawn: list[Figure], comparison: Comparison) -> dict[str, Any]:
+    looks = style(comparison.columns, comparison.reference)
     return {
+        # Traces carry names that are escaped for Plotly; the keys beside them show names as text.
+        "columns": [{"name": name, "group": plain(name), **looks[name]} for name in looks],
         "palettes": {
             "light": (*LIGHT, *SHARES_LIGHT, INK_LIGHT),
             "dark": (*DARK, *SHARES_DARK, INK_DARK),

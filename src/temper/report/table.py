@@ -104,7 +104,7 @@ def _notices(source: Source) -> list[str]:
     """Gather the runs' notices, each once, with the runs that it holds for."""
     said: dict[str, list[str]] = {}
     for run in source.runs:
-        name = f"{run.column} (seed {run.seed})"
+        name = f"{run.column}, seed {run.seed}"
         notices = list(run.record.notices) if run.record is not None else []
         if run.record is not None and run.record.truncated:
             share = f"{100 * run.record.truncated:.1f} %"
@@ -115,7 +115,7 @@ def _notices(source: Source) -> list[str]:
             said.setdefault(notice, []).append(name)
     total = len(source.runs)
     return [
-        notice if len(names) == total else f"{notice} ({', '.join(names)})"
+        notice if len(names) == total else f"{notice} ({'; '.join(names)})"
         for notice, names in said.items()
     ]
 

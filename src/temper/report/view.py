@@ -6,11 +6,12 @@ Nothing here is markup: the template escapes every string.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from temper.report.cells import Comparison, Difference, Row
+from temper.report.cells import Comparison, Difference, Row, ScoreKey
+from temper.report.derived import PARTS
 from temper.report.folders import Run, Source
 from temper.report.wording import ABSENT, plural
 
@@ -62,12 +63,14 @@ class Line:
         unit: Its unit.
         higher_is_better: Its direction, None where neither is better.
         entries: One an entry of the table's header.
+        leads: Whether the overview shows it.
     """
 
     label: str
     unit: str
     higher_is_better: bool | None
     entries: tuple[Entry, ...]
+    leads: bool = False
 
 
 def header(comparison: Comparison) -> list[tuple[str, str]]:
@@ -80,8 +83,15 @@ def header(comparison: Comparison) -> list[tuple[str, str]]:
     return headings
 
 
-def groups(comparison: Comparison) -> list[tuple[str, list[Line]]]:
-    """Return the table's rows by group, in the order of the comparison."""
+def groups(
+    comparison: Comparison, leading: Collection[ScoreKey] = ()
+) -> list[tuple[str, list[Line]]]:
+    """Return the table's rows by group, in the order of the comparison.
+
+    Args:
+        comparison: All scores.
+        leading: The scores that the overview shows.
+    """
     found: dict[str, list[Line]] = {}
     for row in comparison.shown:
         entries = []
@@ -91,7 +101,13 @@ def groups(comparison: Comparison) -> list[tuple[str, list[Line]]]:
             if difference is not None:
                 entries.append(_difference(row, difference))
         found.setdefault(row.key.group, []).append(
-            Line(row.label, row.unit.sign, row.higher_is_better, tuple(entries))
+            Line(
+                row.label,
+                row.unit.sign,
+                row.higher_is_better,
+                tuple(entries),
+                leads=row.key in leading,
+            )
         )
     return list(found.items())
 
@@ -107,12 +123,18 @@ def _value(row: Row, column: str) -> Entry:
         beside="" if spread is None else f"\u00b1 {unit.text(spread)}",
         below=below,
         decimals=0 if cell.mean is None else unit.decimals,
-        detail=_value_detail(row, column),
+        detail=value_detail(row, column),
         order=cell.mean,
     )
 
 
-def _value_detail(row: Row, column: str) -> str:
+def value_detail(row: Row, column: str) -> str:
+    """Write all there is to know about a number: n, spread or interval, and the run of each seed.
+
+    Args:
+        row: A score.
+        column: Whose.
+    """
     cell, unit = row.cells[column], row.unit
     what = COUNTED.get(row.key.perspective, "examples")
     if not cell.seeds:
@@ -305,10 +327,11 @@ def about(source: Source, comparison: Comparison) -> list[tuple[str, str]]:
     if source.kind != "evaluation":
         said.append(("seeds", ", ".join(str(seed) for seed in source.seeds)))
     said += [("reference", source.reference)] if source.reference is not None else []
-    if source.sets:
-        said.append(("sets beside dev", ", ".join(source.sets)))
     counted = _sizes(comparison.rows)
-    return [*said, ("examples", counted)] if counted else said
+    if others := [name for name in source.sets if name not in counted]:
+        said.append(("sets beside these" if counted else "sets beside dev", ", ".join(others)))
+    sizes = ", ".join(f"{name} {count}" for name, count in counted.items())
+    return [*said, ("examples", sizes)] if sizes else said
 
 
 def _data_name(told: Any) -> str:
@@ -317,13 +340,13 @@ def _data_name(told: Any) -> str:
     return told if isinstance(told, str) else json.dumps(told, ensure_ascii=False)
 
 
-def _sizes(rows: Iterable[Row]) -> str:
-    """Write how many examples each set has, once a set."""
+def _sizes(rows: Iterable[Row]) -> dict[str, int]:
+    """Return how many examples each set has."""
     sizes: dict[str, int] = {}
     for row in rows:
-        if row.key.perspective not in ("task", "shift", "anomaly") or not row.key.set:
+        if row.key.perspective not in ("task", *PARTS) or not row.key.set:
             continue
         for cell in row.cells.values():
             if len(cell.examples) == 1 and not row.key.set.startswith("mean of"):
                 sizes.setdefault(row.key.set, cell.examples[0])
-    return ", ".join(f"{name} {count}" for name, count in sizes.items())
+    return sizes

@@ -42,6 +42,7 @@ _CONDITIONS = {
     ("text_attack", "swaps"): "word swaps",
     ("text_attack", "masked"): "masked-model swaps",
     ("calibration", "temperature"): "after temperature scaling",
+    ("anomaly", "clean"): "by max softmax",
     ("anomaly", "max_logit"): "by the largest logit",
     ("anomaly", "energy"): "by the energy",
     ("anomaly", "mahalanobis"): "by the Mahalanobis distance",
@@ -233,13 +234,15 @@ def condition(perspective: str, name: str) -> str:
     """
     if perspective == "groups" and name not in ("worst", "mean"):
         return name  # it comes from the data, where "clean" may be a group like any other
+    if (perspective, name) in _CONDITIONS:
+        return _CONDITIONS[perspective, name]
     if name in _UNSAID:
         return ""
     if perspective == "embedding_attack":
         return name.upper()
     if perspective == "token_corruption":
         return corruption(name, None)
-    return _CONDITIONS.get((perspective, name), name.replace("_", " "))
+    return name.replace("_", " ")
 
 
 def attack(

@@ -37,12 +37,23 @@
     cell.append(element("span", "class", named(label)), " ", element("span", "muted", `${percent(sure)} %`));
     return cell;
   };
+  // Letters of another alphabet and signs without a width: a reader would see no change at all.
+  const lookalikes = (part) => {
+    const before = new Set(part.filter(([kind]) => kind !== 2).flatMap(([, text]) => [...text]));
+    const added = new Set(part.filter(([kind]) => kind === 2).flatMap(([, text]) => [...text]));
+    return [...added]
+      .filter((letter) => letter > "~" && !before.has(letter))
+      .map((letter) => `${letter} U+${letter.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}`)
+      .join(", ");
+  };
   const words = (parts) => {
     const cell = element("td", "text");
     for (const part of parts) {
       const line = element("p");
       for (const [kind, text] of part) line.append(element(kinds[kind], "", text));
       cell.append(line);
+      const foreign = lookalikes(part);
+      if (foreign) cell.append(element("p", "muted note", `added and easily overlooked: ${foreign}`));
     }
     return cell;
   };

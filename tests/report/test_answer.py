@@ -1,0 +1,65 @@
+"""The answer claims no more than the intervals, Holm's correction and the seeds allow."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from temper.report.answer import answer
+from temper.report.cells import Cell, Comparison, Difference, Row, ScoreKey
+from temper.report.derived import PARTS
+from temper.report.table import comparison
+from temper.report.wording import IMPROVEMENT
+from tests.report.conftest import Plan, write_study
+
+BETTER = Difference({0: 8.0, 1: 9.0, 2: 10.0}, 9.0, 6.5, 11.5, 0.004, 0.008, False, "better")
+
+
+def told(best: Difference) -> str:
+    """Return the answer of three columns, of which the last has the best mean, 9 %."""
+    other = replace(BETTER, mean=1.0, low=-1.0, high=3.0, verdict="inside the noise", p=0.4)
+    cells = {
+        "vanilla": Cell({0: 0.0}, {}, 0.0, None),
+        "one": Cell({0: 1.0}, {}, 1.0, None, difference=other),
+        "two": Cell({0: 9.0}, {}, 9.0, None, difference=best),
+    }
+    keys = [ScoreKey("summary", part, "clean", "relative_improvement") for part in ("", *PARTS)]
+    rows = tuple(Row(key, key.label, True, IMPROVEMENT, cells) for key in keys)
+    columns = ("vanilla", "one", "two")
+    return answer(Comparison("study", "m", "accuracy", "vanilla", columns, (0, 1, 2), rows))
+
+
+def test_the_best_is_named_where_it_holds_after_holm() -> None:
+    said = told(BETTER)
+    assert said.startswith("two holds best")
+    assert "improvement of +9.00 % over vanilla." in said
+    assert "Holm" not in said
+
+
+def test_the_best_of_several_chances_is_said_to_be_that() -> None:
+    said = told(replace(BETTER, holm_p=0.06))
+    assert "over vanilla, though not after Holm's correction over the columns." in said
+
+
+@pytest.mark.parametrize("verdict", ["undecidable", "no common seed"])
+def test_a_best_mean_of_too_few_seeds_is_not_called_noise(verdict: str) -> None:
+    said = told(replace(BETTER, low=None, high=None, p=None, holm_p=None, verdict=verdict))
+    assert said.startswith(
+        "The best mean of the average relative improvement, +9.00 % for two, has too few common "
+        "seeds to tell from noise."
+    )
+    assert "inside the noise" not in said
+
+
+def test_a_best_mean_inside_the_noise_is_nobodys_lead() -> None:
+    said = told(replace(BETTER, low=-1.0, verdict="inside the noise"))
+    assert said.startswith("No column can be told from vanilla by the average relative improvement")
+
+
+def test_a_notice_of_some_runs_names_column_and_seed(tmp_path: Path) -> None:
+    study = write_study(tmp_path / "study", Plan())
+    run = study / "runs" / "uegr-s1-abc" / "run.json"
+    run.write_text(run.read_text().replace('"notices": [', '"notices": ["One row is lost.", '))
+    assert "One row is lost. (uegr, seed 1)" in comparison(study).notices
