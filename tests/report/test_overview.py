@@ -7,9 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 from typer.testing import CliRunner
 
 from temper.cli.app import app
+from temper.cli.screen import print_overview
 from temper.report import build, comparison, overview
 from temper.report.cells import NAMED
 from tests.report.attacked import robustness_scores
@@ -165,6 +167,17 @@ def test_the_command_prints_it_as_markdown(study: Path) -> None:
     assert lines[1] == "|" + "---|" * 9
     assert lines[3].startswith("| `uegr` | ")
     assert "**85.00 ± 2.65**" in lines[3]
+
+
+def test_a_terminal_shows_few_methods_side_by_side(
+    make_study: MakeStudy, capsys: pytest.CaptureFixture[str]
+) -> None:
+    print_overview(overview(comparison(make_study(Plan()))), notes=("A note.",))
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split() == ["score", "vanilla", "uegr"]
+    assert lines[2].startswith("Accuracy, dev (%) ↑")
+    assert lines[2].split("  ")[-1].strip() == "85.00 ± 2.65"
+    assert lines[-1] == "A note."
 
 
 def test_many_columns_are_counted_and_not_listed(make_study: MakeStudy) -> None:

@@ -118,7 +118,7 @@ def print_comparison(shown: TerminalTable) -> None:
 
 
 def print_overview(shown: Overview, *, notes: Sequence[str]) -> None:
-    """Print a comparison of many columns to stdout: a line for each, then the notes."""
+    """Print a comparison of many columns to stdout, a line a column or a score, then the notes."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     cells = [[Text(heading) for heading in shown.header]]
     for place, texts in enumerate(shown.lines):
@@ -126,6 +126,7 @@ def print_overview(shown: Overview, *, notes: Sequence[str]) -> None:
         cells.append([Text(text, style=style) for text, style in zip(texts, styles, strict=True)])
     if shown.turned:
         cells = [list(line) for line in zip(*cells, strict=True)]
+        cells[0][0] = Text("score")
     for place, heading in enumerate(cells[0]):
         table.add_column(heading, justify="left" if place == 0 else "right", overflow="fold")
     for line in cells[1:]:
