@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import numpy as np
 import pyarrow as pa
@@ -11,6 +12,20 @@ from temper.functional.resampling import FloatArray
 
 STRETCH = 4096
 """Rows for which what all of them share is written out; further ones repeat it at no cost."""
+
+
+@contextmanager
+def system_memory() -> Iterator[None]:
+    """Let Arrow take its memory where arrays have it from, for as long as a block lasts.
+
+    What scores have taken and let go can then be taken again; Arrow's own pool lies beside it.
+    """
+    before = pa.default_memory_pool()
+    pa.set_memory_pool(pa.system_memory_pool())
+    try:
+        yield
+    finally:
+        pa.set_memory_pool(before)
 
 
 def same(value: str | int | None, kind: pa.DataType, rows: int) -> pa.ChunkedArray:

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from temper.errors import CheckpointError
+from temper.evaluation.columns import system_memory
 from temper.evaluation.rows import to_blocks
 from temper.evaluation.texts import SCHEMA
 
@@ -87,8 +88,9 @@ def write(evaluation: Evaluation, folder: Path | str) -> Path:
     try:
         # mkdtemp makes folders that only their owner may enter; results are made to be shared.
         staged.chmod(0o777 & ~_umask())
-        for table, name in ((evaluation.rows, "rows.parquet"), (evaluation.texts, TEXTS)):
-            pq.write_table(table, staged / name, compression="zstd", row_group_size=GROUP)
+        with system_memory():
+            for table, name in ((evaluation.rows, "rows.parquet"), (evaluation.texts, TEXTS)):
+                pq.write_table(table, staged / name, compression="zstd", row_group_size=GROUP)
         text = json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False)
         (staged / "scores.json").write_text(text + "\n", encoding="utf-8")
         _replace(staged, path)

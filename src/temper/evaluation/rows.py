@@ -196,7 +196,8 @@ def to_table(blocks: Iterable[Block]) -> pa.Table:
         A table with `SCHEMA`.
     """
     hashes: dict[int, tuple[Sequence[str], pa.ChunkedArray]] = {}
-    parts = [_block_table(block, hashes) for block in blocks]
+    with columns.system_memory():
+        parts = [_block_table(block, hashes) for block in blocks]
     # Chunk by chunk as they are: made one, the rows would stand in memory twice.
     return pa.concat_tables(parts) if parts else SCHEMA.empty_table()
 
@@ -232,8 +233,7 @@ def _block_table(
     block: Block, hashes: dict[int, tuple[Sequence[str], pa.ChunkedArray]]
 ) -> pa.Table:
     """Write one block; hashes that were written before are known by the object that holds them."""
-    n = len(block)
-    condition = block.condition
+    n, condition = len(block), block.condition
     # Most columns of a block are empty; those of one type are one array.
     nothing = {
         kind: columns.same(None, kind, n) for kind in (pa.string(), pa.int64(), pa.float64())
