@@ -340,8 +340,8 @@ def _add_adapter(model: Any, source: str, *, classes: int | None) -> Any:
 
 def _not_loaded(name: str, error: Exception) -> str:
     reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-    near = unknown("short name", name, MODELS)
+    near = "" if name in MODELS else f" {unknown('short name', name, MODELS)}"
     return (
         f"No model could be loaded from {name!r} ({reason}). Give a folder with config.json, a "
-        f"Hub id (needs the network or the local cache), or a short name. {near}"
+        f"Hub id (needs the network or the local cache), or a short name.{near}"
     )
