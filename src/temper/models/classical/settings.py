@@ -34,7 +34,7 @@ class ArchitectureSettings(BaseModel):
     TRAIN: ClassVar[dict[str, Any]] = {
         "learning_rate": 2e-3,
         "batch_size": 32,
-        "epochs": 4.0,
+        "epochs": 5.0,
         "weight_decay": 0.0,
         "warmup_ratio": 0.0,
     }
