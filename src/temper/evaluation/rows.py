@@ -234,10 +234,9 @@ def _block_table(
 ) -> pa.Table:
     """Write one block; hashes that were written before are known by the object that holds them."""
     n, condition = len(block), block.condition
-    # Most columns of a block are empty; those of one type are one array.
-    nothing = {
-        kind: columns.same(None, kind, n) for kind in (pa.string(), pa.int64(), pa.float64())
-    }
+    # Most columns of a block are empty; those of one type are one.
+    empty = (pa.string(), pa.int64(), pa.float64())
+    nothing = {kind: columns.same(None, kind, n) for kind in empty}
     if id(block.row) not in hashes:
         hashes[id(block.row)] = (block.row, columns.hashes(block.row))
 
