@@ -159,14 +159,33 @@ def test_few_methods_stand_side_by_side_and_many_one_below_the_other(
         assert ("m0" in first) is not turned
 
 
-def test_the_command_prints_it_as_markdown(study: Path) -> None:
+def test_the_command_prints_few_methods_side_by_side_and_marks_what_noise_does_not_explain(
+    study: Path,
+) -> None:
     result = CliRunner().invoke(app, ["report", str(study), "--markdown"])
     assert result.exit_code == 0
     lines = result.stdout.strip().splitlines()
-    assert lines[0] == f"| {' | '.join(HEADER)} |"
-    assert lines[1] == "|" + "---|" * 9
-    assert lines[3].startswith("| `uegr` | ")
+    assert lines[:2] == ["| score | `vanilla` | `uegr` |", "|---|---|---|"]
+    assert [line.split(" | ")[0].removeprefix("| ") for line in lines[2:-2]] == list(HEADER[1:])
     assert "**85.00 ± 2.65**" in lines[3]
+    rows = {row.heading(): row for row in comparison(study).rows}
+    for line in lines[3:-2]:
+        heading, _, own = line.strip("| ").split(" | ")
+        found = [row for name, row in rows.items() if name.endswith(heading.split(": ")[-1][1:])]
+        verdict = found[0].cells["uegr"].difference.verdict
+        assert own.endswith("▲") is (verdict == "better")
+        assert own.endswith("▼") is (verdict == "worse")
+    assert any(line.endswith("▲ |") for line in lines)
+    assert lines[-1] == "▲ better and ▼ worse than `vanilla` by more than the noise."
+
+
+def test_the_command_prints_many_methods_one_below_the_other(tmp_path: Path) -> None:
+    columns = ["vanilla", "uegr", *(f"m{number}" for number in range(NAMED))]
+    study = write_study(tmp_path / "many", Plan(columns=columns))
+    lines = CliRunner().invoke(app, ["report", str(study), "--markdown"]).stdout.splitlines()
+    ranked = (*HEADER[:2], "Mean rank over the perspectives ↓", *HEADER[2:])
+    assert lines[0] == f"| {' | '.join(ranked)} |"
+    assert lines[3].startswith("| `uegr` | ")
 
 
 def test_a_terminal_shows_few_methods_side_by_side(

@@ -18,7 +18,8 @@ def report(
         bool,
         typer.Option(
             "--markdown",
-            help="Print the overview, a line a column, as Markdown, and write no page.",
+            help="Print the overview as Markdown, and write no page: a line a score, or, with more "
+            "than six columns, a line a column.",
         ),
     ] = False,
     perspectives: Annotated[

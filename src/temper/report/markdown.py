@@ -39,7 +39,10 @@ def markdown(comparison: Comparison, perspectives: Sequence[str] = ()) -> str:
     table = pipe_table(
         ["score", *(f"`{name}`" for name in comparison.columns)],
         [
-            [escaped(row.heading()), *(_cell(row, name) for name in comparison.columns)]
+            [
+                escaped(row.heading()),
+                *(row.text(name) + mark_of(row, name) for name in comparison.columns),
+            ]
             for row in rows
         ],
     )
@@ -49,6 +52,12 @@ def markdown(comparison: Comparison, perspectives: Sequence[str] = ()) -> str:
     return f"{table}\n\n{LEGEND.format(reference=f'`{comparison.reference}`')}{neither}"
 
 
-def _cell(row: Row, column: str) -> str:
+def mark_of(row: Row, column: str) -> str:
+    """Return the mark of a value that is outside the noise of the reference's, else nothing.
+
+    Args:
+        row: A score of all columns.
+        column: One of them.
+    """
     difference = row.cells[column].difference
-    return row.text(column) + ("" if difference is None else MARKS.get(difference.verdict, ""))
+    return "" if difference is None else MARKS.get(difference.verdict, "")

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 
 from temper.report.cells import NAMED, Comparison, Row, leading_name
 from temper.report.derived import PARTS
+from temper.report.markdown import LEGEND, mark_of
 from temper.report.view import value_detail
-from temper.report.wording import GROUPS, pipe_table
+from temper.report.wording import GROUPS, escaped, pipe_table
 
 SEEDS = 3
 """Seeds from which on a best mean is marked."""
@@ -28,12 +29,17 @@ class Overview:
         lines: One a method: its name and a text for each score.
         best: For each score the places of the lines with the best mean, from three seeds on.
         details: For each line what there is to know about each score: n, interval, runs.
+        differing: For each score what a line's difference from the reference is marked by, if it is
+            outside the noise.
+        reference: The column that the others are held against.
     """
 
     header: tuple[str, ...]
     lines: tuple[tuple[str, ...], ...]
     best: tuple[frozenset[int], ...]
     details: tuple[tuple[str, ...], ...] = ()
+    differing: tuple[tuple[str, ...], ...] = ()
+    reference: str = ""
 
     @property
     def turned(self) -> bool:
@@ -41,15 +47,28 @@ class Overview:
         return len(self.lines) <= NAMED
 
     def markdown(self) -> str:
-        """Return the table in Markdown, the best of each score in bold."""
-        rows = []
-        for place, texts in enumerate(self.lines):
-            marked = [
-                f"**{text}**" if place in self.best[score] else text
-                for score, text in enumerate(texts[1:])
+        """Return the table in Markdown, the best of each score in bold.
+
+        With a line a score, it also marks what is outside the noise.
+        """
+        names = [f"`{texts[0]}`" for texts in self.lines]
+        cells = [
+            [
+                f"**{texts[1 + score]}**" if place in self.best[score] else texts[1 + score]
+                for score in range(len(self.best))
             ]
-            rows.append((f"`{texts[0]}`", *marked))
-        return pipe_table(self.header, rows)
+            for place, texts in enumerate(self.lines)
+        ]
+        if not self.turned:
+            return pipe_table(self.header, [[n, *own] for n, own in zip(names, cells, strict=True)])
+        columns = list(zip(cells, self.differing, strict=True))
+        rows = [
+            [escaped(heading), *(own[score] + marks[score] for own, marks in columns)]
+            for score, heading in enumerate(self.header[1:])
+        ]
+        table = pipe_table(["score", *names], rows)
+        marked = any(mark for marks in self.differing for mark in marks)
+        return f"{table}\n\n{LEGEND.format(reference=f'`{self.reference}`')}" if marked else table
 
 
 def overview(comparison: Comparison) -> Overview:
@@ -74,6 +93,8 @@ def overview(comparison: Comparison) -> Overview:
         details=tuple(
             tuple(value_detail(row, name) for row in rows) for name in comparison.columns
         ),
+        differing=tuple(tuple(mark_of(row, name) for row in rows) for name in comparison.columns),
+        reference=comparison.reference or "",
     )
 
 
