@@ -8,18 +8,18 @@ nothing: table libraries turn a text "NA" or "null" into a missing value and a c
 from __future__ import annotations
 
 import csv
-import gzip
-import hashlib
 import json
 import re
 import sys
-import zlib
 from array import array
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 
+from temper.data.content import TextFile, decode, read_bytes
+from temper.data.content import first_line as first_line
+from temper.data.content import read_text as read_text
 from temper.data.table import Streamed, Table
 from temper.errors import DataError
 
@@ -27,7 +27,6 @@ from temper.errors import DataError
 _BATCH = 4096
 FORMATS = (".csv", ".tsv", ".jsonl", ".ndjson", ".json", ".parquet")
 
-_ENDED = re.compile(r"[^\n]*\n|[^\n]+")
 _LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
 # One field of RFC 4180 with tabs: quoted as a whole, or free of quotes.
 _QUOTED_FIELDS = re.compile(r'(?:"(?:[^"]|"")*"|[^"\t\r\n]*)(?:\t|\r\n|\r|\n|\Z)')
@@ -61,55 +60,25 @@ def read_table(path: Path) -> Table:
     if suffix is None:
         wanted = ", ".join(FORMATS)
         raise DataError(f"{path}: the name must end with one of {wanted} (or one of them and .gz).")
-    raw, sha256 = _read_bytes(path)
-    source = {"path": str(path), "sha256": sha256}
-    if not raw.strip():
-        raise DataError(f"{path} is empty: expected at least a header and one row.")
-    if suffix == ".parquet":
-        return _parquet(raw, path=path, source=source)
-    text = _decode(raw, path=path)
-    del raw  # The text is gone through for every column; its bytes need not stay beside it.
-    if not text.strip():
-        raise DataError(f"{path} is empty: expected at least a header and one row.")
-    if suffix in (".jsonl", ".ndjson"):
-        return _json_lines(text, path=path, source=source)
-    if suffix == ".json":
+    empty = DataError(f"{path} is empty: expected at least a header and one row.")
+    if suffix in (".parquet", ".json"):
+        raw, sha256 = read_bytes(path)
+        if not raw.strip():
+            raise empty
+        source = {"path": str(path), "sha256": sha256}
+        if suffix == ".parquet":
+            return _parquet(raw, path=path, source=source)
+        text = decode(raw, path=path)
+        if not text.strip():
+            raise empty
         return _json(text, path=path, source=source)
-    if suffix == ".tsv":
-        return _delimited(text, path=path, source=source, delimiter="\t")
-    return _delimited(text, path=path, source=source, delimiter=",")
-
-
-def read_text(path: Path) -> tuple[str, dict[str, str]]:
-    """Read a text file, plain or gzipped.
-
-    Args:
-        path: The file.
-
-    Returns:
-        Its text, and what identifies its content: path and sha256.
-
-    Raises:
-        DataError: If it is missing, damaged, empty or not UTF-8.
-    """
-    raw, sha256 = _read_bytes(path)
-    text = _decode(raw, path=path)
-    if not text.strip():
-        raise DataError(f"{path} is empty: expected rows.")
-    return text, {"path": str(path), "sha256": sha256}
-
-
-def first_line(path: Path) -> str:
-    """Return a plain text file's first line that is not blank; empty where there is none.
-
-    Args:
-        path: The file; one that cannot be read has no such line.
-    """
-    try:
-        with path.open(encoding="utf-8-sig", errors="replace") as file:
-            return next((line.rstrip("\r\n") for line in file if line.strip()), "")
-    except OSError:
-        return ""
+    content = TextFile(path)
+    source = content.source()
+    if content.blank():
+        raise empty
+    if suffix in (".jsonl", ".ndjson"):
+        return _json_lines(content, source=source)
+    return _delimited(content, source=source, delimiter="\t" if suffix == ".tsv" else ",")
 
 
 def read_json_lines(path: Path) -> Table:
@@ -124,46 +93,11 @@ def read_json_lines(path: Path) -> Table:
     Raises:
         DataError: If it is missing, empty, or a line is no object.
     """
-    text, source = read_text(path)
-    return _json_lines(text, path=path, source=source)
-
-
-def _read_bytes(path: Path) -> tuple[bytes, str]:
-    try:
-        raw = path.read_bytes()
-    except FileNotFoundError:
-        raise DataError(f"No such file: {path}. Check the path.") from None
-    except OSError as error:
-        raise DataError(f"{path} cannot be read: {error.strerror or error}.") from error
-    sha256 = hashlib.sha256(raw).hexdigest()
-    if path.name.lower().endswith(".gz") and raw:
-        try:
-            raw = gzip.decompress(raw)
-        except EOFError:
-            raise DataError(
-                f"{path} is cut short: the gzip stream ends too early. Copy the file again."
-            ) from None
-        except (gzip.BadGzipFile, zlib.error) as error:
-            raise DataError(
-                f"{path} is not a whole gzip file ({error}). Copy it again, or drop .gz from its "
-                "name "
-                "if it is not compressed."
-            ) from error
-    return raw, sha256
-
-
-def _decode(raw: bytes, *, path: Path) -> str:
-    try:
-        return raw.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = raw[: error.start].count(b"\n") + 1
-        wide = raw[:2] in (b"\xff\xfe", b"\xfe\xff")
-        guess = " It looks like UTF-16." if wide else ""
-        raise DataError(
-            f"{path}, line {line}: byte 0x{raw[error.start]:02x} at offset {error.start} is not "
-            "UTF-8."
-            f"{guess} Save the file as UTF-8."
-        ) from None
+    content = TextFile(path)
+    source = content.source()
+    if content.blank():
+        raise DataError(f"{path} is empty: expected rows.")
+    return _json_lines(content, source=source)
 
 
 def _table(
@@ -187,13 +121,14 @@ def _check_names(names: Sequence[str], *, title: str) -> None:
         )
 
 
-def _delimited(text: str, *, path: Path, source: dict[str, str], delimiter: str) -> Table:
-    plain = delimiter == "\t" and '"' in text and not _tabs_are_quoted(text)
+def _delimited(content: TextFile, *, source: dict[str, str], delimiter: str) -> Table:
+    path = content.path
+    plain = delimiter == "\t" and _has_plain_quotes(content)
 
     def opened() -> Iterator[tuple[int, list[str]]]:
         if plain:
-            return plain_records(text)
-        return _quoted_records(text, path=path, delimiter=delimiter)
+            return _plain(content.lines())
+        return _quoted_records(content, delimiter=delimiter)
 
     records = opened()
     _, names = next(records)
@@ -226,9 +161,9 @@ def _delimited(text: str, *, path: Path, source: dict[str, str], delimiter: str)
     return Table(str(path), tuple(names), column, len(lines), lines, source=source)
 
 
-def _quoted_records(text: str, *, path: Path, delimiter: str) -> Iterator[tuple[int, list[str]]]:
+def _quoted_records(content: TextFile, *, delimiter: str) -> Iterator[tuple[int, list[str]]]:
     """Yield the line on which each record starts, and its fields."""
-    reader = csv.reader(_lines(text), delimiter=delimiter, strict=True)
+    reader = csv.reader(content.lines(), delimiter=delimiter, strict=True)
     start = 1
     while True:
         # The limit is the process's; a long document is no fault: it is lifted for this record.
@@ -237,7 +172,7 @@ def _quoted_records(text: str, *, path: Path, delimiter: str) -> Iterator[tuple[
             record = next(reader, None)
         except csv.Error as error:
             raise DataError(
-                f"{path}, line {start}: the quotes do not close ({error}). "
+                f"{content.path}, line {start}: the quotes do not close ({error}). "
                 "Close each quoted field with a quote, and double the quotes inside it."
             ) from None
         finally:
@@ -246,11 +181,6 @@ def _quoted_records(text: str, *, path: Path, delimiter: str) -> Iterator[tuple[
             return
         yield start, record
         start = reader.line_num + 1
-
-
-def _lines(text: str) -> Iterator[str]:
-    """Yield lines with what ends them: a line feed, a carriage return or both."""
-    return (found.group() for found in _LINE.finditer(text))
 
 
 def plain_records(text: str) -> Iterator[tuple[int, list[str]]]:
@@ -262,9 +192,21 @@ def plain_records(text: str) -> Iterator[tuple[int, list[str]]]:
     Yields:
         Number of the line, from 1, and its fields; none for a blank line.
     """
-    for number, line in enumerate(_lines(text), start=1):
+    yield from _plain(found.group() for found in _LINE.finditer(text))
+
+
+def _plain(lines: Iterable[str]) -> Iterator[tuple[int, list[str]]]:
+    """Yield the fields of lines whose quotes mean nothing."""
+    for number, line in enumerate(lines, start=1):
         content = line.rstrip("\r\n")
         yield number, content.split("\t") if content else []
+
+
+def _has_plain_quotes(content: TextFile) -> bool:
+    """Say whether a TSV has quotes that are plain characters, for which it is read whole."""
+    if not any('"' in line for line in content.lines()):
+        return False
+    return not _tabs_are_quoted("".join(content.lines()))
 
 
 def _tabs_are_quoted(text: str) -> bool:
@@ -297,10 +239,11 @@ def _parse_json(text: str, *, where: str) -> object:
         raise DataError(f"{where}: JSON cannot be read ({error}). Mend or remove it.") from None
 
 
-def _json_lines(text: str, *, path: Path, source: dict[str, str]) -> Table:
+def _json_lines(content: TextFile, *, source: dict[str, str]) -> Table:
+    path = content.path
     names: dict[str, None] = {}
     lines = array("q")
-    for number, line in _full_lines(text):
+    for number, line in _full_lines(content):
         row = _parse_json(line, where=f"{path}, line {number}")
         if not isinstance(row, dict):
             raise DataError(
@@ -311,17 +254,17 @@ def _json_lines(text: str, *, path: Path, source: dict[str, str]) -> Table:
         lines.append(number)
 
     def column(name: str) -> Streamed:
-        return Streamed(lambda: (json.loads(line).get(name) for _, line in _full_lines(text)))
+        return Streamed(lambda: (json.loads(line).get(name) for _, line in _full_lines(content)))
 
     return Table(str(path), tuple(names), column, len(lines), lines, source=source)
 
 
-def _full_lines(text: str) -> Iterator[tuple[int, str]]:
+def _full_lines(content: TextFile) -> Iterator[tuple[int, str]]:
     """Yield the lines that are not blank and their numbers, from 1."""
     # Only "\n" ends a line: str.splitlines would also cut at U+2028, which texts hold.
-    for number, found in enumerate(_ENDED.finditer(text), start=1):
-        if found.group().strip():
-            yield number, found.group()
+    for number, line in enumerate(content.lines(newline="\n"), start=1):
+        if line.strip():
+            yield number, line.removesuffix("\n")
 
 
 def _json(text: str, *, path: Path, source: dict[str, str]) -> Table:
