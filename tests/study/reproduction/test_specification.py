@@ -9,9 +9,11 @@ import pytest
 from temper import methods
 from temper.data.tasks import TASKS
 from temper.errors import SettingError
-from temper.study.reproduction.cases import Asked, planned
+from temper.study.reproduction.cases import Asked, planned, settings_of
 from temper.study.reproduction.specification import (
     SCALES,
+    Case,
+    ScaleEntry,
     read_specification,
     specification_names,
 )
@@ -162,3 +164,30 @@ def test_senseless_requests_are_refused(setting: dict[str, int], match: str) -> 
 def test_a_data_root_that_is_no_folder_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SettingError, match="must be a folder"):
         Asked(read_specification("uegr-table-4"), data_root=tmp_path / "none")
+
+
+def test_what_a_scale_sets_for_one_case_stands_before_what_it_sets_for_all() -> None:
+    entry = ScaleEntry.model_validate(
+        {
+            "seeds": 1,
+            "data": {"rows": 9, "eval_rows": 7},
+            "train": {"epochs": 2.0},
+            "case": {"one": {"data": {"rows": 5}, "train": {"batch_size": 8}}},
+        }
+    )
+    own = {"rows": 3, "max_length": 20}
+    one, other = (
+        settings_of(
+            Case(name=name, task="sst2", model="m", data=own),
+            entry,
+            model="m",
+            source="s",
+            task="sst2",
+        )
+        for name in ("one", "other")
+    )
+    shared = {"source": "s", "task": "sst2", "eval_rows": 7, "max_length": 20}
+    assert one["data"] == {**shared, "rows": 5}
+    assert one["train"] == {"epochs": 2.0, "batch_size": 8}
+    assert other["data"] == {**shared, "rows": 9}
+    assert other["train"] == {"epochs": 2.0}

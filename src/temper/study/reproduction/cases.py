@@ -8,7 +8,13 @@ from pathlib import Path
 from temper.data.tasks.place import task_source
 from temper.errors import SettingError
 from temper.study.plan import Column, StudyConfig
-from temper.study.reproduction.specification import Case, Scale, ScaleEntry, Specification
+from temper.study.reproduction.specification import (
+    Case,
+    CaseAtScale,
+    Scale,
+    ScaleEntry,
+    Specification,
+)
 from temper.study.sources import SetSources
 from temper.training.config import Tree
 
@@ -98,17 +104,19 @@ def settings_of(
     """Return the nested settings of a case at a scale, without its columns.
 
     Args:
-        case: The case; what the scale sets stands before what it sets itself.
+        case: The case; what the scale sets stands before what it sets itself, and
+            what the scale sets for it alone before both.
         entry: The scale.
         model: The model it is run with.
         source: Where its data come from.
         task: The task that they are a copy of; None where other data stand in.
     """
-    data = {"source": source, "task": task, **case.data, **entry.data}
+    own = entry.case.get(case.name, CaseAtScale())
+    data = {"source": source, "task": task, **case.data, **entry.data, **own.data}
     if data.get("unlabeled") == SAME:
         data["unlabeled"] = source
-    tree: Tree = {"model": model, "data": data, "train": dict(entry.train)}
-    evaluate = {**case.evaluate, **entry.evaluate}
+    tree: Tree = {"model": model, "data": data, "train": {**entry.train, **own.train}}
+    evaluate = {**case.evaluate, **entry.evaluate, **own.evaluate}
     if evaluate:
         tree["evaluate"] = evaluate
     if case.architecture and model == case.model:

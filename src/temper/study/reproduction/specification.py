@@ -102,6 +102,18 @@ class Case(Entry):
     architecture: Tree = Field(default_factory=dict)
 
 
+class CaseAtScale(Entry):
+    """Settings of one case at one scale.
+
+    Args:
+        data, train, evaluate: Settings in place of those of the case and of the scale.
+    """
+
+    data: Tree = Field(default_factory=dict)
+    train: Tree = Field(default_factory=dict)
+    evaluate: Tree = Field(default_factory=dict)
+
+
 class ScaleEntry(Entry):
     """How the grid is run.
 
@@ -114,6 +126,7 @@ class ScaleEntry(Entry):
         columns: Names of the columns; empty runs all. The first of the file is always run.
         values: Of ``pairs``: the values that are run; empty runs all.
         data, train, evaluate: Settings of every case.
+        case: Further ones of single cases, by name: networks and texts differ in what they cost.
         method: ``method.KEY`` values of columns at this scale, by the column's name, in place of
             those that the column has.
     """
@@ -128,6 +141,7 @@ class ScaleEntry(Entry):
     data: Tree = Field(default_factory=dict)
     train: Tree = Field(default_factory=dict)
     evaluate: Tree = Field(default_factory=dict)
+    case: dict[str, CaseAtScale] = Field(default_factory=dict)
     method: dict[str, Tree] = Field(default_factory=dict)
 
 
@@ -216,7 +230,7 @@ class Specification(Entry):
         if missing:
             raise ValueError(f"lacks the scale {missing[0]!r}")
         for scale in self.scales.values():
-            _known("case", scale.cases, cases)
+            _known("case", [*scale.cases, *scale.case], cases)
             _known("column", scale.columns, [each.name for each in self.column])
             _known("column", scale.method, [each.name for each in self.column])
         for number in self.printed:
