@@ -15,6 +15,7 @@ from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTok
 from temper.errors import ModelError, unknown
 from temper.models.classical import ARCHITECTURES
 from temper.models.folders import adapter_classes, check_folder, misfits
+from temper.models.multi_task.configuration import TYPE as MULTI_TASK
 from temper.seeding import derive_seed, seeded
 
 MODELS: Mapping[str, Mapping[str, str]] = {
@@ -112,6 +113,8 @@ def load_classifier(
         adapter = _adapter_config(source)
         base = source if adapter is None else resolve(adapter.base_model_name_or_path)
         config = AutoConfig.from_pretrained(base, trust_remote_code=False)
+        if config.model_type == MULTI_TASK:
+            raise ModelError(_several_tasks(source, config.task_names))
         tokenizer = _load_tokenizer(source if adapter is None else _either(source, base), name)
         classes = _own_classes(source, config, adapter=adapter is not None)
         new_head = labels is not None or regression
@@ -310,6 +313,11 @@ def _load_weights(source: str, config: Any, *, new_head: bool) -> Any:
     if wrong:
         raise ModelError(_lacking(source, wrong, "Training would start from random ones."))
     return model
+
+
+def _several_tasks(source: str, tasks: Sequence[str]) -> str:
+    folders = ", ".join(f"{source}/tasks/{task}" for task in tasks)
+    return f"{source} holds a head for each of several tasks. Give the folder of one: {folders}."
 
 
 def _adapter_given(name: str) -> str:

@@ -152,15 +152,27 @@ def join(labelled: Any, unlabelled: Any, *, samplers: Sequence[Any]) -> tuple[An
         # Accelerate reaches its own samplers, and not ours behind the shares of several processes.
         followers=[labelled, unlabelled, *(each for each in samplers if each is not None)],
     )
-    # Accelerate's class, which knows nothing of shares: each phase has taken its own.
-    loader = type(labelled)(
+    collator = BothCollators(labelled.collate_fn, unlabelled.collate_fn, offset=offset)
+    return loader_like(labelled, rows, order=phases, collator=collator), phases
+
+
+def loader_like(loader: Any, rows: Any, *, order: Any, collator: Any) -> Any:
+    """Make a loader of other batches that loads as one that Accelerate has prepared.
+
+    Args:
+        loader: The prepared one.
+        rows: What to load from.
+        order: Batches of row numbers; those of this process alone.
+        collator: Makes a batch of rows.
+    """
+    # Accelerate's class, which knows nothing of shares: the order has taken its own.
+    return type(loader)(
         rows,
-        device=labelled.device,
-        rng_types=labelled.rng_types,
-        synchronized_generator=labelled.synchronized_generator,
-        _non_blocking=labelled._non_blocking,
-        batch_sampler=phases,
-        collate_fn=BothCollators(labelled.collate_fn, unlabelled.collate_fn, offset=offset),
-        **{name: getattr(labelled, name) for name in LOADING},
+        device=loader.device,
+        rng_types=loader.rng_types,
+        synchronized_generator=loader.synchronized_generator,
+        _non_blocking=loader._non_blocking,
+        batch_sampler=order,
+        collate_fn=collator,
+        **{name: getattr(loader, name) for name in LOADING},
     )
-    return loader, phases

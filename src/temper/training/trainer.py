@@ -28,7 +28,9 @@ from temper.training.arguments import arguments_of
 from temper.training.callback import MethodCallback
 from temper.training.checks import check_gradient_norm, check_rows
 from temper.training.config import TrainSettings
-from temper.training.phases import Phases, join
+from temper.training.loading import training_loader
+from temper.training.multi_task.rows import MixedBatches
+from temper.training.phases import Phases
 from temper.training.rows import ROW, NumberedRows, RowKeeper, countable, token_counts
 from temper.training.state_files import read_state, write_state
 from temper.training.stepper import Stepper
@@ -85,7 +87,7 @@ class RobustTrainer(Trainer):
         self._step = Step()
         self._micro = 0
         self._kept: list[Batch] = []
-        self.sampler: LengthBucketSampler | Phases | None = None
+        self.sampler: LengthBucketSampler | Phases | MixedBatches | None = None
         self._carried: dict[str, Any] | None = None
         super().__init__(model, args, **settings)
         if self.args.n_gpu > 1:
@@ -258,15 +260,12 @@ class RobustTrainer(Trainer):
     def _get_dataloader(self, dataset: Dataset[Any], *args: Any, **kwargs: Any) -> Any:
         if not kwargs.get("is_training") or not countable(dataset):
             return super()._get_dataloader(dataset, *args, **kwargs)
-        if self.unlabeled_dataset is None:
-            return self._numbered(dataset, *args, **kwargs)
-        first, sampler = self._numbered(dataset, *args, **kwargs), self.sampler
-        second = self._numbered(self.unlabeled_dataset, *args, **kwargs)
-        loader, self.sampler = join(first, second, samplers=[sampler, self.sampler])
+        made = training_loader(self, dataset, lambda rows: self._numbered(rows, *args, **kwargs))
+        loader, self.sampler = made
         return loader
 
-    def _numbered(self, dataset: Dataset[Any], *args: Any, **kwargs: Any) -> Any:
-        """Return Transformers' loader of rows that carry their numbers."""
+    def _numbered(self, dataset: Dataset[Any], *args: Any, **kwargs: Any) -> tuple[Any, Any]:
+        """Return Transformers' loader of rows that carry their numbers, and its sampler."""
         plain: Any = self.data_collator  # type: ignore[has-type]
         inner = plain
         if hasattr(dataset, "remove_columns"):
@@ -275,7 +274,8 @@ class RobustTrainer(Trainer):
             inner = self._get_collator_with_removed_columns(plain, description="Training")
         self.data_collator = RowKeeper(inner)
         try:
-            return super()._get_dataloader(NumberedRows(dataset), *args, **kwargs)
+            loader = super()._get_dataloader(NumberedRows(dataset), *args, **kwargs)
+            return loader, self.sampler
         finally:
             self.data_collator = plain
 

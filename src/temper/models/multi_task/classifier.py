@@ -1,0 +1,195 @@
+"""MT-DNN as a model of Transformers: the encoder once, and for each task its own head.
+
+Source: Liu et al. 2019, "Multi-Task Deep Neural Networks for Natural Language Understanding",
+arXiv 1901.11504, section 3. Each head is what the encoder's own architecture puts there, so that
+what a task gives is bit for bit what its plain classifier gives.
+
+Differs: pairs have the same linear head on the pooled row as single texts, where the paper has a
+stochastic answer network (its equations 5 to 7); QNLI is classified, not ranked.
+"""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from typing import Any
+
+from torch import Tensor, nn
+from transformers import AutoConfig, AutoModelForSequenceClassification, PreTrainedModel
+
+from temper.errors import ModelError
+from temper.models.multi_task.configuration import TYPE, MTDNNConfig
+
+
+class MTDNNForSequenceClassification(PreTrainedModel):
+    """One encoder under the heads of several tasks; a batch holds rows of one task.
+
+    Args:
+        config: With the encoder's config and the tasks.
+
+    Raises:
+        ModelError: If the architecture keeps no pre-trained part apart from its head.
+
+    Example:
+        >>> from transformers import BertConfig
+        >>> from temper.models.multi_task.configuration import MTDNNConfig, TaskHead
+        >>> encoder = BertConfig(
+        ...     vocab_size=9,
+        ...     hidden_size=4,
+        ...     num_hidden_layers=1,
+        ...     num_attention_heads=1,
+        ...     intermediate_size=4,
+        ... )
+        >>> tasks = [TaskHead("rte", ("yes", "no")), TaskHead("sts_b", pair=True)]
+        >>> model = MTDNNForSequenceClassification(MTDNNConfig.of(encoder, tasks))
+        >>> model(input_ids=torch.tensor([[1, 2]]), task="sts_b").logits.shape
+        torch.Size([1, 1])
+        >>> type(model.for_task("rte")).__name__
+        'BertForSequenceClassification'
+
+    References:
+        Liu et al. 2019, arXiv 1901.11504, section 3.
+    """
+
+    config_class = MTDNNConfig
+    base_model_prefix = "encoder"
+    main_input_name = "input_ids"
+    supports_gradient_checkpointing = True
+    # What the encoder supports is asked of it, being a model of its own.
+    _supports_sdpa = True
+    _supports_flash_attn = True
+
+    def __init__(self, config: Any) -> None:
+        super().__init__(config)
+        heads: dict[str, Any] = {}
+        for name in config.task_names:
+            head = AutoModelForSequenceClassification.from_config(config.of_task(name))
+            body: Any = head._modules.pop(head.base_model_prefix, None)
+            if body is None:
+                raise ModelError(
+                    f"{type(head).__name__} keeps no encoder apart from its head, so tasks cannot "
+                    "share it. Give another model."
+                )
+            if not heads:
+                self.encoder = body
+                self.supports_gradient_checkpointing = body.supports_gradient_checkpointing
+            # Past torch's registration: its weights belong to this model once, and to no head.
+            head.__dict__[head.base_model_prefix] = self.encoder
+            if heads:
+                _share_dropout(next(iter(heads.values())), head)
+            heads[name] = head
+        self.heads = nn.ModuleDict(heads)
+        self.post_init()
+
+    def get_input_embeddings(self) -> nn.Module:
+        """Return the encoder's table of words."""
+        found: nn.Module = self.encoder.get_input_embeddings()
+        return found
+
+    def for_task(self, name: str) -> Any:
+        """Return the plain classifier of one task.
+
+        Args:
+            name: The task's.
+
+        Returns:
+            A classifier of the encoder's own architecture that shares all weights with this model;
+            saved, it is a checkpoint like any other.
+
+        Raises:
+            ModelError: If there is no such task.
+        """
+        head: Any = self.heads[self.task_of(name)]
+        prefix = head.base_model_prefix
+        plain = copy.copy(head)
+        # The body first, as where it was made.
+        plain._modules = {prefix: self.encoder, **head._modules}
+        del plain.__dict__[prefix]
+        plain.train(self.training)
+        return plain
+
+    def task_of(self, task: Tensor | str | None) -> str:
+        """Return the name of the task that a batch belongs to.
+
+        Args:
+            task: Its name, its number for every row [B], or None where there is but one.
+
+        Raises:
+            ModelError: If it is not known, or rows of several tasks share the batch.
+        """
+        names: tuple[str, ...] = self.config.task_names
+        if isinstance(task, Tensor):
+            numbers = set(task.tolist())
+            if len(numbers) != 1:
+                raise ModelError(
+                    f"A batch must hold rows of one task, got the numbers {sorted(numbers)}. "
+                    "Batch each task by itself (temper.training.multi_task.rows)."
+                )
+            place = int(numbers.pop())
+            if not 0 <= place < len(names):
+                raise ModelError(f"Task number {place} is none of {len(names)}: {names}.")
+            return names[place]
+        if task is None and len(names) == 1:
+            return names[0]
+        if task is None:
+            raise ModelError(
+                f"This model has several tasks ({', '.join(names)}): say which one with task=, or "
+                "take the classifier of one, model.for_task(NAME)."
+            )
+        return names[self.config.number(task)]
+
+    def forward(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        task: Tensor | str | None = None,
+        labels: Tensor | None = None,
+        **more: Any,
+    ) -> Any:
+        """Classify a batch of one task.
+
+        Args:
+            input_ids: Token ids [B, T].
+            attention_mask: Real tokens [B, T].
+            token_type_ids: Which text a token belongs to [B, T]; left out where the encoder tells
+                none apart.
+            task: The task's name, or its number for every row [B].
+            labels: Classes [B], or targets [B] of a regression; the loss is left out without.
+            more: What else the architecture takes, for example ``output_hidden_states``.
+
+        Returns:
+            What the architecture's own classifier gives, with logits [B, C] of the task.
+
+        Raises:
+            ModelError: If the task is unknown, or rows of several share the batch.
+        """
+        head = self.heads[self.task_of(task)]
+        takes = inspect.signature(head.forward).parameters
+        inputs: dict[str, Any] = {
+            "input_ids": input_ids,
+            "attention_mask": attention_mask,
+            "labels": labels,
+            **more,
+        }
+        if "token_type_ids" in takes:
+            inputs["token_type_ids"] = token_type_ids
+        if "use_cache" in takes:
+            inputs.setdefault("use_cache", False)
+        return head(**inputs)
+
+
+def register_with_transformers() -> None:
+    """Let the auto classes of Transformers know the model; may be called again."""
+    AutoConfig.register(TYPE, MTDNNConfig, exist_ok=True)
+    AutoModelForSequenceClassification.register(
+        MTDNNConfig, MTDNNForSequenceClassification, exist_ok=True
+    )
+
+
+def _share_dropout(first: nn.Module, head: nn.Module) -> None:
+    """Give a head the dropout layers of the first one, so that all tasks have the same sites."""
+    for path, module in list(head.named_modules()):
+        if isinstance(module, nn.Dropout):
+            parent, _, name = path.rpartition(".")
+            setattr(head.get_submodule(parent), name, first.get_submodule(path))

@@ -1,0 +1,1 @@
+"""Training one model on several tasks: mixed batches, settings and the run."""

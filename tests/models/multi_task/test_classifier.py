@@ -1,0 +1,230 @@
+"""One encoder under several heads: each task answers as its plain classifier would."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from transformers import (
+    AutoConfig,
+    AutoModelForSequenceClassification,
+    BartConfig,
+    BertConfig,
+    DistilBertConfig,
+    LlamaConfig,
+    PreTrainedConfig,
+    RobertaConfig,
+)
+
+from temper.errors import ModelError
+from temper.models import Network
+from temper.models.classical.configuration import TextCNNConfig
+from temper.models.hf import load_classifier
+from temper.models.multi_task.build import share_encoder
+from temper.models.multi_task.classifier import MTDNNForSequenceClassification
+from temper.models.multi_task.configuration import MTDNNConfig, TaskHead
+from temper.types import Batch
+
+TASKS = (
+    TaskHead("rte", ("entailment", "not_entailment"), pair=True),
+    TaskHead("sts-b", pair=True),
+    TaskHead("tnews", ("a", "b", "c")),
+)
+SMALL = {"vocab_size": 40, "hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2}
+ENCODERS: dict[str, PreTrainedConfig] = {
+    "bert": BertConfig(**SMALL, intermediate_size=8, initializer_range=0.3),
+    "roberta": RobertaConfig(**SMALL, intermediate_size=8, initializer_range=0.3, pad_token_id=1),
+    "distilbert": DistilBertConfig(vocab_size=40, dim=8, n_layers=2, n_heads=2, hidden_dim=8),
+    "llama": LlamaConfig(**SMALL, intermediate_size=8, initializer_range=0.3, pad_token_id=0),
+    "text_cnn": TextCNNConfig(vocab_size=40, embedding_size=8, filters=4),
+}
+
+
+def model_of(name: str, *, seed: int = 0) -> MTDNNForSequenceClassification:
+    torch.manual_seed(seed)
+    return MTDNNForSequenceClassification(MTDNNConfig.of(ENCODERS[name], TASKS)).eval()
+
+
+def batch(*, padding: int = 0) -> dict[str, Tensor]:
+    """Return rows of 3 to 6 tokens, padded on the right."""
+    draw = torch.Generator().manual_seed(1)
+    ids = torch.randint(5, 40, (3, 6), generator=draw)
+    mask = torch.tensor([[1] * n + [0] * (6 - n) for n in (6, 3, 5)])
+    more = torch.zeros(3, padding, dtype=torch.int64)
+    fill = 1 if padding < 0 else 0
+    return {
+        "input_ids": torch.cat([ids * mask + fill * (1 - mask), more], 1),
+        "attention_mask": torch.cat([mask, more], 1),
+    }
+
+
+@pytest.mark.parametrize("encoder", sorted(ENCODERS))
+@pytest.mark.parametrize("task", [task.name for task in TASKS])
+def test_a_task_answers_bit_for_bit_as_its_own_plain_classifier(
+    tmp_path: Path, encoder: str, task: str
+) -> None:
+    model = model_of(encoder)
+    plain = model.for_task(task)
+    assert type(plain) is type(AutoModelForSequenceClassification.from_config(ENCODERS[encoder]))
+    whole = model(**batch(), task=task).logits
+    assert whole.shape == (3, plain.config.num_labels)
+    assert torch.equal(plain(**batch()).logits, whole)
+    plain.save_pretrained(tmp_path)
+    loaded = AutoModelForSequenceClassification.from_pretrained(tmp_path).eval()
+    assert torch.equal(loaded(**batch()).logits, whole)
+    labels = dict(enumerate({each.name: each.labels for each in TASKS}[task] or ("LABEL_0",)))
+    assert loaded.config.id2label == labels
+    assert '"tasks"' not in (tmp_path / "config.json").read_text()
+
+
+@pytest.mark.parametrize("encoder", sorted(ENCODERS))
+def test_what_is_saved_whole_is_loaded_whole(tmp_path: Path, encoder: str) -> None:
+    model = model_of(encoder)
+    model.save_pretrained(tmp_path)
+    assert AutoConfig.from_pretrained(tmp_path).heads == TASKS
+    loaded, report = AutoModelForSequenceClassification.from_pretrained(
+        tmp_path, output_loading_info=True
+    )
+    assert not any(report[kind] for kind in ("missing_keys", "unexpected_keys", "mismatched_keys"))
+    loaded.eval()
+    for task in TASKS:
+        assert torch.equal(
+            loaded(**batch(), task=task.name).logits, model(**batch(), task=task.name).logits
+        )
+
+
+def test_the_encoder_is_there_once_and_a_copy_has_its_own() -> None:
+    model = model_of("bert")
+    names = [name for name, _ in model.named_parameters()]
+    assert sum("word_embeddings" in name for name in names) == 1
+    assert sum(name.startswith("heads.") for name in names) == 2 * len(TASKS)
+    other = copy.deepcopy(model)
+    with torch.no_grad():
+        other.get_input_embeddings().weight.zero_()
+    assert other.heads["rte"].bert is other.encoder
+    assert not torch.equal(other(**batch(), task="rte").logits, model(**batch(), task="rte").logits)
+
+
+def test_a_step_on_one_task_leaves_the_heads_of_others_without_a_gradient() -> None:
+    model = model_of("bert")
+    model(**batch(), task="rte", labels=torch.tensor([0, 1, 0])).loss.backward()
+    moved = {name for name, weight in model.named_parameters() if weight.grad is not None}
+    assert {name for name in moved if name.startswith("heads.")} == {
+        "heads.rte.classifier.weight",
+        "heads.rte.classifier.bias",
+    }
+    assert "encoder.embeddings.word_embeddings.weight" in moved
+
+
+@pytest.mark.parametrize("encoder", ["bert", "distilbert", "text_cnn"])
+def test_more_padding_changes_no_logit(encoder: str) -> None:
+    model = model_of(encoder)
+    for task in TASKS:
+        short = model(**batch(), task=task.name).logits
+        long = model(**batch(padding=5), task=task.name).logits
+        torch.testing.assert_close(short, long, atol=1e-5, rtol=0)
+
+
+def test_a_batch_names_its_task_by_number_for_every_row() -> None:
+    model = model_of("bert")
+    numbered = model(**batch(), task=torch.tensor([2, 2, 2])).logits
+    assert torch.equal(numbered, model(**batch(), task="tnews").logits)
+
+
+@pytest.mark.parametrize(
+    ("task", "said"),
+    [
+        (None, r"several tasks \(rte, sts-b, tnews\)"),
+        ("cola", "Unknown task of this model 'cola'"),
+        (torch.tensor([0, 1, 0]), r"rows of one task, got the numbers \[0, 1\]"),
+        (torch.tensor([3, 3, 3]), "Task number 3 is none of 3"),
+    ],
+)
+def test_a_batch_of_no_task_or_several_is_refused(task: Any, said: str) -> None:
+    with pytest.raises(ModelError, match=said):
+        model_of("bert")(**batch(), task=task)
+
+
+def test_the_classifier_of_an_unknown_task_is_refused() -> None:
+    with pytest.raises(ModelError, match="Unknown task of this model 'cola'"):
+        model_of("bert").for_task("cola")
+
+
+def test_a_network_moves_words_and_has_the_same_dropout_sites_for_every_task() -> None:
+    model = model_of("bert").train()
+    network = Network(model)
+    numbers = {name: torch.full((3,), place) for place, name in enumerate(("rte", "sts-b"))}
+    batches = {name: Batch({**batch(), "task": number}) for name, number in numbers.items()}
+    network.probe(batches["rte"])
+    assert network.site_keys[-1][0] == "heads.rte.dropout"
+    assert model.heads["sts-b"].dropout is model.heads["rte"].dropout
+    model.eval()
+    for name, each in batches.items():
+        network.rest()
+        still = torch.zeros(3, 6, 8)
+        plain = model(**batch(), task=name).logits
+        assert torch.equal(network.logits(each, delta=still), plain)
+        still[1, 0] = 1.0
+        moved = (network.logits(each, delta=still) != plain).any(1)
+        assert moved.tolist() == [False, True, False]
+    assert network.parameters().head == {
+        name for name, _ in model.named_parameters() if name.startswith("heads.")
+    }
+    network.release()
+
+
+def test_an_encoder_is_taken_from_a_classifier_and_heads_are_drawn_from_the_seed() -> None:
+    torch.manual_seed(3)
+    source = AutoModelForSequenceClassification.from_config(ENCODERS["bert"])
+    before = {name: weight.clone() for name, weight in source.state_dict().items()}
+    first, again, other = (share_encoder(source, TASKS, seed=seed) for seed in (1, 1, 2))
+    for name, weight in source.bert.state_dict().items():
+        assert torch.equal(first.encoder.state_dict()[name], weight)
+    heads = [each.heads.state_dict() for each in (first, again, other)]
+    assert all(torch.equal(heads[0][name], heads[1][name]) for name in heads[0])
+    assert not torch.equal(heads[0]["tnews.classifier.weight"], heads[2]["tnews.classifier.weight"])
+    with torch.no_grad():
+        first.get_input_embeddings().weight.zero_()
+    assert all(torch.equal(weight, before[name]) for name, weight in source.state_dict().items())
+
+
+@pytest.mark.parametrize(
+    ("tasks", "said"),
+    [
+        ([], r"one or more of different names, got \[\]"),
+        ([TASKS[0], TASKS[0]], "of different names, got"),
+    ],
+)
+def test_tasks_that_cannot_be_told_apart_are_refused(tasks: list[TaskHead], said: str) -> None:
+    with pytest.raises(ModelError, match=said):
+        MTDNNConfig.of(ENCODERS["bert"], tasks)
+
+
+@pytest.mark.parametrize("name", ["a.b", "", "../up", "keys", "-x"])
+def test_a_name_that_no_folder_or_module_can_have_is_refused(name: str) -> None:
+    with pytest.raises(ModelError, match="The name of a task must be letters, digits"):
+        TaskHead(name)
+
+
+@pytest.mark.parametrize("labels", [("one",), ("a", "a")])
+def test_labels_that_make_no_classes_are_refused(labels: tuple[str, ...]) -> None:
+    with pytest.raises(ModelError, match="two or more different labels, or none"):
+        TaskHead("rte", labels)
+
+
+@pytest.mark.parametrize(
+    "config", [BartConfig(), MTDNNConfig.of(ENCODERS["bert"], TASKS)], ids=["bart", "mt_dnn"]
+)
+def test_what_is_no_encoder_is_refused(config: Any) -> None:
+    with pytest.raises(ModelError, match="shares one encoder between its tasks"):
+        MTDNNConfig.of(config, TASKS)
+
+
+def test_the_folder_of_all_tasks_is_no_classifier_of_one(tmp_path: Path) -> None:
+    model_of("bert").save_pretrained(tmp_path)
+    with pytest.raises(ModelError, match=r"Give the folder of one: .*/tasks/rte, .*/tasks/sts-b"):
+        load_classifier(str(tmp_path))
