@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from temper.study.reproduction.claims import (
     HOLDS,
     NOISE,
     UNTESTED,
+    Judged,
     judge_claims,
     read_claims,
     verdict_of,
@@ -107,7 +109,7 @@ def test_too_few_draws_are_refused() -> None:
         check_theorem(draws=2)
 
 
-def line(low: float | None, high: float | None, *, higher: bool = True) -> Line:
+def line(low: float | None, high: float | None, *, higher: bool | None = True) -> Line:
     middle = 0.0 if low is None or high is None else (low + high) / 2
     return Line(
         case="sst2",
@@ -130,6 +132,7 @@ def line(low: float | None, high: float | None, *, higher: bool = True) -> Line:
         (line(-0.02, -0.01), FAILS),
         (line(-0.01, 0.02), NOISE),
         (line(-0.02, -0.01, higher=False), HOLDS),
+        (line(0.01, 0.02, higher=None), UNTESTED),
         (line(None, None), UNTESTED),
         (None, UNTESTED),
     ],
@@ -151,3 +154,40 @@ def test_claims_are_judged_by_what_is_kept_and_else_not_tested(tmp_path: Path) -
     assert changed.verdict == HOLDS
     assert changed.number.startswith("+10.00 [+10.00, +10.00] in accuracy (%) against vanilla")
     assert changed.command.endswith("--from results/reproduction/uegr-table-4")
+
+
+def judged(root: Path, reproduction: str) -> Judged:
+    """Judge the one claim that is tested by a table."""
+    own = [each for each in read_claims() if each.test and each.test.reproduction == reproduction]
+    (found,) = judge_claims(own, root)
+    return found
+
+
+def test_a_claim_over_several_conditions_is_judged_by_their_mean(tmp_path: Path) -> None:
+    """Not by the last radius alone, at which UEGR is better here."""
+    study = tmp_path / "results" / "reproduction" / "uegr-figure-2" / "sst2"
+    near = {"vanilla": (0.10, 0.11, 0.12), "uegr": (0.40, 0.41, 0.45)}
+    far = {"vanilla": 0.30, "uegr": 0.20}
+    attack = "embedding_attack"
+    write_study(study, near, name="drop", perspective=attack, higher_is_better=False)
+    for file in study.glob("runs/*/evaluation/scores.json"):
+        content = json.loads(file.read_text(encoding="utf-8"))
+        (first,) = content["scores"]
+        further = {"value": far[file.parts[-3].partition("-")[0]], "radius": 0.5}
+        content["scores"] = [{**first, "radius": 0.1}, {**first, **further}]
+        file.write_text(json.dumps(content), encoding="utf-8")
+    found = judged(tmp_path, "uegr-figure-2b")
+    # Seed by seed .3 and -.1, .3 and -.1, .33 and -.1: .1, .1 and .115, in per cent.
+    assert found.number.startswith("+10.50 [+8.35, +12.65] in the mean of 2 conditions")
+    assert found.verdict == FAILS
+
+
+def test_a_claim_is_not_judged_by_the_one_case_that_has_its_method(tmp_path: Path) -> None:
+    kept = tmp_path / "results" / "reproduction" / "uegr-table-4"
+    plain = (0.5, 0.5, 0.5)
+    for case in ("text_cnn-imdb", "text_cnn-tnews"):
+        write_study(kept / case, {"vanilla": plain, "uegr": (0.6, 0.6, 0.6)})
+    assert judged(tmp_path, "uegr-table-4").verdict == HOLDS
+    write_study(kept / "bilstm-imdb", {"vanilla": plain})
+    found = judged(tmp_path, "uegr-table-4")
+    assert (found.verdict, found.number) == (UNTESTED, "uegr is not in every finished case")

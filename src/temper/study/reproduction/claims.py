@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import fmean
 from typing import Literal
 
 from pydantic import Field
 
 from temper.study.reproduction.specification import PAPERS, Entry, read_specification
-from temper.study.reproduction.table import Line, reproduction_table
+from temper.study.reproduction.table import Interval, Line, reproduction_table
 from temper.study.reproduction.theorem import NAME, Finding, Statement, check_theorem
 
 HOLDS, FAILS = "holds", "does not hold"
@@ -25,7 +26,7 @@ class Trial(Entry):
     Args:
         reproduction: The table whose kept scores are read.
         column: The method.
-        score: The score.
+        score: The score; of several conditions, such as radii, the mean over them.
         case: The case; None takes the mean over all of them, or the only one.
         kept: Folder of the kept scores, from the clone's root; None is
             ``results/reproduction/FAMILY``.
@@ -128,6 +129,8 @@ def verdict_of(line: Line | None) -> str:
     """
     if line is None or line.to_reference is None or line.to_reference.side is None:
         return UNTESTED
+    if line.higher_is_better is None:
+        return UNTESTED
     side = line.to_reference.side * (1 if line.higher_is_better else -1)
     return {1: HOLDS, 0: NOISE, -1: FAILS}[side]
 
@@ -143,15 +146,49 @@ def _tested(claim: Claim, test: Trial, root: Path) -> Judged:
     if not (root / kept).is_dir():
         return Judged(claim, UNTESTED, "", f"temper reproduce {specification.name}")
     table = reproduction_table(specification, root / kept)
-    own = [line for line in table.lines if (line.score, line.column) == (test.score, test.column)]
+    lines = [line for line in table.lines if line.score == test.score]
     if test.case is not None:
-        own = [line for line in own if line.case == test.case]
-    # The mean over cases comes last; with one case there is only that.
-    line = own[-1] if own else None
-    verdict = verdict_of(line)
+        lines = [line for line in lines if line.case == test.case]
+    own = [line for line in lines if line.column == test.column]
     command = f"temper reproduce {specification.name}"
+    cases = {case.name for case in specification.case}
+    finished = cases & {line.case for line in lines}
+    if len(finished) > 1:
+        own = [line for line in own if line.case not in cases]
+        if not own:
+            return Judged(claim, UNTESTED, f"{test.column} is not in every finished case", command)
+    bases = [line for line in lines if line.column == table.reference]
+    line = own[0] if len(own) == 1 else _over_conditions(own, bases)
+    verdict = verdict_of(line)
     if line is None or line.to_reference is None:
         return Judged(claim, verdict, "", command)
     difference = line.to_reference.text(line.unit)
     number = f"{difference} in {line.label} against {table.reference}, {line.case}"
     return Judged(claim, verdict, number, f"{command} --from {kept}")
+
+
+def _over_conditions(own: Sequence[Line], bases: Sequence[Line]) -> Line | None:
+    """Return the mean over a score's conditions; to judge by one of them would be a choice.
+
+    Args:
+        own: The method's line of each condition.
+        bases: Those of the reference.
+
+    Returns:
+        A line whose difference is that of the means, seed by seed; None where there is no line, or
+        the reference lacks a condition.
+    """
+    base = {line.label: line for line in bases}
+    pairs = [(line.seeds, base[line.label].seeds) for line in own if line.label in base]
+    if not own or len(pairs) < len(own):
+        return None
+    common = set.intersection(*(ours.keys() & theirs.keys() for ours, theirs in pairs))
+    seeds = {seed: fmean(ours[seed] for ours, _ in pairs) for seed in sorted(common)}
+    differences = [fmean(ours[seed] - theirs[seed] for ours, theirs in pairs) for seed in seeds]
+    return replace(
+        own[0],
+        label=f"the mean of {len(own)} conditions",
+        seeds=seeds,
+        to_paper=None,
+        to_reference=Interval.of(differences),
+    )
