@@ -135,6 +135,10 @@ def test_a_document_without_markers_is_refused(tmp_path: Path) -> None:
         (("uegr-table-4", "--from", "somewhere", "--seeds", "3"), "--from makes the table"),
         (("uegr-table-4", "--write", "page.md"), "give it alone"),
         (("--check-arithmetic", "--printed", "x.toml"), "name that table too"),
+        (("--check-arithmetic", "--scale", "full"), "alone and trains nothing, so --scale says"),
+        (("uegr-table-4", "--from", "somewhere", "--scale", "full"), "so --scale says nothing"),
+        (("uegr-theorem-1", "--seeds", "3", "--out", "x"), "so --seeds, --out say nothing there"),
+        (("uegr-table-4", "--out", "x", "--keep", "x/kept"), "must lie apart from x"),
     ],
 )
 def test_what_contradicts_itself_is_refused_before_any_work(

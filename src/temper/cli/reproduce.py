@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from temper.study.reproduction.table import ReproductionTable
 
 TABLE = "table.md"
+SMALL = "small"
+"""Scale where none is named."""
 
 
 def reproduce(
@@ -24,13 +27,13 @@ def reproduce(
         str | None, typer.Argument(help="A table or figure of `temper list reproductions`.")
     ] = None,
     scale: Annotated[
-        str,
+        str | None,
         typer.Option(
             "--scale",
-            help="full: what the paper ran. small: fewer rows, epochs and cases, for two cores. "
-            "smoke: seconds, to see that it runs.",
+            help="full: what the paper ran. small, if left out: fewer rows, epochs and cases, for "
+            "two cores. smoke: seconds, to see that it runs.",
         ),
-    ] = "small",
+    ] = None,
     seeds: Annotated[
         int | None, typer.Option("--seeds", help="Number of seeds in place of the scale's.")
     ] = None,
@@ -92,34 +95,48 @@ def reproduce(
     """Run a table or figure of the papers as studies; resume it where it was stopped."""
     from temper.study.reproduction import theorem
 
+    training = {
+        "--scale": scale,
+        "--seeds": seeds,
+        "--cases": cases,
+        "--model": model,
+        "--data-root": data_root,
+        "--device": device,
+        "--out": out,
+    }
+    shown = {"--from": source, "--keep": keep, "--markdown": markdown or None}
     if write is not None or check_arithmetic:
+        numbers = "--write" if write is not None else "--check-arithmetic"
+        _refuse(f"{numbers} reads numbers alone and trains nothing", {**training, **shown})
         _without_training(name, write, printed=printed, check=check_arithmetic, as_json=as_json)
         return
     if name is None:
         raise SettingError("Name a table or figure: `temper list reproductions` shows them.")
     if name == theorem.NAME:
+        why = f"{name} is a simulation with settings of its own"
+        _refuse(why, {**training, **shown, "--printed": printed})
         _theorem(as_json=as_json)
         return
     specification = _specification(name, printed)
+    from temper.study.reproduction.run import check_apart
     from temper.study.reproduction.run import keep as keep_scores
     from temper.study.reproduction.table import reproduction_table
     from temper.training.checkpoint_folder import write_text
 
-    folder = source
-    asked = {
-        "seeds": seeds,
-        "cases": None if cases is None else tuple(options.split_list(cases, "--cases")),
-        "model": model,
-        "data_root": data_root,
-        "device": device,
-    }
-    if folder is None:
-        folder = _run(specification, scale, asked, out)
-    elif out is not None or any(given is not None for given in asked.values()):
-        raise SettingError(
-            "--from makes the table from what is finished, so --seeds, --cases, --model, "
-            "--data-root, --device and --out say nothing there. Leave them out."
-        )
+    folder = source or _folder(specification, scale, out)
+    if keep is not None:
+        check_apart(folder, keep)
+    if source is not None:
+        _refuse("--from makes the table from what is finished", training)
+    else:
+        asked = {
+            "seeds": seeds,
+            "cases": None if cases is None else tuple(options.split_list(cases, "--cases")),
+            "model": model,
+            "data_root": data_root,
+            "device": device,
+        }
+        _run(specification, scale or SMALL, asked, folder)
     table = reproduction_table(specification, folder)
     places = [] if source is not None else [folder]
     if keep is not None:
@@ -134,6 +151,19 @@ def reproduce(
     _show(table, as_json=as_json)
     for place in places:
         say(f"Table: {place / f'{name}-{TABLE}'}", as_json=True)
+
+
+def _refuse(why: str, given: Mapping[str, object]) -> None:
+    """Refuse options that would be ignored."""
+    named = [option for option, value in given.items() if value is not None]
+    if named:
+        verb, them = ("say", "them") if len(named) > 1 else ("says", "it")
+        raise SettingError(f"{why}, so {', '.join(named)} {verb} nothing there. Leave {them} out.")
+
+
+def _folder(specification: Specification, scale: str | None, out: Path | None) -> Path:
+    """Return where the studies are run."""
+    return out or Path("runs") / "reproduction" / f"{specification.family}-{scale or SMALL}"
 
 
 def _without_training(
@@ -160,8 +190,8 @@ def _specification(name: str, printed: Path | None) -> Specification:
     return read_specification(name, numbers=printed)
 
 
-def _run(specification: Specification, scale: str, asked: dict[str, Any], out: Path | None) -> Path:
-    """Run what is asked for and return the folder."""
+def _run(specification: Specification, scale: str, asked: dict[str, Any], folder: Path) -> None:
+    """Run what is asked for."""
     from temper.cli.bars import progress
     from temper.study.reproduction.cases import Asked
     from temper.study.reproduction.run import run_reproduction
@@ -173,10 +203,8 @@ def _run(specification: Specification, scale: str, asked: dict[str, Any], out: P
     known = next((each for each in SCALES if each == scale), None)
     if known is None:
         raise SettingError(unknown("scale", scale, SCALES))
-    folder = out or Path("runs") / "reproduction" / f"{specification.family}-{scale}"
     with progress() as shown:
         run_reproduction(Asked(specification, known, **asked), folder, progress=shown)
-    return folder
 
 
 def _show(table: ReproductionTable, *, as_json: bool) -> None:

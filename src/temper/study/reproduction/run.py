@@ -105,6 +105,23 @@ def read_record(folder: Path) -> Record | None:
         ) from error
 
 
+def check_apart(folder: Path, to: Path) -> None:
+    """Refuse to keep scores in or above the folder that they come from; asked before any training.
+
+    Args:
+        folder: Where the cases are run.
+        to: Where to keep their scores.
+
+    Raises:
+        CheckpointError: One lies in the other.
+    """
+    here, there = folder.resolve(), to.resolve()
+    if here == there or here in there.parents or there in here.parents:
+        raise CheckpointError(
+            f"--keep {to} must lie apart from {folder}, whose scores it is to hold. Give another."
+        )
+
+
 def keep(specification: Specification, folder: Path, to: Path) -> list[str]:
     """Copy plans, records and scores of the finished cases, and neither weights nor rows.
 
@@ -119,11 +136,7 @@ def keep(specification: Specification, folder: Path, to: Path) -> list[str]:
     Raises:
         CheckpointError: The folder holds no finished case, or ``to`` is in or above it.
     """
-    here, there = folder.resolve(), to.resolve()
-    if here == there or here in there.parents or there in here.parents:
-        raise CheckpointError(
-            f"--keep {to} must lie apart from {folder}, whose scores it is to hold. Give another."
-        )
+    check_apart(folder, to)
     names = [case.name for case in specification.case if (folder / case.name / KEPT[0]).exists()]
     if not names:
         raise CheckpointError(
