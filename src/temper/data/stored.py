@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from temper.errors import DataError
 
-IN_MEMORY = 1 << 26
+IN_MEMORY = 1 << 24
 """Bytes of text that stay in memory."""
 
 # Bytes that are read at a time where texts are wanted one after the other.
