@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
 from temper.errors import CheckpointError
 from temper.study.reproduction.run import keep
-from temper.study.reproduction.specification import Printed, Specification, read_specification
+from temper.study.reproduction.specification import (
+    CaseAtScale,
+    Printed,
+    Specification,
+    read_specification,
+)
 from temper.study.reproduction.table import ABSENT, Interval, reproduction_table
 from tests.study.reproduction.kept_studies import write_study
 
@@ -112,6 +118,18 @@ def test_what_differs_is_said_of_model_seeds_cases_and_methods(tmp_path: Path) -
     assert "Seeds: 2 (paper: 5)." in notes
     assert "bilstm-imdb" in notes
     assert "Methods that were not run: dropout, at, r_drop, r_at, r_at_su." in notes
+
+
+def test_what_a_scale_sets_for_one_case_is_said_of_it(folder: Path) -> None:
+    read = read_specification("uegr-table-4")
+    own = CaseAtScale(data={"rows": 7}, train={"epochs": 3.0})
+    small = read.scales["small"].model_copy(update={"case": {"text_cnn-tnews": own}})
+    read = read.model_copy(update={"scales": {**read.scales, "small": small}})
+    record = {"schema": 1, "family": "uegr-table-4", "scale": "small", "not_run": {}}
+    (folder / "reproduction.json").write_text(json.dumps(record), encoding="utf-8")
+    notes = reproduction_table(read, folder).notes
+    assert "Of text_cnn-tnews alone, data.rows: 7, train.epochs: 3.0." in notes
+    assert not any("Of text_cnn-imdb" in note for note in notes)
 
 
 def test_the_facts_say_what_was_run_beside_what_was_published(folder: Path) -> None:

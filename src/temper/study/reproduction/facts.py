@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from temper.data.tasks import TASKS
 from temper.report.folders import Source
-from temper.study.reproduction.specification import Case, Scale, ScaleEntry, Specification
+from temper.study.reproduction.specification import (
+    Case,
+    CaseAtScale,
+    Scale,
+    ScaleEntry,
+    Specification,
+)
 
 UNSAID = ("unlabeled", "unlabeled_rows", "drop_overlap", "detectors")
 """Settings that say how we run a table and nothing about the paper."""
@@ -69,6 +75,7 @@ def changes(
     said += _models(specification, sources)
     if scale is not None and scale != "full":
         said += _settings(specification, specification.scales[scale])
+        said += _of_cases(specification.scales[scale], sources)
     said += _left_out(specification, sources, scale)
     seeds = sorted({len(source.seeds) for source in sources.values()})
     if seeds and seeds != [full.seeds]:
@@ -131,6 +138,22 @@ def _settings(specification: Specification, ours: ScaleEntry) -> list[str]:
         )
     if ours.source is not None:
         found.append(f"Data: {ours.source!r} in place of every task's.")
+    return found
+
+
+def _of_cases(ours: ScaleEntry, finished: Iterable[str]) -> list[str]:
+    """Say what a scale sets for single cases, where that of all cases does not hold."""
+    found = []
+    for name in finished:
+        own = ours.case.get(name, CaseAtScale())
+        tables = {"data": own.data, "train": own.train, "evaluate": own.evaluate}
+        changed = [
+            f"{table}.{key}: {_value(settings, key)}"
+            for table, settings in tables.items()
+            for key in settings
+        ]
+        if changed:
+            found.append(f"Of {name} alone, {', '.join(changed)}.")
     return found
 
 
