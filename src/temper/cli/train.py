@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from temper.cli import options
+from temper.cli.multi_task import OF_ONE_DATASET, MultiTask, multi_task_settings, run_tasks
 from temper.cli.screen import print_json, say
 from temper.cli.tasks import DataRoot, Task, task_settings
+from temper.errors import SettingError
 
 if TYPE_CHECKING:
     from temper.training.checkpoint_folder import RunFolder
@@ -21,6 +23,7 @@ def train(
     model: options.Model = None,
     data: options.Data = None,
     task: Task = None,
+    multi_task: MultiTask = None,
     data_root: DataRoot = None,
     method: Annotated[
         str | None,
@@ -62,13 +65,20 @@ def train(
 ) -> None:
     """Fine-tune a model and write a plain Transformers checkpoint with its record."""
     options.import_methods(imports)
+    if multi_task:
+        of_one = (task, data, text_column, text_pair_column, label_column, train_split, eval_split)
+        which = multi_task_settings(
+            multi_task, data_root, given=dict(zip(OF_ONE_DATASET, of_one, strict=True))
+        )
+    else:
+        which = task_settings(task, data, data_root)
     tree = options.nested(
         config,
         {
             "model": model,
             "seed": seed,
             "method.name": options.method_name(method, objective, rule),
-            **task_settings(task, data, data_root),
+            **which,
             "data.unlabeled": unlabeled,
             "data.augment": options.augmentation(augment),
             "data.augment_model": augment_model,
@@ -92,8 +102,14 @@ def train(
     from temper.training.config import RunConfig
     from temper.training.run import train as run
 
-    checked, attack = RunConfig.of(tree), None
-    if checked.data.attacks:
+    checked = None if "tasks" in tree else RunConfig.of(tree)
+    attack = None
+    if checked is None and (card or card_path):
+        raise SettingError(
+            "A card is of one classifier, and this run gives one for each task. Leave --card out; "
+            "`temper evaluate OUT/tasks/NAME --card` writes one."
+        )
+    if checked is not None and checked.data.attacks:
         from temper.study.attacked import RowAttacker, attack_settings
 
         attack_settings(checked.data)
@@ -101,7 +117,10 @@ def train(
     # The folder need not be there yet, so its card is named in full.
     where = options.card_file(out, card_path or out / "README.md") if card or card_path else None
     with progress() as shown:
-        folder = run(checked, out, resume=not restart, progress=shown, attack=attack)
+        if checked is None:
+            folder = run_tasks(tree, out, resume=not restart, progress=shown)
+        else:
+            folder = run(checked, out, resume=not restart, progress=shown, attack=attack)
     written = RunFolder(folder)
     record = written.record() or {}
     if where is not None:
@@ -111,6 +130,8 @@ def train(
     else:
         say(f"Trained {record['model']} with {record['method']}: {folder}", as_json=False)
         say(_ended(written, record), as_json=False)
+        for each in record.get("tasks", {}).values():
+            say(f"A checkpoint of one task: {folder / each['folder']}", as_json=False)
 
 
 def _ended(folder: RunFolder, record: Mapping[str, Any]) -> str:

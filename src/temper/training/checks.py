@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from typing import Any
 
 from torch import Tensor
@@ -12,6 +13,20 @@ from temper.errors import NonFiniteError, SettingError
 from temper.methods import Method
 from temper.training.rows import countable
 from temper.types import Step
+
+
+def check_one_process() -> None:
+    """Refuse to train a run of its own folder where several processes were started.
+
+    Raises:
+        SettingError: If they were.
+    """
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        raise SettingError(
+            "A run of its own folder trains in one process, but WORLD_SIZE is "
+            f"{os.environ['WORLD_SIZE']}. For several processes use RobustTrainer in a script that "
+            "torchrun starts."
+        )
 
 
 def check_rows(method: Method, labelled: Any, unlabelled: Any, *, dispatched: bool) -> None:

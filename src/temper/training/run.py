@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import platform
 import shutil
 from collections.abc import Callable, Sequence
@@ -21,7 +20,7 @@ from temper.data.sources import load_splits
 from temper.data.tasks import default_metric
 from temper.errors import CheckpointError, SettingError, TemperError
 from temper.training.checkpoint_folder import RunFolder, differences, make_folder, remove_empty
-from temper.training.checks import check_unlabelled
+from temper.training.checks import check_one_process, check_unlabelled
 from temper.training.config import RunConfig, digest
 from temper.training.network import make_network, said_of
 from temper.training.progress import Progress
@@ -77,12 +76,7 @@ def train(
             or a loss is not finite.
         KeyboardInterrupt: On Ctrl-C, after ``run.json`` was given the status ``stopped``.
     """
-    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
-        raise SettingError(
-            "A run of its own folder trains in one process, but WORLD_SIZE is "
-            f"{os.environ['WORLD_SIZE']}. For several processes use RobustTrainer in a script that "
-            "torchrun starts."
-        )
+    check_one_process()
     progress = progress or Progress()
     folder = RunFolder(Path(out))
     found = folder.record()
@@ -93,7 +87,7 @@ def train(
         progress.notice(text)
     key = run_key(config, splits)
     if found is not None:
-        _check_same(folder, found, config, key)
+        check_same(folder, found, config, key)
         if found.get("status") == "finished":
             progress.notice(f"{folder.path} is finished already with these settings; it is kept.")
             return folder.path
@@ -101,7 +95,7 @@ def train(
     prepared = prepare(config, splits, attack=kept_or_found(kept, attack, config, splits, progress))
     for text in (*said_of(config, prepared.model, prepared.tokenizer), *prepared.notices):
         progress.notice(text)
-    begun = _Begun(config, folder, key, splits, progress, prepared)
+    begun = Begun(config, folder, key, splits, progress, prepared)
     begun.go(found if resume else None, callbacks)
     return folder.path
 
@@ -251,7 +245,18 @@ def model_identity(name: str) -> str:
     return state.hexdigest()
 
 
-def _check_same(folder: RunFolder, found: dict[str, Any], config: RunConfig, key: str) -> None:
+def check_same(folder: RunFolder, found: dict[str, Any], config: Any, key: str) -> None:
+    """Refuse a folder that holds another run.
+
+    Args:
+        folder: The folder.
+        found: Its record.
+        config: The settings of this call.
+        key: Their key.
+
+    Raises:
+        CheckpointError: If the keys differ; says which settings do.
+    """
     if found.get("key") == key:
         return
     changed = differences(
@@ -265,8 +270,17 @@ def _check_same(folder: RunFolder, found: dict[str, Any], config: RunConfig, key
     )
 
 
-class _Begun:
-    """One run between its checks and its end."""
+class Begun:
+    """One run between its checks and its end.
+
+    Args:
+        config: Its settings.
+        folder: Where it is written.
+        key: Its key.
+        splits: Its data.
+        progress: Hears of steps and notices.
+        prepared: What it trains.
+    """
 
     def __init__(
         self,
@@ -396,14 +410,18 @@ class _Begun:
         staging = self.folder.staging
         if staging.exists():
             shutil.rmtree(staging)
-        model = trainer.accelerator.unwrap_model(trainer.model)
-        model.save_pretrained(staging)
-        self.prepared.tokenizer.save_pretrained(staging)
+        self.write_model(trainer.accelerator.unwrap_model(trainer.model), staging)
         # safetensors makes files that only their owner may read; a model is made to be shared.
         readable = (staging / "config.json").stat().st_mode
-        for file in staging.iterdir():
-            file.chmod(readable)
+        for file in staging.rglob("*"):
+            if file.is_file():
+                file.chmod(readable)
         self.folder.publish(self.record("finished"))
+
+    def write_model(self, model: Any, staging: Path) -> None:
+        """Write the trained model and its tokenizer to a folder."""
+        model.save_pretrained(staging)
+        self.prepared.tokenizer.save_pretrained(staging)
 
 
 def versions() -> dict[str, str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from temper.errors import ModelError
 from temper.models.multi_task.classifier import MTDNNForSequenceClassification
 from temper.models.multi_task.configuration import MTDNNConfig, TaskHead
 from temper.seeding import derive_seed, seeded
@@ -25,8 +26,13 @@ def share_encoder(
         The model, in evaluation mode.
 
     Raises:
-        ModelError: If the model is no encoder, or the tasks' names do not fit.
+        ModelError: If the model is no encoder or a PEFT adapter, or the tasks' names do not fit.
     """
+    if hasattr(classifier, "peft_config"):
+        raise ModelError(
+            "An adapter stands on one classifier, and its encoder cannot be shared by several "
+            "tasks. Merge it into its base (merge_and_unload), save that, and give its folder."
+        )
     config = MTDNNConfig.of(classifier.config, tasks)
     with seeded(derive_seed(seed, "head")):
         model = MTDNNForSequenceClassification(config)

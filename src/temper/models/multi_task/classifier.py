@@ -136,7 +136,8 @@ class MTDNNForSequenceClassification(PreTrainedModel):
                 f"This model has several tasks ({', '.join(names)}): say which one with task=, or "
                 "take the classifier of one, model.for_task(NAME)."
             )
-        return names[self.config.number(task)]
+        number: int = self.config.number(task)
+        return names[number]
 
     def forward(
         self,

@@ -1,0 +1,239 @@
+"""Train one encoder on several tasks, in a folder that holds it whole and each task by itself."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from temper import methods
+from temper.data.augmentation import augmented
+from temper.data.encode import encode
+from temper.data.examples import Examples, Splits
+from temper.data.sources import load_splits
+from temper.models.multi_task.build import share_encoder
+from temper.models.multi_task.configuration import TaskHead
+from temper.training.checkpoint_folder import RunFolder, write_json
+from temper.training.checks import check_one_process
+from temper.training.config import digest
+from temper.training.multi_task.config import MultiTaskConfig
+from temper.training.multi_task.rows import TaskRows
+from temper.training.network import make_network, said_of
+from temper.training.progress import Progress
+from temper.training.rewriting import rewriters_of
+from temper.training.run import (
+    Begun,
+    Prepared,
+    check_same,
+    label_names,
+    model_identity,
+    run_key,
+)
+
+FOLDER = "tasks"
+"""Where a run keeps the plain classifier of each task."""
+
+
+def train_tasks(
+    config: MultiTaskConfig,
+    out: Path | str,
+    *,
+    resume: bool = True,
+    splits: Mapping[str, Splits] | None = None,
+    progress: Progress | None = None,
+    callbacks: Sequence[Any] = (),
+) -> Path:
+    """Fine-tune one model on several tasks; the folder is as docs/formats.md says.
+
+    Finished and stopped runs are treated as `temper.training.run.train` treats them.
+
+    Args:
+        config: The checked settings.
+        out: The run's folder.
+        resume: Whether a stopped run goes on; where False it starts anew.
+        splits: The data of each task, where the caller has loaded them already.
+        progress: Hears of steps and notices.
+        callbacks: Further callbacks of Transformers' Trainer.
+
+    Returns:
+        The folder: the whole model, and of each task a plain checkpoint with its record in
+        ``tasks/NAME``.
+
+    Raises:
+        TemperError: Where data, labels, model or method do not fit, the folder holds another run,
+            or a loss is not finite.
+        KeyboardInterrupt: On Ctrl-C, after ``run.json`` was given the status ``stopped``.
+    """
+    check_one_process()
+    progress = progress or Progress()
+    folder = RunFolder(Path(out))
+    found = folder.record()
+    loaded = splits or {name: load_splits(run.data) for name, run in config.tasks.items()}
+    said = notices_of(loaded)
+    for text in said:
+        progress.notice(text)
+    key = tasks_key(config, loaded)
+    if found is not None:
+        check_same(folder, found, config, key)
+        if found.get("status") == "finished":
+            progress.notice(f"{folder.path} is finished already with these settings; it is kept.")
+            return folder.path
+    prepared = prepare_tasks(config, loaded)
+    for text in (*said_of(config.first, prepared.model, prepared.tokenizer), *prepared.notices):
+        progress.notice(text)
+    prepared = replace(prepared, notices=(*said, *prepared.notices))
+    _BegunTasks(config, folder, key, loaded, progress, prepared).go(
+        found if resume else None, callbacks
+    )
+    return folder.path
+
+
+def prepare_tasks(config: MultiTaskConfig, splits: Mapping[str, Splits]) -> Prepared:
+    """Load and build all that a run needs, so that faults show before anything is written.
+
+    Args:
+        config: The checked settings.
+        splits: The data of each task.
+
+    Returns:
+        Model, tokenizer, method and the encoded rows of all tasks.
+
+    Raises:
+        TemperError: Where something does not fit.
+    """
+    method = methods.build(config.first.method_config())
+    heads = [_head(name, splits[name].train) for name in config.tasks]
+    texts = [text for each in splits.values() for text in _texts(each.train)]
+    # Its own head is left: the labels are those that fit any checkpoint.
+    classifier, tokenizer, notices = make_network(
+        config.first, Examples("tasks", texts), labels=heads[0].labels or None
+    )
+    model = share_encoder(classifier, heads, seed=config.seed)
+    parts = {}
+    for name, run in config.tasks.items():
+        rows = splits[name].train
+        encoded = encode(rows, tokenizer, max_length=run.data.max_length)
+        rewriters, _ = rewriters_of(run.data, device=run.train.device, attack=None)
+        parts[name] = augmented(
+            encoded, rows, tokenizer, run.data, seed=config.seed, rewriters=rewriters
+        )
+    mixed: Any = TaskRows(parts, temperature=config.mixing.temperature)
+    return Prepared(model, tokenizer, method, mixed, None, notices=notices)
+
+
+def tasks_key(config: MultiTaskConfig, splits: Mapping[str, Splits]) -> str:
+    """Return the key of a run: of the runs on its tasks, their order, and how they are mixed.
+
+    Args:
+        config: The settings.
+        splits: The data of each task.
+    """
+    identity = model_identity(config.model)
+    runs = [
+        [name, run_key(run, splits[name], identity=identity)] for name, run in config.tasks.items()
+    ]
+    return digest([runs, config.mixing.model_dump(mode="json")])
+
+
+def notices_of(splits: Mapping[str, Splits]) -> list[str]:
+    """Return what there is to say of the data, each with its task's name in front.
+
+    Args:
+        splits: The data of each task; one whose rows to train on are evaluated by another is told.
+    """
+    said = [f"{name}: {text}" for name, each in splits.items() for text in each.notices]
+    for name, each in splits.items():
+        for other, its in splits.items():
+            shared = [] if name == other else each.train.overlap(its.dev)
+            if shared:
+                said.append(f"{name}: {len(shared)} train rows are also in dev of {other}")
+    return said
+
+
+class _BegunTasks(Begun):
+    """A run on several tasks between its checks and its end."""
+
+    def __init__(
+        self,
+        whole: MultiTaskConfig,
+        folder: RunFolder,
+        key: str,
+        splits: Mapping[str, Splits],
+        progress: Progress,
+        prepared: Prepared,
+    ) -> None:
+        self.whole, self.of_tasks = whole, splits
+        self._first = next(iter(whole.tasks))
+        # What these settings and data say of one task is written for each of them.
+        super().__init__(whole.first, folder, key, splits[self._first], progress, prepared)
+
+    def record(self, status: str) -> dict[str, Any]:
+        """Return the record as docs/formats.md describes it."""
+        of_tasks = {name: self._of_task(name).record(status) for name in self.whole.tasks}
+        told = {name: value for name, value in of_tasks[self._first].items() if name != "task"}
+        return {
+            **told,
+            "key": self.key,
+            "settings": self.whole.settings(),
+            "tasks": {
+                name: {**record["task"], "folder": f"{FOLDER}/{name}"}
+                for name, record in of_tasks.items()
+            },
+            "data": {name: record["data"] for name, record in of_tasks.items()},
+            "truncated": self._truncated(),
+            "notices": [self._listed(), *self.prepared.notices],
+        }
+
+    def write_model(self, model: Any, staging: Path) -> None:
+        """Write the whole model, and the plain classifier of each task with its record."""
+        super().write_model(model, staging)
+        # A process that was killed while it published has left some.
+        shutil.rmtree(self.folder.path / FOLDER, ignore_errors=True)
+        for name in self.whole.tasks:
+            folder = staging / FOLDER / name
+            super().write_model(model.for_task(name), folder)
+            write_json(folder / "run.json", self._of_task(name).record("finished"))
+
+    def _truncated(self) -> float:
+        """Return the share of the rows of all tasks that were cut."""
+        rows: Any = self.prepared.rows
+        cut: float = sum(part.truncated * len(part) for part in rows.parts.values())
+        return cut / len(rows)
+
+    def _listed(self) -> str:
+        """Say which tasks there are, where a report has no place for several."""
+        sizes = [f"{name} ({len(each.train):,} rows)" for name, each in self.of_tasks.items()]
+        return (
+            f"Trained on {len(sizes)} tasks: {', '.join(sizes)}. The classifier of each is in "
+            f"{FOLDER}/NAME, to be evaluated, fine-tuned and reported on like any other."
+        )
+
+    def _of_task(self, name: str) -> Begun:
+        """Return the run as one on a single task, to write its record."""
+        others = [other for other in self.whole.tasks if other != name]
+        rows: Any = self.prepared.rows
+        together = (
+            f"Trained together with {', '.join(others)}: the encoder has seen their rows too."
+        )
+        prepared = replace(self.prepared, rows=rows.parts[name], notices=(together,))
+        run = Begun(
+            self.whole.tasks[name],
+            RunFolder(self.folder.path / FOLDER / name),
+            digest([self.key, name]),
+            self.of_tasks[name],
+            self.progress,
+            prepared,
+        )
+        run.recorder, run.device = self.recorder, self.device
+        return run
+
+
+def _head(name: str, rows: Examples) -> TaskHead:
+    labels = () if rows.kind == "regression" else tuple(label_names(rows))
+    return TaskHead(name, labels, pair=rows.text_pair is not None)
+
+
+def _texts(rows: Examples) -> list[str]:
+    return [*rows.text, *(rows.text_pair or ())]

@@ -1,0 +1,92 @@
+"""Several tasks at once through the commands, and one of them alone afterwards."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.cli.test_commands import answer, call
+from tests.cli.test_errors import refused
+from tests.data.task_files import json_lines
+
+STEP = ("--method", "vanilla", "--set", "train.max_steps=2", "--max-length", "16",
+        "--device", "cpu")  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with a copy of RTE."""
+    folder = tmp_path_factory.mktemp("root")
+    for split, count in (("train", 8), ("dev", 4)):
+        rows = [{"text": f"{split} {n}", "text_pair": "b", "label": n % 2} for n in range(count)]
+        json_lines(folder / "RTE" / f"{split}.jsonl", rows)
+    return folder
+
+
+def test_tasks_are_trained_together_and_each_is_judged_on_its_own_set(
+    tiny_model: Path, tiny_data: Path, root: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "run"
+    told = answer(
+        "train", "--model", tiny_model, "--multi-task", "rte", "--data-root", root,
+        "--multi-task", f"reviews={tiny_data / 'reviews'}", *STEP, "--rows", 6, "--out", out,
+    )  # fmt: skip
+    assert list(told["tasks"]) == ["rte", "reviews"]
+    assert told["settings"]["tasks"]["rte"]["task"] == "rte"
+    assert {each["train"]["rows"] for each in told["data"].values()} == {6}
+    judged = ("--perspectives", "task", "--set", "evaluate.bootstrap=0", "--device", "cpu")
+    for name, data, rows in (
+        ("rte", ("--task", "rte", "--data-root", root), 4),
+        ("reviews", ("--data", tiny_data / "reviews"), 12),
+    ):
+        folder = out / "tasks" / name
+        found = answer("evaluate", folder, *data, *judged, "--out", tmp_path / name)
+        assert {score["n"] for score in found["scores"]} == {rows}
+        assert found["task"]["labels"] == told["tasks"][name]["labels"]
+    texts = tiny_data / "anomaly.csv"
+    lines = answer("predict", out / "tasks" / "reviews", "--data", texts, "--device", "cpu")
+    assert [set(line["probabilities"]) for line in lines] == [{"negative", "positive"}] * 3
+    report = call("report", out)
+    assert report.exit_code == 0, report.stderr
+    assert "Trained on 2 tasks: rte (6 rows), reviews (6 rows)." in (out / "report.md").read_text()
+    refused(call("predict", out, "--data", texts), "tasks/rte", "tasks/reviews")
+
+
+def test_a_file_of_settings_may_name_the_tasks(
+    tiny_model: Path, tiny_data: Path, tmp_path: Path
+) -> None:
+    source = json.dumps(str(tiny_data / "reviews"))
+    file = tmp_path / "tasks.toml"
+    file.write_text(
+        f"[tasks.one]\nsource = {source}\n[tasks.two]\nsource = {source}\nrows = 4\n"
+        "[mixing]\ntemperature = 2.0\n"
+    )
+    told = answer("train", "--model", tiny_model, "--config", file, *STEP, "--out", tmp_path / "r")
+    assert told["data"]["two"]["train"]["rows"] == 4
+    assert told["settings"]["mixing"] == {"temperature": 2.0}
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        (("--multi-task", "a=x.csv"), ("two or more tasks",)),
+        (("--multi-task", "a=x.csv", "--multi-task", "a=y.csv"), ("'a' twice",)),
+        (("--multi-task", "rtee"), ("Unknown task 'rtee'", "'rte'", "rtee=PATH")),
+        (("--multi-task", "a="), ("must be NAME or NAME=PATH, got 'a='",)),
+        (("--multi-task", "a.b=x.csv"), ("letters, digits",)),
+        (("--multi-task", "a=x.csv", "--data", "y.csv"), ("--data is of one data set",)),
+        (("--multi-task", "a=x.csv", "--text-column", "t"), ("--text-column is of one data set",)),
+        (("--multi-task", "a=x.csv", "--data-root", "."), ("each --multi-task names its own",)),
+        (("--multi-task", "a=x.csv", "--multi-task", "b=y.csv", "--card"), ("of one classifier",)),
+        (("--multi-task", "a=x.csv", "--multi-task", "b=y.csv", "--unlabeled", "u.csv"),
+         ("has no phase for it",)),
+    ],
+)  # fmt: skip
+def test_wrong_options_leave_nothing(
+    tiny_model: Path, tmp_path: Path, more: tuple[str, ...], words: tuple[str, ...]
+) -> None:
+    result = call("train", "--model", tiny_model, *STEP, *more, "--out", tmp_path / "run")
+    refused(result, *words)
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,177 @@
+"""A run on several tasks: its folder, its record, and what becomes of each task."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import AutoModelForSequenceClassification
+
+from temper.data.sources import load_splits
+from temper.errors import CheckpointError, SettingError
+from temper.models.hf import load_classifier
+from temper.models.multi_task.classifier import MTDNNForSequenceClassification
+from temper.training.config import RunConfig
+from temper.training.multi_task.config import MultiTaskConfig
+from temper.training.multi_task.run import train_tasks
+from temper.training.run import prepare
+from tests.cli.tiny_project import make_data, make_model, sentences, write_csv
+from tests.training.test_run import StopAt, record
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("project")
+    make_model(folder / "model")
+    make_data(folder / "data")
+    stars = [(text, str(n / 4)) for n, (text, _) in enumerate(sentences(25, thing="it"))]
+    write_csv(folder / "data" / "stars" / "train.csv", stars)
+    # Two of these rows are train rows of the reviews.
+    shared = [(text, "1.5") for text, _ in sentences(2)]
+    write_csv(folder / "data" / "stars" / "dev.csv", [*stars[:3], *shared])
+    return folder
+
+
+def tree(project: Path, **more: Any) -> dict[str, Any]:
+    """Return settings of five batches an epoch: 40 and 25 rows in tens, and a rest."""
+    return {
+        "model": str(project / "model"),
+        "data": {"max_length": 32},
+        "method": {"name": "uegr"},
+        "train": {"epochs": 1, "batch_size": 10, "save_steps": 2, "logging_steps": 1,
+                  "device": "cpu", "learning_rate": 1e-3},
+        "tasks": {
+            "reviews": {"source": str(project / "data" / "reviews")},
+            "stars": {"source": str(project / "data" / "stars"), "drop_overlap": True},
+        },
+        **more,
+    }  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def whole(project: Path) -> Path:
+    return train_tasks(MultiTaskConfig.of(tree(project)), project / "whole")
+
+
+def test_the_record_lists_the_tasks_and_each_has_one_of_its_own(whole: Path) -> None:
+    told = record(whole)
+    assert told["status"] == "finished"
+    # 40 rows, and 25 less three that are dev rows, in tens.
+    assert told["times"]["steps"] == 4 + 3
+    assert told["tasks"] == {
+        "reviews": {
+            "kind": "classification",
+            "metric": "accuracy",
+            "labels": ["negative", "positive"],
+            "folder": "tasks/reviews",
+        },
+        "stars": {"kind": "regression", "metric": "pearson", "labels": [], "folder": "tasks/stars"},
+    }
+    assert "task" not in told
+    assert told["data"]["reviews"]["train"]["rows"] == 40
+    assert told["settings"]["tasks"]["stars"]["drop_overlap"] is True
+    assert told["settings"]["mixing"] == {"temperature": 1.0}
+    assert told["notices"][0].startswith(
+        "Trained on 2 tasks: reviews (40 rows), stars (22 rows). The classifier of each"
+    )
+    assert "reviews: 2 train rows are also in dev of stars" in told["notices"]
+    own = record(whole / "tasks" / "stars")
+    assert own["status"] == "finished"
+    assert own["data"] == told["data"]["stars"]
+    assert own["settings"]["data"] == told["settings"]["tasks"]["stars"]
+    assert own["notices"][-1] == (
+        "Trained together with reviews: the encoder has seen their rows too."
+    )
+    assert own["key"] != told["key"]
+
+
+def test_each_task_is_a_plain_checkpoint_that_answers_as_the_whole_model(whole: Path) -> None:
+    model = AutoModelForSequenceClassification.from_pretrained(whole).eval()
+    assert isinstance(model, MTDNNForSequenceClassification)
+    ids = torch.tensor([[2, 5, 9, 3], [2, 7, 8, 3]])
+    for name, outputs in (("reviews", 2), ("stars", 1)):
+        plain, tokenizer = load_classifier(str(whole / "tasks" / name))
+        assert type(plain).__name__ == "BertForSequenceClassification"
+        assert plain(ids).logits.shape == (2, outputs)
+        assert torch.equal(plain(ids).logits, model(ids, task=name).logits)
+        assert tokenizer("good").input_ids == [2, 5, 3]
+
+
+def test_fine_tuning_goes_on_from_a_tasks_own_head(project: Path, whole: Path) -> None:
+    folder = whole / "tasks" / "reviews"
+    alone = {name: value for name, value in tree(project).items() if name not in ("tasks", "data")}
+    source = {"source": str(project / "data" / "reviews"), "max_length": 32}
+    config = RunConfig.of({**alone, "model": str(folder), "data": source})
+    prepared = prepare(config, load_splits(config.data))
+    trained, _ = load_classifier(str(folder))
+    assert torch.equal(prepared.model.classifier.weight, trained.classifier.weight)
+
+
+def test_a_stopped_run_goes_on_to_the_same_weights_and_logs(project: Path, whole: Path) -> None:
+    out = project / "stopped"
+    config = MultiTaskConfig.of(tree(project))
+    with pytest.raises(KeyboardInterrupt):
+        train_tasks(config, out, progress=StopAt(3))
+    assert record(out)["status"] == "stopped"
+    assert not (out / "tasks").exists()
+    train_tasks(config, out)
+    names = ("model.safetensors", "metrics.jsonl", "tasks/stars/model.safetensors")
+    assert all((out / name).read_bytes() == (whole / name).read_bytes() for name in names)
+
+
+def test_a_finished_run_is_kept_and_another_mixture_is_another_run(
+    project: Path, whole: Path
+) -> None:
+    before = (whole / "run.json").read_bytes()
+    train_tasks(MultiTaskConfig.of(tree(project)), whole)
+    assert (whole / "run.json").read_bytes() == before
+    other = MultiTaskConfig.of(tree(project, mixing={"temperature": 2.0}))
+    with pytest.raises(CheckpointError, match=r"mixing\.temperature was 1\.0 and is now 2\.0"):
+        train_tasks(other, whole)
+
+
+def test_a_network_from_scratch_knows_the_words_of_all_tasks(project: Path) -> None:
+    changes = {"model": "text_cnn", "architecture": {"min_frequency": 1, "filters": 4}}
+    settings = tree(project, **changes)
+    settings["data"] = {"max_length": 32, "augment": ["lowercase"], "augment_share": 1.0}
+    out = train_tasks(MultiTaskConfig.of(settings), project / "scratch")
+    plain, tokenizer = load_classifier(str(out / "tasks" / "reviews"))
+    assert type(plain).__name__ == "TextCNNForSequenceClassification"
+    # "it" stands in the stars alone, "film" in the reviews alone.
+    words = tokenizer.get_vocab()
+    assert {"it", "film"} <= set(words)
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({"tasks": {"reviews": {"source": "a.csv"}}}, "for each of two or more tasks"),
+        ({"data": {"source": "a.csv"}}, r"Write `tasks\.NAME\.source`"),
+        ({"mixing": {"temperature": 0.5}}, r"`mixing\.temperature` .*got 0\.5"),
+        ({"mixed": {}}, "Unknown setting 'mixed'"),
+        ({"data": []}, "`data` must be a table of settings"),
+        ({"data": {"row": 3}}, r"^Unknown setting 'data\.row'"),
+        ({"tasks": {"a": {"source": "a.csv"}, "b": {"source": "b.csv", "row": 3}}},
+         r"^Task 'b' \(`tasks\.b`\): Unknown setting 'data\.row'"),
+        ({"data": {"augment": ["attack:characters"], "augment_model": "x"}}, "Attacked rows"),
+        ({"data": {"unlabeled": "a.csv"}, "method": {"name": "jachess_unlabeled"}},
+         "Text without labels"),
+        ({"train": {"class_weights": "balanced"}}, r"`train\.class_weights` are of one task"),
+        ({"tasks": {"a": {"source": "a.csv"}, "b c": {"source": "b.csv"}}}, "must be letters"),
+        ({"tasks": {"a": {"source": "a.csv"}, "b": "b.csv"}}, r"Write `tasks\.b\.source=PATH`"),
+    ],
+)  # fmt: skip
+def test_settings_that_cannot_be_are_refused(
+    project: Path, more: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(SettingError, match=said):
+        MultiTaskConfig.of(tree(project, **more))
+
+
+def test_a_fault_of_all_tasks_is_told_once(project: Path) -> None:
+    with pytest.raises(SettingError) as raised:
+        MultiTaskConfig.of(tree(project, train={"epochs": 0}))
+    assert str(raised.value).count("train.epochs") == 1
+    assert len(str(raised.value).splitlines()) == 1
