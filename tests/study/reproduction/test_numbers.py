@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from temper.errors import SettingError
 from temper.functional.masks import levels_of, quantise, thin
 from temper.report.wording import PERCENT
+from temper.study.reproduction import document
 from temper.study.reproduction.arithmetic import check_averages, count_printed
 from temper.study.reproduction.claims import (
     FAILS,
@@ -66,9 +67,26 @@ def test_the_rounded_mean_of_any_columns_is_right(values: list[int]) -> None:
     ]
 
 
-def test_no_table_that_ships_prints_a_wrong_average_unknown_to_the_documents() -> None:
-    names = ("uegr-table-4", "uegr-table-5")
-    assert check_averages([read_specification(name) for name in names]) == []
+def test_the_document_names_a_wrong_average_and_no_right_one(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    read = read_specification("uegr-table-5")
+    values = ("90.0", "91.0", "92.0", "93.0")
+    numbers = [
+        printed(case.name, value, column)
+        for column in ("vanilla", "uegr")
+        for case, value in zip(read.case, values, strict=True)
+    ]
+    means = [printed(AVERAGE, "91.5", "vanilla"), printed(AVERAGE, "92.7", "uegr")]
+    table = read.model_copy(update={"printed": (*numbers, *means)})
+    monkeypatch.setattr(document, "specification_names", lambda: (table.name,))
+    monkeypatch.setattr(document, "read_specification", lambda name: table)
+    monkeypatch.setattr(document, "read_claims", lambda: ())
+    empty = "".join(f"<!-- {part} -->\n<!-- /{part} -->\n" for part in document.PARTS)
+    found = document.rewrite(empty, tmp_path).partition("<!-- arithmetic -->")[2]
+    assert "10 printed numbers are at hand; 2 averages could be checked, 1 of them" in found
+    assert "| UEGR, arXiv 2503.16550, Table V | uegr | accuracy | 92.7 | 91.5000 |" in found
+    assert "vanilla" not in found
 
 
 @pytest.mark.parametrize("seed", [0, 1])
