@@ -146,9 +146,11 @@ def _with_claims(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def _models() -> list[dict[str, Any]]:
     from temper.models.classical import ARCHITECTURES
     from temper.models.hf import MODELS
+    from temper.models.multi_task.configuration import LISTING, TYPE
 
     scratch = {name: each.listing() for name, each in ARCHITECTURES.items()}
-    return [{"name": name, **row} for name, row in ({**MODELS, **scratch}).items()]
+    known = {**MODELS, **scratch, TYPE: LISTING}
+    return [{"name": name, **row} for name, row in known.items()]
 
 
 def _perspectives() -> list[dict[str, Any]]:

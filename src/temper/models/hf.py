@@ -59,12 +59,17 @@ def resolve(name: str) -> str:
 
     Raises:
         ModelError: If the packaged model is not installed, or the name is that of a network that is
-            trained from scratch.
+            trained from scratch or shared by tasks.
     """
     if name in ARCHITECTURES:
         raise ModelError(
             f"{name!r} is built from a training text and has no weights of its own. Train it "
             f"(temper train --model {name} --data PATH --method dropout --out RUN), and give RUN."
+        )
+    if name == MULTI_TASK:
+        raise ModelError(
+            f"{name!r} is one encoder under the heads of several tasks. Name the encoder, and each "
+            "task (temper train --model minilm --multi-task NAME --multi-task NAME ...)."
         )
     if name == "minilm":
         try:

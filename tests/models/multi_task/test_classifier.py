@@ -224,6 +224,21 @@ def test_what_is_no_encoder_is_refused(config: Any) -> None:
         MTDNNConfig.of(config, TASKS)
 
 
+def test_the_architecture_by_itself_is_no_model_to_load() -> None:
+    with pytest.raises(ModelError, match=r"'mt_dnn' is one encoder .* --model minilm --multi-task"):
+        load_classifier("mt_dnn", labels=["a", "b"])
+
+
+@pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")
+def test_an_adapter_cannot_be_shared() -> None:
+    from peft import LoraConfig, get_peft_model
+
+    plain = AutoModelForSequenceClassification.from_config(ENCODERS["bert"])
+    adapted = get_peft_model(plain, LoraConfig(task_type="SEQ_CLS", target_modules=["query"]))
+    with pytest.raises(ModelError, match="An adapter stands on one classifier"):
+        share_encoder(adapted, TASKS)
+
+
 def test_the_folder_of_all_tasks_is_no_classifier_of_one(tmp_path: Path) -> None:
     model_of("bert").save_pretrained(tmp_path)
     with pytest.raises(ModelError, match=r"Give the folder of one: .*/tasks/rte, .*/tasks/sts-b"):
