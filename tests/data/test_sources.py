@@ -208,6 +208,11 @@ BAD_FOLDERS = [
     ({"dev": rows(4)}, {}, "Unknown split 'train'.*Known: dev"),
     ({"train": rows(4), "dev": rows(2)}, {"eval_split": "tset"}, "Unknown split 'tset'"),
     ({"train": [{"text": "a"}], "dev": rows(2)}, {}, "split 'train' has no labels to train on"),
+    (
+        {"train": [{"text": "a", "stars": "good"}], "dev": rows(2)},
+        {},
+        r"columns are text, stars: give the label's as label_column \(--label-column\)",
+    ),
     ({"train": rows(4), "dev": [{"text": "a"}]}, {}, "split 'dev' has no labels to evaluate on"),
     ({"train": [{"text": None, "label": 0}]}, {}, r"line 1: 'text' must be a text, got nothing"),
     ({"train": [*rows(1), {"text": 7, "label": 0}]}, {}, r"line 2: 'text' must be a text, got 7"),

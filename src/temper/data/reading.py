@@ -136,9 +136,9 @@ def read_splits(settings: DataSettings, opened: Opened) -> Splits | Examples:
     )
     if train.labels is None or train.kind == "unlabelled":
         raise DataError(
-            f"{opened.title}: split {train_split!r} has no labels to train on. Give the label's "
-            "column as "
-            "label_column (the usual names are label, labels, target, score, class)."
+            f"{opened.title}: split {train_split!r} has no labels to train on. Its columns are "
+            f"{', '.join(opened.splits[train_split]().names)}: give the label's as label_column "
+            "(--label-column); the usual names are label, labels, target, score, class."
         )
     others = {name: read for name, read in opened.splits.items() if name != train_split}
     if settings.eval_split is not None:
