@@ -31,6 +31,7 @@ class MTDNNForSequenceClassification(PreTrainedModel):
         ModelError: If the architecture keeps no pre-trained part apart from its head.
 
     Example:
+        >>> import torch
         >>> from transformers import BertConfig
         >>> from temper.models.multi_task.configuration import MTDNNConfig, TaskHead
         >>> encoder = BertConfig(
