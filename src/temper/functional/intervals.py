@@ -263,6 +263,29 @@ def paired_t(differences: Sequence[float], *, confidence: float = 0.95) -> Paire
     return PairedT(mean, deviation, mean - reach, mean + reach, p, len(values))
 
 
+def told_apart(differences: Sequence[float]) -> bool:
+    """Say whether differences over seeds spread enough for a paired t interval to mean something.
+
+    A coarse score, such as an accuracy on few rows, may differ by the very same step at every seed.
+    Their spread is then 0 and p is 0, which says how coarse the score is and nothing of the noise.
+
+    Args:
+        differences: One difference a seed.
+
+    Returns:
+        False where there are fewer than three, or all are equal and not 0.
+
+    Example:
+        >>> told_apart([0.02, 0.02, 0.02]), told_apart([0.02, 0.03, 0.02]), told_apart([0, 0, 0])
+        (False, True, True)
+    """
+    values = np.asarray(differences, dtype=np.float64)
+    if len(values) < 3:
+        return False
+    # Differences of equal scores are equal up to the rounding of a subtraction.
+    return bool(np.ptp(values) > 1e-9 * np.abs(values).max() or not values.any())
+
+
 def holm(p_values: Sequence[float]) -> list[float]:
     """Correct p values for having tested several methods, by Holm's step-down rule.
 

@@ -19,12 +19,15 @@ def _ahead(row: Row, column: str) -> int:
 
 def _scored(comparison: Comparison) -> list[Row]:
     """Return the rows that say how well a column holds."""
-    # The summary and the ranks repeat what the other rows say; counted, they would count twice.
+    # The summary, the ranks and means over sets or groups repeat what the other rows say; counted,
+    # they would count twice.
     # What an answer costs is no robustness, and a score without a direction makes no column better.
     return [
         row
         for row in comparison.shown
         if row.key.perspective not in ("summary", "rank", "cost")
+        and not row.key.over_sets
+        and row.key.name != "mean_group"
         and row.higher_is_better is not None
     ]
 
@@ -103,7 +106,8 @@ def _best(comparison: Comparison) -> str:
             if difference is not None and difference.verdict in ("undecidable", "no common seed"):
                 return (
                     f"The best mean of the average relative improvement, {gain} for "
-                    f"{listed(leaders)}, has too few common seeds to tell from noise."
+                    f"{listed(leaders)}, has too few common seeds or too little spread to tell "
+                    "from noise."
                 )
             if difference is None or difference.verdict != "better":
                 return (
@@ -169,7 +173,7 @@ def answer(comparison: Comparison) -> str:
     told = others if len(others) <= NAMED else decided
     said = [_best(comparison), *(_column(comparison, name) for name in told)]
     undecided = any(
-        difference.verdict == "undecidable"
+        difference.verdict == "undecidable" and len(difference.seeds) < 3
         for row in _scored(comparison)
         for name in others
         if (difference := row.cells[name].difference) is not None

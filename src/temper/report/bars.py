@@ -149,8 +149,7 @@ def _rows(comparison: Comparison, perspective: str, name: str) -> list[Row]:
     return [
         row
         for row in comparison.rows
-        if (row.key.perspective, row.key.name) == (perspective, name)
-        and not row.key.set.startswith("mean of ")
+        if (row.key.perspective, row.key.name) == (perspective, name) and not row.key.over_sets
     ]
 
 

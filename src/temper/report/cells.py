@@ -70,6 +70,11 @@ class ScoreKey:
     radius_relative: float | None = None
     layer: int | None = None
 
+    @property
+    def over_sets(self) -> bool:
+        """Whether it is a mean over sets, which `temper.report.derived` names so."""
+        return self.set.startswith("mean of ")
+
     def leads(self, metric: str) -> bool:
         """Tell whether the score is one that its perspective is summed up by.
 

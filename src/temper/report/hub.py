@@ -139,7 +139,7 @@ def results(
 
 def _set(key: ScoreKey) -> str:
     """Return the set's name; a mean over sets is another set in each perspective."""
-    return f"{key.group}, {key.set}" if key.set.startswith("mean of ") else key.set
+    return f"{key.group}, {key.set}" if key.over_sets else key.set
 
 
 def _dev(record: RunRecord | None) -> tuple[str, str | None]:

@@ -121,7 +121,7 @@ def leading(comparison: Comparison, perspective: str) -> list[Row]:
         if row.key.name == name:
             kinds.setdefault(row.key.condition, []).append(row)
     for own in kinds.values():
-        means = [row for row in own if row.key.set.startswith("mean of ")]
+        means = [row for row in own if row.key.over_sets]
         sets: dict[str, list[Row]] = {}
         for row in means or own:
             sets.setdefault(row.key.set, []).append(row)

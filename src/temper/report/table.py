@@ -13,7 +13,7 @@ from statistics import mean, stdev
 from types import MappingProxyType
 
 from temper.errors import CheckpointError
-from temper.functional.intervals import holm, paired_t
+from temper.functional.intervals import holm, paired_t, told_apart
 from temper.report.answer import answer
 from temper.report.cells import Cell, Comparison, Difference, Row, ScoreKey, Verdict
 from temper.report.derived import Scores, add_relative_improvement, add_set_means
@@ -216,7 +216,7 @@ def _difference(seeds: dict[int, float], paired: Paired | None) -> Difference:
             "undecidable",
             paired.examples,
         )
-    if len(values) < 3:
+    if not told_apart(values):
         # Two differences leave one degree of freedom: an interval that wide says nothing.
         middle = mean(values) if values else None
         return Difference(seeds, middle, None, None, None, None, None, "undecidable")

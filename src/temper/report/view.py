@@ -177,7 +177,9 @@ def _difference(row: Row, difference: Difference) -> Entry:
         parts.append(f"p = {_probability(difference.p)}")
         parts.append(f"after Holm {_probability(difference.holm_p)}")
     else:
-        parts.append("fewer than three common seeds: no interval, undecidable")
+        few = len(difference.seeds) < 3
+        why = "fewer than three common seeds" if few else "the same difference at every seed"
+        parts.append(f"{why}: no interval, undecidable")
     parts += [
         f"seed {seed}: {unit.text(value, signed=True)}" for seed, value in difference.seeds.items()
     ]
@@ -347,6 +349,6 @@ def _sizes(rows: Iterable[Row]) -> dict[str, int]:
         if row.key.perspective not in ("task", *PARTS) or not row.key.set:
             continue
         for cell in row.cells.values():
-            if len(cell.examples) == 1 and not row.key.set.startswith("mean of"):
+            if len(cell.examples) == 1 and not row.key.over_sets:
                 sizes.setdefault(row.key.set, cell.examples[0])
     return sizes

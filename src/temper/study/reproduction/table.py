@@ -13,7 +13,7 @@ from statistics import fmean, stdev
 from typing import Any
 
 from temper.errors import CheckpointError
-from temper.functional.intervals import paired_t
+from temper.functional.intervals import paired_t, told_apart
 from temper.report.cells import Comparison, Row
 from temper.report.folders import Source, read
 from temper.report.table import compare
@@ -67,7 +67,7 @@ class Interval:
         """
         if not values:
             return None
-        if len(values) < 3:
+        if not told_apart(values):
             return cls(fmean(values))
         found = paired_t(values)
         return cls(found.mean, found.low, found.high)
@@ -346,7 +346,7 @@ def _select(comparison: Comparison, score: Score) -> list[Row]:
     ]
     if not over_sets or len(found) == 1:
         return found
-    return [row for row in found if row.key.set.startswith("mean of ")]
+    return [row for row in found if row.key.over_sets]
 
 
 def _averages(
