@@ -73,6 +73,20 @@ def change_weights(folder: Path, change: Callable[[dict[str, Tensor]], dict[str,
 # Names
 
 
+def test_a_folder_that_is_not_there_is_not_asked_of_the_hub(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def asked(*_: object, **__: object) -> None:
+        raise AssertionError("the Hub was asked")
+
+    monkeypatch.setattr("transformers.AutoConfig.from_pretrained", asked)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "runs").mkdir()
+    for name in ("runs/mistyped", "./mistyped", "a/b/c", str(tmp_path / "mistyped")):
+        with pytest.raises(ModelError, match="No model could be loaded from .*no such folder"):
+            load_classifier(name)
+
+
 def test_short_names_resolve_and_all_others_are_taken_as_they_are(minilm: str) -> None:
     assert resolve("minilm") == minilm
     assert resolve("bert-base-uncased") == "google-bert/bert-base-uncased"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -58,8 +59,8 @@ def resolve(name: str) -> str:
         A folder or a Hub id.
 
     Raises:
-        ModelError: If the packaged model is not installed, or the name is that of a network that is
-            trained from scratch or shared by tasks.
+        ModelError: If the packaged model is not installed, the name is that of a folder that is not
+            there, or that of a network that is trained from scratch or shared by tasks.
     """
     if name in ARCHITECTURES:
         raise ModelError(
@@ -79,7 +80,23 @@ def resolve(name: str) -> str:
                 "The model 'minilm' comes with a package that is not installed. "
                 "Run: pip install 'temper-lm[minilm]'"
             ) from None
+    if name not in MODELS and _is_path(name) and not os.path.exists(name):
+        raise ModelError(
+            f"No model could be loaded from {name!r}: there is no such folder. Give a folder with "
+            "config.json (a run, a checkpoint), a Hub id (OWNER/NAME), or a short name. "
+            f"{unknown('short name', name, MODELS)}"
+        )
     return MODELS[name]["source"] if name in MODELS else name
+
+
+def _is_path(name: str) -> bool:
+    """Whether a name can only be that of a folder: the Hub is not asked for a mistyped run."""
+    path = Path(name)
+    return (
+        path.is_absolute()
+        or name.startswith((".", "~"))
+        or (path.parent.name != "" and (path.parent.is_dir() or len(path.parts) > 2))
+    )
 
 
 def load_classifier(
