@@ -187,7 +187,14 @@ def test_rows_are_written_in_groups(tmp_path: Any) -> None:
 
 def test_arrow_has_its_own_pool_again_after_a_fault() -> None:
     before = pa.default_memory_pool().backend_name
-    with pytest.raises(RuntimeError, match="full"), columns.system_memory():
-        assert pa.default_memory_pool().backend_name == "system"
+    within = []
+
+    @columns.system_memory()
+    def full() -> None:
+        within.append(pa.default_memory_pool().backend_name)
         raise RuntimeError("full")
+
+    with pytest.raises(RuntimeError, match="full"):
+        full()
+    assert within == ["system"]
     assert pa.default_memory_pool().backend_name == before

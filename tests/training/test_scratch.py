@@ -218,9 +218,7 @@ def test_a_run_says_how_many_words_have_vectors(data: Path, tmp_path: Path) -> N
 def test_a_run_says_what_the_network_is_made_of(data: Path, tmp_path: Path) -> None:
     heard = Heard()
     train(config(data, "dropout", architecture=SMALL), tmp_path / "run", progress=heard)
-    known = (
-        "text_cnn is trained from scratch: 13 words .* dropout 0.5, learning rate 0.002"
-    )
+    known = "text_cnn is trained from scratch: 13 words .* dropout 0.5, learning rate 0.002"
     assert re.match(known, heard.notices[-1])
 
 
