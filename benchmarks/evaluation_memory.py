@@ -41,7 +41,6 @@ from temper.evaluation.run import EvaluationData, EvaluationSettings, evaluate
 from temper.evaluation.run import write as write_evaluation
 
 TOKENS, BATCH, WORDS, LONG = 32, 64, 8, 96
-PROCESSES = 3
 FIGURES = ("one answer", "two answers", "from a file", "from a file, long")
 VOCABULARY = ("film", "is", "good", "bad", "like", "you", "have", "seen", "again", "plot")
 # Resamples fill a block of the bootstrap in both processes, as a thousand do.
@@ -154,14 +153,14 @@ def _in_a_process(rows: int, figure: str, folder: Path, *, ask: str = "measure")
     return found
 
 
-def compare(figure: str, few: int, many: int) -> dict[str, object]:
+def compare(figure: str, sizes: tuple[int, int], processes: int) -> dict[str, object]:
     """Measure two numbers of rows and return bytes a row beside every process's numbers."""
-    sizes = (few, many)
+    few, many = sizes
     with tempfile.TemporaryDirectory() as folder:
         for rows in sizes:
             _in_a_process(rows, figure, Path(folder), ask="prepare")
         found = {
-            rows: [_in_a_process(rows, figure, Path(folder)) for _ in range(PROCESSES)]
+            rows: [_in_a_process(rows, figure, Path(folder)) for _ in range(processes)]
             for rows in sizes
         }
     # Peaks of one and the same work differ: the allocator keeps what it likes.
@@ -176,6 +175,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=main.__doc__)
     parser.add_argument("--few", type=int, default=50_000, help="texts of the first process")
     parser.add_argument("--many", type=int, default=200_000, help="texts of the second")
+    parser.add_argument("--processes", type=int, default=3, help="of each size; medians are taken")
     parser.add_argument("--measure", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--prepare", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--figure", choices=FIGURES, help="measure this one only")
@@ -188,9 +188,10 @@ def main() -> None:
     if arguments.prepare is not None:
         prepare(arguments.prepare, arguments.figure, arguments.folder)
         return
+    sizes = (arguments.few, arguments.many)
     console, figures = Console(), {}
     for figure in FIGURES if arguments.figure is None else (arguments.figure,):
-        figures[figure] = compare(figure, arguments.few, arguments.many)
+        figures[figure] = compare(figure, sizes, arguments.processes)
         console.print(f"{figure}: {figures[figure]['bytes_a_row']:.0f} bytes a row of rows.parquet")
     if arguments.figure is None:
         content = {"workload": {"perspectives": SETTINGS.perspectives}, "figures": figures}
