@@ -10,10 +10,11 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
+from temper.report import build
 from temper.report.drawing import DARK, LIGHT, Figure, style
 from temper.report.figures import figures
 from temper.report.folders import read
-from temper.report.table import compare
+from temper.report.table import WITHOUT_ROWS, compare
 from tests.report.conftest import Plan, score
 
 MakeStudy = Callable[[Plan], Path]
@@ -29,6 +30,21 @@ def trace(figure: Figure, name: str) -> Any:
         one for one in figure.figure.data if one.name == name and one.showlegend is not False
     ]
     return found
+
+
+def test_a_study_whose_scores_alone_were_kept_has_a_page_that_says_so(study: Path) -> None:
+    whole = compare(read(study))
+    assert WITHOUT_ROWS not in whole.notices
+    assert "Reliability, dev" in drawn(study)
+    (study / "runs/uegr-s0-abc/evaluation/rows.parquet").unlink()
+    assert f"{WITHOUT_ROWS} (uegr, seed 0)" in compare(read(study)).notices
+    for file in study.rglob("rows.parquet"):
+        file.unlink()
+    kept = compare(read(study))
+    assert [notice for notice in kept.notices if notice not in whole.notices] == [WITHOUT_ROWS]
+    assert kept.rows == whole.rows
+    assert "Reliability, dev" not in drawn(study)
+    assert WITHOUT_ROWS.split(":")[0] in build(study).read_text(encoding="utf-8")
 
 
 def test_a_study_draws_every_kind_of_figure(study: Path) -> None:

@@ -98,12 +98,6 @@ def test_a_run_without_evaluation_still_has_a_report(run: Path) -> None:
     assert "Total loss" in text
 
 
-def test_missing_rows_name_the_file(study: Path) -> None:
-    (study / "runs/uegr-s0-abc/evaluation/rows.parquet").unlink()
-    with pytest.raises(CheckpointError, match=r"Cannot read the evaluated rows in .*rows.parquet"):
-        build(study)
-
-
 def test_damaged_rows_name_the_file(study: Path) -> None:
     (study / "runs/uegr-s0-abc/evaluation/rows.parquet").write_bytes(b"PAR1 nothing")
     with pytest.raises(CheckpointError, match=r"Cannot read the evaluated rows in .*rows.parquet"):

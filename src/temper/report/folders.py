@@ -54,6 +54,11 @@ class Run:
         """Folder name, by which every number names its run."""
         return self.folder.name
 
+    @property
+    def rows_kept(self) -> bool:
+        """Whether the evaluated rows lie beside the scores; scores alone are kept for tables."""
+        return self.evaluation is not None and (self.evaluation / "rows.parquet").exists()
+
     def rows(
         self, columns: Sequence[str], perspective: str, *, optional: Sequence[str] = ()
     ) -> pd.DataFrame:
@@ -65,12 +70,12 @@ class Run:
             optional: Further columns, left out where the rows were written before there were any.
 
         Returns:
-            The rows; empty where the model was not evaluated.
+            The rows; empty where the model was not evaluated, or where scores alone were kept.
 
         Raises:
-            CheckpointError: ``rows.parquet`` is missing, damaged or lacks a column.
+            CheckpointError: ``rows.parquet`` is damaged or lacks a column.
         """
-        if self.evaluation is None:
+        if self.evaluation is None or not self.rows_kept:
             return pd.DataFrame(columns=list(columns))
         path = self.evaluation / "rows.parquet"
         try:

@@ -100,6 +100,12 @@ def _collect(source: Source) -> Scores:
     return collected
 
 
+WITHOUT_ROWS = (
+    "Scores alone were kept, without rows.parquet: reliability diagrams, ROC curves and examples "
+    "are missing."
+)
+
+
 def _notices(source: Source) -> list[str]:
     """Gather the runs' notices, each once, with the runs that it holds for."""
     said: dict[str, list[str]] = {}
@@ -111,6 +117,8 @@ def _notices(source: Source) -> list[str]:
             notices.append(f"{share} of the training rows were cut at the maximum length")
         # An evaluation's own notices say which share of its sets was cut.
         notices += list(run.scores.notices) if run.scores is not None else []
+        if run.scores is not None and not run.rows_kept:
+            notices.append(WITHOUT_ROWS)
         for notice in dict.fromkeys(notices):
             said.setdefault(notice, []).append(name)
     total = len(source.runs)
