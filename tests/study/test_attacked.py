@@ -25,7 +25,7 @@ from temper.training.config import RunConfig
 from temper.training.progress import Progress
 from temper.training.run import run_key, train
 from tests.cli.tiny_project import make_data, make_model
-from tests.training.test_run import StopAt
+from tests.training.listeners import StopAt
 
 
 def make_random(folder: Path, base: Path, *, labels: tuple[str, ...], seed: int = 0) -> Path:

@@ -23,9 +23,9 @@ from temper.study.evaluation import Judging
 from temper.study.ingredients import read_ingredient
 from temper.study.judge import load_predictor, trained_settings
 from temper.study.soup import make_soup, write_average
-from temper.training.progress import Progress
 from temper.training.run import model_identity
 from tests.cli.tiny_project import make_model, sentences, write_csv
+from tests.training.listeners import Heard
 
 RECORD: dict[str, Any] = {
     "status": "finished",
@@ -37,16 +37,6 @@ RECORD: dict[str, Any] = {
 }
 MakeRun = Callable[..., str]
 NOISE = 1.5
-
-
-class Heard(Progress):
-    """Keep what is said."""
-
-    def __init__(self) -> None:
-        self.notices: list[str] = []
-
-    def notice(self, text: str) -> None:
-        self.notices.append(text)
 
 
 @pytest.fixture(scope="module")

@@ -15,17 +15,8 @@ from temper.study.evaluation import Judging
 from temper.study.plan import Column, StudyConfig
 from temper.training.config import RunConfig
 from temper.training.run import prepare, run_key, train
-from tests.cli.tiny_project import make_data, make_model
-from tests.training.test_run import StopAt
+from tests.training.listeners import StopAt
 from tests.training.tiny_training import Rows, make_trainer
-
-
-@pytest.fixture(scope="module")
-def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("project")
-    make_model(folder / "model")
-    make_data(folder / "data")
-    return folder
 
 
 def tree(project: Path, method: str = "vanilla", **data: Any) -> dict[str, Any]:

@@ -20,9 +20,8 @@ from temper.models.masked import Blank, MaskedModel, Proposal
 from temper.training.config import RunConfig
 from temper.training.rewriting import MASKED_SHARE, MaskedReplacement, draw_word, rewriters_of
 from temper.training.run import prepare, run_key, train
-from tests.cli.tiny_project import make_data, make_model
 from tests.models.tiny_text import WORDS, masked_bert, wordpiece
-from tests.training.test_run import StopAt
+from tests.training.listeners import StopAt
 
 
 @pytest.fixture(scope="module")
@@ -119,14 +118,6 @@ def test_words_are_drawn_as_likely_as_the_model_finds_them() -> None:
 
 
 # Runs
-
-
-@pytest.fixture(scope="module")
-def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("project")
-    make_model(folder / "model")
-    make_data(folder / "data")
-    return folder
 
 
 def config(project: Path, **data: Any) -> RunConfig:

@@ -15,25 +15,7 @@ from temper.training.config import RunConfig
 from temper.training.progress import Progress
 from temper.training.run import class_weights, model_identity, train
 from tests.cli.tiny_project import make_data, make_model
-
-
-class StopAt(Progress):
-    """Interrupt the run at a step, as Ctrl-C does."""
-
-    def __init__(self, step: int) -> None:
-        self.step = step
-
-    def steps(self, done: int, total: int, *, loss: float | None) -> None:
-        if done == self.step:
-            raise KeyboardInterrupt
-
-
-@pytest.fixture(scope="module")
-def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("project")
-    make_model(folder / "model")
-    make_data(folder / "data")
-    return folder
+from tests.training.listeners import StopAt
 
 
 def config(project: Path, **train_settings: Any) -> RunConfig:

@@ -16,7 +16,7 @@ from temper.training.config import RunConfig
 from temper.training.run import run_key, train
 from tests.cli.tiny_project import make_data, make_model, sentences, write_csv
 from tests.training.alternating import NAME, alternating_registered
-from tests.training.test_run import StopAt
+from tests.training.listeners import StopAt
 
 
 @pytest.fixture(scope="module")

@@ -23,33 +23,12 @@ from temper.study.reference import with_reference
 from temper.study.schedule import run_study
 from temper.study.sets import JudgedSets
 from temper.training.config import RunConfig
-from temper.training.progress import Progress
 from temper.training.run import run_key, train
 from tests.cli.tiny_project import make_data
+from tests.training.listeners import Heard, StopAt
 
 SMALL = {"embedding": 6, "min_frequency": 1, "vectors": None}
 PRETRAINED = ("lp_ft", "mixout", "rec_adam", "w_cons", "wise_ft")
-
-
-class StopAt(Progress):
-    """Interrupt the run at a step, as Ctrl-C does."""
-
-    def __init__(self, step: int) -> None:
-        self.step = step
-
-    def steps(self, done: int, total: int, *, loss: float | None) -> None:
-        if done == self.step:
-            raise KeyboardInterrupt
-
-
-class Heard(Progress):
-    """Keep the notices."""
-
-    def __init__(self) -> None:
-        self.notices: list[str] = []
-
-    def notice(self, text: str) -> None:
-        self.notices.append(text)
 
 
 @pytest.fixture(scope="module")

@@ -86,11 +86,8 @@ def train(
     for text in splits.notices:
         progress.notice(text)
     key = run_key(config, splits)
-    if found is not None:
-        check_same(folder, found, config, key)
-        if found.get("status") == "finished":
-            progress.notice(f"{folder.path} is finished already with these settings; it is kept.")
-            return folder.path
+    if is_finished(folder, found, config, key, progress):
+        return folder.path
     kept = folder.attacked if found is not None and resume else None
     prepared = prepare(config, splits, attack=kept_or_found(kept, attack, config, splits, progress))
     for text in (*said_of(config, prepared.model, prepared.tokenizer), *prepared.notices):
@@ -245,20 +242,28 @@ def model_identity(name: str) -> str:
     return state.hexdigest()
 
 
-def check_same(folder: RunFolder, found: dict[str, Any], config: Any, key: str) -> None:
-    """Refuse a folder that holds another run.
+def is_finished(
+    folder: RunFolder, found: dict[str, Any] | None, config: Any, key: str, progress: Progress
+) -> bool:
+    """Say whether a folder holds this run to its end, and refuse one that holds another.
 
     Args:
         folder: The folder.
-        found: Its record.
+        found: Its record, None where there is none.
         config: The settings of this call.
         key: Their key.
+        progress: Hears that a finished run is kept.
 
     Raises:
         CheckpointError: If the keys differ; says which settings do.
     """
+    if found is None:
+        return False
     if found.get("key") == key:
-        return
+        finished = found.get("status") == "finished"
+        if finished:
+            progress.notice(f"{folder.path} is finished already with these settings; it is kept.")
+        return finished
     changed = differences(
         {"model": found.get("model"), "seed": found.get("seed"), **found.get("settings", {})},
         {"model": config.model, "seed": config.seed, **config.settings()},

@@ -18,7 +18,8 @@ from temper.training.multi_task.config import MultiTaskConfig
 from temper.training.multi_task.run import train_tasks
 from temper.training.run import prepare
 from tests.cli.tiny_project import make_data, make_model, sentences, write_csv
-from tests.training.test_run import StopAt, record
+from tests.training.listeners import StopAt
+from tests.training.test_run import record
 
 
 @pytest.fixture(scope="module")

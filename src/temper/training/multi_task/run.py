@@ -26,7 +26,7 @@ from temper.training.rewriting import rewriters_of
 from temper.training.run import (
     Begun,
     Prepared,
-    check_same,
+    is_finished,
     label_names,
     model_identity,
     run_key,
@@ -75,11 +75,8 @@ def train_tasks(
     for text in said:
         progress.notice(text)
     key = tasks_key(config, loaded)
-    if found is not None:
-        check_same(folder, found, config, key)
-        if found.get("status") == "finished":
-            progress.notice(f"{folder.path} is finished already with these settings; it is kept.")
-            return folder.path
+    if is_finished(folder, found, config, key, progress):
+        return folder.path
     prepared = prepare_tasks(config, loaded)
     for text in (*said_of(config.first, prepared.model, prepared.tokenizer), *prepared.notices):
         progress.notice(text)

@@ -1,0 +1,26 @@
+"""Progress that keeps what it hears, or stops a run."""
+
+from __future__ import annotations
+
+from temper.training.progress import Progress
+
+
+class StopAt(Progress):
+    """Interrupt the run at a step, as Ctrl-C does."""
+
+    def __init__(self, step: int) -> None:
+        self.step = step
+
+    def steps(self, done: int, total: int, *, loss: float | None) -> None:
+        if done == self.step:
+            raise KeyboardInterrupt
+
+
+class Heard(Progress):
+    """Keep the notices."""
+
+    def __init__(self) -> None:
+        self.notices: list[str] = []
+
+    def notice(self, text: str) -> None:
+        self.notices.append(text)
