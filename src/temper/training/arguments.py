@@ -39,7 +39,9 @@ def arguments_of(settings: TrainSettings, out: Path | str, *, seed: int) -> dict
         raise SettingError(
             "`train.device` is 'mps', but no such device is there. Use 'auto' or 'cpu'."
         )
-    on_cpu = device == "cpu" or (device == "auto" and not torch.cuda.is_available())
+    on_gpu = device.startswith("cuda") or (device == "auto" and torch.cuda.is_available())
+    on_mps = device == "mps" or (device == "auto" and torch.backends.mps.is_available())
+    on_cpu = not on_gpu and not on_mps
     if settings.precision == "fp16" and on_cpu:
         raise SettingError(
             "`train.precision` is 'fp16', which a CPU cannot train in. Use 'bf16' or 'fp32'."
@@ -64,8 +66,9 @@ def arguments_of(settings: TrainSettings, out: Path | str, *, seed: int) -> dict
         "logging_steps": settings.logging_steps,
         "report_to": list(settings.report_to) or "none",
         "seed": seed,
-        "use_cpu": device == "cpu",
-        "dataloader_pin_memory": not on_cpu,
+        # Said also where there is nothing but a CPU: without it Transformers refuses bf16 there.
+        "use_cpu": on_cpu,
+        "dataloader_pin_memory": on_gpu,
         "logging_nan_inf_filter": False,
     }
     if settings.gradient_checkpointing:
