@@ -16,8 +16,12 @@ def write_study(
     name: str = "accuracy",
     perspective: str = "task",
     higher_is_better: bool = True,
+    methods: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> Path:
-    """Write a study whose columns have one score a seed, and nothing else."""
+    """Write a study whose columns have one score a seed, and nothing else.
+
+    ``methods`` are recorded settings of a column's method, by the column's name.
+    """
     seeds = list(range(max(len(values) for values in scores.values())))
     runs: dict[str, dict[str, str]] = {}
     for column, values in scores.items():
@@ -25,7 +29,7 @@ def write_study(
             run = folder / "runs" / f"{column}-s{seed}-key"
             evaluation = run / "evaluation"
             evaluation.mkdir(parents=True)
-            _write(run / "run.json", _run(model, column, seed))
+            _write(run / "run.json", _run(model, column, seed, (methods or {}).get(column, {})))
             score = {
                 "perspective": perspective,
                 "set": "dev",
@@ -48,7 +52,7 @@ def write_study(
     return folder
 
 
-def _run(model: str, column: str, seed: int) -> dict[str, Any]:
+def _run(model: str, column: str, seed: int, method: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "status": "finished",
         "key": "key",
@@ -56,6 +60,7 @@ def _run(model: str, column: str, seed: int) -> dict[str, Any]:
         "method": column,
         "seed": seed,
         "settings": {
+            "method": {"name": column, **method},
             "data": {"source": "data/imdb", "max_length": 64},
             "train": {"epochs": 2.0, "max_steps": None, "batch_size": 16, "learning_rate": 0.001},
         },

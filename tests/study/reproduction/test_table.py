@@ -186,3 +186,13 @@ def test_markdown_and_json_hold_every_line(folder: Path) -> None:
     assert text.count("| text\\_cnn-imdb |") == 3
     assert "## What differs" in text
     assert len(table.to_json()["lines"]) == len(table.lines) == 6
+
+
+def test_settings_of_a_method_that_are_not_the_tables_are_said(tmp_path: Path) -> None:
+    scores = {"vanilla": VANILLA, "uegr": UEGR, "r_drop": UEGR}
+    # Of these only low is not what the scale `full` sets.
+    method = {"low": 0.1, "high": 0.5, "epsilon": 0.1, "relative": False, "alpha": 0.6}
+    write_study(tmp_path / "text_cnn-imdb", scores, methods={"uegr": method})
+    table = reproduction_table(read_specification("uegr-table-4"), tmp_path)
+    said = [note for note in table.notes if note.startswith("Of ")]
+    assert said == ["Of uegr, low 0.1 (table: 0.3): text_cnn-imdb."]

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from temper.data.tasks import TASKS
+from temper.methods.registry import configure
 from temper.report.folders import Source
 from temper.study.reproduction.specification import (
     Case,
@@ -76,6 +77,8 @@ def changes(
     if scale is not None and scale != "full":
         said += _settings(specification, specification.scales[scale])
         said += _of_cases(specification.scales[scale], sources)
+    if scale is None:
+        said += _of_methods(specification, sources)
     said += _left_out(specification, sources, scale)
     seeds = sorted({len(source.seeds) for source in sources.values()})
     if seeds and seeds != [full.seeds]:
@@ -155,6 +158,30 @@ def _of_cases(ours: ScaleEntry, finished: Iterable[str]) -> list[str]:
         if changed:
             found.append(f"Of {name} alone, {', '.join(changed)}.")
     return found
+
+
+def _of_methods(specification: Specification, sources: Mapping[str, Source]) -> list[str]:
+    """Say which settings of the methods are not the table's, in studies that others have made."""
+    found: dict[str, list[str]] = {}
+    for column in specification.columns(specification.scales["full"]):
+        papers = configure(column.method or column.name, column.settings).model_dump(mode="json")
+        for case, source in sources.items():
+            ran = _method_of(source, column.name)
+            changed = [
+                f"{name} {ran[name]} (table: {value})"
+                for name, value in papers.items()
+                if name in ran and ran[name] != value
+            ]
+            if changed:
+                found.setdefault(f"Of {column.name}, {', '.join(changed)}", []).append(case)
+    return [f"{sentence}: {', '.join(cases)}." for sentence, cases in found.items()]
+
+
+def _method_of(source: Source, column: str) -> dict[str, Any]:
+    """Return the recorded settings of a column's method; nothing where no run of it is there."""
+    records = [run.record for run in source.runs if run.column == column]
+    found = next((record for record in records if record is not None), None)
+    return {} if found is None else dict(found.settings.get("method", {}))
 
 
 def _value(table: Mapping[str, Any], name: str) -> str:
