@@ -12,7 +12,7 @@ import typer
 from temper.errors import SettingError, unknown
 
 if TYPE_CHECKING:
-    from temper.training.config import Tree
+    from temper.training.assignments import Tree
     from temper.training.progress import Progress
 
 MultiTask = Annotated[

@@ -12,7 +12,7 @@ from temper.errors import SettingError
 
 if TYPE_CHECKING:
     from temper.study.predictors import Declared
-    from temper.training.config import Tree
+    from temper.training.assignments import Tree
 
 Json = Annotated[
     bool,
@@ -275,7 +275,7 @@ def nested(config: Path | None, given: Mapping[str, Any], sets: list[str] | None
     Raises:
         SettingError: Where a text has another form, or an option and ``--set`` disagree.
     """
-    from temper.training.config import override, parse_assignment, read_toml
+    from temper.training.assignments import override, parse_assignment, read_toml
 
     assignments: list[tuple[tuple[str, ...], Any]] = [
         (tuple(name.split(".")), value)

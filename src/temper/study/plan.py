@@ -14,14 +14,8 @@ from temper.errors import SettingError, unknown
 from temper.evaluation.settings import EvaluationSettings
 from temper.study.attacked import attack_settings
 from temper.study.sources import SetSources
-from temper.training.config import (
-    RunConfig,
-    Tree,
-    override,
-    parse_assignment,
-    section,
-    without_unread,
-)
+from temper.training.assignments import Tree, override, parse_assignment
+from temper.training.config import RunConfig, section, without_unread
 
 PLACES = ("model", "data", "train", "architecture", "evaluate")
 # A column may be called after a composition: r_drop+at.

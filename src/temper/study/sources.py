@@ -12,7 +12,7 @@ from typing import Any
 from temper.data.suites import KINDS, FoundSuite, find_sets, read_suite
 from temper.errors import SettingError
 from temper.evaluation.settings import EvaluationSettings
-from temper.training.config import Tree
+from temper.training.assignments import Tree
 
 ROOT = "TEMPER_DATA"
 """Environment variable of the folder that suites look for their sets in."""

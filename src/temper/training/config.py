@@ -23,13 +23,10 @@ A composition has a table of settings for each of its methods::
 
 from __future__ import annotations
 
-import copy
 import hashlib
 import json
 import re
-import tomllib
-from collections.abc import Callable, Iterable, Mapping
-from pathlib import Path
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
@@ -38,10 +35,9 @@ from temper import methods
 from temper.data.settings import UNLABELLED, DataSettings
 from temper.errors import CompositionError, SettingError, faults, unknown
 from temper.training import scratch
+from temper.training.assignments import Tree
 from temper.training.checks import check_unlabelled, wants_unlabelled
 
-Tree = dict[str, Any]
-"""Nested settings as TOML gives them."""
 Settings = TypeVar("Settings", bound=BaseModel)
 # TOML and JSON know lists only, which strict checking would not take for tuples.
 Names = Annotated[tuple[str, ...], Field(strict=False)]
@@ -306,111 +302,6 @@ def section(settings: type[Settings], name: str, table: Any) -> Settings:
         return settings.model_validate(dict(table))
     except ValidationError as error:
         raise SettingError("\n".join(faults(error, settings, f"{name}."))) from error
-
-
-def read_toml(path: Path) -> Tree:
-    """Read a file of settings.
-
-    Args:
-        path: A TOML file.
-
-    Returns:
-        Its nested tables.
-
-    Raises:
-        SettingError: Where the file is missing or is not TOML.
-    """
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise SettingError(f"The settings file {path} cannot be read: {error.strerror}.") from error
-    except UnicodeDecodeError as error:
-        raise SettingError(
-            f"{path} is not UTF-8 text (byte {error.start}). Save it as UTF-8."
-        ) from error
-    except tomllib.TOMLDecodeError as error:
-        raise SettingError(f"{path} is not valid TOML: {error}.") from error
-
-
-def parse_value(text: str) -> Any:
-    """Read the right-hand side of ``KEY=VALUE`` as a TOML value; a bare word is a string.
-
-    Raises:
-        SettingError: Where the text opens a quote, list or table and does not close it well.
-
-    Example:
-        >>> parse_value("0.1"), parse_value("[1, 2]"), parse_value("linear"), parse_value("true")
-        (0.1, [1, 2], 'linear', True)
-    """
-    text = text.strip()
-    try:
-        parsed = tomllib.loads(f"value = {text}")
-    except tomllib.TOMLDecodeError as error:
-        if text[:1] in ("[", "{", '"', "'"):
-            raise SettingError(f"The value {text!r} is not valid TOML: {error}.") from error
-        return text
-    # A date, or a line break that opened a second key, was not meant as TOML: keep the text.
-    plain = isinstance(parsed["value"], bool | int | float | str | list | dict)
-    return parsed["value"] if plain and len(parsed) == 1 else text
-
-
-def parse_assignment(text: str) -> tuple[tuple[str, ...], Any]:
-    """Split ``a.b=VALUE`` into its path and value.
-
-    Raises:
-        SettingError: Where there is no ``=`` or a part of the path is empty.
-
-    Example:
-        >>> parse_assignment("method.epsilon=0.1")
-        (('method', 'epsilon'), 0.1)
-    """
-    name, equals, value = text.partition("=")
-    path = tuple(part.strip() for part in name.split("."))
-    if not equals or not all(path):
-        raise SettingError(
-            f"A setting is written KEY=VALUE, for example train.epochs=3, got {text!r}."
-        )
-    return path, parse_value(value)
-
-
-def override(tree: Mapping[str, Any], assignments: Iterable[tuple[tuple[str, ...], Any]]) -> Tree:
-    """Return nested settings with some values replaced.
-
-    Args:
-        tree: The settings to start from; left as they are.
-        assignments: Paths and their new values.
-
-    Returns:
-        New nested settings.
-
-    Raises:
-        SettingError: Where one path is given two values, or leads through a value that is no table.
-
-    Example:
-        >>> override({"train": {"epochs": 3}}, [(("train", "epochs"), 1)])
-        {'train': {'epochs': 1}}
-    """
-    result = copy.deepcopy(dict(tree))
-    given: dict[tuple[str, ...], Any] = {}
-    found = []
-    for path, value in assignments:
-        dotted = ".".join(path)
-        if path in given and given[path] != value:
-            found.append(f"`{dotted}` is given twice: {given[path]!r} and {value!r}. Give it once.")
-            continue
-        given[path] = value
-        table: Any = result
-        for depth, part in enumerate(path[:-1], start=1):
-            table = table.setdefault(part, {})
-            if not isinstance(table, dict):
-                whole = ".".join(path[:depth])
-                found.append(f"`{dotted}` cannot be set: `{whole}` is {table!r} and not a table.")
-                break
-        else:
-            table[path[-1]] = value
-    if found:
-        raise SettingError("\n".join(found))
-    return result
 
 
 def _method(table: Any) -> Tree:

@@ -16,7 +16,7 @@ from temper.study.reproduction.specification import (
     Specification,
 )
 from temper.study.sources import SetSources
-from temper.training.config import Tree
+from temper.training.assignments import Tree
 
 SAME = "same"
 """Value of ``data.unlabeled`` that stands for the task's own training texts."""
