@@ -165,6 +165,19 @@ def test_evaluating_writes_rows_and_scores_once(
     assert [entry.name for entry in tmp_path.iterdir()] == ["e"]
 
 
+def test_a_run_is_evaluated_on_its_own_data_where_no_other_is_given(
+    trained: dict[str, Any], tiny_data: Path, tmp_path: Path
+) -> None:
+    words = ("evaluate", trained["out"], "--perspectives", "task", "--set", "evaluate.bootstrap=0")
+    named = answer(*words, "--data", tiny_data / "reviews", "--out", tmp_path / "named")
+    left = call(*words, "--out", tmp_path / "left", "--json")
+    assert json.loads(left.stdout)["scores"] == named["scores"]
+    assert f"12 rows of {tiny_data / 'reviews'}, split 'dev', are evaluated." in left.stderr
+    # What is given beside it still counts.
+    few = answer(*words, "--eval-rows", "4", "--out", tmp_path / "few")
+    assert {score["n"] for score in few["scores"]} == {4}
+
+
 def test_a_single_file_is_evaluated_whole(
     trained: dict[str, Any], tiny_data: Path, tmp_path: Path
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -132,6 +133,9 @@ def train(
         say(_ended(written, record), as_json=False)
         for each in record.get("tasks", {}).values():
             say(f"A checkpoint of one task: {folder / each['folder']}", as_json=False)
+        if checked is not None:
+            measure = f"temper evaluate {quote(str(folder))} --out {quote(f'{folder}-evaluation')}"
+            say(f"Measure it on its own dev rows: {measure}", as_json=False)
 
 
 def _ended(folder: RunFolder, record: Mapping[str, Any]) -> str:

@@ -20,6 +20,7 @@ from temper.study.predictors import (
     load_predictor,
     longest_row,
     predictor_identity,
+    trained_settings,
 )
 from temper.study.reference import with_reference
 from temper.study.sets import load_sets, trained_rows
@@ -69,6 +70,8 @@ class Judging:
     ) -> Judging:
         """Check nested settings ``{"data": {...}, "evaluate": {...}}``.
 
+        Where no source is given, a run is evaluated on the data that it was trained with.
+
         Raises:
             SettingError: Where anything is wrong; it lists every fault.
         """
@@ -81,7 +84,7 @@ class Judging:
                 if name in table
             ]
         sets = sets or SetSources()
-        tree = sets.completed(tree)
+        tree = _with_own_data(sets.completed(tree), model)
         checked: dict[str, Any] = {}
         classes: dict[str, type[BaseModel]] = {
             "data": DataSettings,
@@ -130,6 +133,11 @@ def judge_model(asked: Judging, out: Path, *, progress: Progress | None = None) 
         declared=asked.declared,
     )
     dev = load_evaluated(asked.model, asked.data, predictor=predictor)
+    split = dev.source.get("split")
+    progress.notice(
+        f"{len(dev.text):,} rows of {asked.data.source}{f', split {split!r},' if split else ''} "
+        "are evaluated."
+    )
     # Detectors learn from the rows that the model was trained on; a temperature must not.
     learns = asked.sets.detects(asked.evaluate) and asked.sets.fit is None
     wanted = learns or asked.sets.held_out is not None
@@ -161,6 +169,14 @@ def judge_model(asked: Judging, out: Path, *, progress: Progress | None = None) 
     else:
         progress.notice(f"{out} holds this very evaluation already; it is kept.")
     return read_json(out / "scores.json")
+
+
+def _with_own_data(tree: Mapping[str, Any], model: str) -> Mapping[str, Any]:
+    """Return settings with the source of a run's own data where no other is given."""
+    table, own = tree.get("data", {}), trained_settings(model).get("data", {})
+    if not isinstance(table, Mapping) or "source" in table or "source" not in own:
+        return tree
+    return {**tree, "data": {"source": own["source"], "task": own.get("task"), **table}}
 
 
 def _held(out: Path) -> str | None:
