@@ -28,15 +28,12 @@ class Trial(Entry):
         column: The method.
         score: The score; of several conditions, such as radii, the mean over them.
         case: The case; None takes the mean over all of them, or the only one.
-        kept: Folder of the kept scores, from the clone's root; None is
-            ``results/reproduction/FAMILY``.
     """
 
     reproduction: str
     column: str
     score: str
     case: str | None = None
-    kept: str | None = None
 
 
 class Claim(Entry):
@@ -142,7 +139,7 @@ def _default_findings() -> dict[Statement, Finding]:
 
 def _tested(claim: Claim, test: Trial, root: Path) -> Judged:
     specification = read_specification(test.reproduction)
-    kept = test.kept or f"results/reproduction/{specification.family}"
+    kept = specification.folder
     if not (root / kept).is_dir():
         return Judged(claim, UNTESTED, "", f"temper reproduce {specification.name}")
     table = reproduction_table(specification, root / kept)

@@ -9,14 +9,16 @@ from temper.report.wording import escaped, pipe_table
 from temper.study.reproduction import theorem
 from temper.study.reproduction.arithmetic import check_averages, count_printed
 from temper.study.reproduction.claims import judge_claims, read_claims
+from temper.study.reproduction.grid import LEGEND, grid
 from temper.study.reproduction.specification import (
     PAPERS,
     read_specification,
     specification_names,
 )
+from temper.study.reproduction.table import reproduction_table
 from temper.training.checkpoint_folder import write_text
 
-PARTS = ("claims", "reproductions", "arithmetic")
+PARTS = ("claims", "reproductions", "arithmetic", "tables")
 
 
 def rewrite(text: str, root: Path) -> str:
@@ -30,7 +32,12 @@ def rewrite(text: str, root: Path) -> str:
     Raises:
         DataError: If a marker is missing, or does not stand once.
     """
-    made = {"claims": _claims(root), "reproductions": _reproductions(), "arithmetic": _sums()}
+    made = {
+        "claims": _claims(root),
+        "reproductions": _reproductions(),
+        "arithmetic": _sums(),
+        "tables": _tables(root),
+    }
     for name in PARTS:
         opening, closing = f"<!-- {name} -->\n", f"<!-- /{name} -->"
         if text.count(opening) != 1 or text.count(closing) != 1:
@@ -119,6 +126,27 @@ def _reproductions() -> str:
         )
     head = ("name", "place", "what", "cases \u00d7 methods", "at small", "printed", "grid")
     return pipe_table(head, rows)
+
+
+def _tables(root: Path) -> str:
+    """Return our numbers of every table whose scores are kept."""
+    parts = []
+    for name in specification_names():
+        each = read_specification(name)
+        kept = root / each.folder
+        if not kept.is_dir():
+            continue
+        table = reproduction_table(each, kept)
+        cases = {case.name for case in each.case} & {line.case for line in table.lines}
+        whole = f"{len(cases)} of {len(each.case)} cases: " if len(each.case) > 1 else ""
+        labels = {line.label for line in table.lines}
+        what = next(iter(labels)) if len(labels) == 1 else "scores"
+        models = sorted({fact["model"] for fact in table.facts})
+        parts.append(
+            f"### {table.title}\n\n{whole}{escaped(what)}, {escaped(', '.join(models))}. "
+            f"`temper reproduce {name} --from {each.folder}`\n\n{grid(table)}"
+        )
+    return "\n\n".join([LEGEND, *parts]) if parts else "No scores are kept."
 
 
 def _sums() -> str:

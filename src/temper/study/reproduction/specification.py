@@ -30,7 +30,7 @@ PAPERS = {
     "jachess": "JacHess, TACL 2025, arXiv 2404.00758",
 }
 _FOLDER = Path(__file__).parent / "assets"
-_GRID = ("column", "pairs", "case", "scales", "printed")
+_GRID = ("column", "pairs", "case", "scales", "kept")
 
 
 class Entry(BaseModel):
@@ -199,6 +199,8 @@ class Specification(Entry):
         case: Models and tasks.
         score: What is printed.
         scales: How the grid is run, by name.
+        kept: Folder of the kept scores, from the clone's root; left out it is
+            ``results/reproduction/FAMILY``.
         unknown: Settings of the paper that could not be read, so ``full`` has Temper's defaults.
         printed: The paper's numbers; what could not be read is absent.
     """
@@ -215,8 +217,14 @@ class Specification(Entry):
     case: tuple[Case, ...]
     score: tuple[Score, ...]
     scales: dict[Scale, ScaleEntry]
+    kept: str = ""
     unknown: tuple[str, ...] = ()
     printed: tuple[Printed, ...] = ()
+
+    @property
+    def folder(self) -> str:
+        """Where its scores are kept, from the clone's root."""
+        return self.kept or f"results/reproduction/{self.family}"
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
@@ -317,7 +325,7 @@ def read_specification(name: str, *, numbers: Path | None = None) -> Specificati
     if like is not None:
         base = _toml(_FOLDER / f"{like}.toml")
         own = {key: value for key, value in content.items() if key != "like"}
-        content = {**{key: base[key] for key in _GRID if key in base and key != "printed"}, **own}
+        content = {**{key: base[key] for key in _GRID if key in base}, **own}
         content = {"family": base.get("family", like), "like": like, **content}
     if numbers is not None:
         further = _toml(numbers)
