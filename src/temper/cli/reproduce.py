@@ -212,13 +212,14 @@ def _show(table: ReproductionTable, *, as_json: bool) -> None:
         print_json(table.to_json())
         return
     headings = [heading or "verdict" for heading in table.headings]
-    rows = [dict(zip(headings, line.cells(), strict=True)) for line in table.lines]
+    rows = [dict(zip(headings, texts, strict=True)) for texts in table.cells]
     if rows:
         print_table(rows, headings, title=table.title)
     else:
         say(table.title, as_json=False)
-    if table.facts:
-        print_table(table.facts, list(table.facts[0]), title="\nWhat was run")
+    for title, lines in (("What was chosen", table.chosen), ("What was run", table.facts)):
+        if lines:
+            print_table(lines, list(lines[0]), title=f"\n{title}")
     for note in table.notes:
         say(note, as_json=False)
 

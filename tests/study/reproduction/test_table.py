@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from temper.errors import CheckpointError
+from temper.study.reproduction.lines import ABSENT, Interval
 from temper.study.reproduction.run import keep
 from temper.study.reproduction.specification import (
     CaseAtScale,
@@ -15,7 +16,7 @@ from temper.study.reproduction.specification import (
     Specification,
     read_specification,
 )
-from temper.study.reproduction.table import ABSENT, Interval, reproduction_table
+from temper.study.reproduction.table import reproduction_table
 from tests.study.reproduction.kept_studies import write_study
 
 VANILLA, UEGR = (0.80, 0.82, 0.84), (0.83, 0.83, 0.86)

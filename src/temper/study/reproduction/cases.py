@@ -127,14 +127,21 @@ def settings_of(
 def _planned(case: Case, asked: Asked) -> Planned:
     entry = asked.entry
     suite = case.suite if entry.suites else None
-    if suite is not None and asked.data_root is None:
-        return Planned(
-            case, None, f"the sets of suite {suite!r} are read from a folder: give --data-root DIR"
-        )
+    files = entry.source is None and (case.file is not None or bool(case.shift))
+    if (suite is not None or files) and asked.data_root is None:
+        what = f"the sets of suite {suite!r}" if suite else f"files of {case.task}"
+        return Planned(case, None, f"{what} are read from a folder: give --data-root DIR")
     task = case.task if entry.source is None else None
     try:
         source = entry.source or task_source(case.task, asked.data_root)
-        sets = SetSources.of(suite=suite, data_root=asked.data_root if suite else None)
+        shift = {name: f"{source}/{file}" for name, file in case.shift.items()} if files else {}
+        sets = SetSources.of(
+            shift=[f"{name}={path}" for name, path in shift.items()],
+            suite=suite,
+            data_root=asked.data_root if suite else None,
+        )
+        if files and case.file is not None:
+            source = f"{source}/{case.file}"
     except SettingError as error:
         # The data root is there (`Asked`), so the task's folder or the suite's sets are not.
         return Planned(case, None, str(error).splitlines()[0])

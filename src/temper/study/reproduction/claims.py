@@ -11,8 +11,9 @@ from typing import Literal
 
 from pydantic import Field
 
+from temper.study.reproduction.lines import Interval, Line
 from temper.study.reproduction.specification import PAPERS, Entry, read_specification
-from temper.study.reproduction.table import Interval, Line, reproduction_table
+from temper.study.reproduction.table import reproduction_table
 from temper.study.reproduction.theorem import NAME, Finding, Statement, check_theorem
 
 HOLDS, FAILS = "holds", "does not hold"

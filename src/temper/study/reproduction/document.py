@@ -15,7 +15,7 @@ from temper.study.reproduction.specification import (
     read_specification,
     specification_names,
 )
-from temper.study.reproduction.table import reproduction_table
+from temper.study.reproduction.table import facts_table, reproduction_table
 from temper.training.checkpoint_folder import write_text
 
 PARTS = ("claims", "reproductions", "arithmetic", "tables")
@@ -146,6 +146,8 @@ def _tables(root: Path) -> str:
             f"### {table.title}\n\n{whole}{escaped(what)}, {escaped(', '.join(models))}. "
             f"`temper reproduce {name} --from {each.folder}`\n\n{grid(table)}"
         )
+        if table.chosen:
+            parts.append(facts_table(table.chosen))
     return "\n\n".join([LEGEND, *parts]) if parts else "No scores are kept."
 
 

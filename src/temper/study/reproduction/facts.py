@@ -64,6 +64,8 @@ def changes(
     """
     full = specification.scales["full"]
     said = [f"Grid: {specification.grid_from}"]
+    if not specification.published:
+        return said + _left_out(specification, sources, scale)
     if not specification.printed:
         said.append(
             "Printed numbers: none is at hand; --printed FILE.toml gives them to who has the paper."

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from temper.report.wording import ABSENT, escaped, pipe_table
-from temper.study.reproduction.table import Line, ReproductionTable
+from temper.study.reproduction.lines import Line
+from temper.study.reproduction.table import ReproductionTable
 
 WIDE = 10
 """Methods beyond which each of them is a line of its own."""

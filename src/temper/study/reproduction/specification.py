@@ -28,7 +28,9 @@ PAPERS = {
     "uegr": "UEGR, arXiv 2503.16550",
     "roast": "RoAST, arXiv 2312.04032",
     "jachess": "JacHess, TACL 2025, arXiv 2404.00758",
+    "temper": "Temper's own",
 }
+"""Whose table it is; one of Temper's own has no printed numbers to stand beside."""
 _FOLDER = Path(__file__).parent / "assets"
 _GRID = ("column", "pairs", "case", "scales", "kept")
 
@@ -90,6 +92,9 @@ class Case(Entry):
         task: Name of the task: its folder under the data root, or a task of ``temper list tasks``.
         model: The paper's model.
         suite: Suite of sets beside the task's own rows.
+        file: File of the task's folder that the rows come from, so that dev rows are carved from
+            the training rows; None reads the folder.
+        shift: Further sets by name: files of the task's folder.
         data, evaluate, architecture: Settings of this case, where the scale does not set them.
     """
 
@@ -97,6 +102,8 @@ class Case(Entry):
     task: str
     model: str
     suite: str | None = None
+    file: str | None = None
+    shift: dict[str, str] = Field(default_factory=dict)
     data: Tree = Field(default_factory=dict)
     evaluate: Tree = Field(default_factory=dict)
     architecture: Tree = Field(default_factory=dict)
@@ -165,6 +172,20 @@ class Score(Entry):
     average: bool = True
 
 
+class Choice(Entry):
+    """A column that each case chooses by one score, to be told by another.
+
+    Args:
+        by: The score that decides, by its mean over the seeds.
+        told: The score that is told of the chosen column.
+        among: Columns to choose from.
+    """
+
+    by: str
+    told: str
+    among: Annotated[tuple[str, ...], Field(min_length=1)]
+
+
 class Printed(Entry):
     """One number as the paper prints it.
 
@@ -198,6 +219,7 @@ class Specification(Entry):
         pairs: Columns made of pairs of values.
         case: Models and tasks.
         score: What is printed.
+        choice: Settings that each case chooses for itself.
         scales: How the grid is run, by name.
         kept: Folder of the kept scores, from the clone's root; left out it is
             ``results/reproduction/FAMILY``.
@@ -207,7 +229,7 @@ class Specification(Entry):
 
     name: str
     title: str
-    paper: Literal["uegr", "roast", "jachess"]
+    paper: Literal["uegr", "roast", "jachess", "temper"]
     place: str
     grid_from: str
     family: str
@@ -216,10 +238,16 @@ class Specification(Entry):
     pairs: Pairs | None = None
     case: tuple[Case, ...]
     score: tuple[Score, ...]
+    choice: Choice | None = None
     scales: dict[Scale, ScaleEntry]
     kept: str = ""
     unknown: tuple[str, ...] = ()
     printed: tuple[Printed, ...] = ()
+
+    @property
+    def published(self) -> bool:
+        """Whether it stands for something that a paper prints."""
+        return self.paper != "temper"
 
     @property
     def folder(self) -> str:
@@ -241,6 +269,9 @@ class Specification(Entry):
             _known("case", [*scale.cases, *scale.case], cases)
             _known("column", scale.columns, [each.name for each in self.column])
             _known("column", scale.method, [each.name for each in self.column])
+        if self.choice is not None:
+            _known("score", [self.choice.by, self.choice.told], scores)
+            _known("column", self.choice.among, columns)
         for number in self.printed:
             _known("case", [number.case], [*cases, AVERAGE])
             _known("column", [number.column], columns)

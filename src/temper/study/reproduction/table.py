@@ -6,19 +6,20 @@ printed number of the specification, and the difference of the two over the seed
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from statistics import fmean, stdev
+from statistics import fmean
 from typing import Any
 
 from temper.errors import CheckpointError
-from temper.functional.intervals import paired_t, told_apart
 from temper.report.cells import Comparison, Row
 from temper.report.folders import Source, read
 from temper.report.table import compare
-from temper.report.wording import Unit, escaped, pipe_table
+from temper.report.wording import escaped, pipe_table
+from temper.study.reproduction.choice import chosen
 from temper.study.reproduction.facts import case_facts, changes
+from temper.study.reproduction.lines import Interval, Line
 from temper.study.reproduction.run import read_record
 from temper.study.reproduction.specification import (
     AVERAGE,
@@ -31,7 +32,6 @@ from temper.study.reproduction.specification import (
     Specification,
 )
 
-ABSENT = "not at hand"
 HEADINGS = (
     "case",
     "score",
@@ -42,112 +42,6 @@ HEADINGS = (
     "ours \u2212 {reference}",
     "",
 )
-
-
-@dataclass(frozen=True)
-class Interval:
-    """A mean over seeds with its 95 % t interval, from three seeds on.
-
-    Args:
-        mean: The mean.
-        low, high: Its interval, None below three seeds.
-    """
-
-    mean: float
-    low: float | None = None
-    high: float | None = None
-
-    @classmethod
-    def of(cls, values: Sequence[float]) -> Interval | None:
-        """Return the interval of some values, one a seed; None of none.
-
-        Example:
-            >>> Interval.of([1.0, 3.0])
-            Interval(mean=2.0, low=None, high=None)
-        """
-        if not values:
-            return None
-        if not told_apart(values):
-            return cls(fmean(values))
-        found = paired_t(values)
-        return cls(found.mean, found.low, found.high)
-
-    @property
-    def side(self) -> int | None:
-        """1 or -1 where the interval lies wholly above or below 0, 0 where it holds 0."""
-        if self.low is None or self.high is None:
-            return None
-        return 1 if self.low > 0 else -1 if self.high < 0 else 0
-
-    def text(self, unit: Unit) -> str:
-        """Write mean and interval."""
-        mean = unit.text(self.mean, signed=True)
-        if self.low is None or self.high is None:
-            return mean
-        return f"{mean} [{unit.text(self.low, signed=True)}, {unit.text(self.high, signed=True)}]"
-
-
-@dataclass(frozen=True)
-class Line:
-    """One score of one method in one case.
-
-    Args:
-        case: Name of the case, or the mean over some.
-        score: Name of the score in the specification.
-        label: The score in words.
-        column: Name of the method.
-        printed: The paper's digits, None where they are not at hand.
-        seeds: Our value of every seed.
-        to_paper: Ours less the paper's.
-        to_reference: Ours less the reference's, seed by seed; None for the reference.
-        higher_is_better: Direction of the score.
-        unit: How it is shown.
-    """
-
-    case: str
-    score: str
-    label: str
-    column: str
-    printed: str | None
-    seeds: dict[int, float]
-    to_paper: Interval | None
-    to_reference: Interval | None
-    higher_is_better: bool | None
-    unit: Unit
-
-    @property
-    def ours(self) -> str:
-        """Our mean, with the standard deviation from two seeds on."""
-        values = list(self.seeds.values())
-        if not values:
-            return "not run"
-        text = self.unit.text(fmean(values))
-        return text if len(values) < 2 else f"{text} \u00b1 {self.unit.text(stdev(values))}"
-
-    @property
-    def verdict(self) -> str:
-        """What the difference against the reference says."""
-        if self.to_reference is None or self.to_reference.side is None:
-            return ""
-        if self.to_reference.side == 0:
-            return "inside the noise"
-        above = self.to_reference.side > 0
-        if self.higher_is_better is None:
-            return "higher" if above else "lower"
-        return "better" if above == self.higher_is_better else "worse"
-
-    def cells(self) -> tuple[str, ...]:
-        """Return the texts of the line, one a heading."""
-        return (
-            self.case,
-            self.label,
-            self.column,
-            self.printed or ABSENT,
-            self.ours,
-            "" if self.to_paper is None else self.to_paper.text(self.unit),
-            "" if self.to_reference is None else self.to_reference.text(self.unit),
-            self.verdict,
-        )
 
 
 @dataclass(frozen=True)
@@ -162,6 +56,8 @@ class ReproductionTable:
         not_run: Why cases have no lines, by name.
         differs: What differs from the paper, a sentence each.
         facts: What was run, a line a case: a heading each.
+        chosen: What each case chose, a line a case: a heading each.
+        published: Whether a paper prints such a table; else the paper's columns are left out.
     """
 
     name: str
@@ -171,11 +67,23 @@ class ReproductionTable:
     not_run: dict[str, str] = field(default_factory=dict)
     differs: tuple[str, ...] = ()
     facts: tuple[dict[str, str], ...] = ()
+    chosen: tuple[dict[str, str], ...] = ()
+    published: bool = True
 
     @property
     def headings(self) -> tuple[str, ...]:
         """Headings of the lines."""
-        return tuple(text.format(reference=self.reference) for text in HEADINGS)
+        return self._shown([text.format(reference=self.reference) for text in HEADINGS])
+
+    @property
+    def cells(self) -> list[tuple[str, ...]]:
+        """Texts of the lines, one a heading."""
+        return [self._shown(line.cells()) for line in self.lines]
+
+    def _shown(self, texts: Sequence[str]) -> tuple[str, ...]:
+        """Leave out what stands under the headings of a paper that there is not."""
+        pairs = zip(HEADINGS, texts, strict=True)
+        return tuple(text for head, text in pairs if self.published or "paper" not in head)
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -194,17 +102,18 @@ class ReproductionTable:
         """Write the whole as Markdown."""
         parts = [f"# {self.title}"]
         if self.lines:
-            rows = [[escaped(text) for text in line.cells()] for line in self.lines]
+            rows = [[escaped(text) for text in texts] for texts in self.cells]
             parts.append(pipe_table(self.headings, rows))
             parts.append(
                 "Ours: the mean over seeds \u00b1 the standard deviation. Differences: the mean "
-                "over seeds, from three on with a 95 % t interval; a printed number is taken as "
-                "exact."
+                "over seeds, from three on with a 95 % t interval"
+                + ("; a printed number is taken as exact." if self.published else ".")
             )
-        if self.facts:
-            heads = list(self.facts[0])
-            rows = [[escaped(line[head]) for head in heads] for line in self.facts]
-            parts.append("## What was run\n\n" + pipe_table(heads, rows))
+        parts += [
+            f"## {title}\n\n{facts_table(lines)}"
+            for title, lines in (("What was chosen", self.chosen), ("What was run", self.facts))
+            if lines
+        ]
         if self.notes:
             parts.append(
                 "## What differs\n\n" + "\n".join(f"- {escaped(note)}" for note in self.notes)
@@ -225,7 +134,14 @@ class ReproductionTable:
             "not_run": self.not_run,
             "differs": list(self.differs),
             "facts": list(self.facts),
+            "chosen": list(self.chosen),
         }
+
+
+def facts_table(lines: Sequence[Mapping[str, str]]) -> str:
+    """Write lines of texts by heading, all of the same headings, as Markdown."""
+    heads = list(lines[0])
+    return pipe_table(heads, [[escaped(line[head]) for head in heads] for line in lines])
 
 
 def reproduction_table(specification: Specification, folder: Path) -> ReproductionTable:
@@ -271,6 +187,7 @@ def reproduction_table(specification: Specification, folder: Path) -> Reproducti
         for score in specification.score
         for line in _lines(specification, case, comparison, score)
     ]
+    choices = tuple(chosen(specification, lines))
     for score in specification.score:
         if score.average:
             lines += _averages(specification, score, lines, found)
@@ -289,6 +206,8 @@ def reproduction_table(specification: Specification, folder: Path) -> Reproducti
         lines=tuple(lines),
         not_run={**not_run, **missing},
         differs=tuple(changes(specification, scale, {c: s for c, (s, _) in found.items()})),
+        chosen=choices,
+        published=specification.published,
         facts=tuple(
             case_facts(case, found[case.name][0])
             for case in specification.case

@@ -1,0 +1,118 @@
+"""One line of a reproduction's table: ours, the paper's, and the differences over the seeds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import fmean, stdev
+
+from temper.functional.intervals import paired_t, told_apart
+from temper.report.wording import Unit
+
+ABSENT = "not at hand"
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A mean over seeds with its 95 % t interval, from three seeds on.
+
+    Args:
+        mean: The mean.
+        low, high: Its interval, None below three seeds.
+    """
+
+    mean: float
+    low: float | None = None
+    high: float | None = None
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> Interval | None:
+        """Return the interval of some values, one a seed; None of none.
+
+        Example:
+            >>> Interval.of([1.0, 3.0])
+            Interval(mean=2.0, low=None, high=None)
+        """
+        if not values:
+            return None
+        if not told_apart(values):
+            return cls(fmean(values))
+        found = paired_t(values)
+        return cls(found.mean, found.low, found.high)
+
+    @property
+    def side(self) -> int | None:
+        """1 or -1 where the interval lies wholly above or below 0, 0 where it holds 0."""
+        if self.low is None or self.high is None:
+            return None
+        return 1 if self.low > 0 else -1 if self.high < 0 else 0
+
+    def text(self, unit: Unit) -> str:
+        """Write mean and interval."""
+        mean = unit.text(self.mean, signed=True)
+        if self.low is None or self.high is None:
+            return mean
+        return f"{mean} [{unit.text(self.low, signed=True)}, {unit.text(self.high, signed=True)}]"
+
+
+@dataclass(frozen=True)
+class Line:
+    """One score of one method in one case.
+
+    Args:
+        case: Name of the case, or the mean over some.
+        score: Name of the score in the specification.
+        label: The score in words.
+        column: Name of the method.
+        printed: The paper's digits, None where they are not at hand.
+        seeds: Our value of every seed.
+        to_paper: Ours less the paper's.
+        to_reference: Ours less the reference's, seed by seed; None for the reference.
+        higher_is_better: Direction of the score.
+        unit: How it is shown.
+    """
+
+    case: str
+    score: str
+    label: str
+    column: str
+    printed: str | None
+    seeds: dict[int, float]
+    to_paper: Interval | None
+    to_reference: Interval | None
+    higher_is_better: bool | None
+    unit: Unit
+
+    @property
+    def ours(self) -> str:
+        """Our mean, with the standard deviation from two seeds on."""
+        values = list(self.seeds.values())
+        if not values:
+            return "not run"
+        text = self.unit.text(fmean(values))
+        return text if len(values) < 2 else f"{text} \u00b1 {self.unit.text(stdev(values))}"
+
+    @property
+    def verdict(self) -> str:
+        """What the difference against the reference says."""
+        if self.to_reference is None or self.to_reference.side is None:
+            return ""
+        if self.to_reference.side == 0:
+            return "inside the noise"
+        above = self.to_reference.side > 0
+        if self.higher_is_better is None:
+            return "higher" if above else "lower"
+        return "better" if above == self.higher_is_better else "worse"
+
+    def cells(self) -> tuple[str, ...]:
+        """Return the texts of the line, one a heading."""
+        return (
+            self.case,
+            self.label,
+            self.column,
+            self.printed or ABSENT,
+            self.ours,
+            "" if self.to_paper is None else self.to_paper.text(self.unit),
+            "" if self.to_reference is None else self.to_reference.text(self.unit),
+            self.verdict,
+        )

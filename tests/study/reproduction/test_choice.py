@@ -1,0 +1,104 @@
+"""A choice looks at the deciding score alone, and tells the other one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from temper.report.wording import PERCENT
+from temper.study.reproduction.cases import Asked, planned
+from temper.study.reproduction.choice import chosen
+from temper.study.reproduction.lines import Interval, Line
+from temper.study.reproduction.specification import read_specification
+
+READ = read_specification("uegr-margin")
+CASE = "text_cnn-imdb"
+DEV, TEST = (score.label for score in READ.score)
+
+
+def line(
+    score: str, column: str, values: Sequence[float], *, margin: float = 0.0, higher: bool = True
+) -> Line:
+    told = None if column == "vanilla" else Interval(margin, margin - 0.01, margin + 0.01)
+    return Line(
+        case=CASE,
+        score=score,
+        label=score,
+        column=column,
+        printed=None,
+        seeds=dict(enumerate(values)),
+        to_paper=None,
+        to_reference=None
+        if column == "vanilla"
+        else Interval(margin, margin - 0.01, margin + 0.01),
+        higher_is_better=higher,
+        unit=PERCENT,
+    )
+
+
+def lines(dev: dict[str, float], *, higher: bool = True) -> list[Line]:
+    """Return dev scores as given, and test scores by which every setting loses but the last."""
+    steps = dict.fromkeys(dev, -0.05) | {READ.choice.among[-1] if READ.choice else "": 0.05}
+    found = [line("dev", "vanilla", (0.9,)), line("test", "vanilla", (0.5,))]
+    for column, value in dev.items():
+        found.append(line("dev", column, (value, value), higher=higher))
+        found.append(line("test", column, (0.5 + steps[column],), margin=steps[column]))
+    return found
+
+
+def scores(*values: float) -> dict[str, float]:
+    assert READ.choice is not None
+    return dict(zip(READ.choice.among, values, strict=True))
+
+
+def test_the_best_on_dev_is_told_by_test_though_another_is_better_there() -> None:
+    (found,) = chosen(READ, lines(scores(0.6, 0.7, 0.65, 0.6, 0.6)))
+    assert found == {
+        "case": CASE,
+        f"chosen by {DEV}": "uegr_lower",
+        DEV: "70.00 ± 0.00",
+        TEST: "45.00",
+        "that of vanilla": "50.00",
+        "margin over vanilla": "−5.00 [−6.00, −4.00]",
+        "verdict": "worse",
+    }
+
+
+def test_of_equal_ones_the_first_is_chosen() -> None:
+    (found,) = chosen(READ, lines(scores(0.6, 0.6, 0.5, 0.6, 0.6)))
+    assert found[f"chosen by {DEV}"] == "uegr"
+
+
+def test_of_a_score_that_should_be_low_the_least_is_chosen() -> None:
+    (found,) = chosen(READ, lines(scores(0.6, 0.5, 0.7, 0.6, 0.6), higher=False))
+    assert found[f"chosen by {DEV}"] == "uegr_lower"
+
+
+@pytest.mark.parametrize("score", ["dev", "test"])
+def test_where_a_column_or_a_score_is_missing_nothing_is_chosen(score: str) -> None:
+    whole = lines(scores(0.6, 0.7, 0.65, 0.6, 0.6))
+    lacking = [each for each in whole if (each.score, each.column) != (score, "uegr_lower")]
+    assert chosen(READ, whole)
+    assert chosen(READ, lacking) == []
+
+
+def test_a_table_without_a_choice_chooses_nothing() -> None:
+    assert chosen(read_specification("uegr-table-4"), lines(scores(1, 1, 1, 1, 1))) == []
+
+
+def test_rows_come_from_the_named_files_of_the_tasks_folder(tmp_path: Path) -> None:
+    (tmp_path / "imdb").mkdir()
+    (found,) = planned(Asked(READ, "small", cases=(CASE,), data_root=tmp_path))
+    assert found.plan is not None
+    folder = tmp_path / "imdb"
+    assert found.plan.data.source == str(folder / "train.jsonl.gz")
+    assert found.plan.sets.shift == {"test": str(folder / "test.jsonl.gz")}
+    (without,) = planned(Asked(READ, "small", cases=(CASE,)))
+    assert without.plan is None
+    assert without.reason == "files of imdb are read from a folder: give --data-root DIR"
+    # Other data that stand in for every task's have no such files.
+    (smoke,) = planned(Asked(READ, "smoke"))
+    assert smoke.plan is not None
+    assert (smoke.plan.data.source, smoke.plan.sets.shift) == ("demo", {})
