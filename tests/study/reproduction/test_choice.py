@@ -30,9 +30,7 @@ def line(
         printed=None,
         seeds=dict(enumerate(values)),
         to_paper=None,
-        to_reference=None
-        if column == "vanilla"
-        else Interval(margin, margin - 0.01, margin + 0.01),
+        to_reference=told,
         higher_is_better=higher,
         unit=PERCENT,
     )
