@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pydantic import BaseModel, ValidationError
@@ -54,6 +55,11 @@ class NonFiniteError(TemperError):
         self.step = step
         self.term = term
         self.rows = rows
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Let a process of a study pass it on to another."""
+        made = partial(NonFiniteError, step=self.step, term=self.term, rows=self.rows)
+        return made, (str(self),)
 
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> str:

@@ -77,7 +77,7 @@ def test_every_column_is_planned_for_every_seed_with_its_own_settings() -> None:
 
 
 def test_all_columns_of_a_seed_come_before_the_next_seed() -> None:
-    order = [(column.name, seed) for column, seed in plan("x3=vanilla,train.epochs=9").order()]
+    order = plan("x3=vanilla,train.epochs=9").order()
     assert order == [("vanilla", 0), ("x3", 0), ("vanilla", 1), ("x3", 1)]
 
 

@@ -60,6 +60,7 @@ def compare(
     class_weights: options.ClassWeights = None,
     drop_overlap: options.DropOverlap = False,
     perspectives: options.Perspectives = None,
+    workers: options.Workers = 1,
     as_json: options.Json = False,
 ) -> None:
     """Train and evaluate a grid of methods and seeds; resume it where it was stopped."""
@@ -111,7 +112,7 @@ def compare(
         ),
     )
     with progress() as shown:
-        study = run_study(plan, out, progress=shown)
+        study = run_study(plan, out, workers=workers, progress=shown)
     if as_json:
         print_json({"out": str(out), "report": str(study.page), **study.comparison.to_json()})
         return

@@ -205,6 +205,17 @@ def declared(gives: str | None, label_names: str | None, trust: list[str] | None
     return Declared(gives, names, tuple(trust or ()))
 
 
+Workers = Annotated[
+    int,
+    typer.Option(
+        "--workers",
+        metavar="N",
+        help="Processes that train and judge runs side by side; they share the machine's threads "
+        "and GPUs.",
+    ),
+]
+
+
 def import_methods(named: list[str] | None) -> None:
     """Import what ``--import`` names, so that its methods are known to all that follows.
 

@@ -46,6 +46,12 @@ def reproduce(
     ] = None,
     data_root: options.DataRoot = None,
     device: options.Device = None,
+    workers: Annotated[
+        int | None,
+        typer.Option(
+            "--workers", metavar="N", help="Processes that do a case's runs side by side."
+        ),
+    ] = None,
     out: Annotated[
         Path | None,
         typer.Option(
@@ -102,6 +108,7 @@ def reproduce(
         "--model": model,
         "--data-root": data_root,
         "--device": device,
+        "--workers": workers,
         "--out": out,
     }
     shown = {"--from": source, "--keep": keep, "--markdown": markdown or None}
@@ -136,7 +143,7 @@ def reproduce(
             "data_root": data_root,
             "device": device,
         }
-        _run(specification, scale or SMALL, asked, folder)
+        _run(specification, scale or SMALL, asked, folder, 1 if workers is None else workers)
     table = reproduction_table(specification, folder)
     places = [] if source is not None else [folder]
     if keep is not None:
@@ -190,7 +197,9 @@ def _specification(name: str, printed: Path | None) -> Specification:
     return read_specification(name, numbers=printed)
 
 
-def _run(specification: Specification, scale: str, asked: dict[str, Any], folder: Path) -> None:
+def _run(
+    specification: Specification, scale: str, asked: dict[str, Any], folder: Path, workers: int
+) -> None:
     """Run what is asked for."""
     from temper.cli.bars import progress
     from temper.study.reproduction.cases import Asked
@@ -204,7 +213,9 @@ def _run(specification: Specification, scale: str, asked: dict[str, Any], folder
     if known is None:
         raise SettingError(unknown("scale", scale, SCALES))
     with progress() as shown:
-        run_reproduction(Asked(specification, known, **asked), folder, progress=shown)
+        run_reproduction(
+            Asked(specification, known, **asked), folder, workers=workers, progress=shown
+        )
 
 
 def _show(table: ReproductionTable, *, as_json: bool) -> None:

@@ -20,6 +20,7 @@ from temper.importing import import_named, run_import
 
 GROUP = "temper.methods"
 PURPOSE = "methods"
+_LOADED: list[str] = []
 
 
 def load(what: str) -> ModuleType:
@@ -39,7 +40,15 @@ def load(what: str) -> ModuleType:
 
     # First ours: a method that takes the name of one is then told so, and not the other way round.
     names()
-    return _keeping(partial(import_named, what, purpose=PURPOSE))
+    module = _keeping(partial(import_named, what, purpose=PURPOSE))
+    if what not in _LOADED:
+        _LOADED.append(what)
+    return module
+
+
+def loaded() -> tuple[str, ...]:
+    """Return what `load` has imported, so that another process can import it too."""
+    return tuple(_LOADED)
 
 
 def load_installed() -> None:

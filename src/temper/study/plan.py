@@ -192,13 +192,13 @@ class StudyConfig:
         found = [run.data for run in self.runs.values()]
         return next((data for data in found if data.unlabeled is not None), found[0])
 
-    def order(self) -> list[tuple[Column, int]]:
-        """Return the runs in the order of training: all columns of one seed, then the next seed.
+    def order(self) -> list[tuple[str, int]]:
+        """Return column and seed of the runs: all columns of one seed, then the next seed.
 
         A study that is stopped half-way then holds whole pairs, and a machine that slows down
         during the study slows all columns alike.
         """
-        return [(column, seed) for seed in self.seeds for column in self.columns]
+        return [(column.name, seed) for seed in self.seeds for column in self.columns]
 
 
 def columns_of(names: Iterable[str], variants: Iterable[str]) -> list[Column]:

@@ -12,6 +12,7 @@ from temper.errors import CheckpointError, DataError, ModelError, NonFiniteError
 from temper.study.reproduction.cases import Asked, Planned, planned
 from temper.study.reproduction.specification import Specification
 from temper.study.schedule import run_study
+from temper.study.workers import check_workers
 from temper.training.checkpoint_folder import make_folder, read_json, write_json
 from temper.training.progress import Progress
 
@@ -42,7 +43,9 @@ class Record:
     not_run: dict[str, str] = field(default_factory=dict)
 
 
-def run_reproduction(asked: Asked, out: Path, *, progress: Progress | None = None) -> None:
+def run_reproduction(
+    asked: Asked, out: Path, *, workers: int = 1, progress: Progress | None = None
+) -> None:
     """Train and evaluate what a table needs, case by case.
 
     Every case is a study of its own in a folder of its name, which resumes as ``temper compare``
@@ -52,11 +55,13 @@ def run_reproduction(asked: Asked, out: Path, *, progress: Progress | None = Non
     Args:
         asked: What to run.
         out: The folder; it may hold an unfinished reproduction of the same family and scale.
+        workers: Processes that do the runs of a case.
         progress: Hears of cases, runs and steps.
 
     Raises:
         TemperError: Where settings are wrong or the folder holds something else.
     """
+    check_workers(workers)
     progress = progress or Progress()
     cases = planned(asked)
     family = asked.specification.family
@@ -74,7 +79,7 @@ def run_reproduction(asked: Asked, out: Path, *, progress: Progress | None = Non
     for number, each in enumerate(cases, start=1):
         progress.notice(f"Case {number} of {len(cases)}: {each.case.name}")
         reasons.pop(each.case.name, None)
-        reason = _run(each, out / each.case.name, progress)
+        reason = _run(each, out / each.case.name, workers, progress)
         if reason:
             reasons[each.case.name] = reason
             progress.notice(f"{each.case.name} is not run: {reason}")
@@ -164,12 +169,12 @@ def _kept(folder: Path) -> Iterable[Path]:
         yield from sorted(folder.glob(pattern))
 
 
-def _run(each: Planned, out: Path, progress: Progress) -> str:
+def _run(each: Planned, out: Path, workers: int, progress: Progress) -> str:
     """Run a case; return why it could not be, or nothing."""
     if each.plan is None:
         return each.reason
     try:
-        run_study(each.plan, out, progress=progress)
+        run_study(each.plan, out, workers=workers, progress=progress)
     except (ModelError, DataError, NonFiniteError) as error:
         return str(error).splitlines()[0]
     return ""

@@ -1,0 +1,142 @@
+"""Runs side by side are the runs one after the other; a failure or a stop loses nothing."""
+
+from __future__ import annotations
+
+import copy
+import multiprocessing
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from temper.errors import NonFiniteError, SettingError, TemperError
+from temper.study.plan import StudyConfig, columns_of
+from temper.study.schedule import run_study
+from temper.training.progress import Progress
+
+NAMES = {"vanilla, seed 0", "short, seed 0", "vanilla, seed 1", "short, seed 1"}
+
+
+class Watch(Progress):
+    """Keep what is told; stop the study at the first steps that are told, where asked."""
+
+    def __init__(self, *, stop: bool = False) -> None:
+        self.stop = stop
+        self.begun: list[tuple[int, int, str]] = []
+        self.told: list[tuple[int, int]] = []
+        self.notices: list[str] = []
+
+    def runs(self, number: int, total: int, name: str) -> None:
+        self.begun.append((number, total, name))
+
+    def steps(self, done: int, total: int, *, loss: float | None) -> None:
+        self.told.append((done, total))
+        if self.stop:
+            raise KeyboardInterrupt
+
+    def notice(self, text: str) -> None:
+        self.notices.append(text)
+
+
+def study(
+    model: Path, data: Path, out: Path, *, workers: int, watch: Watch | None = None, **train: Any
+) -> Path:
+    config = StudyConfig.of(
+        {
+            "model": str(model),
+            "data": {"source": str(data / "reviews"), "max_length": 32},
+            "train": {"max_steps": 4, "save_steps": 1, "device": "cpu", **train},
+            "evaluate": {"perspectives": ["task"], "bootstrap": 0},
+        },
+        columns=columns_of(["vanilla"], ["short=uegr,train.max_steps=2"]),
+        seeds=(0, 1),
+    )
+    return run_study(config, out, workers=workers, progress=watch).folder
+
+
+def weights(folder: Path) -> dict[str, bytes]:
+    return {
+        file.parent.name: file.read_bytes()
+        for file in (folder / "runs").glob("*/model.safetensors")
+    }
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """Sums of several threads are taken in another order, and workers share the threads out."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def test_runs_side_by_side_reach_the_same_weights(
+    tiny_model: Path, tiny_data: Path, tmp_path: Path
+) -> None:
+    watch = Watch()
+    alone = study(tiny_model, tiny_data, tmp_path / "alone", workers=1)
+    beside = study(tiny_model, tiny_data, tmp_path / "beside", workers=2, watch=watch)
+    assert weights(beside) == weights(alone)
+    assert len(weights(alone)) == 4
+    assert {name for _, _, name in watch.begun} == NAMES
+    assert [number for number, _, _ in watch.begun] == [1, 2, 3, 4]
+    assert all(done <= total for done, total in watch.told)
+    assert (beside / "report.html").exists()
+
+
+def test_a_stopped_study_is_gone_on_with_by_either_way(
+    tiny_model: Path, tiny_data: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    with pytest.raises(KeyboardInterrupt):
+        study(tiny_model, tiny_data, out, workers=2, watch=Watch(stop=True), max_steps=60)
+    assert not (out / "report.html").exists()
+    # The columns' own steps stand in their settings; only those of `vanilla` were long.
+    study(tiny_model, tiny_data, out, workers=1, max_steps=60)
+    alone = study(tiny_model, tiny_data, tmp_path / "alone", workers=1, max_steps=60)
+    assert weights(out) == weights(alone)
+
+
+def test_the_error_of_a_run_ends_the_study(
+    tiny_model: Path, tiny_data: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(NonFiniteError) as caught:
+        study(tiny_model, tiny_data, tmp_path / "out", workers=2, learning_rate=1e30)
+    assert caught.value.step > 0
+
+
+def test_a_worker_that_is_killed_is_told_and_its_run_gone_on_with(
+    tiny_model: Path, tiny_data: Path, tmp_path: Path
+) -> None:
+    class Killer(Watch):
+        def steps(self, done: int, total: int, *, loss: float | None) -> None:
+            for child in multiprocessing.active_children():
+                child.kill()
+
+    with pytest.raises(TemperError, match="A worker died"):
+        study(tiny_model, tiny_data, tmp_path / "out", workers=2, watch=Killer(), max_steps=60)
+    study(tiny_model, tiny_data, tmp_path / "out", workers=1, max_steps=60)
+    assert len(weights(tmp_path / "out")) == 4
+
+
+def test_an_error_survives_the_way_between_two_processes() -> None:
+    error = NonFiniteError("The loss is NaN.", step=3, term="clean", rows=[1, 2])
+    # A copy is made as the queue between them makes one.
+    again = copy.copy(error)
+    assert (str(again), again.step, again.term, again.rows) == (
+        str(error),
+        error.step,
+        error.term,
+        error.rows,
+    )
+
+
+@pytest.mark.parametrize("workers", [0, -1])
+def test_a_number_of_workers_is_at_least_one(
+    workers: int, tiny_model: Path, tiny_data: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(SettingError, match="--workers is the number of processes"):
+        study(tiny_model, tiny_data, tmp_path / "out", workers=workers)
+    assert not (tmp_path / "out").exists()
