@@ -193,6 +193,37 @@ def test_held_out_rows_that_were_trained_on_are_left_out(tmp_path: Path) -> None
         load(SetSources.of(held_out=file), train=examples(["three", "four"]))
 
 
+def test_rows_of_a_set_that_were_trained_on_are_told_and_left_out_where_asked(
+    tmp_path: Path,
+) -> None:
+    path = write(tmp_path / "far.jsonl", labelled(["seen", "new", "newer"]))
+    sources = SetSources.of(shift=[f"far={path}"])
+    train = examples(["seen", "else"])
+    kept = load(sources, train=train)
+    assert list(kept.data.shift["far"].text) == ["seen", "new", "newer"]
+    assert kept.notices == (
+        "1 of 3 rows of set 'far' were trained on. --drop-overlap leaves them out.",
+    )
+    drop = DataSettings(source="mine", drop_overlap=True, eval_rows=2)
+    dropped = load(sources, train=train, settings=drop)
+    # The limit is drawn from what is left.
+    assert sorted(dropped.data.shift["far"].text) == ["new", "newer"]
+    assert dropped.notices == ("1 of 3 rows of set 'far' were trained on, so they are left out.",)
+    with pytest.raises(DataError, match="All rows of set 'far' were trained on"):
+        load(sources, train=examples(["seen", "new", "newer"]), settings=drop)
+
+
+def test_a_contrast_pair_goes_as_a_whole_where_one_half_was_trained_on(tmp_path: Path) -> None:
+    rows = [
+        {"text": text, "label": place % 2, "pair_id": pair}
+        for place, (text, pair) in enumerate([("a", "p"), ("b", "p"), ("c", "q"), ("d", "q")])
+    ]
+    sources = SetSources.of(adversarial=[f"near={write(tmp_path / 'near.jsonl', rows)}"])
+    drop = DataSettings(source="mine", drop_overlap=True)
+    found = load(sources, train=examples(["b", "else"]), settings=drop)
+    assert list(found.data.adversarial["near"].text) == ["c", "d"]
+
+
 def test_a_limit_keeps_contrast_pairs_whole(tmp_path: Path) -> None:
     rows = [{"text": f"{pair} {side}", "label": side, "pair_id": pair} for pair in range(20)
             for side in (0, 1)]  # fmt: skip

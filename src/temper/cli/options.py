@@ -107,7 +107,12 @@ ClassWeights = Annotated[
     typer.Option("--class-weights", help="`balanced`, or one number per label: 1.0,2.5."),
 ]
 DropOverlap = Annotated[
-    bool, typer.Option("--drop-overlap", help="Drop train rows that are also evaluated.")
+    bool,
+    typer.Option(
+        "--drop-overlap",
+        help="Drop train rows that are also in dev or test, and rows of further sets that are in "
+        "train.",
+    ),
 ]
 Imports = Annotated[
     list[str] | None,

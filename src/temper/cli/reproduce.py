@@ -124,8 +124,10 @@ def reproduce(
         _refuse(why, {**training, **shown, "--printed": printed})
         _theorem(as_json=as_json)
         return
+    if markdown and as_json:
+        raise SettingError("--markdown and --json are two forms of one table. Give one of them.")
     specification = _specification(name, printed)
-    from temper.study.reproduction.run import check_apart
+    from temper.study.reproduction.run import check_apart, check_room_to_keep
     from temper.study.reproduction.run import keep as keep_scores
     from temper.study.reproduction.table import reproduction_table
     from temper.training.checkpoint_folder import write_text
@@ -133,6 +135,9 @@ def reproduce(
     folder = source or _folder(specification, scale, out)
     if keep is not None:
         check_apart(folder, keep)
+        if source is None:
+            family = specification.family
+            check_room_to_keep(keep, family=family, scale=scale or SMALL)
     if source is not None:
         _refuse("--from makes the table from what is finished", training)
     else:

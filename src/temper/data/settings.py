@@ -33,7 +33,8 @@ class DataSettings(AugmentationSettings):
         kind: What the labels are; None decides by the values (`temper.data.labels.read_labels`).
         rows: Rows to train on, drawn with ``seed``, each class in its share; None takes all.
         eval_rows: The same for the evaluation rows.
-        drop_overlap: Remove train rows whose text is also in an evaluation split.
+        drop_overlap: Remove train rows whose text is also in an evaluation split, and rows of
+            further sets whose text is also in train.
         dev_share: Share of train that becomes the dev split where the source has none, in (0, 1).
         seed: Seed of every draw of rows; separate from the seed of training, so that runs share
             their data.

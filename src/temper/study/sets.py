@@ -72,8 +72,9 @@ def load_sets(
         notices: What is to be said already.
 
     Returns:
-        The sets. Rows to fit on that are also evaluated are left out, with a notice; rows to fit
-        a temperature on also where the model was trained on them, if that is known.
+        The sets. Labelled rows that the model was trained on, if that is known, are told, and left
+        out under ``drop_overlap``. Rows to fit on that are also evaluated are left out, with a
+        notice; rows to fit a temperature on also where the model was trained on them.
 
     Raises:
         DataError: Where a set is wrong.
@@ -81,8 +82,8 @@ def load_sets(
     """
     kind: LabelKind = "regression" if dev.kind == "regression" else "classification"
     _check_labels(sources.suite, dev)
-    sets = {each: _of_kind(each, sources, settings, kind) for each in KINDS}
     said = [*notices, *_missing(sources.suite)]
+    sets = {each: _of_kind(each, sources, settings, kind, train, said) for each in KINDS}
     scored = [dev, *(examples for each in sets.values() for examples in each.values())]
     # Files of the same task have the same columns; groups are looked at in evaluated rows alone.
     columns = replace(settings.columns, group=None)
@@ -191,7 +192,12 @@ def _check_labels(suite: FoundSuite | None, dev: Examples) -> None:
 
 
 def _of_kind(
-    each: str, sources: SetSources, settings: DataSettings, kind: LabelKind
+    each: str,
+    sources: SetSources,
+    settings: DataSettings,
+    kind: LabelKind,
+    train: Examples | None,
+    said: list[str],
 ) -> dict[str, Examples]:
     """Load the sets of one kind, those of the suite last."""
     labelled = each != "anomaly"
@@ -207,10 +213,38 @@ def _of_kind(
             loaded[name] = load_set(found, labels)
             given = [rows for rows in (found.entry.rows, settings.eval_rows) if rows is not None]
             limits[name] = min(given, default=None)
+    if labelled and train is not None:
+        loaded = {
+            name: _unseen(examples, train, name, drop=settings.drop_overlap, said=said)
+            for name, examples in loaded.items()
+        }
     return {
         name: replace(_cut(examples, limits[name], seed=settings.seed), name=name)
         for name, examples in loaded.items()
     }
+
+
+def _unseen(
+    examples: Examples, train: Examples, name: str, *, drop: bool, said: list[str]
+) -> Examples:
+    """Tell of a set's rows that were trained on, and leave them out where that is wanted."""
+    kept = examples.apart([train])
+    if examples.pair is not None:
+        # Half a pair says nothing.
+        held = set(kept)
+        torn = {examples.pair[row] for row in range(len(examples)) if row not in held} - {None}
+        kept = [row for row in kept if examples.pair[row] not in torn]
+    gone = len(examples) - len(kept)
+    if not gone:
+        return examples
+    those = f"{gone:,} of {len(examples):,} rows of set {name!r} were trained on"
+    if not drop:
+        said.append(f"{those}. --drop-overlap leaves them out.")
+        return examples
+    if not kept:
+        raise DataError(f"All rows of set {name!r} were trained on. Leave the set out.")
+    said.append(f"{those}, so they are left out.")
+    return examples.select(kept)
 
 
 def _cut(examples: Examples, limit: int | None, *, seed: int) -> Examples:

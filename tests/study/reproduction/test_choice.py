@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from temper.report.wording import PERCENT
 from temper.study.reproduction.cases import Asked, planned
 from temper.study.reproduction.choice import chosen
-from temper.study.reproduction.lines import Interval, Line
+from temper.study.reproduction.lines import Line
 from temper.study.reproduction.specification import read_specification
 
 READ = read_specification("uegr-margin")
@@ -18,10 +19,7 @@ CASE = "text_cnn-imdb"
 DEV, TEST = (score.label for score in READ.score)
 
 
-def line(
-    score: str, column: str, values: Sequence[float], *, margin: float = 0.0, higher: bool = True
-) -> Line:
-    told = None if column == "vanilla" else Interval(margin, margin - 0.01, margin + 0.01)
+def line(score: str, column: str, values: Sequence[float], *, higher: bool = True) -> Line:
     return Line(
         case=CASE,
         score=score,
@@ -30,54 +28,70 @@ def line(
         printed=None,
         seeds=dict(enumerate(values)),
         to_paper=None,
-        to_reference=told,
+        to_reference=None,
         higher_is_better=higher,
         unit=PERCENT,
     )
 
 
 def lines(dev: dict[str, float], *, higher: bool = True) -> list[Line]:
-    """Return dev scores as given, and test scores by which every setting loses but the last."""
-    steps = dict.fromkeys(dev, -0.05) | {READ.choice.among[-1] if READ.choice else "": 0.05}
-    found = [line("dev", "vanilla", (0.9,)), line("test", "vanilla", (0.5,))]
+    """Return dev scores as given at two seeds; test scores by which all but the last lose to .5."""
+    found = []
     for column, value in dev.items():
+        test = 0.55 if column == "uegr_stronger" else 0.5 if column == "vanilla" else 0.45
         found.append(line("dev", column, (value, value), higher=higher))
-        found.append(line("test", column, (0.5 + steps[column],), margin=steps[column]))
+        found.append(line("test", column, (test, test)))
     return found
 
 
-def scores(*values: float) -> dict[str, float]:
+def scores(*values: float, vanilla: float = 0.55, dropout: float = 0.5) -> dict[str, float]:
     assert READ.choice is not None
-    return dict(zip(READ.choice.among, values, strict=True))
+    assert READ.choice.against == ("vanilla", "dropout")
+    named = dict(zip(READ.choice.among, values, strict=True))
+    return {"vanilla": vanilla, "dropout": dropout, **named}
 
 
 def test_the_best_on_dev_is_told_by_test_though_another_is_better_there() -> None:
     (found,) = chosen(READ, lines(scores(0.6, 0.7, 0.65, 0.6, 0.6)))
     assert found == {
         "case": CASE,
-        f"chosen by {DEV}": "uegr_lower",
-        DEV: "70.00 ± 0.00",
-        TEST: "45.00",
-        "that of vanilla": "50.00",
-        "margin over vanilla": "−5.00 [−6.00, −4.00]",
-        "verdict": "worse",
+        f"chosen by {DEV}": "uegr_10_30, vanilla",
+        DEV: "70.00 ± 0.00, 55.00 ± 0.00",
+        TEST: "45.00 ± 0.00, 50.00 ± 0.00",
+        "margin": "−5.00",
+        "verdict": "",
     }
+
+
+def test_what_it_is_compared_with_is_chosen_too() -> None:
+    (found,) = chosen(READ, lines(scores(0.6, 0.7, 0.65, 0.6, 0.6, dropout=0.56)))
+    assert found[f"chosen by {DEV}"] == "uegr_10_30, dropout"
+    assert found["margin"] == "+0.00"
 
 
 def test_of_equal_ones_the_first_is_chosen() -> None:
     (found,) = chosen(READ, lines(scores(0.6, 0.6, 0.5, 0.6, 0.6)))
-    assert found[f"chosen by {DEV}"] == "uegr"
+    assert found[f"chosen by {DEV}"] == "uegr, vanilla"
 
 
 def test_of_a_score_that_should_be_low_the_least_is_chosen() -> None:
     (found,) = chosen(READ, lines(scores(0.6, 0.5, 0.7, 0.6, 0.6), higher=False))
-    assert found[f"chosen by {DEV}"] == "uegr_lower"
+    assert found[f"chosen by {DEV}"] == "uegr_10_30, dropout"
+
+
+def test_seeds_that_a_column_lacks_leave_nothing_to_choose() -> None:
+    whole = lines(scores(0.6, 0.7, 0.65, 0.6, 0.6))
+    lacking = [
+        replace(each, seeds={0: each.seeds[0]}) if each.column == "uegr_sharper" else each
+        for each in whole
+    ]
+    assert chosen(READ, lacking) == []
 
 
 @pytest.mark.parametrize("score", ["dev", "test"])
 def test_where_a_column_or_a_score_is_missing_nothing_is_chosen(score: str) -> None:
     whole = lines(scores(0.6, 0.7, 0.65, 0.6, 0.6))
-    lacking = [each for each in whole if (each.score, each.column) != (score, "uegr_lower")]
+    lacking = [each for each in whole if (each.score, each.column) != (score, "uegr_10_30")]
     assert chosen(READ, whole)
     assert chosen(READ, lacking) == []
 

@@ -140,6 +140,7 @@ def test_numbers_of_someone_with_the_paper_are_added(tmp_path: Path) -> None:
         (ENTRY.replace('"83.0"', '"about 83"'), "printed.0.value"),
         (ENTRY + ENTRY, "twice"),
         ("title = 'x'", "printed"),
+        ("printed = 5", "entries only .* got 'printed = 5'"),
         ("[[printed", "not valid TOML"),
     ],
 )
@@ -191,3 +192,19 @@ def test_what_a_scale_sets_for_one_case_stands_before_what_it_sets_for_all() -> 
     assert one["train"] == {"epochs": 2.0, "batch_size": 8}
     assert other["data"] == {**shared, "rows": 9}
     assert other["train"] == {"epochs": 2.0}
+
+
+def test_an_average_over_one_case_is_refused(tmp_path: Path) -> None:
+    entry = ENTRY.replace("text_cnn-imdb", "average")
+    assert read_specification("uegr-table-4", numbers=numbers(tmp_path, entry)).printed
+    with pytest.raises(SettingError, match="an average of uegr-figure-3, which has one case"):
+        read_specification(
+            "uegr-figure-3", numbers=numbers(tmp_path, entry.replace('"uegr"', '"vanilla"'))
+        )
+
+
+def test_the_pairs_of_figure_three_have_the_papers_attack_at_full() -> None:
+    read = read_specification("uegr-figure-3")
+    for scale, epsilon in (("full", 0.1), ("small", 0.025)):
+        column = read.columns(read.scales[scale])[-1]  # type: ignore[index]
+        assert methods.configure(column.method or "", column.settings).epsilon == epsilon  # type: ignore[attr-defined]

@@ -11,7 +11,6 @@ from temper.errors import CheckpointError
 from temper.study.reproduction.lines import ABSENT, Interval
 from temper.study.reproduction.run import keep
 from temper.study.reproduction.specification import (
-    CaseAtScale,
     Printed,
     Specification,
     read_specification,
@@ -105,6 +104,31 @@ def test_a_lower_score_is_better_where_the_score_says_so(tmp_path: Path) -> None
     assert line.verdict == "better"
 
 
+def test_scores_are_not_kept_among_those_of_another_scale_or_table(
+    folder: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    read = read_specification("uegr-table-4")
+    to = tmp_path_factory.mktemp("results") / "kept"
+    record = {"schema": 1, "family": "uegr-table-4", "scale": "small", "not_run": {"a": "gone"}}
+    (folder / "reproduction.json").write_text(json.dumps(record), encoding="utf-8")
+    keep(read, folder, to)
+    other = tmp_path_factory.mktemp("other")
+    write_study(other / "bilstm-imdb", {"vanilla": VANILLA})
+    for wrong in ({"scale": "smoke"}, {"family": "uegr-table-1"}):
+        (other / "reproduction.json").write_text(json.dumps({**record, **wrong}), encoding="utf-8")
+        with pytest.raises(CheckpointError, match="holds uegr-table-4 at scale 'small'"):
+            keep(read, other, to)
+    assert not (to / "bilstm-imdb").exists()
+    (other / "reproduction.json").write_text(
+        json.dumps({**record, "not_run": {"b": "no model"}}), encoding="utf-8"
+    )
+    keep(read, other, to)
+    # What was kept before stays, and so do the reasons of both.
+    assert {"text_cnn-imdb", "text_cnn-tnews", "bilstm-imdb"} <= {e.name for e in to.iterdir()}
+    kept = json.loads((to / "reproduction.json").read_text(encoding="utf-8"))
+    assert kept["not_run"] == {"a": "gone", "b": "no model"}
+
+
 def test_two_seeds_give_a_difference_and_no_interval() -> None:
     assert Interval.of([0.1, 0.3]) == Interval(0.2)
     assert Interval.of([]) is None
@@ -121,16 +145,54 @@ def test_what_differs_is_said_of_model_seeds_cases_and_methods(tmp_path: Path) -
     assert "Methods that were not run: dropout, at, r_drop, r_at, r_at_su." in notes
 
 
-def test_what_a_scale_sets_for_one_case_is_said_of_it(folder: Path) -> None:
-    read = read_specification("uegr-table-4")
-    own = CaseAtScale(data={"rows": 7}, train={"epochs": 3.0})
-    small = read.scales["small"].model_copy(update={"case": {"text_cnn-tnews": own}})
-    read = read.model_copy(update={"scales": {**read.scales, "small": small}})
-    record = {"schema": 1, "family": "uegr-table-4", "scale": "small", "not_run": {}}
+@pytest.mark.parametrize("scale", ["small", "smoke", ""])
+def test_what_differs_is_read_from_the_runs_whatever_the_scale_says(
+    folder: Path, scale: str
+) -> None:
+    record = {"schema": 1, "family": "uegr-table-4", "scale": scale, "not_run": {}}
     (folder / "reproduction.json").write_text(json.dumps(record), encoding="utf-8")
-    notes = reproduction_table(read, folder).notes
-    assert "Of text_cnn-tnews alone, data.rows: 7, train.epochs: 3.0." in notes
-    assert not any("Of text_cnn-imdb" in note for note in notes)
+    file = folder / "text_cnn-tnews" / "runs" / "vanilla-s0-key" / "run.json"
+    run = json.loads(file.read_text(encoding="utf-8"))
+    run["settings"]["data"]["rows"] = 7
+    run["settings"]["train"]["batch_size"] = 8
+    file.write_text(json.dumps(run), encoding="utf-8")
+    notes = reproduction_table(read_specification("uegr-table-4"), folder).notes
+    # Both cases' records: 2 epochs on data/imdb. The paper: 10 epochs, batches of 16.
+    assert "train.epochs: 2 (paper: 10)." in notes
+    assert "train.batch_size: 8 (paper: 16): text_cnn-tnews." in notes
+    assert "data.rows: 7 (paper: all): text_cnn-tnews." in notes
+    assert "Data: 'data/imdb' in place of tnews's: text_cnn-tnews." in notes
+    assert not any("demo" in note or "max_steps" in note for note in notes)
+
+
+def test_differences_are_corrected_for_the_number_of_methods(tmp_path: Path) -> None:
+    # Steps of .04, .05 and .06: t = .05 / (.01 / 3 ** .5) = 8.66, two-sided p = .0131.
+    steps = (0.04, 0.05, 0.06)
+    better = tuple(value + step for value, step in zip(VANILLA, steps, strict=True))
+    noise = dict.fromkeys(("at", "r_drop", "r_at"), (0.81, 0.79, 0.85))
+    write_study(tmp_path / "text_cnn-imdb", {"vanilla": VANILLA, "uegr": better})
+    write_study(tmp_path / "text_cnn-tnews", {"vanilla": VANILLA, **noise, "uegr": better})
+    table = reproduction_table(read_specification("uegr-table-4"), tmp_path)
+    alone = table.line("text_cnn-imdb", "accuracy", "uegr")
+    among = table.line("text_cnn-tnews", "accuracy", "uegr")
+    assert alone is not None
+    assert among is not None
+    assert (alone.side, alone.verdict) == (1, "better")
+    assert alone.corrected == pytest.approx(0.0131, abs=1e-4)
+    assert (among.side, among.verdict) == (0, "better, not after correction")
+    assert among.corrected == pytest.approx(4 * 0.0131, abs=4e-4)
+
+
+def test_a_printed_number_of_one_condition_stands_beside_that_line_alone(tmp_path: Path) -> None:
+    read = read_specification("uegr-table-4")
+    entry = {"case": "text_cnn-imdb", "column": "uegr", "score": "accuracy", "value": "80.0"}
+    printed = tuple(
+        Printed(**entry, line=line, source="test") for line in ("", "of a layer that is not there")
+    )
+    write_study(tmp_path / "text_cnn-imdb", {"vanilla": VANILLA, "uegr": UEGR})
+    table = reproduction_table(read.model_copy(update={"printed": printed}), tmp_path)
+    assert [line.printed for line in table.lines] == [None, "80.0"]
+    assert sum("stands beside none" in note for note in table.notes) == 1
 
 
 def test_the_facts_say_what_was_run_beside_what_was_published(folder: Path) -> None:

@@ -11,7 +11,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from temper.study.reproduction.lines import Interval, Line
+from temper.study.reproduction.lines import Interval, Line, corrected
 from temper.study.reproduction.specification import PAPERS, Entry, read_specification
 from temper.study.reproduction.table import reproduction_table
 from temper.study.reproduction.theorem import NAME, Finding, Statement, check_theorem
@@ -27,14 +27,12 @@ class Trial(Entry):
     Args:
         reproduction: The table whose kept scores are read.
         column: The method.
-        score: The score; of several conditions, such as radii, the mean over them.
-        case: The case; None takes the mean over all of them, or the only one.
+        score: The score; of several cases the mean, and of several conditions, such as radii.
     """
 
     reproduction: str
     column: str
     score: str
-    case: str | None = None
 
 
 class Claim(Entry):
@@ -92,9 +90,9 @@ def read_claims() -> tuple[Claim, ...]:
 def judge_claims(claims: Iterable[Claim], root: Path) -> list[Judged]:
     """Say of each claim what the kept scores under a clone's root say.
 
-    A claim that a method is better holds where the 95 % interval of its difference against the
-    reference lies wholly on the better side, does not where it lies on the other, and is not shown
-    where it holds 0. Where nothing is kept the claim is not tested here.
+    A claim that a method is better holds where its difference against the reference is outside the
+    noise (`Line.side`) on the better side, does not where it is so on the other, and is not shown
+    where it is inside. Where nothing is kept the claim is not tested here.
 
     Args:
         claims: The claims.
@@ -125,12 +123,9 @@ def verdict_of(line: Line | None) -> str:
     Args:
         line: The line; None where there is none.
     """
-    if line is None or line.to_reference is None or line.to_reference.side is None:
+    if line is None or line.side is None or line.higher_is_better is None:
         return UNTESTED
-    if line.higher_is_better is None:
-        return UNTESTED
-    side = line.to_reference.side * (1 if line.higher_is_better else -1)
-    return {1: HOLDS, 0: NOISE, -1: FAILS}[side]
+    return {1: HOLDS, 0: NOISE, -1: FAILS}[line.side * (1 if line.higher_is_better else -1)]
 
 
 def _default_findings() -> dict[Statement, Finding]:
@@ -141,52 +136,68 @@ def _default_findings() -> dict[Statement, Finding]:
 def _tested(claim: Claim, test: Trial, root: Path) -> Judged:
     specification = read_specification(test.reproduction)
     kept = specification.folder
+    command = f"temper reproduce {specification.name}"
     if not (root / kept).is_dir():
-        return Judged(claim, UNTESTED, "", f"temper reproduce {specification.name}")
+        return Judged(claim, UNTESTED, "", command)
     table = reproduction_table(specification, root / kept)
     lines = [line for line in table.lines if line.score == test.score]
-    if test.case is not None:
-        lines = [line for line in lines if line.case == test.case]
-    own = [line for line in lines if line.column == test.column]
-    command = f"temper reproduce {specification.name}"
     cases = {case.name for case in specification.case}
-    finished = cases & {line.case for line in lines}
-    if len(finished) > 1:
-        own = [line for line in own if line.case not in cases]
-        if not own:
+    if len(cases & {line.case for line in lines}) > 1:
+        # Of several cases the mean is judged; a method that one of them lacks has none.
+        lines = [line for line in lines if line.case not in cases]
+        if not any(line.column == test.column for line in lines):
             return Judged(claim, UNTESTED, f"{test.column} is not in every finished case", command)
-    bases = [line for line in lines if line.column == table.reference]
-    line = own[0] if len(own) == 1 else _over_conditions(own, bases)
+    if len({line.label for line in lines}) > 1:
+        lines = _over_conditions(lines, table.reference)
+    line = next((line for line in lines if line.column == test.column), None)
     verdict = verdict_of(line)
     if line is None or line.to_reference is None:
         return Judged(claim, verdict, "", command)
-    difference = line.to_reference.text(line.unit)
-    number = f"{difference} in {line.label} against {table.reference}, {line.case}"
+    number = (
+        f"{line.to_reference.text(line.unit)} in {line.label} against {table.reference}, "
+        f"{line.case}"
+    )
+    if line.corrected is not None:
+        number += f"; corrected p {line.corrected:.2f}"
     return Judged(claim, verdict, number, f"{command} --from {kept}")
 
 
-def _over_conditions(own: Sequence[Line], bases: Sequence[Line]) -> Line | None:
+def _over_conditions(lines: Sequence[Line], reference: str) -> list[Line]:
     """Return the mean over a score's conditions; to judge by one of them would be a choice.
 
     Args:
-        own: The method's line of each condition.
-        bases: Those of the reference.
+        lines: Those of all conditions, such as radii, in one case.
+        reference: The method that the others are compared with.
 
     Returns:
-        A line whose difference is that of the means, seed by seed; None where there is no line, or
-        the reference lacks a condition.
+        A line a method that has every condition, whose difference is that of the means, seed by
+        seed; none where the reference lacks a condition.
     """
-    base = {line.label: line for line in bases}
-    pairs = [(line.seeds, base[line.label].seeds) for line in own if line.label in base]
-    if not own or len(pairs) < len(own):
-        return None
-    common = set.intersection(*(ours.keys() & theirs.keys() for ours, theirs in pairs))
-    seeds = {seed: fmean(ours[seed] for ours, _ in pairs) for seed in sorted(common)}
-    differences = [fmean(ours[seed] - theirs[seed] for ours, theirs in pairs) for seed in seeds]
-    return replace(
-        own[0],
-        label=f"the mean of {len(own)} conditions",
-        seeds=seeds,
-        to_paper=None,
-        to_reference=Interval.of(differences),
-    )
+    labels = {line.label for line in lines}
+    by_method: dict[str, dict[str, Line]] = {}
+    for line in lines:
+        by_method.setdefault(line.column, {})[line.label] = line
+    whole = {name: own for name, own in by_method.items() if own.keys() == labels}
+    if reference not in whole:
+        return []
+    base, made = whole[reference], []
+    for name, own in whole.items():
+        common = set.intersection(
+            *(own[label].seeds.keys() & base[label].seeds.keys() for label in labels)
+        )
+        seeds = {seed: fmean(own[label].seeds[seed] for label in labels) for seed in sorted(common)}
+        steps = [
+            value - fmean(base[label].seeds[seed] for label in labels)
+            for seed, value in seeds.items()
+        ]
+        made.append(
+            replace(
+                next(iter(own.values())),
+                label=f"the mean of {len(labels)} conditions",
+                seeds=seeds,
+                to_paper=None,
+                to_reference=None if name == reference else Interval.of(steps),
+                corrected=None,
+            )
+        )
+    return corrected(made)

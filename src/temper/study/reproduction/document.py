@@ -67,6 +67,8 @@ def rewrite_file(path: Path) -> bool:
         before = path.read_text(encoding="utf-8")
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror}.") from error
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path} is not UTF-8 text. Give a Markdown file.") from error
     try:
         after = rewrite(before, path.resolve().parent.parent)
     except DataError as error:

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from temper.data.tasks import TASKS
-from temper.methods.registry import configure
 from temper.report.folders import Source
-from temper.study.reproduction.specification import (
-    Case,
-    CaseAtScale,
-    Scale,
-    ScaleEntry,
-    Specification,
-)
+from temper.study.reproduction.cases import settings_of
+from temper.study.reproduction.specification import Case, CaseAtScale, Scale, Specification
+from temper.training.config import RunConfig, without_unread
 
 UNSAID = ("unlabeled", "unlabeled_rows", "drop_overlap", "detectors")
 """Settings that say how we run a table and nothing about the paper."""
@@ -76,11 +72,8 @@ def changes(
             f"The paper's {named} could not be read; the scale full has Temper's own there."
         )
     said += _models(specification, sources)
-    if scale is not None and scale != "full":
-        said += _settings(specification, specification.scales[scale])
-        said += _of_cases(specification.scales[scale], sources)
-    if scale is None:
-        said += _of_methods(specification, sources)
+    said += _settings(specification, sources)
+    said += _of_methods(specification, sources)
     said += _left_out(specification, sources, scale)
     seeds = sorted({len(source.seeds) for source in sources.values()})
     if seeds and seeds != [full.seeds]:
@@ -123,60 +116,70 @@ def _models(specification: Specification, sources: Mapping[str, Source]) -> list
     ]
 
 
-def _settings(specification: Specification, ours: ScaleEntry) -> list[str]:
-    full, found = specification.scales["full"], []
-    for table in ("data", "train", "evaluate"):
-        before, now = getattr(full, table), getattr(ours, table)
-        for name in dict.fromkeys([*now, *before]):
-            # Steps stand in place of epochs.
-            instead = name == "epochs" and "max_steps" in now
-            if name in UNSAID or instead or before.get(name) == now.get(name):
+def _settings(specification: Specification, sources: Mapping[str, Source]) -> list[str]:
+    """Say which settings of the data and of the training loop are not the paper's."""
+    full = specification.scales["full"]
+    cases = {case.name: case for case in specification.case}
+    found: dict[str, list[str]] = {}
+    for name, source in sources.items():
+        records = [run.record for run in source.runs if run.record is not None]
+        if not records:
+            continue
+        ran, case = records[0].settings, cases[name]
+        paper = settings_of(case, full, model=case.model, source=case.task, task=case.task)
+        data = ran.get("data", {})
+        if data.get("task") != case.task and Path(str(data.get("source", ""))).name != case.task:
+            found.setdefault(f"Data: {data.get('source')!r} in place of {case.task}'s", []).append(
+                name
+            )
+        for table, key in _spoken_of(specification, case):
+            if f"{table}.{key}" in specification.unknown or key not in ran.get(table, {}):
                 continue
-            known = f"{table}.{name}" not in specification.unknown
-            paper = _value(before, name) if known else "not known"
-            found.append(f"{table}.{name}: {_value(now, name)} (paper: {paper}).")
-    methods = [name for name in full.method if full.method[name] != ours.method.get(name)]
-    if methods:
-        found.append(
-            f"Settings of {', '.join(methods)}: Temper's own or the table's, which suit the model "
-            "in use (the paper's stand in the scale full)."
-        )
-    if ours.source is not None:
-        found.append(f"Data: {ours.source!r} in place of every task's.")
-    return found
+            ours, theirs = _value(ran[table], key), _value(paper[table], key)
+            if ours != theirs:
+                found.setdefault(f"{table}.{key}: {ours} (paper: {theirs})", []).append(name)
+    everyone = len(sources)
+    return [
+        f"{sentence}." if len(names) == everyone else f"{sentence}: {', '.join(names)}."
+        for sentence, names in found.items()
+    ]
 
 
-def _of_cases(ours: ScaleEntry, finished: Iterable[str]) -> list[str]:
-    """Say what a scale sets for single cases, where that of all cases does not hold."""
-    found = []
-    for name in finished:
-        own = ours.case.get(name, CaseAtScale())
-        tables = {"data": own.data, "train": own.train, "evaluate": own.evaluate}
-        changed = [
-            f"{table}.{key}: {_value(settings, key)}"
-            for table, settings in tables.items()
-            for key in settings
-        ]
-        if changed:
-            found.append(f"Of {name} alone, {', '.join(changed)}.")
-    return found
+def _spoken_of(specification: Specification, case: Case) -> list[tuple[str, str]]:
+    """Return table and name of the settings that the file says something of, for a case."""
+    found: dict[tuple[str, str], None] = {}
+    for table in ("data", "train"):
+        found.update({(table, key): None for key in getattr(case, table, {})})
+        for entry in specification.scales.values():
+            own = entry.case.get(case.name, CaseAtScale())
+            for tree in (getattr(entry, table), getattr(own, table)):
+                found.update({(table, key): None for key in tree if key not in UNSAID})
+    return list(found)
 
 
 def _of_methods(specification: Specification, sources: Mapping[str, Source]) -> list[str]:
-    """Say which settings of the methods are not the table's, in studies that others have made."""
+    """Say which settings of the methods are not the table's."""
+    full = specification.scales["full"]
+    cases = {case.name: case for case in specification.case}
     found: dict[str, list[str]] = {}
-    for column in specification.columns(specification.scales["full"]):
-        papers = configure(column.method or column.name, column.settings).model_dump(mode="json")
-        for case, source in sources.items():
+    for name, source in sources.items():
+        case = cases[name]
+        tree = settings_of(case, full, model=case.model, source=case.task, task=case.task)
+        for column in specification.columns(full):
             ran = _method_of(source, column.name)
+            if not ran:
+                continue
+            method = {"name": column.method or column.name, **column.settings}
+            run = {"model": case.model, "data": tree["data"], "method": method}
+            papers = RunConfig.of(without_unread(run))
             changed = [
-                f"{name} {ran[name]} (table: {value})"
-                for name, value in papers.items()
-                if name in ran and ran[name] != value
+                f"{key} {ran[key]} (table: {value})"
+                for key, value in papers.settings()["method"].items()
+                if key in ran and ran[key] != value
             ]
             if changed:
-                found.setdefault(f"Of {column.name}, {', '.join(changed)}", []).append(case)
-    return [f"{sentence}: {', '.join(cases)}." for sentence, cases in found.items()]
+                found.setdefault(f"Of {column.name}, {', '.join(changed)}", []).append(name)
+    return [f"{sentence}: {', '.join(names)}." for sentence, names in found.items()]
 
 
 def _method_of(source: Source, column: str) -> dict[str, Any]:
@@ -187,10 +190,11 @@ def _method_of(source: Source, column: str) -> dict[str, Any]:
 
 
 def _value(table: Mapping[str, Any], name: str) -> str:
-    if name in table:
-        value = table[name]
-        return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
-    return {"max_steps": "epochs"}.get(name, "all" if name.endswith("rows") else "Temper's own")
+    value = table.get(name)
+    if value is None:
+        # Rows are bounded where somebody bounds them; of the rest nothing is known.
+        return {"max_steps": "by epochs"}.get(name, "all" if name.endswith("rows") else "not known")
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _left_out(

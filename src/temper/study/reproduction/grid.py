@@ -10,9 +10,13 @@ WIDE = 10
 """Methods beyond which each of them is a line of its own."""
 LEGEND = (
     "Mean over seeds \u00b1 standard deviation. **Bold** is better than the first method, *slanted*"
-    " is worse, by a 95 % t interval of the difference over seeds; what is neither is inside the "
-    "noise. Where a score has no better side, both say that the difference is outside of it."
+    " is worse: the 95 % t interval of the difference over seeds does not hold 0, and Holm's "
+    "correction over the methods of the line leaves p at .05 or below. (+) and (\u2212) are better "
+    "and worse by the interval alone; what has no mark is inside the noise. Where a score has no "
+    "better side, the marks say higher and lower."
 )
+_MARKS = {"better": "**{}**", "higher": "**{}**", "worse": "*{}*", "lower": "*{}*"}
+_ALONE = {"better": "{} (+)", "higher": "{} (+)", "worse": "{} (\u2212)", "lower": "{} (\u2212)"}
 
 
 def grid(table: ReproductionTable) -> str:
@@ -46,5 +50,5 @@ def grid(table: ReproductionTable) -> str:
 def _cell(line: Line | None) -> str:
     if line is None:
         return ABSENT
-    mark = {"better": "**", "higher": "**", "worse": "*", "lower": "*"}.get(line.verdict, "")
-    return f"{mark}{line.ours}{mark}"
+    word, comma, _ = line.verdict.partition(",")
+    return (_ALONE if comma else _MARKS).get(word, "{}").format(line.ours)

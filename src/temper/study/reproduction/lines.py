@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from statistics import fmean, stdev
 
-from temper.functional.intervals import paired_t, told_apart
+from temper.functional.intervals import holm, paired_t, told_apart
 from temper.report.wording import Unit
 
 ABSENT = "not at hand"
+LEVEL = 0.05
+"""Largest corrected p of a difference that is called one."""
 
 
 @dataclass(frozen=True)
@@ -19,11 +21,13 @@ class Interval:
     Args:
         mean: The mean.
         low, high: Its interval, None below three seeds.
+        p: Two-sided p of a mean of 0, None with them.
     """
 
     mean: float
     low: float | None = None
     high: float | None = None
+    p: float | None = None
 
     @classmethod
     def of(cls, values: Sequence[float]) -> Interval | None:
@@ -31,14 +35,14 @@ class Interval:
 
         Example:
             >>> Interval.of([1.0, 3.0])
-            Interval(mean=2.0, low=None, high=None)
+            Interval(mean=2.0, low=None, high=None, p=None)
         """
         if not values:
             return None
         if not told_apart(values):
             return cls(fmean(values))
         found = paired_t(values)
-        return cls(found.mean, found.low, found.high)
+        return cls(found.mean, found.low, found.high, found.p)
 
     @property
     def side(self) -> int | None:
@@ -68,6 +72,8 @@ class Line:
         seeds: Our value of every seed.
         to_paper: Ours less the paper's.
         to_reference: Ours less the reference's, seed by seed; None for the reference.
+        corrected: Its p after Holm's correction over the methods of the same case and score; None
+            where there is no p.
         higher_is_better: Direction of the score.
         unit: How it is shown.
     """
@@ -82,6 +88,7 @@ class Line:
     to_reference: Interval | None
     higher_is_better: bool | None
     unit: Unit
+    corrected: float | None = None
 
     @property
     def ours(self) -> str:
@@ -93,13 +100,28 @@ class Line:
         return text if len(values) < 2 else f"{text} \u00b1 {self.unit.text(stdev(values))}"
 
     @property
+    def side(self) -> int | None:
+        """1 or -1 where the difference is outside the noise, 0 where it is not; None if unknown.
+
+        Outside is what lies wholly above or below 0 and outlasts the correction.
+        """
+        own = None if self.to_reference is None else self.to_reference.side
+        if own is None or self.corrected is None or self.corrected <= LEVEL:
+            return own
+        return 0
+
+    @property
     def verdict(self) -> str:
         """What the difference against the reference says."""
-        if self.to_reference is None or self.to_reference.side is None:
+        alone = None if self.to_reference is None else self.to_reference.side
+        if alone is None:
             return ""
-        if self.to_reference.side == 0:
+        if alone == 0:
             return "inside the noise"
-        above = self.to_reference.side > 0
+        words = self._word(above=alone > 0)
+        return words if self.side else f"{words}, not after correction"
+
+    def _word(self, *, above: bool) -> str:
         if self.higher_is_better is None:
             return "higher" if above else "lower"
         return "better" if above == self.higher_is_better else "worse"
@@ -116,3 +138,28 @@ class Line:
             "" if self.to_reference is None else self.to_reference.text(self.unit),
             self.verdict,
         )
+
+
+def corrected(lines: Iterable[Line]) -> list[Line]:
+    """Correct the differences of each case and score for the number of methods, by Holm's rule.
+
+    Args:
+        lines: All lines of a table.
+
+    Returns:
+        The lines in their order, those with a difference over three seeds or more with its
+        corrected p.
+
+    References:
+        Holm, "A simple sequentially rejective multiple test procedure", 1979.
+    """
+    made = list(lines)
+    families: dict[tuple[str, str, str], dict[int, float]] = {}
+    for place, line in enumerate(made):
+        if line.to_reference is not None and line.to_reference.p is not None:
+            family = families.setdefault((line.case, line.score, line.label), {})
+            family[place] = line.to_reference.p
+    for family in families.values():
+        for place, p in zip(family, holm(list(family.values())), strict=True):
+            made[place] = replace(made[place], corrected=p)
+    return made

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -71,8 +71,7 @@ def run_reproduction(
     reasons = {} if held is None else dict(held.not_run)
 
     def note() -> None:
-        content = {"family": family, "scale": asked.scale, "not_run": reasons}
-        write_json(out / FILE, {"schema": SCHEMA, **content})
+        _write(out, Record(family, asked.scale, reasons))
 
     # Before any work, so that a stopped reproduction is recognised.
     note()
@@ -120,10 +119,31 @@ def check_apart(folder: Path, to: Path) -> None:
     Raises:
         CheckpointError: One lies in the other.
     """
+    if to.exists() and not to.is_dir():
+        raise CheckpointError(f"--keep {to} is a file, expected a folder. Give another.")
     here, there = folder.resolve(), to.resolve()
     if here == there or here in there.parents or there in here.parents:
         raise CheckpointError(
             f"--keep {to} must lie apart from {folder}, whose scores it is to hold. Give another."
+        )
+
+
+def check_room_to_keep(to: Path, *, family: str, scale: str) -> None:
+    """Refuse to keep scores beside those of other tables or scales; asked before any training.
+
+    Args:
+        to: Where to keep them.
+        family: Which models they are of.
+        scale: Scale that they were run at; empty where that is not known.
+
+    Raises:
+        CheckpointError: It holds another family, or another scale.
+    """
+    held = read_record(to) if to.is_dir() else None
+    if held is not None and (held.family, held.scale) != (family, scale):
+        raise CheckpointError(
+            f"{to} holds {held.family} at scale {held.scale or 'unknown'!r}, and {family} at "
+            f"{scale or 'unknown'!r} was to be kept there. Give another --keep."
         )
 
 
@@ -139,9 +159,12 @@ def keep(specification: Specification, folder: Path, to: Path) -> list[str]:
         Names of the cases that were kept.
 
     Raises:
-        CheckpointError: The folder holds no finished case, or ``to`` is in or above it.
+        CheckpointError: The folder holds no finished case, or ``to`` is in or above it, or holds
+            another family or scale.
     """
     check_apart(folder, to)
+    record = read_record(folder) or Record(specification.family)
+    check_room_to_keep(to, family=record.family, scale=record.scale)
     names = [case.name for case in specification.case if (folder / case.name / KEPT[0]).exists()]
     if not names:
         raise CheckpointError(
@@ -149,6 +172,7 @@ def keep(specification: Specification, folder: Path, to: Path) -> list[str]:
             f"reproduce {specification.name} --out {folder}."
         )
     make_folder(to)
+    held = read_record(to)
     for name in names:
         staged = to / f".{name}.partial"
         shutil.rmtree(staged, ignore_errors=True)
@@ -159,9 +183,14 @@ def keep(specification: Specification, folder: Path, to: Path) -> list[str]:
         if (to / name).exists():
             shutil.rmtree(to / name)
         staged.rename(to / name)
-    if (folder / FILE).exists():
-        shutil.copyfile(folder / FILE, to / FILE)
+    # Cases that were kept before from another folder stay, and why others were not run.
+    reasons = {**({} if held is None else held.not_run), **record.not_run}
+    _write(to, replace(record, not_run={n: r for n, r in reasons.items() if n not in names}))
     return names
+
+
+def _write(folder: Path, record: Record) -> None:
+    write_json(folder / FILE, {"schema": SCHEMA, **asdict(record)})
 
 
 def _kept(folder: Path) -> Iterable[Path]:
@@ -175,7 +204,7 @@ def _run(each: Planned, out: Path, workers: int, progress: Progress) -> str:
         return each.reason
     try:
         run_study(each.plan, out, workers=workers, progress=progress)
-    except (ModelError, DataError, NonFiniteError) as error:
+    except (ModelError, DataError, NonFiniteError, CheckpointError) as error:
         return str(error).splitlines()[0]
     return ""
 

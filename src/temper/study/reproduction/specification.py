@@ -132,6 +132,7 @@ class ScaleEntry(Entry):
         cases: Names of the cases that are run; empty runs all.
         columns: Names of the columns; empty runs all. The first of the file is always run.
         values: Of ``pairs``: the values that are run; empty runs all.
+        pairs: Of ``pairs``: settings in place of theirs.
         data, train, evaluate: Settings of every case.
         case: Further ones of single cases, by name: networks and texts differ in what they cost.
         method: ``method.KEY`` values of columns at this scale, by the column's name, in place of
@@ -145,6 +146,7 @@ class ScaleEntry(Entry):
     cases: tuple[str, ...] = ()
     columns: tuple[str, ...] = ()
     values: tuple[float, ...] = ()
+    pairs: Tree | None = None
     data: Tree = Field(default_factory=dict)
     train: Tree = Field(default_factory=dict)
     evaluate: Tree = Field(default_factory=dict)
@@ -179,11 +181,14 @@ class Choice(Entry):
         by: The score that decides, by its mean over the seeds.
         told: The score that is told of the chosen column.
         among: Columns to choose from.
+        against: Columns of which the best by the same score is what the chosen one is compared
+            with; one alone gives no choice.
     """
 
     by: str
     told: str
     among: Annotated[tuple[str, ...], Field(min_length=1)]
+    against: Annotated[tuple[str, ...], Field(min_length=1)]
 
 
 class Printed(Entry):
@@ -193,6 +198,8 @@ class Printed(Entry):
         case: Name of a case, or ``average``.
         column: Name of a column.
         score: Name of a score.
+        line: Of a score with several conditions, such as layers or radii, what our table calls the
+            one that is meant.
         value: The digits, a text, so that a last zero counts.
         source: Where it stands: row and column of the table.
     """
@@ -200,6 +207,7 @@ class Printed(Entry):
     case: str
     column: str
     score: str
+    line: str = ""
     value: Annotated[str, Field(pattern=r"^-?\d+(\.\d+)?$")]
     source: str
 
@@ -271,12 +279,14 @@ class Specification(Entry):
             _known("column", scale.method, [each.name for each in self.column])
         if self.choice is not None:
             _known("score", [self.choice.by, self.choice.told], scores)
-            _known("column", self.choice.among, columns)
+            _known("column", [*self.choice.among, *self.choice.against], columns)
         for number in self.printed:
             _known("case", [number.case], [*cases, AVERAGE])
             _known("column", [number.column], columns)
             _known("score", [number.score], scores)
-        places = [(number.case, number.column, number.score) for number in self.printed]
+            if number.case == AVERAGE and len(cases) == 1:
+                raise ValueError(f"prints an average of {self.name}, which has one case")
+        places = [(each.case, each.column, each.score, each.line) for each in self.printed]
         twice_printed = [place for place in places if places.count(place) > 1]
         if twice_printed:
             raise ValueError(f"prints {twice_printed[0]} twice")
@@ -298,8 +308,10 @@ class Specification(Entry):
                 each.model_copy(update={"settings": scale.method.get(each.name, each.settings)})
                 for each in written
             ]
-        if pairs is not None and scale is not None and scale.values:
-            pairs = pairs.model_copy(update={"values": scale.values})
+        if pairs is not None and scale is not None:
+            values = scale.values or pairs.values
+            settings = pairs.settings if scale.pairs is None else scale.pairs
+            pairs = pairs.model_copy(update={"values": values, "settings": settings})
         return written if pairs is None else [*written, *pairs.columns()]
 
     def cases(self, scale: Scale, named: Iterable[str] | None = None) -> list[Case]:
@@ -319,10 +331,11 @@ class Specification(Entry):
                 raise SettingError(unknown(f"case of {self.name}", name, known))
         return [each for each in self.case if not chosen or each.name in chosen]
 
-    def number(self, case: str, column: str, score: str) -> Printed | None:
+    def number(self, case: str, column: str, score: str, line: str = "") -> Printed | None:
         """Return what the paper prints there, None where that is not at hand."""
+        wanted = (case, column, score, line)
         for found in self.printed:
-            if (found.case, found.column, found.score) == (case, column, score):
+            if (found.case, found.column, found.score, found.line) == wanted:
                 return found
         return None
 
@@ -361,6 +374,8 @@ def read_specification(name: str, *, numbers: Path | None = None) -> Specificati
     if numbers is not None:
         further = _toml(numbers)
         odd = [key for key in further if key != "printed"]
+        if not odd and not isinstance(further.get("printed", []), list):
+            odd = [f"printed = {further['printed']!r}"]
         if odd:
             raise SettingError(
                 f"{numbers} must hold [[printed]] entries only (case, column, score, value, "

@@ -19,7 +19,7 @@ from temper.report.table import compare
 from temper.report.wording import escaped, pipe_table
 from temper.study.reproduction.choice import chosen
 from temper.study.reproduction.facts import case_facts, changes
-from temper.study.reproduction.lines import Interval, Line
+from temper.study.reproduction.lines import Interval, Line, corrected
 from temper.study.reproduction.run import read_record
 from temper.study.reproduction.specification import (
     AVERAGE,
@@ -106,7 +106,8 @@ class ReproductionTable:
             parts.append(pipe_table(self.headings, rows))
             parts.append(
                 "Ours: the mean over seeds \u00b1 the standard deviation. Differences: the mean "
-                "over seeds, from three on with a 95 % t interval"
+                "over seeds, from three on with a 95 % t interval. *not after correction*: the "
+                "interval alone says so, Holm's correction over the methods of the line does not"
                 + ("; a printed number is taken as exact." if self.published else ".")
             )
         parts += [
@@ -199,13 +200,14 @@ def reproduction_table(specification: Specification, folder: Path) -> Reproducti
     scale: Scale | None = next(
         (each for each in SCALES if record is not None and each == record.scale), None
     )
+    unshown = _unshown(specification, lines)
     return ReproductionTable(
         name=specification.name,
         title=f"{PAPERS[specification.paper]}, {specification.place}: {specification.title}",
         reference=reference,
-        lines=tuple(lines),
+        lines=tuple(corrected(lines)),
         not_run={**not_run, **missing},
-        differs=tuple(changes(specification, scale, {c: s for c, (s, _) in found.items()})),
+        differs=(*changes(specification, scale, {c: s for c, (s, _) in found.items()}), *unshown),
         chosen=choices,
         published=specification.published,
         facts=tuple(
@@ -228,9 +230,9 @@ def _lines(
             if column.name not in row.cells:
                 continue
             seeds = row.cells[column.name].seeds
-            printed = None
-            if len(rows) == 1:
-                printed = specification.number(case, column.name, score.name)
+            printed = specification.number(
+                case, column.name, score.name, "" if len(rows) == 1 else label
+            )
             paper = None if printed is None else float(printed.value) / score.times
             yield Line(
                 case=case,
@@ -244,6 +246,24 @@ def _lines(
                 higher_is_better=row.higher_is_better,
                 unit=row.unit,
             )
+
+
+def _unshown(specification: Specification, lines: Sequence[Line]) -> list[str]:
+    """Say which printed numbers stand beside no line of a case that was run."""
+    labels: dict[tuple[str, str, str], set[str]] = {}
+    for line in lines:
+        labels.setdefault((line.case, line.column, line.score), set()).add(line.label)
+    found = []
+    for number in specification.printed:
+        known = labels.get((number.case, number.column, number.score), set())
+        missed = number.line not in known if len(known) > 1 else bool(number.line and known)
+        if missed:
+            named = f"line {number.line!r}" if number.line else "no line"
+            found.append(
+                f"The printed number of {number.case}, {number.column}, {number.score} names "
+                f"{named}, and stands beside none. Known: {', '.join(sorted(known))}."
+            )
+    return found
 
 
 def _less(values: dict[int, float], others: dict[int, float]) -> Interval | None:
