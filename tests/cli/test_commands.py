@@ -178,6 +178,21 @@ def test_a_run_is_evaluated_on_its_own_data_where_no_other_is_given(
     assert {score["n"] for score in few["scores"]} == {4}
 
 
+def test_settings_that_a_runs_own_data_would_leave_unread_are_refused(
+    trained: dict[str, Any], tiny_data: Path, tmp_path: Path
+) -> None:
+    for data in ((), ("--data", tiny_data / "reviews")):
+        other = call(
+            "evaluate", trained["out"], *data, "--label-column", "text", "--text-column", "label",
+            "--perspectives", "task", "--out", tmp_path / "e",
+        )  # fmt: skip
+        assert other.exit_code == 2
+        for column, given in (("text", "label"), ("label", "text")):
+            assert f"data.{column}_column was None and is now {given!r}" in other.stderr
+        assert "12 rows" not in other.stderr
+        assert list(tmp_path.iterdir()) == []
+
+
 def test_a_single_file_is_evaluated_whole(
     trained: dict[str, Any], tiny_data: Path, tmp_path: Path
 ) -> None:

@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from temper.cli.multi_task import multi_task_settings
+from temper.data.settings import DataSettings
+from temper.data.tasks import TASKS
 from tests.cli.test_commands import answer, call
 from tests.cli.test_errors import refused
 from tests.data.task_files import json_lines
@@ -68,12 +71,39 @@ def test_a_file_of_settings_may_name_the_tasks(
     assert told["settings"]["mixing"] == {"temperature": 2.0}
 
 
+def test_a_name_that_is_no_task_of_its_own_is_free_whatever_the_list_calls_so(
+    tiny_model: Path, tiny_data: Path, tmp_path: Path
+) -> None:
+    source = tiny_data / "reviews"
+    told = answer(
+        "train", "--model", tiny_model, "--multi-task", f"snli={source}",
+        "--multi-task", f"trec={source}", "--multi-task", f"reviews={source}", *STEP,
+        "--rows", 6, "--out", tmp_path / "run",
+    )  # fmt: skip
+    assert list(told["tasks"]) == ["snli", "trec", "reviews"]
+    assert {each["metric"] for each in told["tasks"].values()} == {"accuracy"}
+    assert {each["task"] for each in told["settings"]["tasks"].values()} == {None}
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_a_task_is_known_by_its_name_where_the_option_for_one_task_takes_it(name: str) -> None:
+    settings = multi_task_settings([f"{name}=a.csv"], None, given={})
+    try:
+        one = DataSettings(source="a.csv", task=name).task
+    except ValueError:
+        one = None
+    assert settings.get(f"tasks.{name}.task") == one
+    assert settings[f"tasks.{name}.source"] == "a.csv"
+
+
 @pytest.mark.parametrize(
     ("more", "words"),
     [
         (("--multi-task", "a=x.csv"), ("two or more tasks",)),
         (("--multi-task", "a=x.csv", "--multi-task", "a=y.csv"), ("'a' twice",)),
         (("--multi-task", "rtee"), ("Unknown task 'rtee'", "'rte'", "rtee=PATH")),
+        (("--multi-task", "snli"), ("Unknown task 'snli'", "snli=PATH")),
+        (("--multi-task", "training=x.csv"), ("letters, digits", "'training'")),
         (("--multi-task", "a="), ("must be NAME or NAME=PATH, got 'a='",)),
         (("--multi-task", "a.b=x.csv"), ("letters, digits",)),
         (("--multi-task", "a=x.csv", "--data", "y.csv"), ("--data is of one data set",)),

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import tomllib
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner, Result
 
+import temper.study.reproduction
 from temper.cli.app import app
+
+ASSETS = Path(temper.study.reproduction.__file__).parent / "assets"
 
 
 def call(*arguments: object) -> Result:
@@ -111,10 +115,53 @@ def test_the_theorem_prints_a_verdict_on_each_statement() -> None:
     assert result.stdout.count("holds") == 4
 
 
-def test_the_arithmetic_says_how_many_numbers_there_are() -> None:
-    result = call("--check-arithmetic")
+def test_the_arithmetic_says_how_many_numbers_there_are(tmp_path: Path) -> None:
+    # Four cases of Table V in two columns: the mean of each is 91.5, and one average is wrong.
+    values = {"imdb": "90.0", "ag_news": "91.0", "tnews": "92.0", "iflytek": "93.0"}
+    cases = {f"text_cnn-{task}": value for task, value in values.items()}
+    entries = [
+        f'[[printed]]\ncase = "{case}"\ncolumn = "{column}"\nscore = "accuracy"\n'
+        f'value = "{value}"\nsource = "made up for a test"\n'
+        for column, average in (("vanilla", "91.5"), ("uegr", "92.7"))
+        for case, value in {**cases, "average": average}.items()
+    ]
+    numbers = tmp_path / "numbers.toml"
+    numbers.write_text("\n".join(entries), encoding="utf-8")
+    result = call("uegr-table-5", "--check-arithmetic", "--printed", numbers)
     assert result.exit_code == 0, result.stderr
-    assert "printed numbers at hand" in result.stdout
+    said = "10 printed numbers at hand, 2 averages checked, 1 wrong."
+    assert result.stdout.splitlines()[-1] == said
+    found = json.loads(
+        call("uegr-table-5", "--check-arithmetic", "--printed", numbers, "--json").stdout
+    )
+    assert found["printed"] == 10
+    right = {"vanilla": "right", "uegr": "wrong"}
+    assert {line["method"]: line["verdict"] for line in found["averages"]} == right
+    # Where no table is named, those count that stand in the tables' own files.
+    own = [tomllib.loads(path.read_text(encoding="utf-8")) for path in ASSETS.glob("*.toml")]
+    whole = call("--check-arithmetic", "--json")
+    assert whole.exit_code == 0, whole.stderr
+    assert json.loads(whole.stdout)["printed"] == sum(len(each.get("printed", ())) for each in own)
+
+
+def test_a_document_that_is_no_text_is_refused(tmp_path: Path) -> None:
+    page = tmp_path / "docs" / "page.md"
+    page.parent.mkdir()
+    page.write_bytes(b"\xff\xfe")
+    result = call("--write", page)
+    assert result.exit_code == 2
+    assert "is not UTF-8 text" in result.stderr
+
+
+def test_a_folder_with_another_tables_scores_is_told_before_any_training(tmp_path: Path) -> None:
+    kept = tmp_path / "kept"
+    kept.mkdir()
+    record = {"schema": 1, "family": "uegr-table-1", "scale": "small", "not_run": {}}
+    (kept / "reproduction.json").write_text(json.dumps(record), encoding="utf-8")
+    result = call("uegr-table-4", "--scale", "smoke", "--out", tmp_path / "out", "--keep", kept)
+    assert result.exit_code == 2
+    assert "holds uegr-table-1 at scale 'small'" in result.stderr
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_document_without_markers_is_refused(tmp_path: Path) -> None:
@@ -139,6 +186,9 @@ def test_a_document_without_markers_is_refused(tmp_path: Path) -> None:
         (("uegr-table-4", "--from", "somewhere", "--scale", "full"), "so --scale says nothing"),
         (("uegr-theorem-1", "--seeds", "3", "--out", "x"), "so --seeds, --out say nothing there"),
         (("uegr-table-4", "--out", "x", "--keep", "x/kept"), "must lie apart from x"),
+        (("uegr-table-4", "--markdown", "--json"), "two forms of one table"),
+        (("uegr-table-4", "--workers", "0"), "--workers is the number of processes"),
+        (("uegr-table-4", "--from", "somewhere", "--workers", "2"), "so --workers says nothing"),
     ],
 )
 def test_what_contradicts_itself_is_refused_before_any_work(

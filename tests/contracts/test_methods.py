@@ -148,10 +148,14 @@ def test_numbers_are_learned_or_refused_with_one_error(name: str) -> None:
     model = tiny("bert", labels=1).train()
     inputs = inputs_of("bert", regression=True)
     stepper = stepper_of(model, name)
+    # What can be said before training is what the loss says.
+    declared: tuple[str, ...] = getattr(stepper.method.objective, "needs_classes", ())
     if name in CLASSES_ONLY:
-        with pytest.raises(TemperError, match="needs classes"):
+        with pytest.raises(TemperError, match="needs classes") as raised:
             stepper.backward(inputs)
+        assert declared == (str(raised.value),)
         return
+    assert declared == ()
     prepared(stepper, inputs)
     assert torch.isfinite(torch.tensor(stepper.backward(inputs)["loss"]))
 

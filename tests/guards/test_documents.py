@@ -5,8 +5,9 @@ from __future__ import annotations
 import dataclasses
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer
@@ -44,12 +45,28 @@ def name_of(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
 
-def check(line: str) -> None:
-    """Parse a ``temper ...`` line as the command line would, without running it."""
+def check(line: str) -> tuple[str, dict[str, Any]]:
+    """Parse a ``temper ...`` line as the command line would, without running it.
+
+    Returns:
+        The command and what it is given.
+    """
     words = shlex.split(line.split(" | ")[0].split(" < ")[0], comments=True)[1:]
     commands = typer.main.get_command(app).commands
     assert words[0] in commands, f"no command {words[0]!r}: {line}"
-    commands[words[0]].make_context(words[0], words[1:])
+    return words[0], commands[words[0]].make_context(words[0], words[1:]).params
+
+
+def studies_taken_for_models(lines: Iterable[str]) -> set[str]:
+    """Return the folders of studies that some other command is given as a model."""
+    studies: set[str] = set()
+    models: set[str] = set()
+    for command, given in map(check, lines):
+        if command not in ("compare", "reproduce"):
+            models |= {str(name) for name in (given.get("model"), *(given.get("runs") or ()))}
+        elif given["out"] is not None:
+            studies.add(str(given["out"]))
+    return studies & models
 
 
 @pytest.mark.parametrize("path", WITH_PYTHON, ids=name_of)
@@ -78,6 +95,19 @@ def test_every_command_line_parses(path: Path) -> None:
         elif words[0] == "make":
             named = {word for word in words[1:] if "=" not in word}
             assert named <= targets, line
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=name_of)
+def test_no_command_takes_a_study_for_a_model(path: Path) -> None:
+    lines = [line for line in command_lines(path) if line.startswith("temper ")]
+    assert studies_taken_for_models(lines) == set()
+
+
+def test_a_study_that_is_taken_for_a_model_is_noticed() -> None:
+    made = ["temper compare --task rte --model m --out a", "temper train --task rte --out b"]
+    for wrong in ("evaluate a --out c", "soup b a --data d --out c", "train --model a --out c"):
+        assert studies_taken_for_models([*made, f"temper {wrong}"]) == {"a"}
+    assert studies_taken_for_models([*made, "temper evaluate b --out c"]) == set()
 
 
 def test_a_wrong_command_line_is_noticed() -> None:

@@ -15,12 +15,13 @@ from temper.errors import DataError, SettingError, TemperError
 from temper.evaluation.checks import check_before_training
 from temper.evaluation.run import EvaluationData
 from temper.evaluation.settings import EvaluationSettings
-from temper.study import schedule
+from temper.study import work
 from temper.study.evaluation import Judging, judge_model
 from temper.study.named_models import check_named_models
 from temper.study.plan import StudyConfig, columns_of
 from temper.study.schedule import run_study
 from temper.study.sources import SetSources
+from temper.training.run import train
 from tests.cli.tiny_project import sentences, write_csv
 
 ATTACKED = ["task", "text_attack"]
@@ -66,7 +67,7 @@ def refused(
         raise AssertionError("a run was trained")
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(schedule, "train", never)
+        patch.setattr(work, "train", never)
         with pytest.raises(error, match=match):
             run_study(config, out)
     assert not out.exists()
@@ -266,3 +267,27 @@ def test_the_field_of_a_pair_is_fine_where_the_data_has_pairs() -> None:
         {"perspectives": ATTACKED, "text_attack": {"field": "both"}}
     )
     check_before_training(EvaluationData(dev), settings, train)
+
+
+def test_a_method_that_needs_classes_is_refused_on_numbers_before_any_other_column(
+    tiny_model: Path, tmp_path: Path
+) -> None:
+    rows = "".join(f"text {number},{number / 4}\n" for number in range(12))
+    for split in ("train", "dev"):
+        (tmp_path / f"{split}.csv").write_text(f"text,label\n{rows}", encoding="utf-8")
+    config = StudyConfig.of(
+        {
+            "model": str(tiny_model),
+            "data": {"source": str(tmp_path), "max_length": 32},
+            "train": {"max_steps": 2, "device": "cpu"},
+            "evaluate": {"perspectives": ["task"], "bootstrap": 0},
+        },
+        columns=columns_of(["vanilla", "label_smoothing"], []),
+        seeds=(0,),
+    )
+    with pytest.raises(SettingError, match="Column 'label_smoothing': Label smoothing needs cla"):
+        run_study(config, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+    with pytest.raises(SettingError, match="Method 'label_smoothing': Label smoothing needs cla"):
+        train(config.runs["label_smoothing", 0], tmp_path / "run")
+    assert not (tmp_path / "run").exists()

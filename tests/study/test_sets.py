@@ -202,7 +202,7 @@ def test_rows_of_a_set_that_were_trained_on_are_told_and_left_out_where_asked(
     kept = load(sources, train=train)
     assert list(kept.data.shift["far"].text) == ["seen", "new", "newer"]
     assert kept.notices == (
-        "1 of 3 rows of set 'far' were trained on. --drop-overlap leaves them out.",
+        "1 of 3 rows of set 'far' were trained on. A study's --drop-overlap leaves them out.",
     )
     drop = DataSettings(source="mine", drop_overlap=True, eval_rows=2)
     dropped = load(sources, train=train, settings=drop)

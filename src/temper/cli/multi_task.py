@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from temper.errors import SettingError, unknown
+from temper.errors import SettingError
 
 if TYPE_CHECKING:
     from temper.training.assignments import Tree
@@ -21,8 +21,8 @@ MultiTask = Annotated[
         "--multi-task",
         metavar="NAME[=PATH]",
         help="Train one encoder on several tasks, a head each (MT-DNN); once for every task. A "
-        "name of `temper list tasks` is found as --task finds it, or lies in PATH; any other name "
-        "is PATH's.",
+        "name that --task takes is found as --task finds it, or lies in PATH; any other name is "
+        "PATH's.",
     ),
 ]
 # Options that say which data are meant, or what their columns and splits are called.
@@ -49,7 +49,7 @@ def multi_task_settings(
         given: Options of `OF_ONE_DATASET` by name; None where one was not given.
 
     Returns:
-        ``tasks.NAME.source`` of every task, and ``tasks.NAME.task`` of those that are known.
+        ``tasks.NAME.source`` of every task, and ``tasks.NAME.task`` of those that ``--task`` takes.
 
     Raises:
         SettingError: If a name is twice there or has no data, or an option is for one task.
@@ -58,7 +58,7 @@ def multi_task_settings(
         >>> multi_task_settings(["reviews=a.csv", "rte=data/RTE"], None, given={})
         {'tasks.reviews.source': 'a.csv', 'tasks.rte.task': 'rte', 'tasks.rte.source': 'data/RTE'}
     """
-    from temper.data.tasks import TASKS
+    from temper.data.tasks import task_named
     from temper.data.tasks.place import task_source
     from temper.models.multi_task.configuration import TaskHead
     from temper.study.sources import ROOT
@@ -78,10 +78,11 @@ def multi_task_settings(
             raise SettingError(f"--multi-task names {name!r} twice. Name it once.")
         if equals and not path:
             raise SettingError(f"--multi-task must be NAME or NAME=PATH, got {text!r}.")
-        if name in TASKS:
-            settings[f"tasks.{name}.task"] = name
-        elif not equals:
-            raise SettingError(f"{unknown('task', name, TASKS)} Give its data: {name}=PATH.")
+        try:
+            settings[f"tasks.{name}.task"] = task_named(name).name
+        except ValueError as error:
+            if not equals:
+                raise SettingError(f"{error} Give its data: {name}=PATH.") from error
         looked_for |= not equals
         own = path if equals else task_source(name, root or os.environ.get(ROOT))
         settings[f"tasks.{name}.source"] = own

@@ -27,7 +27,14 @@ from temper.errors import DataError, unknown
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 _DEMO_SETS = ("shift", "anomaly")
 
-__all__ = ["Columns", "DataSettings", "load_examples", "load_splits", "load_task_dev"]
+__all__ = [
+    "Columns",
+    "DataSettings",
+    "load_examples",
+    "load_splits",
+    "load_task_dev",
+    "with_configuration",
+]
 
 
 def load_splits(settings: DataSettings) -> Splits:
@@ -154,6 +161,23 @@ def load_examples(
     if label_names is not None:
         examples = examples.map_labels(label_names)
     return examples
+
+
+def with_configuration(settings: DataSettings) -> str:
+    """Write a source and its configuration in one, as `load_examples` takes them.
+
+    Args:
+        settings: The source, which may name a split, and ``config``.
+
+    Raises:
+        DataError: If the two name different configurations.
+
+    Example:
+        >>> with_configuration(DataSettings(source="nyu-mll/glue@validation", config="sst2"))
+        'nyu-mll/glue:sst2@validation'
+    """
+    base, config, split = _parse(settings.source, settings.config)
+    return f"{base}{f':{config}' if config else ''}{f'@{split}' if split else ''}"
 
 
 def _parse(source: str, config: str | None) -> tuple[str, str | None, str | None]:

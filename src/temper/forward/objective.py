@@ -21,7 +21,7 @@ from temper.forward.perturbations import relative_size
 from temper.forward.stage import CleanPass, Part, Stage, Tracing
 from temper.forward.submodels import SubModels
 from temper.forward.terms import divergence_term
-from temper.functional.losses import Divergence
+from temper.functional.losses import SMOOTHING_NEEDS_CLASSES, Divergence
 from temper.models.network import Network, Recording, Site
 from temper.seeding import Streams
 from temper.types import Batch, LossTerms, Reduction, State, Step, Term
@@ -90,6 +90,11 @@ class Clean:
         }
         return frozenset(name for name, claimed in claims.items() if claimed)
 
+    @property
+    def needs_classes(self) -> tuple[str, ...]:
+        """What it says of a regression, nothing where it can be minimised on one."""
+        return (SMOOTHING_NEEDS_CLASSES,) if self.smoothing else ()
+
     def passes(self, step: Step) -> int:
         """Return 1."""
         return 1
@@ -127,6 +132,12 @@ class Joint:
     def wants_unlabelled(self) -> bool:
         """Whether a part is made for rows without labels."""
         return any(part.wants_unlabelled for part in self.parts)
+
+    @property
+    def needs_classes(self) -> tuple[str, ...]:
+        """What it says of a regression, nothing where it can be minimised on one."""
+        own = (part.needs_classes for part in self.parts)
+        return (*self.clean.needs_classes, *filter(None, own))
 
     def without_labels(self) -> Joint | None:
         """Return what there is to minimise on rows without labels; None where that is nothing."""

@@ -33,6 +33,11 @@ Layers = Literal["all", "logits"]
 # states divides by the square.
 STEP_SIZES: dict[Scheme, float] = {"difference": 2e-3, "four_point": 3e-2}
 
+DIFFERENCES_NEED_CLASSES = (
+    "A penalty on differences of logits needs classes, and the model has one output. Use the "
+    "method jacobian."
+)
+
 RULE = "smoothness"
 """Name of the update rule that keeps the layers' weights, and eta where it is measured."""
 
@@ -116,6 +121,15 @@ class Smoothness(Part):
     def wants_unlabelled(self) -> bool:  # type: ignore[override]
         """Whether it acts on rows without labels alone."""
         return self.only_unlabelled
+
+    @property
+    def needs_classes(self) -> str:  # type: ignore[override]
+        """What it says of a regression: one output has no differences."""
+        return DIFFERENCES_NEED_CLASSES if self._of_differences else ""
+
+    @property
+    def _of_differences(self) -> bool:
+        return self.layers == "logits" and self.law == "zero_sum"
 
     def tracing(self, stage: Stage) -> Tracing | None:
         """Ask for the clean pass's hidden states in the steps that pay the penalty."""
@@ -250,13 +264,10 @@ class _Estimate:
         if self.part.layers == "all":
             return trace.at_head()
         assert trace.logits is not None
-        if self.part.law != "zero_sum":
+        if not self.part._of_differences:
             return [trace.logits]
         if trace.logits.shape[-1] < 2:
-            raise ModelError(
-                "A penalty on differences of logits needs classes, and the model has one output. "
-                "Use the method jacobian."
-            )
+            raise ModelError(DIFFERENCES_NEED_CLASSES)
         # Schemes without probes see differences alone too.
         return [trace.logits - trace.logits.mean(-1, keepdim=True)]
 

@@ -189,6 +189,8 @@ class Part:
         needs: Names of the update rules whose state it reads.
         reads_labels: Whether it has nothing to say of a batch without labels.
         wants_unlabelled: Whether training must bring it rows without labels too.
+        needs_classes: What it says of a regression that it cannot be minimised on; empty where it
+            can.
         site: Where it perturbs the embeddings.
     """
 
@@ -201,6 +203,7 @@ class Part:
     needs: frozenset[str] = frozenset()
     reads_labels: bool = True
     wants_unlabelled: bool = False
+    needs_classes: str = ""
     site: Site = "word"
 
     def tracing(self, stage: Stage) -> Tracing | None:

@@ -17,6 +17,10 @@ from temper.errors import DataError, SettingError
 from temper.functional.precision import at_least_single
 
 Divergence = Literal["js", "sym_kl"]
+SMOOTHING_NEEDS_CLASSES = (
+    "Label smoothing needs classes, but the labels are numbers (a regression). Leave it out, or "
+    "give integer labels."
+)
 
 
 def task_loss(
@@ -55,10 +59,7 @@ def task_loss(
                 "classes. Leave the weights out, or give integer labels."
             )
         if smoothing:
-            raise SettingError(
-                "Label smoothing needs classes, but the labels are numbers (a regression). Leave "
-                "it out, or give integer labels."
-            )
+            raise SettingError(SMOOTHING_NEEDS_CLASSES)
         values = _one_number_a_row(logits, labels)
         return (values - labels.to(values.dtype)).square()
     scores = at_least_single(logits)

@@ -32,6 +32,8 @@ from temper.training.config import section
 from temper.training.progress import Progress
 
 PLACES = ("data", "evaluate")
+OWN = ("source", "task", "config", "kind", "text_column", "text_pair_column", "label_column")
+"""Settings that say what a run's own data are and how any split of them is read."""
 # They say how to train, so that an evaluation would have to ignore them.
 TRAINING_ONLY = ("rows", "drop_overlap", *UNLABELLED, *AUGMENTATION)
 
@@ -70,7 +72,8 @@ class Judging:
     ) -> Judging:
         """Check nested settings ``{"data": {...}, "evaluate": {...}}``.
 
-        Where no source is given, a run is evaluated on the data that it was trained with.
+        Where no source is given, a run is evaluated on the data that it was trained with, read as
+        it read them.
 
         Raises:
             SettingError: Where anything is wrong; it lists every fault.
@@ -102,7 +105,7 @@ class Judging:
         return cls(
             model=model,
             sets=sets,
-            max_length=table.get("max_length"),
+            max_length=checked["data"].max_length if "max_length" in table else None,
             device=device,
             declared=declared or Declared(),
             **checked,
@@ -172,11 +175,12 @@ def judge_model(asked: Judging, out: Path, *, progress: Progress | None = None) 
 
 
 def _with_own_data(tree: Mapping[str, Any], model: str) -> Mapping[str, Any]:
-    """Return settings with the source of a run's own data where no other is given."""
+    """Return settings with a run's own data, and how it read them, where no other are given."""
     table, own = tree.get("data", {}), trained_settings(model).get("data", {})
     if not isinstance(table, Mapping) or "source" in table or "source" not in own:
         return tree
-    return {**tree, "data": {"source": own["source"], "task": own.get("task"), **table}}
+    known = {name: own[name] for name in OWN if own.get(name) is not None}
+    return {**tree, "data": {**known, **table}}
 
 
 def _held(out: Path) -> str | None:

@@ -8,8 +8,16 @@ from pathlib import Path
 
 from temper.data.examples import Examples
 from temper.data.folders import split_files
+from temper.data.labels import LabelKind
 from temper.data.settings import UNLABELLED
-from temper.data.sources import DataSettings, load_examples, load_splits, load_task_dev
+from temper.data.sources import (
+    DataSettings,
+    load_examples,
+    load_splits,
+    load_task_dev,
+    with_configuration,
+)
+from temper.errors import SettingError
 from temper.evaluation.predictor import Predictor
 from temper.evaluation.run import Evaluation, evaluate, write
 from temper.evaluation.settings import EvaluationSettings
@@ -18,18 +26,22 @@ from temper.study.predictors import load_predictor as load_predictor
 from temper.study.predictors import trained_settings as trained_settings
 from temper.study.sets import JudgedSets
 from temper.study.store import publish_evaluation
-from temper.training.checkpoint_folder import make_folder
+from temper.training.checkpoint_folder import differences, make_folder
 from temper.training.config import digest
 from temper.training.progress import Progress
 from temper.training.run import model_identity
+
+# What may be said of a run's own data: which rows are drawn, and what is done with them. A kind
+# that the model answers is the run's, whether the run was told it or saw it.
+FREE = {"source", "task", "kind", "eval_rows", "eval_split", "seed", "max_length", "group_column"}
 
 
 def load_evaluated(model: str, settings: DataSettings, *, predictor: Predictor) -> Examples:
     """Load the rows that a model is evaluated on.
 
     The source that a run was trained on gives the run's own dev rows, carved ones included, so that
-    no training row is scored. A single file, or a split that is named, is taken whole; of other
-    sources the evaluation split is taken.
+    no training row is scored; they are read as the run read them. A single file, or a split that is
+    named, is taken whole; of other sources the evaluation split is taken.
 
     Args:
         model: Folder or Hub id of the model.
@@ -41,7 +53,14 @@ def load_evaluated(model: str, settings: DataSettings, *, predictor: Predictor) 
 
     Raises:
         DataError: Where the data is wrong.
+        SettingError: Where the run's own rows are to be read by other settings than the run's, or
+            ``kind`` is not what the model answers.
     """
+    kind: LabelKind = "regression" if predictor.gives == "values" else "classification"
+    if settings.kind not in (None, kind):
+        raise SettingError(
+            f"`data.kind` is {settings.kind!r}, and what {model} answers is a {kind}. Leave it out."
+        )
     trained = trained_settings(model).get("data", {})
     if (
         # Of a soup of runs with different data only the longest row is known.
@@ -52,16 +71,17 @@ def load_evaluated(model: str, settings: DataSettings, *, predictor: Predictor) 
         whole = {"eval_rows": None, **dict.fromkeys(UNLABELLED)}
         if settings.group_column is not None:
             whole["group_column"] = settings.group_column
-        examples = load_splits(DataSettings.model_validate({**trained, **whole})).dev
+        own = DataSettings.model_validate({**trained, **whole})
+        _check_own(model, settings, own)
+        examples = load_splits(own).dev
     elif settings.task is not None:
         examples = load_task_dev(settings)
     elif _taken_whole(settings):
-        regression = predictor.gives == "values"
         examples = load_examples(
-            settings.source,
+            with_configuration(settings),
             split=settings.eval_split,
             columns=settings.columns,
-            kind="regression" if regression else "classification",
+            kind=kind,
         )
     else:
         examples = load_splits(settings.model_copy(update={"eval_rows": None})).dev
@@ -150,6 +170,20 @@ def _identities(settings: EvaluationSettings) -> dict[str, str]:
         "similarity_model": attack.similarity_model,
     }
     return {use: model_identity(name) for use, name in named.items() if name is not None}
+
+
+def _check_own(model: str, settings: DataSettings, own: DataSettings) -> None:
+    """Refuse settings that were given and would be ignored, because a run's own are taken."""
+    given = settings.model_fields_set - FREE
+    changed = differences(
+        {"data": own.model_dump(include=given)}, {"data": settings.model_dump(include=given)}
+    )
+    if changed:
+        raise SettingError(
+            f"{model} was trained on {settings.source}, and its own dev rows are read as it read "
+            f"them, but {'; '.join(changed)}. Leave that out, or name the split that is to be read "
+            "otherwise with --eval-split."
+        )
 
 
 def _same_source(first: str, second: str) -> bool:

@@ -18,6 +18,7 @@ from temper.study.store import StudyFolder
 from temper.study.work import Place, Work, judged_sets
 from temper.study.workers import check_workers, side_by_side
 from temper.training.checkpoint_folder import make_folder, remove_empty
+from temper.training.checks import check_regressions
 from temper.training.progress import Progress
 from temper.training.run import model_identity, run_key
 
@@ -67,9 +68,11 @@ def run_study(
     progress = progress or Progress()
     folder = StudyFolder(Path(out))
     any_run = next(iter(config.runs.values()))
-    for run in config.runs.values():
-        methods.build(run.method_config())
+    built = {column: methods.build(run.method_config()) for (column, _), run in config.runs.items()}
     splits = load_splits(config.data)
+    if splits.train.kind == "regression":
+        for column, method in built.items():
+            check_regressions(method, [f"Column {column!r}"])
     for text in splits.notices:
         progress.notice(text)
     for run in config.runs.values():

@@ -239,7 +239,7 @@ def _unseen(
         return examples
     those = f"{gone:,} of {len(examples):,} rows of set {name!r} were trained on"
     if not drop:
-        said.append(f"{those}. --drop-overlap leaves them out.")
+        said.append(f"{those}. A study's --drop-overlap leaves them out.")
         return examples
     if not kept:
         raise DataError(f"All rows of set {name!r} were trained on. Leave the set out.")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Iterable
 from typing import Any
 
 from torch import Tensor
@@ -93,6 +94,23 @@ def check_unlabelled(method: Method, *, given: bool) -> None:
             "Leave --unlabeled PATH (`data.unlabeled`; of RobustTrainer unlabeled_dataset=) out, "
             "or use a method that does."
         )
+
+
+def check_regressions(method: Method, regressions: Iterable[str]) -> None:
+    """Refuse a method that needs classes where there are none.
+
+    Args:
+        method: The method.
+        regressions: What is to be trained on and has no classes, as errors name it.
+
+    Raises:
+        SettingError: If there is one that the method cannot be trained on, in the words in which
+            its loss would refuse the first batch.
+    """
+    said: tuple[str, ...] = getattr(method.objective, "needs_classes", ())
+    found = [f"{name}: {fault}" for name in regressions for fault in said]
+    if found:
+        raise SettingError("\n".join(found))
 
 
 def check_phases(labelled: Any, unlabelled: Any, *, dispatched: bool) -> None:

@@ -20,7 +20,7 @@ from temper.data.sources import load_splits
 from temper.data.tasks import default_metric
 from temper.errors import CheckpointError, SettingError, TemperError
 from temper.training.checkpoint_folder import RunFolder, differences, make_folder, remove_empty
-from temper.training.checks import check_one_process, check_unlabelled
+from temper.training.checks import check_one_process, check_regressions, check_unlabelled
 from temper.training.config import RunConfig, digest
 from temper.training.network import make_network, said_of
 from temper.training.progress import Progress
@@ -141,6 +141,8 @@ def prepare(
     method = methods.build(config.method_config())
     # The caller's own splits may lack what the settings name.
     check_unlabelled(method, given=splits.unlabeled is not None)
+    if splits.train.kind == "regression":
+        check_regressions(method, [f"Method {config.method_name!r}"])
     weights = class_weights(config.train.class_weights, splits.train)
     labels = None if splits.train.kind == "regression" else label_names(splits.train)
     model, tokenizer, notices = make_network(config, splits.train, labels=labels)

@@ -12,11 +12,11 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pydantic import ValidationError
 from torch import Tensor, nn
 
 from temper.errors import ModelError
 from temper.models.classical import ARCHITECTURES
-from temper.models.classical.bilstm import BiLSTMModel
 from temper.models.classical.build import build_classifier
 from temper.models.classical.recurrent import AttentionPooling, BiRecurrence, Sequences
 from temper.models.classical.text_cnn import ConvolutionBank
@@ -27,6 +27,10 @@ from temper.types import Batch
 
 TEXTS = ["A good film. Not bad!", "bad film; very bad", "good, very good", "not a film..."]
 each_name = pytest.mark.parametrize("name", list(ARCHITECTURES))
+ATTENTIVE = {"architecture": {"pooling": "attention"}}
+each_pooling = pytest.mark.parametrize(
+    ("name", "how"), [*((name, {}) for name in ARCHITECTURES), ("bilstm", ATTENTIVE)]
+)
 
 
 def built(name: str, **how: Any) -> Any:
@@ -54,7 +58,7 @@ def logits(model: Any, ids: list[list[int]], *, width: int, left: bool = False) 
 # Laws
 
 
-@each_name
+@each_pooling
 @settings(max_examples=25, deadline=None)
 @given(
     rows=st.lists(st.lists(st.integers(1, 12), min_size=1, max_size=9), min_size=1, max_size=4),
@@ -62,9 +66,9 @@ def logits(model: Any, ids: list[list[int]], *, width: int, left: bool = False) 
     left=st.booleans(),
 )
 def test_no_padding_and_no_other_row_changes_a_logit(
-    name: str, rows: list[list[int]], more: int, left: bool
+    name: str, how: dict[str, Any], rows: list[list[int]], more: int, left: bool
 ) -> None:
-    model = built(name).model
+    model = built(name, **how).model
     widest = max(map(len, rows)) + more
     together = logits(model, rows, width=widest, left=left)
     turned = logits(model, rows[::-1], width=widest, left=left)
@@ -74,9 +78,9 @@ def test_no_padding_and_no_other_row_changes_a_logit(
         torch.testing.assert_close(alone[0], together[row], rtol=0, atol=1e-6)
 
 
-@each_name
-def test_without_a_mask_what_is_not_padding_counts(name: str) -> None:
-    model = built(name).model
+@each_pooling
+def test_without_a_mask_what_is_not_padding_counts(name: str, how: dict[str, Any]) -> None:
+    model = built(name, **how).model
     ids = torch.tensor([[3, 4, 5, 0, 0]])
     mask = torch.tensor([[1, 1, 1, 0, 0]])
     assert torch.equal(model(ids).logits, model(ids, mask).logits)
@@ -168,10 +172,28 @@ def test_attention_weighs_by_the_softmax_of_its_scores() -> None:
 
 
 def test_max_and_attention_pooling_differ_and_others_are_refused() -> None:
-    attentive = built("bilstm", architecture={"pooling": "attention"}).model.body
-    assert isinstance(attentive, BiLSTMModel)
-    assert isinstance(attentive.attention, AttentionPooling)
-    assert built("bilstm").model.body.attention is None
+    most, attentive = built("bilstm").model, built("bilstm", **ATTENTIVE).model
+    # The same weights but for the attention's own, so that the pooling alone can differ.
+    missing = attentive.load_state_dict(most.state_dict(), strict=False).missing_keys
+    assert {key.split(".")[1] for key in missing} == {"attention"}
+    ids = torch.tensor([[3, 4, 5, 6], [7, 8, 0, 0]])
+    kept = [[0, 1, 2, 3], [0, 1]]
+    states = most(ids, output_hidden_states=True).hidden_states[-1]
+    greatest = [states[row, places].max(dim=0).values for row, places in enumerate(kept)]
+    weigh = attentive.body.attention
+    mean = []
+    for row, places in enumerate(kept):
+        own = [states[row, place] for place in places]
+        scores = [weigh.context(weigh.projection(state).tanh()).exp() for state in own]
+        total = sum(score * state for score, state in zip(scores, own, strict=True))
+        mean.append(total / sum(scores))
+    for model, pooled in ((most, greatest), (attentive, mean)):
+        expected = model.classifier(torch.stack(pooled))
+        torch.testing.assert_close(model(ids).logits, expected, rtol=0, atol=1e-6)
+    assert (most(ids).logits - attentive(ids).logits).abs().max() > 1e-3
+    for other in ("mean", "Max", "", None):
+        with pytest.raises(ValidationError, match="pooling"):
+            built("bilstm", architecture={"pooling": other})
 
 
 # Sentences

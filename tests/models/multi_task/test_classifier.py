@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import (
     AutoConfig,
     AutoModelForSequenceClassification,
@@ -204,10 +204,25 @@ def test_tasks_that_cannot_be_told_apart_are_refused(tasks: list[TaskHead], said
         MTDNNConfig.of(ENCODERS["bert"], tasks)
 
 
-@pytest.mark.parametrize("name", ["a.b", "", "../up", "keys", "-x"])
+@pytest.mark.parametrize("name", ["a.b", "", "../up", "keys", "-x", "training", "T_destination"])
 def test_a_name_that_no_folder_or_module_can_have_is_refused(name: str) -> None:
     with pytest.raises(ModelError, match="The name of a task must be letters, digits"):
         TaskHead(name)
+
+
+def test_every_name_that_torch_would_not_take_is_refused_and_no_other() -> None:
+    module = nn.ModuleDict()
+    for name in (*vars(module), *dir(module), "rte", "train_2", "trainings"):
+        taken = True
+        try:
+            nn.ModuleDict({name: nn.Identity()})
+        except KeyError:
+            taken = False
+        if taken:
+            assert TaskHead(name).name == name
+        else:
+            with pytest.raises(ModelError, match=r"no attribute of torch's ModuleDict, got"):
+                TaskHead(name)
 
 
 @pytest.mark.parametrize("labels", [("one",), ("a", "a")])

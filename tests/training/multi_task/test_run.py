@@ -15,7 +15,7 @@ from temper.models.hf import load_classifier
 from temper.models.multi_task.classifier import MTDNNForSequenceClassification
 from temper.training.config import RunConfig
 from temper.training.multi_task.config import MultiTaskConfig
-from temper.training.multi_task.run import train_tasks
+from temper.training.multi_task.run import prepare_tasks, train_tasks
 from temper.training.run import prepare
 from tests.cli.tiny_project import make_data, make_model, sentences, write_csv
 from tests.training.listeners import StopAt
@@ -161,6 +161,7 @@ def test_a_network_from_scratch_knows_the_words_of_all_tasks(project: Path) -> N
          "Text without labels"),
         ({"train": {"class_weights": "balanced"}}, r"`train\.class_weights` are of one task"),
         ({"tasks": {"a": {"source": "a.csv"}, "b c": {"source": "b.csv"}}}, "must be letters"),
+        ({"tasks": {"a": {"source": "a.csv"}, "training": {"source": "b.csv"}}}, "must be letters"),
         ({"tasks": {"a": {"source": "a.csv"}, "b": "b.csv"}}, r"Write `tasks\.b\.source=PATH`"),
     ],
 )  # fmt: skip
@@ -169,6 +170,55 @@ def test_settings_that_cannot_be_are_refused(
 ) -> None:
     with pytest.raises(SettingError, match=said):
         MultiTaskConfig.of(tree(project, **more))
+
+
+CLASSES_ONLY = [
+    ({"name": "label_smoothing"}, "Label smoothing needs classes"),
+    ({"name": "cross_holder"}, "A penalty on differences of logits needs classes"),
+    ({"name": "r_drop + label_smoothing"}, "Label smoothing needs classes"),
+    ({"name": "cross_holder + child_tuning_d"}, "A penalty on differences of logits needs classes"),
+]
+
+
+@pytest.mark.parametrize(("method", "said"), CLASSES_ONLY)
+def test_a_method_that_needs_classes_is_refused_with_a_regression_before_a_model_is_made(
+    project: Path, method: dict[str, Any], said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        "temper.training.multi_task.run.make_network", lambda *_, **__: pytest.fail("made")
+    )
+    config = MultiTaskConfig.of(tree(project, method=method))
+    with pytest.raises(
+        SettingError, match=rf"^Task 'stars' \(`tasks\.stars`\): .*{said}"
+    ) as raised:
+        train_tasks(config, project / "refused")
+    assert len(str(raised.value).splitlines()) == 1
+    assert not (project / "refused").exists()
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        {"name": "label_smoothing", "smoothing": 0.0},
+        {"name": "cross_holder", "weight": 0.0},
+        {"name": "uegr + label_smoothing", "label_smoothing": {"smoothing": 0.0}},
+        {"name": "jacobian"},
+    ],
+)
+def test_a_method_that_is_off_or_reads_one_output_too_takes_a_regression(
+    project: Path, method: dict[str, Any]
+) -> None:
+    config = MultiTaskConfig.of(tree(project, method=method))
+    splits = {name: load_splits(run.data) for name, run in config.tasks.items()}
+    assert prepare_tasks(config, splits).model.config.task_names == ("reviews", "stars")
+
+
+def test_a_method_that_needs_classes_takes_tasks_that_have_them(project: Path) -> None:
+    source = {"source": str(project / "data" / "reviews")}
+    settings = tree(project, tasks={"one": source, "two": source}, method={"name": "cross_holder"})
+    config = MultiTaskConfig.of(settings)
+    splits = {name: load_splits(run.data) for name, run in config.tasks.items()}
+    assert prepare_tasks(config, splits).method.name == "cross_holder"
 
 
 def test_a_fault_of_all_tasks_is_told_once(project: Path) -> None:

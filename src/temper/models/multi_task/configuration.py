@@ -46,11 +46,12 @@ class TaskHead:
     pair: bool = False
 
     def __post_init__(self) -> None:
-        # A head is kept under its task's name in a module, which has names of its own.
-        if not NAME.fullmatch(self.name) or hasattr(nn.ModuleDict, self.name):
+        # A head is kept under its task's name in a module, which has names of its own; some of
+        # them (`training`) only once it is made.
+        if not NAME.fullmatch(self.name) or hasattr(nn.ModuleDict(), self.name):
             raise ModelError(
-                f"The name of a task must be letters, digits, _ and -, and no name of a method of "
-                f"torch's ModuleDict, got {self.name!r}. Give another."
+                f"The name of a task must be letters, digits, _ and -, and no attribute of torch's "
+                f"ModuleDict, got {self.name!r}. Give another."
             )
         if len(self.labels) == 1 or len(set(self.labels)) < len(self.labels):
             raise ModelError(

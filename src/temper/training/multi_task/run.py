@@ -16,7 +16,7 @@ from temper.data.sources import load_splits
 from temper.models.multi_task.build import share_encoder
 from temper.models.multi_task.configuration import TaskHead
 from temper.training.checkpoint_folder import RunFolder, write_json
-from temper.training.checks import check_one_process
+from temper.training.checks import check_one_process, check_regressions
 from temper.training.config import digest
 from temper.training.multi_task.config import MultiTaskConfig
 from temper.training.multi_task.rows import TaskRows
@@ -101,6 +101,14 @@ def prepare_tasks(config: MultiTaskConfig, splits: Mapping[str, Splits]) -> Prep
         TemperError: Where something does not fit.
     """
     method = methods.build(config.first.method_config())
+    check_regressions(
+        method,
+        (
+            f"Task {name!r} (`tasks.{name}`)"
+            for name in config.tasks
+            if splits[name].train.kind == "regression"
+        ),
+    )
     heads = [_head(name, splits[name].train) for name in config.tasks]
     texts = [text for each in splits.values() for text in _texts(each.train)]
     # Its own head is left: the labels are those that fit any checkpoint.
