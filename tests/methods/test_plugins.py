@@ -47,6 +47,20 @@ def test_a_file_is_imported_once_and_its_methods_are_known(tmp_path: Path) -> No
     assert type(build("mine + at").config.shares[0].config) is module.Mine
 
 
+def test_what_was_loaded_is_named_until_its_methods_are_gone(tmp_path: Path) -> None:
+    before, empty = plugins.loaded(), registry.registered()
+    first = written(tmp_path, METHOD.format(name="mine"))
+    plugins.load(first)
+    plugins.load(first)
+    assert plugins.loaded() == (*before, first)
+    registry.forget_since(empty)
+    assert plugins.loaded() == before
+    # The name is free, and another file takes it: only that file stands for it.
+    second = written(tmp_path, METHOD.format(name="mine"), file="planted_two.py")
+    plugins.load(second)
+    assert plugins.loaded() == (*before, second)
+
+
 def test_a_module_is_imported_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     written(tmp_path, METHOD.format(name="mine"), file="planted_two.py")
     monkeypatch.syspath_prepend(str(tmp_path))

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from temper.errors import NonFiniteError, SettingError, TemperError
+from temper.methods import plugins
 from temper.study.plan import StudyConfig, columns_of
 from temper.study.schedule import run_study
 from temper.training.progress import Progress
@@ -119,6 +120,15 @@ def test_a_worker_that_is_killed_is_told_and_its_run_gone_on_with(
         study(tiny_model, tiny_data, tmp_path / "out", workers=2, watch=Killer(), max_steps=60)
     study(tiny_model, tiny_data, tmp_path / "out", workers=1, max_steps=60)
     assert len(weights(tmp_path / "out")) == 4
+
+
+def test_a_worker_that_cannot_begin_says_why(
+    tiny_model: Path, tiny_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone = str(tmp_path / "gone.py")
+    monkeypatch.setattr(plugins, "loaded", lambda: (gone,))
+    with pytest.raises(SettingError, match=r"gone\.py"):
+        study(tiny_model, tiny_data, tmp_path / "out", workers=2)
 
 
 def test_an_error_survives_the_way_between_two_processes() -> None:

@@ -156,7 +156,9 @@ def reproduce(
         places.append(keep)
         say(f"Kept {len(names)} of {len(specification.case)} cases: {keep}", as_json=True)
     for place in places:
-        write_text(place / f"{name}-{TABLE}", table.markdown())
+        # Scores may have been kept from several folders, so that one holds more than the other.
+        whole = reproduction_table(specification, place)
+        write_text(place / f"{name}-{TABLE}", whole.markdown())
     if markdown:
         typer.echo(table.markdown(), nl=False)
         return

@@ -20,7 +20,7 @@ from temper.importing import import_named, run_import
 
 GROUP = "temper.methods"
 PURPOSE = "methods"
-_LOADED: list[str] = []
+_LOADED: dict[str, frozenset[str]] = {}
 
 
 def load(what: str) -> ModuleType:
@@ -40,15 +40,23 @@ def load(what: str) -> ModuleType:
 
     # First ours: a method that takes the name of one is then told so, and not the other way round.
     names()
+    before = set(names())
     module = _keeping(partial(import_named, what, purpose=PURPOSE))
-    if what not in _LOADED:
-        _LOADED.append(what)
+    added = frozenset(names()) - before
+    if added:
+        # A name that is free again belonged to something that was forgotten since.
+        for other in [other for other, its in _LOADED.items() if its & added]:
+            del _LOADED[other]
+        _LOADED[what] = added
     return module
 
 
 def loaded() -> tuple[str, ...]:
-    """Return what `load` has imported, so that another process can import it too."""
-    return tuple(_LOADED)
+    """Return what `load` has imported methods from, so that another process can import it too."""
+    from temper.methods.registry import names
+
+    known = set(names())
+    return tuple(what for what, its in _LOADED.items() if its <= known)
 
 
 def load_installed() -> None:

@@ -216,11 +216,11 @@ class _Worker:
     attack: RowAttacker
 
 
-_worker: _Worker | None = None
+_worker: _Worker | TemperError | None = None
 
 
 def _begin(job: _Job, told: Any, numbers: Any, stop: Any) -> None:
-    """Begin a worker: its share of the machine, its data."""
+    """Begin a worker: its share of the machine, its data. What fails is told with the first run."""
     global _worker
     # Ctrl-C reaches every process of a terminal; the study's own decides what it means.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -234,10 +234,14 @@ def _begin(job: _Job, told: Any, numbers: Any, stop: Any) -> None:
     if len(job.gpus) > 1:
         os.environ["CUDA_VISIBLE_DEVICES"] = job.gpus[number % len(job.gpus)]
     torch.set_num_threads(job.threads)
-    for each in job.imports:
-        plugins.load(each)
-    splits = load_splits(job.config.data)
-    sets = judged_sets(job.config, splits)
+    try:
+        for each in job.imports:
+            plugins.load(each)
+        splits = load_splits(job.config.data)
+        sets = judged_sets(job.config, splits)
+    except TemperError as error:
+        _worker = error
+        return
     work = Work(job.config, job.folder, splits, sets, job.keys)
     _worker = _Worker(work, told, stop, RowAttacker())
 
@@ -246,6 +250,8 @@ def _do(place: Place) -> float:
     """Do one run in a worker."""
     if _worker is None:
         raise RuntimeError("A worker was asked for a run before it began.")
+    if isinstance(_worker, TemperError):
+        raise _worker
     teller = _Teller(place, _worker.told, _worker.stop)
     _worker.told.put((place, "begin", None))
     return _worker.work.do(place, progress=teller, attack=_worker.attack)
