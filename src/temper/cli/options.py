@@ -114,6 +114,15 @@ DropOverlap = Annotated[
         "train.",
     ),
 ]
+Workers = Annotated[
+    int,
+    typer.Option(
+        "--workers",
+        metavar="N",
+        help="Processes that train and judge runs side by side; they share the machine's threads "
+        "and GPUs.",
+    ),
+]
 Imports = Annotated[
     list[str] | None,
     typer.Option(
@@ -208,17 +217,6 @@ def declared(gives: str | None, label_names: str | None, trust: list[str] | None
 
     names = None if label_names is None else tuple(split_list(label_names, "--label-names"))
     return Declared(gives, names, tuple(trust or ()))
-
-
-Workers = Annotated[
-    int,
-    typer.Option(
-        "--workers",
-        metavar="N",
-        help="Processes that train and judge runs side by side; they share the machine's threads "
-        "and GPUs.",
-    ),
-]
 
 
 def import_methods(named: list[str] | None) -> None:

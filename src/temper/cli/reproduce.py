@@ -150,20 +150,19 @@ def reproduce(
         }
         _run(specification, scale or SMALL, asked, folder, 1 if workers is None else workers)
     table = reproduction_table(specification, folder)
-    places = [] if source is not None else [folder]
+    made = {} if source is not None else {folder: table}
     if keep is not None:
         names = keep_scores(specification, folder, keep)
-        places.append(keep)
+        # Scores may have been kept from several folders, so that there are more than here.
+        made[keep] = reproduction_table(specification, keep)
         say(f"Kept {len(names)} of {len(specification.case)} cases: {keep}", as_json=True)
-    for place in places:
-        # Scores may have been kept from several folders, so that one holds more than the other.
-        whole = reproduction_table(specification, place)
+    for place, whole in made.items():
         write_text(place / f"{name}-{TABLE}", whole.markdown())
     if markdown:
         typer.echo(table.markdown(), nl=False)
         return
     _show(table, as_json=as_json)
-    for place in places:
+    for place in made:
         say(f"Table: {place / f'{name}-{TABLE}'}", as_json=True)
 
 
@@ -235,9 +234,8 @@ def _show(table: ReproductionTable, *, as_json: bool) -> None:
         print_table(rows, headings, title=table.title)
     else:
         say(table.title, as_json=False)
-    for title, lines in (("What was chosen", table.chosen), ("What was run", table.facts)):
-        if lines:
-            print_table(lines, list(lines[0]), title=f"\n{title}")
+    for title, lines in table.sections.items():
+        print_table(lines, list(lines[0]), title=f"\n{title}")
     for note in table.notes:
         say(note, as_json=False)
 

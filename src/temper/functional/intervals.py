@@ -263,6 +263,10 @@ def paired_t(differences: Sequence[float], *, confidence: float = 0.95) -> Paire
     return PairedT(mean, deviation, mean - reach, mean + reach, p, len(values))
 
 
+LEVEL = 0.05
+"""Largest p, after correction, of a difference that is called one."""
+
+
 def told_apart(differences: Sequence[float]) -> bool:
     """Say whether differences over seeds spread enough for a paired t interval to mean something.
 

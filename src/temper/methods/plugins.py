@@ -36,13 +36,13 @@ def load(what: str) -> ModuleType:
         SettingError: If it is not there, its name is another module's, or its code fails; the
             message gives the line.
     """
-    from temper.methods.registry import names
+    from temper.methods.registry import names, registered
 
     # First ours: a method that takes the name of one is then told so, and not the other way round.
     names()
-    before = set(names())
+    before = registered()
     module = _keeping(partial(import_named, what, purpose=PURPOSE))
-    added = frozenset(names()) - before
+    added = registered() - before
     if added:
         # A name that is free again belonged to something that was forgotten since.
         for other in [other for other, its in _LOADED.items() if its & added]:
@@ -53,10 +53,9 @@ def load(what: str) -> ModuleType:
 
 def loaded() -> tuple[str, ...]:
     """Return what `load` has imported methods from, so that another process can import it too."""
-    from temper.methods.registry import names
+    from temper.methods.registry import registered
 
-    known = set(names())
-    return tuple(what for what, its in _LOADED.items() if its <= known)
+    return tuple(what for what, its in _LOADED.items() if its <= registered())
 
 
 def load_installed() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+from temper.functional.intervals import LEVEL
 from temper.report.cells import NAMED, Comparison, Difference, Row
 from temper.report.derived import PARTS
 from temper.report.wording import GROUPS, PERCENT, listed, plural
@@ -45,7 +46,7 @@ def _column(comparison: Comparison, column: str) -> str:
     if decided:
         # Holm's rule only bites where several columns were tried.
         kept = sum(
-            difference.verdict == "better" and (difference.holm_p or 0.0) <= 0.05
+            difference.verdict == "better" and (difference.holm_p or 0.0) <= LEVEL
             for row in rows
             if (difference := row.cells[column].difference) is not None
         )
@@ -130,7 +131,7 @@ def _best(comparison: Comparison) -> str:
 
 def _after_holm(difference: Difference) -> str:
     """Say where the best of several columns may be the best of several chances."""
-    if difference.holm_p is None or difference.holm_p <= 0.05:
+    if difference.holm_p is None or difference.holm_p <= LEVEL:
         return ""
     return ", though not after Holm's correction over the columns"
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from temper.functional.intervals import LEVEL
 from temper.report.cells import Comparison, Difference, Row, ScoreKey
 from temper.report.derived import PARTS
 from temper.report.folders import Run, Source
@@ -184,7 +185,7 @@ def _difference(row: Row, difference: Difference) -> Entry:
         f"seed {seed}: {unit.text(value, signed=True)}" for seed, value in difference.seeds.items()
     ]
     verdict: str = difference.verdict
-    if verdict in ("better", "worse", "higher", "lower") and (difference.holm_p or 0.0) > 0.05:
+    if verdict in ("better", "worse", "higher", "lower") and (difference.holm_p or 0.0) > LEVEL:
         parts.append("the interval leaves 0 out, but not after Holm's correction")
         verdict += ", not after Holm"
     return Entry(

@@ -10,8 +10,10 @@ from pathlib import Path
 from temper import methods, report
 from temper.data.sources import load_splits
 from temper.errors import TemperError
+from temper.evaluation.checks import check_before_training
 from temper.study.attacked import RowAttacker, check_augmentation
 from temper.study.cost import step_cost
+from temper.study.named_models import check_named_models
 from temper.study.pairing import FILE, pair_columns
 from temper.study.plan import StudyConfig
 from temper.study.store import StudyFolder
@@ -78,6 +80,9 @@ def run_study(
     for run in config.runs.values():
         check_augmentation(run.data, splits.train)
     sets = judged_sets(config, splits)
+    # The evaluation does the same; here a wrong label or model shows before hours of training.
+    check_before_training(sets.data, config.evaluate, splits.train)
+    check_named_models(config.evaluate, regression=splits.train.kind == "regression")
     for text in sets.notices:
         progress.notice(text)
     identity = model_identity(any_run.model)

@@ -6,10 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from temper.data.examples import Splits
-from temper.evaluation.checks import check_before_training
 from temper.study.attacked import RowAttacker
 from temper.study.judge import judge, judging_key
-from temper.study.named_models import check_named_models
 from temper.study.plan import StudyConfig
 from temper.study.predictors import load_predictor
 from temper.study.reference import with_reference
@@ -95,27 +93,23 @@ class Work:
 
 
 def judged_sets(config: StudyConfig, splits: Splits) -> JudgedSets:
-    """Load what every run of a plan is judged on, and check that it can be.
+    """Load what every run of a plan is judged on.
 
     Args:
         config: The plan.
         splits: Its rows.
 
     Raises:
-        TemperError: Where labels do not fit or a named model cannot be loaded, which would
-            otherwise show after hours of training.
+        TemperError: Where a set is wrong.
     """
     any_run = next(iter(config.runs.values()))
-    sets = load_sets(
+    return load_sets(
         config.sets,
         settings=any_run.data,
         evaluate=config.evaluate,
         dev=splits.dev,
         train=splits.train,
     )
-    check_before_training(sets.data, config.evaluate, splits.train)
-    check_named_models(config.evaluate, regression=splits.train.kind == "regression")
-    return sets
 
 
 class _Unsaid(Progress):

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from statistics import fmean
 
-from temper.study.reproduction.lines import Interval, Line
+from temper.study.reproduction.lines import Line, less
 from temper.study.reproduction.specification import Specification
 
 
@@ -39,7 +39,7 @@ def chosen(specification: Specification, lines: Sequence[Line]) -> list[dict[str
         best = _best(own, choice.by, choice.among)
         base = _best(own, choice.by, choice.against)
         told, other = own[choice.told, best], own[choice.told, base]
-        margin = Interval.of([told.seeds[seed] - other.seeds[seed] for seed in told.seeds])
+        margin = less(told.seeds, other.seeds)
         if margin is None:
             continue
         found.append(

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
-from statistics import fmean
 from typing import Literal
 
 from pydantic import Field
 
-from temper.study.reproduction.lines import Interval, Line, corrected
+from temper.study.reproduction.lines import Line, corrected, means
 from temper.study.reproduction.specification import PAPERS, Entry, read_specification
 from temper.study.reproduction.table import reproduction_table
 from temper.study.reproduction.theorem import NAME, Finding, Statement, check_theorem
@@ -147,8 +146,19 @@ def _tested(claim: Claim, test: Trial, root: Path) -> Judged:
         lines = [line for line in lines if line.case not in cases]
         if not any(line.column == test.column for line in lines):
             return Judged(claim, UNTESTED, f"{test.column} is not in every finished case", command)
-    if len({line.label for line in lines}) > 1:
-        lines = _over_conditions(lines, table.reference)
+    conditions = sorted({line.label for line in lines})
+    if len(conditions) > 1:
+        # To judge by one of them would be a choice.
+        label = f"the mean of {len(conditions)} conditions"
+        lines = corrected(
+            means(
+                lines,
+                conditions,
+                lambda line: line.label,
+                reference=table.reference,
+                label=label,
+            )
+        )
     line = next((line for line in lines if line.column == test.column), None)
     verdict = verdict_of(line)
     if line is None or line.to_reference is None:
@@ -160,44 +170,3 @@ def _tested(claim: Claim, test: Trial, root: Path) -> Judged:
     if line.corrected is not None:
         number += f"; corrected p {line.corrected:.2f}"
     return Judged(claim, verdict, number, f"{command} --from {kept}")
-
-
-def _over_conditions(lines: Sequence[Line], reference: str) -> list[Line]:
-    """Return the mean over a score's conditions; to judge by one of them would be a choice.
-
-    Args:
-        lines: Those of all conditions, such as radii, in one case.
-        reference: The method that the others are compared with.
-
-    Returns:
-        A line a method that has every condition, whose difference is that of the means, seed by
-        seed; none where the reference lacks a condition.
-    """
-    labels = {line.label for line in lines}
-    by_method: dict[str, dict[str, Line]] = {}
-    for line in lines:
-        by_method.setdefault(line.column, {})[line.label] = line
-    whole = {name: own for name, own in by_method.items() if own.keys() == labels}
-    if reference not in whole:
-        return []
-    base, made = whole[reference], []
-    for name, own in whole.items():
-        common = set.intersection(
-            *(own[label].seeds.keys() & base[label].seeds.keys() for label in labels)
-        )
-        seeds = {seed: fmean(own[label].seeds[seed] for label in labels) for seed in sorted(common)}
-        steps = [
-            value - fmean(base[label].seeds[seed] for label in labels)
-            for seed, value in seeds.items()
-        ]
-        made.append(
-            replace(
-                next(iter(own.values())),
-                label=f"the mean of {len(labels)} conditions",
-                seeds=seeds,
-                to_paper=None,
-                to_reference=None if name == reference else Interval.of(steps),
-                corrected=None,
-            )
-        )
-    return corrected(made)

@@ -8,6 +8,7 @@ from typing import Any
 
 from temper.data.tasks import TASKS
 from temper.report.folders import Source
+from temper.report.records import RunRecord
 from temper.study.reproduction.cases import settings_of
 from temper.study.reproduction.specification import Case, CaseAtScale, Scale, Specification
 from temper.training.config import RunConfig, without_unread
@@ -27,7 +28,7 @@ def case_facts(case: Case, source: Source) -> dict[str, str]:
         Texts by heading.
     """
     records = [run.record for run in source.runs if run.record is not None]
-    first = records[0] if records else None
+    first = _record(source)
     settings = {} if first is None else first.settings
     rows = {} if first is None else first.data
     data, train = settings.get("data", {}), settings.get("train", {})
@@ -122,10 +123,10 @@ def _settings(specification: Specification, sources: Mapping[str, Source]) -> li
     cases = {case.name: case for case in specification.case}
     found: dict[str, list[str]] = {}
     for name, source in sources.items():
-        records = [run.record for run in source.runs if run.record is not None]
-        if not records:
+        record = _record(source)
+        if record is None:
             continue
-        ran, case = records[0].settings, cases[name]
+        ran, case = record.settings, cases[name]
         paper = settings_of(case, full, model=case.model, source=case.task, task=case.task)
         data = ran.get("data", {})
         if data.get("task") != case.task and Path(str(data.get("source", ""))).name != case.task:
@@ -166,9 +167,10 @@ def _of_methods(specification: Specification, sources: Mapping[str, Source]) -> 
         case = cases[name]
         tree = settings_of(case, full, model=case.model, source=case.task, task=case.task)
         for column in specification.columns(full):
-            ran = _method_of(source, column.name)
-            if not ran:
+            record = _record(source, column.name)
+            if record is None:
                 continue
+            ran = record.settings.get("method", {})
             method = {"name": column.method or column.name, **column.settings}
             run = {"model": case.model, "data": tree["data"], "method": method}
             papers = RunConfig.of(without_unread(run))
@@ -182,11 +184,10 @@ def _of_methods(specification: Specification, sources: Mapping[str, Source]) -> 
     return [f"{sentence}: {', '.join(names)}." for sentence, names in found.items()]
 
 
-def _method_of(source: Source, column: str) -> dict[str, Any]:
-    """Return the recorded settings of a column's method; nothing where no run of it is there."""
-    records = [run.record for run in source.runs if run.column == column]
-    found = next((record for record in records if record is not None), None)
-    return {} if found is None else dict(found.settings.get("method", {}))
+def _record(source: Source, column: str | None = None) -> RunRecord | None:
+    """Return a study's first record, or the first of a column; None where there is none."""
+    runs = [run for run in source.runs if column in (None, run.column)]
+    return next((run.record for run in runs if run.record is not None), None)
 
 
 def _value(table: Mapping[str, Any], name: str) -> str:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean, stdev
 
-from temper.functional.intervals import holm, paired_t, told_apart
+from temper.functional.intervals import LEVEL, holm, paired_t, told_apart
 from temper.report.wording import Unit
 
 ABSENT = "not at hand"
-LEVEL = 0.05
-"""Largest corrected p of a difference that is called one."""
 
 
 @dataclass(frozen=True)
@@ -138,6 +136,58 @@ class Line:
             "" if self.to_reference is None else self.to_reference.text(self.unit),
             self.verdict,
         )
+
+
+def less(values: Mapping[int, float], others: Mapping[int, float]) -> Interval | None:
+    """Return the difference of two methods over the seeds that both have; None where none is."""
+    return Interval.of([value - others[seed] for seed, value in values.items() if seed in others])
+
+
+def means(
+    lines: Iterable[Line],
+    parts: Sequence[str],
+    part: Callable[[Line], str],
+    *,
+    reference: str,
+    label: str,
+    case: str | None = None,
+) -> list[Line]:
+    """Return the mean over some parts, such as cases, of every method that has each of them once.
+
+    Args:
+        lines: Those of the parts.
+        parts: What the mean is over.
+        part: Says which of them a line is of.
+        reference: The method that the others are compared with.
+        label: The score of the mean, in words.
+        case: What its case is called; None leaves that of the parts.
+
+    Returns:
+        A line a method. Its difference is that of the means, seed by seed, and None where the
+        reference lacks a part.
+    """
+    by_method: dict[str, list[Line]] = {}
+    for line in lines:
+        by_method.setdefault(line.column, []).append(line)
+    found = {}
+    for method, own in by_method.items():
+        if sorted(map(part, own)) == sorted(parts):
+            common = set.intersection(*(set(line.seeds) for line in own))
+            seeds = {seed: fmean(line.seeds[seed] for line in own) for seed in sorted(common)}
+            found[method] = replace(
+                own[0],
+                case=case or own[0].case,
+                label=label,
+                seeds=seeds,
+                printed=None,
+                to_paper=None,
+                corrected=None,
+            )
+    base = found[reference].seeds if reference in found else {}
+    return [
+        replace(line, to_reference=None if method == reference else less(line.seeds, base))
+        for method, line in found.items()
+    ]
 
 
 def corrected(lines: Iterable[Line]) -> list[Line]:

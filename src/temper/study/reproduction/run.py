@@ -128,7 +128,7 @@ def check_apart(folder: Path, to: Path) -> None:
         )
 
 
-def check_room_to_keep(to: Path, *, family: str, scale: str) -> None:
+def check_room_to_keep(to: Path, *, family: str, scale: str) -> Record | None:
     """Refuse to keep scores beside those of other tables or scales; asked before any training.
 
     Args:
@@ -136,15 +136,13 @@ def check_room_to_keep(to: Path, *, family: str, scale: str) -> None:
         family: Which models they are of.
         scale: Scale that they were run at; empty where that is not known.
 
+    Returns:
+        What is kept there already; None where nothing is.
+
     Raises:
         CheckpointError: It holds another family, or another scale.
     """
-    held = read_record(to) if to.is_dir() else None
-    if held is not None and (held.family, held.scale) != (family, scale):
-        raise CheckpointError(
-            f"{to} holds {held.family} at scale {held.scale or 'unknown'!r}, and {family} at "
-            f"{scale or 'unknown'!r} was to be kept there. Give another --keep."
-        )
+    return _record_of_same(to, Record(family, scale), "was to be kept there. Give another --keep.")
 
 
 def keep(specification: Specification, folder: Path, to: Path) -> list[str]:
@@ -164,7 +162,7 @@ def keep(specification: Specification, folder: Path, to: Path) -> list[str]:
     """
     check_apart(folder, to)
     record = read_record(folder) or Record(specification.family)
-    check_room_to_keep(to, family=record.family, scale=record.scale)
+    held = check_room_to_keep(to, family=record.family, scale=record.scale)
     names = [case.name for case in specification.case if (folder / case.name / KEPT[0]).exists()]
     if not names:
         raise CheckpointError(
@@ -172,7 +170,6 @@ def keep(specification: Specification, folder: Path, to: Path) -> list[str]:
             f"reproduce {specification.name} --out {folder}."
         )
     make_folder(to)
-    held = read_record(to)
     for name in names:
         staged = to / f".{name}.partial"
         shutil.rmtree(staged, ignore_errors=True)
@@ -213,12 +210,7 @@ def _check(out: Path, *, family: str, scale: str) -> Record | None:
     """Refuse a folder that holds something else."""
     if out.exists() and not out.is_dir():
         raise CheckpointError(f"{out} is a file, expected a folder. Give another --out.")
-    record = read_record(out) if out.is_dir() else None
-    if record is not None and (record.family, record.scale) != (family, scale):
-        raise CheckpointError(
-            f"{out} holds {record.family} at scale {record.scale!r}, and {family} at {scale!r} was "
-            "asked for. Give another --out."
-        )
+    record = _record_of_same(out, Record(family, scale), "was asked for. Give another --out.")
     foreign = sorted(entry.name for entry in out.iterdir()) if out.is_dir() else []
     if record is None and foreign:
         raise CheckpointError(
@@ -226,3 +218,14 @@ def _check(out: Path, *, family: str, scale: str) -> Record | None:
             "that folder."
         )
     return record
+
+
+def _record_of_same(folder: Path, own: Record, end: str) -> Record | None:
+    """Read a folder's record, and refuse it where it is of another family or scale."""
+    held = read_record(folder)
+    if held is not None and (held.family, held.scale) != (own.family, own.scale):
+        raise CheckpointError(
+            f"{folder} holds {held.family} at scale {held.scale or 'unknown'!r}, and {own.family} "
+            f"at {own.scale or 'unknown'!r} {end}"
+        )
+    return held

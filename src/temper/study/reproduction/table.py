@@ -7,9 +7,8 @@ printed number of the specification, and the difference of the two over the seed
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 from temper.errors import CheckpointError
@@ -19,7 +18,7 @@ from temper.report.table import compare
 from temper.report.wording import escaped, pipe_table
 from temper.study.reproduction.choice import chosen
 from temper.study.reproduction.facts import case_facts, changes
-from temper.study.reproduction.lines import Interval, Line, corrected
+from temper.study.reproduction.lines import Line, corrected, less, means
 from temper.study.reproduction.run import read_record
 from temper.study.reproduction.specification import (
     AVERAGE,
@@ -27,6 +26,7 @@ from temper.study.reproduction.specification import (
     METRIC,
     PAPERS,
     SCALES,
+    Printed,
     Scale,
     Score,
     Specification,
@@ -86,6 +86,12 @@ class ReproductionTable:
         return tuple(text for head, text in pairs if self.published or "paper" not in head)
 
     @property
+    def sections(self) -> dict[str, tuple[dict[str, str], ...]]:
+        """What stands below the lines, by title: lines of texts by heading."""
+        found = {"What was chosen": self.chosen, "What was run": self.facts}
+        return {title: lines for title, lines in found.items() if lines}
+
+    @property
     def notes(self) -> tuple[str, ...]:
         """What a reader has to know, a sentence each."""
         gone = [f"Not run: {case}: {reason}" for case, reason in self.not_run.items()]
@@ -110,11 +116,7 @@ class ReproductionTable:
                 "interval alone says so, Holm's correction over the methods of the line does not"
                 + ("; a printed number is taken as exact." if self.published else ".")
             )
-        parts += [
-            f"## {title}\n\n{facts_table(lines)}"
-            for title, lines in (("What was chosen", self.chosen), ("What was run", self.facts))
-            if lines
-        ]
+        parts += [f"## {title}\n\n{facts_table(lines)}" for title, lines in self.sections.items()]
         if self.notes:
             parts.append(
                 "## What differs\n\n" + "\n".join(f"- {escaped(note)}" for note in self.notes)
@@ -230,22 +232,20 @@ def _lines(
             if column.name not in row.cells:
                 continue
             seeds = row.cells[column.name].seeds
-            printed = specification.number(
-                case, column.name, score.name, "" if len(rows) == 1 else label
-            )
-            paper = None if printed is None else float(printed.value) / score.times
-            yield Line(
+            line = Line(
                 case=case,
                 score=score.name,
                 label=label,
                 column=column.name,
-                printed=None if printed is None else printed.value,
+                printed=None,
                 seeds=seeds,
-                to_paper=None if paper is None else _less(seeds, dict.fromkeys(seeds, paper)),
-                to_reference=None if column.name == reference else _less(seeds, base),
+                to_paper=None,
+                to_reference=None if column.name == reference else less(seeds, base),
                 higher_is_better=row.higher_is_better,
                 unit=row.unit,
             )
+            named = "" if len(rows) == 1 else label
+            yield _beside(line, specification.number(case, column.name, score.name, named), score)
 
 
 def _unshown(specification: Specification, lines: Sequence[Line]) -> list[str]:
@@ -264,10 +264,6 @@ def _unshown(specification: Specification, lines: Sequence[Line]) -> list[str]:
                 f"{named}, and stands beside none. Known: {', '.join(sorted(known))}."
             )
     return found
-
-
-def _less(values: dict[int, float], others: dict[int, float]) -> Interval | None:
-    return Interval.of([value - others[seed] for seed, value in values.items() if seed in others])
 
 
 def _select(comparison: Comparison, score: Score) -> list[Row]:
@@ -295,31 +291,26 @@ def _averages(
     names = list(cases)
     if len(names) < 2:
         return []
-    made: list[Line] = []
-    base: dict[int, float] = {}
-    for column in specification.columns():
-        own = [line for line in lines if (line.score, line.column) == (score.name, column.name)]
-        if [line.case for line in own] != names:
-            continue
-        common = set.intersection(*(set(line.seeds) for line in own))
-        seeds = {seed: fmean(line.seeds[seed] for line in own) for seed in sorted(common)}
-        first = column.name == specification.column[0].name
-        base = seeds if first else base
-        whole = len(names) == len(specification.case)
-        printed = specification.number(AVERAGE, column.name, score.name) if whole else None
-        paper = None if printed is None else float(printed.value) / score.times
-        made.append(
-            Line(
-                case=f"mean of {len(names)} cases",
-                score=score.name,
-                label=score.label,
-                column=column.name,
-                printed=None if printed is None else printed.value,
-                seeds=seeds,
-                to_paper=None if paper is None else _less(seeds, dict.fromkeys(seeds, paper)),
-                to_reference=None if first else _less(seeds, base),
-                higher_is_better=own[0].higher_is_better,
-                unit=own[0].unit,
-            )
-        )
-    return made
+    made = means(
+        [line for line in lines if line.score == score.name],
+        names,
+        lambda line: line.case,
+        reference=specification.column[0].name,
+        case=f"mean of {len(names)} cases",
+        label=score.label,
+    )
+    if len(names) < len(specification.case):
+        # The paper's average is over all of them.
+        return made
+    return [
+        _beside(line, specification.number(AVERAGE, line.column, score.name), score)
+        for line in made
+    ]
+
+
+def _beside(line: Line, printed: Printed | None, score: Score) -> Line:
+    """Set a printed number beside a line, where there is one."""
+    if printed is None:
+        return line
+    paper = dict.fromkeys(line.seeds, float(printed.value) / score.times)
+    return replace(line, printed=printed.value, to_paper=less(line.seeds, paper))
