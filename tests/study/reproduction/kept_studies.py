@@ -15,7 +15,7 @@ def write_study(
     model: str = "text_cnn",
     name: str = "accuracy",
     perspective: str = "task",
-    higher_is_better: bool = True,
+    higher_is_better: bool | None = True,
     methods: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> Path:
     """Write a study whose columns have one score a seed, and nothing else.

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from temper.errors import SettingError
 from temper.functional.masks import levels_of, quantise, thin
@@ -21,6 +23,7 @@ from temper.study.reproduction.claims import (
     NOISE,
     UNTESTED,
     Judged,
+    Trial,
     judge_claims,
     read_claims,
     verdict_of,
@@ -209,3 +212,43 @@ def test_a_claim_is_not_judged_by_the_one_case_that_has_its_method(tmp_path: Pat
     write_study(kept / "bilstm-imdb", {"vanilla": plain})
     found = judged(tmp_path, "uegr-table-4")
     assert (found.verdict, found.number) == (UNTESTED, "uegr is not in every finished case")
+
+
+def test_a_score_without_a_better_side_is_judged_by_what_is_claimed_of_it(tmp_path: Path) -> None:
+    """UEGR's representations are said to stay nearer: higher, in the mean of the layers."""
+    study = tmp_path / "results" / "reproduction" / "uegr-figure-2" / "sst2"
+    scores = {"vanilla": (0.50, 0.51, 0.52), "uegr": (0.40, 0.41, 0.43)}
+    write_study(study, scores, name="cka", perspective="representation", higher_is_better=None)
+    assert judged(tmp_path, "uegr-figure-2a").verdict == FAILS
+
+
+PAIRS = {
+    "uegr_0.3_0.3": (0.80, 0.81, 0.82),
+    "uegr_0.3_0.5": (0.80, 0.81, 0.82),
+    "uegr_0.1_0.3": (0.79, 0.81, 0.80),
+    "uegr_0.9_0.9": (0.69, 0.69, 0.70),
+}
+
+
+def test_pairs_within_bounds_are_set_against_all_others(tmp_path: Path) -> None:
+    """The method without pairs is neither; a pair with one value outside is among the others."""
+    study = tmp_path / "results" / "reproduction" / "uegr-figure-3" / "sst2"
+    write_study(study, {"vanilla": (0.1, 0.2, 0.3), **PAIRS})
+    found = judged(tmp_path, "uegr-figure-3")
+    # Seed by seed .80 - .74, .81 - .75, .82 - .75: .06, .06, .07.
+    assert found.number.startswith("+6.33 [+4.90, +7.77] in accuracy (%) against all other pairs")
+    assert found.verdict == HOLDS
+
+
+def test_pairs_are_not_judged_before_all_are_finished(tmp_path: Path) -> None:
+    study = tmp_path / "results" / "reproduction" / "uegr-figure-3" / "sst2"
+    write_study(study, {"vanilla": (0.1, 0.2, 0.3), **PAIRS})
+    (study / "runs" / "uegr_0.9_0.9-s1-key" / "evaluation" / "scores.json").unlink()
+    found = judged(tmp_path, "uegr-figure-3")
+    assert (found.verdict, found.number) == (UNTESTED, "not every pair is finished")
+
+
+@pytest.mark.parametrize("named", [{}, {"column": "uegr", "within": (0.3, 0.5)}])
+def test_a_claim_is_of_a_method_or_of_pairs(named: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError, match="either a column or the bounds"):
+        Trial(reproduction="uegr-figure-3", score="accuracy", **named)

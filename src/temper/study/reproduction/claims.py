@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
-from temper.study.reproduction.lines import Line, corrected, means
-from temper.study.reproduction.specification import PAPERS, Entry, read_specification
+from temper.study.reproduction.lines import Line, corrected, group, means
+from temper.study.reproduction.specification import (
+    PAPERS,
+    Entry,
+    Specification,
+    read_specification,
+)
 from temper.study.reproduction.table import reproduction_table
 from temper.study.reproduction.theorem import NAME, Finding, Statement, check_theorem
 
@@ -21,17 +26,28 @@ _FILE = Path(__file__).parent / "assets" / "claims.toml"
 
 
 class Trial(Entry):
-    """How a claim is tested: a method is better than the reference by more than the noise.
+    """How a claim is tested: something is better than something else by more than the noise.
 
     Args:
         reproduction: The table whose kept scores are read.
-        column: The method.
         score: The score; of several cases the mean, and of several conditions, such as radii.
+        column: A method, set against the reference.
+        within: In its place: the mean of the pairs whose values both lie within these bounds is
+            set against the mean of all other pairs.
+        higher: What is claimed of a score that has no better side of its own.
     """
 
     reproduction: str
-    column: str
     score: str
+    column: str = ""
+    within: tuple[float, float] | None = None
+    higher: bool | None = None
+
+    @model_validator(mode="after")
+    def _names_one(self) -> Self:
+        if bool(self.column) == (self.within is not None):
+            raise ValueError("needs either a column or the bounds of pairs")
+        return self
 
 
 class Claim(Entry):
@@ -89,9 +105,9 @@ def read_claims() -> tuple[Claim, ...]:
 def judge_claims(claims: Iterable[Claim], root: Path) -> list[Judged]:
     """Say of each claim what the kept scores under a clone's root say.
 
-    A claim that a method is better holds where its difference against the reference is outside the
-    noise (`Line.side`) on the better side, does not where it is so on the other, and is not shown
-    where it is inside. Where nothing is kept the claim is not tested here.
+    A claim that something is better holds where its difference against something else (`Trial`) is
+    outside the noise (`Line.side`) on the better side, does not where it is so on the other, and is
+    not shown where it is inside. Where nothing is kept the claim is not tested here.
 
     Args:
         claims: The claims.
@@ -144,29 +160,50 @@ def _tested(claim: Claim, test: Trial, root: Path) -> Judged:
     if len(cases & {line.case for line in lines}) > 1:
         # Of several cases the mean is judged; a method that one of them lacks has none.
         lines = [line for line in lines if line.case not in cases]
-        if not any(line.column == test.column for line in lines):
+        if test.column and not any(line.column == test.column for line in lines):
             return Judged(claim, UNTESTED, f"{test.column} is not in every finished case", command)
-    conditions = sorted({line.label for line in lines})
-    if len(conditions) > 1:
-        # To judge by one of them would be a choice.
-        label = f"the mean of {len(conditions)} conditions"
-        lines = corrected(
-            means(
-                lines,
-                conditions,
-                lambda line: line.label,
-                reference=table.reference,
-                label=label,
-            )
-        )
-    line = next((line for line in lines if line.column == test.column), None)
+    lines = _over_conditions(lines, table.reference)
+    against = table.reference
+    if test.within is None:
+        line = next((line for line in lines if line.column == test.column), None)
+    elif table.not_run:
+        return Judged(claim, UNTESTED, "not every pair is finished", command)
+    else:
+        line, against = _pairs_within(specification, test.within, lines), "all other pairs"
+    if line is not None and line.higher_is_better is None:
+        line = replace(line, higher_is_better=test.higher)
     verdict = verdict_of(line)
     if line is None or line.to_reference is None:
         return Judged(claim, verdict, "", command)
-    number = (
-        f"{line.to_reference.text(line.unit)} in {line.label} against {table.reference}, "
-        f"{line.case}"
-    )
+    number = f"{line.to_reference.text(line.unit)} in {line.label} against {against}, {line.case}"
     if line.corrected is not None:
         number += f"; corrected p {line.corrected:.2f}"
     return Judged(claim, verdict, number, f"{command} --from {kept}")
+
+
+def _over_conditions(lines: list[Line], reference: str) -> list[Line]:
+    """Return the mean over a score's conditions, where it has several.
+
+    To judge by one of them would be a choice.
+    """
+    conditions = sorted({line.label for line in lines})
+    if len(conditions) < 2:
+        return lines
+    label = f"the mean of {len(conditions)} conditions"
+    return corrected(
+        means(lines, conditions, lambda line: line.label, reference=reference, label=label)
+    )
+
+
+def _pairs_within(
+    specification: Specification, bounds: tuple[float, float], lines: Sequence[Line]
+) -> Line | None:
+    """Return the mean of the pairs within bounds, set against that of the others."""
+    if specification.pairs is None:
+        raise ValueError(f"{specification.name} has no pairs")
+    inside = specification.pairs.within(*bounds)
+    pairs = {column.name for column in specification.pairs.columns()}
+    return group(
+        [line for line in lines if line.column in inside],
+        [line for line in lines if line.column in pairs - inside],
+    )

@@ -172,13 +172,11 @@ def means(
     found = {}
     for method, own in by_method.items():
         if sorted(map(part, own)) == sorted(parts):
-            common = set.intersection(*(set(line.seeds) for line in own))
-            seeds = {seed: fmean(line.seeds[seed] for line in own) for seed in sorted(common)}
             found[method] = replace(
                 own[0],
                 case=case or own[0].case,
                 label=label,
-                seeds=seeds,
+                seeds=_mean(own),
                 printed=None,
                 to_paper=None,
                 corrected=None,
@@ -188,6 +186,36 @@ def means(
         replace(line, to_reference=None if method == reference else less(line.seeds, base))
         for method, line in found.items()
     ]
+
+
+def group(lines: Sequence[Line], others: Sequence[Line]) -> Line | None:
+    """Return the mean of some methods, set against the mean of others, over their common seeds.
+
+    Args:
+        lines: Those of the methods, of one case and score.
+        others: Those of the others.
+
+    Returns:
+        A line whose method is the number of those it is of; None where either are none.
+    """
+    if not lines or not others:
+        return None
+    seeds = _mean(lines)
+    return replace(
+        lines[0],
+        column=f"{len(lines)} methods",
+        seeds=seeds,
+        printed=None,
+        to_paper=None,
+        to_reference=less(seeds, _mean(others)),
+        corrected=None,
+    )
+
+
+def _mean(lines: Sequence[Line]) -> dict[int, float]:
+    """Return the mean at every seed that all lines have."""
+    common = set.intersection(*(set(line.seeds) for line in lines))
+    return {seed: fmean(line.seeds[seed] for line in lines) for seed in sorted(common)}
 
 
 def corrected(lines: Iterable[Line]) -> list[Line]:

@@ -76,12 +76,20 @@ class Pairs(Entry):
         """Return the columns, named after their two values."""
         return [
             ColumnEntry(
-                name=f"{self.method}_{first:g}_{second:g}",
+                name=self._name(first, second),
                 method=self.method,
                 settings={**self.settings, self.setting: [first, second]},
             )
             for first, second in product(self.values, repeat=2)
         ]
+
+    def within(self, low: float, high: float) -> frozenset[str]:
+        """Return the names of the columns whose values both lie from ``low`` to ``high``."""
+        inside = [value for value in self.values if low <= value <= high]
+        return frozenset(self._name(*pair) for pair in product(inside, repeat=2))
+
+    def _name(self, first: float, second: float) -> str:
+        return f"{self.method}_{first:g}_{second:g}"
 
 
 class Case(Entry):
