@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import tomllib
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Self
 
@@ -22,26 +23,31 @@ from temper.study.reproduction.theorem import NAME, Finding, Statement, check_th
 
 HOLDS, FAILS = "holds", "does not hold"
 NOISE, UNTESTED = "not shown: inside the noise", "not tested here"
+Claimed = Literal["better", "worse", "higher", "lower"]
 _FILE = Path(__file__).parent / "assets" / "claims.toml"
 
 
 class Trial(Entry):
-    """How a claim is tested: something is better than something else by more than the noise.
+    """How a claim is tested: something differs from something else by more than the noise.
 
     Args:
         reproduction: The table whose kept scores are read.
         score: The score; of several cases the mean, and of several conditions, such as radii.
         column: A method, set against the reference.
-        within: In its place: the mean of the pairs whose values both lie within these bounds is
-            set against the mean of all other pairs.
-        higher: What is claimed of a score that has no better side of its own.
+        within: In its place: the mean of the pairs whose values both lie within these bounds.
+        beside: What that is set against: the mean of the pairs that have a ``lower`` value and no
+            higher one than the bounds, or a ``higher`` and no lower one. All others together would
+            let rates that teach nothing decide.
+        claimed: Of the method or the pairs; ``higher`` or ``lower`` of a score that has no better
+            side of its own.
     """
 
     reproduction: str
     score: str
     column: str = ""
     within: tuple[float, float] | None = None
-    higher: bool | None = None
+    beside: Literal["lower", "higher"] = "lower"
+    claimed: Claimed = "better"
 
     @model_validator(mode="after")
     def _names_one(self) -> Self:
@@ -107,7 +113,8 @@ def judge_claims(claims: Iterable[Claim], root: Path) -> list[Judged]:
 
     A claim that something is better holds where its difference against something else (`Trial`) is
     outside the noise (`Line.side`) on the better side, does not where it is so on the other, and is
-    not shown where it is inside. Where nothing is kept the claim is not tested here.
+    not shown where it is inside; a claim that it is worse, higher or lower likewise. Where nothing
+    is kept the claim is not tested here.
 
     Args:
         claims: The claims.
@@ -132,15 +139,21 @@ def judge_claims(claims: Iterable[Claim], root: Path) -> list[Judged]:
     return judged
 
 
-def verdict_of(line: Line | None) -> str:
-    """Say what a line says of the claim that its method is better.
+def verdict_of(line: Line | None, claimed: Claimed = "better") -> str:
+    """Say what a line says of the claim that its method is better, worse, higher or lower.
 
     Args:
         line: The line; None where there is none.
+        claimed: What is claimed.
     """
-    if line is None or line.side is None or line.higher_is_better is None:
+    if line is None or line.side is None:
         return UNTESTED
-    return {1: HOLDS, 0: NOISE, -1: FAILS}[line.side * (1 if line.higher_is_better else -1)]
+    up = claimed == "higher"
+    if claimed in ("better", "worse"):
+        if line.higher_is_better is None:
+            return UNTESTED
+        up = line.higher_is_better == (claimed == "better")
+    return {1: HOLDS, 0: NOISE, -1: FAILS}[line.side * (1 if up else -1)]
 
 
 def _default_findings() -> dict[Statement, Finding]:
@@ -169,13 +182,14 @@ def _tested(claim: Claim, test: Trial, root: Path) -> Judged:
     elif table.not_run:
         return Judged(claim, UNTESTED, "not every pair is finished", command)
     else:
-        line, against = _pairs_within(specification, test.within, lines), "all other pairs"
-    if line is not None and line.higher_is_better is None:
-        line = replace(line, higher_is_better=test.higher)
-    verdict = verdict_of(line)
+        line = _pairs_within(specification, test.within, test.beside == "lower", lines)
+        against = f"pairs with a {test.beside} value"
+    verdict = verdict_of(line, test.claimed)
     if line is None or line.to_reference is None:
         return Judged(claim, verdict, "", command)
     number = f"{line.to_reference.text(line.unit)} in {line.label} against {against}, {line.case}"
+    if test.claimed == "worse":
+        number = f"{line.column}: {number}"
     if line.corrected is not None:
         number += f"; corrected p {line.corrected:.2f}"
     return Judged(claim, verdict, number, f"{command} --from {kept}")
@@ -196,14 +210,16 @@ def _over_conditions(lines: list[Line], reference: str) -> list[Line]:
 
 
 def _pairs_within(
-    specification: Specification, bounds: tuple[float, float], lines: Sequence[Line]
+    specification: Specification, bounds: tuple[float, float], lower: bool, lines: Sequence[Line]
 ) -> Line | None:
-    """Return the mean of the pairs within bounds, set against that of the others."""
+    """Return the mean of the pairs within bounds, set against that of lower or higher ones."""
     if specification.pairs is None:
         raise ValueError(f"{specification.name} has no pairs")
-    inside = specification.pairs.within(*bounds)
-    pairs = {column.name for column in specification.pairs.columns()}
+    low, high = bounds
+    inside = specification.pairs.within(low, high)
+    wider = (-math.inf, high) if lower else (low, math.inf)
+    further = specification.pairs.within(*wider)
     return group(
         [line for line in lines if line.column in inside],
-        [line for line in lines if line.column in pairs - inside],
+        [line for line in lines if line.column in further - inside],
     )

@@ -144,8 +144,9 @@ def _tables(root: Path) -> str:
         labels = {line.label for line in table.lines}
         what = next(iter(labels)) if len(labels) == 1 else "scores"
         models = sorted({fact["model"] for fact in table.facts})
+        against = f" Against `{each.reference}`." if each.against else ""
         parts.append(
-            f"### {table.title}\n\n{whole}{escaped(what)}, {escaped(', '.join(models))}. "
+            f"### {table.title}\n\n{whole}{escaped(what)}, {escaped(', '.join(models))}.{against} "
             f"`temper reproduce {name} --from {each.folder}`\n\n{grid(table)}"
         )
         if table.chosen:

@@ -231,7 +231,8 @@ class Specification(Entry):
         grid_from: Where the grid was read; a grid that was not read in the paper says so.
         family: Name of the folder that tables of the same models share.
         like: File whose grid and scales it takes.
-        column: Methods; the first is the reference.
+        column: Methods; the first is the reference of every study.
+        against: The method that the table's differences are against; left out it is the first.
         pairs: Columns made of pairs of values.
         case: Models and tasks.
         score: What is printed.
@@ -251,6 +252,7 @@ class Specification(Entry):
     family: str
     like: str | None = None
     column: tuple[ColumnEntry, ...]
+    against: str = ""
     pairs: Pairs | None = None
     case: tuple[Case, ...]
     score: tuple[Score, ...]
@@ -264,6 +266,11 @@ class Specification(Entry):
     def published(self) -> bool:
         """Whether it stands for something that a paper prints."""
         return self.paper != "temper"
+
+    @property
+    def reference(self) -> str:
+        """The method that the differences are against."""
+        return self.against or self.column[0].name
 
     @property
     def folder(self) -> str:
@@ -281,6 +288,7 @@ class Specification(Entry):
         missing = [scale for scale in SCALES if scale not in self.scales]
         if missing:
             raise ValueError(f"lacks the scale {missing[0]!r}")
+        _known("column", [self.reference], [each.name for each in self.column])
         for scale in self.scales.values():
             _known("case", [*scale.cases, *scale.case], cases)
             _known("column", scale.columns, [each.name for each in self.column])
@@ -301,7 +309,7 @@ class Specification(Entry):
         return self
 
     def columns(self, scale: ScaleEntry | None = None) -> list[ColumnEntry]:
-        """Return the methods of a scale, the reference first.
+        """Return the methods of a scale; the first and the reference are in any.
 
         Args:
             scale: Which; None returns all.
@@ -310,7 +318,8 @@ class Specification(Entry):
         pairs = self.pairs
         if scale is not None and scale.columns:
             first, *rest = written
-            written = [first, *(each for each in rest if each.name in scale.columns)]
+            wanted = {*scale.columns, self.reference}
+            written = [first, *(each for each in rest if each.name in wanted)]
         if scale is not None:
             written = [
                 each.model_copy(update={"settings": scale.method.get(each.name, each.settings)})

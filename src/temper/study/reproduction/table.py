@@ -183,7 +183,7 @@ def reproduction_table(specification: Specification, folder: Path) -> Reproducti
             f"({', '.join(case.name for case in specification.case)}), and {folder} holds none. "
             f"Run it: temper reproduce {specification.name} --out {folder}."
         )
-    reference = specification.column[0].name
+    reference = specification.reference
     lines = [
         line
         for case, (_, comparison) in found.items()
@@ -224,7 +224,7 @@ def _lines(
     specification: Specification, case: str, comparison: Comparison, score: Score
 ) -> Iterable[Line]:
     rows = _select(comparison, score)
-    reference = specification.column[0].name
+    reference = specification.reference
     for row in rows:
         label = score.label if len(rows) == 1 else row.label
         base = row.cells[reference].seeds if reference in row.cells else {}
@@ -295,7 +295,7 @@ def _averages(
         [line for line in lines if line.score == score.name],
         names,
         lambda line: line.case,
-        reference=specification.column[0].name,
+        reference=specification.reference,
         case=f"mean of {len(names)} cases",
         label=score.label,
     )
