@@ -98,12 +98,14 @@ def test_table_four_runs_at_scale_smoke_with_its_own_network(tmp_path: Path) -> 
     assert settings["uegr"]["method"]["mask_scope"] == "all"
 
 
-def test_a_model_that_is_not_at_hand_is_not_run_and_the_reason_is_said(tmp_path: Path) -> None:
+def test_where_no_case_could_be_run_the_command_fails_with_the_reason(tmp_path: Path) -> None:
     result = call(
         "uegr-table-1", "--scale", "smoke", "--model", tmp_path / "none", "--out", tmp_path / "out"
     )
-    assert result.exit_code == 0, result.stderr
-    assert "Not run: sst2" in result.stdout
+    assert result.exit_code == 2
+    assert "No case of uegr-table-1 has numbers" in result.stderr
+    assert "Not run: sst2" in result.stderr
+    assert not list((tmp_path / "out").glob("*-table.md"))
     record = json.loads((tmp_path / "out" / "reproduction.json").read_text(encoding="utf-8"))
     assert "none" in record["not_run"]["sst2"]
 
@@ -144,6 +146,76 @@ def test_the_arithmetic_says_how_many_numbers_there_are(tmp_path: Path) -> None:
     assert json.loads(whole.stdout)["printed"] == sum(len(each.get("printed", ())) for each in own)
 
 
+def test_an_average_that_cannot_be_checked_is_counted(tmp_path: Path) -> None:
+    numbers = tmp_path / "numbers.toml"
+    numbers.write_text(
+        '[[printed]]\ncase = "average"\ncolumn = "uegr"\nscore = "accuracy"\nvalue = "90.0"\n'
+        'source = "made up for a test"\n',
+        encoding="utf-8",
+    )
+    said = call("uegr-table-5", "--check-arithmetic", "--printed", numbers).stdout
+    assert "1 could not be: not every case's number is at hand." in said
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "holds no printed number"),
+        ("value = 81.2", "entry 1: `value` must be the digits as printed, in quotes"),
+        ('value = "abc"', "such as \"81.20\", got 'abc'"),
+        ('value = "81.2"\nfoo = 1', "entry 1: Unknown setting 'foo'"),
+        ('value = "81.2"', "entry 1: `source` is missing"),
+    ],
+)
+def test_an_entry_that_is_no_printed_number_is_told_by_its_place(
+    text: str, message: str, tmp_path: Path
+) -> None:
+    numbers = tmp_path / "numbers.toml"
+    source = "" if text == 'value = "81.2"' else '\nsource = "a test"'
+    entry = f'[[printed]]\ncase = "sst2"\ncolumn = "uegr"\nscore = "score"{source}\n{text}'
+    numbers.write_text(entry if text else "", encoding="utf-8")
+    result = call("uegr-table-1", "--check-arithmetic", "--printed", numbers)
+    assert result.exit_code == 2
+    assert message in result.stderr
+
+
+def test_scores_that_were_damaged_are_made_again_without_training(
+    smoke: Path, tiny_model: Path
+) -> None:
+    scores = next((smoke / "sst2" / "runs").glob("jachess-*/evaluation/scores.json"))
+    before, weights = json.loads(scores.read_text(encoding="utf-8")), scores.parents[1]
+    trained = (weights / "model.safetensors").stat().st_mtime_ns
+    scores.write_text("{", encoding="utf-8")
+    result = call(
+        "jachess-scores", "--scale", "smoke", "--model", tiny_model, "--device", "cpu", "--out",
+        smoke,
+    )  # fmt: skip
+    assert result.exit_code == 0, result.stderr
+    assert json.loads(scores.read_text(encoding="utf-8"))["scores"] == before["scores"]
+    assert (weights / "model.safetensors").stat().st_mtime_ns == trained
+
+
+def test_a_place_to_keep_scores_that_cannot_be_made_is_told_before_any_training(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "file").write_text("mine", encoding="utf-8")
+    out, kept = tmp_path / "out", tmp_path / "file" / "kept"
+    result = call("uegr-table-4", "--scale", "smoke", "--out", out, "--keep", kept)
+    assert result.exit_code == 2
+    assert "Give another --keep" in result.stderr
+    assert not out.exists()
+
+
+def test_a_document_beside_no_results_is_left_as_it_is(tmp_path: Path) -> None:
+    page = tmp_path / "docs" / "page.md"
+    page.parent.mkdir()
+    page.write_text("<!-- claims -->\nholds\n<!-- /claims -->", encoding="utf-8")
+    result = call("--write", page)
+    assert result.exit_code == 2
+    assert str(tmp_path / "results") in result.stderr
+    assert "holds" in page.read_text(encoding="utf-8")
+
+
 def test_a_document_that_is_no_text_is_refused(tmp_path: Path) -> None:
     page = tmp_path / "docs" / "page.md"
     page.parent.mkdir()
@@ -167,6 +239,7 @@ def test_a_folder_with_another_tables_scores_is_told_before_any_training(tmp_pat
 def test_a_document_without_markers_is_refused(tmp_path: Path) -> None:
     page = tmp_path / "docs" / "page.md"
     page.parent.mkdir()
+    (tmp_path / "results").mkdir()
     page.write_text("no markers", encoding="utf-8")
     result = call("--write", page)
     assert result.exit_code == 2

@@ -47,7 +47,10 @@ def show(
     options.import_methods(imports)
     if name is not None:
         if kind != "methods" or markdown or write:
-            raise SettingError(f"Only methods are shown one by one: temper list methods {name}.")
+            raise SettingError(
+                f"Only methods are shown one by one (temper list methods NAME), got {name!r} "
+                f"after {kind}. Leave it out."
+            )
         _show_method(name, as_json=as_json)
         return
     if write:

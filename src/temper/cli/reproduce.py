@@ -11,7 +11,7 @@ import typer
 
 from temper.cli import options
 from temper.cli.screen import print_json, print_table, say
-from temper.errors import SettingError, unknown
+from temper.errors import CheckpointError, SettingError, unknown
 
 if TYPE_CHECKING:
     from temper.study.reproduction.specification import Specification
@@ -130,7 +130,7 @@ def reproduce(
     from temper.study.reproduction.run import check_apart, check_room_to_keep
     from temper.study.reproduction.run import keep as keep_scores
     from temper.study.reproduction.table import reproduction_table
-    from temper.training.checkpoint_folder import write_text
+    from temper.training.checkpoint_folder import make_folder, write_text
 
     folder = source or _folder(specification, scale, out)
     if keep is not None:
@@ -138,6 +138,7 @@ def reproduce(
         if source is None:
             family = specification.family
             check_room_to_keep(keep, family=family, scale=scale or SMALL)
+            make_folder(keep, option="--keep")
     if source is not None:
         _refuse("--from makes the table from what is finished", training)
     else:
@@ -150,6 +151,8 @@ def reproduce(
         }
         _run(specification, scale or SMALL, asked, folder, 1 if workers is None else workers)
     table = reproduction_table(specification, folder)
+    if not table.lines:
+        raise CheckpointError("\n".join([f"No case of {name} has numbers.", *table.gone]))
     made = {} if source is not None else {folder: table}
     if keep is not None:
         names = keep_scores(specification, folder, keep)
@@ -263,13 +266,14 @@ def _theorem(*, as_json: bool) -> None:
 
 def _arithmetic(name: str | None, printed: Path | None, *, as_json: bool) -> None:
     from temper.study.reproduction.arithmetic import check_averages, count_printed
-    from temper.study.reproduction.specification import specification_names
+    from temper.study.reproduction.specification import AVERAGE, specification_names
 
     if name is None and printed is not None:
         raise SettingError("--printed holds the numbers of one table: name that table too.")
     names = specification_names() if name is None else (name,)
     read = [_specification(each, printed) for each in names]
     found = check_averages(read)
+    unchecked = sum(number.case == AVERAGE for each in read for number in each.printed) - len(found)
     rows = [
         {
             "table": each.place,
@@ -290,6 +294,7 @@ def _arithmetic(name: str | None, printed: Path | None, *, as_json: bool) -> Non
     wrong = sum(not each.right for each in found)
     say(
         f"{count_printed(read)} printed numbers at hand, {len(found)} averages checked, "
-        f"{wrong} wrong.",
+        f"{wrong} wrong."
+        + (f" {unchecked} could not be: not every case's number is at hand." if unchecked else ""),
         as_json=False,
     )

@@ -84,9 +84,13 @@ def resolve(name: str) -> str:
         raise ModelError(
             f"No model could be loaded from {name!r}: there is no such folder. Give a folder with "
             "config.json (a run, a checkpoint), a Hub id (OWNER/NAME), or a short name. "
-            f"{unknown('short name', name, MODELS)}"
+            f"{unknown('short name', name, SHORT_NAMES)}"
         )
     return MODELS[name]["source"] if name in MODELS else name
+
+
+SHORT_NAMES = (*MODELS, *ARCHITECTURES)
+"""Names that stand for a model without a folder or the Hub."""
 
 
 def _is_path(name: str) -> bool:
@@ -370,7 +374,7 @@ def _add_adapter(model: Any, source: str, *, classes: int | None) -> Any:
 
 def _not_loaded(name: str, error: Exception) -> str:
     reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-    near = "" if name in MODELS else f" {unknown('short name', name, MODELS)}"
+    near = "" if name in MODELS else f" {unknown('short name', name, SHORT_NAMES)}"
     return (
         f"No model could be loaded from {name!r} ({reason}). Give a folder with config.json, a "
         f"Hub id (needs the network or the local cache), or a short name.{near}"

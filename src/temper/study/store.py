@@ -123,9 +123,15 @@ class StudyFolder:
 
 
 def evaluation_key(folder: Path) -> str | None:
-    """Return the key that an evaluation was made under, None where there is no whole evaluation."""
-    file = folder / "settings.json"
-    return str(read_json(file).get("key")) if file.exists() else None
+    """Return the key that an evaluation was made under, None where there is no whole evaluation.
+
+    One whose files are damaged is not whole, so that it is made again.
+    """
+    try:
+        read_json(folder / "scores.json")
+        return str(read_json(folder / "settings.json").get("key"))
+    except CheckpointError:
+        return None
 
 
 def publish_evaluation(staged: Path, folder: Path, settings: Mapping[str, Any]) -> None:

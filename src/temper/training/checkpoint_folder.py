@@ -190,11 +190,12 @@ def write_text(path: Path, text: str) -> None:
         temporary.unlink(missing_ok=True)
 
 
-def make_folder(path: Path) -> list[Path]:
+def make_folder(path: Path, *, option: str = "--out") -> list[Path]:
     """Create a folder for output, with the folders above it.
 
     Args:
         path: The folder; it may exist.
+        option: What gave it, for errors.
 
     Returns:
         The folders that did not exist before, innermost first, so that `remove_empty` can undo
@@ -208,7 +209,7 @@ def make_folder(path: Path) -> list[Path]:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise CheckpointError(
-            f"The folder {path} cannot be made: {error.strerror}. Give another --out."
+            f"The folder {path} cannot be made: {error.strerror}. Give another {option}."
         ) from error
     return made
 

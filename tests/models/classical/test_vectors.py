@@ -76,6 +76,12 @@ def test_the_network_starts_from_them_and_says_how_many_there_were(tmp_path: Pat
     assert built.notices == (f"1 of 3 words have a vector in {path}; the others are drawn.",)
 
 
+def test_a_file_without_a_vector_for_any_word_is_refused(tmp_path: Path) -> None:
+    settings = TextCNNSettings(embedding=2, vectors=str(written(tmp_path, "awful 3 4\n")))
+    with pytest.raises(DataError, match="a vector for none of the 3 words"):
+        build_classifier("text_cnn", TEXTS, labels=["-", "+"], settings=settings)
+
+
 def test_a_hash_follows_the_content(tmp_path: Path) -> None:
     first = content_hash(written(tmp_path, "good 1 2\n"))
     assert content_hash(written(tmp_path, "good 1 2\n")) == first

@@ -14,7 +14,10 @@ from temper.study.reproduction.choice import chosen
 from temper.study.reproduction.lines import Line
 from temper.study.reproduction.specification import read_specification
 
-READ = read_specification("uegr-margin")
+AMONG = ("uegr", "uegr_10_30", "uegr_unmasked", "uegr_sharper", "uegr_stronger")
+WHOLE = read_specification("uegr-margin")
+assert WHOLE.choice is not None
+READ = WHOLE.model_copy(update={"choice": WHOLE.choice.model_copy(update={"among": AMONG})})
 CASE = "text_cnn-imdb"
 DEV, TEST = (score.label for score in READ.score)
 
@@ -47,7 +50,7 @@ def lines(dev: dict[str, float], *, higher: bool = True) -> list[Line]:
 def scores(*values: float, vanilla: float = 0.55, dropout: float = 0.5) -> dict[str, float]:
     assert READ.choice is not None
     assert READ.choice.against == ("vanilla", "dropout")
-    named = dict(zip(READ.choice.among, values, strict=True))
+    named = dict(zip(AMONG, values, strict=True))
     return {"vanilla": vanilla, "dropout": dropout, **named}
 
 

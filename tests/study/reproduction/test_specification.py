@@ -137,7 +137,7 @@ def test_numbers_of_someone_with_the_paper_are_added(tmp_path: Path) -> None:
     [
         (ENTRY.replace("text_cnn-imdb", "text_cnn-imbd"), "Unknown case .* mean 'text_cnn-imdb'"),
         (ENTRY.replace('"uegr"', '"ueg"'), "Unknown column 'ueg'"),
-        (ENTRY.replace('"83.0"', '"about 83"'), "printed.0.value"),
+        (ENTRY.replace('"83.0"', '"about 83"'), "entry 1: `value` must be the digits"),
         (ENTRY + ENTRY, "twice"),
         ("title = 'x'", "printed"),
         ("printed = 5", "entries only .* got 'printed = 5'"),

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from temper.errors import ModelError, unknown
+from temper.errors import DataError, ModelError, unknown
 from temper.models.classical.registry import ARCHITECTURES
 from temper.models.classical.settings import ArchitectureSettings
 from temper.models.classical.vectors import read_vectors
@@ -108,6 +108,12 @@ def _take_vectors(model: Any, tokenizer: Any, path: Path, size: int) -> str:
     """Put pre-trained vectors in the place of drawn ones, and say how many there were."""
     words = {word: place for word, place in tokenizer.get_vocab().items() if word not in SPECIAL}
     found = read_vectors(path.expanduser(), words, size=size)
+    if not found:
+        near = ", ".join(repr(word) for word in list(words)[:3])
+        raise DataError(
+            f"{path} has a vector for none of the {len(words)} words of the training texts (such "
+            f"as {near}). Give vectors of their language and case, or leave them out."
+        )
     table = model.get_input_embeddings().weight
     with torch.no_grad():
         for place, vector in found.items():

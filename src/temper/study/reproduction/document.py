@@ -61,7 +61,7 @@ def rewrite_file(path: Path) -> bool:
         Whether anything changed.
 
     Raises:
-        DataError: It cannot be read, or lacks a marker.
+        DataError: It cannot be read, lacks a marker, or no results are kept beside its folder.
     """
     try:
         before = path.read_text(encoding="utf-8")
@@ -69,8 +69,14 @@ def rewrite_file(path: Path) -> bool:
         raise DataError(f"{path} cannot be read: {error.strerror}.") from error
     except UnicodeDecodeError as error:
         raise DataError(f"{path} is not UTF-8 text. Give a Markdown file.") from error
+    root = path.resolve().parent.parent
+    if not (root / "results").is_dir():
+        raise DataError(
+            f"The numbers of {path} are those that are kept in {root / 'results'}, and there is no "
+            "such folder. Give a document in the docs folder of a clone; nothing was written."
+        )
     try:
-        after = rewrite(before, path.resolve().parent.parent)
+        after = rewrite(before, root)
     except DataError as error:
         raise DataError(f"{path}: {error}") from error
     if after != before:

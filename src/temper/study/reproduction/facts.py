@@ -37,7 +37,7 @@ def case_facts(case: Case, source: Source) -> dict[str, str]:
         "model": source.model,
         "data": str(data.get("source", "")),
         "trained on": _rows(rows.get("train")),
-        "judged on": _rows(rows.get("dev")),
+        "judged on": _rows(rows.get("dev")) + (" of test" if _on_test(source) else ""),
         "published": _published(case.task),
         "length": str(data.get("max_length", "")),
         "training": _training(train),
@@ -73,6 +73,7 @@ def changes(
             f"The paper's {named} could not be read; the scale full has Temper's own there."
         )
     said += _models(specification, sources)
+    said += _split(specification, sources)
     said += _settings(specification, sources)
     said += _of_methods(specification, sources)
     said += _left_out(specification, sources, scale)
@@ -115,6 +116,26 @@ def _models(specification: Specification, sources: Mapping[str, Source]) -> list
         f"Model: {ours} in place of {theirs} ({', '.join(names)})."
         for (ours, theirs), names in papers.items()
     ]
+
+
+def _split(specification: Specification, sources: Mapping[str, Source]) -> list[str]:
+    """Say where test rows stand for a task's dev rows."""
+    tasks = {case.name: TASKS.get(case.task) for case in specification.case}
+    found = [
+        name
+        for name, source in sources.items()
+        if (task := tasks[name]) is not None
+        and any(split in task.rows for split in task.evaluated)
+        and _on_test(source)
+    ]
+    return [f"Judged on test rows in place of dev rows: {', '.join(found)}."] if found else []
+
+
+def _on_test(source: Source) -> bool:
+    """Whether a study judged on a split that is called test."""
+    record = _record(source)
+    entry = {} if record is None else record.data.get("dev", {})
+    return isinstance(entry, dict) and entry.get("source", {}).get("split") == "test"
 
 
 def _settings(specification: Specification, sources: Mapping[str, Source]) -> list[str]:

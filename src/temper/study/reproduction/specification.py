@@ -7,15 +7,16 @@ grid and scales of another file, so that tables that read the same models train 
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Iterable
 from itertools import product
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from temper.errors import SettingError, unknown
+from temper.errors import SettingError, faults, unknown
 from temper.training.assignments import Tree
 
 Scale = Literal["smoke", "small", "full"]
@@ -216,8 +217,15 @@ class Printed(Entry):
     column: str
     score: str
     line: str = ""
-    value: Annotated[str, Field(pattern=r"^-?\d+(\.\d+)?$")]
+    value: str
     source: str
+
+    @field_validator("value", mode="before")
+    @classmethod
+    def _digits(cls, value: object) -> object:
+        if not isinstance(value, str) or not re.fullmatch(r"-?\d+(\.\d+)?", value):
+            raise ValueError('must be the digits as printed, in quotes, such as "81.20"')
+        return value
 
 
 class Specification(Entry):
@@ -398,17 +406,35 @@ def read_specification(name: str, *, numbers: Path | None = None) -> Specificati
                 f"{numbers} must hold [[printed]] entries only (case, column, score, value, "
                 f"source), got {odd[0]!r}."
             )
+        _check_entries(numbers, further.get("printed", []))
         content["printed"] = [*content.get("printed", []), *further.get("printed", [])]
     try:
         return Specification.model_validate({"family": name, **content, "name": name})
     except ValidationError as error:
         where = str(numbers) if numbers is not None else f"{name}.toml"
         lines = [
-            f"{where}, {'.'.join(str(part) for part in fault['loc']) or 'top'}: "
+            f"{where}, {'.'.join(str(part) for part in fault['loc']) or 'the whole'}: "
             f"{fault['msg'].removeprefix('Value error, ')}."
             for fault in error.errors()
         ]
         raise SettingError("\n".join(lines)) from error
+
+
+def _check_entries(path: Path, entries: list[Any]) -> None:
+    """Refuse a file of printed numbers that has none, or whose entries are no such numbers."""
+    if not entries:
+        raise SettingError(
+            f"{path} holds no printed number. Give [[printed]] entries: case, column, score, "
+            "value, source."
+        )
+    lines = []
+    for place, entry in enumerate(entries, start=1):
+        try:
+            Printed.model_validate(entry)
+        except ValidationError as error:
+            lines += [f"{path}, entry {place}: {said}" for said in faults(error, Printed, "")]
+    if lines:
+        raise SettingError("\n".join(lines))
 
 
 def _known(kind: str, named: Iterable[str], known: Iterable[str]) -> None:

@@ -94,8 +94,12 @@ class ReproductionTable:
     @property
     def notes(self) -> tuple[str, ...]:
         """What a reader has to know, a sentence each."""
-        gone = [f"Not run: {case}: {reason}" for case, reason in self.not_run.items()]
-        return (*self.differs, *gone)
+        return (*self.differs, *self.gone)
+
+    @property
+    def gone(self) -> tuple[str, ...]:
+        """Why cases have no lines, a sentence each."""
+        return tuple(f"Not run: {case}: {reason}" for case, reason in self.not_run.items())
 
     def line(self, case: str, score: str, column: str) -> Line | None:
         """Return one line; None where it is not there."""
@@ -180,8 +184,9 @@ def reproduction_table(specification: Specification, folder: Path) -> Reproducti
     if not found and not not_run:
         raise CheckpointError(
             f"Expected a folder with a study for a case of {specification.name} "
-            f"({', '.join(case.name for case in specification.case)}), and {folder} holds none. "
-            f"Run it: temper reproduce {specification.name} --out {folder}."
+            f"({', '.join(case.name for case in specification.case)}), and {folder} "
+            f"{'is a file' if folder.is_file() else 'holds none'}. Give the folder that "
+            f"`temper reproduce {specification.name}` wrote, or run that first."
         )
     reference = specification.reference
     lines = [
@@ -250,6 +255,7 @@ def _lines(
 
 def _unshown(specification: Specification, lines: Sequence[Line]) -> list[str]:
     """Say which printed numbers stand beside no line of a case that was run."""
+    cases = {case.name for case in specification.case}
     labels: dict[tuple[str, str, str], set[str]] = {}
     for line in lines:
         labels.setdefault((line.case, line.column, line.score), set()).add(line.label)
@@ -257,7 +263,13 @@ def _unshown(specification: Specification, lines: Sequence[Line]) -> list[str]:
     for number in specification.printed:
         known = labels.get((number.case, number.column, number.score), set())
         missed = number.line not in known if len(known) > 1 else bool(number.line and known)
-        if missed:
+        if number.case == AVERAGE:
+            if not any(line.printed for line in lines if line.case not in cases):
+                found.append(
+                    f"The printed average of {number.column}, {number.score} is over all of "
+                    f"{len(cases)} cases, and stands beside none of fewer."
+                )
+        elif missed:
             named = f"line {number.line!r}" if number.line else "no line"
             found.append(
                 f"The printed number of {number.case}, {number.column}, {number.score} names "
