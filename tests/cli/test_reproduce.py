@@ -195,6 +195,20 @@ def test_scores_that_were_damaged_are_made_again_without_training(
     assert (weights / "model.safetensors").stat().st_mtime_ns == trained
 
 
+def test_fewer_seeds_than_were_run_are_told(tiny_model: Path, tmp_path: Path) -> None:
+    def run(seeds: int) -> Result:
+        return call(
+            "uegr-figure-3", "--scale", "smoke", "--model", tiny_model, "--device", "cpu", "--out",
+            tmp_path / "out", "--seeds", seeds, "--json",
+        )  # fmt: skip
+
+    assert run(2).exit_code == 0
+    fewer = run(1)
+    assert fewer.exit_code == 0
+    assert "holds runs of further seeds (1)" in fewer.stderr
+    assert {len(line["seeds"]) for line in json.loads(fewer.stdout)["lines"]} == {1}
+
+
 def test_a_place_to_keep_scores_that_cannot_be_made_is_told_before_any_training(
     tmp_path: Path,
 ) -> None:

@@ -200,10 +200,23 @@ def _run(each: Planned, out: Path, workers: int, progress: Progress) -> str:
     if each.plan is None:
         return each.reason
     try:
+        unread = _seeds_beyond(each.plan.seeds, out)
+        if unread:
+            progress.notice(
+                f"{each.case.name} holds runs of further seeds ({', '.join(map(str, unread))}), "
+                f"which the table leaves out; --seeds {max(unread) + 1} takes them in."
+            )
         run_study(each.plan, out, workers=workers, progress=progress)
     except (ModelError, DataError, NonFiniteError, CheckpointError) as error:
         return str(error).splitlines()[0]
     return ""
+
+
+def _seeds_beyond(seeds: Iterable[int], out: Path) -> list[int]:
+    """Return the seeds of an earlier run of a study that are not asked for now."""
+    file = out / "study.json"
+    held = read_json(file).get("seeds", []) if file.exists() else []
+    return sorted(set(held) - set(seeds))
 
 
 def _check(out: Path, *, family: str, scale: str) -> Record | None:

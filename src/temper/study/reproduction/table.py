@@ -208,6 +208,11 @@ def reproduction_table(specification: Specification, folder: Path) -> Reproducti
         (each for each in SCALES if record is not None and each == record.scale), None
     )
     unshown = _unshown(specification, lines)
+    if missing:
+        unshown.append(
+            "Runs are missing: a difference is over the seeds that both methods have, and a mean "
+            "of cases over those that all have."
+        )
     return ReproductionTable(
         name=specification.name,
         title=f"{PAPERS[specification.paper]}, {specification.place}: {specification.title}",
