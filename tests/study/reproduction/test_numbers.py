@@ -28,8 +28,9 @@ from temper.study.reproduction.claims import (
     read_claims,
     verdict_of,
 )
+from temper.study.reproduction.entries import Printed
 from temper.study.reproduction.lines import Interval, Line
-from temper.study.reproduction.specification import AVERAGE, Printed, read_specification
+from temper.study.reproduction.specification import AVERAGE, read_specification
 from temper.study.reproduction.theorem import check_theorem
 from tests.study.reproduction.kept_studies import write_study
 

@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from decimal import Decimal
 
+from temper.study.reproduction.entries import Printed
 from temper.study.reproduction.specification import (
     AVERAGE,
     PAPERS,
-    Printed,
     Specification,
 )
 

@@ -11,10 +11,10 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
+from temper.study.reproduction.entries import Entry
 from temper.study.reproduction.lines import Line, corrected, group, means
 from temper.study.reproduction.specification import (
     PAPERS,
-    Entry,
     Specification,
     read_specification,
 )

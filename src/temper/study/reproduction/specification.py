@@ -7,16 +7,15 @@ grid and scales of another file, so that tables that read the same models train 
 
 from __future__ import annotations
 
-import re
-import tomllib
 from collections.abc import Iterable
 from itertools import product
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import Field, ValidationError, model_validator
 
-from temper.errors import SettingError, faults, unknown
+from temper.errors import SettingError, unknown
+from temper.study.reproduction.entries import Entry, Printed, printed_entries, read_toml
 from temper.training.assignments import Tree
 
 Scale = Literal["smoke", "small", "full"]
@@ -34,12 +33,6 @@ PAPERS = {
 """Whose table it is; one of Temper's own has no printed numbers to stand beside."""
 _FOLDER = Path(__file__).parent / "assets"
 _GRID = ("column", "pairs", "case", "scales", "kept")
-
-
-class Entry(BaseModel):
-    """One entry of a file: nothing that is not known passes."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class ColumnEntry(Entry):
@@ -198,34 +191,6 @@ class Choice(Entry):
     told: str
     among: Annotated[tuple[str, ...], Field(min_length=1)]
     against: Annotated[tuple[str, ...], Field(min_length=1)]
-
-
-class Printed(Entry):
-    """One number as the paper prints it.
-
-    Args:
-        case: Name of a case, or ``average``.
-        column: Name of a column.
-        score: Name of a score.
-        line: Of a score with several conditions, such as layers or radii, what our table calls the
-            one that is meant.
-        value: The digits, a text, so that a last zero counts.
-        source: Where it stands: row and column of the table.
-    """
-
-    case: str
-    column: str
-    score: str
-    line: str = ""
-    value: str
-    source: str
-
-    @field_validator("value", mode="before")
-    @classmethod
-    def _digits(cls, value: object) -> object:
-        if not isinstance(value, str) or not re.fullmatch(r"-?\d+(\.\d+)?", value):
-            raise ValueError('must be the digits as printed, in quotes, such as "81.20"')
-        return value
 
 
 class Specification(Entry):
@@ -389,25 +354,15 @@ def read_specification(name: str, *, numbers: Path | None = None) -> Specificati
     """
     if name not in specification_names():
         raise SettingError(unknown("reproduction", name, specification_names()))
-    content = _toml(_FOLDER / f"{name}.toml")
+    content = read_toml(_FOLDER / f"{name}.toml")
     like = content.get("like")
     if like is not None:
-        base = _toml(_FOLDER / f"{like}.toml")
+        base = read_toml(_FOLDER / f"{like}.toml")
         own = {key: value for key, value in content.items() if key != "like"}
         content = {**{key: base[key] for key in _GRID if key in base}, **own}
         content = {"family": base.get("family", like), "like": like, **content}
     if numbers is not None:
-        further = _toml(numbers)
-        odd = [key for key in further if key != "printed"]
-        if not odd and not isinstance(further.get("printed", []), list):
-            odd = [f"printed = {further['printed']!r}"]
-        if odd:
-            raise SettingError(
-                f"{numbers} must hold [[printed]] entries only (case, column, score, value, "
-                f"source), got {odd[0]!r}."
-            )
-        _check_entries(numbers, further.get("printed", []))
-        content["printed"] = [*content.get("printed", []), *further.get("printed", [])]
+        content["printed"] = [*content.get("printed", []), *printed_entries(numbers)]
     try:
         return Specification.model_validate({"family": name, **content, "name": name})
     except ValidationError as error:
@@ -420,34 +375,8 @@ def read_specification(name: str, *, numbers: Path | None = None) -> Specificati
         raise SettingError("\n".join(lines)) from error
 
 
-def _check_entries(path: Path, entries: list[Any]) -> None:
-    """Refuse a file of printed numbers that has none, or whose entries are no such numbers."""
-    if not entries:
-        raise SettingError(
-            f"{path} holds no printed number. Give [[printed]] entries: case, column, score, "
-            "value, source."
-        )
-    lines = []
-    for place, entry in enumerate(entries, start=1):
-        try:
-            Printed.model_validate(entry)
-        except ValidationError as error:
-            lines += [f"{path}, entry {place}: {said}" for said in faults(error, Printed, "")]
-    if lines:
-        raise SettingError("\n".join(lines))
-
-
 def _known(kind: str, named: Iterable[str], known: Iterable[str]) -> None:
     names = list(known)
     for name in named:
         if name not in names:
             raise ValueError(unknown(kind, name, names).rstrip("."))
-
-
-def _toml(path: Path) -> dict[str, Any]:
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise SettingError(f"{path} cannot be read: {error.strerror}.") from error
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise SettingError(f"{path} is not valid TOML in UTF-8: {error}.") from error

@@ -17,6 +17,7 @@ from temper.report.folders import Source, read
 from temper.report.table import compare
 from temper.report.wording import escaped, pipe_table
 from temper.study.reproduction.choice import chosen
+from temper.study.reproduction.entries import Printed
 from temper.study.reproduction.facts import case_facts, changes
 from temper.study.reproduction.lines import Line, corrected, less, means
 from temper.study.reproduction.run import read_record
@@ -26,7 +27,6 @@ from temper.study.reproduction.specification import (
     METRIC,
     PAPERS,
     SCALES,
-    Printed,
     Scale,
     Score,
     Specification,
