@@ -250,6 +250,15 @@ def test_a_folder_with_another_tables_scores_is_told_before_any_training(tmp_pat
     assert not (tmp_path / "out").exists()
 
 
+def test_a_refused_command_leaves_no_folder_behind(tmp_path: Path) -> None:
+    kept = tmp_path / "results" / "kept"
+    out = tmp_path / "out"
+    result = call("uegr-table-4", "--out", out, "--keep", kept, "--cases", "no-such-case")
+    assert result.exit_code == 2
+    assert "no-such-case" in result.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_document_without_markers_is_refused(tmp_path: Path) -> None:
     page = tmp_path / "docs" / "page.md"
     page.parent.mkdir()

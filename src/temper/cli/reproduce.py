@@ -130,7 +130,7 @@ def reproduce(
     from temper.study.reproduction.run import check_apart, check_room_to_keep
     from temper.study.reproduction.run import keep as keep_scores
     from temper.study.reproduction.table import reproduction_table
-    from temper.training.checkpoint_folder import make_folder, write_text
+    from temper.training.checkpoint_folder import make_folder, remove_empty, write_text
 
     folder = source or _folder(specification, scale, out)
     if keep is not None:
@@ -138,7 +138,8 @@ def reproduce(
         if source is None:
             family = specification.family
             check_room_to_keep(keep, family=family, scale=scale or SMALL)
-            make_folder(keep, option="--keep")
+            # Whether it can be made is known before any training; it is made with its first score.
+            remove_empty(make_folder(keep, option="--keep"))
     if source is not None:
         _refuse("--from makes the table from what is finished", training)
     else:

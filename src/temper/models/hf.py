@@ -47,6 +47,8 @@ MODELS: Mapping[str, Mapping[str, str]] = {
 }
 """Short names; every other name is a Hub id, a folder, or a network that is trained from scratch
 (`temper.models.classical`)."""
+SHORT_NAMES = (*MODELS, *ARCHITECTURES)
+"""Names that stand for a model without a folder or the Hub."""
 
 
 def resolve(name: str) -> str:
@@ -87,10 +89,6 @@ def resolve(name: str) -> str:
             f"{unknown('short name', name, SHORT_NAMES)}"
         )
     return MODELS[name]["source"] if name in MODELS else name
-
-
-SHORT_NAMES = (*MODELS, *ARCHITECTURES)
-"""Names that stand for a model without a folder or the Hub."""
 
 
 def _is_path(name: str) -> bool:

@@ -165,6 +165,6 @@ def parse(path: Path, record: type[_Parsed]) -> _Parsed:
             for fault in error.errors()
         )
         raise CheckpointError(
-            f"{path} is not what docs/formats.md describes: {faults}. Delete {path.parent} and "
-            "give the command again that made it."
+            f"{path} is not what docs/formats.md describes: {faults}. Remove that file and "
+            "give the command again that wrote it."
         ) from error

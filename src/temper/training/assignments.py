@@ -29,7 +29,7 @@ def read_toml(path: Path) -> Tree:
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise SettingError(f"The settings file {path} cannot be read: {error.strerror}.") from error
+        raise SettingError(f"{path} cannot be read: {error.strerror}.") from error
     except UnicodeDecodeError as error:
         raise SettingError(
             f"{path} is not UTF-8 text (byte {error.start}). Save it as UTF-8."

@@ -11,6 +11,7 @@ from temper.errors import CheckpointError
 from temper.study.reproduction.lines import ABSENT, Interval
 from temper.study.reproduction.run import keep
 from temper.study.reproduction.specification import (
+    AVERAGE,
     Printed,
     Specification,
     read_specification,
@@ -195,6 +196,23 @@ def test_a_printed_number_of_one_condition_stands_beside_that_line_alone(tmp_pat
     assert sum("stands beside none" in note for note in table.notes) == 1
 
 
+def test_a_printed_average_stands_beside_its_own_methods_mean_alone(tmp_path: Path) -> None:
+    read = read_specification("uegr-table-4")
+    cases = [case for case in read.case if case.name in ("text_cnn-imdb", "text_cnn-tnews")]
+    printed = tuple(
+        Printed(case=AVERAGE, column=column, score="accuracy", value="80.0", source="test")
+        for column in ("uegr", "r_drop")
+    )
+    for case in cases:
+        write_study(tmp_path / case.name, {"vanilla": VANILLA, "uegr": UEGR})
+    whole = read.model_copy(update={"case": tuple(cases), "printed": printed})
+    table = reproduction_table(whole, tmp_path)
+    assert {line.column for line in table.lines if line.printed} == {"uegr"}
+    said = [note for note in table.notes if "printed average" in note]
+    assert len(said) == 1
+    assert said[0].startswith("The printed average of r_drop, accuracy is over all of 2 cases")
+
+
 def test_the_facts_say_what_was_run_beside_what_was_published(folder: Path) -> None:
     facts = reproduction_table(read_specification("uegr-table-4"), folder).facts[0]
     assert facts["trained on"] == "2,000 rows"
@@ -215,6 +233,20 @@ def test_a_kept_copy_gives_the_same_table_and_holds_no_weights_or_rows(
     assert suffixes == {".json"}
     # Again, over the older copy.
     assert keep(read, folder, to) == ["text_cnn-imdb", "text_cnn-tnews"]
+
+
+def test_a_kept_case_is_not_replaced_by_one_with_fewer_runs(
+    folder: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    read = read_specification("uegr-table-4")
+    to = tmp_path_factory.mktemp("results") / "kept"
+    keep(read, folder, to)
+    before = reproduction_table(read, to)
+    fewer = tmp_path_factory.mktemp("fewer")
+    write_study(fewer / "text_cnn-tnews", {"vanilla": VANILLA})
+    with pytest.raises(CheckpointError, match=r"keeps scores of 3 runs that .* has not \(uegr-s0"):
+        keep(read, fewer, to)
+    assert reproduction_table(read, to) == before
 
 
 def test_keeping_into_the_folder_itself_or_from_an_empty_one_is_refused(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import tomllib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +19,7 @@ from temper.study.reproduction.specification import (
 )
 from temper.study.reproduction.table import reproduction_table
 from temper.study.reproduction.theorem import NAME, Finding, Statement, check_theorem
+from temper.training.assignments import read_toml
 
 HOLDS, FAILS = "holds", "does not hold"
 NOISE, UNTESTED = "not shown: inside the noise", "not tested here"
@@ -105,7 +105,7 @@ class Judged:
 
 def read_claims() -> tuple[Claim, ...]:
     """Read the claims that come with Temper."""
-    return Claims.model_validate(tomllib.loads(_FILE.read_text(encoding="utf-8"))).claim
+    return Claims.model_validate(read_toml(_FILE)).claim
 
 
 def judge_claims(claims: Iterable[Claim], root: Path) -> list[Judged]:

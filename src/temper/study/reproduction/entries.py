@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from pathlib import Path
-from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
 
 from temper.errors import SettingError, faults
+from temper.training.assignments import read_toml
 
 
 class Entry(BaseModel):
@@ -46,14 +45,14 @@ class Printed(Entry):
         return value
 
 
-def printed_entries(path: Path) -> list[Any]:
+def printed_entries(path: Path) -> list[Printed]:
     """Read a file of ``[[printed]]`` entries.
 
     Args:
         path: The file.
 
     Returns:
-        The entries, each of the right form.
+        The numbers.
 
     Raises:
         SettingError: The file cannot be read, holds something else or nothing, or an entry is
@@ -74,26 +73,12 @@ def printed_entries(path: Path) -> list[Any]:
             f"{path} holds no printed number. Give [[printed]] entries: case, column, score, "
             "value, source."
         )
-    lines = []
+    numbers, lines = [], []
     for place, entry in enumerate(entries, start=1):
         try:
-            Printed.model_validate(entry)
+            numbers.append(Printed.model_validate(entry))
         except ValidationError as error:
             lines += [f"{path}, entry {place}: {said}" for said in faults(error, Printed, "")]
     if lines:
         raise SettingError("\n".join(lines))
-    return list(entries)
-
-
-def read_toml(path: Path) -> dict[str, Any]:
-    """Read a TOML file.
-
-    Raises:
-        SettingError: It cannot be read, or is no TOML.
-    """
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise SettingError(f"{path} cannot be read: {error.strerror}.") from error
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise SettingError(f"{path} is not valid TOML in UTF-8: {error}.") from error
+    return numbers

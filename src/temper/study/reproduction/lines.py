@@ -172,15 +172,7 @@ def means(
     found = {}
     for method, own in by_method.items():
         if sorted(map(part, own)) == sorted(parts):
-            found[method] = replace(
-                own[0],
-                case=case or own[0].case,
-                label=label,
-                seeds=_mean(own),
-                printed=None,
-                to_paper=None,
-                corrected=None,
-            )
+            found[method] = replace(_mean(own), case=case or own[0].case, label=label)
     base = found[reference].seeds if reference in found else {}
     return [
         replace(line, to_reference=None if method == reference else less(line.seeds, base))
@@ -200,22 +192,25 @@ def group(lines: Sequence[Line], others: Sequence[Line]) -> Line | None:
     """
     if not lines or not others:
         return None
-    seeds = _mean(lines)
+    mean = _mean(lines)
     return replace(
-        lines[0],
+        mean,
         column=f"{len(lines)} methods",
-        seeds=seeds,
-        printed=None,
-        to_paper=None,
-        to_reference=less(seeds, _mean(others)),
-        corrected=None,
+        to_reference=less(mean.seeds, _mean(others).seeds),
     )
 
 
-def _mean(lines: Sequence[Line]) -> dict[int, float]:
-    """Return the mean at every seed that all lines have."""
+def _mean(lines: Sequence[Line]) -> Line:
+    """Return the first line with the mean at every seed that all have, set against nothing."""
     common = set.intersection(*(set(line.seeds) for line in lines))
-    return {seed: fmean(line.seeds[seed] for line in lines) for seed in sorted(common)}
+    return replace(
+        lines[0],
+        seeds={seed: fmean(line.seeds[seed] for line in lines) for seed in sorted(common)},
+        printed=None,
+        to_paper=None,
+        to_reference=None,
+        corrected=None,
+    )
 
 
 def corrected(lines: Iterable[Line]) -> list[Line]:

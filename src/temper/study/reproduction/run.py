@@ -146,19 +146,19 @@ def check_room_to_keep(to: Path, *, family: str, scale: str) -> Record | None:
 
 
 def keep(specification: Specification, folder: Path, to: Path) -> list[str]:
-    """Copy plans, records and scores of the finished cases, and neither weights nor rows.
+    """Copy plans, records and scores, and neither weights nor rows.
 
     Args:
         specification: Whose cases.
-        folder: Where they were run.
+        folder: Where they were run; runs that are not finished yet have no scores to keep.
         to: Where to keep them; a case that is there already is replaced.
 
     Returns:
         Names of the cases that were kept.
 
     Raises:
-        CheckpointError: The folder holds no finished case, or ``to`` is in or above it, or holds
-            another family or scale.
+        CheckpointError: The folder holds no case, or ``to`` is in or above it, or holds another
+            family or scale, or scores of a case that the folder does not have.
     """
     check_apart(folder, to)
     record = read_record(folder) or Record(specification.family)
@@ -169,6 +169,8 @@ def keep(specification: Specification, folder: Path, to: Path) -> list[str]:
             f"{folder} holds no case of {specification.name} to keep. Run it first: temper "
             f"reproduce {specification.name} --out {folder}."
         )
+    for name in names:
+        _check_kept(folder / name, to / name)
     make_folder(to)
     for name in names:
         staged = to / f".{name}.partial"
@@ -193,6 +195,20 @@ def _write(folder: Path, record: Record) -> None:
 def _kept(folder: Path) -> Iterable[Path]:
     for pattern in KEPT:
         yield from sorted(folder.glob(pattern))
+
+
+def _check_kept(case: Path, to: Path) -> None:
+    """Refuse to replace a case by one that lacks some of its scores."""
+    lost = [
+        file.parent.parent.name
+        for file in sorted(to.glob("runs/*/evaluation/scores.json"))
+        if not (case / file.relative_to(to)).exists()
+    ]
+    if lost:
+        raise CheckpointError(
+            f"{to} keeps scores of {len(lost)} runs that {case} has not ({lost[0]}, ...), and "
+            "would lose them. Finish these runs there, or remove what is kept."
+        )
 
 
 def _run(each: Planned, out: Path, workers: int, progress: Progress) -> str:

@@ -15,8 +15,8 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, ValidationError, model_validator
 
 from temper.errors import SettingError, unknown
-from temper.study.reproduction.entries import Entry, Printed, printed_entries, read_toml
-from temper.training.assignments import Tree
+from temper.study.reproduction.entries import Entry, Printed, printed_entries
+from temper.training.assignments import Tree, read_toml
 
 Scale = Literal["smoke", "small", "full"]
 SCALES: tuple[Scale, ...] = ("smoke", "small", "full")

@@ -207,9 +207,10 @@ def reproduction_table(specification: Specification, folder: Path) -> Reproducti
     scale: Scale | None = next(
         (each for each in SCALES if record is not None and each == record.scale), None
     )
-    unshown = _unshown(specification, lines)
+    differs = changes(specification, scale, {c: s for c, (s, _) in found.items()})
+    differs += _unshown(specification, lines)
     if missing:
-        unshown.append(
+        differs.append(
             "Runs are missing: a difference is over the seeds that both methods have, and a mean "
             "of cases over those that all have."
         )
@@ -219,7 +220,7 @@ def reproduction_table(specification: Specification, folder: Path) -> Reproducti
         reference=reference,
         lines=tuple(corrected(lines)),
         not_run={**not_run, **missing},
-        differs=(*changes(specification, scale, {c: s for c, (s, _) in found.items()}), *unshown),
+        differs=tuple(differs),
         chosen=choices,
         published=specification.published,
         facts=tuple(
@@ -262,14 +263,17 @@ def _unshown(specification: Specification, lines: Sequence[Line]) -> list[str]:
     """Say which printed numbers stand beside no line of a case that was run."""
     cases = {case.name for case in specification.case}
     labels: dict[tuple[str, str, str], set[str]] = {}
+    averages = set()
     for line in lines:
         labels.setdefault((line.case, line.column, line.score), set()).add(line.label)
+        if line.case not in cases and line.printed:
+            averages.add((line.column, line.score))
     found = []
     for number in specification.printed:
         known = labels.get((number.case, number.column, number.score), set())
         missed = number.line not in known if len(known) > 1 else bool(number.line and known)
         if number.case == AVERAGE:
-            if not any(line.printed for line in lines if line.case not in cases):
+            if (number.column, number.score) not in averages:
                 found.append(
                     f"The printed average of {number.column}, {number.score} is over all of "
                     f"{len(cases)} cases, and stands beside none of fewer."
