@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -126,6 +127,19 @@ def test_a_settings_file_is_overridden_by_options(
     )  # fmt: skip
     assert (record["seed"], record["times"]["steps"]) == (2, 1)
     assert [record["data"][name]["rows"] for name in ("train", "dev")] == [10, 4]
+
+
+def test_the_command_that_training_ends_with_judges_the_rows_it_was_told(
+    tiny_model: Path, tiny_data: Path, tmp_path: Path
+) -> None:
+    trained = call(
+        "train", "--model", tiny_model, "--data", tiny_data / "reviews", "--method", "vanilla",
+        "--set", "train.max_steps=1", "--eval-rows", 4, "--max-length", 32, "--device", "cpu",
+        "--out", tmp_path / "run",
+    )  # fmt: skip
+    command = trained.stdout.partition("temper evaluate ")[2].split("\n")[0]
+    scores = answer("evaluate", *shlex.split(command), "--perspectives", "task")["scores"]
+    assert {score["n"] for score in scores} == {4}
 
 
 def test_evaluating_writes_rows_and_scores_once(

@@ -205,6 +205,13 @@ def test_logits_are_never_taken_for_probabilities() -> None:
         Prediction.of_probabilities([[0.5, 0.5], [3.0, -2.0]])
 
 
+def test_a_regression_gives_one_finite_value_a_row() -> None:
+    with pytest.raises(ModelError, match=r"one value a row, got shape \[1, 2\]"):
+        Prediction.of_values([[1.0, 2.0]])
+    with pytest.raises(ModelError, match="finite, got inf for row 1.*lower learning rate"):
+        Prediction.of_values([1.0, np.inf])
+
+
 def test_a_callable_must_answer_every_text() -> None:
     predictor = CallablePredictor(lambda texts: [[0.5, 0.5]], gives="logits")
     with pytest.raises(ModelError, match="gave 1 answers for the 2 texts of set 'toy'"):

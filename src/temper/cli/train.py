@@ -135,6 +135,8 @@ def train(
             say(f"A checkpoint of one task: {folder / each['folder']}", as_json=False)
         if checked is not None:
             measure = f"temper evaluate {quote(str(folder))} --out {quote(f'{folder}-evaluation')}"
+            if checked.data.eval_rows is not None:
+                measure += f" --eval-rows {checked.data.eval_rows}"
             say(f"Measure it on its own dev rows: {measure}", as_json=False)
 
 

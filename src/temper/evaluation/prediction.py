@@ -11,6 +11,11 @@ from temper.errors import ModelError
 from temper.functional.calibration import negative_log_likelihood, probabilities_of
 from temper.functional.resampling import FloatArray, stretches
 
+BROKEN = (
+    "The model is broken, or its precision too low. Where its own training spoiled it, train it "
+    "again at a lower learning rate."
+)
+
 
 @dataclass(frozen=True)
 class Prediction:
@@ -92,9 +97,14 @@ class Prediction:
             ModelError: The shape is wrong or a value is not finite.
         """
         array = np.asarray(values, dtype=np.float64)
-        if array.ndim != 1 or not bool(np.isfinite(array).all()):
+        if array.ndim != 1:
             raise ModelError(
-                f"A regression must give one finite value a row, got shape {list(array.shape)}."
+                f"A regression must give one value a row, got shape {list(array.shape)}."
+            )
+        broken = np.flatnonzero(~np.isfinite(array))
+        if len(broken):
+            raise ModelError(
+                f"Values must be finite, got {array[broken[0]]} for row {broken[0]}. {BROKEN}"
             )
         return cls(np.zeros((len(array), 0)), array, None, truncated)
 
@@ -141,8 +151,7 @@ def _classes(values: ArrayLike, what: str) -> FloatArray:
         if bool(broken.any()):
             row = rows.start + int(np.flatnonzero(broken)[0])
             raise ModelError(
-                f"{what} must be finite, got {array[row].tolist()} for row {row}. "
-                "The model is broken, or its precision too low."
+                f"{what} must be finite, got {array[row].tolist()} for row {row}. {BROKEN}"
             )
     return array
 
