@@ -49,7 +49,7 @@ def study(model: Path, data: Path, out: Path, **options: Any) -> tuple[Study, Wa
     }
     config = StudyConfig.of(
         tree,
-        columns=columns_of(["vanilla"], ["short=uegr,train.max_steps=2"]),
+        columns=columns_of(["vanilla"], [options.pop("short", "short=uegr,train.max_steps=2")]),
         seeds=options.pop("seeds", (0, 1)),
         **options,
     )
@@ -129,6 +129,19 @@ def test_a_column_with_other_settings_is_refused(
     with pytest.raises(CheckpointError, match=r"'vanilla' had other settings: train\.max_steps"):
         study(tiny_model, tiny_data, whole, train={"max_steps": 3})
     assert models(whole) == before
+
+
+def test_a_column_that_was_never_begun_may_have_other_settings(
+    tiny_model: Path, tiny_data: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "study"
+    with pytest.raises(KeyboardInterrupt):
+        study(tiny_model, tiny_data, out, watch=Watch(stop=("vanilla, seed 0", 3)))
+    _, watch = study(tiny_model, tiny_data, out, short="short=uegr,train.max_steps=1")
+    assert {name: steps for name, steps in watch.trained.items() if "short" in name} == {
+        "short, seed 0": 1,
+        "short, seed 1": 1,
+    }
 
 
 def test_a_stopped_study_goes_on_to_the_same_weights(

@@ -62,7 +62,10 @@ class StudyFolder:
             before = planned.get(column, {}).get(str(seed))
             if before is None or before == self._relative(column, seed, key):
                 continue
-            record = RunFolder(self.path / before).record() or {}
+            record = RunFolder(self.path / before).record()
+            if record is None:
+                # It was planned and never begun, so that its name stands for nothing yet.
+                continue
             run = config.runs[column, seed]
             changed = differences(
                 {"model": record.get("model"), **record.get("settings", {})},
