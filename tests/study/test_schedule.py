@@ -102,6 +102,20 @@ def test_a_finished_study_is_left_as_it_is(whole: Path, tiny_model: Path, tiny_d
     assert (watch.trained, watch.judged) == ({}, [])
 
 
+def test_a_study_whose_plan_was_removed_is_known_by_its_runs(
+    whole: Path, tiny_model: Path, tiny_data: Path
+) -> None:
+    before, plan = models(whole), (whole / "study.json").read_text(encoding="utf-8")
+    (whole / "study.json").write_text(plan[: len(plan) // 2], encoding="utf-8")
+    with pytest.raises(CheckpointError, match=r"study\.json cannot be read.*Remove it"):
+        study(tiny_model, tiny_data, whole)
+    (whole / "study.json").unlink()
+    _, watch = study(tiny_model, tiny_data, whole)
+    assert models(whole) == before
+    assert watch.trained == {}
+    assert (whole / "study.json").read_text(encoding="utf-8") == plan
+
+
 def test_another_seed_trains_its_own_runs_only(
     whole: Path, tiny_model: Path, tiny_data: Path
 ) -> None:

@@ -51,7 +51,8 @@ class StudyFolder:
             foreign = (
                 sorted(entry.name for entry in self.path.iterdir()) if self.path.is_dir() else []
             )
-            if foreign:
+            # A damaged plan is removed by hand; its runs are known by their keys.
+            if foreign and not any(self.path.glob("runs/*/run.json")):
                 raise CheckpointError(
                     f"{self.path} exists and holds {foreign[0]!r} but no study.json, so it is not "
                     "a study. Give another --out, or empty that folder."

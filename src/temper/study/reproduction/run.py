@@ -205,9 +205,10 @@ def _check_kept(case: Path, to: Path) -> None:
         if not (case / file.relative_to(to)).exists()
     ]
     if lost:
+        shown = ", ".join(lost[:3]) + (", ..." if len(lost) > 3 else "")
         raise CheckpointError(
-            f"{to} keeps scores of {len(lost)} runs that {case} has not ({lost[0]}, ...), and "
-            "would lose them. Finish these runs there, or remove what is kept."
+            f"{to} would lose scores that {case} has not: {shown}. Finish these runs there, or "
+            "remove what is kept."
         )
 
 
