@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from temper.errors import CheckpointError
+from temper.study.reproduction.entries import Printed
 from temper.study.reproduction.lines import ABSENT, Interval
 from temper.study.reproduction.run import keep
 from temper.study.reproduction.specification import (
     AVERAGE,
-    Printed,
     Specification,
     read_specification,
 )
