@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import logging
+import math
 import types
 import typing
 from pathlib import Path
@@ -58,6 +59,24 @@ def train(model: nn.Module, method: Method, *, steps: int = 3) -> dict[str, torc
     stepper.finish()
     stepper.release()
     return {name: value.clone() for name, value in model.state_dict().items()}
+
+
+@pytest.mark.parametrize(("name", "preset"), EVERY_SETTING)
+def test_the_logged_parts_of_the_loss_add_up_to_it(name: str, preset: str | None) -> None:
+    model = tiny_bert()
+    stepper = Stepper(model, settings_of(name, preset), seed=3, total=3)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    stepper.prepare([rows(5, 3)])
+    stepper.begin_epoch(0)
+    for step in range(3):
+        optimizer.zero_grad()
+        batches = [rows(5, 3, seed=step), rows(4, seed=step + 10)]
+        if wants_unlabelled(stepper.method):
+            del batches[1]["labels"]
+        logs = stepper.backward(*batches)
+        parts = [value for term, value in logs.items() if term.startswith("loss/")]
+        assert math.fsum(parts) == pytest.approx(logs["loss"], rel=1e-5, abs=1e-7)
+        stepper.step(optimizer)
 
 
 def test_the_seven_methods_are_registered_vanilla_first() -> None:

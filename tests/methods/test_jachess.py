@@ -233,7 +233,9 @@ def test_the_two_phases_measure_on_labelled_rows_what_they_use_on_the_others() -
     stepper.number = 1
     logs = stepper.backward(unlabelled(rows(4, 4, seed=2)))
     assert logs["smoothness/weight"] == pytest.approx(held)
-    assert logs["loss"] == pytest.approx(held * (logs["loss/jacobian"] + logs["loss/hessian"]))
+    assert logs["loss"] == pytest.approx(
+        held * (logs["unweighted/jacobian"] + logs["unweighted/hessian"])
+    )
     assert stepper.state["smoothness"]["eta"] == held
 
 

@@ -169,8 +169,8 @@ def test_ascent_and_final_pass_drop_the_same_units_and_the_clean_one_others() ->
     assert len(rest) == 4
     assert all(torch.equal(rest[0], each) for each in rest)
     assert not torch.equal(clean, rest[0])
-    both = 0.5 * logs["loss/task"] + logs["loss/adversarial"]
-    assert logs["loss"] == pytest.approx(both)
+    assert logs["loss/task"] == pytest.approx(0.5 * logs["unweighted/task"])
+    assert logs["loss"] == pytest.approx(logs["loss/task"] + logs["loss/adversarial"])
 
 
 def test_off_is_the_clean_loss_alone() -> None:

@@ -242,6 +242,19 @@ def test_on_step_end_sees_the_weights_after_the_step(tmp_path: Path) -> None:
     assert not unequal(diary.seen[-1], weights(trainer.model))
 
 
+@pytest.mark.parametrize("method", ["uegr", "r_drop + w_cons", "jachess_unlabeled"])
+def test_the_parts_add_up_to_the_loss_over_several_steps_and_micro_batches(
+    tmp_path: Path, method: str
+) -> None:
+    trainer = make_trainer(
+        tmp_path, more={"method": method}, logging_steps=2, gradient_accumulation_steps=2, rows=16
+    )
+    trainer.train()
+    for entry in training_logs(trainer):
+        parts = [value for name, value in entry.items() if name.startswith("loss/")]
+        assert sum(parts) == pytest.approx(entry["loss"], rel=1e-5)
+
+
 def test_logs_hold_terms_diagnostics_and_what_transformers_logs(tmp_path: Path) -> None:
     trainer = make_trainer(tmp_path, more={"method": UEGR()})
     trainer.train()
@@ -251,6 +264,7 @@ def test_logs_hold_terms_diagnostics_and_what_transformers_logs(tmp_path: Path) 
             "loss/task",
             "loss/adversarial",
             "loss/divergence",
+            "unweighted/divergence",
             "gradient/task",
             "gradient/adversarial",
             "gradient/divergence",

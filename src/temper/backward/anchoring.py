@@ -72,9 +72,9 @@ class Anchor(UpdateRule):
             state["value"] = self.weight * total
         return found
 
-    def diagnostics(self, state: State) -> Mapping[str, Tensor | float]:
+    def pulls(self, state: State) -> Mapping[str, Tensor]:
         """Return the weighted penalty at the last step."""
-        return {"loss/anchor": state["value"]} if "value" in state else {}
+        return {"anchor": state["value"]} if "value" in state else {}
 
 
 def _pull(tensor: Tensor, start: Tensor, gradient: Tensor, buffer: Tensor, factor: float) -> Tensor:

@@ -138,6 +138,19 @@ class UpdateRule:
         """
         return grads
 
+    def pulls(self, state: State) -> Mapping[str, Tensor]:
+        """Return the values of the losses whose gradients ``penalise`` added in this step.
+
+        Logs count them as parts of the step's loss.
+
+        Args:
+            state: The rule's state.
+
+        Returns:
+            Weighted scalars, by name.
+        """
+        return {}
+
     def transform(
         self, grads: Gradients, params: Parameters, state: State, rng: Streams
     ) -> Gradients:
@@ -281,6 +294,14 @@ class Chain(UpdateRule):
         for rule, own in self._each(state):
             grads = rule.penalise(grads, params, own, step, rng)
         return grads
+
+    def pulls(self, state: State) -> dict[str, Tensor]:
+        """Join what every rule added to the loss."""
+        return {
+            name: value
+            for rule, own in self._each(state)
+            for name, value in rule.pulls(own).items()
+        }
 
     def transform(
         self, grads: Gradients, params: Parameters, state: State, rng: Streams

@@ -22,6 +22,7 @@ class StepLog:
 
     def clear(self) -> None:
         """Forget everything."""
+        self._parts: dict[str, Tensor] = {}
         self._sums: dict[str, Tensor] = {}
         self._rows: dict[str, int] = {}
         self._notes: dict[str, tuple[Tensor, int]] = {}
@@ -39,14 +40,26 @@ class StepLog:
         self._total = self._total + total.detach()
         for term in terms:
             rows = term.rows.detach()
-            self._sums[term.name] = self._sums.get(term.name, 0) + rows.sum()
-            self._rows[term.name] = self._rows.get(term.name, 0) + len(rows)
+            self._parts[term.name] = self._parts.get(term.name, 0) + term.value(step).detach()
+            if term.weight != 1 or term.reduction != "mean":
+                self._sums[term.name] = self._sums.get(term.name, 0) + rows.sum()
+                self._rows[term.name] = self._rows.get(term.name, 0) + len(rows)
         self._steps.add(step.number)
         for name, square in squared_gradients(terms, step).items():
             self._squares[name] = self._squares.get(name, 0) + square
         for name, value in terms.diagnostics.items():
             held, count = self._notes.get(name, (torch.zeros_like(value), 0))
             self._notes[name] = (held + value.detach(), count + 1)
+
+    def add_pull(self, name: str, value: Tensor) -> None:
+        """Take what an update rule added to the loss of a step through its gradient.
+
+        Args:
+            name: The pull's name; parts of one name add.
+            value: Its weighted value, a scalar.
+        """
+        self._parts[name] = self._parts.get(name, 0) + value.detach()
+        self._total = self._total + value.detach()
 
     @property
     def pending(self) -> bool:
@@ -81,6 +94,7 @@ class StepLog:
     def state_dict(self) -> dict[str, Any]:
         """Return the sums, for a run that goes on logging after a stop."""
         return {
+            "parts": self._parts,
             "sums": self._sums,
             "rows": self._rows,
             "notes": self._notes,
@@ -92,6 +106,8 @@ class StepLog:
     def load_state_dict(self, saved: Mapping[str, Any], device: torch.device) -> None:
         """Go on from what ``state_dict`` gave."""
         self.clear()
+        # A run that an earlier release stopped has none.
+        self._parts = moved(saved.get("parts", {}), device)
         self._sums, self._rows = moved(saved["sums"], device), dict(saved["rows"])
         self._notes = {name: (sum_.to(device), n) for name, (sum_, n) in saved["notes"].items()}
         self._squares = moved(saved["squares"], device)
@@ -99,20 +115,25 @@ class StepLog:
         self._total = moved(saved["total"], device)
 
     def means(self) -> dict[str, float]:
-        """Return each term's mean over its rows, the diagnostics, and the weighted total.
+        """Return the loss and its parts, means over the steps since the last reading.
 
-        ``gradient/TERM`` is the root mean square over the steps of the norm over a step's rows.
+        ``loss/TERM`` is what a term contributes, its weight and reduction included, so that the
+        parts add up to ``loss``. ``unweighted/TERM`` is the mean over its rows of a term that has a
+        weight or is summed. The diagnostics follow, and ``gradient/TERM``: the root mean square
+        over the steps of the norm over a step's rows.
         """
-        logs = {
-            f"loss/{name}": float(total) / self._rows[name] for name, total in self._sums.items()
-        }
-        logs.update({name: float(total) / count for name, (total, count) in self._notes.items()})
         steps = max(len(self._steps), 1)
+        parts = {f"loss/{name}": float(part) / steps for name, part in self._parts.items()}
+        plain = {
+            f"unweighted/{name}": float(total) / self._rows[name]
+            for name, total in self._sums.items()
+        }
+        notes = {name: float(total) / count for name, (total, count) in self._notes.items()}
         pulls = {
             f"gradient/{name}": math.sqrt(float(square) / steps)
             for name, square in self._squares.items()
         }
-        return {"loss": float(self._total), **logs, **pulls}
+        return {"loss": float(self._total) / steps, **parts, **plain, **notes, **pulls}
 
 
 def squared_gradients(terms: LossTerms, step: Step) -> dict[str, Tensor]:

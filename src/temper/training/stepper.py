@@ -107,7 +107,8 @@ class Stepper:
                 ...; several are accumulated, each row weighing the same.
 
         Returns:
-            Mean of each term over the rows, by ``loss/TERM``, and ``loss``, the weighted total.
+            ``loss``, the weighted total; by ``loss/TERM`` its parts, which add up to it; by
+            ``unweighted/TERM`` the mean over the rows of a term that has a weight or is summed.
 
         Raises:
             NonFiniteError: If a loss is NaN or infinite.
@@ -270,13 +271,21 @@ class Stepper:
             raise ValueError(f"{type(objective).__name__} yielded more totals than passes() said.")
         return whole
 
-    def finish_backward(self, step: Step) -> None:
-        """Check the losses of the step and let the rule add what comes before clipping."""
+    def finish_backward(self, step: Step) -> Tensor | float:
+        """Check the losses of the step and let the rule add what comes before clipping.
+
+        Returns:
+            What the rule added to the loss, 0 where it added nothing.
+        """
         self.check(step)
         streams = self.streams.at(step=self.number)
         with torch.no_grad():
             grads = self.params.gradients()
             self.write(self.rule.penalise(grads, self.params, self.state, step, streams))
+            pulls = self.rule.pulls(self.state)
+            for name, value in pulls.items():
+                self.log.add_pull(name, value)
+            return sum(pulls.values(), 0.0)
 
     def check(self, step: Step) -> None:
         """Stop all processes if a loss since the last check is not finite on one of them.

@@ -128,7 +128,7 @@ class RobustTrainer(Trainer):
         stepper.network.rest()
         if last:
             stepper.leave()
-            stepper.finish_backward(self._step)
+            loss = loss + stepper.finish_backward(self._step)
             self._kept = []
         return loss
 
@@ -200,13 +200,22 @@ class RobustTrainer(Trainer):
         return norm
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
-        """Add the mean of each loss term and the rule's diagnostics to a training log."""
+        """Add the parts of the loss, which add up to it, and diagnostics to a training log."""
         if self.stepper is not None and "loss" in logs:
             means = self.stepper.log.means()
             means.pop("loss")
+            means |= self._of_all_ranks({n: means[n] for n in means if n.startswith("loss/")})
             logs = {**logs, **means, **self.stepper.diagnostics()}
             self.stepper.log.clear()
         super().log(logs, start_time)
+
+    def _of_all_ranks(self, parts: dict[str, float]) -> dict[str, float]:
+        """Return the means over the processes, as Transformers takes that of the loss."""
+        if self.args.world_size == 1:
+            return parts
+        mine = torch.tensor(list(parts.values()), device=self.args.device)
+        found = self.accelerator.reduce(mine, reduction="mean").tolist()
+        return dict(zip(parts, found, strict=True))
 
     # One training run
 
