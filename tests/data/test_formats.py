@@ -121,7 +121,8 @@ BROKEN = {
     "only a byte order mark": ("a.csv", b"\xef\xbb\xbf", "a.csv is empty"),
     "only white space": ("a.jsonl", b" \n\n", "a.jsonl is empty"),
     "header alone": ("a.csv", b"text,label\n", "header but no rows"),
-    "no header": ("a.csv", b"\ntext\n", "line 1: the first line must name the columns"),
+    "no header": ("a.csv", b",\na,0\n", "line 1: the first line must name the columns"),
+    "a blank line alone before a header alone": ("a.csv", b"\ntext\n", "header but no rows"),
     "too many fields": (
         "a.csv",
         b"text,label\na,0\nb,c,1\n",
@@ -129,11 +130,10 @@ BROKEN = {
     ),
     "too few fields": ("a.tsv", b"text\tlabel\na\n", r"line 2: expected 2 fields .* got 1"),
     "few, quoted": ("a.tsv", b'text\tlabel\na "x\n', r"line 2: expected 2 fields .* got 1"),
-    "blank line": ("a.csv", b"text\na\n\nb\n", r"line 3: expected 1 fields .* got a blank line"),
     "open quote": ("a.csv", b'text,label\na,0\n"b,1\nc,0\n', "line 3: the quotes do not close"),
     "twice a column": ("a.csv", b"text,label,text\na,0,b\n", "duplicate columns: 'text'"),
     "not UTF-8": ("a.csv", b"text\nok\ncaf\xe9\n", r"line 3: byte 0xe9 at offset 11 is not UTF-8"),
-    "UTF-16": ("a.csv", "text\na\n".encode("utf-16"), "looks like UTF-16"),
+    "cut UTF-16": ("a.csv", "text\na\n".encode("utf-16")[:-1], "is not utf-16"),
     "broken JSON line": ("a.jsonl", b'{"text": "a"}\n{"text": \n', "line 2: not valid JSON"),
     "list in JSON lines": ("a.jsonl", b'["a"]\n', "line 1: expected an object .* got list"),
     "twice a key": (

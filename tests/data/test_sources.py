@@ -211,12 +211,16 @@ BAD_FOLDERS = [
     (
         {"train": [{"text": "a", "stars": "good"}], "dev": rows(2)},
         {},
-        r"columns are text, stars: give the label's as label_column \(--label-column\)",
+        r"columns are text, stars: give the label's with --label-column \(`label_column`\)",
     ),
     ({"train": rows(4), "dev": [{"text": "a"}]}, {}, "split 'dev' has no labels to evaluate on"),
     ({"train": [{"text": None, "label": 0}]}, {}, r"line 1: 'text' must be a text, got nothing"),
     ({"train": [*rows(1), {"text": 7, "label": 0}]}, {}, r"line 2: 'text' must be a text, got 7"),
-    ({"train": [{"text": "\ud800", "label": 0}]}, {}, "line 1: 'text' holds half of a surrogate"),
+    (
+        {"train": [{"text": "\ud800", "label": 0}]},
+        {},
+        "line 1: 'text' must be a text, got half of a s",
+    ),
     ({"train": [{"idx": "a", "label": 0}]}, {}, "no text column found among 'idx', 'label'"),
     ({"train": rows(4)}, {"text_column": "txet"}, "Unknown column 'txet'. Did you mean 'text'"),
     ({"train": rows(4)}, {"label_column": "text", "text_column": "text"}, "must be different col"),

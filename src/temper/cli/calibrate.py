@@ -44,6 +44,8 @@ def calibrate(
     text_column: options.TextColumn = None,
     text_pair_column: options.TextPairColumn = None,
     label_column: options.LabelColumn = None,
+    encoding: options.Encoding = None,
+    skip_bad_rows: options.SkipBadRows = False,
     eval_split: options.EvalSplit = None,
     as_json: options.Json = False,
 ) -> None:
@@ -58,6 +60,8 @@ def calibrate(
         "data.text_column": text_column,
         "data.text_pair_column": text_pair_column,
         "data.label_column": label_column,
+        "data.encoding": encoding,
+        "data.skip_bad_rows": skip_bad_rows or None,
         "data.eval_split": eval_split,
     }
     if remove:

@@ -100,6 +100,21 @@ GroupColumn = Annotated[
         "--group-column", help="Column of the groups of --data; of other sets it is `group`."
     ),
 ]
+Encoding = Annotated[
+    str | None,
+    typer.Option(
+        "--encoding",
+        metavar="NAME",
+        help="Encoding of text files that are not UTF-8, for example cp1252.",
+    ),
+]
+SkipBadRows = Annotated[
+    bool,
+    typer.Option(
+        "--skip-bad-rows",
+        help="Leave out rows whose fields, text or label cannot be read, and say how many.",
+    ),
+]
 TrainSplit = Annotated[str | None, typer.Option("--train-split", help="Split to train on.")]
 EvalSplit = Annotated[str | None, typer.Option("--eval-split", help="Split to evaluate on.")]
 ClassWeights = Annotated[

@@ -37,6 +37,8 @@ def predict(
     ] = None,
     text_column: options.TextColumn = None,
     text_pair_column: options.TextPairColumn = None,
+    encoding: options.Encoding = None,
+    skip_bad_rows: options.SkipBadRows = False,
     max_length: options.MaxLength = None,
     batch_size: Annotated[
         int, typer.Option("--batch-size", min=1, help="Rows of a forward pass; changes no result.")
@@ -57,26 +59,31 @@ def predict(
         raise SettingError(f"--out must end in {', '.join(FORMATS)}, got {out.name!r}.")
     if out is not None and not out.parent.is_dir():
         raise SettingError(f"The folder {out.parent} of --out does not exist. Make it first.")
-    if data == "-" and (text_column or text_pair_column):
+    if data == "-" and (text_column or text_pair_column or encoding or skip_bad_rows):
         raise SettingError(
-            "Stdin has no columns: leave --text-column out, or give a file with --data."
+            "Stdin has no columns, it is lines of UTF-8: leave --text-column, --text-pair-column, "
+            "--encoding and --skip-bad-rows out, or give a file with --data."
         )
     from temper.data.columns import Columns
+    from temper.data.content import check_encoding
     from temper.data.sources import load_examples
-    from temper.study.predictors import load_predictor, longest_row, trained_settings
+    from temper.data.table import TableOptions
+    from temper.study.predictors import load_predictor, longest_row, trained_columns
     from temper.study.temperature import stored_temperature
 
     stored = stored_temperature(model)
     if data == "-":
         examples = read_lines(sys.stdin.buffer.read())
     else:
-        trained = trained_settings(model).get("data", {}) if not text_column else {}
-        columns = Columns(
-            text_column or trained.get("text_column"),
-            text_pair_column or trained.get("text_pair_column"),
-            None,
+        examples = load_examples(
+            data,
+            columns=Columns(text_column, text_pair_column),
+            labelled=False,
+            reading=TableOptions(check_encoding(encoding), skip_bad_rows),
+            known=trained_columns(model),
         )
-        examples = load_examples(data, columns=columns, labelled=False)
+        for text in examples.notices:
+            notice(text)
     predictor = load_predictor(
         model,
         max_length=max_length,

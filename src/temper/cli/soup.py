@@ -32,6 +32,8 @@ def soup(
     text_column: options.TextColumn = None,
     text_pair_column: options.TextPairColumn = None,
     label_column: options.LabelColumn = None,
+    encoding: options.Encoding = None,
+    skip_bad_rows: options.SkipBadRows = False,
     eval_split: options.EvalSplit = None,
     as_json: options.Json = False,
 ) -> None:
@@ -49,6 +51,8 @@ def soup(
             "data.text_column": text_column,
             "data.text_pair_column": text_pair_column,
             "data.label_column": label_column,
+            "data.encoding": encoding,
+            "data.skip_bad_rows": skip_bad_rows,
             "data.eval_split": eval_split,
         },
         sets,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from temper.data.stored import StoredTexts
 from temper.data.table import Table
@@ -49,6 +49,14 @@ LABEL_NAMES = (
 GROUP_NAMES = ("group",)
 PAIR_ID_NAMES = ("pair_id",)
 
+OPTIONS = {
+    "text": "--text-column (`text_column`)",
+    "text_pair": "--text-pair-column (`text_pair_column`)",
+    "label": "--label-column (`label_column`)",
+    "group": "--group-column (`group_column`)",
+}
+"""How each column is named: on the command line, and in Python and files of settings."""
+
 # What stands in a column of groups or contrast pairs where a row is in none of them.
 _IN_NONE = {"", "-1"}
 
@@ -89,13 +97,17 @@ class FoundColumns:
     pair_id: str | None = None
 
 
-def find_columns(table: Table, wanted: Columns, *, labelled: bool) -> FoundColumns:
+def find_columns(
+    table: Table, wanted: Columns, *, labelled: bool, known: Sequence[Columns] = ()
+) -> FoundColumns:
     """Choose the columns of a table.
 
     Args:
         table: The table.
         wanted: Names that the user gave.
         labelled: Whether a label column is looked for.
+        known: Names that other tables of the task have. The first ones that are here are taken
+            where the user gave none; where none is here, the usual names are looked for.
 
     Returns:
         The names; ``label``, ``group`` and ``pair_id`` are None where none was found.
@@ -104,9 +116,12 @@ def find_columns(table: Table, wanted: Columns, *, labelled: bool) -> FoundColum
         DataError: If a given name is not there, no text column is found, or two roles share a
             column.
     """
-    for name in (wanted.text, wanted.text_pair, wanted.label, wanted.group):
+    for role, option in OPTIONS.items():
+        name = getattr(wanted, role)
         if name is not None and name not in table.names:
-            raise DataError(f"{table.title}: {unknown('column', name, table.names)}")
+            raise DataError(f"{table.title}: {unknown('column', name, table.names)} Mend {option}.")
+    for others in known:
+        wanted = _completed(wanted, others, table)
     text, pair = wanted.text, wanted.text_pair
     taken = {name for name in (wanted.label, pair) if name is not None}
     if text is None and pair is None:
@@ -118,7 +133,7 @@ def find_columns(table: Table, wanted: Columns, *, labelled: bool) -> FoundColum
             f"{table.title}: no text column found among {', '.join(map(repr, table.names))}. The "
             "first line "
             f"must name the columns; the usual names are {', '.join(TEXT_NAMES[:6])} ... "
-            "Rename the column or give its name as text_column."
+            f"Rename the column or give its name with {OPTIONS['text']}."
         )
     label = wanted.label
     if label is None and labelled:
@@ -131,6 +146,17 @@ def find_columns(table: Table, wanted: Columns, *, labelled: bool) -> FoundColum
         )
     group = wanted.group or _first(table, GROUP_NAMES, set(chosen))
     return FoundColumns(text, pair, label, group, _first(table, PAIR_ID_NAMES, set(chosen)))
+
+
+def _completed(wanted: Columns, known: Columns, table: Table) -> Columns:
+    """Take the names that other tables have where nothing else is wanted and they are here."""
+    texts = [name for name in (known.text, known.text_pair) if name is not None]
+    if wanted.text is None and wanted.text_pair is None and set(texts) <= set(table.names):
+        # Both or neither: half a pair would be found beside a usual name of something else.
+        wanted = replace(wanted, text=known.text, text_pair=known.text_pair)
+    if wanted.label is None and known.label in table.names:
+        wanted = replace(wanted, label=known.label)
+    return wanted
 
 
 def _lookup(table: Table, name: str) -> str | None:
@@ -173,19 +199,35 @@ def read_texts(table: Table, column: str) -> Sequence[str]:
 def _texts(table: Table, column: str) -> Iterator[str]:
     """Yield a column's texts, refusing what is none."""
     for index, value in enumerate(table.column(column)):
-        if not isinstance(value, str):
-            came = "nothing (null or missing)" if value is None else f"{value!r:.40}"
+        fault = _text_fault(value)
+        if fault is not None:
             raise DataError(
-                f"{table.where(index)}: {column!r} must be a text, got {came}. Mend or remove "
-                "the row."
+                f"{table.where(index)}: {column!r} must be a text, got {fault}. Mend or remove "
+                "the row, or leave such rows out with --skip-bad-rows (`skip_bad_rows`)."
             )
-        if not value.isascii() and any("\ud800" <= letter <= "\udfff" for letter in value):
-            raise DataError(
-                f"{table.where(index)}: {column!r} holds half of a surrogate pair, which is not "
-                "text. "
-                "Mend or remove the row."
-            )
-        yield value
+        yield str(value)
+
+
+def text_faults(table: Table, column: str) -> dict[int, str]:
+    """Say which rows of a column hold no text.
+
+    Args:
+        table: The table.
+        column: Name of the column.
+
+    Returns:
+        What each of them holds, by index.
+    """
+    found = ((index, _text_fault(value)) for index, value in enumerate(table.column(column)))
+    return {index: f"{fault} as text" for index, fault in found if fault is not None}
+
+
+def _text_fault(value: object) -> str | None:
+    if not isinstance(value, str):
+        return "nothing (null or missing)" if value is None else f"{value!r:.40}"
+    if not value.isascii() and any("\ud800" <= letter <= "\udfff" for letter in value):
+        return "half of a surrogate pair"
+    return None
 
 
 def read_names(table: Table, column: str | None) -> list[str | None] | None:

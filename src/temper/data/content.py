@@ -1,7 +1,13 @@
-"""The content of a file: whole, or line by line as often as somebody asks and never held."""
+"""The content of a file: whole, or line by line as often as somebody asks and never held.
+
+Text is UTF-8, or what a byte order mark says. No other encoding is guessed: every file can be read
+as cp1252, so that a guess would turn Polish or Russian texts into nonsense without a word. A file
+that is not UTF-8 is an error that shows what cp1252 would make of it, and the user names it.
+"""
 
 from __future__ import annotations
 
+import codecs
 import gzip
 import hashlib
 import io
@@ -11,7 +17,63 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, cast
 
-from temper.errors import DataError
+from temper.errors import DataError, SettingError
+
+UTF_8 = "utf-8-sig"
+"""UTF-8, whose byte order mark is no part of the text."""
+
+# The longer marks first: UTF-16's is the beginning of one of UTF-32's.
+_MARKS = (
+    (codecs.BOM_UTF32_LE, "utf-32"),
+    (codecs.BOM_UTF32_BE, "utf-32"),
+    (codecs.BOM_UTF16_LE, "utf-16"),
+    (codecs.BOM_UTF16_BE, "utf-16"),
+)
+_PIECE = 1 << 20
+# Letters shown on both sides of a byte that cannot be read.
+_AROUND = 12
+
+
+def known_encoding(name: str) -> str:
+    """Check the name of an encoding.
+
+    Args:
+        name: A name that Python knows.
+
+    Returns:
+        Python's name of it.
+
+    Raises:
+        ValueError: If there is no such encoding, or it is none of text.
+
+    Example:
+        >>> known_encoding("Windows-1252")
+        'cp1252'
+    """
+    try:
+        # "base64" and the like are codecs too, but not of text.
+        "a".encode(name)
+        return codecs.lookup(name).name
+    except (LookupError, UnicodeError, ValueError) as error:
+        raise ValueError(
+            "must be an encoding that Python knows, such as utf-8, cp1252, latin-1, utf-16, "
+            "shift_jis or gb18030"
+        ) from error
+
+
+def check_encoding(name: str | None) -> str | None:
+    """Return an encoding's name in Python, None where there is none.
+
+    Args:
+        name: What ``--encoding`` names.
+
+    Raises:
+        SettingError: If it is no encoding of text.
+    """
+    try:
+        return None if name is None else known_encoding(name)
+    except ValueError as error:
+        raise SettingError(f"--encoding {error}, got {name!r}.") from error
 
 
 @dataclass(frozen=True)
@@ -20,9 +82,37 @@ class TextFile:
 
     Args:
         path: The file.
+        encoding: Its encoding.
     """
 
     path: Path
+    encoding: str = UTF_8
+
+    @classmethod
+    def of(cls, path: Path, encoding: str | None = None) -> TextFile:
+        """Find a file's encoding.
+
+        Args:
+            path: The file.
+            encoding: The encoding of files that are not UTF-8. One that is UTF-8 beyond ASCII, or
+                begins with a byte order mark, is read as what it is.
+
+        Raises:
+            DataError: If the file is missing or damaged.
+        """
+        plain = cls(path)
+        start = next(plain._pieces(), b"")[:4]
+        marked = next((name for mark, name in _MARKS if start.startswith(mark)), None)
+        if marked is not None:
+            return cls(path, marked)
+        if encoding is None or start.startswith(codecs.BOM_UTF8) or plain._is_beyond_ascii():
+            return plain
+        return cls(path, encoding)
+
+    @property
+    def is_usual(self) -> bool:
+        """Whether it is read as UTF-8."""
+        return self.encoding == UTF_8
 
     def source(self) -> dict[str, str]:
         """Return what identifies the content: path and sha256.
@@ -44,20 +134,72 @@ class TextFile:
             newline: What ends a line; empty for a line feed, a carriage return or both.
 
         Raises:
-            DataError: If the file is damaged or not UTF-8; says where.
+            DataError: If the file is damaged or not in its encoding; says where.
         """
         try:
             raw = self._opened()
-            with io.TextIOWrapper(raw, encoding="utf-8-sig", newline=newline) as file:
+            with io.TextIOWrapper(raw, encoding=self.encoding, newline=newline) as file:
                 yield from file
-        except (OSError, EOFError, zlib.error, UnicodeDecodeError):
+        except (OSError, EOFError, zlib.error, UnicodeError):
             # Read whole, the fault's place in the file can be told.
-            decode(read_bytes(self.path)[0], path=self.path)
+            self.decode(read_bytes(self.path)[0])
             raise
 
     def blank(self) -> bool:
         """Say whether no line holds anything."""
         return not any(line.strip() for line in self.lines())
+
+    def decode(self, raw: bytes) -> str:
+        """Turn the file's bytes into text.
+
+        Args:
+            raw: The content, unpacked.
+
+        Raises:
+            DataError: If they are not in the encoding; says where.
+        """
+        try:
+            return raw.decode(self.encoding)
+        except UnicodeDecodeError as error:
+            raise self._undecodable(raw, error) from None
+        except UnicodeError as error:
+            raise DataError(f"{self.path} is not {self.encoding} ({error}).") from None
+
+    def _undecodable(self, raw: bytes, error: UnicodeDecodeError) -> DataError:
+        line = raw[: error.start].count(b"\n") + 1
+        where = f"{self.path}, line {line}: byte 0x{raw[error.start]:02x} at offset {error.start}"
+        if not self.is_usual:
+            return DataError(
+                f"{where} is not {self.encoding}. Give the file's encoding with --encoding "
+                "(`encoding`)."
+            )
+        begin = max(raw.rfind(b"\n", 0, error.start) + 1, error.start - _AROUND)
+        shown = raw[begin : error.start + _AROUND].splitlines()[0].decode("cp1252", "replace")
+        return DataError(
+            f"{where} is not UTF-8. Save the file as UTF-8, or give its encoding: --encoding "
+            f"cp1252 (`encoding`) would read {shown!r} there."
+        )
+
+    def _is_beyond_ascii(self) -> bool:
+        """Say whether the bytes are UTF-8 and more than ASCII, which no other encoding gives."""
+        decoder, beyond = codecs.getincrementaldecoder("utf-8")(), False
+        try:
+            for piece in self._pieces():
+                beyond |= not piece.isascii()
+                decoder.decode(piece)
+            decoder.decode(b"", final=True)
+        except UnicodeDecodeError:
+            return False
+        return beyond
+
+    def _pieces(self) -> Iterator[bytes]:
+        try:
+            with self._opened() as file:
+                while piece := file.read(_PIECE):
+                    yield piece
+        except (OSError, EOFError, zlib.error):
+            read_bytes(self.path)
+            raise
 
     def _opened(self) -> IO[bytes]:
         if self.path.name.lower().endswith(".gz"):
@@ -65,20 +207,21 @@ class TextFile:
         return self.path.open("rb")
 
 
-def read_text(path: Path) -> tuple[str, dict[str, str]]:
+def read_text(path: Path, encoding: str | None = None) -> tuple[str, dict[str, str]]:
     """Read a text file, plain or gzipped.
 
     Args:
         path: The file.
+        encoding: As `TextFile.of` takes it.
 
     Returns:
         Its text, and what identifies its content: path and sha256.
 
     Raises:
-        DataError: If it is missing, damaged, empty or not UTF-8.
+        DataError: If it is missing, damaged, empty or in another encoding.
     """
     raw, sha256 = read_bytes(path)
-    text = decode(raw, path=path)
+    text = TextFile.of(path, encoding).decode(raw)
     if not text.strip():
         raise DataError(f"{path} is empty: expected rows.")
     return text, {"path": str(path), "sha256": sha256}
@@ -128,29 +271,6 @@ def read_bytes(path: Path) -> tuple[bytes, str]:
                 "if it is not compressed."
             ) from error
     return raw, sha256
-
-
-def decode(raw: bytes, *, path: Path) -> str:
-    """Turn bytes into text.
-
-    Args:
-        raw: A file's content.
-        path: The file, for messages.
-
-    Raises:
-        DataError: If it is not UTF-8; says where.
-    """
-    try:
-        return raw.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = raw[: error.start].count(b"\n") + 1
-        wide = raw[:2] in (b"\xff\xfe", b"\xfe\xff")
-        guess = " It looks like UTF-16." if wide else ""
-        raise DataError(
-            f"{path}, line {line}: byte 0x{raw[error.start]:02x} at offset {error.start} is not "
-            "UTF-8."
-            f"{guess} Save the file as UTF-8."
-        ) from None
 
 
 def _unreadable(path: Path, error: OSError) -> DataError:

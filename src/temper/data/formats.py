@@ -1,35 +1,26 @@
 """Read CSV, TSV, JSON lines, JSON and Parquet, plain or gzipped; every fault is one `DataError`.
 
 The standard library's parsers are used for text because they tell the line of a fault and guess
-nothing: table libraries turn a text "NA" or "null" into a missing value and a column of digits
-    into numbers.
+no values: table libraries turn a text "NA" or "null" into a missing value and a column of digits
+into numbers.
 """
 
 from __future__ import annotations
 
-import csv
 import json
-import re
-import sys
 from array import array
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from temper.data.content import TextFile, decode, read_bytes
-from temper.data.content import first_line as first_line
-from temper.data.content import read_text as read_text
-from temper.data.table import Streamed, Table
+from temper.data.content import TextFile, read_bytes
+from temper.data.delimited import check_names, read_delimited
+from temper.data.table import Streamed, Table, TableOptions, skipped_rows
 from temper.errors import DataError
 
 # Rows of a Parquet file that are there as Python's objects at a time.
 _BATCH = 4096
 FORMATS = (".csv", ".tsv", ".jsonl", ".ndjson", ".json", ".parquet")
-
-_LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
-# One field of RFC 4180 with tabs: quoted as a whole, or free of quotes.
-_QUOTED_FIELDS = re.compile(r'(?:"(?:[^"]|"")*"|[^"\t\r\n]*)(?:\t|\r\n|\r|\n|\Z)')
 
 
 def format_of(path: Path) -> str | None:
@@ -44,11 +35,12 @@ def stem_of(path: Path) -> str:
     return name[: -len(format_of(path) or "")] or name
 
 
-def read_table(path: Path) -> Table:
+def read_table(path: Path, options: TableOptions | None = None) -> Table:
     """Read a file as a table.
 
     Args:
         path: A file in one of `FORMATS`, plain or with ``.gz`` behind.
+        options: How it is read.
 
     Returns:
         The table, with the file's sha256 in its source.
@@ -56,6 +48,7 @@ def read_table(path: Path) -> Table:
     Raises:
         DataError: If the file is missing, empty, damaged, or not what its name says.
     """
+    options = options or TableOptions()
     suffix = format_of(path)
     if suffix is None:
         wanted = ", ".join(FORMATS)
@@ -68,24 +61,27 @@ def read_table(path: Path) -> Table:
         source = {"path": str(path), "sha256": sha256}
         if suffix == ".parquet":
             return _parquet(raw, path=path, source=source)
-        text = decode(raw, path=path)
+        file = TextFile.of(path, options.encoding)
+        text = file.decode(raw)
         if not text.strip():
             raise empty
-        return _json(text, path=path, source=source)
-    content = TextFile(path)
+        return _json(text, file, source=source, options=options)
+    content = TextFile.of(path, options.encoding)
     source = content.source()
     if content.blank():
         raise empty
     if suffix in (".jsonl", ".ndjson"):
-        return _json_lines(content, source=source)
-    return _delimited(content, source=source, delimiter="\t" if suffix == ".tsv" else ",")
+        return _json_lines(content, source=source, options=options)
+    usual = "\t" if suffix == ".tsv" else ","
+    return read_delimited(content, source=source, usual=usual, options=options)
 
 
-def read_json_lines(path: Path) -> Table:
+def read_json_lines(path: Path, options: TableOptions | None = None) -> Table:
     """Read a file of one JSON object a line, whatever its name ends with.
 
     Args:
         path: The file.
+        options: How it is read.
 
     Returns:
         The table, with the file's sha256 in its source.
@@ -93,131 +89,12 @@ def read_json_lines(path: Path) -> Table:
     Raises:
         DataError: If it is missing, empty, or a line is no object.
     """
-    content = TextFile(path)
+    options = options or TableOptions()
+    content = TextFile.of(path, options.encoding)
     source = content.source()
     if content.blank():
         raise DataError(f"{path} is empty: expected rows.")
-    return _json_lines(content, source=source)
-
-
-def _table(
-    rows: Sequence[dict[str, object]],
-    *,
-    title: str,
-    source: dict[str, str],
-) -> Table:
-    """Turn objects into columns; an object without a key has None there."""
-    names = tuple(dict.fromkeys(name for row in rows for name in row))
-    columns = {name: [row.get(name) for row in rows] for name in names}
-    return Table(title, names, columns.__getitem__, len(rows), source=source)
-
-
-def _check_names(names: Sequence[str], *, title: str) -> None:
-    """Refuse a name that stands twice; empty ones (a nameless index) cannot be chosen anyway."""
-    twice = [name for name, count in Counter(names).items() if name and count > 1]
-    if twice:
-        raise DataError(
-            f"{title} has duplicate columns: {', '.join(map(repr, twice))}. Rename or remove one."
-        )
-
-
-def _delimited(content: TextFile, *, source: dict[str, str], delimiter: str) -> Table:
-    path = content.path
-    plain = delimiter == "\t" and _has_plain_quotes(content)
-
-    def opened() -> Iterator[tuple[int, list[str]]]:
-        if plain:
-            return _plain(content.lines())
-        return _quoted_records(content, delimiter=delimiter)
-
-    records = opened()
-    _, names = next(records)
-    names = [name.strip() for name in names]
-    if not any(names):
-        raise DataError(f"{path}, line 1: the first line must name the columns, got none.")
-    _check_names(names, title=str(path))
-    lines = array("q")
-    blank: int | None = None
-    for line, record in records:
-        if not record:
-            blank = blank or line
-            continue
-        # Blank lines at the end are harmless; one in the middle may be a lost or an empty row.
-        if blank is not None or len(record) != len(names):
-            came = "a blank line" if blank is not None else f"{len(record)} fields"
-            raise DataError(
-                f"{path}, line {blank or line}: expected {len(names)} fields "
-                f"({', '.join(names)}), got {came}. Quote a text that holds the delimiter or a "
-                "line break."
-            )
-        lines.append(line)
-    if not lines:
-        raise DataError(f"{path} has a header but no rows.")
-
-    def column(name: str) -> Streamed:
-        place = names.index(name)
-        return Streamed(lambda: (own[place] for _, own in islice(opened(), 1, None) if own))
-
-    return Table(str(path), tuple(names), column, len(lines), lines, source=source)
-
-
-def _quoted_records(content: TextFile, *, delimiter: str) -> Iterator[tuple[int, list[str]]]:
-    """Yield the line on which each record starts, and its fields."""
-    reader = csv.reader(content.lines(), delimiter=delimiter, strict=True)
-    start = 1
-    while True:
-        # The limit is the process's; a long document is no fault: it is lifted for this record.
-        before = csv.field_size_limit(sys.maxsize)
-        try:
-            record = next(reader, None)
-        except csv.Error as error:
-            raise DataError(
-                f"{content.path}, line {start}: the quotes do not close ({error}). "
-                "Close each quoted field with a quote, and double the quotes inside it."
-            ) from None
-        finally:
-            csv.field_size_limit(before)
-        if record is None:
-            return
-        yield start, record
-        start = reader.line_num + 1
-
-
-def plain_records(text: str) -> Iterator[tuple[int, list[str]]]:
-    """Yield tab-separated lines whose quotes mean nothing, as GLUE's files have them.
-
-    Args:
-        text: A file's content.
-
-    Yields:
-        Number of the line, from 1, and its fields; none for a blank line.
-    """
-    yield from _plain(found.group() for found in _LINE.finditer(text))
-
-
-def _plain(lines: Iterable[str]) -> Iterator[tuple[int, list[str]]]:
-    """Yield the fields of lines whose quotes mean nothing."""
-    for number, line in enumerate(lines, start=1):
-        content = line.rstrip("\r\n")
-        yield number, content.split("\t") if content else []
-
-
-def _has_plain_quotes(content: TextFile) -> bool:
-    """Say whether a TSV has quotes that are plain characters, for which it is read whole."""
-    if not any('"' in line for line in content.lines()):
-        return False
-    return not _tabs_are_quoted("".join(content.lines()))
-
-
-def _tabs_are_quoted(text: str) -> bool:
-    """Say whether all quotes of a TSV read as RFC 4180; in GLUE they are plain characters."""
-    position = 0
-    while position < len(text):
-        found = _QUOTED_FIELDS.match(text, position)
-        if found is None or found.end() == position:
-            return False
-        position = found.end()
-    return True
+    return _json_lines(content, source=source, options=options)
 
 
 def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
@@ -239,24 +116,45 @@ def _parse_json(text: str, *, where: str) -> object:
         raise DataError(f"{where}: JSON cannot be read ({error}). Mend or remove it.") from None
 
 
-def _json_lines(content: TextFile, *, source: dict[str, str]) -> Table:
+def _json_lines(content: TextFile, *, source: Mapping[str, str], options: TableOptions) -> Table:
     path = content.path
     names: dict[str, None] = {}
-    lines = array("q")
+    lines, bad = array("q"), dict[int, str]()
     for number, line in _full_lines(content):
-        row = _parse_json(line, where=f"{path}, line {number}")
-        if not isinstance(row, dict):
-            raise DataError(
-                f'{path}, line {number}: expected an object such as {{"text": "...", "label": 0}}, '
-                f"got {type(row).__name__}."
-            )
+        try:
+            row = _parse_row(line, where=f"{path}, line {number}")
+        except DataError:
+            if not options.skip_bad_rows:
+                raise
+            bad[number] = "no JSON object"
+            continue
         names |= dict.fromkeys(row)
         lines.append(number)
+    if not lines:
+        raise DataError(f"{path} has no rows that can be read.")
 
     def column(name: str) -> Streamed:
-        return Streamed(lambda: (json.loads(line).get(name) for _, line in _full_lines(content)))
+        return Streamed(
+            lambda: (
+                json.loads(line).get(name)
+                for number, line in _full_lines(content)
+                if number not in bad
+            )
+        )
 
-    return Table(str(path), tuple(names), column, len(lines), lines, source=source)
+    notices = (*_encoding(content), *([skipped_rows(str(path), bad)] if bad else []))
+    return Table(str(path), tuple(names), column, len(lines), lines, source=source, notices=notices)
+
+
+def _parse_row(line: str, *, where: str) -> dict[str, object]:
+    row = _parse_json(line, where=where)
+    if not isinstance(row, dict):
+        raise DataError(
+            f'{where}: expected an object such as {{"text": "...", "label": 0}}, got '
+            f"{type(row).__name__}. Mend the line, or leave such out with --skip-bad-rows "
+            "(`skip_bad_rows`)."
+        )
+    return row
 
 
 def _full_lines(content: TextFile) -> Iterator[tuple[int, str]]:
@@ -267,30 +165,52 @@ def _full_lines(content: TextFile) -> Iterator[tuple[int, str]]:
             yield number, line.removesuffix("\n")
 
 
-def _json(text: str, *, path: Path, source: dict[str, str]) -> Table:
+def _encoding(content: TextFile) -> tuple[str, ...]:
+    """Say which encoding a file has where it is not UTF-8."""
+    return () if content.is_usual else (f"{content.path}: read with encoding {content.encoding}.",)
+
+
+def _json(text: str, file: TextFile, *, source: Mapping[str, str], options: TableOptions) -> Table:
+    path = file.path
     content = _parse_json(text, where=str(path))
     if isinstance(content, dict) and content and all(isinstance(v, list) for v in content.values()):
         columns: dict[str, list[object]] = content
         sizes = {name: len(values) for name, values in columns.items()}
         if len(set(sizes.values())) != 1:
             raise DataError(f"{path}: columns must have equal lengths, got {sizes}.")
-        size = next(iter(sizes.values()))
-        table = Table(str(path), tuple(columns), columns.__getitem__, size, source=source)
+        size, bad = next(iter(sizes.values())), dict[int, str]()
     elif isinstance(content, list):
-        for number, row in enumerate(content, start=1):
-            if not isinstance(row, dict):
-                raise DataError(
-                    f"{path}, row {number}: expected an object, got {type(row).__name__}."
-                )
-        table = _table(content, title=str(path), source=source)
+        bad = {
+            row: f"a {type(value).__name__}"
+            for row, value in enumerate(content)
+            if not isinstance(value, dict)
+        }
+        if bad and not options.skip_bad_rows:
+            row = next(iter(bad))
+            raise DataError(
+                f"{path}, row {row + 1}: expected an object, got {bad[row].removeprefix('a ')}. "
+                "Mend the row, or leave such out with --skip-bad-rows (`skip_bad_rows`)."
+            )
+        size, columns = len(content), _columns(content)
     else:
         raise DataError(
             f"{path}: expected a list of objects, or one object whose values are lists (columns). "
             "Name the file .jsonl if it holds one object a line."
         )
-    if not table.size:
-        raise DataError(f"{path} has no rows.")
-    return table
+    if size == len(bad):
+        raise DataError(f"{path} has no rows{' that can be read' if bad else ''}.")
+    names = tuple(columns)
+    table = Table(
+        str(path), names, columns.__getitem__, size, source=source, notices=_encoding(file)
+    )
+    return table.without(bad)
+
+
+def _columns(rows: Sequence[object]) -> dict[str, list[object]]:
+    """Turn objects into columns; an object without a key has None there."""
+    objects = [row if isinstance(row, dict) else {} for row in rows]
+    names = dict.fromkeys(name for row in objects for name in row)
+    return {name: [row.get(name) for row in objects] for name in names}
 
 
 def _parquet(raw: bytes, *, path: Path, source: dict[str, str]) -> Table:
@@ -307,7 +227,7 @@ def _parquet(raw: bytes, *, path: Path, source: dict[str, str]) -> Table:
         schema, rows = file.schema_arrow, file.metadata.num_rows
     except (pyarrow.ArrowException, OSError) as error:
         raise broken(error) from None
-    _check_names(schema.names, title=str(path))
+    check_names(schema.names, title=str(path))
     if not rows:
         raise DataError(f"{path} has no rows.")
 

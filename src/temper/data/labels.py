@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, cast
 
 from temper.data.examples import Kind
@@ -13,7 +13,11 @@ from temper.errors import DataError, unknown
 
 _INTEGER = re.compile(r"[+-]?\d+")
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
+# A number with a decimal comma, as spreadsheets write it where a semicolon stands between columns.
+_COMMA = re.compile(r"[+-]?\d*,?\d+([eE][+-]?\d+)?")
 _NOT_FINITE = re.compile(r"[+-]?(nan|inf|infinity)", re.IGNORECASE)
+
+_FAMILIES = ("truth value", "number", "string")
 
 # Targets become float32.
 _LARGEST = 3.4e38
@@ -64,18 +68,15 @@ def read_labels(
     Raises:
         DataError: If labels are missing in part, of mixed types, out of range, NaN or infinite.
     """
-    raw = list(table.column(column))
-    missing = [
-        index
-        for index, value in enumerate(raw)
-        if value is None or (isinstance(value, str) and not value.strip())
-    ]
+    raw, notices = _with_points(list(table.column(column)), table=table, column=column)
+    missing = [index for index, value in enumerate(raw) if _is_missing(value)]
     if len(missing) == len(raw):
         return Labels(None, names, "unlabelled")
     if missing:
         raise DataError(
             f"{table.where(missing[0])}: {column!r} must be a label, got nothing "
-            f"({len(missing)} of {len(raw)} rows). Give every row a label or none."
+            f"({len(missing)} of {len(raw)} rows). Give every row a label or none, or leave such "
+            "rows out with --skip-bad-rows (`skip_bad_rows`)."
         )
     values = _one_type(raw, table=table, column=column, names=names)
     if all(isinstance(value, (int, float)) and value == -1 for value in values):
@@ -87,7 +88,83 @@ def read_labels(
         names = names or ("false", "true")
     else:
         numbers = cast(list[float], values)
-    return _from_numbers(numbers, table=table, column=column, names=names, kind=kind)
+    read = _from_numbers(numbers, table=table, column=column, names=names, kind=kind)
+    return replace(read, notices=(*notices, *read.notices))
+
+
+def label_faults(
+    table: Table,
+    column: str,
+    *,
+    names: tuple[str, ...] | None = None,
+    kind: LabelKind | None = None,
+) -> dict[int, str]:
+    """Say which rows have no label that can be read, beside others that have one.
+
+    Labels of mixed types are no such fault: which of them are wrong is not known.
+
+    Args:
+        table: The table.
+        column: Name of the label column.
+        names: The classes' names by index, where they are known.
+        kind: What the labels are, where the caller knows.
+
+    Returns:
+        What is wrong with each, by index; empty where no row has a label.
+    """
+    raw, _ = _with_points(list(table.column(column)), table=table, column=column)
+    if all(map(_is_missing, raw)):
+        return {}
+    faults = {}
+    for index, value in enumerate(raw):
+        if _is_missing(value):
+            faults[index] = "no label"
+        elif _family(value) not in _FAMILIES:
+            faults[index] = f"a {_family(value)} as label"
+        elif isinstance(value, bool):
+            continue
+        elif not isinstance(value, str) and not -_LARGEST <= cast(float, value) <= _LARGEST:
+            faults[index] = f"label {value!s:.40}"
+        elif isinstance(value, str) and _NOT_FINITE.fullmatch(value.strip()):
+            if value.strip() not in (names or ()):
+                faults[index] = f"label {value.strip()}"
+        elif names is not None and kind != "regression" and not _is_class(value, names):
+            faults[index] = f"label {value!r:.40}"
+    words = {index: value for index, value in enumerate(raw) if index not in faults}
+    if words and all(isinstance(value, str) for value in words.values()) and names is None:
+        # A class may be called "nan" where the others are words.
+        plain = any(not _NUMBER.fullmatch(str(value).strip()) for value in words.values())
+        faults = {i: why for i, why in faults.items() if not plain or _is_unread(raw[i])}
+    return faults
+
+
+def _is_unread(value: object) -> bool:
+    return _is_missing(value) or _family(value) not in _FAMILIES
+
+
+def _is_missing(value: object) -> bool:
+    return value is None or (isinstance(value, str) and not value.strip())
+
+
+def _is_class(value: object, names: tuple[str, ...]) -> bool:
+    """Say whether a label is a name, or the number of one."""
+    word = str(value).strip()
+    return word in names or (
+        _NUMBER.fullmatch(word) is not None and float(word) in range(len(names))
+    )
+
+
+def _with_points(
+    raw: list[object], *, table: Table, column: str
+) -> tuple[list[object], tuple[str, ...]]:
+    """Write a decimal comma as a point where all labels are numbers, and say so."""
+    words = [str(value).strip() for value in raw if not _is_missing(value)]
+    if not table.decimal_comma or not any("," in word for word in words):
+        return raw, ()
+    if not all(_COMMA.fullmatch(word) or _NOT_FINITE.fullmatch(word) for word in words):
+        return raw, ()
+    told = f"{table.title}: the commas in {column!r} are read as decimal points."
+    return [value.replace(",", ".") if isinstance(value, str) else value for value in raw], (told,)
 
 
 def _family(value: object) -> str:
@@ -105,7 +182,7 @@ def _one_type(
     first: dict[str, int] = {}
     for index, value in enumerate(raw):
         first.setdefault(_family(value), index)
-    alien = next((name for name in first if name not in {"truth value", "number", "string"}), None)
+    alien = next((name for name in first if name not in _FAMILIES), None)
     if alien is not None:
         raise DataError(
             f"{table.where(first[alien])}: {column!r} must be a string or a number, got a {alien}. "

@@ -7,7 +7,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from temper.data.columns import Columns, find_columns, read_names, read_texts
+from temper.data.columns import (
+    OPTIONS,
+    Columns,
+    FoundColumns,
+    find_columns,
+    read_names,
+    read_texts,
+    text_faults,
+)
 from temper.data.examples import Examples, Splits
 from temper.data.folders import (
     EVALUATION_SPLITS,
@@ -18,9 +26,9 @@ from temper.data.folders import (
     split_files,
 )
 from temper.data.formats import read_table
-from temper.data.labels import LabelKind, read_labels
+from temper.data.labels import LabelKind, label_faults, read_labels
 from temper.data.settings import DataSettings
-from temper.data.table import Table
+from temper.data.table import Table, TableOptions
 from temper.errors import DataError
 
 
@@ -34,6 +42,9 @@ class Opened:
         label_names: The classes' names by index, where something beside the rows says them.
         info: What else there is to say; ``name`` is that of the file, folder or configuration.
         single: Whether it is one file.
+        options: How its tables are read.
+        known: Names that the columns of other tables of the task have; these are looked for before
+            the usual ones.
     """
 
     title: str
@@ -41,23 +52,28 @@ class Opened:
     label_names: tuple[str, ...] | None = None
     info: dict[str, Any] = field(default_factory=dict)
     single: bool = False
+    options: TableOptions = field(default_factory=TableOptions)
+    known: tuple[Columns, ...] = ()
 
 
-def open_folder(folder: Path) -> Opened:
+def open_folder(folder: Path, options: TableOptions | None = None) -> Opened:
     """Open a folder with one file a split.
 
     Args:
         folder: The folder.
+        options: How its tables are read.
 
     Raises:
         DataError: If it holds no data, or its ``dataset.json`` is wrong.
     """
 
     def reader(path: Path) -> Callable[[], Table]:
-        return lambda: read_table(path)
+        return lambda: read_table(path, options)
 
+    options = options or TableOptions()
     splits = {name: reader(path) for name, path in split_files(folder).items()}
-    return Opened(str(folder), splits, named_labels(folder), {"name": folder.resolve().name})
+    info = {"name": folder.resolve().name}
+    return Opened(str(folder), splits, named_labels(folder), info, options=options)
 
 
 def read_split(
@@ -85,14 +101,15 @@ def read_split(
     table = opened.splits[split]()
     if not table.size:
         raise DataError(f"{table.title} has no rows.")
-    chosen = find_columns(table, columns, labelled=labelled)
+    chosen = find_columns(table, columns, labelled=labelled, known=opened.known)
+    names = None if not labelled else _one_naming(opened, table, chosen.label)
+    if opened.options.skip_bad_rows:
+        table = _readable(table, chosen, names=names, kind=kind, labelled=labelled)
     source = {**table.source, "split": split}
     notices = table.notices
     labels: list[int] | list[float] | None = None
-    names: tuple[str, ...] | None = None
     own_kind: Literal["classification", "regression", "unlabelled"] = "unlabelled"
     if labelled and chosen.label is not None:
-        names = _one_naming(opened, table, chosen.label)
         read = read_labels(table, chosen.label, names=names, kind=kind)
         labels, names, own_kind = read.values, read.names, read.kind
         notices = (*notices, *read.notices)
@@ -110,7 +127,36 @@ def read_split(
     )
 
 
-def _one_naming(opened: Opened, table: Table, column: str) -> tuple[str, ...] | None:
+def _readable(
+    table: Table,
+    chosen: FoundColumns,
+    *,
+    names: tuple[str, ...] | None,
+    kind: LabelKind | None,
+    labelled: bool,
+) -> Table:
+    """Leave out the rows whose text or label cannot be read.
+
+    Raises:
+        DataError: If no row is left.
+    """
+    bad: dict[int, str] = {}
+    if labelled and chosen.label is not None:
+        bad |= label_faults(table, chosen.label, names=names, kind=kind)
+    for column in (chosen.text_pair, chosen.text):
+        if column is not None:
+            bad |= text_faults(table, column)
+    if len(bad) == table.size:
+        raise DataError(
+            f"{table.where(0)}: no row has a text and a label that can be read, this one holds "
+            f"{bad[0]}. Name the columns with {OPTIONS['text']} and {OPTIONS['label']}."
+        )
+    return table.without(dict(sorted(bad.items())))
+
+
+def _one_naming(opened: Opened, table: Table, column: str | None) -> tuple[str, ...] | None:
+    if column is None:
+        return None
     inside, beside = table.label_names.get(column), opened.label_names
     if inside is not None and beside is not None and inside != beside:
         raise DataError(
@@ -137,8 +183,8 @@ def read_splits(settings: DataSettings, opened: Opened) -> Splits | Examples:
     if train.labels is None or train.kind == "unlabelled":
         raise DataError(
             f"{opened.title}: split {train_split!r} has no labels to train on. Its columns are "
-            f"{', '.join(opened.splits[train_split]().names)}: give the label's as label_column "
-            "(--label-column); the usual names are label, labels, target, score, class."
+            f"{', '.join(opened.splits[train_split]().names)}: give the label's with "
+            f"{OPTIONS['label']}; the usual names are label, labels, target, score, class."
         )
     others = {name: read for name, read in opened.splits.items() if name != train_split}
     if settings.eval_split is not None:
@@ -154,7 +200,7 @@ def read_splits(settings: DataSettings, opened: Opened) -> Splits | Examples:
     if dev.labels is None:
         raise DataError(
             f"{opened.title}: split {dev_split!r} has no labels to evaluate on. Choose another "
-            "eval_split."
+            "with --eval-split (`eval_split`)."
         )
     test = None
     notices: tuple[str, ...] = ()
@@ -188,7 +234,7 @@ def read_like(
         raise DataError(
             f"{opened.title}: only one of splits {train.source['split']!r} and {split!r} has a "
             "second text. "
-            "Give text_column and text_pair_column."
+            f"Give {OPTIONS['text']} and {OPTIONS['text_pair']}."
         )
     if examples.kind != "classification":
         return examples

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from temper.data.augmentation_settings import AugmentationSettings
 from temper.data.columns import Columns
+from temper.data.content import known_encoding
+from temper.data.table import TableOptions
 from temper.data.tasks import TASKS, task_named
 
 UNLABELLED = ("unlabeled", "unlabeled_rows")
@@ -30,6 +32,9 @@ class DataSettings(AugmentationSettings):
             too.
         label_column: Column of the label; None looks for the usual names.
         group_column: Column of the group that a row belongs to; None looks for ``group``.
+        encoding: Encoding of the text files that are not UTF-8; None refuses these.
+        skip_bad_rows: Leave out the rows whose fields, text or label cannot be read, and say how
+            many; else the first of them is an error.
         kind: What the labels are; None decides by the values (`temper.data.labels.read_labels`).
         rows: Rows to train on, drawn with ``seed``, each class in its share; None takes all.
         eval_rows: The same for the evaluation rows.
@@ -60,6 +65,8 @@ class DataSettings(AugmentationSettings):
     text_pair_column: str | None = None
     label_column: str | None = None
     group_column: str | None = None
+    encoding: Annotated[str, AfterValidator(known_encoding)] | None = None
+    skip_bad_rows: bool = False
     kind: Literal["classification", "regression"] | None = None
     rows: Annotated[int, Field(ge=1)] | None = None
     eval_rows: Annotated[int, Field(ge=1)] | None = None
@@ -126,3 +133,8 @@ class DataSettings(AugmentationSettings):
         return Columns(
             self.text_column, self.text_pair_column, self.label_column, self.group_column
         )
+
+    @property
+    def reading(self) -> TableOptions:
+        """How tables are read."""
+        return TableOptions(self.encoding, self.skip_bad_rows)

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from temper.data.columns import Columns
+from temper.data.columns import OPTIONS, Columns
 from temper.data.corpus import anomaly_examples, review_corpus, shift_examples
 from temper.data.examples import Examples, Splits
 from temper.data.folders import choose_split, named_labels
@@ -18,7 +18,7 @@ from temper.data.labels import LabelKind
 from temper.data.reading import Opened, open_folder, read_set, read_splits
 from temper.data.settings import DataSettings
 from temper.data.splitting import finish_splits
-from temper.data.table import Streamed, Table
+from temper.data.table import Streamed, Table, TableOptions
 from temper.data.tasks import TASKS, Task
 from temper.data.tasks.place import open_task
 from temper.data.tasks.splits import read_task, read_task_dev
@@ -37,7 +37,7 @@ __all__ = [
 ]
 
 
-def load_splits(settings: DataSettings) -> Splits:
+def load_splits(settings: DataSettings, *, known: Sequence[Columns] = ()) -> Splits:
     """Load what a training needs.
 
     A missing evaluation split is carved from train; rows to train on, unlabelled ones among them,
@@ -46,6 +46,8 @@ def load_splits(settings: DataSettings) -> Splits:
 
     Args:
         settings: What to load.
+        known: Names that the columns of other tables of the task have: taken where the settings
+            name none and they are there.
 
     Returns:
         The sets, named ``train``, ``dev``, ``test`` and ``unlabeled``.
@@ -68,9 +70,11 @@ def load_splits(settings: DataSettings) -> Splits:
         sets: Splits | Examples = _demo_splits(settings, config)
     elif settings.task is not None:
         task = TASKS[settings.task]
-        sets = read_task(task, _open_copy(base, config, task), settings)
+        opened = _open_copy(base, config, task, settings.reading)
+        sets = read_task(task, replace(opened, known=tuple(known)), settings)
     else:
-        sets = read_splits(settings, _open(base, config))
+        opened = _open(base, config, settings.reading)
+        sets = read_splits(settings, replace(opened, known=tuple(known)))
     if settings.unlabeled is None:
         return finish_splits(sets, settings)
     train = sets.train if isinstance(sets, Splits) else sets
@@ -78,11 +82,12 @@ def load_splits(settings: DataSettings) -> Splits:
     return finish_splits(sets, settings, unlabeled=unlabeled)
 
 
-def load_task_dev(settings: DataSettings) -> Examples:
+def load_task_dev(settings: DataSettings, *, known: Sequence[Columns] = ()) -> Examples:
     """Load what a task is evaluated on; its train rows are not read and need not be there.
 
     Args:
         settings: The task and its source; ``SOURCE@SPLIT`` names a split, as ``eval_split`` does.
+        known: As `load_splits` takes them.
 
     Returns:
         All rows of the set, named ``dev``.
@@ -95,7 +100,8 @@ def load_task_dev(settings: DataSettings) -> Examples:
     base, config, split = _parse(settings.source, settings.config)
     if split is not None:
         settings = settings.model_copy(update={"eval_split": split})
-    return read_task_dev(task, _open_copy(base, config, task), settings)
+    opened = _open_copy(base, config, task, settings.reading)
+    return read_task_dev(task, replace(opened, known=tuple(known)), settings)
 
 
 def load_examples(
@@ -106,6 +112,8 @@ def load_examples(
     label_names: Sequence[str] | None = None,
     kind: LabelKind | None = None,
     labelled: bool | None = True,
+    reading: TableOptions | None = None,
+    known: Sequence[Columns] = (),
 ) -> Examples:
     """Load one set: a shift set, an anomaly set, or rows to predict.
 
@@ -120,6 +128,9 @@ def load_examples(
         kind: What the labels are; None decides by the values.
         labelled: Whether labels are needed. Where None they are read where there are some; where
             False they are not read at all.
+        reading: How its tables are read.
+        known: Names that the columns of other tables of the task have: taken where ``columns``
+            names none and they are there.
 
     Returns:
         The set, named after its file or folder.
@@ -149,8 +160,9 @@ def load_examples(
         if labelled is False:
             examples = replace(examples, labels=None, label_names=None, kind="unlabelled")
     else:
+        opened = _open(base, config, reading or TableOptions())
         examples = read_set(
-            _open(base, config),
+            replace(opened, known=tuple(known)),
             split=split,
             columns=columns,
             kind=kind,
@@ -201,35 +213,38 @@ def _exists(source: str) -> bool:
     return source != "demo" and os.path.exists(os.path.expanduser(source))
 
 
-def _open(base: str, config: str | None) -> Opened:
+def _open(base: str, config: str | None, options: TableOptions) -> Opened:
     # os.path answers "no" where pathlib raises: an unknown home, a name too long, a NUL.
     path = Path(os.path.expanduser(base))
     if _exists(base):
         if config is not None:
             raise DataError(f"{base} is on this disk and has no configurations; drop {config!r}.")
-        return open_folder(path) if path.is_dir() else _open_file(path)
+        return open_folder(path, options) if path.is_dir() else _open_file(path, options)
     looks_like_path = base.startswith((".", "/", "~")) or format_of(path) is not None
     if looks_like_path or not _HUB_ID.fullmatch(base):
         raise DataError(
             f"No such file or folder: {base}. Check the path, or use a Hub id such as "
             "stanfordnlp/imdb, or demo."
         )
-    return _open_hub(base, config)
+    return replace(_open_hub(base, config), options=options)
 
 
-def _open_copy(base: str, config: str | None, task: Task) -> Opened:
+def _open_copy(base: str, config: str | None, task: Task, options: TableOptions) -> Opened:
     """Open a copy of a task, which may be laid out as its publishers do."""
     path = Path(os.path.expanduser(base))
-    return open_task(path, task) if config is None and path.is_dir() else _open(base, config)
+    if config is None and path.is_dir():
+        return open_task(path, task, options)
+    return _open(base, config, options)
 
 
-def _open_file(path: Path) -> Opened:
+def _open_file(path: Path, options: TableOptions) -> Opened:
     return Opened(
         str(path),
-        {"train": lambda: read_table(path)},
+        {"train": lambda: read_table(path, options)},
         named_labels(path.parent),
         {"name": stem_of(path)},
         single=True,
+        options=options,
     )
 
 
@@ -302,7 +317,7 @@ def _read_unlabelled(settings: DataSettings, source: str, *, train: Examples) ->
         examples = _demo_set(config, split=split if config else split or "train", columns=columns)
     else:
         examples = read_set(
-            _open(base, config),
+            _open(base, config, settings.reading),
             split=split,
             columns=columns,
             kind=None,
@@ -314,8 +329,8 @@ def _read_unlabelled(settings: DataSettings, source: str, *, train: Examples) ->
         wanted, came = ("one text", "two") if train.text_pair is None else ("two texts", "one")
         raise DataError(
             f"{source}: unlabelled rows must have {wanted} as the rows of {settings.source} do, "
-            f"got {came}. Give text_column and text_pair_column, which name the columns of both, "
-            "or use a file with the same columns."
+            f"got {came}. Give {OPTIONS['text']} and {OPTIONS['text_pair']}, which name the "
+            "columns of both, or use a file with the same columns."
         )
     return replace(examples, name="unlabeled", labels=None, label_names=None, kind="unlabelled")
 

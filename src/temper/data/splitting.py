@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from temper.data.columns import OPTIONS
 from temper.data.examples import Examples, Splits, label_counts
 from temper.data.settings import DataSettings
 from temper.errors import DataError
@@ -157,7 +158,7 @@ def _check_classes(train: Examples) -> None:
         named = f"{only}" if train.label_names is None else f"{train.label_names[only]!r}"
         raise DataError(
             f"{_origin(train)}: train must have at least two classes, got only {named}. "
-            "Use other rows, another label_column, or kind regression."
+            f"Use other rows, another {OPTIONS['label']}, or kind regression."
         )
     if train.label_names is None:
         gaps = [label for label in range(max(counts)) if label not in counts][:5]

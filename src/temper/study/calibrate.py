@@ -76,6 +76,7 @@ def calibrate(
             f"The rows of {asked.data.source} tell entailment from all else, but the model has "
             "three classes. Give rows with three labels."
         )
+    notices = [*rows.notices, *notices]
     for text in notices:
         progress.notice(text)
     rows = aligned.examples

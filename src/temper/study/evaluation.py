@@ -20,6 +20,7 @@ from temper.study.predictors import (
     load_predictor,
     longest_row,
     predictor_identity,
+    trained_columns,
     trained_settings,
 )
 from temper.study.reference import with_reference
@@ -32,7 +33,17 @@ from temper.training.config import section
 from temper.training.progress import Progress
 
 PLACES = ("data", "evaluate")
-OWN = ("source", "task", "config", "kind", "text_column", "text_pair_column", "label_column")
+OWN = (
+    "source",
+    "task",
+    "config",
+    "kind",
+    "text_column",
+    "text_pair_column",
+    "label_column",
+    "encoding",
+    "skip_bad_rows",
+)
 """Settings that say what a run's own data are and how any split of them is read."""
 # They say how to train, so that an evaluation would have to ignore them.
 TRAINING_ONLY = ("rows", "drop_overlap", *UNLABELLED, *AUGMENTATION)
@@ -151,6 +162,7 @@ def judge_model(asked: Judging, out: Path, *, progress: Progress | None = None) 
         evaluate=asked.evaluate,
         dev=dev,
         train=train,
+        known=trained_columns(asked.model),
         notices=(*notices, *said_of_stored(asked.model)),
     )
     identity = predictor_identity(asked.model, asked.declared)

@@ -23,6 +23,7 @@ from temper.evaluation.run import Evaluation, evaluate, write
 from temper.evaluation.settings import EvaluationSettings
 from temper.study.predictors import DEFAULT_LENGTH as DEFAULT_LENGTH
 from temper.study.predictors import load_predictor as load_predictor
+from temper.study.predictors import trained_columns
 from temper.study.predictors import trained_settings as trained_settings
 from temper.study.sets import JudgedSets
 from temper.study.store import publish_evaluation
@@ -41,7 +42,8 @@ def load_evaluated(model: str, settings: DataSettings, *, predictor: Predictor) 
 
     The source that a run was trained on gives the run's own dev rows, carved ones included, so that
     no training row is scored; they are read as the run read them. A single file, or a split that is
-    named, is taken whole; of other sources the evaluation split is taken.
+    named, is taken whole; of other sources the evaluation split is taken. What the columns of the
+    run's data are called is looked for in other sources too.
 
     Args:
         model: Folder or Hub id of the model.
@@ -61,7 +63,7 @@ def load_evaluated(model: str, settings: DataSettings, *, predictor: Predictor) 
         raise SettingError(
             f"`data.kind` is {settings.kind!r}, and what {model} answers is a {kind}. Leave it out."
         )
-    trained = trained_settings(model).get("data", {})
+    trained, known = trained_settings(model).get("data", {}), trained_columns(model)
     if (
         # Of a soup of runs with different data only the longest row is known.
         "source" in trained
@@ -75,16 +77,18 @@ def load_evaluated(model: str, settings: DataSettings, *, predictor: Predictor) 
         _check_own(model, settings, own)
         examples = load_splits(own).dev
     elif settings.task is not None:
-        examples = load_task_dev(settings)
+        examples = load_task_dev(settings, known=known)
     elif _taken_whole(settings):
         examples = load_examples(
             with_configuration(settings),
             split=settings.eval_split,
             columns=settings.columns,
             kind=kind,
+            reading=settings.reading,
+            known=known,
         )
     else:
-        examples = load_splits(settings.model_copy(update={"eval_rows": None})).dev
+        examples = load_splits(settings.model_copy(update={"eval_rows": None}), known=known).dev
     if settings.eval_rows is not None:
         examples = examples.sample(settings.eval_rows, seed=settings.seed)
     if predictor.label_names is None and examples.label_names and predictor.gives != "values":

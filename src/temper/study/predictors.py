@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
 
+from temper.data.columns import Columns
 from temper.errors import ModelError, SettingError, unknown
 from temper.evaluation.classifier import ClassifierPredictor
 from temper.evaluation.function import (
@@ -176,6 +177,19 @@ def trained_settings(model: str) -> Mapping[str, Any]:
             found: Mapping[str, Any] = read_json(file).get("settings", {})
             return found
     return {}
+
+
+def trained_columns(model: str) -> tuple[Columns, ...]:
+    """Return the names that the columns of a run's data have, empty where nobody named them.
+
+    Further sources often have the same columns; groups are a matter of each source.
+
+    Args:
+        model: Folder of a run or a soup; anything else has none.
+    """
+    data = trained_settings(model).get("data", {})
+    found = Columns(*(data.get(f"{role}_column") for role in ("text", "text_pair", "label")))
+    return () if found == Columns() else (found,)
 
 
 def _checkpoint(

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from temper.data.columns import Columns
 from temper.data.examples import Examples
 from temper.data.labels import LabelKind
 from temper.data.settings import UNLABELLED, DataSettings
@@ -56,12 +57,13 @@ def load_sets(
     evaluate: EvaluationSettings,
     dev: Examples,
     train: Examples | None = None,
+    known: Sequence[Columns] = (),
     notices: Iterable[str] = (),
 ) -> JudgedSets:
     """Load all that a model is judged on beside its dev rows.
 
-    The columns of the sets are found by the usual names, because they rarely share the names of the
-    task's files; those of the rows to fit on are the task's.
+    The columns of a set are those of the task's files where it has these, else they are found by
+    the usual names.
 
     Args:
         sources: Where they come from.
@@ -69,6 +71,7 @@ def load_sets(
         evaluate: What is measured.
         dev: The evaluated rows, which say what the labels are.
         train: What the model was trained on, where that is known.
+        known: What the columns of the model's own data are called, beside those of ``settings``.
         notices: What is to be said already.
 
     Returns:
@@ -83,21 +86,25 @@ def load_sets(
     kind: LabelKind = "regression" if dev.kind == "regression" else "classification"
     _check_labels(sources.suite, dev)
     said = [*notices, *_missing(sources.suite)]
-    sets = {each: _of_kind(each, sources, settings, kind, train, said) for each in KINDS}
+    # Groups are looked at in evaluated rows alone.
+    columns = (replace(settings.columns, group=None), *known)
+    sets = {each: _of_kind(each, sources, settings, kind, train, said, columns) for each in KINDS}
     scored = [dev, *(examples for each in sets.values() for examples in each.values())]
-    # Files of the same task have the same columns; groups are looked at in evaluated rows alone.
-    columns = replace(settings.columns, group=None)
     fit = held_out = None
     trained = [] if train is None else [train]
     if sources.detects(evaluate):
         if sources.fit is not None:
-            train = load_examples(sources.fit, columns=columns, labelled=None)
+            train = load_examples(
+                sources.fit, labelled=None, reading=settings.reading, known=columns
+            )
+            said += train.notices
         if train is not None:
             fit = _apart(train, scored, what="that detectors would learn from", said=said)
         if fit is not None:
             fit = replace(fit.sample(evaluate.detector_rows, seed=evaluate.seed), name="fit")
     if sources.held_out is not None:
-        rows = load_examples(sources.held_out, columns=columns, kind=kind)
+        rows = load_examples(sources.held_out, kind=kind, reading=settings.reading, known=columns)
+        said += rows.notices
         # On rows that it was trained on a model is surer than it is right.
         apart = [*scored, *trained]
         why = "are evaluated too or were trained on"
@@ -198,19 +205,26 @@ def _of_kind(
     kind: LabelKind,
     train: Examples | None,
     said: list[str],
+    known: Sequence[Columns],
 ) -> dict[str, Examples]:
     """Load the sets of one kind, those of the suite last."""
     labelled = each != "anomaly"
     own: dict[str, str] = getattr(sources, each)
     loaded = {
-        name: load_examples(source, kind=kind if labelled else None, labelled=labelled)
+        name: load_examples(
+            source,
+            kind=kind if labelled else None,
+            labelled=labelled,
+            reading=settings.reading,
+            known=known,
+        )
         for name, source in own.items()
     }
     limits: dict[str, int | None] = dict.fromkeys(loaded, settings.eval_rows)
     if sources.suite is not None:
         labels = sources.suite.suite.labels if labelled else None
         for name, found in sources.suite.sets(each).items():
-            loaded[name] = load_set(found, labels)
+            loaded[name] = load_set(found, labels, settings.reading)
             given = [rows for rows in (found.entry.rows, settings.eval_rows) if rows is not None]
             limits[name] = min(given, default=None)
     if labelled and train is not None:

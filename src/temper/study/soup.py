@@ -294,7 +294,7 @@ def _record(
 
 def _notices(members: Sequence[Ingredient], rows: Examples) -> list[str]:
     """Say what makes a soup fail, or its score worthless."""
-    found = []
+    found = list(rows.notices)
     seeds = {int(member.record["seed"]) for member in members if "seed" in member.record}
     if len(seeds) > 1:
         found.append(

@@ -12,6 +12,7 @@ from temper.data.examples import Examples
 from temper.data.folders import choose_split, split_files
 from temper.data.sources import load_examples
 from temper.data.suites.suite import KINDS, Suite, SuiteSet
+from temper.data.table import TableOptions
 from temper.errors import DataError, SettingError, unknown
 
 Place = tuple[Path, str | None]
@@ -110,13 +111,16 @@ def find_sets(suite: Suite, root: Path | str) -> FoundSuite:
     return FoundSuite(suite, **sets, missing=missing)
 
 
-def load_set(found: FoundSet, labels: Sequence[str] | None) -> Examples:
+def load_set(
+    found: FoundSet, labels: Sequence[str] | None, reading: TableOptions | None = None
+) -> Examples:
     """Load a set of a suite.
 
     Args:
         found: The set.
         labels: The task's labels by index, for a set that does not name its own; None for
             anomalies, whose labels are not read.
+        reading: How its tables are read.
 
     Returns:
         All of its rows, those with a label that the suite leaves out excepted; a notice says so.
@@ -126,7 +130,8 @@ def load_set(found: FoundSet, labels: Sequence[str] | None) -> Examples:
     """
     entry = found.entry
     parts = {
-        part: _load_part(path, split, entry, labels) for part, (path, split) in found.places.items()
+        part: _load_part(path, split, entry, labels, reading)
+        for part, (path, split) in found.places.items()
     }
     if entry.parts and entry.group_column is None:
         parts = {
@@ -159,12 +164,20 @@ def _reason(entry: SuiteSet, lacking: Sequence[str], root: Path) -> str:
 
 
 def _load_part(
-    path: Path, split: str | None, entry: SuiteSet, labels: Sequence[str] | None
+    path: Path,
+    split: str | None,
+    entry: SuiteSet,
+    labels: Sequence[str] | None,
+    reading: TableOptions | None,
 ) -> Examples:
     columns = Columns(group=entry.group_column)
     if labels is None:
-        return load_examples(str(path), split=split, columns=columns, labelled=False)
-    examples = load_examples(str(path), split=split, columns=columns, kind="classification")
+        return load_examples(
+            str(path), split=split, columns=columns, labelled=False, reading=reading
+        )
+    examples = load_examples(
+        str(path), split=split, columns=columns, kind="classification", reading=reading
+    )
     return examples if examples.label_names is not None else examples.map_labels(labels)
 
 

@@ -6,8 +6,9 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-from temper.data.formats import first_line, read_json_lines
-from temper.data.table import Table
+from temper.data.content import first_line
+from temper.data.formats import read_json_lines
+from temper.data.table import Table, TableOptions
 from temper.data.tasks.task import Task
 from temper.errors import DataError, unknown
 
@@ -16,12 +17,15 @@ _NAMES = ("label_desc", "label_des")
 """What the two tasks call the column of the labels' names."""
 
 
-def clue_splits(folder: Path, task: Task) -> dict[str, Callable[[], Table]] | None:
+def clue_splits(
+    folder: Path, task: Task, options: TableOptions | None = None
+) -> dict[str, Callable[[], Table]] | None:
     """Find the splits of a folder that holds a task as CLUE gives it out.
 
     Args:
         folder: The folder.
         task: The task.
+        options: How tables are read.
 
     Returns:
         What reads each split's table, with the columns ``text`` and, but for the test split,
@@ -33,7 +37,7 @@ def clue_splits(folder: Path, task: Task) -> dict[str, Callable[[], Table]] | No
     files = {split: path for split, path in files.items() if path.is_file()}
     if not files or not all(map(_is_clue, files.values())):
         return None
-    return {split: _reader(path, task) for split, path in files.items()}
+    return {split: _reader(path, task, options or TableOptions()) for split, path in files.items()}
 
 
 def _is_clue(path: Path) -> bool:
@@ -45,12 +49,12 @@ def _is_clue(path: Path) -> bool:
     return isinstance(row, dict) and "sentence" in row
 
 
-def _reader(path: Path, task: Task) -> Callable[[], Table]:
-    return lambda: _read(path, task)
+def _reader(path: Path, task: Task, options: TableOptions) -> Callable[[], Table]:
+    return lambda: _read(path, task, options)
 
 
-def _read(path: Path, task: Task) -> Table:
-    table = read_json_lines(path)
+def _read(path: Path, task: Task, options: TableOptions) -> Table:
+    table = read_json_lines(path, options)
     columns: dict[str, list[object]] = {"text": list(table.column("sentence"))}
     if "label" in table.names:
         columns["label"] = _labels(table, task)
@@ -61,6 +65,7 @@ def _read(path: Path, task: Task) -> Table:
         table.size,
         table.lines,
         source=table.source,
+        notices=table.notices,
     )
 
 

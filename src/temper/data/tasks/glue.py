@@ -10,8 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from temper.data.formats import first_line, plain_records, read_text
-from temper.data.table import Table
+from temper.data.content import first_line, read_text
+from temper.data.delimited import plain_records
+from temper.data.table import Table, TableOptions, skipped_rows
 from temper.errors import DataError
 
 Readers = dict[str, Callable[[], Table]]
@@ -58,12 +59,13 @@ _MSR = {"train": "msr_paraphrase_train.txt", "test": "msr_paraphrase_test.txt"}
 _MSR_DEV_IDS = "dev_ids.tsv"
 
 
-def glue_splits(folder: Path, task: str) -> Readers | None:
+def glue_splits(folder: Path, task: str, options: TableOptions | None = None) -> Readers | None:
     """Find the splits of a folder that holds a GLUE task as GLUE's download script lays it out.
 
     Args:
         folder: The folder.
         task: The task's name.
+        options: How tables are read.
 
     Returns:
         What reads each split's table, with the columns ``text``, ``text_pair`` and ``label``; None
@@ -72,16 +74,17 @@ def glue_splits(folder: Path, task: str) -> Readers | None:
     Raises:
         DataError: If a file cannot be read.
     """
+    options = options or TableOptions()
     if task not in _HEADERS:
         return None
     files = {split: folder / f"{split}.tsv" for split in _SPLITS}
     files = {split: path for split, path in files.items() if path.is_file()}
     if "train" not in files and task == "mrpc":
-        return _msr_splits(folder)
+        return _msr_splits(folder, options)
     evaluated = [path for split, path in files.items() if not split.startswith("test")]
     if not evaluated or not all(_is_glue(path, task) for path in evaluated):
         return None
-    return {split: _reader(path, task) for split, path in files.items()}
+    return {split: _reader(path, task, options) for split, path in files.items()}
 
 
 def _is_glue(path: Path, task: str) -> bool:
@@ -97,12 +100,12 @@ def _without_header(first: Sequence[str], task: str) -> bool:
     return task == "cola" and len(first) == len(_COLA) and first[1] in _COLA_LABELS
 
 
-def _reader(path: Path, task: str) -> Callable[[], Table]:
-    return lambda: _read(path, task)
+def _reader(path: Path, task: str, options: TableOptions) -> Callable[[], Table]:
+    return lambda: _read(path, task, options)
 
 
-def _read(path: Path, task: str) -> Table:
-    text, source = read_text(path)
+def _read(path: Path, task: str, options: TableOptions) -> Table:
+    text, source = read_text(path, options.encoding)
     records = plain_records(text)
     line, first = next(records)
     rows = [(line, first)] if _without_header(first, task) else []
@@ -119,7 +122,7 @@ def _read(path: Path, task: str) -> Table:
         )
     places = {use: names.index(name) for use, name in wanted.items() if name in names}
     rows += [(line, record) for line, record in records if record]
-    return _table(path, rows, places, source=source, torn=task in _TORN)
+    return _table(path, rows, places, source=source, torn=task in _TORN, options=options)
 
 
 def _table(
@@ -129,6 +132,7 @@ def _table(
     *,
     source: Mapping[str, str],
     torn: bool,
+    options: TableOptions,
 ) -> Table:
     """Make a table of lines that are long enough; shorter ones are dropped or refused."""
     last = max(places.values())
@@ -136,15 +140,20 @@ def _table(
     notices: tuple[str, ...] = ()
     if short:
         line, record = short[0]
-        if not torn:
+        if not torn and not options.skip_bad_rows:
             raise DataError(
                 f"{path}, line {line}: expected at least {last + 1} fields with tabs between them, "
-                f"got {len(record)}. Copy the file again."
+                f"got {len(record)}. Copy the file again, or leave such rows out with "
+                "--skip-bad-rows (`skip_bad_rows`)."
             )
-        notices = (
-            f"{len(short)} lines of {path} (the first is line {line}) have too few fields: a line "
-            "break inside a question tears its row. They are left out, as in the published sizes.",
-        )
+        said = skipped_rows(str(path), {line: f"{len(record)} fields" for line, record in short})
+        if torn:
+            said = (
+                f"{len(short)} lines of {path} (the first is line {line}) have too few fields: a "
+                "line break inside a question tears its row. They are left out, as in the "
+                "published sizes."
+            )
+        notices = (said,)
     whole = [(line, record) for line, record in rows if len(record) > last]
     if not whole:
         raise DataError(f"{path} has no rows.")
@@ -161,7 +170,7 @@ def _table(
     )
 
 
-def _msr_splits(folder: Path) -> Readers | None:
+def _msr_splits(folder: Path, options: TableOptions) -> Readers | None:
     """Find MRPC's original files; GLUE's dev rows are those that a list of ids names."""
     files = {split: folder / name for split, name in _MSR.items()}
     if not files["train"].is_file():
@@ -169,18 +178,18 @@ def _msr_splits(folder: Path) -> Readers | None:
     ids = folder / _MSR_DEV_IDS
     readers: Readers = {}
     if ids.is_file():
-        readers["train"] = lambda: _msr_part(files["train"], ids, dev=False)
-        readers["dev"] = lambda: _msr_part(files["train"], ids, dev=True)
+        readers["train"] = lambda: _msr_part(files["train"], ids, options, dev=False)
+        readers["dev"] = lambda: _msr_part(files["train"], ids, options, dev=True)
     else:
-        readers["train"] = _reader(files["train"], "mrpc")
+        readers["train"] = _reader(files["train"], "mrpc", options)
     if files["test"].is_file():
-        readers["test"] = _reader(files["test"], "mrpc")
+        readers["test"] = _reader(files["test"], "mrpc", options)
     return readers
 
 
-def _msr_part(path: Path, ids: Path, *, dev: bool) -> Table:
+def _msr_part(path: Path, ids: Path, options: TableOptions, *, dev: bool) -> Table:
     """Read the rows of the original train file that are in GLUE's dev split, or the others."""
-    text, source = read_text(path)
+    text, source = read_text(path, options.encoding)
     named = {tuple(record) for _, record in plain_records(read_text(ids)[0]) if record}
     records = [(line, record) for line, record in plain_records(text) if record]
     _, names = records[0]
@@ -197,4 +206,4 @@ def _msr_part(path: Path, ids: Path, *, dev: bool) -> Table:
         for line, record in records[1:]
         if ((record[first], record[second]) in named) is dev
     ]
-    return _table(path, rows, places, source=source, torn=False)
+    return _table(path, rows, places, source=source, torn=False, options=options)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from temper.data.reading import Opened, open_folder
+from temper.data.table import TableOptions
 from temper.data.tasks.clue import clue_splits
 from temper.data.tasks.glue import glue_splits
 from temper.data.tasks.registry import plain, task_named
@@ -60,12 +61,13 @@ def task_source(name: str, root: Path | str | None) -> str:
     return str(found[0])
 
 
-def open_task(folder: Path, task: Task) -> Opened:
+def open_task(folder: Path, task: Task, options: TableOptions | None = None) -> Opened:
     """Open a task's folder.
 
     Args:
         folder: The folder, in GLUE's or CLUE's layout, or with one file a split as any other.
         task: The task.
+        options: How tables are read.
 
     Returns:
         The source, not read yet.
@@ -73,7 +75,13 @@ def open_task(folder: Path, task: Task) -> Opened:
     Raises:
         DataError: If the folder holds no data.
     """
-    readers = glue_splits(folder, task.name) or clue_splits(folder, task)
+    readers = glue_splits(folder, task.name, options) or clue_splits(folder, task, options)
     if readers is None:
-        return open_folder(folder)
-    return Opened(str(folder), readers, task.labels, {"name": folder.resolve().name})
+        return open_folder(folder, options)
+    return Opened(
+        str(folder),
+        readers,
+        task.labels,
+        {"name": folder.resolve().name},
+        options=options or TableOptions(),
+    )

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
 
+from temper.data.columns import OPTIONS
 from temper.data.examples import Examples, Splits
 from temper.data.folders import SAME_SPLIT, choose_split, first_split
 from temper.data.reading import Opened, read_split
@@ -43,7 +44,7 @@ def read_task(task: Task, opened: Opened, settings: DataSettings) -> Splits | Ex
     if train.labels is None:
         raise DataError(
             f"{opened.title}: split {train_split!r} of task {task.name!r} has no labels to train "
-            "on. Give the label's column as label_column."
+            f"on. Give the label's column with {OPTIONS['label']}."
         )
     found = copy.dev_splits(train_split)
     if not found:
@@ -152,7 +153,7 @@ class _Copy:
             wanted, came = ("two texts", "one") if self.task.pair else ("one text", "two")
             raise DataError(
                 f"{self.opened.title}: a row of task {self.task.name!r} has {wanted}, but split "
-                f"{split!r} has {came}. Give text_column and text_pair_column."
+                f"{split!r} has {came}. Give {OPTIONS['text']} and {OPTIONS['text_pair']}."
             )
         if examples.labels is not None and self.task.labels is not None:
             examples = self._with_labels(examples, split, self.task.labels)

@@ -1,0 +1,325 @@
+"""Read text whose fields stand between commas, semicolons, tabs or bars.
+
+The file's name says what to expect, and that is taken wherever it reads. Where the first line holds
+one name only and another delimiter gives every row as many fields as the first, that one is taken.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+import sys
+from array import array
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+from temper.data.content import TextFile
+from temper.data.table import Streamed, Table, TableOptions, skipped_rows
+from temper.errors import DataError
+
+DELIMITERS = {",": "','", ";": "';'", "\t": "tabs", "|": "'|'"}
+"""Delimiters, and what messages call them."""
+
+# What is looked at to find the delimiter.
+_SAMPLE_LINES = 2000
+_SAMPLE_LETTERS = 1 << 20
+
+_LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
+# One field of RFC 4180 with tabs: quoted as a whole, or free of quotes.
+_QUOTED_FIELDS = re.compile(r'(?:"(?:[^"]|"")*"|[^"\t\r\n]*)(?:\t|\r\n|\r|\n|\Z)')
+
+
+def read_delimited(
+    content: TextFile, *, source: Mapping[str, str], usual: str, options: TableOptions
+) -> Table:
+    """Read a table of delimited text.
+
+    Args:
+        content: The file, which is not blank.
+        source: What identifies it.
+        usual: The delimiter that its name stands for.
+        options: Whether rows that cannot be read are left out.
+
+    Returns:
+        The table. Blank lines are left out; what was found and left out is a notice.
+
+    Raises:
+        DataError: If names are missing or come twice, there are no rows, or a row has another
+            number of fields than the first line.
+    """
+    found = _Delimited.of(content, usual=usual)
+    (first, names), path = found.names(), str(content.path)
+    lines, blank, bad = array("q"), array("q"), dict[int, str]()
+    # Blank lines at the end are harmless; one in the middle may be a lost row.
+    last_blank = array("q")
+    for line, record in found.rows(len(names), behind=first):
+        if record is None:
+            last_blank.append(line)
+            continue
+        blank.extend(last_blank)
+        del last_blank[:]
+        if isinstance(record, list):
+            lines.append(line)
+        elif options.skip_bad_rows:
+            bad[line] = record
+        else:
+            raise _bad_row(path, line, record, names)
+    if not lines:
+        raise DataError(f"{path} has a header but no rows{' that can be read' if bad else ''}.")
+
+    def column(name: str) -> Streamed:
+        place, size = names.index(name), len(names)
+
+        def values() -> Iterator[object]:
+            for _, record in found.rows(size, behind=first):
+                if isinstance(record, list):
+                    yield record[place]
+
+        return Streamed(values)
+
+    return Table(
+        path,
+        names,
+        column,
+        len(lines),
+        lines,
+        source=source,
+        decimal_comma=found.delimiter == ";",
+        notices=_notices(content, found, usual=usual, blank=blank, bad=bad),
+    )
+
+
+def _notices(
+    content: TextFile,
+    found: _Delimited,
+    *,
+    usual: str,
+    blank: Sequence[int],
+    bad: Mapping[int, str],
+) -> tuple[str, ...]:
+    """Say what of the reading its user may not expect."""
+    path, said = content.path, []
+    if found.delimiter != usual:
+        said.append(f"{DELIMITERS[found.delimiter]} between columns")
+    if not content.is_usual:
+        said.append(f"encoding {content.encoding}")
+    notices = [f"{path}: read with {', '.join(said)}."] if said else []
+    if blank:
+        what = "1 blank line is" if len(blank) == 1 else f"{len(blank):,} blank lines are"
+        first = "" if len(blank) == 1 else "the first is "
+        notices.append(f"{path}: {what} skipped ({first}line {blank[0]}).")
+    if bad:
+        notices.append(skipped_rows(str(path), bad))
+    return tuple(notices)
+
+
+def _bad_row(path: str, line: int, fault: str, names: Sequence[str]) -> DataError:
+    skip = "or leave such rows out with --skip-bad-rows (`skip_bad_rows`)"
+    if fault.startswith("quotes"):
+        return DataError(
+            f"{path}, line {line}: the quotes do not close ({fault.partition(': ')[2]}). Close "
+            f"each quoted field with a quote, and double the quotes inside it, {skip}."
+        )
+    return DataError(
+        f"{path}, line {line}: expected {len(names)} fields ({', '.join(names)}), got {fault}. "
+        f"Quote a text that holds the delimiter or a line break, {skip}."
+    )
+
+
+@dataclass(frozen=True)
+class _Delimited:
+    """A file whose delimiter is known.
+
+    Args:
+        content: The file.
+        delimiter: What stands between fields.
+        plain: Whether quotes are plain characters, as in GLUE's files.
+    """
+
+    content: TextFile
+    delimiter: str
+    plain: bool
+
+    @classmethod
+    def of(cls, content: TextFile, *, usual: str) -> _Delimited:
+        delimiter = find_delimiter(content, usual=usual)
+        return cls(content, delimiter, delimiter == "\t" and _has_plain_quotes(content))
+
+    def names(self) -> tuple[int, tuple[str, ...]]:
+        """Return the line that names the columns, and their names."""
+        path = self.content.path
+        line, record = next(each for each in self._records() if not _is_blank(each[1]))
+        if isinstance(record, str):
+            raise _bad_row(str(path), line, record, ())
+        names = tuple(name.strip() for name in record)
+        if not any(names):
+            raise DataError(f"{path}, line {line}: the first line must name the columns, got none.")
+        check_names(names, title=str(path))
+        return line, names
+
+    def rows(self, size: int, *, behind: int) -> Iterator[tuple[int, list[str] | str | None]]:
+        """Yield line and fields of each row; of a bad one what came, of a blank line None.
+
+        Args:
+            size: Fields of a row.
+            behind: Line that names the columns.
+        """
+        for line, record in self._records():
+            if line <= behind:
+                if line < behind:
+                    yield line, None
+            elif _is_blank(record, alone=size == 1):
+                yield line, None
+            elif isinstance(record, str) or len(record) == size:
+                yield line, record
+            else:
+                yield line, f"{len(record)} field{'' if len(record) == 1 else 's'}"
+
+    def _records(self) -> Iterator[tuple[int, list[str] | str]]:
+        if self.plain:
+            return _plain(self.content.lines())
+        return _quoted(self.content.lines(), delimiter=self.delimiter)
+
+
+def _is_blank(record: list[str] | str, *, alone: bool = False) -> bool:
+    """Say whether a line holds nothing; where a row is one text, white space is one."""
+    if isinstance(record, str):
+        return False
+    return not record or (len(record) == 1 and not alone and not record[0].strip())
+
+
+def find_delimiter(content: TextFile, *, usual: str) -> str:
+    """Find what stands between the fields of a file.
+
+    Args:
+        content: The file.
+        usual: What its name stands for.
+
+    Returns:
+        The usual delimiter where it gives two columns or more and all rows as many, or no other
+        does; else the first that does.
+    """
+    sample = _sample(content)
+    fields = {sign: _counts(sample, sign) for sign in dict.fromkeys((usual, *DELIMITERS))}
+    named = [sign for sign, counts in fields.items() if counts and counts[0] > 1]
+    even = [sign for sign in named if len(set(fields[sign])) == 1]
+    if even or usual in named:
+        return even[0] if even else usual
+    # A file with some bad rows: most rows have as many fields as there are names.
+    shares = {sign: fields[sign].count(fields[sign][0]) / len(fields[sign]) for sign in named}
+    return max(named, key=lambda sign: shares[sign]) if named else usual
+
+
+def _sample(content: TextFile) -> list[str]:
+    """Return a file's first lines."""
+    lines, letters = [], 0
+    for line in islice(content.lines(), _SAMPLE_LINES):
+        lines.append(line)
+        letters += len(line)
+        if letters > _SAMPLE_LETTERS:
+            break
+    return lines
+
+
+def _counts(sample: list[str], delimiter: str) -> list[int]:
+    """Count the fields of each record; of one that cannot be read there are none."""
+    records = list(_quoted(iter(sample), delimiter=delimiter))
+    if delimiter == "\t" and any(isinstance(record, str) for _, record in records):
+        records = list(_plain(iter(sample)))
+    if len(sample) == _SAMPLE_LINES or sum(map(len, sample)) > _SAMPLE_LETTERS:
+        # It may go on behind the sample.
+        records = records[:-1] or records
+    return [
+        0 if isinstance(record, str) else len(record)
+        for _, record in records
+        if not _is_blank(record)
+    ]
+
+
+def check_names(names: Sequence[str], *, title: str) -> None:
+    """Refuse a name that stands twice; empty ones (a nameless index) cannot be chosen anyway.
+
+    Args:
+        names: Names of columns.
+        title: Their table.
+
+    Raises:
+        DataError: If one stands twice.
+    """
+    twice = [name for name, count in Counter(names).items() if name and count > 1]
+    if twice:
+        raise DataError(
+            f"{title} has duplicate columns: {', '.join(map(repr, twice))}. Rename or remove one."
+        )
+
+
+def _quoted(lines: Iterator[str], *, delimiter: str) -> Iterator[tuple[int, list[str] | str]]:
+    """Yield the line on which each record starts, and its fields, or what is wrong with it.
+
+    A quote that is left open swallows what follows. Reading goes on behind the line that opened it.
+    """
+    taken: list[str] = []
+    again: list[str] = []
+
+    def fed() -> Iterator[str]:
+        while (line := again.pop() if again else next(lines, None)) is not None:
+            taken.append(line)
+            yield line
+
+    start, reader = 1, csv.reader(fed(), delimiter=delimiter, strict=True)
+    while True:
+        taken.clear()
+        # The limit is the process's; a long document is no fault: it is lifted for this record.
+        before = csv.field_size_limit(sys.maxsize)
+        try:
+            record: list[str] | str | None = next(reader, None)
+        except csv.Error as error:
+            record = f"quotes that do not close: {error}"
+            again += reversed(taken[1:])
+            del taken[1:]
+            reader = csv.reader(fed(), delimiter=delimiter, strict=True)
+        finally:
+            csv.field_size_limit(before)
+        if record is None:
+            return
+        yield start, record
+        start += len(taken)
+
+
+def plain_records(text: str) -> Iterator[tuple[int, list[str]]]:
+    """Yield tab-separated lines whose quotes mean nothing, as GLUE's files have them.
+
+    Args:
+        text: A file's content.
+
+    Yields:
+        Number of the line, from 1, and its fields; none for a blank line.
+    """
+    yield from _plain(found.group() for found in _LINE.finditer(text))
+
+
+def _plain(lines: Iterable[str]) -> Iterator[tuple[int, list[str]]]:
+    """Yield the fields of lines whose quotes mean nothing."""
+    for number, line in enumerate(lines, start=1):
+        content = line.rstrip("\r\n")
+        yield number, content.split("\t") if content else []
+
+
+def _has_plain_quotes(content: TextFile) -> bool:
+    """Say whether a TSV has quotes that are plain characters, for which it is read whole."""
+    if not any('"' in line for line in content.lines()):
+        return False
+    return not _tabs_are_quoted("".join(content.lines()))
+
+
+def _tabs_are_quoted(text: str) -> bool:
+    """Say whether all quotes of a TSV read as RFC 4180; in GLUE they are plain characters."""
+    position = 0
+    while position < len(text):
+        found = _QUOTED_FIELDS.match(text, position)
+        if found is None or found.end() == position:
+            return False
+        position = found.end()
+    return True

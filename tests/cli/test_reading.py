@@ -1,0 +1,130 @@
+"""Files as people have them: columns, delimiters, encodings and bad rows in every command."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from temper.cli.app import app
+from tests.cli.tiny_project import sentences, write_csv
+
+HEADER = "Queue;Id;Description"
+OWN = ("--text-column", "Description", "--label-column", "Queue")
+READ = ("--encoding", "cp1252", "--skip-bad-rows")
+
+
+def call(*arguments: object) -> Result:
+    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    assert result.exit_code == 0, result.stderr
+    return result
+
+
+def write(path: Path, rows: list[tuple[str, str]], *, bad: str = "") -> Path:
+    """Write rows as a German spreadsheet does."""
+    lines = [f"{label};{row};{text}, café" for row, (text, label) in enumerate(rows)]
+    path.write_bytes("\n".join([HEADER, *lines, bad]).encode("cp1252"))
+    return path
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Path:
+    """Return a folder with a run that was trained on unusual columns, and with further files."""
+    folder = tmp_path_factory.mktemp("project")
+    write(folder / "train.csv", sentences(40), bad="\npositive;99\n;100;no label")
+    for name, thing in (("held_out", "phone"), ("shift", "it")):
+        write(folder / f"{name}.csv", sentences(12, thing=thing))
+    write_csv(folder / "usual.csv", sentences(10, thing="why"))
+    call(
+        "train", "--model", tiny_model, "--data", folder / "train.csv", "--method", "vanilla",
+        "--set", "train.max_steps=1", "--device", "cpu", "--out", folder / "run", *OWN, *READ,
+    )  # fmt: skip
+    return folder
+
+
+def scores(folder: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((folder / "scores.json").read_text(encoding="utf-8"))
+    return found
+
+
+def test_a_training_tells_how_it_read_its_file(project: Path) -> None:
+    record = json.loads((project / "run" / "run.json").read_text(encoding="utf-8"))
+    said = " ".join(record["notices"])
+    assert "read with ';' between columns, encoding cp1252" in said
+    assert "1 bad row is skipped: line 43 (2 fields)" in said
+    assert "1 bad row is skipped: line 44 (no label)" in said
+    assert record["settings"]["data"]["encoding"] == "cp1252"
+
+
+def test_the_columns_of_a_run_are_used_for_what_it_is_evaluated_on(
+    project: Path, tmp_path: Path
+) -> None:
+    result = call(
+        "evaluate", project / "run", "--data", project / "held_out.csv", *READ,
+        "--shift", f"it={project / 'shift.csv'}", "--shift", f"usual={project / 'usual.csv'}",
+        "--anomaly", f"odd={project / 'shift.csv'}", "--fit", project / "train.csv",
+        "--perspectives", "task,shift,anomaly", "--device", "cpu", "--out", tmp_path / "evaluation",
+    )  # fmt: skip
+    assert "12 rows of" in result.stderr
+    sizes = {row["set"]: row["n"] for row in scores(tmp_path / "evaluation")["scores"]}
+    assert sizes["dev"] == 12
+    assert sizes["it"] == 12
+    assert sizes["usual"] == 10
+
+
+def test_a_runs_own_rows_are_read_as_it_read_them(project: Path, tmp_path: Path) -> None:
+    call(
+        "evaluate", project / "run", "--perspectives", "task", "--device", "cpu",
+        "--out", tmp_path / "evaluation",
+    )  # fmt: skip
+    assert scores(tmp_path / "evaluation")["scores"][0]["n"] == 4
+
+
+def test_the_columns_of_a_run_are_used_to_calibrate_and_to_predict(
+    project: Path, tmp_path: Path
+) -> None:
+    result = call(
+        "predict", project / "run", "--data", project / "shift.csv", "--device", "cpu", *READ
+    )
+    assert [json.loads(line)["text"] for line in result.stdout.splitlines()] == [
+        f"{text}, café" for text, _ in sentences(12, thing="it")
+    ]
+    result = call("predict", project / "run", "--data", project / "usual.csv", "--device", "cpu")
+    assert len(result.stdout.splitlines()) == 10
+    refused = CliRunner().invoke(
+        app, ["calibrate", str(project / "run"), "--data", str(project / "held_out.csv")]
+    )
+    assert refused.exit_code == 2
+    assert "--encoding cp1252" in refused.stderr
+
+
+def test_the_columns_of_a_comparison_are_used_for_its_further_sets(
+    project: Path, tiny_model: Path, tmp_path: Path
+) -> None:
+    call(
+        "compare", "--model", tiny_model, "--data", project / "train.csv", *OWN, *READ,
+        "--shift", f"it={project / 'shift.csv'}", "--held-out", project / "held_out.csv",
+        "--perspectives", "task,shift,calibration", "--methods", "vanilla", "--seeds", "0",
+        "--set", "train.max_steps=1", "--device", "cpu", "--out", tmp_path / "study",
+    )  # fmt: skip
+    (found,) = (tmp_path / "study").glob("runs/*/evaluation")
+    assert {"it", "dev"} <= {row["set"] for row in scores(found)["scores"]}
+
+
+@pytest.mark.parametrize("command", ["train", "evaluate", "predict"])
+def test_an_unknown_encoding_is_one_error(project: Path, command: str, tmp_path: Path) -> None:
+    before = {
+        "train": ("train", "--model", project / "run", "--method", "vanilla"),
+        "evaluate": ("evaluate", project / "run"),
+        "predict": ("predict", project / "run"),
+    }[command]
+    out = tmp_path / "out.csv"
+    arguments = (*before, "--data", project / "train.csv", "--encoding", "nope", "--out", out)
+    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    assert result.exit_code == 2
+    assert result.stderr.count("Error") == 1
+    assert "an encoding that Python knows" in result.stderr
+    assert not out.exists()

@@ -1,0 +1,294 @@
+"""Delimited text: its delimiter and encoding are found and told, blank and bad lines counted."""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import gzip
+import io
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from temper.data.columns import Columns
+from temper.data.content import known_encoding
+from temper.data.formats import read_table
+from temper.data.settings import DataSettings
+from temper.data.sources import load_examples, load_splits
+from temper.data.table import Table, TableOptions
+from temper.errors import DataError
+
+SKIPPING = TableOptions(skip_bad_rows=True)
+
+
+def write(folder: Path, content: str | bytes, name: str = "a.csv") -> Path:
+    path = folder / name
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return path
+
+
+def rows(table: Table) -> list[tuple[object, ...]]:
+    return list(zip(*(table.column(name) for name in table.names), strict=True))
+
+
+@pytest.mark.parametrize(
+    ("content", "sign"),
+    [
+        ("text;label\nwell, well;1\nso, so, so;0\n", "';'"),
+        ("text\tlabel\nwell, well\t1\nso; so\t0\n", "tabs"),
+        ("text|label\nwell, well|1\nso; so|0\n", "'|'"),
+        ('"text";"label"\n"well; well";"1"\n"so\nso";"0"\n', "';'"),
+        ("\n\ntext;label\nwell, well;1\n", "';'"),
+    ],
+)
+def test_another_delimiter_is_found_where_it_reads_and_told(
+    tmp_path: Path, content: str, sign: str
+) -> None:
+    table = read_table(write(tmp_path, content))
+    assert table.names == ("text", "label")
+    assert len(rows(table)[0]) == 2
+    assert table.notices[0] == f"{table.title}: read with {sign} between columns."
+
+
+@pytest.mark.parametrize(
+    ("content", "names"),
+    [
+        ("text,label\na; b,1\nc;d,0\n", ("text", "label")),
+        ('text,label\n"a;b\n;c",1\n', ("text", "label")),
+        ("text\nI came; I saw\nand left; then, at last\n".replace(", at", " at"), ("text",)),
+        ("id,first;second\n1,a;b\n2,c;d\n", ("id", "first;second")),
+    ],
+)
+def test_a_comma_is_taken_wherever_it_reads(
+    tmp_path: Path, content: str, names: tuple[str, ...]
+) -> None:
+    table = read_table(write(tmp_path, content))
+    assert table.names == names
+    assert table.notices == ()
+
+
+def test_a_tsv_that_holds_commas_or_bare_quotes_is_read_by_its_tabs(tmp_path: Path) -> None:
+    table = read_table(write(tmp_path, 'a\tb\n"x, y\t1\nz, "w"\t2\n', "a.tsv"))
+    assert rows(table) == [('"x, y', "1"), ('z, "w"', "2")]
+    assert table.notices == ()
+
+
+def test_a_tsv_that_has_semicolons_is_read_by_them(tmp_path: Path) -> None:
+    assert read_table(write(tmp_path, "a;b\nx;1\n", "a.tsv")).names == ("a", "b")
+
+
+def test_a_bad_row_of_a_file_with_semicolons_is_told_with_its_columns(tmp_path: Path) -> None:
+    path = write(tmp_path, "text;label\na;1\nb\nc;0\nd;1\n")
+    with pytest.raises(DataError, match=r"line 3: expected 2 fields \(text, label\), got 1 field"):
+        read_table(path)
+
+
+FIELD = st.text(st.characters(codec="utf-8", exclude_characters="\r\n"), max_size=12)
+
+
+@pytest.mark.parametrize("delimiter", [",", ";", "\t", "|"])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(lines=st.lists(st.tuples(FIELD, FIELD), min_size=1, max_size=5))
+def test_whatever_a_writer_quotes_as_needed_is_read_back(
+    tmp_path: Path, delimiter: str, lines: list[tuple[str, str]]
+) -> None:
+    out = io.StringIO()
+    csv.writer(out, delimiter=delimiter).writerows([("text", "other"), *lines])
+    assert rows(read_table(write(tmp_path, out.getvalue()))) == lines
+
+
+def test_blank_lines_between_rows_are_skipped_and_counted(tmp_path: Path) -> None:
+    table = read_table(write(tmp_path, "text,label\na,1\n\n  \nb,0\n\n\n"))
+    assert rows(table) == [("a", "1"), ("b", "0")]
+    assert table.where(1).endswith("line 5")
+    assert table.notices == (f"{table.title}: 2 blank lines are skipped (the first is line 3).",)
+
+
+def test_blank_lines_at_the_end_are_no_news(tmp_path: Path) -> None:
+    assert read_table(write(tmp_path, "text,label\na,1\n\n\n")).notices == ()
+
+
+def test_a_quoted_empty_text_in_a_file_of_one_column_is_a_row(tmp_path: Path) -> None:
+    table = read_table(write(tmp_path, 'text\na\n""\n \n\nb\n'))
+    assert rows(table) == [("a",), ("",), (" ",), ("b",)]
+
+
+def test_a_file_in_another_encoding_is_an_error_that_shows_the_way_on(tmp_path: Path) -> None:
+    path = write(tmp_path, "text\nun café au lait\n".encode("cp1252"))
+    with pytest.raises(DataError, match=r"line 2: .*not UTF-8.*--encoding cp1252 .*'un café au l"):
+        read_table(path)
+
+
+@pytest.mark.parametrize("suffix", ["csv", "csv.gz", "jsonl", "json"])
+@pytest.mark.parametrize("encoding", ["cp1252", "iso8859-2", "shift_jis"])
+def test_a_named_encoding_is_read_and_told(tmp_path: Path, suffix: str, encoding: str) -> None:
+    word = {"cp1252": "café", "iso8859-2": "źle", "shift_jis": "良い"}[encoding]
+    plain = {
+        "csv": f"text,label\n{word},1\n",
+        "jsonl": json.dumps({"text": word, "label": "1"}, ensure_ascii=False),
+        "json": json.dumps([{"text": word, "label": "1"}], ensure_ascii=False),
+    }[suffix.split(".")[0]].encode(encoding)
+    path = write(tmp_path, gzip.compress(plain) if suffix.endswith("gz") else plain, f"a.{suffix}")
+    table = read_table(path, TableOptions(encoding=encoding))
+    assert rows(table) == [(word, "1")]
+    assert table.notices == (f"{path}: read with encoding {encoding}.",)
+
+
+@pytest.mark.parametrize("mark", [codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE, codecs.BOM_UTF8])
+def test_a_byte_order_mark_says_the_encoding(tmp_path: Path, mark: bytes) -> None:
+    encoding = {
+        codecs.BOM_UTF16_LE: "utf-16-le",
+        codecs.BOM_UTF16_BE: "utf-16-be",
+        codecs.BOM_UTF8: "utf-8",
+    }[mark]
+    path = write(tmp_path, mark + "text,label\ncafé,1\n".encode(encoding))
+    for given_too in (None, "cp1252"):
+        table = read_table(path, TableOptions(encoding=given_too))
+        assert table.names == ("text", "label")
+        assert rows(table) == [("café", "1")]
+
+
+def test_a_file_that_is_utf_8_is_not_read_in_the_encoding_of_others(tmp_path: Path) -> None:
+    table = read_table(write(tmp_path, "text\ncafé\n"), TableOptions(encoding="cp1252"))
+    assert rows(table) == [("café",)]
+    assert table.notices == ()
+
+
+def test_a_byte_that_a_named_encoding_lacks_is_told(tmp_path: Path) -> None:
+    path = write(tmp_path, b"text\nok\nb\x81d\n")
+    with pytest.raises(DataError, match="line 3: byte 0x81 at offset 9 is not cp1252"):
+        read_table(path, TableOptions(encoding="cp1252"))
+
+
+def test_an_unknown_encoding_is_refused() -> None:
+    assert known_encoding("Latin1") == "iso8859-1"
+    for name in ("cp-nothing", "base64", "rot13", ""):
+        with pytest.raises(ValueError, match="an encoding that Python knows"):
+            known_encoding(name)
+
+
+def test_bad_rows_are_an_error_that_names_the_way_on_and_skipped_where_asked(
+    tmp_path: Path,
+) -> None:
+    path = write(tmp_path, 'text,label\na,1\nb,1,2\n"c" d,0\ne\nf,0\n"g,1\nh,0\n')
+    with pytest.raises(DataError, match=r"line 3: expected 2 fields .*--skip-bad-rows"):
+        read_table(path)
+    table = read_table(path, SKIPPING)
+    assert rows(table) == [("a", "1"), ("f", "0"), ("h", "0")]
+    assert [table.where(row).rpartition(" ")[2] for row in range(3)] == ["2", "6", "8"]
+    assert len(table.notices) == 1
+    assert "4 bad rows are skipped: line 3 (3 fields), line 4 (quotes" in table.notices[0]
+    assert table.notices[0].endswith(", line 5 (1 field), ....")
+
+
+def test_an_open_quote_costs_its_own_line_alone(tmp_path: Path) -> None:
+    lines = [f'"line {number}' if number % 3 == 0 else f"line {number}" for number in range(60)]
+    table = read_table(write(tmp_path, "\n".join(["text", *lines])), SKIPPING)
+    assert [row[0] for row in rows(table)] == [line for line in lines if '"' not in line]
+
+
+def test_lines_that_are_no_json_objects_are_skipped_where_asked(tmp_path: Path) -> None:
+    path = write(tmp_path, '{"text": "a"}\n\n[1]\n{"text": \n{"text": "b"}\n', "a.jsonl")
+    table = read_table(path, SKIPPING)
+    assert rows(table) == [("a",), ("b",)]
+    assert "2 bad rows are skipped: line 3" in table.notices[0]
+    path = write(tmp_path, '[{"text": "a"}, 3, {"text": "b"}]', "a.json")
+    table = read_table(path, SKIPPING)
+    assert rows(table) == [("a",), ("b",)]
+    assert table.where(1).endswith("row 3")
+
+
+def test_no_row_left_is_an_error(tmp_path: Path) -> None:
+    for name, content in (("a.csv", "a,b\n1\n2\n"), ("a.jsonl", "3\n"), ("a.json", "[3]")):
+        with pytest.raises(DataError, match="no rows that can be read"):
+            read_table(write(tmp_path, content, name), SKIPPING)
+    path = write(tmp_path, '{"text": null, "label": 1}\n', "a.jsonl")
+    with pytest.raises(DataError, match="line 1: no row has a text and a label"):
+        load_examples(str(path), reading=SKIPPING)
+
+
+@pytest.mark.parametrize(
+    ("labels", "kept", "lines"),
+    [
+        (["1", "", "0", "nan", "1"], [1, 0, 1], "line 3 (no label), line 5 (label nan)"),
+        (["good", "nan", "bad", " ", "bad"], [1, 2, 0, 0], "line 5 (no label)"),
+        (["0.5", "inf", "1.5", "", "2"], [0.5, 1.5, 2.0], "line 3 (label inf), line 5 (no label)"),
+    ],
+)
+def test_rows_without_a_label_are_skipped_where_asked(
+    tmp_path: Path, labels: list[str], kept: list[float], lines: str
+) -> None:
+    content = "".join(f"a{place},{label}\n" for place, label in enumerate(labels))
+    path = str(write(tmp_path, f"text,label\n{content}"))
+    found = load_examples(path, reading=SKIPPING)
+    assert list(found.labels or []) == kept
+    assert lines in found.notices[0]
+    assert len(found) == len(kept)
+    if "nan" not in labels:
+        with pytest.raises(DataError, match="--skip-bad-rows"):
+            load_examples(path)
+
+
+def test_labels_that_a_dataset_does_not_name_are_skipped_where_asked(tmp_path: Path) -> None:
+    write(tmp_path, '{"label_names": ["no", "yes"]}', "dataset.json")
+    path = write(tmp_path, "text,label\na,yes\nb,maybe\nc,no\nd,1\n")
+    with pytest.raises(DataError, match=r"mixed types|Unknown label"):
+        load_examples(str(path))
+    path = write(tmp_path, "text,label\na,yes\nb,maybe\nc,no\n")
+    found = load_examples(str(path), reading=SKIPPING)
+    assert found.labels == [1, 0]
+    assert "line 3 (label 'maybe')" in found.notices[0]
+
+
+def test_a_decimal_comma_beside_semicolons_is_a_number_and_told(tmp_path: Path) -> None:
+    found = load_examples(str(write(tmp_path, "text;score\na, b;1,5\nc;-,25\nd;3\n")))
+    assert found.labels == [1.5, -0.25, 3.0]
+    assert found.kind == "regression"
+    assert "commas in 'score' are read as decimal points" in " ".join(found.notices)
+    # Beside commas it may be two labels.
+    found = load_examples(str(write(tmp_path, 'text,score\na,"1,5"\nb,"2,5"\n')))
+    assert found.label_names == ("1,5", "2,5")
+
+
+def test_what_a_reading_found_reaches_the_notices_of_a_training(tmp_path: Path) -> None:
+    lines = "".join(f"naïve {row};{row % 2}\n" for row in range(40))
+    path = write(tmp_path, f"text;label\n{lines}\nbad\n".encode("cp1252"))
+    found = load_splits(DataSettings(source=str(path), encoding="cp1252", skip_bad_rows=True))
+    said = " ".join(found.notices)
+    assert "read with ';' between columns, encoding cp1252." in said
+    assert "1 blank line is skipped (line 42)." in said
+    assert "1 bad row is skipped: line 43 (1 field)." in said
+
+
+def test_an_encoding_that_does_not_exist_is_a_fault_of_the_settings() -> None:
+    with pytest.raises(ValueError, match="an encoding that Python knows"):
+        DataSettings(source="demo", encoding="cp-nothing")
+
+
+def test_columns_of_other_tables_are_taken_where_they_are_there(tmp_path: Path) -> None:
+    known = (Columns("Description", None, "Queue"),)
+    path = write(tmp_path, "text,Description,Queue,label\nx,a,p,1\ny,b,q,0\n")
+    found = load_examples(str(path), known=known)
+    assert (found.text, found.label_names) == (["a", "b"], ("p", "q"))
+    # A name that the caller gives comes first.
+    found = load_examples(str(path), known=known, columns=Columns(text="text"))
+    assert (found.text, found.label_names) == (["x", "y"], ("p", "q"))
+    path = write(tmp_path, "text,label\nx,1\ny,0\n")
+    assert load_examples(str(path), known=known).text == ["x", "y"]
+
+
+def test_half_of_a_known_pair_is_not_taken(tmp_path: Path) -> None:
+    path = write(tmp_path, "question,sentence,A,label\nq,s,a,1\nq,s,a,0\n")
+    found = load_examples(str(path), known=(Columns("A", "B"),))
+    assert (found.text[0], (found.text_pair or [""])[0]) == ("q", "s")
+
+
+def test_a_missing_column_names_its_option(tmp_path: Path) -> None:
+    path = str(write(tmp_path, "Description,label\nx,1\n"))
+    with pytest.raises(DataError, match=r"give its name with --text-column \(`text_column`\)"):
+        load_examples(path)
+    with pytest.raises(DataError, match=r"'Queue'.*Known: .* Mend --label-column \(`label_col"):
+        load_examples(path, columns=Columns("Description", None, "Queue"))
