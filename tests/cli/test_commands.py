@@ -186,7 +186,8 @@ def test_a_run_is_evaluated_on_its_own_data_where_no_other_is_given(
     named = answer(*words, "--data", tiny_data / "reviews", "--out", tmp_path / "named")
     left = call(*words, "--out", tmp_path / "left", "--json")
     assert json.loads(left.stdout)["scores"] == named["scores"]
-    assert f"12 rows of {tiny_data / 'reviews'}, split 'dev', are evaluated." in left.stderr
+    said = f"12 rows of {tiny_data / 'reviews'} are evaluated: the dev rows of {trained['out']}"
+    assert f"{said}, split 'dev'." in left.stderr
     # What is given beside it still counts.
     few = answer(*words, "--eval-rows", "4", "--out", tmp_path / "few")
     assert {score["n"] for score in few["scores"]} == {4}

@@ -6,14 +6,14 @@ import csv
 import io
 import json
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from temper.cli import options
-from temper.cli.screen import notice, print_json, say
+from temper.cli.screen import notice, print_json, print_table, say
 from temper.errors import DataError, SettingError
 
 if TYPE_CHECKING:
@@ -21,17 +21,28 @@ if TYPE_CHECKING:
     from temper.evaluation.prediction import Prediction
 
 FORMATS = (".jsonl", ".csv", ".json")
+TEXTS = ("text", "text_pair")
 
 
 def predict(
     model: Annotated[str, typer.Argument(metavar="WHAT", help=options.MODEL_HELP)],
     *,
     data: Annotated[
-        str,
+        str | None,
         typer.Option(
-            "--data", help="File, folder or Hub id; `-` reads one text a line from stdin."
+            "--data",
+            help="File, folder or Hub id; `-`, or neither --data nor --text, reads one text a line "
+            "from stdin.",
         ),
-    ] = "-",
+    ] = None,
+    text: Annotated[
+        list[str] | None,
+        typer.Option("--text", metavar="TEXT", help="A text; may be given several times."),
+    ] = None,
+    text_pair: Annotated[
+        list[str] | None,
+        typer.Option("--text-pair", metavar="TEXT", help="The second text of each --text."),
+    ] = None,
     out: Annotated[
         Path | None, typer.Option("--out", help="File to write: .jsonl, .json or .csv.")
     ] = None,
@@ -53,37 +64,34 @@ def predict(
 
     Where `temper calibrate` has stored a temperature, the probabilities are calibrated.
     With --json one JSON array is printed; with --out FILE.csv a table is written, one column a
-    label.
+    label. What --text gives is printed as a table.
     """
     if out is not None and out.suffix not in FORMATS:
         raise SettingError(f"--out must end in {', '.join(FORMATS)}, got {out.name!r}.")
     if out is not None and not out.parent.is_dir():
         raise SettingError(f"The folder {out.parent} of --out does not exist. Make it first.")
-    if data == "-" and (text_column or text_pair_column or encoding or skip_bad_rows):
-        raise SettingError(
-            "Stdin has no columns, it is lines of UTF-8: leave --text-column, --text-pair-column, "
-            "--encoding and --skip-bad-rows out, or give a file with --data."
-        )
-    from temper.data.columns import Columns
-    from temper.data.content import check_encoding
-    from temper.data.sources import load_examples
-    from temper.data.table import TableOptions
-    from temper.study.predictors import load_predictor, longest_row, trained_columns
+    _check_source(data, text, text_pair)
+    table_options = {
+        "--text-column": text_column,
+        "--text-pair-column": text_pair_column,
+        "--encoding": encoding,
+        "--skip-bad-rows": skip_bad_rows or None,
+    }
+    if text or data in (None, "-"):
+        _check_no_table(table_options, what="--text is" if text else "Stdin has no columns, it is")
+    from temper.study.predictors import load_predictor, longest_row
     from temper.study.temperature import stored_temperature
 
     stored = stored_temperature(model)
-    if data == "-":
+    if text:
+        from temper.data.examples import Examples
+
+        examples = Examples("texts", text, text_pair or None)
+    elif data is None or data == "-":
         examples = read_lines(sys.stdin.buffer.read())
     else:
-        examples = load_examples(
-            data,
-            columns=Columns(text_column, text_pair_column),
-            labelled=False,
-            reading=TableOptions(check_encoding(encoding), skip_bad_rows),
-            known=trained_columns(model),
-        )
-        for text in examples.notices:
-            notice(text)
+        columns = (text_column, text_pair_column)
+        examples = _read_table(model, data, columns, encoding=encoding, skip=skip_bad_rows)
     predictor = load_predictor(
         model,
         max_length=max_length,
@@ -92,24 +100,76 @@ def predict(
         declared=options.declared(gives, label_names, trust),
     )
     prediction = predictor.predict(examples, batch_size=batch_size)
+    longest = longest_row(predictor)
     if stored is not None:
         prediction = stored.applied(prediction)
-        if longest_row(predictor) != stored.max_length:
+        if longest != stored.max_length:
             notice(
                 f"The temperature of {model} was fitted on texts cut at {stored.max_length} "
-                f"tokens, and these are cut at {longest_row(predictor)}."
+                f"tokens, and these are cut at {longest}."
             )
     if prediction.truncated:
-        notice(
-            f"{prediction.truncated:.1%} of the texts were cut at {longest_row(predictor)} tokens."
-        )
+        notice(f"{prediction.truncated:.1%} of the texts were cut at {longest} tokens.")
     found = answers(examples, prediction, predictor.label_names)
-    if out is None:
-        if as_json:
-            print_json(found)
-        else:
-            sys.stdout.write(lines(found))
-        return
+    if out is not None:
+        _write(found, out, as_json=as_json)
+    elif as_json:
+        print_json(found)
+    elif text:
+        print_table(*_shown(found))
+    else:
+        sys.stdout.write(lines(found))
+
+
+def _check_source(data: str | None, text: list[str] | None, text_pair: list[str] | None) -> None:
+    """Refuse texts beside a file, and pairs that are not whole."""
+    if text and data is not None:
+        raise SettingError("--text and --data both say what to predict. Leave one out.")
+    if text_pair and len(text_pair) != len(text or []):
+        raise SettingError(
+            f"--text-pair gives the second text of each --text: got {len(text_pair)} for "
+            f"{len(text or [])}."
+        )
+
+
+def _check_no_table(given: Mapping[str, Any], *, what: str) -> None:
+    """Refuse options of a table where there is none."""
+    names = [name for name, value in given.items() if value is not None]
+    if names:
+        raise SettingError(
+            f"{what} plain text: leave {', '.join(names)} out, or give a file with --data."
+        )
+
+
+def _read_table(
+    model: str,
+    data: str,
+    columns: tuple[str | None, str | None],
+    *,
+    encoding: str | None,
+    skip: bool,
+) -> Examples:
+    """Read texts from a file, a folder or the Hub, whose columns may be those of the training."""
+    from temper.data.columns import Columns
+    from temper.data.content import check_encoding
+    from temper.data.sources import load_examples
+    from temper.data.table import TableOptions
+    from temper.study.predictors import trained_columns
+
+    examples = load_examples(
+        data,
+        columns=Columns(*columns),
+        labelled=False,
+        reading=TableOptions(check_encoding(encoding), skip),
+        known=trained_columns(model),
+    )
+    for text in examples.notices:
+        notice(text)
+    return examples
+
+
+def _write(found: list[dict[str, Any]], out: Path, *, as_json: bool) -> None:
+    """Write answers to a file and say so."""
     from temper.training.checkpoint_folder import write_text
 
     write_text(out, {".jsonl": lines, ".json": array, ".csv": table}[out.suffix](found))
@@ -117,6 +177,21 @@ def predict(
         print_json({"out": str(out), "rows": len(found)})
     else:
         say(f"Wrote {len(found)} predictions: {out}", as_json=False)
+
+
+def _shown(found: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[str]]:
+    """Return answers as a person reads them, and the order of their columns."""
+    rows = []
+    for answer in found:
+        row: dict[str, Any] = {}
+        if "value" in answer:
+            row["value"] = f"{answer['value']:.4f}"
+        else:
+            row["label"] = answer["label"]
+            row["probability"] = f"{answer['probabilities'][answer['label']]:.4f}"
+            row["anomaly"] = f"{answer['anomaly']:.4f}"
+        rows.append({**row, **{name: answer[name] for name in TEXTS if name in answer}})
+    return rows, list(rows[0])
 
 
 def read_lines(content: bytes) -> Examples:

@@ -13,7 +13,7 @@ from temper.data.augmentation_settings import AUGMENTATION
 from temper.data.settings import UNLABELLED, DataSettings
 from temper.errors import CheckpointError, SettingError, unknown
 from temper.evaluation.settings import EvaluationSettings
-from temper.study.judge import judge, judging_key, load_evaluated
+from temper.study.judge import judge, judging_key, load_evaluated, which_rows
 from temper.study.named_models import check_named_models
 from temper.study.predictors import (
     Declared,
@@ -147,11 +147,7 @@ def judge_model(asked: Judging, out: Path, *, progress: Progress | None = None) 
         declared=asked.declared,
     )
     dev = load_evaluated(asked.model, asked.data, predictor=predictor)
-    split = dev.source.get("split")
-    progress.notice(
-        f"{len(dev.text):,} rows of {asked.data.source}{f', split {split!r},' if split else ''} "
-        "are evaluated."
-    )
+    progress.notice(which_rows(asked.model, asked.data, dev))
     # Detectors learn from the rows that the model was trained on; a temperature must not.
     learns = asked.sets.detects(asked.evaluate) and asked.sets.fit is None
     wanted = learns or asked.sets.held_out is not None

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from temper.data.examples import Examples
 from temper.data.folders import split_files
@@ -64,12 +66,7 @@ def load_evaluated(model: str, settings: DataSettings, *, predictor: Predictor) 
             f"`data.kind` is {settings.kind!r}, and what {model} answers is a {kind}. Leave it out."
         )
     trained, known = trained_settings(model).get("data", {}), trained_columns(model)
-    if (
-        # Of a soup of runs with different data only the longest row is known.
-        "source" in trained
-        and _same_source(str(trained["source"]), settings.source)
-        and settings.eval_split is None
-    ):
+    if _are_own(trained, settings):
         whole = {"eval_rows": None, **dict.fromkeys(UNLABELLED)}
         if settings.group_column is not None:
             whole["group_column"] = settings.group_column
@@ -96,6 +93,38 @@ def load_evaluated(model: str, settings: DataSettings, *, predictor: Predictor) 
         notice = f"{model} names no classes: its answers are read in the data's order, {order}."
         examples = replace(examples, notices=(*examples.notices, notice))
     return replace(examples, name="dev")
+
+
+def which_rows(model: str, settings: DataSettings, rows: Examples) -> str:
+    """Say which rows `load_evaluated` took.
+
+    Args:
+        model: The model.
+        settings: The source.
+        rows: What was loaded.
+    """
+    trained = trained_settings(model).get("data", {})
+    split = rows.source.get("split")
+    drawn = f", drawn with seed {settings.seed}" if len(rows) == settings.eval_rows else ""
+    if not _are_own(trained, settings):
+        among = "" if split is None else f", split {split!r}"
+        return f"{len(rows):,} rows of {settings.source}{among}{drawn} are evaluated."
+    carved = split == trained.get("train_split", "train")
+    among = "held back from training" if carved else f"split {split!r}"
+    return (
+        f"{len(rows):,} rows of {settings.source}{drawn} are evaluated: the dev rows of {model}, "
+        f"{among}."
+    )
+
+
+def _are_own(trained: Mapping[str, Any], settings: DataSettings) -> bool:
+    """Say whether the rows asked for are the dev rows of the run that was trained so."""
+    return (
+        # Of a soup of runs with different data only the longest row is known.
+        "source" in trained
+        and _same_source(str(trained["source"]), settings.source)
+        and settings.eval_split is None
+    )
 
 
 def judge(

@@ -37,10 +37,12 @@ from temper.errors import CompositionError, SettingError, faults, unknown
 from temper.training import scratch
 from temper.training.assignments import Tree
 from temper.training.checks import check_unlabelled, wants_unlabelled
+from temper.training.trackers import known_tracker
 
 Settings = TypeVar("Settings", bound=BaseModel)
 # TOML and JSON know lists only, which strict checking would not take for tuples.
 Names = Annotated[tuple[str, ...], Field(strict=False)]
+Trackers = Annotated[tuple[Annotated[str, AfterValidator(known_tracker)], ...], Field(strict=False)]
 Device = Annotated[str, AfterValidator(lambda device: known_device(device))]
 Weights = Annotated[tuple[Annotated[float, Field(gt=0)], ...], Field(strict=False)]
 
@@ -96,7 +98,7 @@ class TrainSettings(BaseModel):
     class_weights: Literal["balanced"] | Weights | None = None
     device: Device = "auto"
     gradient_checkpointing: bool = False
-    report_to: Names = ()
+    report_to: Trackers = ()
 
     def deciding(self) -> Tree:
         """Return the settings that decide the trained weights; a key is made of them."""

@@ -1,0 +1,96 @@
+"""``temper predict --text``: the answers of a file, without a file."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from temper import __version__
+from temper.cli.app import app
+from temper.training.run import model_identity
+
+TEXTS = ("the film was good", "it was awful")
+GIVEN = [word for text in TEXTS for word in ("--text", text)]
+
+
+def call(*arguments: object, text: str | None = None) -> Result:
+    return CliRunner().invoke(app, [str(argument) for argument in arguments], input=text)
+
+
+@pytest.fixture(scope="module")
+def run(tiny_model: Path, tiny_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("runs") / "run"
+    result = call(
+        "train", "--model", tiny_model, "--data", tiny_data / "reviews", "--method", "vanilla",
+        "--set", "train.max_steps=1", "--device", "cpu", "--out", out,
+    )  # fmt: skip
+    assert result.exit_code == 0, result.stderr
+    return out
+
+
+@pytest.fixture
+def calibrated(run: Path, tmp_path: Path) -> Path:
+    """Return the run with a temperature that makes it surer."""
+    folder = Path(shutil.copytree(run, tmp_path / "calibrated"))
+    identity = model_identity(str(folder))
+    kept = {"schema": 1, "temperature": 0.01, "max_length": 128, "model": identity}
+    (folder / "calibration.json").write_text(json.dumps(kept), encoding="utf-8")
+    return folder
+
+
+def test_texts_get_the_answers_that_lines_get_calibrated_or_not(
+    run: Path, calibrated: Path
+) -> None:
+    surest = []
+    for model in (run, calibrated):
+        found = call("predict", model, *GIVEN, "--device", "cpu", "--json")
+        assert found.exit_code == 0, found.stderr
+        rows = json.loads(found.stdout)
+        lines = call("predict", model, "--device", "cpu", text="\n".join(TEXTS))
+        assert rows == [json.loads(line) for line in lines.stdout.splitlines()]
+        surest.append(max(rows[0]["probabilities"].values()))
+    assert surest[0] < surest[1]
+
+
+def test_texts_are_answered_by_a_table_for_a_person(run: Path) -> None:
+    result = call("predict", run, *GIVEN, "--device", "cpu")
+    assert result.exit_code == 0, result.stderr
+    heading, *rows = result.stdout.splitlines()
+    assert heading.split() == ["label", "probability", "anomaly", "text"]
+    assert [row.endswith(text) for row, text in zip(map(str.rstrip, rows), TEXTS, strict=True)]
+
+
+def test_pairs_are_given_text_by_text(run: Path) -> None:
+    pairs = ("--text-pair", "why", "--text-pair", "how")
+    result = call("predict", run, *GIVEN, *pairs, "--device", "cpu", "--json")
+    assert [row["text_pair"] for row in json.loads(result.stdout)] == ["why", "how"]
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        (("--text", "a", "--data", "b.csv"), "--text and --data both say"),
+        (("--text", "a", "--text-pair", "b", "--text-pair", "c"), "got 2 for 1"),
+        (("--text-pair", "b"), "got 1 for 0"),
+        (("--text", "a", "--encoding", "cp1252"), "leave --encoding out"),
+        (("--text", "a", "--text-column", "b"), "leave --text-column out"),
+        (("--skip-bad-rows",), "Stdin has no columns, it is plain text: leave --skip-bad-rows out"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(more: tuple[str, ...], words: str) -> None:
+    result = call("predict", "model", *more)
+    assert result.exit_code == 2
+    assert words in result.stderr
+
+
+def test_the_command_runs_as_a_module() -> None:
+    made = subprocess.run(
+        [sys.executable, "-m", "temper", "--version"], capture_output=True, text=True, check=True
+    )
+    assert made.stdout == f"temper {__version__}\n"
