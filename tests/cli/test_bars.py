@@ -27,6 +27,20 @@ def test_without_a_terminal_lines_are_printed_now_and_then() -> None:
     ]
 
 
+def test_the_parts_of_the_loss_and_the_last_scores_are_shown() -> None:
+    text, now = io.StringIO(), [0.0]
+    console = Console(file=text, width=200)
+    shown = ScreenProgress(Bars(console=console, disable=True), clock=lambda: now[0])
+    shown.logged({"step": 1, "loss": 1.5, "loss/task": 0.7, "loss/adversarial": 0.8, "x/y": 1.0})
+    shown.logged({"step": 1, "epoch": 1.0, "dev/accuracy": 0.75, "selection/accuracy": None})
+    now[0] += EVERY
+    shown.steps(1, 9, loss=1.5)
+    assert text.getvalue() == (
+        "training, loss 1.5000 = task 0.7000 + adversarial 0.8000, dev accuracy 0.7500, "
+        "selection accuracy undefined: 1 of 9\n"
+    )
+
+
 def test_on_a_terminal_the_bars_say_it() -> None:
     text, now = io.StringIO(), [0.0]
     console = Console(file=text, force_terminal=True)

@@ -74,7 +74,7 @@ def test_training_writes_a_plain_checkpoint_and_its_record(trained: dict[str, An
     assert trained["settings"]["train"]["class_weights"] == "balanced"
     assert trained["data"]["train"]["rows"] == 40
     assert trained["times"]["steps"] == 3
-    (log,) = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+    (log, _) = map(json.loads, (out / "metrics.jsonl").read_text().splitlines())
     assert log["step"] == 3
     assert {"loss", "loss/task", "grad_norm", "learning_rate", "epoch"} <= set(log)
 
@@ -91,8 +91,9 @@ def test_a_finished_run_is_kept_and_said_so(
     )  # fmt: skip
     assert again.exit_code == 0, again.stderr
     assert "finished already" in again.stderr
-    (log,) = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
-    assert f"3 steps, last logged loss {log['loss']:.4f}." in again.stdout
+    (log, _) = map(json.loads, (out / "metrics.jsonl").read_text().splitlines())
+    assert f"3 steps, last logged loss {log['loss']:.4f} = task " in again.stdout
+    assert "accuracy on the dev rows after each epoch: 0." in again.stdout
     assert stamps(out) == before
 
 

@@ -30,7 +30,7 @@ def test_a_composition_is_trained_recorded_and_recognised_however_it_is_spaced(
     assert settings["name"] == "r_drop + at"
     assert settings["at"]["epsilon"] == 0.1
     assert settings["r_drop"]["weight"] == 1.0
-    (log,) = map(json.loads, (tmp_path / "run" / "metrics.jsonl").read_text().splitlines())
+    (log, _) = map(json.loads, (tmp_path / "run" / "metrics.jsonl").read_text().splitlines())
     assert {"loss/task", "loss/adversarial", "loss/divergence"} <= set(log)
     before = stamps(tmp_path / "run")
     again = call("train", "--method", "r_drop+at", *options)
@@ -57,7 +57,7 @@ def test_a_settings_file_holds_a_table_a_method_and_halves_are_options(
     )  # fmt: skip
     assert record["method"] == "r_drop.objective + uegr.rule"
     assert record["settings"]["method"]["uegr"]["alpha"] == 0.5
-    (log,) = map(json.loads, (tmp_path / "halves" / "metrics.jsonl").read_text().splitlines())
+    (log, _) = map(json.loads, (tmp_path / "halves" / "metrics.jsonl").read_text().splitlines())
     assert {"loss/divergence", "mask/kept"} <= set(log)
     assert "loss/adversarial" not in log
 

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from temper.errors import SettingError
+from temper.methods import DEFAULT
 from temper.training.assignments import read_toml
 from temper.training.config import RunConfig, TrainSettings, digest, without_unread
 from tests.training.alternating import alternating_registered
@@ -42,6 +43,12 @@ def test_a_run_read_back_from_its_own_record_is_the_same_run() -> None:
     assert again.method_config() == config.method_config()
 
 
+@pytest.mark.parametrize("table", [{}, {"epsilon": 0.25}])
+def test_a_run_that_names_no_method_takes_the_default(table: dict[str, Any]) -> None:
+    config = RunConfig.of({"model": "minilm", "data": {"source": "demo"}, "method": table})
+    assert config == RunConfig.of(tree(method={"name": DEFAULT, **table}))
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -53,7 +60,7 @@ def test_a_run_read_back_from_its_own_record_is_the_same_run() -> None:
         ({"data": "demo"}, "`data` must be a table"),
         ({"data": {"source": "demo", "rows": 0}}, "`data.rows`.*got 0"),
         ({"data": {"source": "demo", "row": 5}}, "Unknown setting 'data.row'.*'data.rows'"),
-        ({"method": {}}, "`method.name` is missing"),
+        ({"method": {"name": 3}}, "`method.name` must be a method's name, got 3"),
         ({"method": "uegr"}, "`method` must be a table"),
         ({"method": {"name": "uerg"}}, "Unknown method 'uerg'.*'uegr'"),
         ({"method": {"name": "uegr", "epsilon": -0.1}}, "epsilon"),

@@ -68,7 +68,7 @@ def test_a_stopped_run_goes_on_to_the_same_weights_and_logs(project: Path, whole
     assert (out / "model.safetensors").stat().st_mode == (out / "config.json").stat().st_mode
     assert (out / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()
     assert logs(out) == logs(whole)
-    assert [log["step"] for log in logs(out)] == [1, 2, 3, 4, 5]
+    assert [log["step"] for log in logs(out) if "loss" in log] == [1, 2, 3, 4, 5]
     assert (record(out)["status"], record(out)["times"]["steps"]) == ("finished", 5)
     assert not (out / "checkpoints").exists()
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
 from rich.progress import (
     BarColumn,
@@ -37,10 +38,12 @@ class ScreenProgress(Progress):
         self._bars, self._clock = bars, clock
         self._said = clock()
         self._tasks: dict[str, TaskID] = {}
+        self._loss = self._scores = ""
         self._noticed: set[str] = set()
 
     def runs(self, number: int, total: int, name: str) -> None:
         """Show which run it is, and start its bars anew."""
+        self._loss = self._scores = ""
         for kind in ("steps", "evaluation"):
             if kind in self._tasks:
                 self._bars.remove_task(self._tasks.pop(kind))
@@ -50,9 +53,18 @@ class ScreenProgress(Progress):
 
     def steps(self, done: int, total: int, *, loss: float | None) -> None:
         """Show the steps of a run and its loss."""
-        self._show(
-            "steps", done, total, "training" if loss is None else f"training, loss {loss:.4f}"
-        )
+        said = "" if loss is None else self._loss or f"loss {loss:.4f}"
+        self._show("steps", done, total, ", ".join(filter(None, ("training", said, self._scores))))
+
+    def logged(self, entry: Mapping[str, Any]) -> None:
+        """Take up the loss with its parts, or the scores of an epoch, for the next step."""
+        if "loss" in entry:
+            self._loss = loss_in_words(entry)
+        else:
+            scores = ((name, entry[name]) for name in entry if name not in ("step", "epoch"))
+            self._scores = ", ".join(
+                f"{name.replace('/', ' ')} {score_in_words(value)}" for name, value in scores
+            )
 
     def evaluation(self, done: int, total: int, what: str) -> None:
         """Show what is being measured."""
@@ -76,6 +88,30 @@ class ScreenProgress(Progress):
         if now - self._said >= EVERY:
             self._said = now
             self._bars.console.print(text, markup=False)
+
+
+def loss_in_words(entry: Mapping[str, Any]) -> str:
+    """Say what the loss was, and of which parts.
+
+    Args:
+        entry: A line of ``metrics.jsonl`` with a loss.
+
+    Example:
+        >>> loss_in_words({"loss": 1.38, "loss/task": 0.7, "loss/adversarial": 0.68})
+        'loss 1.3800 = task 0.7000 + adversarial 0.6800'
+    """
+    parts = [
+        f"{name.removeprefix('loss/')} {score_in_words(value)}"
+        for name, value in entry.items()
+        if name.startswith("loss/")
+    ]
+    whole = f"loss {score_in_words(entry['loss'])}"
+    return whole if len(parts) < 2 else f"{whole} = {' + '.join(parts)}"
+
+
+def score_in_words(value: float | None) -> str:
+    """Write a number of ``metrics.jsonl``, of which one that is not finite is null."""
+    return "undefined" if value is None else f"{value:.4f}"
 
 
 @contextmanager

@@ -28,7 +28,10 @@ def train(
     data_root: DataRoot = None,
     method: Annotated[
         str | None,
-        typer.Option("--method", help="A method of `temper list methods`, or `ONE + OTHER`."),
+        typer.Option(
+            "--method",
+            help="A method of `temper list methods`, or `ONE + OTHER`; uegr if left out.",
+        ),
     ] = None,
     objective: Annotated[
         str | None,
@@ -103,6 +106,7 @@ def train(
         sets,
     )
     from temper.cli.bars import progress
+    from temper.methods import DEFAULT
     from temper.training.checkpoint_folder import RunFolder
     from temper.training.config import RunConfig
     from temper.training.run import train as run
@@ -121,6 +125,8 @@ def train(
         attack = RowAttacker()
     # The folder need not be there yet, so its card is named in full.
     where = options.card_file(out, card_path or out / "README.md") if card or card_path else None
+    if "name" not in tree.get("method", {}):
+        say(f"method: {DEFAULT} (default; --method changes it)", as_json=as_json)
     with progress() as shown:
         if checked is None:
             folder = run_tasks(tree, out, resume=not restart, progress=shown)
@@ -135,6 +141,8 @@ def train(
     else:
         say(f"Trained {record['model']} with {record['method']}: {folder}", as_json=False)
         say(_ended(written, record), as_json=False)
+        for line in _epochs(record):
+            say(line, as_json=False)
         for each in record.get("tasks", {}).values():
             say(f"A checkpoint of one task: {folder / each['folder']}", as_json=False)
         if checked is not None:
@@ -146,5 +154,28 @@ def train(
 
 def _ended(folder: RunFolder, record: Mapping[str, Any]) -> str:
     """Say how many steps a run took and the loss that it logged last."""
-    steps, logged = record["times"]["steps"], folder.last_log().get("loss")
-    return f"{steps} steps" + ("." if logged is None else f", last logged loss {logged:.4f}.")
+    from temper.cli.bars import loss_in_words
+
+    logged = [entry for entry in folder.logs() if "loss" in entry]
+    last = f", last logged {loss_in_words(logged[-1])}" if logged else ""
+    return f"{record['times']['steps']} steps{last}."
+
+
+def _epochs(record: Mapping[str, Any]) -> list[str]:
+    """Say what the dev rows scored after each epoch, and which epoch's weights are kept."""
+    from temper.cli.bars import score_in_words
+
+    told = record.get("epochs", {})
+    lines = []
+    for task, each in told.items() if "tasks" in record else [("", told)] if told else []:
+        of = f" of {task}" if task else ""
+        if "dev" in each["kept"]:
+            scores = ", ".join(score_in_words(entry["dev"]) for entry in each["scores"])
+            lines.append(f"{each['metric']} on the dev rows{of} after each epoch: {scores}.")
+        if each["kept"]["by"] == "best":
+            rows = record["data"]["selection"]["rows"]
+            lines.append(
+                f"The weights after epoch {each['kept']['epoch']:g} are kept, the best on {rows:,} "
+                "rows taken out of the training rows."
+            )
+    return lines

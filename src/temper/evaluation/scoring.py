@@ -155,17 +155,8 @@ def statistic_of(name: str, block: Block) -> Statistic:
     Raises:
         ValueError: The score needs more than one labelled block.
     """
-    by_prediction = {
-        "accuracy": scores.accuracy,
-        "macro_f1": scores.macro_f1,
-        "mcc": scores.matthews,
-        "f1": scores.f1,
-        "pearson": scores.pearson,
-        "spearman": scores.spearman,
-        "mse": scores.mean_squared_error,
-    }
-    if name in by_prediction:
-        measure = by_prediction[name]
+    if name in scores.MEASURES:
+        measure = scores.measure_of(name)
         return lambda counts: measure(block.label, block.prediction, counts=counts)
     if name in ("ece_10", "ece_15"):
         bins = int(name.removeprefix("ece_"))

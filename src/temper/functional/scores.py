@@ -9,6 +9,7 @@ number; `SCORES` says in words when that happens. Letters: n rows, R resamples, 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -98,6 +99,24 @@ SCORES: dict[str, ScoreFacts] = {
         ScoreFacts("memory_mib", "Peak memory of inference", False, 0.0, _NO_PASSES),
     )
 }
+
+
+def measure_of(name: str) -> Measure:
+    """Return the score of labels and predictions that has a name.
+
+    Args:
+        name: A key of `MEASURES`.
+
+    Raises:
+        SettingError: It is the name of no such score.
+
+    Example:
+        >>> float(measure_of("accuracy")([1, 0], [1, 1]))
+        0.5
+    """
+    if name not in MEASURES:
+        raise SettingError(unknown("score of predictions", name, MEASURES))
+    return MEASURES[name]
 
 
 def facts(name: str) -> ScoreFacts:
@@ -422,3 +441,17 @@ def _middle_ranks(values: NDArray[Any], weights: FloatArray) -> FloatArray:
     sizes = np.add.reduceat(weights[..., order], starts, axis=-1)
     ranks = np.cumsum(sizes, axis=-1) - sizes + (sizes + 1) / 2
     return ranks[..., inverse[np.argsort(order, kind="stable")]]
+
+
+Measure = Callable[..., FloatArray]
+"""A score of labels [n] and predictions [n], with their counts."""
+
+MEASURES: Mapping[str, Measure] = {
+    "accuracy": accuracy,
+    "macro_f1": macro_f1,
+    "mcc": matthews,
+    "f1": f1,
+    "pearson": pearson,
+    "spearman": spearman,
+    "mse": mean_squared_error,
+}

@@ -2,9 +2,19 @@
 
 from temper.methods.composition import Composed, compose, name_faults
 from temper.methods.method import Method, MethodConfig
-from temper.methods.registry import Entry, build, configure, entry, name_of, names, register
+from temper.methods.registry import (
+    DEFAULT,
+    Entry,
+    build,
+    configure,
+    entry,
+    name_of,
+    names,
+    register,
+)
 
 __all__ = [
+    "DEFAULT",
     "Composed",
     "Entry",
     "Method",

@@ -12,6 +12,9 @@ from typing import Any
 from temper.errors import SettingError, unknown
 from temper.methods.method import Method, MethodConfig
 
+DEFAULT = "uegr"
+"""The method of a run that names none."""
+
 _ENTRIES: dict[str, Entry] = {}
 
 

@@ -220,6 +220,18 @@ def _scores(comparison: Comparison | None) -> str:
     return "\n\n".join(parts)
 
 
+def _kept(record: RunRecord) -> str:
+    """Say which weights of the run these are, and what chose them."""
+    chosen = record.data.get("selection")
+    if not isinstance(chosen, dict):
+        return "The last checkpoint was kept; the rows scored as dev chose none."
+    return (
+        f"The best epoch on {chosen.get('rows')} rows (hash {chosen.get('hash')}, seed "
+        f"{chosen.get('seed')}) taken out of the training rows was kept; the rows scored as dev "
+        "chose none."
+    )
+
+
 def _limits(record: RunRecord | None, source: Source | None, comparison: Comparison | None) -> str:
     said = [
         "One model of one seed: another seed gives other numbers, by more than the intervals over "
@@ -227,7 +239,7 @@ def _limits(record: RunRecord | None, source: Source | None, comparison: Compari
         "Attacks and perturbations are lower bounds of what a stronger attack would do.",
     ]
     if record is not None:
-        said.append("The last checkpoint was kept; the rows scored as dev chose none.")
+        said.append(_kept(record))
         said += record.notices
         if record.truncated:
             said.append(

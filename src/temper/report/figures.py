@@ -58,7 +58,7 @@ def training(source: Source) -> list[Figure]:
     looks = style([column.name for column in source.columns], source.reference)
     drawn = []
     for name in sorted(terms, key=lambda term: (term != "loss", term)):
-        figure = empty("step", "loss" if name == "loss" else "mean a row")
+        figure = empty("step", "loss")
         for column, seeds in terms[name].items():
             for trace in _losses(column, seeds, looks[column]):
                 figure.add_trace(trace)
@@ -68,7 +68,7 @@ def training(source: Source) -> list[Figure]:
                 "Total loss" if name == "loss" else f"Term: {name.removeprefix('loss/')}",
                 "As logged while training; the thick line is the mean over seeds."
                 if name == "loss"
-                else "Mean a row before its weight; the thick line is the mean over seeds.",
+                else "What the term adds with its weight; the thick line is the mean over seeds.",
                 figure,
             )
         )

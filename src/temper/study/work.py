@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from temper.data.examples import Splits
 from temper.study.attacked import RowAttacker
@@ -124,6 +125,9 @@ class _Unsaid(Progress):
 
     def steps(self, done: int, total: int, *, loss: float | None) -> None:
         self._progress.steps(done, total, loss=loss)
+
+    def logged(self, entry: Mapping[str, Any]) -> None:
+        self._progress.logged(entry)
 
     def evaluation(self, done: int, total: int, what: str) -> None:
         self._progress.evaluation(done, total, what)

@@ -114,13 +114,11 @@ class RunFolder:
         with self.metrics.open("a", encoding="utf-8") as file:
             file.write(json.dumps(plain, allow_nan=False) + "\n")
 
-    def last_log(self) -> dict[str, Any]:
-        """Return the newest line of ``metrics.jsonl``; empty where there is none."""
+    def logs(self) -> list[dict[str, Any]]:
+        """Return the lines of ``metrics.jsonl``; none where there is no such file."""
         if not self.metrics.exists():
-            return {}
-        lines = self.metrics.read_text(encoding="utf-8").splitlines()
-        found: dict[str, Any] = json.loads(lines[-1]) if lines else {}
-        return found
+            return []
+        return [json.loads(line) for line in self.metrics.read_text(encoding="utf-8").splitlines()]
 
     def clear(self) -> None:
         """Remove what a stopped run left, and nothing that is not a run's."""

@@ -29,7 +29,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Literal, Self, TypeVar
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from temper import methods
 from temper.data.settings import UNLABELLED, DataSettings
@@ -48,6 +48,7 @@ Weights = Annotated[tuple[Annotated[float, Field(gt=0)], ...], Field(strict=Fals
 
 PLACES = ("model", "seed", "data", "method", "train", "architecture")
 LARGEST_SEED = 2**32 - 1
+KEEP_SHARE = 0.1
 DEVICE = re.compile(r"auto|cpu|mps|cuda(:\d+)?")
 
 
@@ -74,6 +75,11 @@ class TrainSettings(BaseModel):
         device: ``auto``, ``cpu``, ``cuda``, ``cuda:N`` or ``mps``.
         gradient_checkpointing: Recompute activations in the backward pass to save memory.
         report_to: Trackers that Transformers knows, for example ``("tensorboard",)``.
+        evaluate: ``epoch`` scores the dev rows after each epoch; ``off`` does not. Either way the
+            weights are the same.
+        keep: ``last`` keeps the weights of the last step; ``best`` those of the epoch that is best
+            on rows which are taken out of the training rows for it. The dev rows choose nothing.
+        keep_share: With ``keep="best"``, the share of the training rows that choose, in (0, 0.5].
 
     Example:
         >>> TrainSettings(epochs=1).batch_size
@@ -99,10 +105,24 @@ class TrainSettings(BaseModel):
     device: Device = "auto"
     gradient_checkpointing: bool = False
     report_to: Trackers = ()
+    evaluate: Literal["epoch", "off"] = "epoch"
+    keep: Literal["last", "best"] = "last"
+    keep_share: float = Field(KEEP_SHARE, gt=0, le=0.5)
+
+    @model_validator(mode="after")
+    def _keep_share_is_read(self) -> Self:
+        if self.keep == "last" and self.keep_share != KEEP_SHARE:
+            raise ValueError(
+                "`train.keep_share` is read with `train.keep` 'best' alone, and it is 'last'. Set "
+                "train.keep=best, or leave it out."
+            )
+        return self
 
     def deciding(self) -> Tree:
         """Return the settings that decide the trained weights; a key is made of them."""
-        apart = {"device", "save_steps", "logging_steps", "report_to"}
+        apart = {"device", "save_steps", "logging_steps", "report_to", "evaluate"}
+        if self.keep == "last":
+            apart |= {"keep", "keep_share"}
         return self.model_dump(mode="json", exclude=apart)
 
 
@@ -112,8 +132,8 @@ class RunConfig(BaseModel):
     Args:
         model: A Hub id, a folder, or a short name of ``temper list models``.
         data: Where the text comes from.
-        method: The method's ``name`` and its settings, or those of each method of a composition;
-            the rest is filled with the methods' defaults.
+        method: The method's ``name`` (``uegr`` where none is given) and its settings, or those of
+            each method of a composition; the rest is filled with the methods' defaults.
         train: The training loop.
         architecture: The network, where it is trained from scratch; else None.
         seed: Seed of every random draw, in [0, 2^32).
@@ -142,7 +162,7 @@ class RunConfig(BaseModel):
             SettingError: Where anything is wrong; it lists every fault, not only the first.
         """
         found = [unknown("setting", name, PLACES) for name in tree if name not in PLACES]
-        tree = scratch.completed(tree)
+        tree = scratch.completed(_with_method(tree))
         checks: dict[str, Callable[[Any], Any]] = {
             "data": lambda table: section(DataSettings, "data", table),
             "method": _method,
@@ -306,6 +326,14 @@ def section(settings: type[Settings], name: str, table: Any) -> Settings:
         raise SettingError("\n".join(faults(error, settings, f"{name}."))) from error
 
 
+def _with_method(tree: Mapping[str, Any]) -> Tree:
+    """Name the default method where none is named."""
+    table = tree.get("method", {})
+    if not isinstance(table, Mapping) or "name" in table:
+        return dict(tree)
+    return {**tree, "method": {"name": methods.DEFAULT, **table}}
+
+
 def _method(table: Any) -> Tree:
     if not isinstance(table, Mapping):
         raise SettingError(
@@ -314,7 +342,8 @@ def _method(table: Any) -> Tree:
     name = table.get("name")
     if not isinstance(name, str):
         raise SettingError(
-            "`method.name` is missing: give --method NAME (`temper list methods` shows them)."
+            f"`method.name` must be a method's name, got {name!r}: give --method NAME "
+            "(`temper list methods` shows them)."
         )
     preset = table.get("preset", "")
     if not isinstance(preset, str):

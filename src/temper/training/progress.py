@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 
 class Progress:
     """Hear of every run, step and evaluation; this base does nothing with it.
@@ -28,6 +31,13 @@ class Progress:
             done: Steps done.
             total: Steps of the run.
             loss: The last logged loss, None before the first.
+        """
+
+    def logged(self, entry: Mapping[str, Any]) -> None:
+        """Hear a line of ``metrics.jsonl``: the loss with its parts, or the scores of an epoch.
+
+        Args:
+            entry: As docs/formats.md describes it.
         """
 
     def evaluation(self, done: int, total: int, what: str) -> None:

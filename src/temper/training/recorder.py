@@ -12,11 +12,22 @@ from temper.training.checkpoint_folder import RunFolder
 from temper.training.progress import Progress
 
 
-class Recorder:
-    """Write the logs of a Trainer to ``metrics.jsonl``, time its steps, and tell the progress.
+class Listener:
+    """Hear the events of a Trainer.
 
     It fits Transformers' callbacks by the names of its methods, since only trainer.py may import
     their class.
+    """
+
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        """Ignore the events that are of no interest here, those of later Transformers too."""
+        if name.startswith("on_"):
+            return _ignore
+        raise AttributeError(name)
+
+
+class Recorder(Listener):
+    """Write the logs of a Trainer to ``metrics.jsonl``, time its steps, and tell the progress.
 
     Args:
         folder: The run's folder.
@@ -84,23 +95,17 @@ class Recorder:
         if not logs or "loss" not in logs:
             return
         self._loss = float(logs["loss"])
-        self._folder.append_metrics(
-            {
-                "step": state.global_step,
-                "epoch": state.epoch,
-                **{name: value for name, value in logs.items() if name not in ("step", "epoch")},
-            }
-        )
+        entry = {
+            "step": state.global_step,
+            "epoch": state.epoch,
+            **{name: value for name, value in logs.items() if name not in ("step", "epoch")},
+        }
+        self._folder.append_metrics(entry)
+        self._progress.logged(entry)
 
     def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Note that a checkpoint was written."""
         self._on_save()
-
-    def __getattr__(self, name: str) -> Callable[..., None]:
-        """Ignore the events that are of no interest here, those of later Transformers too."""
-        if name.startswith("on_"):
-            return _ignore
-        raise AttributeError(name)
 
 
 def _ignore(*_: Any, **__: Any) -> None:

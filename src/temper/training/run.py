@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 import platform
 import shutil
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from temper.errors import CheckpointError, SettingError, TemperError
 from temper.training.checkpoint_folder import RunFolder, differences, make_folder, remove_empty
 from temper.training.checks import check_one_process, check_regressions, check_unlabelled
 from temper.training.config import RunConfig, digest
+from temper.training.epoch_scores import DEV, SELECTION, EpochScores, ScoredSet, carve
 from temper.training.network import make_network, said_of
 from temper.training.progress import Progress
 from temper.training.recorder import Recorder
@@ -89,7 +90,16 @@ def train(
     if is_finished(folder, found, config, key, progress):
         return folder.path
     kept = folder.attacked if found is not None and resume else None
-    prepared = prepare(config, splits, attack=kept_or_found(kept, attack, config, splits, progress))
+    known = len(splits.notices)
+    splits, selection = carved(config, splits)
+    for text in splits.notices[known:]:
+        progress.notice(text)
+    prepared = prepare(
+        config,
+        splits,
+        attack=kept_or_found(kept, attack, config, splits, progress),
+        selection=selection,
+    )
     for text in (*said_of(config, prepared.model, prepared.tokenizer), *prepared.notices):
         progress.notice(text)
     begun = Begun(config, folder, key, splits, progress, prepared)
@@ -110,6 +120,8 @@ class Prepared:
         unlabelled: The encoded unlabelled rows, None where the method trains on none.
         notices: What a person should know of the model and of attacked rows.
         attacked: What attacks found for the training rows, None where none is named.
+        scored: What is scored after each epoch.
+        selection: The rows that choose the epoch whose weights are kept; None where none does.
     """
 
     model: Any
@@ -120,10 +132,39 @@ class Prepared:
     unlabelled: EncodedExamples | None = None
     notices: tuple[str, ...] = ()
     attacked: AttackedTexts | None = None
+    scored: tuple[ScoredSet, ...] = ()
+    selection: Examples | None = None
+
+
+def carved(config: RunConfig, splits: Splits) -> tuple[Splits, Examples | None]:
+    """Take the rows that choose an epoch out of the training rows, where the settings want that.
+
+    Args:
+        config: The checked settings.
+        splits: The data.
+
+    Returns:
+        The data left to train on, and the rows that choose; None where the last weights are kept.
+
+    Raises:
+        SettingError: There are too few rows.
+    """
+    if config.train.keep == "last":
+        return splits, None
+    rest, selection = carve(splits.train, config.train.keep_share, seed=config.data.seed)
+    told = (
+        f"{len(selection):,} of {len(splits.train):,} training rows choose the epoch whose weights "
+        "are kept, and are not trained on (train.keep=best)."
+    )
+    return replace(splits, train=rest, notices=(*splits.notices, told)), selection
 
 
 def prepare(
-    config: RunConfig, splits: Splits, *, attack: Callable[[], AttackedTexts] | None = None
+    config: RunConfig,
+    splits: Splits,
+    *,
+    attack: Callable[[], AttackedTexts] | None = None,
+    selection: Examples | None = None,
 ) -> Prepared:
     """Load and build all that a run needs, so that faults show before anything is written.
 
@@ -131,6 +172,7 @@ def prepare(
         config: The checked settings.
         splits: The data.
         attack: Attacks the training rows, where the settings want that.
+        selection: Rows that choose the epoch whose weights are kept.
 
     Returns:
         Model, tokenizer, method and encoded rows.
@@ -150,13 +192,57 @@ def prepare(
     unlabelled = None
     if splits.unlabeled is not None:
         unlabelled = encode(splits.unlabeled, tokenizer, max_length=config.data.max_length)
+    scored = scored_sets(config, {DEV: splits.dev, SELECTION: selection}, tokenizer)
     # The last of all, because an attack may take hours.
     rewriters, attacked = rewriters_of(config.data, device=config.train.device, attack=attack)
     rows = augmented(
         rows, splits.train, tokenizer, config.data, seed=config.seed, rewriters=rewriters
     )
     notices += () if attacked is None else attacked.notices
-    return Prepared(model, tokenizer, method, rows, weights, unlabelled, notices, attacked)
+    return Prepared(
+        model, tokenizer, method, rows, weights, unlabelled, notices, attacked, scored, selection
+    )
+
+
+def scored_sets(
+    config: RunConfig,
+    sets: Mapping[str, Examples | None],
+    tokenizer: Any,
+    *,
+    task: str | None = None,
+) -> tuple[ScoredSet, ...]:
+    """Encode what is scored after each epoch.
+
+    Args:
+        config: The checked settings.
+        sets: Rows by name; None and rows without labels are left out, and the dev rows where the
+            settings want no scores of theirs.
+        tokenizer: The model's tokenizer.
+        task: Name of the task, where the model has several.
+    """
+    return tuple(
+        ScoredSet(
+            name,
+            metric_of(config, rows),
+            encode(rows, tokenizer, max_length=config.data.max_length),
+            regression=rows.kind == "regression",
+            task=task,
+        )
+        for name, rows in sets.items()
+        if rows is not None
+        and rows.labels is not None
+        and (name != DEV or config.train.evaluate == "epoch")
+    )
+
+
+def metric_of(config: RunConfig, rows: Examples) -> str:
+    """Return the score of a run's task."""
+    regression = rows.kind == "regression"
+    return default_metric(
+        config.data.source,
+        "regression" if regression else "classification",
+        task=config.data.task,
+    )
 
 
 def label_names(examples: Examples) -> list[str]:
@@ -301,7 +387,15 @@ class Begun:
         self.config, self.folder, self.key = config, folder, key
         self.splits, self.prepared, self.progress = splits, prepared, progress
         self.recorder = Recorder(folder, progress, on_save=lambda: self.write("running"))
+        self.scores = EpochScores(
+            prepared.scored,
+            Collator(prepared.tokenizer),
+            batch_size=config.train.batch_size,
+            folder=folder,
+            progress=progress,
+        )
         self.device = config.train.device
+        self.task: str | None = None
 
     def go(self, found: dict[str, Any] | None, callbacks: Sequence[Any]) -> None:
         """Train, and leave either a finished run, a stopped one, or nothing."""
@@ -334,20 +428,21 @@ class Begun:
             "settings": self.config.settings(),
             "task": {
                 "kind": train_rows.kind,
-                "metric": default_metric(
-                    self.config.data.source,
-                    "regression" if regression else "classification",
-                    task=self.config.data.task,
-                ),
+                "metric": metric_of(self.config, train_rows),
                 "labels": [] if regression else label_names(train_rows),
             },
             "data": self._sets(),
             "notices": [*self.splits.notices, *self.prepared.notices],
             "truncated": self.prepared.rows.truncated,
             "versions": versions(),
+            **self._epochs(),
             "times": self.recorder.times(),
             "device": self.device,
         }
+
+    def _epochs(self) -> dict[str, Any]:
+        found = self.scores.record(self.task)
+        return {} if found is None else {"epochs": found}
 
     def _sets(self) -> dict[str, Any]:
         splits, unlabelled = self.splits, self.prepared.unlabelled
@@ -361,6 +456,13 @@ class Begun:
             told["unlabeled"]["truncated"] = unlabelled.truncated
         if self.prepared.attacked is not None:
             told["attacked"] = self.prepared.attacked.counts
+        if (chosen := self.prepared.selection) is not None:
+            told["selection"] = {
+                "rows": len(chosen),
+                "hash": chosen.hash,
+                "seed": self.config.data.seed,
+                "source": chosen.source,
+            }
         return told
 
     def _train(self, found: dict[str, Any] | None, callbacks: Sequence[Any]) -> None:
@@ -372,6 +474,7 @@ class Begun:
         if checkpoint is not None:
             self.progress.notice(f"{self.folder.path} is resumed at step {step}.")
         self.folder.cut_metrics(step)
+        self.scores.resume(step)
         # Before the Trainer makes its folder: a process killed there must leave a run to resume.
         self.write("running")
         if self.prepared.attacked is not None and not self.folder.attacked.exists():
@@ -385,6 +488,8 @@ class Begun:
         self.device = str(trainer.args.device)
         self.write("running")
         trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
+        if "finish" in trainer.method.rule.slots:
+            self.scores.score_finished(trainer.model)
         self._publish(trainer)
 
     def _trainer(self, callbacks: Sequence[Any]) -> RobustTrainer:
@@ -401,7 +506,7 @@ class Begun:
             unlabeled_dataset=prepared.unlabelled,
             data_collator=Collator(prepared.tokenizer),
             processing_class=prepared.tokenizer,
-            callbacks=[self.recorder, *callbacks],
+            callbacks=[self.recorder, self.scores, *callbacks],
         )
         # It prints every log to stdout, which belongs to whoever called.
         printers = [

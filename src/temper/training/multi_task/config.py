@@ -144,6 +144,11 @@ def _of_task(name: str, table: Any, tree: Tree) -> RunConfig:
         found.append("Text without labels (`data.unlabeled`) is for a training on one task.")
     if config.data.attacks:
         found.append("Attacked rows (`data.augment`) are for a training on one task.")
+    if config.train.keep == "best":
+        found.append(
+            "`train.keep` is 'best', but tasks are at their best after different epochs, and the "
+            "encoder is one."
+        )
     if config.train.class_weights is not None:
         found.append("`train.class_weights` are of one task's labels, and there are several tasks.")
     if found:

@@ -18,6 +18,7 @@ from temper.models.multi_task.configuration import TaskHead
 from temper.training.checkpoint_folder import RunFolder, write_json
 from temper.training.checks import check_one_process, check_regressions
 from temper.training.config import digest
+from temper.training.epoch_scores import DEV
 from temper.training.multi_task.config import MultiTaskConfig
 from temper.training.multi_task.rows import TaskRows
 from temper.training.network import make_network, said_of
@@ -30,6 +31,7 @@ from temper.training.run import (
     label_names,
     model_identity,
     run_key,
+    scored_sets,
 )
 
 FOLDER = "tasks"
@@ -125,7 +127,12 @@ def prepare_tasks(config: MultiTaskConfig, splits: Mapping[str, Splits]) -> Prep
             encoded, rows, tokenizer, run.data, seed=config.seed, rewriters=rewriters
         )
     mixed: Any = TaskRows(parts, temperature=config.mixing.temperature)
-    return Prepared(model, tokenizer, method, mixed, None, notices=notices)
+    scored = tuple(
+        each
+        for name, run in config.tasks.items()
+        for each in scored_sets(run, {DEV: splits[name].dev}, tokenizer, task=name)
+    )
+    return Prepared(model, tokenizer, method, mixed, None, notices=notices, scored=scored)
 
 
 def tasks_key(config: MultiTaskConfig, splits: Mapping[str, Splits]) -> str:
@@ -187,6 +194,7 @@ class _BegunTasks(Begun):
                 for name, record in of_tasks.items()
             },
             "data": {name: record["data"] for name, record in of_tasks.items()},
+            **self._epochs(),
             "truncated": self._truncated(),
             "notices": [self._listed(), *self.prepared.notices],
         }
@@ -215,6 +223,11 @@ class _BegunTasks(Begun):
             f"{FOLDER}/NAME, to be evaluated, fine-tuned and reported on like any other."
         )
 
+    def _epochs(self) -> dict[str, Any]:
+        found = {name: self.scores.record(name) for name in self.whole.tasks}
+        told = {name: each for name, each in found.items() if each is not None}
+        return {"epochs": told} if told else {}
+
     def _of_task(self, name: str) -> Begun:
         """Return the run as one on a single task, to write its record."""
         others = [other for other in self.whole.tasks if other != name]
@@ -232,6 +245,7 @@ class _BegunTasks(Begun):
             prepared,
         )
         run.recorder, run.device = self.recorder, self.device
+        run.scores, run.task = self.scores, name
         return run
 
 

@@ -1,0 +1,264 @@
+"""Scores after each epoch: they move no weight, survive a stop, and may choose the epoch."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+from temper.data.examples import Examples
+from temper.data.sources import load_splits
+from temper.errors import CheckpointError, SettingError
+from temper.training.config import RunConfig
+from temper.training.epoch_scores import EpochScores, carve
+from temper.training.progress import Progress
+from temper.training.run import train
+from tests.cli.tiny_project import write_csv
+from tests.training.listeners import Heard, StopAt
+
+
+def config(project: Path, *, method: str = "uegr", source: str = "", **settings: Any) -> RunConfig:
+    return RunConfig.of(
+        {
+            "model": str(project / "model"),
+            "data": {"source": source or str(project / "data" / "reviews"), "max_length": 32},
+            "method": {"name": method},
+            "train": {
+                "epochs": 3,
+                "save_steps": 2,
+                "logging_steps": 2,
+                "device": "cpu",
+                "batch_size": 8,
+                "learning_rate": 1e-2,
+                **settings,
+            },
+        }
+    )
+
+
+def record(folder: Path) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads((folder / "run.json").read_text())
+    return content
+
+
+def logs(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+
+
+def accuracy(folder: Path, rows: Examples) -> float:
+    """Return the accuracy by Transformers alone, row by row."""
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    model = AutoModelForSequenceClassification.from_pretrained(folder).eval()
+    right = 0
+    for text, label in zip(rows.text, rows.labels or [], strict=True):
+        inputs = tokenizer(text, return_tensors="pt", truncation=True, max_length=32)
+        right += int(model(**inputs).logits.argmax()) == label
+    return right / len(rows)
+
+
+def weights(folder: Path) -> bytes:
+    return (folder / "model.safetensors").read_bytes()
+
+
+@pytest.fixture(scope="module")
+def whole(project: Path) -> Path:
+    return train(config(project), project / "scored")
+
+
+@pytest.fixture(scope="module")
+def best(project: Path) -> Path:
+    return train(config(project, keep="best", keep_share=0.2), project / "best")
+
+
+@pytest.mark.parametrize("method", ["uegr", "roast"])
+def test_scores_of_the_dev_rows_move_no_weight(project: Path, method: str) -> None:
+    runs = [
+        train(config(project, method=method, evaluate=each), project / f"{method}-{each}")
+        for each in ("epoch", "off")
+    ]
+    scored, plain = runs
+    assert weights(scored) == weights(plain)
+    assert record(scored)["key"] == record(plain)["key"]
+    assert len(record(scored)["epochs"]["scores"]) == 3
+    assert "epochs" not in record(plain)
+    assert [log for log in logs(scored) if "loss" in log] == logs(plain)
+
+
+def test_the_last_score_is_what_an_evaluation_of_the_folder_says(whole: Path) -> None:
+    told = record(whole)["epochs"]
+    assert (told["metric"], told["kept"]["by"]) == ("accuracy", "last")
+    assert [entry["epoch"] for entry in told["scores"]] == [1.0, 2.0, 3.0]
+    assert told["kept"] == {"by": "last", **told["scores"][-1]}
+    dev = load_splits(config(whole.parent).data).dev
+    assert told["kept"]["dev"] == pytest.approx(accuracy(whole, dev))
+
+
+@pytest.mark.parametrize("step", [5, 6, 10])
+def test_a_stopped_run_goes_on_to_the_same_scores(project: Path, whole: Path, step: int) -> None:
+    out = project / f"stopped-{step}"
+    with pytest.raises(KeyboardInterrupt):
+        train(config(project), out, progress=StopAt(step))
+    train(config(project), out)
+    assert weights(out) == weights(whole)
+    assert logs(out) == logs(whole)
+    assert record(out)["epochs"] == record(whole)["epochs"]
+
+
+def test_an_epoch_whose_score_the_stop_cut_off_is_scored_by_the_resumed_run(
+    project: Path, whole: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    out = project / "cut-off"
+    with monkeypatch.context() as patched:
+        patched.setattr(EpochScores, "on_epoch_end", stop)
+        with pytest.raises(KeyboardInterrupt):
+            train(config(project, save_steps=5), out)
+    assert (out / "checkpoints" / "checkpoint-5").is_dir()
+    train(config(project, save_steps=5), out)
+    assert logs(out) == logs(whole)
+
+
+@pytest.mark.parametrize("step", [5, 9, 12])
+def test_a_stopped_run_keeps_the_same_best_epoch(project: Path, best: Path, step: int) -> None:
+    out = project / f"best-{step}"
+    settings = config(project, keep="best", keep_share=0.2)
+    with pytest.raises(KeyboardInterrupt):
+        train(settings, out, progress=StopAt(step))
+    train(settings, out)
+    assert weights(out) == weights(best)
+    assert record(out)["epochs"] == record(best)["epochs"]
+
+
+def test_the_record_says_which_rows_chose_which_epoch(project: Path, best: Path) -> None:
+    told, data = record(best)["epochs"], record(best)["data"]
+    values = [entry["selection"] for entry in told["scores"]]
+    chosen = values.index(max(values))
+    assert told["kept"] == {"by": "best", **told["scores"][chosen]}
+    assert (data["selection"]["rows"], data["train"]["rows"]) == (8, 32)
+    assert data["selection"]["seed"] == 0
+    _, expected = carve(load_splits(config(project).data).train, 0.2, seed=0)
+    assert data["selection"]["hash"] == expected.hash
+    assert any("8 of 40 training rows choose the epoch" in text for text in record(best)["notices"])
+
+
+def test_the_weights_of_the_best_epoch_are_what_is_published(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    values = iter([0.5, 0.9, 0.9])
+    monkeypatch.setattr(
+        "temper.training.epoch_scores.ScoredSet.score", lambda *_, **__: next(values)
+    )
+    settings = {"keep": "best", "evaluate": "off", "schedule": "constant", "warmup_ratio": 0.0}
+    out = train(config(project, **settings), project / "second")
+    assert record(out)["epochs"]["kept"]["epoch"] == 2.0
+    values = iter([0.5, 0.9])
+    short = train(config(project, **{**settings, "epochs": 2}), project / "two")
+    assert weights(out) == weights(short)
+    values = iter([0.5, 0.6, 0.9])
+    last = train(config(project, **settings), project / "third")
+    assert weights(last) != weights(out)
+
+
+def test_what_a_method_does_at_the_end_is_done_to_the_best_epoch_and_scored(project: Path) -> None:
+    out = train(config(project, method="wise_ft", keep="best"), project / "wise")
+    told = record(out)["epochs"]
+    dev = load_splits(config(project).data).dev
+    assert told["kept"]["dev"] == pytest.approx(accuracy(out, dev))
+
+
+def test_only_what_decides_the_weights_is_in_the_key(project: Path) -> None:
+    hashes = {"model": "m", "train_hash": "t", "dev_hash": "d"}
+    keys = {
+        name: config(project, **changes).key(**hashes)
+        for name, changes in {
+            "plain": {},
+            "off": {"evaluate": "off"},
+            "best": {"keep": "best"},
+            "more": {"keep": "best", "keep_share": 0.2},
+        }.items()
+    }
+    assert keys["plain"] == keys["off"]
+    assert len(set(keys.values())) == 3
+
+
+def test_a_missing_best_epoch_is_an_error_and_not_another_model(project: Path) -> None:
+    out = project / "robbed"
+    settings = config(project, keep="best")
+    with pytest.raises(KeyboardInterrupt):
+        train(settings, out, progress=StopAt(8))
+    for folder in (out / "checkpoints").glob("best-*"):
+        (folder / "weights.json").unlink()
+        (folder / "weights.safetensors").unlink()
+        folder.rmdir()
+    with pytest.raises(CheckpointError, match=r"best-.* is missing.*--restart"):
+        train(settings, out)
+
+
+def test_the_progress_hears_losses_and_scores(project: Path) -> None:
+    heard: list[Mapping[str, Any]] = []
+
+    class Logged(Progress):
+        def logged(self, entry: Mapping[str, Any]) -> None:
+            heard.append(entry)
+
+    out = train(config(project, evaluate="epoch"), project / "heard", progress=Logged())
+    assert [dict(entry) for entry in heard] == logs(out)
+    assert sum("dev/accuracy" in entry for entry in heard) == 3
+
+
+def test_a_regression_is_scored_by_its_own_score(project: Path) -> None:
+    rows = [(f"the film was {'very ' * n}good", f"{n}.5") for n in range(12)]
+    write_csv(project / "stars" / "train.csv", rows)
+    write_csv(project / "stars" / "dev.csv", [(t.replace("film", "phone"), v) for t, v in rows])
+    out = train(
+        config(project, method="vanilla", source=str(project / "stars"), keep="best"),
+        project / "regression",
+    )
+    told = record(out)["epochs"]
+    assert told["metric"] in ("pearson", "spearman", "mse")
+    assert {"dev", "selection"} <= told["scores"][0].keys()
+
+
+def test_a_carve_is_stratified_and_does_not_depend_on_the_order() -> None:
+    text = [f"row {number}" for number in range(40)]
+    labels = [0 if number % 4 else 1 for number in range(40)]
+    rows = Examples("toy", text, labels=labels, kind="classification")
+    rest, chosen = carve(rows, 0.2, seed=3)
+    assert (len(rest), len(chosen), sorted(chosen.labels or [])) == (32, 8, [0] * 6 + [1] * 2)
+    assert not set(rest.text) & set(chosen.text)
+    turned = carve(rows.select(range(39, -1, -1)), 0.2, seed=3)[1]
+    assert sorted(turned.text) == sorted(chosen.text)
+    assert sorted(carve(rows, 0.2, seed=4)[1].text) != sorted(chosen.text)
+
+
+def test_equal_texts_are_not_parted_and_a_class_of_one_row_stays() -> None:
+    text = ["same"] * 6 + [f"row {number}" for number in range(13)] + ["alone"]
+    labels = [0] * 6 + [1] * 13 + [2]
+    rows = Examples("toy", text, labels=labels, kind="classification")
+    for seed in range(20):
+        rest, chosen = carve(rows, 0.5, seed=seed)
+        assert not set(rest.text) & set(chosen.text)
+        assert set(rest.labels or []) == {0, 1, 2}
+
+
+def test_too_few_rows_to_choose_by_are_refused() -> None:
+    rows = Examples("toy", ["a", "b"], labels=[0, 1], kind="classification")
+    with pytest.raises(SettingError, match="too few for that"):
+        carve(rows, 0.1, seed=0)
+
+
+def test_a_share_that_nothing_reads_is_refused(project: Path) -> None:
+    with pytest.raises(SettingError, match=r"keep_share.*is read with.*'best'"):
+        config(project, keep_share=0.3)
+
+
+def test_carved_rows_are_told(project: Path) -> None:
+    heard = Heard()
+    train(config(project, keep="best", max_steps=1), project / "told", progress=heard)
+    assert any("choose the epoch" in text for text in heard.notices)
