@@ -43,7 +43,9 @@ class Watched(RobustTrainer):
 
     def training_step(self, model: nn.Module, inputs: dict[str, Any], *rest: Any) -> Tensor:
         held: Seen = self.__dict__.setdefault("seen", [])
-        held.append(("labels" in inputs, inputs["row_index"].tolist()))
+        # Empty micro-batches fill up the last step of the first phase.
+        if inputs:
+            held.append(("labels" in inputs, inputs["row_index"].tolist()))
         return super().training_step(model, inputs, *rest)
 
 
@@ -131,7 +133,7 @@ def test_a_phase_of_its_own_has_rows_of_like_length_together(tmp_path: Path) -> 
     assert spread <= 6
 
 
-@pytest.mark.parametrize(("accumulation", "steps"), [(1, 3 + 2), (2, 3), (4, 2)])
+@pytest.mark.parametrize(("accumulation", "steps"), [(1, 3 + 2), (2, 2 + 1), (4, 2)])
 def test_both_phases_count_as_steps_of_the_epochs_and_of_the_schedule(
     tmp_path: Path, accumulation: int, steps: int
 ) -> None:
@@ -162,7 +164,7 @@ def test_a_number_of_steps_ends_within_either_phase(tmp_path: Path) -> None:
 def test_a_stop_within_or_between_phases_resumes_to_the_same_weights(
     stop: int, accumulation: int, bucket: bool
 ) -> None:
-    # 10 and 7 rows in fours: three and two batches an epoch, so that accumulating crosses phases.
+    # 10 and 7 rows in fours: three and two batches an epoch, and steps that are short.
     changes: dict[str, Any] = {
         "gradient_accumulation_steps": accumulation,
         "num_train_epochs": 2,
@@ -170,7 +172,7 @@ def test_a_stop_within_or_between_phases_resumes_to_the_same_weights(
         "save_steps": 100,
     }
     more = {"bucket_by_length": bucket}
-    steps = 2 * -(-5 // accumulation)
+    steps = 2 * (-(-3 // accumulation) + -(-2 // accumulation))
     stop = 1 + (stop - 1) % (steps - 1)
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)

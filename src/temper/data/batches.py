@@ -1,8 +1,8 @@
-"""Decide which rows share a batch: those of like length; an epoch still sees every row once."""
+"""Decide which rows share an optimiser step, and how steps are split into batches."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import torch
 from torch.utils.data import Sampler
@@ -10,8 +10,7 @@ from torch.utils.data import Sampler
 from temper.errors import SettingError
 from temper.seeding import derive_seed, generator
 
-# Batches sorted together. More means less padding and batches that are more alike from epoch to
-# epoch.
+# Steps sorted together. More means less padding and steps that are more alike from epoch to epoch.
 POOL = 50
 
 
@@ -24,13 +23,15 @@ class LengthBucketSampler(Sampler[int]):
     """Order all rows anew each epoch so that each run of ``batch_size`` rows has like lengths.
 
     The order is a function of seed and epoch alone: shuffle the rows; set the last ``len %
-    batch_size`` aside as the short last batch; sort the others by length within pools of `POOL`
-    batches; shuffle the batches.
+    batch_size`` aside as the short last run; sort the others by length within pools of `POOL`
+    runs; shuffle the runs.
 
     Args:
         lengths: Tokens of each row.
-        batch_size: Rows of a batch, >= 1; give the data loader the same.
+        batch_size: Rows of an optimiser step over all micro-batches and processes, >= 1. A data
+            loader of smaller batches then splits the same steps.
         seed: Any integer.
+        drop_last: Whether the short last run is left out of the epoch.
 
     Raises:
         SettingError: If ``batch_size`` is below 1.
@@ -41,11 +42,14 @@ class LengthBucketSampler(Sampler[int]):
         [0, 1, 2, 3, 4]
     """
 
-    def __init__(self, lengths: Sequence[int], *, batch_size: int, seed: int) -> None:
+    def __init__(
+        self, lengths: Sequence[int], *, batch_size: int, seed: int, drop_last: bool = False
+    ) -> None:
         _check_batch_size(batch_size)
         self.lengths = list(lengths)
         self.batch_size = batch_size
         self.seed = seed
+        self.drop_last = drop_last
         self.epoch = 0
 
     def set_epoch(self, epoch: int) -> None:
@@ -53,11 +57,12 @@ class LengthBucketSampler(Sampler[int]):
         self.epoch = epoch
 
     def __len__(self) -> int:
-        """Return the number of rows."""
-        return len(self.lengths)
+        """Return the number of rows of an epoch."""
+        rows = len(self.lengths)
+        return rows - rows % self.batch_size if self.drop_last else rows
 
     def __iter__(self) -> Iterator[int]:
-        """Yield every row once."""
+        """Yield every row of the epoch once."""
         draw = generator(derive_seed(self.seed, "batches", self.epoch))
         order: list[int] = torch.randperm(len(self.lengths), generator=draw).tolist()
         full = len(order) - len(order) % self.batch_size
@@ -69,7 +74,27 @@ class LengthBucketSampler(Sampler[int]):
             batches += _runs(pool, self.batch_size)
         for place in torch.randperm(len(batches), generator=draw).tolist():
             yield from batches[place]
-        yield from order[full:]
+        if not self.drop_last:
+            yield from order[full:]
+
+
+def pack_steps(batches: Iterable[list[int]], *, size: int) -> list[list[list[int]]]:
+    """Pack batches into optimiser steps of ``size`` micro-batches each.
+
+    A short last step is filled up with empty batches. They stand in front, because gradients are
+    exchanged between processes in the last micro-batch of a step.
+
+    Args:
+        batches: Rows of each batch, in order.
+        size: Micro-batches of a step, >= 1.
+
+    Example:
+        >>> pack_steps([[0, 1], [2, 3], [4]], size=2)
+        [[[0, 1], [2, 3]], [[], [4]]]
+    """
+    listed = list(batches)
+    steps = [listed[start : start + size] for start in range(0, len(listed), size)]
+    return [[[]] * (size - len(step)) + step for step in steps]
 
 
 def ordered_batches(lengths: Sequence[int], *, batch_size: int) -> list[list[int]]:

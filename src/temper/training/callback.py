@@ -34,7 +34,8 @@ class MethodCallback(TrainerCallback):
             stepper.network.use(self.trainer.model_wrapped)
             loader, sampler = kwargs["train_dataloader"], self.trainer.sampler
             with sampler.labelled_alone() if isinstance(sampler, Phases) else nullcontext():
-                stepper.prepare(self.trainer._prepare_inputs(inputs) for inputs in loader)
+                full = (inputs for inputs in loader if inputs)
+                stepper.prepare(self.trainer._prepare_inputs(inputs) for inputs in full)
 
     def on_epoch_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Tell sampler, rows that differ by epoch, and rule."""

@@ -140,6 +140,24 @@ def check_phases(labelled: Any, unlabelled: Any, *, dispatched: bool) -> None:
         )
 
 
+def check_drop_last(drop_last: bool, *, rows: int, step: int) -> None:
+    """Refuse to drop the short last step where there is no other.
+
+    Args:
+        drop_last: Whether it is dropped.
+        rows: Training rows.
+        step: Rows of an optimiser step over all micro-batches and processes.
+
+    Raises:
+        SettingError: If nothing would be left to train on.
+    """
+    if drop_last and rows < step:
+        raise SettingError(
+            f"`dataloader_drop_last` leaves out the short last step, and {rows} rows do not fill "
+            f"one of {step}. Leave it out, or lower the batch size or the accumulation."
+        )
+
+
 def check_resumable(dataset: Any, *, epoch: float) -> None:
     """Refuse to go on within a later pass over a stream: its rows cannot be skipped again.
 

@@ -59,7 +59,8 @@ class TrainSettings(BaseModel):
         epochs: Passes over the training rows, > 0; fractions are allowed.
         max_steps: Optimiser steps, >= 1; where given it replaces ``epochs``.
         batch_size: Rows of one micro-batch on one process, >= 1.
-        accumulation: Micro-batches per optimiser step, >= 1.
+        accumulation: Micro-batches per optimiser step, >= 1: ``batch_size`` 4 with 4 of them sees
+            the rows of ``batch_size`` 16.
         learning_rate: Peak learning rate, > 0.
         weight_decay: Decoupled weight decay, >= 0; biases and norms are spared.
         warmup_ratio: Share of the steps over which the rate climbs from 0, in [0, 1).

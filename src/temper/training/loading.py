@@ -30,15 +30,17 @@ def training_loader(
     Raises:
         SettingError: If rows of several tasks meet what cannot be trained on them.
     """
+    accumulation = trainer.args.gradient_accumulation_steps
     if isinstance(rows, TaskRows):
         check_task_rows(trainer, rows)
         seed = trainer.args.data_seed if trainer.args.data_seed is not None else trainer.args.seed
-        return mix([numbered(each) for each in rows.parts.values()], rows, seed=seed)
+        loaders = [numbered(each) for each in rows.parts.values()]
+        return mix(loaders, rows, seed=seed, accumulation=accumulation)
     loader, sampler = numbered(rows)
     if trainer.unlabeled_dataset is None:
         return loader, sampler
     second, other = numbered(trainer.unlabeled_dataset)
-    return join(loader, second, samplers=[sampler, other])
+    return join(loader, second, samplers=[sampler, other], accumulation=accumulation)
 
 
 def check_task_rows(trainer: Any, rows: TaskRows) -> None:

@@ -1,7 +1,8 @@
 """Epochs of two phases: every batch of labelled rows, then every batch of unlabelled ones.
 
 Each phase has the batches that its dataset would have by itself, on every process alike, so that
-no batch mixes the two and the labelled ones come as they do without the others.
+no batch mixes the two and the labelled ones come as they do without the others. No optimiser step
+mixes them either: a short last one of the first phase is filled up with empty batches.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from torch.utils.data import Dataset, Sampler
+
+from temper.data.batches import pack_steps
 
 LABELS = ("labels", "label")
 # What a loader is made with besides its rows, their order and the collator.
@@ -35,11 +38,14 @@ class Phases(Sampler[list[int]]):
             iterated at one epoch.
         unlabelled: The same for the second, whose numbers begin at 0.
         offset: Rows of the first dataset, where the numbers of the second begin here.
+        accumulation: Micro-batches of an optimiser step.
         followers: What must hear of a new epoch, by ``set_epoch``.
 
     Example:
         >>> list(Phases([[0, 1], [2]], [[1, 0]], offset=3))
         [[0, 1], [2], [4, 3]]
+        >>> list(Phases([[0], [1], [2]], [[1], [0]], offset=3, accumulation=2))
+        [[0], [1], [], [2], [4], [3]]
     """
 
     def __init__(
@@ -48,10 +54,12 @@ class Phases(Sampler[list[int]]):
         unlabelled: Iterable[list[int]],
         *,
         offset: int,
+        accumulation: int = 1,
         followers: Sequence[Any] = (),
     ) -> None:
         self.labelled, self.unlabelled = labelled, unlabelled
         self.offset = offset
+        self.accumulation = accumulation
         self.followers = list(followers)
         self._alone = False
 
@@ -70,16 +78,23 @@ class Phases(Sampler[list[int]]):
             self._alone = False
 
     def __len__(self) -> int:
-        """Return the number of batches."""
-        whole: Any = (self.labelled,) if self._alone else (self.labelled, self.unlabelled)
-        return sum(len(batches) for batches in whole)
+        """Return the number of batches, empty ones among them."""
+        first: Any = self.labelled
+        second: Any = self.unlabelled
+        if self._alone:
+            return len(first)
+        steps = -(-len(first) // self.accumulation)
+        return steps * self.accumulation + len(second)
 
     def __iter__(self) -> Iterator[list[int]]:
         """Yield every batch."""
-        yield from self.labelled
-        if not self._alone:
-            for batch in self.unlabelled:
-                yield [self.offset + row for row in batch]
+        if self._alone:
+            yield from self.labelled
+            return
+        for step in pack_steps(self.labelled, size=self.accumulation):
+            yield from step
+        for batch in self.unlabelled:
+            yield [self.offset + row for row in batch]
 
 
 class BothRows(Dataset[tuple[int, Any]]):
@@ -125,20 +140,25 @@ class BothCollators:
         self.labelled, self.unlabelled, self.offset = labelled, unlabelled, offset
 
     def __call__(self, items: Sequence[tuple[int, Any]]) -> dict[str, Any]:
-        """Collate rows of one dataset."""
+        """Collate rows of one dataset; of no rows nothing."""
+        if not items:
+            return {}
         if items[0][0] < self.offset:
             return dict(self.labelled(items))
         batch = self.unlabelled(items)
         return {name: value for name, value in batch.items() if name not in LABELS}
 
 
-def join(labelled: Any, unlabelled: Any, *, samplers: Sequence[Any]) -> tuple[Any, Phases]:
+def join(
+    labelled: Any, unlabelled: Any, *, samplers: Sequence[Any], accumulation: int = 1
+) -> tuple[Any, Phases]:
     """Make one loader of two that Accelerate has prepared, shares of the processes included.
 
     Args:
         labelled: Loader of the first dataset's numbered rows; its way of loading is taken.
         unlabelled: The same of the second's.
         samplers: Samplers behind both whose order follows the epoch; None for one without.
+        accumulation: Micro-batches of an optimiser step.
 
     Returns:
         The loader and the order of its batches.
@@ -149,6 +169,7 @@ def join(labelled: Any, unlabelled: Any, *, samplers: Sequence[Any]) -> tuple[An
         labelled.batch_sampler,
         unlabelled.batch_sampler,
         offset=offset,
+        accumulation=accumulation,
         # Accelerate reaches its own samplers, and not ours behind the shares of several processes.
         followers=[labelled, unlabelled, *(each for each in samplers if each is not None)],
     )

@@ -26,7 +26,7 @@ from temper.methods import Method, MethodConfig, build
 from temper.training import checkpoint_files
 from temper.training.arguments import arguments_of
 from temper.training.callback import MethodCallback
-from temper.training.checks import check_gradient_norm, check_rows
+from temper.training.checks import check_drop_last, check_gradient_norm, check_rows
 from temper.training.config import TrainSettings
 from temper.training.loading import training_loader
 from temper.training.multi_task.rows import MixedBatches
@@ -49,8 +49,9 @@ class RobustTrainer(Trainer):
         args: As for ``Trainer``.
         method: A method, its settings or its name.
         class_weights: Factor on the training loss of each class.
-        bucket_by_length: Batch rows of similar length together; each epoch still sees every row
-            once. Off when ``args.train_sampling_strategy`` asks for another order;
+        bucket_by_length: Put rows of similar length into a step together; each epoch still sees
+            every row once. A step has the same rows however many micro-batches and processes share
+            it. Off when ``args.train_sampling_strategy`` asks for another order;
             ``"group_by_length"`` asks for this one.
         unlabeled_dataset: Rows that a method learns from without labels, as ``train_dataset``; any
             labels are taken off. Each epoch has its batches after all labelled ones, and they
@@ -108,8 +109,13 @@ class RobustTrainer(Trainer):
     def training_step(
         self, model: nn.Module, inputs: dict[str, Any], num_items_in_batch: Any = None
     ) -> Tensor:
-        """Run all passes of one micro-batch; on the last one of a step, finish the gradient."""
+        """Run all passes of one micro-batch; on the last one of a step, finish the gradient.
+
+        Empty micro-batches fill up the short last step of a phase or a task, and do nothing.
+        """
         stepper = self.running()
+        if not inputs:
+            return torch.zeros((), device=self.args.device)
         model.train()
         batch = Batch.of(self._prepare_inputs(inputs))
         last = bool(self.accelerator.sync_gradients)
@@ -174,9 +180,9 @@ class RobustTrainer(Trainer):
         self, epoch_iterator: Iterator[Any], num_batches: int, device: torch.device
     ) -> tuple[list[Any], Any]:
         """Take the micro-batches of one optimiser step and count its rows over all ranks."""
-        # Transformers would count labels too, and a step between two phases has some without.
+        # Transformers would count labels, and unlabelled rows have none.
         samples = list(islice(epoch_iterator, num_batches))
-        rows = sum(len(next(iter(sample.values()))) for sample in samples)
+        rows = sum(len(next(iter(sample.values()))) for sample in samples if sample)
         if self.args.world_size > 1:
             counted = torch.tensor([rows], device=self.args.device)
             rows = int(self.accelerator.gather(counted).sum())
@@ -191,6 +197,10 @@ class RobustTrainer(Trainer):
         )
         self._micro, self._kept = 0, []
         return samples, None
+
+    def _track_num_input_tokens(self, inputs: dict[str, Any]) -> None:
+        if inputs:
+            super()._track_num_input_tokens(inputs)
 
     def _get_grad_norm(self, model: nn.Module, grad_norm: Any = None) -> Any:
         norm = super()._get_grad_norm(model, grad_norm)
@@ -307,7 +317,13 @@ class RobustTrainer(Trainer):
         if lengths is None:
             return super()._get_train_sampler(dataset)
         seed = self.args.data_seed if self.args.data_seed is not None else self.args.seed
-        self.sampler = LengthBucketSampler(lengths, batch_size=self._train_batch_size, seed=seed)
+        # An optimiser step has the same rows however it is split, so that memory decides nothing.
+        shares = 1 if self.accelerator.split_batches else self.args.world_size
+        rows = self._train_batch_size * self.args.gradient_accumulation_steps * shares
+        check_drop_last(self.args.dataloader_drop_last, rows=len(lengths), step=rows)
+        self.sampler = LengthBucketSampler(
+            lengths, batch_size=rows, seed=seed, drop_last=self.args.dataloader_drop_last
+        )
         return self.sampler
 
     # Checkpoints

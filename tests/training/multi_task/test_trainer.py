@@ -135,21 +135,6 @@ def test_a_run_stopped_and_resumed_ends_at_the_same_weights(
         assert unequal(weights(whole.model), weights(resumed.model)) == []
 
 
-def test_micro_batches_of_several_tasks_make_one_step(tmp_path: Path) -> None:
-    trainer = make_trainer(
-        tmp_path,
-        model=shared(),
-        rows=rows_of(),
-        more={"method": "uegr"},
-        gradient_accumulation_steps=7,
-    )
-    before = weights(trainer.model)
-    trainer.train()
-    assert trainer.state.global_step == 1
-    still = set(before) - set(unequal(before, weights(trainer.model)))
-    assert not {each for each in still if each.endswith("classifier.weight")}
-
-
 @pytest.mark.parametrize(
     ("given", "said"),
     [

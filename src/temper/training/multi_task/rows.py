@@ -1,9 +1,10 @@
-"""Rows of several tasks, and epochs in which the batches of all of them are shuffled together.
+"""Rows of several tasks, and epochs in which the steps of all of them are shuffled together.
 
 Source: Liu et al. 2019, arXiv 1901.11504, algorithm 1: the rows of each task are packed into
 mini-batches, and the mini-batches of all tasks are merged and shuffled, so that tasks come in
 proportion to their size. The temperature is that of multilingual pre-training (Devlin 2019; Raffel
-et al. 2020, equation 1): tasks in proportion to size ** (1 / temperature).
+et al. 2020, equation 1): tasks in proportion to size ** (1 / temperature). A mini-batch of theirs
+is an optimiser step here, so that accumulating splits it and changes nothing.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset, Sampler
 
+from temper.data.batches import pack_steps
 from temper.errors import SettingError
 from temper.seeding import derive_seed, generator
 from temper.training.phases import loader_like
@@ -32,8 +34,8 @@ class TaskRows(Dataset[Any]):
     Args:
         parts: The rows of each task, by name, in the order of the model's tasks.
         temperature: T >= 1. At 1 (the paper) an epoch has every row of every task once. Above, it
-            has as many batches, of which a task has a share in proportion to
-            ``batches ** (1 / T)``, at least one; each task still goes through all its rows before
+            has as many steps, of which a task has a share in proportion to
+            ``steps ** (1 / T)``, at least one; each task still goes through all its rows before
             one comes again, over as many epochs as that takes.
 
     Raises:
@@ -86,9 +88,10 @@ class TaskRows(Dataset[Any]):
 
 
 class MixedBatches(Sampler[list[int]]):
-    """The batches of several tasks, shuffled together anew each epoch; no batch mixes tasks.
+    """The steps of several tasks, shuffled together anew each epoch; no step mixes tasks.
 
-    The order is a function of seed and epoch alone.
+    The order is a function of seed and epoch alone. A task's short last step is filled up with
+    empty batches.
 
     Args:
         parts: For each task its batches of row numbers, the same ones each time it is iterated at
@@ -96,6 +99,7 @@ class MixedBatches(Sampler[list[int]]):
         sizes: Rows of each task.
         seed: Any integer.
         temperature: As `TaskRows` says.
+        accumulation: Micro-batches of an optimiser step.
         followers: For each task what must hear which of its passes is asked for, by ``set_epoch``.
 
     Example:
@@ -110,13 +114,16 @@ class MixedBatches(Sampler[list[int]]):
         sizes: Sequence[int],
         seed: int,
         temperature: float = 1.0,
+        accumulation: int = 1,
         followers: Sequence[Sequence[Any]] | None = None,
     ) -> None:
         self.parts = list(parts)
         self.offsets = [0, *accumulate(sizes)][:-1]
         self.seed = seed
         self.followers = [list(each) for each in followers or [()] * len(self.parts)]
-        self.quotas = quotas([len(part) for part in self.parts], temperature=temperature)
+        self.accumulation = accumulation
+        self.steps = [-(-len(part) // accumulation) for part in self.parts]
+        self.quotas = quotas(self.steps, temperature=temperature)
         self.epoch = 0
 
     def set_epoch(self, epoch: int) -> None:
@@ -124,28 +131,30 @@ class MixedBatches(Sampler[list[int]]):
         self.epoch = epoch
 
     def __len__(self) -> int:
-        """Return the number of batches of an epoch."""
-        return sum(self.quotas)
+        """Return the number of batches of an epoch, empty ones among them."""
+        return sum(self.quotas) * self.accumulation
 
     def __iter__(self) -> Iterator[list[int]]:
         """Yield the epoch's batches."""
-        batches: list[list[int]] = []
+        steps: list[list[list[int]]] = []
         for task, offset in enumerate(self.offsets):
-            batches += [[offset + row for row in batch] for batch in self._of_epoch(task)]
+            for step in self._of_epoch(task):
+                steps.append([[offset + row for row in batch] for batch in step])
         draw = generator(derive_seed(self.seed, "tasks", self.epoch))
-        for place in torch.randperm(len(batches), generator=draw).tolist():
-            yield batches[place]
+        for place in torch.randperm(len(steps), generator=draw).tolist():
+            yield from steps[place]
 
-    def _of_epoch(self, task: int) -> list[list[int]]:
+    def _of_epoch(self, task: int) -> list[list[list[int]]]:
         """Return the part of this epoch in a task's passes, which follow each other endlessly."""
-        each, wanted = len(self.parts[task]), self.quotas[task]
+        each, wanted = self.steps[task], self.quotas[task]
         begin = self.epoch * wanted
-        found: list[list[int]] = []
+        found: list[list[list[int]]] = []
         for number in range(begin // each, -(-(begin + wanted) // each)):
             for follower in self.followers[task]:
                 follower.set_epoch(number)
             first = number * each
-            found += list(self.parts[task])[max(begin - first, 0) : begin + wanted - first]
+            steps = pack_steps(self.parts[task], size=self.accumulation)
+            found += steps[max(begin - first, 0) : begin + wanted - first]
         return found
 
 
@@ -170,12 +179,14 @@ class _TaskCollator:
         self.rows, self.collators = rows, list(collators)
 
     def __call__(self, items: Sequence[tuple[int, Any]]) -> dict[str, Tensor]:
+        if not items:
+            return {}
         task, _ = self.rows.place(items[0][0])
         return {**self.collators[task](items), TASK: torch.full((len(items),), task)}
 
 
 def mix(
-    loaders: Sequence[tuple[Any, Any]], rows: TaskRows, *, seed: int
+    loaders: Sequence[tuple[Any, Any]], rows: TaskRows, *, seed: int, accumulation: int = 1
 ) -> tuple[Any, MixedBatches]:
     """Make one loader of those of several tasks, shares of the processes included.
 
@@ -185,6 +196,7 @@ def mix(
             is taken.
         rows: The rows of the tasks.
         seed: Seed of the order; the same one on every process.
+        accumulation: Micro-batches of an optimiser step.
 
     Returns:
         The loader and the order of its batches.
@@ -194,6 +206,7 @@ def mix(
         sizes=[len(part) for part in rows.parts.values()],
         seed=seed,
         temperature=rows.temperature,
+        accumulation=accumulation,
         # Accelerate reaches its own samplers, and not ours behind the shares of several processes.
         followers=[[loader, *([sampler] if sampler else [])] for loader, sampler in loaders],
     )
@@ -202,26 +215,26 @@ def mix(
     return loader_like(loaders[0][0], everything, order=order, collator=collator), order
 
 
-def quotas(batches: Sequence[int], *, temperature: float) -> list[int]:
-    """Share an epoch's batches out between tasks.
+def quotas(steps: Sequence[int], *, temperature: float) -> list[int]:
+    """Share an epoch's steps out between tasks.
 
     Args:
-        batches: Batches that each task has, >= 1.
-        temperature: T >= 1; the share is in proportion to ``batches ** (1 / T)``.
+        steps: Optimiser steps that each task has, >= 1.
+        temperature: T >= 1; the share is in proportion to ``steps ** (1 / T)``.
 
     Returns:
-        Batches of each task in an epoch, at least 1 each; they sum to what there are.
+        Steps of each task in an epoch, at least 1 each; they sum to what there are.
 
     Example:
         >>> quotas([90, 10], temperature=1.0), quotas([90, 10], temperature=2.0)
         ([90, 10], [75, 25])
     """
     if temperature == 1:
-        return list(batches)
-    whole, weights = sum(batches), [count ** (1 / temperature) for count in batches]
+        return list(steps)
+    whole, weights = sum(steps), [count ** (1 / temperature) for count in steps]
     exact = [whole * weight / sum(weights) for weight in weights]
     shares = [max(1, int(value)) for value in exact]
-    # Tasks below one batch have taken from the others.
+    # Tasks below one step have taken from the others.
     while sum(shares) > whole:
         larger = [task for task, share in enumerate(shares) if share > 1]
         shares[max(larger, key=lambda task: shares[task] - exact[task])] -= 1

@@ -1,0 +1,205 @@
+"""Accumulating splits optimiser steps: their rows stay, and the weights but for rounding.
+
+Weights are in double precision and dropout is off, so that two ways to one gradient differ by the
+order of sums alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from accelerate.data_loader import prepare_data_loader
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+from torch.utils.data import DataLoader
+
+from temper import AT, UEGR, Vanilla, methods
+from temper.data.batches import LengthBucketSampler, pack_steps
+from temper.errors import SettingError
+from temper.models.multi_task.build import share_encoder
+from temper.models.multi_task.configuration import TaskHead
+from temper.training.multi_task.rows import MixedBatches, TaskRows
+from temper.training.phases import Phases
+from temper.training.trainer import RobustTrainer
+from tests.training.alternating import Alternating
+from tests.training.tiny_training import (
+    Rows,
+    Unlabelled,
+    farthest,
+    make_trainer,
+    quiet_model,
+    weights,
+)
+
+# Ways to make steps of 16 rows.
+SPLITS = [(16, 1), (8, 2), (4, 4), (3, 6)]
+ROUNDING = 1e-12
+
+
+class Watched(RobustTrainer):
+    """Note the rows of every optimiser step."""
+
+    def training_step(self, model: nn.Module, inputs: dict[str, Any], *rest: Any) -> Tensor:
+        steps: dict[int, list[int]] = self.__dict__.setdefault("steps", {})
+        if inputs:
+            steps.setdefault(self.state.global_step, []).extend(inputs["row_index"].tolist())
+        return super().training_step(model, inputs, *rest)
+
+
+def trained(folder: Path, *, size: int, accumulation: int, **changes: Any) -> Any:
+    changes.setdefault("model", quiet_model().double())
+    trainer = make_trainer(
+        folder,
+        per_device_train_batch_size=size,
+        gradient_accumulation_steps=accumulation,
+        num_train_epochs=2,
+        optim="sgd",
+        **changes,
+    )
+    trainer.__class__ = Watched
+    trainer.train()
+    return trainer
+
+
+def rows_of_steps(trainer: Any) -> list[list[int]]:
+    return [sorted(rows) for rows in trainer.steps.values()]
+
+
+@pytest.mark.parametrize(("size", "accumulation"), [(8, 2), (4, 4)])
+@pytest.mark.parametrize(
+    "method",
+    [Vanilla(), AT(), UEGR(adaptive="uniform", mask=False, divergence_weight=1.0)],
+    ids=lambda method: type(method).__name__,
+)
+def test_a_smaller_batch_trains_on_the_same_rows_to_the_same_weights(
+    tmp_path: Path, method: Any, size: int, accumulation: int
+) -> None:
+    # 38 rows: two whole steps an epoch and one of 6 rows.
+    changes: dict[str, Any] = {"rows": 38, "more": {"method": method}}
+    whole = trained(tmp_path, size=16, accumulation=1, **changes)
+    parts = trained(tmp_path, size=size, accumulation=accumulation, **changes)
+    assert [len(rows) for rows in rows_of_steps(whole)] == [16, 16, 6] * 2
+    assert rows_of_steps(parts) == rows_of_steps(whole)
+    assert farthest(weights(quiet_model().double()), weights(whole.model)) > 1e-3
+    assert farthest(weights(whole.model), weights(parts.model)) < ROUNDING
+
+
+@pytest.mark.parametrize(("size", "accumulation"), [(8, 2), (4, 4)])
+def test_no_step_mixes_rows_with_and_without_labels_however_it_is_split(
+    tmp_path: Path, size: int, accumulation: int
+) -> None:
+    def run(size: int, accumulation: int) -> Any:
+        more = {"method": Alternating(), "unlabeled_dataset": Unlabelled(21)}
+        return trained(tmp_path, size=size, accumulation=accumulation, rows=22, more=more)
+
+    whole, parts = run(16, 1), run(size, accumulation)
+    assert rows_of_steps(parts) == rows_of_steps(whole)
+    assert [max(rows) < 22 for rows in rows_of_steps(parts)] == [True, True, False, False] * 2
+    assert farthest(weights(whole.model), weights(parts.model)) < ROUNDING
+
+
+@pytest.mark.parametrize("temperature", [1.0, 3.0])
+def test_no_step_mixes_tasks_however_it_is_split(tmp_path: Path, temperature: float) -> None:
+    tasks = [TaskHead("two", ("no", "yes")), TaskHead("again", ("no", "yes"))]
+
+    def run(size: int, accumulation: int) -> Any:
+        return trained(
+            tmp_path,
+            size=size,
+            accumulation=accumulation,
+            model=share_encoder(quiet_model(), tasks).double(),
+            rows=TaskRows({"two": Rows(38), "again": Rows(19)}, temperature=temperature),
+        )
+
+    whole, parts = run(16, 1), run(4, 4)
+    assert whole.state.global_step == 2 * (3 + 2)
+    assert rows_of_steps(parts) == rows_of_steps(whole)
+    assert all(len({row < 38 for row in rows}) == 1 for rows in rows_of_steps(parts))
+    assert farthest(weights(whole.model), weights(parts.model)) < ROUNDING
+
+
+def test_a_pre_pass_over_filled_up_steps_sees_every_row(tmp_path: Path) -> None:
+    tasks = [TaskHead("two", ("no", "yes")), TaskHead("again", ("no", "yes"))]
+    trainer = make_trainer(
+        tmp_path,
+        model=share_encoder(quiet_model(), tasks),
+        rows=TaskRows({"two": Rows(9), "again": Rows(6)}),
+        more={"method": methods.configure("child_tuning_d")},
+        gradient_accumulation_steps=4,
+    )
+    trainer.train()
+    assert trainer.state.global_step == 2
+
+
+def test_dropping_the_last_step_drops_the_same_rows_however_it_is_split(tmp_path: Path) -> None:
+    found = [
+        rows_of_steps(
+            trained(tmp_path, size=size, accumulation=parts, rows=38, dataloader_drop_last=True)
+        )
+        for size, parts in SPLITS[:3]
+    ]
+    assert [len(rows) for rows in found[0]] == [16, 16] * 2
+    assert found[1] == found[2] == found[0]
+
+
+def test_dropping_the_only_step_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SettingError, match="10 rows do not fill one of 16.*lower the batch size"):
+        trained(tmp_path, size=4, accumulation=4, rows=10, dataloader_drop_last=True)
+
+
+@settings(max_examples=30)
+@given(
+    rows=st.integers(1, 60),
+    size=st.integers(1, 3),
+    accumulation=st.integers(1, 3),
+    ranks=st.integers(1, 3),
+    epoch=st.integers(0, 2),
+)
+def test_processes_share_the_rows_of_the_steps_that_one_process_takes(
+    rows: int, size: int, accumulation: int, ranks: int, epoch: int
+) -> None:
+    lengths = [1 + row % 5 for row in range(rows)]
+    step = size * accumulation * ranks
+
+    def batches(size: int, ranks: int, rank: int) -> Iterator[list[int]]:
+        sampler = LengthBucketSampler(lengths, batch_size=step, seed=5)
+        sampler.set_epoch(epoch)
+        plain = DataLoader(range(rows), batch_size=size, sampler=sampler, collate_fn=list)  # type: ignore[arg-type]
+        yield from prepare_data_loader(plain, num_processes=ranks, process_index=rank)
+
+    whole = list(batches(step, 1, 0))
+    shares = [list(batches(size, ranks, rank)) for rank in range(ranks)]
+    for place, expected in enumerate(whole):
+        mine = slice(place * accumulation, (place + 1) * accumulation)
+        seen = [row for share in shares for batch in share[mine] for row in batch]
+        if len(expected) == step:
+            assert sorted(seen) == sorted(expected)
+        else:
+            # Processes must have as many rows, so that some come twice in the short last step.
+            assert set(seen) >= set(expected)
+
+
+@given(count=st.integers(0, 20), size=st.integers(1, 6))
+def test_every_step_has_as_many_micro_batches_and_ends_with_a_full_one(
+    count: int, size: int
+) -> None:
+    steps = pack_steps([[place] for place in range(count)], size=size)
+    assert all(len(step) == size and step[-1] for step in steps)
+    assert [row for step in steps for batch in step for row in batch] == list(range(count))
+
+
+def test_the_orders_know_how_many_batches_they_have() -> None:
+    phases = Phases([[0], [1], [2]], [[1], [0]], offset=3, accumulation=2)
+    assert list(phases) == [[0], [1], [], [2], [4], [3]]
+    assert len(phases) == 6
+    with phases.labelled_alone():
+        assert list(phases) == [[0], [1], [2]]
+        assert len(phases) == 3
+    mixed = MixedBatches([[[0], [1], [2]], [[0]]], sizes=[3, 1], seed=0, accumulation=2)
+    assert len(list(mixed)) == len(mixed) == 6
+    assert torch.tensor([len(batch) for batch in mixed]).sum() == 4
