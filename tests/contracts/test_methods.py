@@ -241,6 +241,7 @@ def test_rows_without_labels_are_used_or_refused_with_one_error(name: str) -> No
     model, inputs = tiny("bert").train(), inputs_of("bert")
     stepper = prepared(stepper_of(model, name), inputs)
     stepper.backward(inputs)
+    stepper.discard()
     del inputs["labels"]
     terms = WITHOUT_LABELS.get(name)
     if terms:

@@ -199,6 +199,7 @@ def forwards(
     stepper = Stepper(model, configure("jachess", {"weight": 1.0, **settings}))
     weighted(stepper, LAYERS)
     stepper.backward(batch)
+    stepper.discard()
     stepper.number = number
     calls: list[None] = []
     hook = model.register_forward_hook(lambda *_: calls.append(None))

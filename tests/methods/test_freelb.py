@@ -121,6 +121,7 @@ def test_all_passes_drop_the_same_units_and_the_next_step_others() -> None:
     stepper.network.probe(Batch.of(batch))
     with recorded_drops(stepper.network.model) as drops:
         stepper.backward(batch)
+        stepper.discard()
         stepper.number += 1
         stepper.backward(batch)
     for calls in drops.values():

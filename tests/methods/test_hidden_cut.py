@@ -223,6 +223,7 @@ def test_spans_differ_by_layer_step_and_micro_batch_and_repeat_with_the_seed(
         with recorded_cuts() as cuts:
             for _ in range(3):
                 stepper.backward(rows(9, 12, 7), rows(9, 12, 7))
+                stepper.discard()
                 stepper.number += 1
         found.append(torch.stack([torch.stack(each) for each in cuts]))
     assert torch.equal(found[0], found[1])
@@ -241,6 +242,7 @@ def test_what_dropout_alone_explains_is_logged_where_it_is_measured() -> None:
     assert logs["divergence/dropout_share"] == pytest.approx(0.0, abs=1e-4)
     # One token of nine and one of six.
     assert logs["cut/share"] == pytest.approx(2 / 15)
+    without.discard()
     without.number += 1
     assert "divergence/dropout_share" not in without.backward(rows(9, 6))
 

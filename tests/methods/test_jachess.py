@@ -183,6 +183,7 @@ def test_the_factor_is_the_median_of_the_first_eight_ratios_and_then_held() -> N
             # The penalty's norm is proportional to eta, so this is that of eta = 1 over the task's.
             ratios.append(float(task / penalty) * held)
         assert held == pytest.approx(0.5 * statistics.median(ratios), rel=1e-6)
+        stepper.discard()
         with torch.no_grad():
             for tensor in stepper.params.tensors.values():
                 tensor.mul_(1.05)
@@ -196,6 +197,7 @@ def test_a_lazy_penalty_measures_its_factor_in_steps_that_pay() -> None:
     for number in range(13):
         stepper.number = number
         stepper.backward(BATCH)
+        stepper.discard()
         measured.append(len(stepper.state["smoothness"]["ratios"]))
     assert measured == [1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3, 4]
 
@@ -217,7 +219,7 @@ def test_the_factor_goes_into_the_state_and_comes_back_from_it() -> None:
     assert second.state["smoothness"]["eta"] == first.state["smoothness"]["eta"]
     for key in ("weights", "norms"):
         assert torch.equal(second.state["smoothness"][key], first.state["smoothness"][key])
-    first.network.model.zero_grad()
+    first.discard()
     other = rows(4, 4, seed=2)
     # Another batch would measure another factor.
     assert second.backward(other) == first.backward(other)
@@ -230,6 +232,7 @@ def test_the_two_phases_measure_on_labelled_rows_what_they_use_on_the_others() -
     stepper.backward(BATCH)
     assert_close_all(plain, stepper.params.gradients())
     held = stepper.state["smoothness"]["eta"]
+    stepper.discard()
     stepper.number = 1
     logs = stepper.backward(unlabelled(rows(4, 4, seed=2)))
     assert logs["smoothness/weight"] == pytest.approx(held)
@@ -265,6 +268,7 @@ def test_beside_lp_ft_the_factor_is_measured_once_the_body_trains(name: str) -> 
     factors = []
     for number in range(4):
         stepper.backward(rows(4, 4, seed=number))
+        stepper.discard()
         # While it probes, rows without labels must not stop it either.
         logs = stepper.backward(unlabelled(BATCH))
         factors.append(logs["smoothness/weight"])
@@ -363,6 +367,7 @@ def test_a_rule_that_replays_a_step_finds_the_factor_of_its_first_pass() -> None
     for number in range(3):
         stepper.number = number
         stepper.backward(BATCH)
+        stepper.discard()
         held.append(len(stepper.state["smoothness"]["ratios"]))
     assert held == [1, 2, 3]
 

@@ -95,6 +95,7 @@ def test_the_fused_layer_norm_would_spoil_the_gradient_of_a_second_derivative(
     monkeypatch.setattr(states, "CompositeLayerNorm", nullcontext)
     stepper = stepper_of(dropping_bert(), settings)
     assert stepper.backward(batch)["loss"] == pytest.approx(total, rel=1e-6)
+    stepper.discard()
     assert farthest_from_differences(stepper, batch, step=1e-5) > 1000 * RIGHT
 
 
@@ -192,6 +193,7 @@ def test_adapters_around_a_frozen_table_have_the_gradient_of_the_total(scheme: s
     model = adapted_bert()
     stepper = stepper_of(model, uniform(scheme))
     assert farthest_from_differences(stepper, rows(5, 3), step=1e-5) < RIGHT
+    stepper.backward(rows(5, 3))
     reached = {name for name, each in model.named_parameters() if each.grad is not None}
     assert reached == {name for name, each in model.named_parameters() if each.requires_grad}
     assert all("lora" in name or "classifier" in name for name in reached)

@@ -40,6 +40,7 @@ def farthest_from_differences(
         if spare not in name and tensor.grad is not None
     ]
     assert moved
+    stepper.discard()
     floor = 1e-6 * max(float(gradient.norm()) for _, gradient in moved)
     draws, worst = torch.Generator().manual_seed(1), 0.0
     for _ in range(directions):
@@ -55,6 +56,7 @@ def farthest_from_differences(
         for sign in (1, -1):
             _shift(moved, ways, sign * step)
             totals.append(stepper.backward(batch)["loss"])
+            stepper.discard()
             _shift(moved, ways, -sign * step)
         found = (totals[0] - totals[1]) / (2 * step)
         worst = max(worst, abs(found - expected) / len(moved) ** 0.5)

@@ -69,6 +69,7 @@ def test_passes_that_differ_by_dropout_alone_warn_once_where_there_is_none(
     with caplog.at_level(logging.WARNING, logger="temper"):
         for _ in range(3):
             logs = stepper.backward(rows(5, 3))
+            stepper.discard()
     assert caplog.text.count("the method is inert") == warned
     assert (logs["loss/divergence"] == 0) == bool(warned)
 

@@ -209,11 +209,65 @@ def test_micro_batches_of_any_size_equal_one_batch(method: MethodConfig) -> None
 def test_backward_adds_to_the_gradient_that_is_there() -> None:
     once, twice = quiet_model(), quiet_model()
     Stepper(once).backward(batch(0, 1))
-    stepper = Stepper(twice)
-    stepper.backward(batch(0, 1))
-    stepper.backward(batch(0, 1))
+    twice(**batch(0, 1)).loss.backward()
+    Stepper(twice).backward(batch(0, 1))
     doubled = {name: 2 * g for name, g in gradients(once).items()}
     assert farthest(doubled, gradients(twice)) < 1e-6
+
+
+@pytest.mark.parametrize("method", ["vanilla", "uegr", "adv_weight"])
+def test_a_second_backward_before_the_step_is_refused_and_says_what_to_do(method: str) -> None:
+    stepper = Stepper(tiny_model().train(), method)
+    stepper.backward(batch(0, 1))
+    held = gradients(stepper.network.model)
+    with pytest.raises(
+        SettingError, match=r"step 0 is waiting.*stepper\.step\(optimizer\).*discard\(\)"
+    ):
+        stepper.backward(batch(2, 3))
+    assert not unequal(held, gradients(stepper.network.model))
+
+
+def test_the_optimisers_own_step_in_place_of_the_steppers_is_noticed() -> None:
+    model = tiny_model().train()
+    stepper = Stepper(model, "uegr")
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    stepper.backward(batch(0, 1))
+    optimizer.step()
+    optimizer.zero_grad()
+    with pytest.raises(SettingError, match=r"in place of optimizer\.step\(\), which applies no"):
+        stepper.backward(batch(2, 3))
+
+
+@pytest.mark.parametrize("method", ["vanilla", "uegr", "adv_weight"])
+def test_a_discarded_step_leaves_nothing_behind(method: str) -> None:
+    found = []
+    for discarded in (False, True):
+        model = tiny_model().train()
+        stepper = Stepper(model, method, seed=3)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        if discarded:
+            stepper.backward(batch(4, 5, 6))
+            stepper.discard()
+            assert gradients(model) == {}
+        stepper.backward(batch(0, 1))
+        stepper.step(optimizer)
+        assert stepper.number == 1
+        found.append(weights(model))
+    assert not unequal(*found)
+
+
+def test_a_loop_with_a_gradient_scaler_calls_what_stands_around_the_optimiser() -> None:
+    model = tiny_model().train()
+    stepper = Stepper(model, "uegr")
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for skipped in (True, False):
+        stepper.backward(batch(0, 1))
+        stepper.before_optimizer(optimizer)
+        if not skipped:
+            optimizer.step()
+        stepper.after_optimizer(skipped=skipped)
+        optimizer.zero_grad()
+    assert stepper.number == 2
 
 
 @pytest.mark.parametrize("name", METHODS)

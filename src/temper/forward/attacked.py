@@ -12,7 +12,7 @@ from temper.forward.perturbations import Perturbation, relative_size
 from temper.forward.stage import Part, Stage
 from temper.forward.submodels import SubModels
 from temper.forward.terms import divergence_term, labels_of
-from temper.functional.losses import Divergence, task_loss
+from temper.functional.losses import Divergence
 from temper.models.network import Recording, Site
 from temper.types import LossTerms, Reduction
 
@@ -149,11 +149,7 @@ def climb(
     logits = stage.logits(
         "attack", delta=point, site=perturbation.site, recording=recording, wrapped=False
     )
-    loss = task_loss(
-        logits,
-        labels_of(stage.batch),
-        class_weights=stage.network.class_weights,
-        smoothing=stage.smoothing,
-    )
+    labels = labels_of(stage.batch)
+    loss = stage.network.task_loss(logits, labels, smoothing=stage.smoothing)
     (gradient,) = torch.autograd.grad(loss.sum(), point)
     return gradient, recording

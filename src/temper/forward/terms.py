@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from temper.errors import DataError
-from temper.functional.losses import Divergence, pairwise_divergence, task_loss
+from temper.functional.losses import Divergence, pairwise_divergence
 from temper.models.network import Network
 from temper.types import Batch, Reduction, Term
 
@@ -41,7 +41,7 @@ def task_term(
     """Average the task's loss over sub-models: ``1/K sum_k CE(z_k, y)``.
 
     Args:
-        network: Gives the class weights.
+        network: Gives the task's loss.
         logits: K tensors [B, C].
         batch: Gives the labels.
         name: Name in logs.
@@ -52,10 +52,7 @@ def task_term(
         A term reduced by the mean.
     """
     labels = labels_of(batch)
-    rows = [
-        task_loss(each, labels, class_weights=network.class_weights, smoothing=smoothing)
-        for each in logits
-    ]
+    rows = [network.task_loss(each, labels, smoothing=smoothing) for each in logits]
     mean = rows[0] if len(rows) == 1 else torch.stack(rows).mean(0)
     return Term(name, mean, weight, logits=tuple(logits))
 

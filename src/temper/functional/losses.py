@@ -6,8 +6,9 @@ Letters: B rows, C classes, K sub-models.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Literal
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol
 
 import torch
 from torch import Tensor
@@ -21,6 +22,65 @@ SMOOTHING_NEEDS_CLASSES = (
     "Label smoothing needs classes, but the labels are numbers (a regression). Leave it out, or "
     "give integer labels."
 )
+
+
+class TaskLoss(Protocol):
+    """The task's loss of each row, wherever an objective asks for it: `task_loss` or a user's."""
+
+    def __call__(self, logits: Tensor, labels: Tensor, *, smoothing: float) -> Tensor:
+        """Return the losses [B] of logits [B, C]."""
+
+
+@dataclass(frozen=True)
+class GivenLoss:
+    """A user's function in place of the task's loss.
+
+    Args:
+        function: Takes logits [B, C] and labels [B] and returns one loss a row [B], or their mean,
+            which then counts for each of the rows.
+    """
+
+    function: Callable[[Tensor, Tensor], Tensor]
+
+    def __call__(self, logits: Tensor, labels: Tensor, *, smoothing: float) -> Tensor:
+        """Return the losses [B].
+
+        Raises:
+            SettingError: If the function returns anything else, or labels are to be smoothed.
+        """
+        if smoothing:
+            raise SettingError(
+                "Label smoothing changes the task's own loss, and a loss function was given in its "
+                "place. Leave one of them out."
+            )
+        rows = len(logits)
+        value = self.function(logits, one_label_a_row(logits, labels))
+        if not isinstance(value, Tensor) or value.shape not in ((), (rows,)):
+            came = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
+            raise SettingError(
+                f"The loss function must return a scalar or one loss a row [{rows}], got {came}."
+            )
+        return at_least_single(value).expand(rows)
+
+
+def one_label_a_row(logits: Tensor, labels: Tensor) -> Tensor:
+    """Return labels as [B].
+
+    Args:
+        logits: [B, C].
+        labels: [B] or [B, 1].
+
+    Raises:
+        DataError: If there is not one label for each row of the logits.
+    """
+    if labels.numel() != len(logits):
+        raise DataError(
+            f"Expected one label a row, [{len(logits)}], and got labels of shape "
+            f"{tuple(labels.shape)}. Texts with one class each or one number each are supported; "
+            "several classes a text (multi-label) and labels of tokens are not. Use Transformers' "
+            "Trainer for these."
+        )
+    return labels.reshape(-1)
 
 
 def task_loss(
@@ -37,7 +97,7 @@ def task_loss(
 
     Args:
         logits: [B, C]; [B, 1] for a regression.
-        labels: [B] int64 class indices, or [B] floating targets.
+        labels: [B] int64 class indices, or [B] floating targets; [B, 1] is taken as [B].
         class_weights: [C] factors on the rows of each class; not renormalised.
         smoothing: Share of each label that is spread over all classes, in [0, 1].
 
@@ -45,13 +105,15 @@ def task_loss(
         [B] in at least fp32.
 
     Raises:
-        DataError: If the labels and the logits are of different kinds of task.
+        DataError: If the labels and the logits are of different kinds of task, or there is not one
+            label a row.
         SettingError: If class weights or smoothing are given for a regression.
 
     Example:
         >>> task_loss(torch.zeros(1, 2), torch.tensor([1]))
         tensor([0.6931])
     """
+    labels = one_label_a_row(logits, labels)
     if labels.is_floating_point():
         if class_weights is not None:
             raise SettingError(

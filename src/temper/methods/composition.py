@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict
@@ -128,6 +129,24 @@ def compose(
         else:
             shares.append(Share(name=name_of(config), config=config, half=half))
     return _checked(shares)
+
+
+def smoothed(method: Method, smoothing: float) -> Method:
+    """Return a method with the labels smoothed in every task loss, clean and attacked.
+
+    Args:
+        method: Any method whose objective can be added to another.
+        smoothing: Share of each label that is spread over all classes, in [0, 1); 0 for none.
+
+    Raises:
+        CompositionError: If the method smooths labels by itself.
+        SettingError: If the share is out of bounds.
+    """
+    if not smoothing:
+        return method
+    more = configure("label_smoothing", {"smoothing": smoothing}).build().objective
+    both = [(method.name, method.objective), ("label_smoothing_factor", more)]
+    return replace(method, objective=add(both))
 
 
 def is_composed(name: str) -> bool:

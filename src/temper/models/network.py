@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from temper.errors import ModelError
+from temper.functional.losses import TaskLoss, task_loss
 from temper.functional.precision import at_least_single
 from temper.models.blocks import Parameters as Parameters
 from temper.models.blocks import drops, find_blocks, parameters_of, unwrap
@@ -46,11 +47,11 @@ class Network:
             takes ``input_ids`` and returns logits (or an output with ``logits``). Training and
             evaluation mode stay the caller's choice.
         special_ids: Ids of special tokens ([CLS], [SEP] ...), for settings that spare them.
-        class_weights: [C] factors on the loss of each class, kept for the objectives.
+        task_loss: The task's loss of each row, kept for the objectives.
 
     Raises:
         ModelError: On the first forward, if not exactly one embedding module is called with the
-            input ids.
+            input ids; on any, if it gives other than one row of logits a text.
 
     Example:
         >>> from temper.models import Network
@@ -63,12 +64,12 @@ class Network:
         model: nn.Module,
         *,
         special_ids: Sequence[int] = (),
-        class_weights: Tensor | None = None,
+        task_loss: TaskLoss = task_loss,
     ) -> None:
         self.forward_module: nn.Module = model
         self.model = unwrap(model)
         self.special_ids = tuple(special_ids)
-        self.class_weights = class_weights
+        self.task_loss = task_loss
         self.blocks = find_blocks(self.model)
         self._site_keys: tuple[SiteKey, ...] = ()
         self._control: SiteControl | None = None
@@ -207,9 +208,19 @@ class Network:
             control.end_of_forward()
             self._in_forward, self._recording = False, None
         logits = at_least_single(output if isinstance(output, Tensor) else output.logits)
+        self._check_logits(logits, batch)
         if logits.requires_grad:
             self._follow(logits)
         return logits
+
+    def _check_logits(self, logits: Tensor, batch: Batch) -> None:
+        if logits.dim() not in (1, 2) or len(logits) != batch.size:
+            raise ModelError(
+                f"Expected one row of logits a text, [{batch.size}, classes], and "
+                f"{type(self.model).__name__} gave {tuple(logits.shape)}. Temper trains sequence "
+                "classifiers and regressions; use Transformers' Trainer for labels of tokens and "
+                "for language models."
+            )
 
     def _follow(self, logits: Tensor) -> None:
         """Let a backward that recomputes blocks find the plan and the delta of its own forward.

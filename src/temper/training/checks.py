@@ -140,6 +140,27 @@ def check_phases(labelled: Any, unlabelled: Any, *, dispatched: bool) -> None:
         )
 
 
+def check_task_loss(method: Method, task_loss: Any, class_weights: Any) -> None:
+    """Refuse a loss function beside what changes the loss that it replaces.
+
+    Args:
+        method: The method.
+        task_loss: The function; None for the task's own loss.
+        class_weights: Factors on the loss of each class; None for none.
+
+    Raises:
+        SettingError: If class weights or label smoothing would be ignored.
+    """
+    smoothed = "label smoothing" in getattr(method.objective, "slots", ())
+    both = {"class_weights": class_weights is not None, "label smoothing": smoothed}
+    ignored = [name for name, given in both.items() if given]
+    if task_loss is not None and ignored:
+        raise SettingError(
+            f"A loss function takes the place of the task's loss and would ignore "
+            f"{' and '.join(ignored)}. Leave it out, or put it into the function."
+        )
+
+
 def check_drop_last(drop_last: bool, *, rows: int, step: int) -> None:
     """Refuse to drop the short last step where there is no other.
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -22,9 +23,13 @@ from torch import Tensor, nn
 
 from temper.errors import DataError, NonFiniteError, SettingError
 from temper.forward.objective import Clean, Joint, Objective
+from temper.functional.losses import GivenLoss, TaskLoss
+from temper.functional.losses import task_loss as own_loss
 from temper.methods import Method, MethodConfig, build
+from temper.models.kinds import check_sequence_classifier
 from temper.models.network import Network, Parameters
 from temper.seeding import Streams
+from temper.training.checks import check_task_loss
 from temper.training.step_log import StepLog, moved
 from temper.types import Batch, Gradients, State, Step
 
@@ -45,11 +50,17 @@ class Stepper:
         total: Optimiser steps of the whole run, for methods with phases.
         special_ids: Ids of special tokens, for settings that spare them.
         class_weights: Factor on the loss of each class.
+        task_loss: A function of logits [B, C] and labels [B] in place of the task's loss, clean and
+            attacked; it returns one loss a row [B], or their mean.
 
     Raises:
+        ModelError: If the model is no sequence classifier.
         SettingError: If the method's name or settings are wrong, the model is wrapped for several
-            processes and ``ranks`` is not their number, or ``total`` is missing and needed.
+            processes and ``ranks`` is not their number, ``total`` is missing and needed, or
+            ``task_loss`` meets class weights or label smoothing.
         NonFiniteError: From ``backward``, if a loss is NaN or infinite, on all processes alike.
+
+    Every ``backward`` is followed by ``step``, or by ``discard`` to leave the step out.
 
     Example:
         Under 15 lines of user code::
@@ -77,14 +88,14 @@ class Stepper:
         total: int = 0,
         special_ids: Sequence[int] = (),
         class_weights: Sequence[float] | Tensor | None = None,
+        task_loss: Callable[[Tensor, Tensor], Tensor] | None = None,
     ) -> None:
         self.method = build(method)
         _check_ranks(model, rank, ranks)
-        weights = None
-        if class_weights is not None:
-            device = next(model.parameters()).device
-            weights = torch.as_tensor(class_weights, dtype=torch.float32, device=device)
-        self.network = Network(model, special_ids=special_ids, class_weights=weights)
+        check_sequence_classifier(model)
+        check_task_loss(self.method, task_loss, class_weights)
+        loss = _weighted(model, class_weights) if task_loss is None else GivenLoss(task_loss)
+        self.network = Network(model, special_ids=special_ids, task_loss=loss)
         self.rule = self.method.rule
         self.params = self.network.parameters()
         if self.rule.wants_start:
@@ -96,6 +107,7 @@ class Stepper:
         self.ranks = ranks
         self.streams = Streams(seed, rank=rank)
         self.log = StepLog()
+        self._waiting = False
         self._scaled: list[tuple[dict[str, Any], float]] = []
         self._rates: dict[str, tuple[float, float]] = {}
 
@@ -112,8 +124,9 @@ class Stepper:
 
         Raises:
             NonFiniteError: If a loss is NaN or infinite.
-            SettingError: If no batch is given.
+            SettingError: If no batch is given, or the step before was neither taken nor discarded.
         """
+        self._check_taken()
         if not micro_batches:
             raise SettingError("backward() needs at least one batch, got none.")
         batches = [each if isinstance(each, Batch) else Batch.of(each) for each in micro_batches]
@@ -157,6 +170,14 @@ class Stepper:
         """Put back what ``enter`` moved, after the passes or a failure of theirs."""
         self.network.rest()
         self.rule.restore(self.params, self.state)
+
+    def discard(self) -> None:
+        """Leave the step out that ``backward`` prepared: its gradient is cleared and nothing moves.
+
+        For a gradient that is not to be used, one that is not finite for example.
+        """
+        self._clear_gradients()
+        self._waiting = False
 
     def step(self, optimizer: torch.optim.Optimizer) -> None:
         """Apply the update rule, step the optimiser, and let the rule settle.
@@ -282,6 +303,7 @@ class Stepper:
         with torch.no_grad():
             grads = self.params.gradients()
             self.write(self.rule.penalise(grads, self.params, self.state, step, streams))
+            self._waiting = True
             pulls = self.rule.pulls(self.state)
             for name, value in pulls.items():
                 self.log.add_pull(name, value)
@@ -333,12 +355,23 @@ class Stepper:
         self._restore_rates()
         with torch.no_grad():
             self.rule.settle(self.params, self.state, replace(self._now(), skipped=skipped))
+        self._waiting = False
         self.number += 1
 
     def finish(self) -> None:
         """Let the rule act on the weights once training is over (interpolation, say)."""
         with torch.no_grad():
             self.rule.finish(self.params, self.state)
+
+    def _check_taken(self) -> None:
+        """Raise if the update rule has not been applied to the gradient of the last step."""
+        if self._waiting:
+            raise SettingError(
+                f"The gradient of step {self.number} is waiting for its step. Call "
+                "stepper.step(optimizer) after every backward(), in place of optimizer.step(), "
+                "which applies no update rule. Give all micro-batches of a step to one call, "
+                "backward(first, second), or leave a step out by stepper.discard()."
+            )
 
     def _now(self) -> Step:
         return Step(self.number, total=self.total, ranks=self.ranks, rates=self._rates)
@@ -412,6 +445,15 @@ def _check_ranks(model: nn.Module, rank: int, ranks: int) -> None:
             f"ranks={ranks}. Give rank=torch.distributed.get_rank() and "
             "ranks=torch.distributed.get_world_size()."
         )
+
+
+def _weighted(model: nn.Module, class_weights: Sequence[float] | Tensor | None) -> TaskLoss:
+    """Return the task's own loss with a factor for each class."""
+    if class_weights is None:
+        return own_loss
+    device = next(model.parameters()).device
+    weights = torch.as_tensor(class_weights, dtype=torch.float32, device=device)
+    return partial(own_loss, class_weights=weights)
 
 
 def _rates(params: Parameters, optimizer: torch.optim.Optimizer) -> dict[str, tuple[float, float]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from functools import partial
 from itertools import islice
@@ -17,16 +17,24 @@ from safetensors.torch import save_model
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 from transformers import Trainer, TrainingArguments
+from transformers.modeling_outputs import SequenceClassifierOutput
 from transformers.trainer_callback import ExportableState
 from transformers.trainer_utils import rotate_checkpoints
 
 from temper.data.batches import LengthBucketSampler
 from temper.errors import ModelError, SettingError
 from temper.methods import Method, MethodConfig, build
+from temper.methods.composition import smoothed
+from temper.models.kinds import check_sequence_classifier
 from temper.training import checkpoint_files
 from temper.training.arguments import arguments_of
 from temper.training.callback import MethodCallback
-from temper.training.checks import check_drop_last, check_gradient_norm, check_rows
+from temper.training.checks import (
+    check_drop_last,
+    check_gradient_norm,
+    check_rows,
+    check_task_loss,
+)
 from temper.training.config import TrainSettings
 from temper.training.loading import training_loader
 from temper.training.multi_task.rows import MixedBatches
@@ -102,6 +110,9 @@ class RobustTrainer(Trainer):
                 "DeepSpeed and FSDP shard the gradients that methods read and mask, and are not "
                 "supported. Use distributed data parallel (torchrun)."
             )
+        check_sequence_classifier(self.model)
+        method = smoothed(self.method, self.args.label_smoothing_factor)
+        check_task_loss(method, self.compute_loss_func, self.class_weights)
         self.add_callback(MethodCallback(self))
 
     # The step
@@ -250,12 +261,13 @@ class RobustTrainer(Trainer):
         special = getattr(self.processing_class, "all_special_ids", None) or ()
         self.stepper = Stepper(
             self.model,
-            self.method,
+            smoothed(self.method, self.args.label_smoothing_factor),
             seed=self.args.seed,
             rank=self.args.process_index,
             ranks=self.args.world_size,
             special_ids=special,
             class_weights=self.class_weights,
+            task_loss=self._given_loss(),
         )
         try:
             return super()._inner_training_loop(*args, **kwargs)
@@ -263,6 +275,27 @@ class RobustTrainer(Trainer):
             # A callback may have failed between two micro-batches, with weights moved.
             self.stepper.leave()
             self.stepper.release()
+
+    def _given_loss(self) -> Callable[[Tensor, Tensor], Tensor] | None:
+        """Return ``compute_loss_func`` as a function of logits and labels.
+
+        It is called for the logits of every pass, with the rows of this call as the number of
+        items, so that a sum that it divides by them and a plain mean both give the mean over the
+        rows. That mean then counts for each row of the call: micro-batches and processes weigh by
+        their rows, as one batch would.
+        """
+        given = self.compute_loss_func
+        if given is None:
+            return None
+
+        def loss(logits: Tensor, labels: Tensor) -> Tensor:
+            items = torch.tensor(len(labels), device=labels.device)
+            value: Tensor = given(
+                SequenceClassifierOutput(logits=logits), labels, num_items_in_batch=items
+            )
+            return value
+
+        return loss
 
     def running(self) -> Stepper:
         """Return the stepper of the present training run.

@@ -1,0 +1,268 @@
+"""Losses that users give, label smoothing and compute_loss_func, and the heads that are refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+from transformers import (
+    BertConfig,
+    BertForMaskedLM,
+    BertForTokenClassification,
+    GPT2Config,
+    GPT2LMHeadModel,
+    Trainer,
+)
+
+from temper import AT, UEGR, RDrop, Stepper
+from temper.errors import CompositionError, DataError, ModelError, SettingError
+from temper.methods import configure
+from tests.training.tiny_training import (
+    Rows,
+    arguments,
+    collate,
+    farthest,
+    make_trainer,
+    quiet_model,
+    tiny_model,
+    training_logs,
+    unequal,
+    weights,
+)
+
+SINGLE = 1e-7
+"""Transformers' own smoother sums in single precision, whatever the logits are in."""
+
+# Clipping would hide a factor on the gradient.
+UNCLIPPED: dict[str, Any] = {"optim": "sgd", "max_grad_norm": 0.0}
+BALANCE = torch.tensor([0.5, 3.0], dtype=torch.float64)
+
+
+def summed(outputs: Any, labels: Tensor, num_items_in_batch: Any = None) -> Tensor:
+    return 2 * cross_entropy(outputs.logits, labels, reduction="sum") / num_items_in_batch
+
+
+def averaged(outputs: Any, labels: Tensor, num_items_in_batch: Any = None) -> Tensor:
+    return 2 * cross_entropy(outputs["logits"], labels)
+
+
+def balanced(outputs: Any, labels: Tensor, num_items_in_batch: Any = None) -> Tensor:
+    """Torch's weighted mean, which is no mean of losses of rows."""
+    return cross_entropy(outputs[0], labels, weight=BALANCE)
+
+
+def ours(folder: Path, *, rows: int = 12, more: Any = None, **changes: Any) -> Any:
+    trainer = make_trainer(
+        folder,
+        model=quiet_model().double(),
+        rows=rows,
+        more={"bucket_by_length": False, **(more or {})},
+        **UNCLIPPED,
+        **changes,
+    )
+    trainer.train()
+    return trainer
+
+
+def stock(folder: Path, *, rows: int = 12, more: Any = None, **changes: Any) -> Any:
+    trainer = Trainer(
+        quiet_model().double(),
+        arguments(folder, **UNCLIPPED, **changes),
+        train_dataset=Rows(rows),
+        data_collator=collate,
+        **(more or {}),
+    )
+    trainer.train()
+    return trainer
+
+
+def test_label_smoothing_trains_as_transformers_own_trainer(tmp_path: Path) -> None:
+    smooth = ours(tmp_path, label_smoothing_factor=0.3)
+    theirs = stock(tmp_path, label_smoothing_factor=0.3)
+    assert farthest(weights(smooth.model), weights(theirs.model)) < SINGLE
+    assert farthest(weights(smooth.model), weights(ours(tmp_path).model)) > 1e-4
+    judged = [trainer.evaluate(Rows(6))["eval_loss"] for trainer in (smooth, theirs)]
+    assert judged[0] == pytest.approx(judged[1], rel=1e-5)
+
+
+@pytest.mark.parametrize("given", [summed, averaged, balanced])
+def test_a_loss_function_trains_as_in_transformers_own_trainer(tmp_path: Path, given: Any) -> None:
+    more = {"compute_loss_func": given}
+    mine, theirs = ours(tmp_path, more=more), stock(tmp_path, more=more)
+    assert farthest(weights(mine.model), weights(theirs.model)) < 1e-12
+    assert farthest(weights(mine.model), weights(ours(tmp_path).model)) > 1e-4
+    assert [log["loss"] for log in training_logs(mine)] == pytest.approx(
+        [log["loss"] for log in theirs.state.log_history if "loss" in log], rel=1e-4
+    )
+
+
+@pytest.mark.parametrize("given", [summed, averaged])
+@pytest.mark.parametrize("rows", [16, 22])
+def test_accumulation_changes_no_loss_function(tmp_path: Path, given: Any, rows: int) -> None:
+    settings: dict[str, Any] = {"rows": rows, "train_sampling_strategy": "sequential"}
+    more = {"compute_loss_func": given}
+    whole = ours(tmp_path, more=more, per_device_train_batch_size=16, **settings)
+    parts = ours(tmp_path, more=more, gradient_accumulation_steps=4, **settings)
+    assert farthest(weights(whole.model), weights(parts.model)) < 1e-12
+
+
+def test_a_sum_that_is_divided_accumulates_as_in_transformers_own_trainer(tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"rows": 22, "gradient_accumulation_steps": 2}
+    more = {"compute_loss_func": summed}
+    mine, theirs = ours(tmp_path, more=more, **settings), stock(tmp_path, more=more, **settings)
+    assert farthest(weights(mine.model), weights(theirs.model)) < 1e-12
+
+
+@pytest.mark.parametrize("method", [AT(), UEGR(), RDrop(), configure("pgd"), configure("freelb")])
+def test_every_task_loss_is_the_one_that_is_given(method: Any) -> None:
+    batch = collate([Rows(4)[place] for place in range(4)])
+
+    def doubled(logits: Tensor, labels: Tensor) -> Tensor:
+        return 2 * cross_entropy(logits, labels)
+
+    def by_row(logits: Tensor, labels: Tensor) -> Tensor:
+        return 2 * cross_entropy(logits, labels, reduction="none")
+
+    plain = Stepper(tiny_model().train(), method, seed=1).backward(batch)
+    for given in (doubled, by_row):
+        logs = Stepper(tiny_model().train(), method, seed=1, task_loss=given).backward(batch)
+        for name in {"loss/task", "loss/adversarial"} & set(plain):
+            assert logs[name] == pytest.approx(2 * plain[name], rel=1e-4)
+
+
+def test_the_attacked_losses_are_smoothed_as_a_composition_smooths_them(tmp_path: Path) -> None:
+    composed = AT() + configure("label_smoothing", {"smoothing": 0.3})
+    found = [
+        make_trainer(tmp_path, more={"method": AT()}, label_smoothing_factor=0.3),
+        make_trainer(tmp_path, more={"method": composed}),
+        make_trainer(tmp_path, more={"method": AT()}),
+    ]
+    for trainer in found:
+        trainer.train()
+    first, second, plain = (training_logs(trainer)[0] for trainer in found)
+    assert first["loss/adversarial"] == second["loss/adversarial"] != plain["loss/adversarial"]
+    assert not unequal(weights(found[0].model), weights(found[1].model))
+
+
+def test_two_ways_to_smooth_are_refused_before_training(tmp_path: Path) -> None:
+    with pytest.raises(CompositionError, match="'label_smoothing' and 'label_smoothing_factor'"):
+        make_trainer(tmp_path, more={"method": "label_smoothing"}, label_smoothing_factor=0.1)
+    with pytest.raises(SettingError, match="smoothing` must be < 1"):
+        make_trainer(tmp_path, label_smoothing_factor=1.0)
+
+
+@pytest.mark.parametrize(
+    ("more", "changes", "ignored"),
+    [
+        ({"class_weights": [1.0, 2.0]}, {}, "class_weights"),
+        ({"method": "label_smoothing"}, {}, "label smoothing"),
+        ({}, {"label_smoothing_factor": 0.1}, "label smoothing"),
+    ],
+)
+def test_a_loss_function_beside_what_it_would_ignore_is_refused(
+    tmp_path: Path, more: Any, changes: Any, ignored: str
+) -> None:
+    with pytest.raises(SettingError, match=f"would ignore {ignored}. Leave it out"):
+        make_trainer(tmp_path, more={"compute_loss_func": summed, **more}, **changes)
+
+
+@pytest.mark.parametrize(
+    ("value", "came"),
+    [
+        (lambda logits, labels: 1.0, "float"),
+        (lambda logits, labels: logits, r"\(4, 2\)"),
+        (lambda logits, labels: logits[:2, 0], r"\(2,\)"),
+    ],
+)
+def test_a_loss_function_that_returns_something_else_is_named(value: Any, came: str) -> None:
+    stepper = Stepper(tiny_model(), task_loss=value)
+    with pytest.raises(SettingError, match=rf"scalar or one loss a row \[4\], got {came}"):
+        stepper.backward(collate([Rows(4)[place] for place in range(4)]))
+
+
+# Heads that no method trains
+
+
+class LabelEach(Rows):
+    """Rows with several labels a text."""
+
+    def __getitem__(self, place: int) -> Any:
+        return {**super().__getitem__(place), "labels": [1.0, 0.0]}
+
+
+def of_tokens() -> nn.Module:
+    return BertForTokenClassification(small())
+
+
+def of_words() -> nn.Module:
+    return GPT2LMHeadModel(GPT2Config(vocab_size=32, n_embd=8, n_layer=1, n_head=2, n_positions=16))
+
+
+def small() -> BertConfig:
+    return BertConfig(
+        vocab_size=32,
+        hidden_size=8,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=8,
+    )
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (of_tokens, "BertForTokenClassification is a token classifier"),
+        (of_words, "GPT2LMHeadModel is a causal language model"),
+        (lambda: BertForMaskedLM(small()), "BertForMaskedLM is a masked language model"),
+        (
+            lambda: tiny_model(problem_type="multi_label_classification"),
+            "problem_type='multi_label_classification'",
+        ),
+    ],
+)
+def test_a_model_of_another_kind_is_refused_where_it_is_given(
+    tmp_path: Path, make: Any, said: str
+) -> None:
+    with pytest.raises(ModelError, match=said):
+        make_trainer(tmp_path, model=make())
+    with pytest.raises(ModelError, match=said):
+        Stepper(make())
+
+
+class ByToken(nn.Module):
+    """A module of one's own with logits for every token."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words = nn.Embedding(32, 2)
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
+        return self.words(input_ids)
+
+
+@pytest.mark.parametrize("method", ["vanilla", "uegr"])
+def test_logits_of_another_shape_are_refused_in_the_first_step(method: str) -> None:
+    batch = collate([Rows(4)[place] for place in range(4)])
+    with pytest.raises(ModelError, match=r"\[4, classes\], and ByToken gave \(4, \d, 2\)"):
+        Stepper(ByToken(), method).backward(batch)
+
+
+@pytest.mark.parametrize("labels", [torch.ones(4, 2), torch.ones(4, 5, dtype=torch.int64)])
+@pytest.mark.parametrize("method", ["vanilla", "uegr", "freelb"])
+def test_labels_of_another_shape_are_refused_in_the_first_step(labels: Tensor, method: str) -> None:
+    batch = {**collate([Rows(4)[place] for place in range(4)]), "labels": labels}
+    before = weights(model := tiny_model())
+    with pytest.raises(DataError, match=r"one label a row, \[4\].*\(multi-label\)"):
+        Stepper(model, method).backward(batch)
+    assert not unequal(before, weights(model))
+
+
+def test_one_label_a_row_may_stand_in_a_column() -> None:
+    batch = collate([Rows(4)[place] for place in range(4)])
+    column = {**batch, "labels": batch["labels"].unsqueeze(-1)}
+    first, second = (Stepper(quiet_model()).backward(each) for each in (batch, column))
+    assert first == second
