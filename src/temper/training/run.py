@@ -11,6 +11,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from torch import Tensor
+
 from temper import methods
 from temper.data.attacked import AttackedTexts
 from temper.data.augmentation import augmented
@@ -24,6 +26,7 @@ from temper.training.checks import check_one_process, check_regressions, check_u
 from temper.training.config import RunConfig, digest
 from temper.training.epoch_scores import DEV, SELECTION, EpochScores, ScoredSet, carve
 from temper.training.network import make_network, said_of
+from temper.training.passes import cost_in_words, passes_of
 from temper.training.progress import Progress
 from temper.training.recorder import Recorder
 from temper.training.rewriting import Attack, kept_or_found, rewriters_of
@@ -396,6 +399,7 @@ class Begun:
         )
         self.device = config.train.device
         self.task: str | None = None
+        self.passes: float | None = None
 
     def go(self, found: dict[str, Any] | None, callbacks: Sequence[Any]) -> None:
         """Train, and leave either a finished run, a stopped one, or nothing."""
@@ -436,6 +440,7 @@ class Begun:
             "truncated": self.prepared.rows.truncated,
             "versions": versions(),
             **self._epochs(),
+            "passes": None if self.passes is None else round(self.passes, 2),
             "times": self.recorder.times(),
             "device": self.device,
         }
@@ -479,6 +484,7 @@ class Begun:
         self.write("running")
         if self.prepared.attacked is not None and not self.folder.attacked.exists():
             self.prepared.attacked.write(self.folder.attacked)
+        self._count_passes()
         trainer = self._trainer(callbacks)
         if checkpoint is None and trainer.method.rule.pre_pass:
             self.progress.notice(
@@ -491,6 +497,23 @@ class Begun:
         if "finish" in trainer.method.rule.slots:
             self.scores.score_finished(trainer.model)
         self._publish(trainer)
+
+    def few_rows(self) -> dict[str, Tensor]:
+        """Return two of the shortest training rows as a batch."""
+        return self._batch_of(self.prepared.rows)
+
+    def _batch_of(self, rows: EncodedExamples) -> dict[str, Tensor]:
+        places = sorted(range(len(rows)), key=lambda place: rows.lengths[place])[:2]
+        return Collator(self.prepared.tokenizer)([rows.items[place] for place in places])
+
+    def _count_passes(self) -> None:
+        """Tell what a step costs beside plain fine-tuning's."""
+        method = self.prepared.method
+        self.passes = passes_of(self.prepared.model, method, self.few_rows())
+        if self.passes is not None:
+            told = cost_in_words(self.config.method_name, method, self.passes)
+            if told is not None:
+                self.progress.notice(told)
 
     def _trainer(self, callbacks: Sequence[Any]) -> RobustTrainer:
         prepared, settings = self.prepared, self.config.train

@@ -8,6 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import torch
+from torch import Tensor
+
 from temper import methods
 from temper.data.augmentation import augmented
 from temper.data.encode import encode
@@ -20,7 +23,7 @@ from temper.training.checks import check_one_process, check_regressions
 from temper.training.config import digest
 from temper.training.epoch_scores import DEV
 from temper.training.multi_task.config import MultiTaskConfig
-from temper.training.multi_task.rows import TaskRows
+from temper.training.multi_task.rows import TASK, TaskRows
 from temper.training.network import make_network, said_of
 from temper.training.progress import Progress
 from temper.training.rewriting import rewriters_of
@@ -223,6 +226,12 @@ class _BegunTasks(Begun):
             f"{FOLDER}/NAME, to be evaluated, fine-tuned and reported on like any other."
         )
 
+    def few_rows(self) -> dict[str, Tensor]:
+        """Return two rows of the first task as a batch."""
+        rows: Any = self.prepared.rows
+        batch = self._batch_of(rows.parts[self._first])
+        return {**batch, TASK: torch.zeros(len(batch["labels"]), dtype=torch.int64)}
+
     def _epochs(self) -> dict[str, Any]:
         found = {name: self.scores.record(name) for name in self.whole.tasks}
         told = {name: each for name, each in found.items() if each is not None}
@@ -245,7 +254,7 @@ class _BegunTasks(Begun):
             prepared,
         )
         run.recorder, run.device = self.recorder, self.device
-        run.scores, run.task = self.scores, name
+        run.scores, run.task, run.passes = self.scores, name, self.passes
         return run
 
 

@@ -1,0 +1,129 @@
+"""Count how many forward passes a method's step is worth, on the model that it will train."""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Final
+
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import flop_registry
+
+from temper.errors import TemperError
+from temper.forward.objective import Joint
+from temper.methods import Method
+from temper.models.modes import in_mode
+from temper.seeding import seeded
+from temper.training.stepper import Stepper
+
+PLAIN: Final = 3.0
+"""Forward passes that a step of plain fine-tuning is worth, by convention: one, and two back."""
+
+STEPS = 1000
+"""Steps of the run that a counted step stands at the end of, past any phase of the head alone."""
+
+
+class _Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Sum the multiplications of products and convolutions, forward and backward."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.total = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        count = flop_registry.get(func._overloadpacket)
+        if count is not None:
+            self.total += count(*args, **(kwargs or {}), out_val=out)
+        return out
+
+
+def passes_of(model: nn.Module, method: Method, batch: Mapping[str, Tensor]) -> float | None:
+    """Count the passes of a step on the method's own objective and rule.
+
+    A step is run on a few rows, and its multiplications are set against those of a step of plain
+    fine-tuning, which is worth 3F (F is a forward pass of the batch). Neither the model nor the
+    global generator is left changed. What is no product or convolution, such as drawing a mask, is
+    not counted.
+
+    Args:
+        model: The network that will be trained.
+        method: The method.
+        batch: A few rows, as a collator gives them.
+
+    Returns:
+        Forward passes a step, the mean over a cycle of a method that does more every so many steps;
+        None where the method cannot be run on these rows.
+    """
+    try:
+        with _unseen(model):
+            plain = _products(model, "vanilla", batch, [STEPS - 1])
+            parts = method.objective.parts if isinstance(method.objective, Joint) else ()
+            period = max((int(getattr(part, "every", 1)) for part in parts), default=1)
+            # One step that is due and one that is not stand for the whole cycle.
+            due = period * (STEPS - 1)
+            numbers = [due] if period == 1 else [due, due + 1]
+            counts = _products(model, method, batch, numbers)
+    except TemperError:
+        # Training meets the same error, with the rows and the step that it belongs to.
+        return None
+    if not plain[0]:
+        return None
+    return PLAIN * (counts[0] + (period - 1) * counts[-1]) / (period * plain[0])
+
+
+def cost_in_words(name: str, method: Method, passes: float) -> str | None:
+    """Say what a step costs beside plain fine-tuning's; nothing where it costs the same.
+
+    Args:
+        name: The method's name.
+        method: The method.
+        passes: What `passes_of` counted.
+    """
+    masks = "mask" in method.rule.slots
+    if abs(passes - PLAIN) < 0.05 and not masks:
+        return None
+    takes = f"{round(passes, 1):g}F{' + mask' if masks else ''}"
+    return (
+        f"{name} takes about {takes} a step, plain fine-tuning {PLAIN:g}F: about "
+        f"{passes / PLAIN:.1f} times the passes (F is a forward pass of the batch)."
+    )
+
+
+def _products(
+    model: nn.Module, method: Method | str, batch: Mapping[str, Tensor], numbers: list[int]
+) -> list[int]:
+    """Return the multiplications of some steps."""
+    stepper = Stepper(model, method, total=max(numbers) + 1)
+    found = []
+    try:
+        stepper.prepare([batch])
+        stepper.begin_epoch(0)
+        for stepper.number in numbers:
+            # What a network or a method finds out once, by passes of its own, is no step's cost.
+            stepper.backward(batch)
+            stepper.discard()
+            with _Counter() as counter:
+                stepper.backward(batch)
+            stepper.discard()
+            found.append(counter.total)
+    finally:
+        stepper.release()
+    return found
+
+
+@contextmanager
+def _unseen(model: nn.Module) -> Iterator[None]:
+    """Leave no trace of a step: no gradient, no mode, no draw, no warning."""
+    logging.disable(logging.WARNING)
+    try:
+        with seeded(0), in_mode(model, training=True), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(logging.NOTSET)
+        for parameter in model.parameters():
+            parameter.grad = None

@@ -1,0 +1,102 @@
+"""What a step costs is counted on the method itself, and agrees with what methods declare."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import BertConfig, BertForSequenceClassification
+
+from temper.methods import build, configure, entry, names
+from temper.training.config import RunConfig
+from temper.training.passes import cost_in_words, passes_of
+from temper.training.run import train
+from tests.training.listeners import Heard
+from tests.training.tiny_training import VOCABULARY, Rows, collate, tiny_model, unequal, weights
+
+BATCH = collate([Rows(10)[0], Rows(10)[1]])
+DECLARED = {
+    name: int(found[1]) for name in names() if (found := re.match(r"(\d+)F", entry(name).cost))
+}
+
+
+@pytest.fixture(scope="module")
+def model() -> BertForSequenceClassification:
+    # Eager attention: of the fused kernel of a CPU nobody counts the products.
+    config = BertConfig(
+        vocab_size=VOCABULARY,
+        hidden_size=32,
+        num_hidden_layers=3,
+        num_attention_heads=2,
+        intermediate_size=128,
+        max_position_embeddings=16,
+        attn_implementation="eager",
+    )
+    return BertForSequenceClassification(config)
+
+
+@pytest.mark.parametrize("name", sorted(set(DECLARED) - {"uegr"}))
+def test_the_count_is_what_the_method_declares(
+    model: BertForSequenceClassification, name: str
+) -> None:
+    assert passes_of(model, build(name), BATCH) == pytest.approx(DECLARED[name], rel=0.03)
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "passes"),
+    [
+        ("uegr", {}, 9),
+        ("uegr", {"passes": 1, "divergence_weight": 0.0}, 6),
+        ("lp_ft", {}, 3),
+        ("jachess", {"every": 4, "weight": 0.01, "gradient_ratio": None}, 3 + 10 / 4),
+        ("r_drop + at", {}, 11),
+        ("uegr.objective + w_cons", {}, 9),
+    ],
+)
+def test_settings_and_compositions_are_counted_and_not_looked_up(
+    model: BertForSequenceClassification, name: str, settings: dict[str, object], passes: float
+) -> None:
+    found = passes_of(model, build(configure(name, settings)), BATCH)
+    assert found == pytest.approx(passes, rel=0.03)
+
+
+@pytest.mark.parametrize("name", ["uegr", "adv_weight", "mixout", "jachess", "lp_ft"])
+def test_counting_leaves_model_and_generator_as_they_were(name: str) -> None:
+    model = tiny_model().eval()
+    before, drawn = weights(model), torch.random.get_rng_state()
+    passes_of(model, build(name), BATCH)
+    assert not unequal(before, weights(model))
+    assert torch.equal(drawn, torch.random.get_rng_state())
+    assert not model.training
+    for parameter in model.parameters():
+        assert parameter.requires_grad
+        assert parameter.grad is None
+    assert not any(module._forward_hooks for module in model.modules())
+
+
+def test_a_method_that_cannot_be_run_is_left_to_training_to_refuse() -> None:
+    unlabelled = {name: value for name, value in BATCH.items() if name != "labels"}
+    assert passes_of(tiny_model(), build("uegr"), unlabelled) is None
+
+
+def test_the_sentence_names_passes_and_mask_and_is_silent_for_plain_fine_tuning() -> None:
+    assert cost_in_words("uegr", build("uegr"), 9.0) == (
+        "uegr takes about 9F + mask a step, plain fine-tuning 3F: about 3.0 times the passes "
+        "(F is a forward pass of the batch)."
+    )
+    assert cost_in_words("vanilla", build("vanilla"), 3.0) is None
+
+
+def test_a_run_tells_its_cost_before_the_first_step(project: Path) -> None:
+    heard = Heard()
+    config = RunConfig.of(
+        {
+            "model": str(project / "model"),
+            "data": {"source": str(project / "data" / "reviews"), "max_length": 32},
+            "train": {"max_steps": 1, "device": "cpu"},
+        }
+    )
+    train(config, project / "cost", progress=heard)
+    assert any(text.startswith("uegr takes about") for text in heard.notices)
