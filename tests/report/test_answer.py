@@ -47,8 +47,8 @@ def test_the_best_of_several_chances_is_said_to_be_that() -> None:
 def test_a_best_mean_of_too_few_seeds_is_not_called_noise(verdict: str) -> None:
     said = told(replace(BETTER, low=None, high=None, p=None, holm_p=None, verdict=verdict))
     assert said.startswith(
-        "The best mean of the average relative improvement, +9.00 % for two, has too few common "
-        "seeds or too little spread to tell from noise."
+        "The best mean of the average relative improvement, +9.00 % for two, cannot be told from "
+        f"noise: {verdict}."
     )
     assert "inside the noise" not in said
 

@@ -204,7 +204,7 @@ def test_many_columns_are_counted_and_not_listed(make_study: MakeStudy) -> None:
     found = comparison(make_study(Plan(columns=columns, seeds=[0])))
     assert found.title == "7 columns against vanilla, on a/model"
     assert found.answer == (
-        "With fewer than three common seeds none of these means can be told from noise; give "
+        "With fewer than three common seeds no mean can be told from noise; give "
         "three (--seeds 0,1,2)."
     )
 

@@ -32,7 +32,13 @@ def differ(paired: Paired, seeds: dict[int, tuple[float, float]]) -> object:
         )
         for place, name in enumerate(("vanilla", "uegr"))
     }
-    found = _with_differences(cells, "vanilla", higher=True, paired={"uegr": paired})
+    found = _with_differences(
+        cells,
+        "vanilla",
+        higher=True,
+        common=dict.fromkeys(cells, tuple(seeds)),
+        paired={"uegr": paired},
+    )
     return found["uegr"].difference
 
 

@@ -16,8 +16,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from temper.errors import CheckpointError
+from temper.functional.intervals import LEAST_ROWS
 from temper.report import cells, comparison, write
-from temper.report.cells import Row
+from temper.report.cells import Difference, Row
 from temper.report.records import ScoreRecord
 from temper.report.table import _cell, _with_differences
 from tests.report.conftest import Plan, score
@@ -140,7 +141,7 @@ def test_only_seeds_that_both_columns_have_are_paired(make_study: MakeStudy) -> 
     assert sorted(cells["uegr"].seeds) == [0, 1, 2]
     assert difference is not None
     assert sorted(difference.seeds) == [0, 2]
-    assert difference.verdict == "undecidable"
+    assert difference.said == "seeds missing (2 of 3 seeds)"
 
 
 def test_columns_without_a_common_seed_say_so(make_study: MakeStudy) -> None:
@@ -150,7 +151,54 @@ def test_columns_without_a_common_seed_say_so(make_study: MakeStudy) -> None:
     difference = task_row(make_study(Plan(drop=lost))).cells["uegr"].difference
     assert difference is not None
     assert difference.mean is None
-    assert difference.verdict == "no common seed"
+    assert difference.said == "seeds missing (0 of 3 seeds)"
+
+
+def test_a_score_that_lacks_a_seed_leaves_the_outcome_to_the_others(make_study: MakeStudy) -> None:
+    def lost(entry: dict, column: str, seed: int) -> bool:
+        return (entry["set"], column, seed) == ("dev", "vanilla", 1)
+
+    answer = comparison(make_study(Plan(drop=lost))).answer
+    assert "better than vanilla on" in answer
+    assert "no verdict on 15 scores for lack of seeds or rows" in answer
+    assert "fewer than three common seeds" not in answer
+
+
+def test_few_rows_have_no_verdict_and_say_how_many_are_needed(make_study: MakeStudy) -> None:
+    # A difference of 1.7 rows of 34, with a spread over seeds that is smaller than a row.
+    def few(entry: dict, column: str, seed: int) -> bool:
+        if (entry["set"], entry["name"]) == ("dev", "accuracy"):
+            right = 20 + (column != "vanilla") * (1 + (seed > 0))
+            entry.update(value=right / 34, n=34)
+        return False
+
+    difference = task_row(make_study(Plan(drop=few))).cells["uegr"].difference
+    assert difference is not None
+    assert difference.mean == pytest.approx(5 / 3 / 34)
+    assert difference.said == f"too few rows (34 of at least {LEAST_ROWS})"
+    assert difference.low is None
+
+
+def test_the_smallest_class_counts_and_not_all_rows(make_study: MakeStudy) -> None:
+    def rare(entry: dict, column: str, seed: int) -> bool:
+        entry["fewest"] = 9
+        return False
+
+    difference = task_row(make_study(Plan(drop=rare))).cells["uegr"].difference
+    assert difference is not None
+    assert difference.verdict == "too few rows"
+
+
+def test_scores_undefined_for_one_reason_are_one_line(make_study: MakeStudy) -> None:
+    def undefined(entry: dict, column: str, seed: int) -> bool:
+        if entry["perspective"] in ("calibration", "anomaly"):
+            entry.update(value=None, low=None, high=None, reason="no temperature was fitted")
+        return False
+
+    found = comparison(make_study(Plan(drop=undefined)))
+    said = [notice for notice in found.notices if "no temperature was fitted" in notice]
+    assert len(said) == 1
+    assert "scores are undefined for vanilla and uegr" in said[0]
 
 
 def test_holm_multiplies_by_the_number_of_columns_left(make_study: MakeStudy) -> None:
@@ -344,8 +392,13 @@ def test_turning_columns_and_direction_around_keeps_the_verdict(
             for place, name in enumerate(("reference", "other"))
         }
 
-    plain = _with_differences(cells(1.0), "reference", higher=higher)["other"].difference
-    turned = _with_differences(cells(-1.0), "reference", higher=not higher)["other"].difference
+    def difference(turn: float, *, higher: bool) -> Difference | None:
+        own = cells(turn)
+        common = dict.fromkeys(own, range(len(pairs)))
+        found = _with_differences(own, "reference", higher=higher, common=common)
+        return found["other"].difference
+
+    plain, turned = difference(1.0, higher=higher), difference(-1.0, higher=not higher)
     assert plain is not None
     assert turned is not None
     assert plain.verdict == turned.verdict

@@ -9,6 +9,7 @@ import numpy as np
 from temper.evaluation.rows import Block, rows_at
 from temper.evaluation.scoring import Entry, Scoring, statistic_of
 from temper.functional.intervals import Statistic
+from temper.functional.proportions import Share, ShareDifference
 from temper.functional.resampling import FloatArray
 from temper.functional.scores import SCORES
 
@@ -72,6 +73,8 @@ def drop_of(metric: str, clean: Block, changed: Block) -> Statistic:
         From counts [R, n] to [R] values, positive where the metric is worse.
     """
     before, after = statistic_of(metric, clean), statistic_of(metric, changed)
+    if isinstance(before, Share) and isinstance(after, Share):
+        return ShareDifference(before.right, after.right)
     sign = 1.0 if SCORES[metric].higher_is_better else -1.0
     return lambda counts: sign * (before(counts) - after(counts))
 

@@ -1,6 +1,7 @@
-"""Differences of two models on the same rows: what one seed can say, by a paired bootstrap.
+"""Differences of two models on the same rows: what one seed can say, over its examples.
 
-Both models' scores see the same resamples of the rows, so what makes a row hard for both cancels.
+Shares of rows have a closed form; of other scores both models' see the same resamples of the rows,
+so that what makes a row hard for both cancels.
 An interval of this kind says how the two *models* compare on other rows of the kind, and nothing of
 other seeds.
 """
@@ -17,7 +18,7 @@ from temper.errors import CheckpointError
 from temper.evaluation import perspectives
 from temper.evaluation.rows import Block, Condition, to_blocks
 from temper.evaluation.scoring import Entry, Scoring
-from temper.functional.intervals import Statistic, paired_bootstrap
+from temper.functional.intervals import Statistic, difference_interval
 
 RESAMPLES = 10_000
 FIELDS = (
@@ -76,7 +77,7 @@ def paired_differences(
         metric: The task's leading score.
         chosen: Names of the perspectives.
         seed: Seed of the bootstrap.
-        resamples: Resamples behind each interval, >= 1.
+        resamples: Resamples behind the interval of a score that is no share, >= 1.
 
     Returns:
         One mapping for each score that both have: the fields that name it, ``low`` and ``high``
@@ -97,7 +98,7 @@ def paired_differences(
         other = second.get(key)
         if other is None or other.rows != taken.rows:
             continue
-        interval = paired_bootstrap(
+        interval = difference_interval(
             taken.statistic, other.statistic, taken.rows, resamples=resamples, seed=seed
         )
         if interval.low is None:

@@ -10,7 +10,8 @@ import numpy as np
 
 from temper.evaluation.rows import Block, Condition
 from temper.functional import calibration, scores
-from temper.functional.intervals import Statistic, bootstrap
+from temper.functional.intervals import Statistic, fewest_rows, score_interval
+from temper.functional.proportions import OfKinds, Share
 from temper.functional.resampling import FloatArray, weighted_mean
 
 CLASSIFICATION_METRICS = ("accuracy", "macro_f1", "mcc", "f1")
@@ -72,7 +73,7 @@ class Scoring:
         value = float(statistic(np.ones((1, rows)))[0])
         low = high = None
         if np.isfinite(value) and self.resamples:
-            found = bootstrap(statistic, rows, resamples=self.resamples, seed=self.seed)
+            found = score_interval(statistic, rows, resamples=self.resamples, seed=self.seed)
             low, high = found.low, found.high
         facts = scores.facts(name)
         direction = facts.higher_is_better if higher_is_better is None else higher_is_better
@@ -86,6 +87,7 @@ class Scoring:
             "name": name,
             "value": value,
             "n": rows,
+            "fewest": fewest_rows(statistic, rows),
             "low": low,
             "high": high,
             "standard_error": None,
@@ -118,6 +120,7 @@ class Scoring:
             "name": name,
             "value": None,
             "n": rows,
+            "fewest": None,
             "low": None,
             "high": None,
             "standard_error": None,
@@ -155,9 +158,15 @@ def statistic_of(name: str, block: Block) -> Statistic:
     Raises:
         ValueError: The score needs more than one labelled block.
     """
+    if name == "accuracy":
+        return Share(block.correct)
     if name in scores.MEASURES:
         measure = scores.measure_of(name)
-        return lambda counts: measure(block.label, block.prediction, counts=counts)
+
+        def by_row(counts: FloatArray) -> FloatArray:
+            return measure(block.label, block.prediction, counts=counts)
+
+        return OfKinds(by_row, block.label) if block.classifies else by_row
     if name in ("ece_10", "ece_15"):
         bins = int(name.removeprefix("ece_"))
         correct, confidence = block.correct, block.confidence
@@ -168,8 +177,11 @@ def statistic_of(name: str, block: Block) -> Statistic:
         hits, sure = block.correct, block.confidence
         return lambda counts: calibration.adaptive_calibration_error(hits, sure, counts=counts)
     if name == "classwise_ece":
-        return lambda counts: calibration.classwise_calibration_error(
-            block.label, block.probabilities, counts=counts
+        return OfKinds(
+            lambda counts: calibration.classwise_calibration_error(
+                block.label, block.probabilities, counts=counts
+            ),
+            block.label,
         )
     if name == "brier":
         return mean_of(calibration.brier_of_rows(block.label, block.probabilities))

@@ -1,7 +1,8 @@
 """Uncertainty of scores, and what it allows to say when models are compared.
 
-Over examples: bootstrap, and paired bootstrap of a difference. Over seeds: the paired t interval.
-Over methods: Holm's correction. Letters: n rows, R resamples.
+Over examples: closed forms for shares of rows (`temper.functional.proportions`), for all else the
+bootstrap, and both for a difference. Over seeds: the paired t interval. Over methods: Holm's
+correction. Letters: n rows, R resamples.
 """
 
 from __future__ import annotations
@@ -14,6 +15,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
+from temper.functional.proportions import (
+    GroupShares,
+    Interval,
+    OfKinds,
+    Share,
+    ShareDifference,
+    paired_shares,
+)
 from temper.functional.resampling import FloatArray
 from temper.seeding import derive_seed
 
@@ -23,23 +32,6 @@ Statistic = Callable[[FloatArray], FloatArray]
 # A million doubles are 8 MB and a correlation holds ten such arrays: drawn in blocks, a large set
 # fits in memory.
 _BLOCK = 1_000_000
-
-
-@dataclass(frozen=True)
-class Bootstrap:
-    """An interval from resampled rows.
-
-    Args:
-        low: Lower end, None where no interval can be given.
-        high: Upper end, None where no interval can be given.
-        undefined: Share of the resamples on which the score was undefined.
-        p: Two-sided p of the value being 0; only for a difference.
-    """
-
-    low: float | None
-    high: float | None
-    undefined: float = 0.0
-    p: float | None = None
 
 
 @dataclass(frozen=True)
@@ -118,6 +110,77 @@ def resampled(statistic: Statistic, rows: int, *, resamples: int, seed: int) -> 
     return np.concatenate(values)
 
 
+def score_interval(
+    statistic: Statistic, rows: int, *, resamples: int, seed: int, confidence: float = 0.95
+) -> Interval:
+    """Return the interval of a score over its rows.
+
+    Args:
+        statistic: The score. A share of rows has an interval in closed form; any other is
+            resampled.
+        rows: Number of rows, n >= 1.
+        resamples: Resamples of a bootstrap, >= 1.
+        seed: Seed of the draws.
+        confidence: Confidence of the interval, in (0, 1).
+
+    Returns:
+        The interval.
+
+    Example:
+        >>> found = score_interval(Share(np.ones(120)), 120, resamples=10, seed=0)
+        >>> round(found.low, 3), found.high
+        (0.969, 1.0)
+    """
+    if isinstance(statistic, Share | ShareDifference | GroupShares):
+        return statistic.interval(confidence)
+    return bootstrap(statistic, rows, resamples=resamples, seed=seed, confidence=confidence)
+
+
+def difference_interval(
+    first: Statistic, second: Statistic, rows: int, *, resamples: int, seed: int
+) -> Interval:
+    """Return the 95 % interval and p of ``first - second`` on the same rows.
+
+    Args:
+        first: One model's score; of two shares the closed form is taken, else a paired bootstrap.
+        second: The other's, over the same rows in the same order.
+        rows: Number of rows, n >= 1.
+        resamples: Resamples of a bootstrap, >= 1.
+        seed: Seed of the draws.
+
+    Returns:
+        The interval.
+    """
+    # Shares among rows that each model chooses are not shares of the same rows.
+    if (
+        isinstance(first, Share)
+        and isinstance(second, Share)
+        and first.among is None
+        and second.among is None
+    ):
+        return paired_shares(first.right, second.right)
+    return paired_bootstrap(first, second, rows, resamples=resamples, seed=seed)
+
+
+def fewest_rows(statistic: Statistic, rows: int) -> int:
+    """Return the rows of the smallest class, group or kind that a score looks at by itself.
+
+    Args:
+        statistic: The score.
+        rows: Number of all rows, n.
+
+    Returns:
+        n where it looks at all rows alike.
+
+    Example:
+        >>> fewest_rows(OfKinds(lambda counts: counts[:, 0], np.array([0, 1, 1])), 3)
+        1
+    """
+    if isinstance(statistic, Share | ShareDifference | GroupShares | OfKinds):
+        return statistic.fewest
+    return rows
+
+
 def bootstrap(
     statistic: Statistic,
     rows: int,
@@ -125,11 +188,13 @@ def bootstrap(
     resamples: int = 1000,
     seed: int = 0,
     confidence: float = 0.95,
-) -> Bootstrap:
+) -> Interval:
     """Return the percentile bootstrap interval of a score over its rows.
 
-    Resamples on which the score is undefined (for instance without any anomaly) are left out; where
-    they are more than 5 % the interval would describe other data, so none is given.
+    Where all resamples score alike, as an AUROC of 1 does, they say nothing of other rows, and no
+    interval is given. Resamples on which the score is undefined (for instance without any anomaly)
+    are left out; where they are more than 5 % the interval would describe other data, so none is
+    given.
 
     Args:
         statistic: From counts [R, n] to [R] values.
@@ -163,7 +228,7 @@ def paired_bootstrap(
     resamples: int = 10_000,
     seed: int = 0,
     confidence: float = 0.95,
-) -> Bootstrap:
+) -> Interval:
     """Return the bootstrap interval and p of ``first - second`` on the same rows.
 
     Both scores see the same resamples, so what makes a row hard for both cancels.
@@ -182,15 +247,15 @@ def paired_bootstrap(
 
     Example:
         >>> from temper.functional.resampling import weighted_mean
-        >>> right, wrong = [1.0] * 20, [0.0] * 20
+        >>> first, second = [1.0, 2.0] * 10, [0.0] * 20
         >>> found = paired_bootstrap(
-        ...     lambda counts: weighted_mean(right, counts),
-        ...     lambda counts: weighted_mean(wrong, counts),
+        ...     lambda counts: weighted_mean(first, counts),
+        ...     lambda counts: weighted_mean(second, counts),
         ...     20,
         ...     resamples=100,
         ... )
-        >>> found.low, found.high, found.p
-        (1.0, 1.0, 0.01)
+        >>> 1.0 < found.low < 1.5 < found.high < 2.0, found.p
+        (True, 0.01)
     """
 
     def difference(counts: FloatArray) -> FloatArray:
@@ -203,7 +268,7 @@ def paired_bootstrap(
     defined = values[~np.isnan(values)]
     tail = 2.0 * min(float((defined <= 0).mean()), float((defined >= 0).mean()))
     p = min(1.0, max(tail, 1.0 / len(defined)))
-    return Bootstrap(found.low, found.high, found.undefined, p)
+    return Interval(found.low, found.high, found.undefined, p)
 
 
 def standard_error(values: ArrayLike) -> float | None:
@@ -246,9 +311,9 @@ def paired_t(differences: Sequence[float], *, confidence: float = 0.95) -> Paire
         (2.0, -0.4841, 4.4841, 0.0742)
     """
     values = [float(value) for value in differences]
-    if len(values) < 3:
+    if len(values) < LEAST_SEEDS:
         raise ValueError(
-            f"A paired t interval needs at least 3 seeds, got {len(values)}. "
+            f"A paired t interval needs at least {LEAST_SEEDS} seeds, got {len(values)}. "
             "Print the differences alone, or run more seeds."
         )
     if not np.isfinite(values).all():
@@ -265,6 +330,13 @@ def paired_t(differences: Sequence[float], *, confidence: float = 0.95) -> Paire
 
 LEVEL = 0.05
 """Largest p, after correction, of a difference that is called one."""
+LEAST_SEEDS = 3
+"""Seeds from which on a difference over seeds has an interval and a verdict."""
+LEAST_ROWS = 50
+"""Rows from which on a difference has a verdict; of classes and groups, those of the smallest.
+
+Read off the simulation `benchmarks.verdicts`, which docs/evaluation.md quotes.
+"""
 
 
 def told_apart(differences: Sequence[float]) -> bool:
@@ -284,7 +356,7 @@ def told_apart(differences: Sequence[float]) -> bool:
         (False, True, True)
     """
     values = np.asarray(differences, dtype=np.float64)
-    if len(values) < 3:
+    if len(values) < LEAST_SEEDS:
         return False
     # Differences of equal scores are equal up to the rounding of a subtraction.
     return bool(np.ptp(values) > 1e-9 * np.abs(values).max() or not values.any())
@@ -399,15 +471,16 @@ def _blocks(total: int, size: int) -> list[int]:
     return [size] * (total // size) + ([total % size] if total % size else [])
 
 
-def _interval(values: ArrayLike, *, confidence: float) -> Bootstrap:
+def _interval(values: ArrayLike, *, confidence: float) -> Interval:
     """Take the percentile interval of the defined resamples."""
     if not 0.0 < confidence < 1.0:
         raise ValueError(f"`confidence` must lie in (0, 1), got {confidence}.")
     array: NDArray[np.float64] = np.asarray(values, dtype=np.float64)
     defined = array[np.isfinite(array)]
     undefined = 1.0 - len(defined) / len(array)
-    if undefined > 0.05:
-        return Bootstrap(None, None, undefined)
+    # Equal but for the rounding of their sums.
+    if undefined > 0.05 or np.ptp(defined) <= 1e-12 * np.abs(defined).max():
+        return Interval(None, None, undefined)
     edge = (1.0 - confidence) / 2
     low, high = np.quantile(defined, [edge, 1.0 - edge])
-    return Bootstrap(float(low), float(high), undefined)
+    return Interval(float(low), float(high), undefined)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from temper.functional.intervals import LEVEL
+from temper.functional.intervals import LEAST_SEEDS, LEVEL
 from temper.report.cells import NAMED, Comparison, Difference, Row
 from temper.report.derived import PARTS
 from temper.report.wording import GROUPS, PERCENT, listed, plural
@@ -34,13 +34,15 @@ def _scored(comparison: Comparison) -> list[Row]:
 
 
 def _column(comparison: Comparison, column: str) -> str:
-    rows = _scored(comparison)
+    compared = [row for row in _scored(comparison) if row.cells[column].difference is not None]
+    # A score that lacks a seed or rows says so in its row; it is no part of the outcome.
+    rows = [row for row in compared if not _withheld(row, column)]
     verdicts = Counter(
         difference.verdict
         for row in rows
         if (difference := row.cells[column].difference) is not None
     )
-    total = sum(verdicts.values())
+    total = len(rows)
     parts = []
     decided = verdicts["better"] + verdicts["worse"] + verdicts["inside the noise"]
     if decided:
@@ -66,9 +68,19 @@ def _column(comparison: Comparison, column: str) -> str:
         )
     if verdicts["no common seed"]:
         parts.append(f"{plural(verdicts['no common seed'], 'score')} had no common seed")
+    if len(compared) > total:
+        parts.append(
+            f"no verdict on {plural(len(compared) - total, 'score')} for lack of seeds or rows"
+        )
     return (
         "; ".join(parts) or f"{column} has no score in common with {comparison.reference}"
     ) + "."
+
+
+def _withheld(row: Row, column: str) -> bool:
+    """Tell whether a score by itself lacks seeds or rows that others have."""
+    difference = row.cells[column].difference
+    return difference is not None and difference.verdict in ("seeds missing", "too few rows")
 
 
 def _decided(row: Row, column: str) -> bool:
@@ -104,11 +116,10 @@ def _best(comparison: Comparison) -> str:
                 )
             gain = f"{row.unit.text(means[best], signed=True)} %"
             difference = row.cells[best].difference
-            if difference is not None and difference.verdict in ("undecidable", "no common seed"):
+            if difference is not None and not _decided(row, best):
                 return (
                     f"The best mean of the average relative improvement, {gain} for "
-                    f"{listed(leaders)}, has too few common seeds or too little spread to tell "
-                    "from noise."
+                    f"{listed(leaders)}, cannot be told from noise: {difference.said}."
                 )
             if difference is None or difference.verdict != "better":
                 return (
@@ -173,12 +184,15 @@ def answer(comparison: Comparison) -> str:
     # Of many columns, those of which nothing can be said yet need no sentence each.
     told = others if len(others) <= NAMED else decided
     said = [_best(comparison), *(_column(comparison, name) for name in told)]
-    undecided = any(
-        difference.verdict == "undecidable" and len(difference.seeds) < 3
-        for row in _scored(comparison)
+    undecided = [
+        name
         for name in others
-        if (difference := row.cells[name].difference) is not None
-    )
+        if any(
+            difference.verdict == "undecidable" and len(difference.seeds) < LEAST_SEEDS
+            for row in _scored(comparison)
+            if (difference := row.cells[name].difference) is not None
+        )
+    ]
     if any(
         difference.examples is not None
         for row in _scored(comparison)
@@ -190,8 +204,9 @@ def answer(comparison: Comparison) -> str:
             "three seeds (--seeds 0,1,2) would compare the methods."
         )
     elif undecided:
+        whose = "" if undecided == others else f" of {listed(undecided)}"
         said.append(
-            "With fewer than three common seeds none of these means can be told from noise; give "
+            f"With fewer than three common seeds no mean{whose} can be told from noise; give "
             "three (--seeds 0,1,2)."
         )
     return " ".join(sentence for sentence in said if sentence)

@@ -22,7 +22,7 @@ from temper.report.hub import hub_id, results
 from temper.report.records import RunRecord, parse
 from temper.report.table import compare, replace_text
 from temper.report.view import flatten
-from temper.report.wording import escaped
+from temper.report.wording import escaped, folded
 
 MARK = "<!-- Written by Temper; `--card` writes it anew, so keep changes elsewhere. -->"
 CARD = "README.md"
@@ -252,4 +252,4 @@ def _limits(record: RunRecord | None, source: Source | None, comparison: Compari
         for key in ("skipped", "missing"):
             found = extra.get(key)
             said += [str(reason) for reason in found.values()] if isinstance(found, dict) else []
-    return "\n".join(f"- {escaped(sentence)}" for sentence in dict.fromkeys(said))
+    return "\n".join(f"- {escaped(sentence)}" for sentence in folded(said))

@@ -6,7 +6,16 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal
 
 from temper.report.records import NamedRecord
-from temper.report.wording import GROUPS, Unit, attack, condition, corruption, radius, title
+from temper.report.wording import (
+    GROUPS,
+    Unit,
+    attack,
+    condition,
+    corruption,
+    folded,
+    radius,
+    title,
+)
 
 NAMED = 6
 """Columns up to which a title names them all."""
@@ -30,8 +39,18 @@ _LEADING = {
 """By what a perspective is summed up, where it is not the task's metric."""
 
 Verdict = Literal[
-    "better", "worse", "higher", "lower", "inside the noise", "undecidable", "no common seed"
+    "better",
+    "worse",
+    "higher",
+    "lower",
+    "inside the noise",
+    "undecidable",
+    "too few rows",
+    "seeds missing",
+    "no common seed",
 ]
+COUNTED = {"representation": "batches", "cost": "passes"}
+"""What the n of a perspective's scores counts, where not examples."""
 
 
 def leading_name(perspective: str, metric: str) -> str:
@@ -135,14 +154,15 @@ class Difference:
     Args:
         seeds: Difference of every seed that both have.
         mean: Mean over the seeds, None where no seed is common.
-        low, high: 95 % interval: paired t over three seeds or more, or of one seed a paired
-            bootstrap over examples where the study kept one; else None.
+        low, high: 95 % interval: paired t over three seeds or more, or of one seed that over
+            examples where the study kept one; else None.
         p: Two-sided p of the same test, None without an interval.
         holm_p: ``p`` after Holm's correction over the columns of this row.
         inside_noise: Whether the interval holds 0; None where that cannot be decided.
         verdict: The same in words, with the score's direction taken into account; ``higher`` or
             ``lower`` of a score without one.
         examples: Number of examples that the interval is over; None where it is over seeds.
+        why: Why there is no verdict; empty where there is one.
     """
 
     seeds: dict[int, float]
@@ -154,6 +174,12 @@ class Difference:
     inside_noise: bool | None
     verdict: Verdict
     examples: int | None = None
+    why: str = ""
+
+    @property
+    def said(self) -> str:
+        """The verdict in words, with why there is none."""
+        return f"{self.verdict} ({self.why})" if self.why else self.verdict
 
 
 @dataclass(frozen=True)
@@ -166,7 +192,8 @@ class Cell:
         mean: Mean over the seeds, None where no value is defined.
         standard_deviation: Sample standard deviation over the seeds, None below two.
         examples: Numbers of examples that were scored, each once.
-        low, high: 95 % bootstrap interval over examples, for one seed only.
+        fewest: Examples of the smallest class or group behind the score, None where not known.
+        low, high: 95 % interval over examples, for one seed only.
         standard_errors: Over examples, of every seed where one was recorded.
         reasons: Why values are undefined, each once.
         difference: Against the reference, None for the reference itself.
@@ -177,6 +204,7 @@ class Cell:
     mean: float | None
     standard_deviation: float | None
     examples: tuple[int, ...] = ()
+    fewest: int | None = None
     low: float | None = None
     high: float | None = None
     standard_errors: dict[int, float] = field(default_factory=dict)
@@ -353,10 +381,11 @@ class Comparison:
                 texts.append(row.text(name))
                 difference = row.cells[name].difference
                 if self.reference is not None and name != self.reference:
-                    verdict = "" if difference is None else difference.verdict
+                    verdict = "" if difference is None else difference.said
                     texts += [row.difference_text(name), verdict]
             rows.append((row.key.group, tuple(texts)))
-        notes = tuple(note for note in (self.answer, *self.missing, *self.notices) if note)
+        said = (self.answer, *self.missing, *folded(self.notices))
+        notes = tuple(note for note in said if note)
         if len(rows) < len(self.shown):
             notes += (f"{len(rows)} of {len(self.shown)} scores; all of them are in the report.",)
         return TerminalTable(self.title, tuple(header), tuple(rows), notes)

@@ -6,7 +6,7 @@ statistics as any other score.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from temper.functional.intervals import average_relative_improvement
@@ -86,6 +86,14 @@ def _value(record: ScoreRecord) -> float:
     return record.value
 
 
+def _effective(records: Sequence[ScoreRecord]) -> int | None:
+    """Return the rows of one set whose score is as sure as an unweighted mean over these sets."""
+    counts = [record.n if record.fewest is None else record.fewest for record in records]
+    known = [count for count in counts if count]
+    # The variance of a mean of G sets is that of one row times sum(1 / n) / G^2.
+    return int(len(known) ** 2 / sum(1 / count for count in known)) if known else None
+
+
 def _set_means(scores: Scores, perspective: str) -> dict[Place, float]:
     """Return the mean over a perspective's common sets, run by run; empty without sets."""
     keys = scores.common(perspective)
@@ -131,6 +139,7 @@ def _add_mean(scores: Scores, keys: list[ScoreKey]) -> None:
             name=key.name,
             value=_mean(_value(record) for record in records),
             n=sum(counts) or None,
+            fewest=_effective(records),
             higher_is_better=records[0].higher_is_better,
         )
         scores.add(key, place, record)
@@ -167,13 +176,18 @@ def add_relative_improvement(scores: Scores, reference: str) -> None:
         own = {part: means[place] for part, means in parts.items()}
         improvement = average_relative_improvement(own, start, perfect=perfect)
         reason = " ".join(improvement.reasons)
-        _add_improvement(scores, place, "", improvement.value, reason)
+        rows = {
+            part: _effective([scores.values[key][place] for key in scores.common(part)])
+            for part in parts
+        }
+        known = [number for number in rows.values() if number is not None]
+        _add_improvement(scores, place, "", improvement.value, reason, min(known, default=None))
         for part in parts:
-            _add_improvement(scores, place, part, improvement.parts.get(part), reason)
+            _add_improvement(scores, place, part, improvement.parts.get(part), reason, rows[part])
 
 
 def _add_improvement(
-    scores: Scores, place: Place, part: str, value: float | None, reason: str
+    scores: Scores, place: Place, part: str, value: float | None, reason: str, fewest: int | None
 ) -> None:
     key = ScoreKey("summary", part, "clean", "relative_improvement")
     record = ScoreRecord(
@@ -181,6 +195,7 @@ def _add_improvement(
         set=part,
         name=key.name,
         value=value,
+        fewest=fewest,
         higher_is_better=True,
         reason=reason if value is None else None,
     )

@@ -20,7 +20,7 @@ from temper.report.figures import figures
 from temper.report.folders import Source, read
 from temper.report.markdown import MARKS
 from temper.report.table import compare
-from temper.report.wording import ABSENT, escaped, pipe_table
+from temper.report.wording import ABSENT, escaped, folded, pipe_table
 
 FORMATS = ("svg", "png")
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
@@ -53,7 +53,7 @@ def document(source: Source, comparison: Comparison) -> str:
     if comparison.missing:
         parts += ["## Runs that are not in these numbers", _listed(comparison.missing)]
     if comparison.notices:
-        parts += ["## Notices", _listed(comparison.notices)]
+        parts += ["## Notices", _listed(folded(comparison.notices))]
     if runs := view.runs(source):
         header = ["run", "column", "seed", "steps", "seconds", "step", "key"]
         lines = [[escaped(run[name]) for name in header] for run in runs]
@@ -94,6 +94,8 @@ def score_table(comparison: Comparison, rows: Sequence[Row]) -> str:
             difference = row.cells[name].difference
             if comparison.reference is not None and name != comparison.reference:
                 mark = "" if difference is None else MARKS.get(difference.verdict, "")
+                if difference is not None and difference.why:
+                    mark = f" ({difference.said})"
                 line.append(row.difference_text(name) + mark)
         counts = {count for cell in row.cells.values() for count in cell.examples}
         seeds = {len(cell.seeds) for cell in row.cells.values()}
@@ -250,7 +252,7 @@ def _counts(counts: Iterable[int], noun: str) -> str:
 
 def _legend(comparison: Comparison) -> str:
     if comparison.reference is None:
-        return "Each score with its 95 % bootstrap interval over examples."
+        return "Each score with its 95 % interval over examples."
     return (
         "Mean \u00b1 standard deviation over seeds; differences are paired, with their 95 % "
         f"interval; \u25b2 better and \u25bc worse than {escaped(comparison.reference)} by more "

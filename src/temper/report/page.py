@@ -38,7 +38,7 @@ from temper.report.figures import figures
 from temper.report.folders import Source, read
 from temper.report.overview import leading, overview
 from temper.report.table import compare, replace_text, write, write_scores
-from temper.report.wording import GROUPS
+from temper.report.wording import GROUPS, folded
 
 logger = logging.getLogger(__name__)
 
@@ -125,6 +125,7 @@ def render(source: Source, comparison: Comparison, *, examples: int = MOST) -> s
         kind=source.kind,
         about=view.about(source, comparison),
         comparison=comparison,
+        notices=folded(comparison.notices),
         overview=overview(comparison) if _wants_overview(comparison) else None,
         header=view.header(comparison),
         groups=view.groups(comparison, _leading(comparison)),

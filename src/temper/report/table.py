@@ -6,22 +6,32 @@ import csv
 import io
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from statistics import mean, stdev
 from types import MappingProxyType
 
 from temper.errors import CheckpointError
-from temper.functional.intervals import holm, paired_t, told_apart
+from temper.functional.intervals import LEAST_ROWS, LEAST_SEEDS, holm, paired_t, told_apart
 from temper.report.answer import answer
-from temper.report.cells import Cell, Comparison, Difference, Row, ScoreKey, Verdict
+from temper.report.cells import (
+    COUNTED,
+    NAMED,
+    Cell,
+    Comparison,
+    Difference,
+    Row,
+    ScoreKey,
+    Verdict,
+)
 from temper.report.derived import Scores, add_relative_improvement, add_set_means
 from temper.report.folders import Source, read
 from temper.report.paired import Paired, read_paired
 from temper.report.ranks import add_mean_rank
 from temper.report.records import ScoreRecord
-from temper.report.wording import GROUPS, higher_is_better, unit
+from temper.report.wording import GROUPS, higher_is_better, listed, plural, unit
 
 
 def comparison(folder: Path | str) -> Comparison:
@@ -33,8 +43,9 @@ def comparison(folder: Path | str) -> Comparison:
     Returns:
         Every score of every column with its mean and standard deviation over seeds, and the paired
         difference against the reference over the seeds that both have: from three seeds on with
-        a 95 % paired t interval and Holm's correction over the columns; of one seed with a paired
-        bootstrap interval over examples, where the study kept one.
+        a 95 % paired t interval and Holm's correction over the columns; of one seed with an
+        interval over examples, where the study kept one. A score that lacks a seed which both
+        columns were evaluated at, or has too few rows, has no verdict and says why.
 
     Raises:
         CheckpointError: The folder is no such folder, is damaged, or its runs had different tasks.
@@ -59,12 +70,6 @@ def compare(source: Source) -> Comparison:
     )
     paired = read_paired(source.folder) if source.kind == "study" else {}
     rows = tuple(_row(key, scores, source, paired) for key in keys)
-    undefined = {
-        f"{row.key.group}, {row.label}: undefined for {column}. {reason}"
-        for row in rows
-        for column, cell in row.cells.items()
-        for reason in cell.reasons
-    }
     found = Comparison(
         kind=source.kind,
         model=source.model,
@@ -74,9 +79,33 @@ def compare(source: Source) -> Comparison:
         seeds=source.seeds,
         rows=rows,
         missing=source.missing,
-        notices=(*_notices(source), *scores.notices, *sorted(undefined)),
+        notices=(*_notices(source), *scores.notices, *_undefined(rows)),
     )
     return replace(found, answer=answer(found))
+
+
+def _undefined(rows: Sequence[Row]) -> list[str]:
+    """Say which scores have no value, in one line a reason."""
+    lacking: dict[str, dict[str, list[str]]] = {}
+    for row in rows:
+        for column, cell in row.cells.items():
+            for reason in cell.reasons:
+                scores = lacking.setdefault(reason, {}).setdefault(
+                    f"{row.key.group}, {row.label}", []
+                )
+                scores.append(column)
+    said = []
+    for reason, found in lacking.items():
+        (name, columns), *others = found.items()
+        if not others:
+            said.append(f"{name}: undefined for {listed(columns)}. {reason}")
+            continue
+        concerned = list(dict.fromkeys(each for own in found.values() for each in own))
+        said.append(
+            f"{len(found)} scores are undefined for {listed(concerned)}, the first of them "
+            f"{name}: {reason}"
+        )
+    return sorted(said)
 
 
 def _collect(source: Source) -> Scores:
@@ -123,9 +152,16 @@ def _notices(source: Source) -> list[str]:
             said.setdefault(notice, []).append(name)
     total = len(source.runs)
     return [
-        notice if len(names) == total else f"{notice} ({'; '.join(names)})"
+        notice if len(names) == total else f"{notice} ({_some(names)})"
         for notice, names in said.items()
     ]
+
+
+def _some(names: Sequence[str]) -> str:
+    """Name a few runs, and of many the first and how many they are."""
+    if len(names) <= NAMED:
+        return "; ".join(names)
+    return f"{len(names)} runs, the first {names[0]}"
 
 
 def _row(
@@ -144,10 +180,16 @@ def _row(
     stated = next(iter(records.values())).higher_is_better
     higher = higher_is_better(key.name, stated)
     if source.reference is not None:
+        judged = {
+            column.name: {seed for seed, run in column.runs.items() if run.scores is not None}
+            for column in source.columns
+        }
         cells = _with_differences(
             cells,
             source.reference,
             higher=higher,
+            common={name: judged[name] & judged[source.reference] for name in judged},
+            of_rows=key.perspective not in COUNTED,
             paired={name: paired[name, key] for name in cells if (name, key) in paired},
         )
     return Row(key, key.label, higher, unit(key.name, scores.metric), cells)
@@ -157,6 +199,9 @@ def _cell(records: dict[int, ScoreRecord], runs: dict[int, str]) -> Cell:
     values = {seed: rec.value for seed, rec in records.items() if rec.value is not None}
     errors = {s: rec.standard_error for s, rec in records.items() if rec.standard_error is not None}
     alone = next(iter(records.values())) if len(records) == 1 else None
+    defined = [rec for rec in records.values() if rec.value is not None]
+    fewest = [rec.n if rec.fewest is None else rec.fewest for rec in defined]
+    counted = [number for number in fewest if number is not None]
     reasons = {
         record.reason or "No reason was given."
         for record in records.values()
@@ -168,6 +213,7 @@ def _cell(records: dict[int, ScoreRecord], runs: dict[int, str]) -> Cell:
         mean=mean(values.values()) if values else None,
         standard_deviation=stdev(values.values()) if len(values) > 1 else None,
         examples=tuple(sorted({rec.n for rec in records.values() if rec.n is not None})),
+        fewest=min(counted, default=None),
         low=alone.low if alone else None,
         high=alone.high if alone else None,
         standard_errors=errors,
@@ -180,14 +226,27 @@ def _with_differences(
     reference: str,
     *,
     higher: bool | None,
+    common: Mapping[str, Collection[int]],
+    of_rows: bool = True,
     paired: Mapping[str, Paired] = MappingProxyType({}),
 ) -> dict[str, Cell]:
-    """Add the paired differences of one row, with Holm's correction over its columns."""
+    """Add the paired differences of one row, with Holm's correction over its columns.
+
+    Args:
+        cells: The row's scores by column.
+        reference: The column that the others are compared with.
+        higher: Direction of the score.
+        common: Seeds at which both a column and the reference were evaluated.
+        of_rows: Whether the score's n counts rows, of which a verdict needs some.
+        paired: Differences over the examples of one seed.
+    """
     base = cells[reference].seeds
     found = {
         name: _difference(
             {seed: cell.seeds[seed] - base[seed] for seed in cell.seeds if seed in base},
             paired.get(name),
+            common=len(common[name]),
+            rows=_fewest(cell, cells[reference]) if of_rows else None,
         )
         for name, cell in cells.items()
         if name != reference
@@ -209,8 +268,23 @@ def _with_differences(
     }
 
 
-def _difference(seeds: dict[int, float], paired: Paired | None) -> Difference:
+def _fewest(*cells: Cell) -> int | None:
+    """Return the fewest rows behind some scores, None where not known."""
+    return min((cell.fewest for cell in cells if cell.fewest is not None), default=None)
+
+
+def _difference(
+    seeds: dict[int, float], paired: Paired | None, *, common: int, rows: int | None
+) -> Difference:
     values = list(seeds.values())
+    middle = mean(values) if values else None
+    withheld = partial(Difference, seeds, middle, None, None, None, None, None)
+    if not common:
+        return withheld("no common seed")
+    if len(seeds) < common:
+        return withheld("seeds missing", why=f"{len(seeds)} of {plural(common, 'seed')}")
+    if rows is not None and rows < LEAST_ROWS:
+        return withheld("too few rows", why=f"{rows} of at least {LEAST_ROWS}")
     if paired is not None and list(seeds) == [paired.seed]:
         inside = paired.low <= 0.0 <= paired.high
         return Difference(
@@ -224,10 +298,12 @@ def _difference(seeds: dict[int, float], paired: Paired | None) -> Difference:
             "undecidable",
             paired.examples,
         )
-    if not told_apart(values):
+    if len(values) < LEAST_SEEDS:
         # Two differences leave one degree of freedom: an interval that wide says nothing.
-        middle = mean(values) if values else None
-        return Difference(seeds, middle, None, None, None, None, None, "undecidable")
+        few = f"{plural(len(values), 'common seed')} of at least {LEAST_SEEDS}"
+        return withheld("undecidable", why=few)
+    if not told_apart(values):
+        return withheld("undecidable", why="the same difference at every seed")
     test = paired_t(values)
     verdict: Verdict = "inside the noise"
     return Difference(
@@ -236,10 +312,8 @@ def _difference(seeds: dict[int, float], paired: Paired | None) -> Difference:
 
 
 def _verdict(difference: Difference, *, higher: bool | None) -> Verdict:
-    if difference.mean is None:
-        return "no common seed"
-    if difference.inside_noise is None:
-        return "undecidable"
+    if difference.mean is None or difference.inside_noise is None:
+        return difference.verdict
     if difference.inside_noise:
         return "inside the noise"
     if higher is None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from temper.functional.intervals import LEVEL
-from temper.report.cells import Comparison, Difference, Row, ScoreKey
+from temper.report.cells import COUNTED, Comparison, Difference, Row, ScoreKey
 from temper.report.derived import PARTS
 from temper.report.folders import Run, Source
 from temper.report.wording import ABSENT, plural
@@ -23,11 +23,10 @@ MARKS = {
     "lower": "\u2212",
     "inside the noise": "\u2248",
     "undecidable": "?",
+    "too few rows": "?",
+    "seeds missing": "?",
     "no common seed": "?",
 }
-
-COUNTED = {"representation": "batches", "cost": "passes"}
-"""What the n of a perspective's scores counts, where not examples."""
 
 
 @dataclass(frozen=True)
@@ -151,7 +150,7 @@ def value_detail(row: Row, column: str) -> str:
         parts.append(f"standard error over examples {unit.text(error)}")
     if cell.low is not None and cell.high is not None:
         ends = f"{unit.text(cell.low)} to {unit.text(cell.high)}"
-        parts.append(f"95 % bootstrap interval over {what} {ends}")
+        parts.append(f"95 % interval over {what} {ends}")
     elif len(cell.seeds) < 2:
         parts.append("no interval was recorded")
     parts += [
@@ -173,18 +172,16 @@ def _difference(row: Row, difference: Difference) -> Entry:
         below = f"[{low}, {high}]"
         kind = "paired t interval over seeds"
         if difference.examples is not None:
-            kind = f"paired bootstrap interval over {difference.examples} examples"
+            kind = f"paired interval over {difference.examples} examples"
         parts.append(f"95 % {kind}: {low} to {high}")
         parts.append(f"p = {_probability(difference.p)}")
         parts.append(f"after Holm {_probability(difference.holm_p)}")
     else:
-        few = len(difference.seeds) < 3
-        why = "fewer than three common seeds" if few else "the same difference at every seed"
-        parts.append(f"{why}: no interval, undecidable")
+        parts.append(f"no interval and no verdict: {difference.why or difference.verdict}")
     parts += [
         f"seed {seed}: {unit.text(value, signed=True)}" for seed, value in difference.seeds.items()
     ]
-    verdict: str = difference.verdict
+    verdict = difference.said
     if verdict in ("better", "worse", "higher", "lower") and (difference.holm_p or 0.0) > LEVEL:
         parts.append("the interval leaves 0 out, but not after Holm's correction")
         verdict += ", not after Holm"

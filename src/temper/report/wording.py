@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -310,6 +311,34 @@ def listed(names: list[str]) -> str:
         'a, b and c'
     """
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+# What may differ between notices that say the same: a name in quotes, a run in brackets, a number.
+_DETAIL = re.compile(r"'[^']*'|\([^()]*\)|\d+(\.\d+)?")
+
+
+def folded(notices: Iterable[str]) -> list[str]:
+    """Write notices that differ in names or numbers alone as one line with a count.
+
+    Args:
+        notices: In the order in which they are to stand.
+
+    Returns:
+        The first of each kind, with the number of the others behind it where there are two or more.
+
+    Example:
+        >>> folded([f"Set {name!r} lacks 3 rows." for name in "abc"])
+        ["Set 'a' lacks 3 rows. (And 2 more like it.)"]
+    """
+    kinds: dict[str, list[str]] = {}
+    for notice in dict.fromkeys(notices):
+        kinds.setdefault(_DETAIL.sub("", notice), []).append(notice)
+    said = []
+    for first, *others in kinds.values():
+        # Two lines say more than one line and a count of one.
+        counted = f"{first} (And {len(others)} more like it.)"
+        said += [counted] if len(others) > 1 else [first, *others]
+    return said
 
 
 def escaped(text: str) -> str:

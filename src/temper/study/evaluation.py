@@ -13,6 +13,7 @@ from temper.data.augmentation_settings import AUGMENTATION
 from temper.data.settings import UNLABELLED, DataSettings
 from temper.errors import CheckpointError, SettingError, unknown
 from temper.evaluation.settings import EvaluationSettings
+from temper.report.wording import folded
 from temper.study.judge import judge, judging_key, load_evaluated, which_rows
 from temper.study.named_models import check_named_models
 from temper.study.predictors import (
@@ -175,7 +176,7 @@ def judge_model(asked: Judging, out: Path, *, progress: Progress | None = None) 
         found = judge(
             predictor, sets, asked.evaluate, out, model=asked.model, key=key, progress=progress
         )
-        for text in found.notices:
+        for text in folded(found.notices):
             progress.notice(text)
     else:
         progress.notice(f"{out} holds this very evaluation already; it is kept.")

@@ -14,7 +14,8 @@ from temper.evaluation.measurement import Measurement
 from temper.evaluation.perspectives.contract import Perspective
 from temper.evaluation.perspectives.labelled import set_entries
 from temper.evaluation.rows import Block
-from temper.evaluation.scoring import Entry, Scoring, mean_of
+from temper.evaluation.scoring import Entry, Scoring
+from temper.functional.proportions import Share
 from temper.functional.resampling import FloatArray
 
 
@@ -34,7 +35,7 @@ def score(scoring: Scoring) -> list[Entry]:
             # Pairs are drawn whole: their rows are no independent examples.
             entries.append(
                 scoring.entry(
-                    block.condition, "consistency", statistic=mean_of(right), rows=len(right)
+                    block.condition, "consistency", statistic=Share(right), rows=len(right)
                 )
             )
     return entries

@@ -24,6 +24,7 @@ from temper.evaluation.scoring import Entry, Scoring
 from temper.functional import detectors
 from temper.functional.detection import aupr, auroc, fpr95
 from temper.functional.intervals import Statistic
+from temper.functional.proportions import OfKinds
 from temper.functional.resampling import FloatArray
 
 if TYPE_CHECKING:
@@ -91,7 +92,7 @@ def _statistic(name: str, ordinary: Block, anomalies: Block) -> Statistic:
     measure = MEASURES[name]
     flags = np.concatenate([np.zeros(len(ordinary)), np.ones(len(anomalies))])
     values = np.concatenate([_values(ordinary), _values(anomalies)])
-    return lambda counts: measure(flags, values, counts=counts)
+    return OfKinds(lambda counts: measure(flags, values, counts=counts), flags)
 
 
 def _values(block: Block) -> FloatArray:

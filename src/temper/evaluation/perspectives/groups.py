@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from temper.evaluation.measurement import Measurement
 from temper.evaluation.perspectives.contract import Perspective
 from temper.evaluation.rows import Block
-from temper.evaluation.scoring import Entry, Scoring, mean_of
-from temper.functional.scores import least_accuracy, mean_group_accuracy
+from temper.evaluation.scoring import Entry, Scoring
+from temper.functional.proportions import GroupShares, Share
 
 ENOUGH = 10
 """Rows that a group needs to be compared: of fewer, one row is more than a tenth."""
@@ -56,7 +56,7 @@ def _set_entries(scoring: Scoring, block: Block, groups: NDArray[np.str_]) -> li
             scoring.entry(
                 replace(condition, name=str(name)),
                 "accuracy",
-                statistic=mean_of(correct),
+                statistic=Share(correct),
                 rows=len(correct),
             )
         )
@@ -66,7 +66,7 @@ def _set_entries(scoring: Scoring, block: Block, groups: NDArray[np.str_]) -> li
         scoring.entry(
             worst,
             "worst_group",
-            statistic=lambda counts: least_accuracy(correct, places, counts=counts),
+            statistic=GroupShares(correct, places, least=True),
             rows=len(correct),
         )
     )
@@ -75,7 +75,7 @@ def _set_entries(scoring: Scoring, block: Block, groups: NDArray[np.str_]) -> li
             scoring.entry(
                 replace(condition, name=MEAN),
                 "mean_group",
-                statistic=lambda counts: mean_group_accuracy(correct, places, counts=counts),
+                statistic=GroupShares(correct, places, least=False),
                 rows=len(correct),
             )
         )

@@ -31,6 +31,7 @@ from temper.evaluation.text_attack.search import Outcome, starved
 from temper.evaluation.text_attack.settings import TextAttackSettings
 from temper.evaluation.text_attack.subjects import attacked, drafts_of
 from temper.functional.intervals import Statistic
+from temper.functional.proportions import Share
 from temper.functional.resampling import IntegerArray, divide
 
 if TYPE_CHECKING:
@@ -68,19 +69,21 @@ def score(scoring: Scoring) -> list[Entry]:
         entries += metric_entries(scoring, block)
         clean = rows_at(scoring.clean, block)
         right = clean.correct == 1
+        among = right.astype(np.float64)
         broken = right & (block.correct == 0)
         assert block.queries is not None
         changed = np.zeros(len(block)) if block.changed is None else block.changed
         # Over all rows, of which each resample counts those that matter: two models that are right
         # on different rows are then resampled alike.
-        statistics = {
+        statistics: dict[str, tuple[Statistic, int]] = {
             "drop": (drop_of(scoring.metric, clean, block), len(block)),
-            "attack_success": (_mean_among(1 - block.correct, right), int(right.sum())),
+            "attack_success": (Share(1 - block.correct, among), int(right.sum())),
             "changed_words": (_mean_among(changed, broken), int(broken.sum())),
             "queries": (_mean_among(block.queries, right), int(right.sum())),
         }
         entries += [
-            scoring.entry(block.condition, name, statistic=statistic, rows=len(block)) | {"n": n}
+            scoring.entry(block.condition, name, statistic=statistic, rows=len(block))
+            | {"n": n, "fewest": n}
             for name, (statistic, n) in statistics.items()
         ]
     return entries

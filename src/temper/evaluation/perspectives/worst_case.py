@@ -23,7 +23,9 @@ from temper.evaluation.measurement import Measurement, block_of
 from temper.evaluation.perspectives.contract import Perspective
 from temper.evaluation.prediction import Prediction
 from temper.evaluation.rows import Block, Condition, rows_at
-from temper.evaluation.scoring import Entry, Scoring, mean_of
+from temper.evaluation.scoring import Entry, Scoring
+from temper.functional.intervals import Statistic
+from temper.functional.proportions import Share, ShareDifference
 from temper.functional.resampling import IntegerArray
 
 ALL = Condition("worst_case", "dev", "all")
@@ -63,10 +65,13 @@ def score(scoring: Scoring) -> list[Entry]:
     if blocks and blocks[0].classifies:
         clean = rows_at(scoring.clean, blocks[0]).correct
         worst = np.min([clean, *(block.correct for block in blocks)], axis=0)
-        named = {"worst_case_accuracy": worst, "worst_case_drop": clean - worst}
+        named: dict[str, Statistic] = {
+            "worst_case_accuracy": Share(worst),
+            "worst_case_drop": ShareDifference(clean, worst),
+        }
         entries += [
-            scoring.entry(ALL, name, statistic=mean_of(values), rows=len(values))
-            for name, values in named.items()
+            scoring.entry(ALL, name, statistic=statistic, rows=len(worst))
+            for name, statistic in named.items()
         ]
     return entries
 

@@ -1,0 +1,257 @@
+"""Shares of rows and their intervals in closed form, where a bootstrap says too little.
+
+Resampling 120 rows that are all right gives 120 rows that are all right: the percentile bootstrap
+of a share is too narrow on few rows and has no width at 0 and 1. Letters: n rows, R resamples.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+from temper.functional.resampling import FloatArray, IntegerArray, divide, weighted_mean
+from temper.functional.scores import least_accuracy, mean_group_accuracy
+
+
+@dataclass(frozen=True)
+class Interval:
+    """An interval of a score or a difference.
+
+    Args:
+        low: Lower end, None where no interval can be given.
+        high: Upper end, None where no interval can be given.
+        undefined: Share of a bootstrap's resamples on which the score was undefined.
+        p: Two-sided p of the value being 0; only for a difference.
+    """
+
+    low: float | None
+    high: float | None
+    undefined: float = 0.0
+    p: float | None = None
+
+
+@dataclass(frozen=True)
+class OfKinds:
+    """A statistic of rows of several kinds, such as classes, of which the rarest decides much.
+
+    Args:
+        measure: From counts [R, n] to [R] values.
+        kinds: Kind of each row, [n].
+    """
+
+    measure: Callable[[FloatArray], FloatArray]
+    kinds: NDArray[Any]
+
+    def __call__(self, counts: FloatArray) -> FloatArray:
+        """Return the score on each resample, [R]."""
+        return self.measure(counts)
+
+    @property
+    def fewest(self) -> int:
+        """The rows of the rarest kind; 0 without rows."""
+        return int(np.unique(self.kinds, return_counts=True)[1].min(initial=len(self.kinds)))
+
+
+@dataclass(frozen=True)
+class Share:
+    """The share of rows that are right, as a statistic: from counts [R, n] to [R] values.
+
+    Args:
+        right: 1 where a row is right, else 0, [n].
+        among: 1 where a row counts, [n]; None counts all.
+    """
+
+    right: FloatArray
+    among: FloatArray | None = None
+
+    def __call__(self, counts: FloatArray) -> FloatArray:
+        """Return the share on each resample, [R]; NaN without rows."""
+        if self.among is None:
+            return weighted_mean(self.right, counts)
+        return divide(counts @ (self.right * self.among), counts @ self.among)
+
+    @property
+    def fewest(self) -> int:
+        """The number of rows that count."""
+        return len(self.right) if self.among is None else int(self.among.sum())
+
+    def interval(self, confidence: float) -> Interval:
+        """Return Wilson's interval."""
+        counted = self.right if self.among is None else self.right * self.among
+        return Interval(*wilson(float(counted.sum()), self.fewest, confidence=confidence))
+
+
+@dataclass(frozen=True)
+class ShareDifference:
+    """The difference of two shares of the same rows, as a statistic.
+
+    Args:
+        first: 1 where a row is right, else 0, [n].
+        second: The same of what is subtracted, [n].
+    """
+
+    first: FloatArray
+    second: FloatArray
+
+    def __call__(self, counts: FloatArray) -> FloatArray:
+        """Return the difference on each resample, [R]; NaN without rows."""
+        return weighted_mean(self.first - self.second, counts)
+
+    @property
+    def fewest(self) -> int:
+        """The number of rows."""
+        return len(self.first)
+
+    def interval(self, confidence: float) -> Interval:
+        """Return Bonett and Price's interval, with its p."""
+        return paired_shares(self.first, self.second, confidence=confidence)
+
+
+@dataclass(frozen=True)
+class GroupShares:
+    """The least, or the mean, of the shares of groups of rows, as a statistic.
+
+    Args:
+        right: 1 where a row is right, else 0, [n].
+        groups: Group of each row, whole numbers from 0 on without a gap, [n].
+        least: Whether the least is asked for; else the unweighted mean.
+    """
+
+    right: FloatArray
+    groups: IntegerArray
+    least: bool
+
+    def __call__(self, counts: FloatArray) -> FloatArray:
+        """Return the score on each resample, [R]; NaN without rows."""
+        measure = least_accuracy if self.least else mean_group_accuracy
+        return measure(self.right, self.groups, counts=counts)
+
+    @property
+    def fewest(self) -> int:
+        """The rows of the smallest group; 0 without any."""
+        return int(np.bincount(self.groups).min(initial=len(self.right)))
+
+    def interval(self, confidence: float) -> Interval:
+        """Combine the groups' own Wilson intervals.
+
+        Of the least share the ends are the least lower and the least upper end; the upper ones are
+        taken at ``alpha / G``, since any of the G groups may look worst by chance. Of the mean, the
+        distances to the groups' ends add like standard errors (MOVER).
+        """
+        if not len(self.right):
+            return Interval(None, None)
+        rows = np.bincount(self.groups)
+        hits = np.bincount(self.groups, weights=self.right).astype(np.float64)
+        low, high = wilson_ends(hits, rows, confidence=confidence)
+        if self.least:
+            corrected = 1.0 - (1.0 - confidence) / len(rows)
+            _, high = wilson_ends(hits, rows, confidence=corrected)
+            return Interval(float(low.min()), float(high.min()))
+        shares = hits / rows
+        mean = float(shares.mean())
+        below = math.sqrt(float(((shares - low) ** 2).sum())) / len(rows)
+        above = math.sqrt(float(((high - shares) ** 2).sum())) / len(rows)
+        return Interval(max(0.0, mean - below), min(1.0, mean + above))
+
+
+def wilson(right: float, rows: int, *, confidence: float = 0.95) -> tuple[float, float]:
+    """Return Wilson's score interval of a share.
+
+    Args:
+        right: Rows that are right.
+        rows: Number of rows, n >= 1.
+        confidence: Confidence of the interval, in (0, 1).
+
+    Returns:
+        Its ends, in [0, 1].
+
+    Raises:
+        ValueError: There are no rows, or more right ones than rows.
+
+    Example:
+        >>> low, high = wilson(120, 120)
+        >>> round(low, 3), high
+        (0.969, 1.0)
+
+    References:
+        Wilson, "Probable Inference, the Law of Succession, and Statistical Inference", 1927.
+    """
+    if rows < 1 or not 0 <= right <= rows:
+        raise ValueError(f"Expected 0 <= right <= rows and rows >= 1, got {right} of {rows}.")
+    low, high = wilson_ends(np.array([right]), np.array([rows]), confidence=confidence)
+    return float(low[0]), float(high[0])
+
+
+def wilson_ends(
+    right: FloatArray, rows: IntegerArray, *, confidence: float
+) -> tuple[FloatArray, FloatArray]:
+    """Return the ends of Wilson's interval of several shares; see `wilson`.
+
+    Args:
+        right: Rows that are right, of each share.
+        rows: Number of rows of each, >= 1.
+        confidence: Confidence of each interval, in (0, 1).
+    """
+    z = _quantile(confidence)
+    share, weight = right / rows, z * z / rows
+    middle = (share + weight / 2) / (1 + weight)
+    reach = z / (1 + weight) * np.sqrt(share * (1 - share) / rows + weight / (4 * rows))
+    # At 0 and at n right the end is the share itself, which rounding would miss by an ulp.
+    low = np.where(right == 0, 0.0, middle - reach)
+    return low, np.where(right == rows, 1.0, middle + reach)
+
+
+def paired_shares(first: FloatArray, second: FloatArray, *, confidence: float = 0.95) -> Interval:
+    """Return the interval and p of the difference of two shares of the same rows.
+
+    Bonett and Price's adjusted Wald interval: one row is added to each kind of rows on which the
+    two differ. With b rows that only the first has right and c that only the second has, ``p_b =
+    (b + 1) / (n + 2)``, ``p_c`` alike, and the interval is
+    ``p_b - p_c +- z sqrt((p_b + p_c - (p_b - p_c)^2) / (n + 2))``.
+
+    Args:
+        first: 1 where a row is right, else 0, [n], n >= 1.
+        second: The same of what is subtracted, [n].
+        confidence: Confidence of the interval, in (0, 1).
+
+    Returns:
+        The interval, cut to [-1, 1], and the two-sided p of the same test.
+
+    Raises:
+        ValueError: There are no rows, or the two are not of the same length.
+
+    Example:
+        >>> found = paired_shares(np.ones(20), np.ones(20))
+        >>> round(found.low, 3), round(found.high, 3), found.p
+        (-0.124, 0.124, 1.0)
+
+    References:
+        Bonett and Price, "Adjusted Wald Confidence Interval for a Difference of Binomial
+        Proportions Based on Paired Data", 2012.
+    """
+    if not len(first) or first.shape != second.shape:
+        raise ValueError(
+            f"Expected two arrays of one length >= 1, got {list(first.shape)} and "
+            f"{list(second.shape)}."
+        )
+    rows = len(first) + 2
+    only_first = (float(((first == 1) & (second == 0)).sum()) + 1) / rows
+    only_second = (float(((first == 0) & (second == 1)).sum()) + 1) / rows
+    middle = only_first - only_second
+    error = math.sqrt((only_first + only_second - middle**2) / rows)
+    reach = _quantile(confidence) * error
+    p = 2.0 * float(stats.norm.sf(abs(middle) / error))
+    return Interval(max(-1.0, middle - reach), min(1.0, middle + reach), p=p)
+
+
+def _quantile(confidence: float) -> float:
+    """Return how many standard errors a two-sided normal interval reaches."""
+    if not 0.0 < confidence < 1.0:
+        raise ValueError(f"`confidence` must lie in (0, 1), got {confidence}.")
+    return float(stats.norm.ppf(0.5 + confidence / 2))
