@@ -130,9 +130,9 @@ def test_what_is_counted_are_batches_and_passes(tmp_path: Path) -> None:
 
     found = groups(comparison(write_study(tmp_path, Plan(seeds=[0], extra=extra))))
     said = {title: lines[-1].entries[0].detail for title, lines in found}
-    assert "500 batches; 95 % bootstrap interval over batches" in said["Representation"]
-    assert "500 passes; 95 % bootstrap interval over passes" in said["Cost"]
-    assert "500 examples; 95 % bootstrap interval over examples" in said["In distribution"]
+    assert "500 batches; 95 % interval over batches" in said["Representation"]
+    assert "500 passes; 95 % interval over passes" in said["Cost"]
+    assert "500 examples; 95 % interval over examples" in said["In distribution"]
 
 
 def test_what_does_not_outlive_holms_correction_is_said(tmp_path: Path) -> None:
