@@ -1,7 +1,8 @@
-# From a bare clone with Python 3.11 or 3.12, pip and make:
+# From a bare clone with Python 3.11 to 3.14, pip and make:
 #   make demo                                  the main job on a generated corpus, offline
 #   make demo DATA=../shared/data/sst2         the same on a folder, a file or a Hub id
 #   make test                                  what continuous integration runs
+#   make gpu                                   tests and times on a GPU, offline (after make gpu-kit)
 # Everything is installed into .venv, once, and again when pyproject.toml or constraints.txt change.
 
 SHELL := /bin/bash
@@ -10,8 +11,8 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
 # The first interpreter that Temper supports and that can make a virtual environment.
-PYTHON ?= $(shell for name in python3 python3.12 python3.11; do \
-	$$name -c 'import sys, venv, ensurepip; sys.exit(sys.version_info[:2] not in [(3, 11), (3, 12)])' \
+PYTHON ?= $(shell for name in python3 python3.14 python3.13 python3.12 python3.11; do \
+	$$name -c 'import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 14))' \
 	2>/dev/null && { echo $$name; break; }; done)
 
 DATA ?= demo
@@ -35,13 +36,13 @@ endif
 SETTINGS ?= --set train.epochs=2 --set train.learning_rate=1e-4 \
 	--set evaluate.attack_rows=100 --set evaluate.pgd_steps=3
 
-.PHONY: install demo test lint bench clean
+.PHONY: install demo test test-narrow lint bench bench-loop gpu-kit gpu clean
 
 install: $(INSTALLED)
 
 $(INSTALLED): pyproject.toml constraints.txt
 	@test -x $(BIN)/python || test -n "$(PYTHON)" || \
-		{ echo "Temper needs Python 3.11 or 3.12 with venv; name one: make PYTHON=/path/to/python3.11" >&2; exit 2; }
+		{ echo "Temper needs Python 3.11 to 3.14 with venv; name one: make PYTHON=/path/to/python3.13" >&2; exit 2; }
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "Installing into $(VENV), once. torch is large: this takes minutes, in which pip says nothing."
 	# torch first and alone, so that the build already on this machine or named to pip is the one used.
@@ -59,9 +60,17 @@ lint: $(INSTALLED)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-# pytest comes last: its closing line ends the output.
+# One thread for each of two workers; pytest comes last: its closing line ends the output.
+PYTEST := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 -m "not slow and not gpu and not network"
+
 test: lint
-	OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 -m "not slow and not gpu and not network"
+	$(PYTEST)
+
+# The numerical tests again under the narrowest kernels that torch has: processors add up differently.
+NUMERICAL := functional forward backward methods models evaluation seeding
+test-narrow: $(INSTALLED)
+	ATEN_CPU_CAPABILITY=default ONEDNN_MAX_CPU_ISA=SSE41 MKL_CBWR=COMPATIBLE \
+		$(PYTEST) $(addprefix tests/,$(NUMERICAL))
 
 bench: $(INSTALLED)
 	$(BIN)/python -m benchmarks.step_cost
@@ -70,6 +79,24 @@ bench: $(INSTALLED)
 	$(BIN)/python -m benchmarks.estimator
 	$(BIN)/python -m benchmarks.text_attack
 	$(BIN)/python -m benchmarks.evaluation_memory
+
+# The paper's order of work for JacHess holds so much at once that only 4 rows fit beside the others.
+bench-loop: $(INSTALLED)
+	$(BIN)/python -m benchmarks.step_cost --rounds 7 --batch 4 --name step_cost_loop \
+		--methods jachess "jachess four-point" "jachess paper's loop"
+
+# Everything that waits for a GPU, on a machine without a network: .gpu-kit travels with the checkout.
+GPU_PYTHON ?= $(shell for name in python3 $(BIN)/python; do \
+	$$name -c 'import torch; assert torch.cuda.is_available()' 2>/dev/null && { echo $$name; break; }; done)
+GPU_OUT ?= benchmarks/results
+
+gpu-kit: $(INSTALLED)
+	PYTHONPATH=src:. $(BIN)/python -m benchmarks.gpu_kit
+
+gpu:
+	@test -n "$(GPU_PYTHON)" || \
+		{ echo "No python3 here whose torch sees a GPU; name one: make gpu GPU_PYTHON=/path/to/python3" >&2; exit 2; }
+	$(GPU_PYTHON) -m benchmarks.gpu --out $(GPU_OUT)
 
 clean:
 	rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -26,7 +26,7 @@ from transformers import AutoTokenizer
 
 import temper.forward.smoothness as penalty
 from benchmarks.record import write
-from benchmarks.workload import BATCH, MODEL, TOKENS, Workload
+from benchmarks.workload import BATCH, TOKENS, Workload, minilm_folder
 from temper.data.corpus import review_corpus
 from temper.methods import configure
 from temper.seeding import Streams
@@ -117,7 +117,7 @@ def measure(label: str, *, training: bool, draws: int, console: Console) -> dict
         console: Where progress goes.
     """
     workload = Workload("jachess")
-    batch = reviews(AutoTokenizer.from_pretrained(MODEL))
+    batch = reviews(AutoTokenizer.from_pretrained(minilm_folder()))
     workload.stepper.prepare([{**batch.inputs, "labels": batch.labels}])
     workload.model.train(training)
     values: dict[str, list[float]] = {"jacobian": [], "hessian": []}

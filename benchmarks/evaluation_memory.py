@@ -33,7 +33,7 @@ from rich.console import Console
 from transformers import AutoTokenizer, BertConfig, BertForSequenceClassification
 
 from benchmarks.record import write
-from benchmarks.workload import MODEL
+from benchmarks.workload import minilm_folder
 from temper.data.examples import Examples
 from temper.data.sources import load_examples
 from temper.evaluation.classifier import ClassifierPredictor
@@ -66,7 +66,7 @@ def labelled(answering: ClassifierPredictor, rows: int) -> list[int]:
 def predictor() -> ClassifierPredictor:
     """Return a random model so small that its activations weigh nothing."""
     torch.manual_seed(0)
-    tokenizer = AutoTokenizer.from_pretrained(MODEL)
+    tokenizer = AutoTokenizer.from_pretrained(minilm_folder())
     config = BertConfig(
         vocab_size=len(tokenizer),
         hidden_size=16,

@@ -13,8 +13,10 @@ from typing import Any
 
 import torch
 
+import temper
+
 RESULTS = Path(__file__).parent / "results"
-DISTRIBUTIONS = ("temper-lm", "torch", "transformers", "numpy")
+DISTRIBUTIONS = ("torch", "transformers", "numpy")
 
 
 def processor() -> str:
@@ -41,7 +43,7 @@ def machine() -> dict[str, Any]:
         "system": platform.platform(),
         "python": platform.python_version(),
         "load_average": list(os.getloadavg()) if hasattr(os, "getloadavg") else None,
-        "versions": {name: version(name) for name in DISTRIBUTIONS},
+        "versions": {"temper-lm": temper.__version__, **{n: version(n) for n in DISTRIBUTIONS}},
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
     }
 

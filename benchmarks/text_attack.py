@@ -24,7 +24,7 @@ from rich.table import Table
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from benchmarks.record import write
-from benchmarks.workload import MODEL
+from benchmarks.workload import minilm_folder
 from temper import Stepper
 from temper.data.encode import Collator, encode
 from temper.data.examples import Examples
@@ -63,8 +63,10 @@ def trained(train: Examples, *, console: Console) -> ClassifierPredictor:
         console: Where progress goes.
     """
     torch.manual_seed(0)
-    tokenizer = AutoTokenizer.from_pretrained(MODEL)
-    model = AutoModelForSequenceClassification.from_pretrained(MODEL, num_labels=train.classes)
+    tokenizer = AutoTokenizer.from_pretrained(minilm_folder())
+    model = AutoModelForSequenceClassification.from_pretrained(
+        minilm_folder(), num_labels=train.classes
+    )
     stepper = Stepper(model.train(), configure("vanilla"), seed=0)
     optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE)
     items, collate = encode(train, tokenizer, max_length=TOKENS).items, Collator(tokenizer)

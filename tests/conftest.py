@@ -32,8 +32,8 @@ hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "local")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip what needs a CUDA device where there is none."""
-    if torch.cuda.is_available():
+    """Skip what needs a GPU where there is none and ``TEMPER_GPU`` names no other device."""
+    if torch.cuda.is_available() or os.environ.get("TEMPER_GPU"):
         return
     skip = pytest.mark.skip(reason="needs a CUDA device")
     for item in items:
@@ -45,6 +45,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def _seeded() -> None:
     """Start every test from the same global generator, whatever ran before it in this process."""
     torch.manual_seed(0)
+
+
+@pytest.fixture(scope="session")
+def gpu() -> torch.device:
+    """Return the device of tests marked ``gpu``; ``TEMPER_GPU=cpu`` tries them anywhere."""
+    return torch.device(os.environ.get("TEMPER_GPU", "cuda"))
 
 
 @pytest.fixture(scope="session")
@@ -76,5 +82,8 @@ def chromium() -> str:
     names = ("chromium", "chromium-browser", "google-chrome", "chrome")
     path = os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, names)), None)
     if path is None:
-        pytest.skip("no Chromium on PATH; set CHROMIUM to one")
+        message = "no Chromium on PATH; set CHROMIUM to one"
+        if os.environ.get("CI"):
+            pytest.fail(message)
+        pytest.skip(message)
     return path

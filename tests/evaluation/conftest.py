@@ -19,6 +19,11 @@ from tests.models.tiny_text import MARKS, marked
 WORDS = [f"word{number}" for number in range(95)]
 
 
+def assert_same_scores(again: list[dict[str, Any]], scores: list[dict[str, Any]]) -> None:
+    """Check that rows give the same scores again, whatever order a kernel adds them up in."""
+    assert [pytest.approx(entry, rel=1e-9, abs=1e-12) for entry in again] == scores
+
+
 def make_tokenizer() -> PreTrainedTokenizerFast:
     """Return a word-level tokenizer that adds [CLS] and [SEP]."""
     vocabulary = {word: number for number, word in enumerate([*MARKS, *WORDS])}

@@ -21,7 +21,7 @@ from temper.evaluation.predictor import States
 from temper.evaluation.rows import to_blocks
 from temper.evaluation.run import EvaluationData, evaluate, score
 from temper.evaluation.settings import EvaluationSettings
-from tests.evaluation.conftest import make_examples, make_model, make_tokenizer
+from tests.evaluation.conftest import assert_same_scores, make_examples, make_model, make_tokenizer
 
 SETTINGS = EvaluationSettings(perspectives=("representation",), cka_batch=4, bootstrap=50)
 
@@ -144,7 +144,7 @@ def test_another_seed_cuts_other_batches_and_estimates_the_same() -> None:
 
 def test_scores_follow_from_the_batches_rows() -> None:
     found = measured(make_model(seed=10), make_model(seed=11))
-    assert score(found.rows, "accuracy", settings=SETTINGS) == found.scores
+    assert_same_scores(score(found.rows, "accuracy", settings=SETTINGS), found.scores)
     blocks = {
         (block.condition.name, block.condition.layer): block
         for block in to_blocks(found.rows)

@@ -18,6 +18,7 @@ from temper.evaluation.function import CallablePredictor
 from temper.evaluation.rows import Block, to_blocks
 from temper.evaluation.run import EvaluationData, EvaluationSettings, evaluate, read, score, write
 from temper.training.config import section
+from tests.evaluation.conftest import assert_same_scores
 from tests.evaluation.test_token_corruption import sharpened
 
 TEXTS = ["GOOD film, it is not bad.", "good", "It isn't a BAD one", "so so"]
@@ -142,10 +143,10 @@ def test_rows_stand_by_the_original_texts_and_score_again_from_a_folder(tmp_path
         assert block.index.tolist() == [0, 1, 2, 3]
         chosen = block.probabilities[np.arange(4), block.label.astype(int)]
         np.testing.assert_allclose(block.loss, -np.log(chosen), rtol=1e-12)
-    assert score(found.rows, "accuracy", settings=settings()) == found.scores
+    assert_same_scores(score(found.rows, "accuracy", settings=settings()), found.scores)
     write(found, tmp_path / "evaluation")
     again = read(tmp_path / "evaluation")
-    assert score(again.rows, "accuracy", settings=settings()) == found.scores
+    assert_same_scores(score(again.rows, "accuracy", settings=settings()), found.scores)
 
 
 def test_a_model_answers_the_changed_texts_as_if_they_were_a_set_of_their_own(

@@ -15,6 +15,7 @@ from temper.errors import DataError, SettingError
 from temper.evaluation.function import CallablePredictor
 from temper.evaluation.rows import Block, to_blocks
 from temper.evaluation.run import EvaluationData, EvaluationSettings, evaluate, read, score, write
+from tests.evaluation.conftest import assert_same_scores
 
 NAMES = ("bad", "fine", "good")
 LETTERS = ("d", "n", "o")
@@ -127,7 +128,9 @@ def test_rows_hold_the_answer_to_the_text_that_is_kept(tmp_path: Path) -> None:
     # Both forms of a text are known by the row that it was.
     assert set(kept["row"]) <= set(dev_of().rows)
     again = read(write(found, tmp_path / "evaluation"))
-    assert score(again.rows, "accuracy", settings=settings_of(max_changed=1.0)) == found.scores
+    assert_same_scores(
+        score(again.rows, "accuracy", settings=settings_of(max_changed=1.0)), found.scores
+    )
 
 
 def test_a_row_is_attacked_alike_wherever_it_stands_and_otherwise_with_another_seed() -> None:
