@@ -455,7 +455,7 @@ def _step_lines(record: Mapping[str, Any]) -> list[str]:
         *lines,
         "",
         f"A plain step took {', '.join(plain_times)}."
-        + (f" {left} cells were left out: time was up." if left else ""),
+        + (f" Cells left out, for time was up: {left}." if left else ""),
     ]
 
 
