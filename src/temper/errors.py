@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 if TYPE_CHECKING:
     from pydantic import BaseModel, ValidationError
@@ -83,6 +83,23 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> str:
     return f"Unknown {kind} {name!r}.{guess} Known: {', '.join(names) or 'none'}."
 
 
+def _place(loc: tuple[int | str, ...], settings: type[BaseModel]) -> tuple[str, list[str]]:
+    """Return the dotted name of a wrong field, and the names that its table knows."""
+    field = str(loc[0]) if loc else ""
+    known, nested = settings.model_fields, None
+    if field in known:
+        parts = _within(known[field].annotation)
+        nested = next((part for part in parts if hasattr(part, "model_fields")), None)
+    if nested is None or len(loc) < 2:
+        return field, list(known)
+    return f"{field}.{loc[1]}", [f"{field}.{name}" for name in nested.model_fields]
+
+
+def _within(annotation: Any) -> list[Any]:
+    """Return a type and those that it is made of."""
+    return [annotation, *(each for part in get_args(annotation) for each in _within(part))]
+
+
 _COMPARISONS = {
     "should be greater than or equal to": "must be >=",
     "should be less than or equal to": "must be <=",
@@ -105,10 +122,10 @@ def faults(error: ValidationError, settings: type[BaseModel], prefix: str) -> li
     """
     lines: dict[str, list[str]] = {}
     for fault in error.errors(include_url=False):
-        field = str(fault["loc"][0]) if fault["loc"] else ""
+        field, names = _place(fault["loc"], settings)
         where = f"`{prefix}{field}`" if field else f"`{prefix.rstrip('.')}`"
         if fault["type"] == "extra_forbidden":
-            known = [prefix + name for name in settings.model_fields]
+            known = [prefix + name for name in names]
             lines[where] = [unknown("setting", prefix + field, known)]
         elif fault["type"] == "missing":
             lines[where] = [f"{where} is missing and has no default: give it."]

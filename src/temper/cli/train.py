@@ -62,6 +62,12 @@ def train(
     eval_split: options.EvalSplit = None,
     class_weights: options.ClassWeights = None,
     drop_overlap: options.DropOverlap = False,
+    lora: Annotated[
+        bool,
+        typer.Option(
+            "--lora", help="Train a LoRA adapter and the head alone; --set train.lora.rank=16 ..."
+        ),
+    ] = False,
     restart: Annotated[
         bool, typer.Option("--restart", help="Do not resume a stopped run: start it anew.")
     ] = False,
@@ -105,6 +111,8 @@ def train(
         },
         sets,
     )
+    if lora and isinstance(tree.setdefault("train", {}), dict):
+        tree["train"]["lora"] = tree["train"].get("lora") or {}
     from temper.cli.bars import progress
     from temper.methods import DEFAULT
     from temper.training.checkpoint_folder import RunFolder

@@ -14,6 +14,7 @@ from safetensors import SafetensorError
 from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer
 
 from temper.errors import ModelError, unknown
+from temper.models.adapters import Lora, add_lora
 from temper.models.classical import ARCHITECTURES
 from temper.models.folders import adapter_classes, check_folder, misfits
 from temper.models.multi_task.configuration import TYPE as MULTI_TASK
@@ -108,6 +109,7 @@ def load_classifier(
     regression: bool = False,
     device: str = "cpu",
     seed: int = 0,
+    lora: Lora | None = None,
 ) -> tuple[Any, Any]:
     """Load a sequence classifier and its tokenizer.
 
@@ -118,6 +120,7 @@ def load_classifier(
         regression: Whether the head gives one number; then without ``labels``.
         device: Where to put the model; ``auto`` takes a GPU if there is one.
         seed: Seed of a new head: equal seeds give equal heads.
+        lora: How a new LoRA adapter is made; None puts none on.
 
     Returns:
         (model, tokenizer), the model in evaluation mode.
@@ -135,8 +138,15 @@ def load_classifier(
     source = resolve(name)
     with _loading(name):
         adapter = _adapter_config(source)
+        if adapter is not None and lora is not None:
+            raise ModelError(
+                f"{name!r} is an adapter already, which trains on as it is. Leave train.lora out "
+                "(--lora), or give its base model."
+            )
         base = source if adapter is None else resolve(adapter.base_model_name_or_path)
-        config = AutoConfig.from_pretrained(base, trust_remote_code=False)
+        # An adapter of a run has the labels beside it, which the base does not know.
+        own = adapter is not None and Path(source, "config.json").is_file()
+        config = AutoConfig.from_pretrained(source if own else base, trust_remote_code=False)
         if config.model_type == MULTI_TASK:
             raise ModelError(_several_tasks(source, config.task_names))
         tokenizer = _load_tokenizer(source if adapter is None else _either(source, base), name)
@@ -152,9 +162,11 @@ def load_classifier(
             config.num_labels = classes
         _set_padding(tokenizer, config, name)
         with seeded(derive_seed(seed, "head")):
-            model = _load_weights(base, config, new_head=new_head or adapter is not None)
+            model, drawn = _load_weights(base, config, new_head=new_head or adapter is not None)
             if adapter is not None:
                 model = _add_adapter(model, source, classes=classes)
+    if lora is not None:
+        model = add_lora(model, lora, drawn=drawn, seed=seed)
     return model.eval().to(where), tokenizer
 
 
@@ -187,6 +199,18 @@ def load_whole(kind: Any, name: str, *, device: str = "cpu", spare: str = "") ->
     if wrong:
         raise ModelError(_lacking(source, wrong, f"No {type(model).__name__} is whole without."))
     return model.requires_grad_(False).eval().to(where), tokenizer
+
+
+def lasting_name(name: str) -> str:
+    """Return by which name a model is found from other folders too.
+
+    Args:
+        name: A short name, a Hub id or a folder.
+    """
+    packaged = MODELS.get(name, {}).get("source", "").startswith("package ")
+    if packaged or not Path(name).is_dir():
+        return name if packaged else resolve(name)
+    return str(Path(name).resolve())
 
 
 def describe(name: str) -> tuple[Any, Any]:
@@ -319,7 +343,8 @@ def _set_padding(tokenizer: Any, config: Any, name: str) -> None:
     config.pad_token_id = tokenizer.pad_token_id
 
 
-def _load_weights(source: str, config: Any, *, new_head: bool) -> Any:
+def _load_weights(source: str, config: Any, *, new_head: bool) -> tuple[Any, list[str]]:
+    """Return the model, and the names of the weights that had to be drawn."""
     model, report = AutoModelForSequenceClassification.from_pretrained(
         source,
         config=config,
@@ -328,15 +353,16 @@ def _load_weights(source: str, config: Any, *, new_head: bool) -> Any:
         output_loading_info=True,
         trust_remote_code=False,
     )
+    resized = [name for name, *_ in report["mismatched_keys"]]
     wrong = misfits(
         report["missing_keys"],
-        [name for name, *_ in report["mismatched_keys"]],
+        resized,
         backbone=model.base_model_prefix,
         new_head=new_head,
     )
     if wrong:
         raise ModelError(_lacking(source, wrong, "Training would start from random ones."))
-    return model
+    return model, [*report["missing_keys"], *resized]
 
 
 def _several_tasks(source: str, tasks: Sequence[str]) -> str:

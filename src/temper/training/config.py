@@ -34,6 +34,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from temper import methods
 from temper.data.settings import UNLABELLED, DataSettings
 from temper.errors import CompositionError, SettingError, faults, unknown
+from temper.models.adapters import Lora
 from temper.training import scratch
 from temper.training.assignments import Tree
 from temper.training.checks import check_unlabelled, wants_unlabelled
@@ -50,6 +51,32 @@ PLACES = ("model", "seed", "data", "method", "train", "architecture")
 LARGEST_SEED = 2**32 - 1
 KEEP_SHARE = 0.1
 DEVICE = re.compile(r"auto|cpu|mps|cuda(:\d+)?")
+
+
+class LoraSettings(BaseModel):
+    """A LoRA adapter that is trained in place of the model's own weights (Hu et al., ICLR 2022).
+
+    Args:
+        rank: Rank of the update of each matrix, >= 1.
+        alpha: The update is scaled by alpha / rank, > 0.
+        dropout: Dropout rate before the update, in [0, 1).
+        target_modules: Names of the linear layers that get one; None takes PEFT's choice for the
+            architecture, ``"all-linear"`` every one below the head.
+        merge: Whether the trained adapter is added to the model, so that the run is a plain
+            checkpoint.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+    rank: int = Field(8, ge=1)
+    alpha: float = Field(16.0, gt=0)
+    dropout: float = Field(0.0, ge=0, lt=1)
+    target_modules: Literal["all-linear"] | Names | None = None
+    merge: bool = False
+
+    def adapter(self) -> Lora:
+        """Return how the adapter is made."""
+        return Lora(**self.model_dump(exclude={"merge"}))
 
 
 class TrainSettings(BaseModel):
@@ -81,6 +108,7 @@ class TrainSettings(BaseModel):
         keep: ``last`` keeps the weights of the last step; ``best`` those of the epoch that is best
             on rows which are taken out of the training rows for it. The dev rows choose nothing.
         keep_share: With ``keep="best"``, the share of the training rows that choose, in (0, 0.5].
+        lora: A table of settings of a LoRA adapter; None trains all weights.
 
     Example:
         >>> TrainSettings(epochs=1).batch_size
@@ -109,6 +137,7 @@ class TrainSettings(BaseModel):
     evaluate: Literal["epoch", "off"] = "epoch"
     keep: Literal["last", "best"] = "last"
     keep_share: float = Field(KEEP_SHARE, gt=0, le=0.5)
+    lora: Annotated[LoraSettings, Field(strict=False)] | None = None
 
     @model_validator(mode="after")
     def _keep_share_is_read(self) -> Self:
@@ -124,6 +153,8 @@ class TrainSettings(BaseModel):
         apart = {"device", "save_steps", "logging_steps", "report_to", "evaluate"}
         if self.keep == "last":
             apart |= {"keep", "keep_share"}
+        if self.lora is None:
+            apart |= {"lora"}
         return self.model_dump(mode="json", exclude=apart)
 
 
@@ -188,6 +219,14 @@ class RunConfig(BaseModel):
                 given = checked["data"].unlabeled is not None
                 method = _built(checked["method"])
                 check_unlabelled(method, given=given)
+                lora = "train" in checked and checked["train"].lora is not None
+                if lora and method.rule.wants_start:
+                    found.append(_reads_the_start(method.name))
+                if "architecture" in checked and lora:
+                    found.append(
+                        f"`train.lora` adapts pre-trained weights, and {tree['model']!r} is "
+                        "trained from scratch. Leave it out."
+                    )
                 if "architecture" in checked:
                     scratch.check_method(tree["model"], method.config)
             except (SettingError, CompositionError) as error:
@@ -353,6 +392,14 @@ def _method(table: Any) -> Tree:
     # "r_drop+at" and "r_drop + at" are one method, and so one key.
     written = config.name if isinstance(config, methods.Composed) else name
     return {"name": written, **config.settings()}
+
+
+def _reads_the_start(method: str) -> str:
+    return (
+        f"The method {method!r} sets the weights against those before training, and under "
+        "`train.lora` these are frozen: it would act on the adapter's random start. Use another "
+        "method, or leave train.lora out (--lora)."
+    )
 
 
 def _architecture(model: Any, table: Any) -> Tree:

@@ -11,6 +11,9 @@ from temper.models.hf import load_classifier
 from temper.training.config import RunConfig
 from temper.training.scratch import settings_class
 
+USUAL_RATE = 1e-4
+"""Below this an adapter hardly learns: LoRA's paper has 2e-4 to 5e-4 on GLUE (its table 9)."""
+
 
 def make_network(
     config: RunConfig, rows: Examples, *, labels: Sequence[str] | None
@@ -31,7 +34,12 @@ def make_network(
     """
     if config.architecture is None:
         model, tokenizer = load_classifier(
-            config.model, labels=labels, regression=labels is None, device="cpu", seed=config.seed
+            config.model,
+            labels=labels,
+            regression=labels is None,
+            device="cpu",
+            seed=config.seed,
+            lora=None if config.train.lora is None else config.train.lora.adapter(),
         )
         return model, tokenizer, ()
     built = build_classifier(
@@ -46,13 +54,15 @@ def make_network(
 
 
 def said_of(config: RunConfig, model: Any, tokenizer: Any) -> list[str]:
-    """Say what a network from scratch is made of and how it is trained; nothing of others.
+    """Say what a network from scratch or an adapter is made of; nothing of others.
 
     Args:
         config: The checked settings.
         model: The network.
         tokenizer: Its tokenizer.
     """
+    if config.train.lora is not None:
+        return _said_of_adapter(config, model)
     if config.architecture is None:
         return []
     weights = sum(weight.numel() for weight in model.parameters())
@@ -61,3 +71,24 @@ def said_of(config: RunConfig, model: Any, tokenizer: Any) -> list[str]:
         f"{weights / 1e6:.2f} M parameters, dropout {config.architecture['dropout']:g}, "
         f"learning rate {config.train.learning_rate:g}, batches of {config.train.batch_size}."
     ]
+
+
+def parameter_counts(model: Any) -> dict[str, int]:
+    """Return how many parameters a model has, and how many of them are trained."""
+    sizes = [(weight.numel(), weight.requires_grad) for weight in model.parameters()]
+    return {"all": sum(size for size, _ in sizes), "trained": sum(n for n, own in sizes if own)}
+
+
+def _said_of_adapter(config: RunConfig, model: Any) -> list[str]:
+    assert config.train.lora is not None
+    counts, rate = parameter_counts(model), config.train.learning_rate
+    said = [
+        f"LoRA of rank {config.train.lora.rank}: {counts['trained']:,} of {counts['all']:,} "
+        "parameters are trained, the classification head among them."
+    ]
+    if rate < USUAL_RATE:
+        said.append(
+            f"The learning rate is {rate:g}; adapters usually take {USUAL_RATE:g} and more. Set "
+            "train.learning_rate."
+        )
+    return said

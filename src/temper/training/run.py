@@ -21,11 +21,13 @@ from temper.data.examples import Examples, Splits, label_counts
 from temper.data.sources import load_splits
 from temper.data.tasks import default_metric
 from temper.errors import CheckpointError, SettingError, TemperError
+from temper.models.adapters import is_adapted, merged, save_adapter
+from temper.models.hf import lasting_name
 from temper.training.checkpoint_folder import RunFolder, differences, make_folder, remove_empty
 from temper.training.checks import check_one_process, check_regressions, check_unlabelled
 from temper.training.config import RunConfig, digest
 from temper.training.epoch_scores import DEV, SELECTION, EpochScores, ScoredSet, carve
-from temper.training.network import make_network, said_of
+from temper.training.network import make_network, parameter_counts, said_of
 from temper.training.passes import cost_in_words, passes_of
 from temper.training.progress import Progress
 from temper.training.recorder import Recorder
@@ -400,6 +402,7 @@ class Begun:
         self.device = config.train.device
         self.task: str | None = None
         self.passes: float | None = None
+        self.parameters = parameter_counts(prepared.model)
 
     def go(self, found: dict[str, Any] | None, callbacks: Sequence[Any]) -> None:
         """Train, and leave either a finished run, a stopped one, or nothing."""
@@ -438,6 +441,7 @@ class Begun:
             "data": self._sets(),
             "notices": [*self.splits.notices, *self.prepared.notices],
             "truncated": self.prepared.rows.truncated,
+            "parameters": self.parameters,
             "versions": versions(),
             **self._epochs(),
             "passes": None if self.passes is None else round(self.passes, 2),
@@ -555,7 +559,14 @@ class Begun:
 
     def write_model(self, model: Any, staging: Path) -> None:
         """Write the trained model and its tokenizer to a folder."""
-        model.save_pretrained(staging)
+        lora = self.config.train.lora
+        if lora is not None and lora.merge:
+            model = merged(model)
+        if is_adapted(model):
+            base = None if lora is None else lasting_name(self.config.model)
+            save_adapter(model, staging, base=base)
+        else:
+            model.save_pretrained(staging)
         self.prepared.tokenizer.save_pretrained(staging)
 
 

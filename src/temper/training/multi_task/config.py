@@ -149,6 +149,8 @@ def _of_task(name: str, table: Any, tree: Tree) -> RunConfig:
             "`train.keep` is 'best', but tasks are at their best after different epochs, and the "
             "encoder is one."
         )
+    if config.train.lora is not None:
+        found.append("An adapter (`train.lora`) is for a training on one task.")
     if config.train.class_weights is not None:
         found.append("`train.class_weights` are of one task's labels, and there are several tasks.")
     if found:

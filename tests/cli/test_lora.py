@@ -1,0 +1,54 @@
+"""LoRA on the command line: train, evaluate, predict."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from temper.cli.app import app
+
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:`is_gradient_checkpointing` is deprecated:FutureWarning"
+)
+
+
+def call(*arguments: object) -> Result:
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+def test_an_adapter_is_trained_judged_and_asked(
+    tiny_model: Path, tiny_data: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "lora"
+    trained = call(
+        "train", "--model", tiny_model, "--data", tiny_data / "reviews", "--lora", "--set",
+        "train.lora.rank=4", "--set", "train.max_steps=3", "--max-length", "32", "--device", "cpu",
+        "--out", out,
+    )  # fmt: skip
+    assert trained.exit_code == 0, trained.stderr
+    assert "method: uegr (default; --method changes it)" in trained.stdout
+    assert "LoRA of rank 4" in trained.stderr
+    assert "uegr takes about" in trained.stderr
+    assert json.loads((out / "adapter_config.json").read_text())["r"] == 4
+    judged = call(
+        "evaluate", out, "--perspectives", "task", "--out", tmp_path / "judged", "--device", "cpu",
+    )  # fmt: skip
+    assert judged.exit_code == 0, judged.stderr
+    asked = call("predict", out, "--text", "the film was good", "--device", "cpu", "--json")
+    assert asked.exit_code == 0, asked.stderr
+    assert "positive" in asked.stdout or "negative" in asked.stdout
+
+
+def test_lora_alone_takes_the_defaults_and_leaves_a_table_as_it_is(
+    tiny_model: Path, tiny_data: Path, tmp_path: Path
+) -> None:
+    wrong = call(
+        "train", "--model", tiny_model, "--data", tiny_data / "reviews", "--lora", "--method",
+        "w_cons", "--set", "train.lora.rank=0", "--out", tmp_path / "none",
+    )  # fmt: skip
+    assert wrong.exit_code == 2
+    assert "`train.lora.rank` must be >= 1, got 0" in wrong.stderr
+    assert not (tmp_path / "none").exists()

@@ -1,0 +1,207 @@
+"""LoRA: an adapter and the head are trained, kept, resumed, read again, and merged on request."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from transformers import AutoModelForSequenceClassification
+
+from temper.data.sources import load_splits
+from temper.errors import ModelError, SettingError
+from temper.methods import build, names
+from temper.models.hf import load_classifier
+from temper.study.predictors import load_predictor
+from temper.training.config import RunConfig
+from temper.training.run import train
+from tests.training.listeners import Heard, StopAt
+
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:`is_gradient_checkpointing` is deprecated:FutureWarning"
+)
+READS_THE_START = [name for name in names() if build(name).rule.wants_start]
+
+
+def tree(project: Path, *, method: str = "uegr", **settings: Any) -> dict[str, Any]:
+    lora = {"rank": 2, "target_modules": ["query", "value"]}
+    return {
+        "model": str(project / "model"),
+        "data": {"source": str(project / "data" / "reviews"), "max_length": 32},
+        "method": {"name": method},
+        "train": {
+            "max_steps": 6,
+            "save_steps": 2,
+            "logging_steps": 2,
+            "device": "cpu",
+            "learning_rate": 1e-2,
+            "lora": lora,
+            **settings,
+        },
+        "seed": 4,
+    }
+
+
+def run(project: Path, name: str, **settings: Any) -> Path:
+    return train(RunConfig.of(tree(project, **settings)), project / name)
+
+
+def record(folder: Path) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads((folder / "run.json").read_text())
+    return content
+
+
+def logits(folder: Path, project: Path) -> torch.Tensor:
+    model, tokenizer = load_classifier(str(folder))
+    dev = load_splits(RunConfig.of(tree(project)).data).dev
+    inputs = tokenizer(list(dev.text), return_tensors="pt", padding=True)
+    with torch.no_grad():
+        found: torch.Tensor = model(**inputs).logits
+    return found
+
+
+@pytest.fixture(scope="module")
+def whole(project: Path) -> Path:
+    return run(project, "adapter")
+
+
+def test_a_run_holds_adapter_head_labels_and_record(project: Path, whole: Path) -> None:
+    files = {file.name for file in whole.iterdir()}
+    assert {"adapter_model.safetensors", "adapter_config.json", "config.json"} <= files
+    assert not {"model.safetensors", "README.md"} & files
+    kept = load_file(whole / "adapter_model.safetensors")
+    assert all("lora_" in name or "classifier" in name for name in kept)
+    assert any("classifier" in name for name in kept)
+    told = record(whole)
+    assert told["parameters"]["trained"] == sum(tensor.numel() for tensor in kept.values())
+    assert told["parameters"]["trained"] < told["parameters"]["all"] / 4
+    settings = json.loads((whole / "adapter_config.json").read_text())
+    assert settings["base_model_name_or_path"] == str((project / "model").resolve())
+
+
+def test_what_is_read_again_answers_as_the_trained_model_did(whole: Path, project: Path) -> None:
+    dev = load_splits(RunConfig.of(tree(project)).data).dev
+    predictor = load_predictor(str(whole), device="cpu")
+    assert predictor.label_names == ("negative", "positive")
+    answers = logits(whole, project).argmax(-1).tolist()
+    right = sum(a == label for a, label in zip(answers, dev.labels or [], strict=True))
+    assert record(whole)["epochs"]["kept"]["dev"] == pytest.approx(right / len(dev))
+
+
+@pytest.mark.parametrize("settings", [{}, {"keep": "best", "keep_share": 0.2, "batch_size": 8}])
+def test_a_stopped_run_goes_on_to_the_same_adapter(project: Path, settings: dict[str, Any]) -> None:
+    one = run(project, f"one-{len(settings)}", **settings)
+    out = project / f"stopped-{len(settings)}"
+    config = RunConfig.of(tree(project, **settings))
+    with pytest.raises(KeyboardInterrupt):
+        train(config, out, progress=StopAt(5))
+    train(config, out)
+    file = "adapter_model.safetensors"
+    assert (out / file).read_bytes() == (one / file).read_bytes()
+    assert (out / "metrics.jsonl").read_bytes() == (one / "metrics.jsonl").read_bytes()
+
+
+def test_a_merged_run_is_a_plain_checkpoint_with_the_same_answers(
+    project: Path, whole: Path
+) -> None:
+    lora = {**tree(project)["train"]["lora"], "merge": True}
+    out = run(project, "merged", lora=lora)
+    assert not (out / "adapter_config.json").exists()
+    model = AutoModelForSequenceClassification.from_pretrained(out)
+    assert not any("lora" in name for name in model.state_dict())
+    torch.testing.assert_close(logits(out, project), logits(whole, project), atol=1e-5, rtol=1e-4)
+
+
+def test_a_run_on_an_adapter_goes_on_with_it(project: Path, whole: Path) -> None:
+    settings = tree(project, lora=None)
+    out = train(RunConfig.of({**settings, "model": str(whole)}), project / "further")
+    base = json.loads((out / "adapter_config.json").read_text())["base_model_name_or_path"]
+    assert base == str((project / "model").resolve())
+    with pytest.raises(ModelError, match=r"is an adapter already.*Leave train\.lora out"):
+        train(RunConfig.of({**tree(project), "model": str(whole)}), project / "twice")
+
+
+def test_a_pooler_that_no_checkpoint_holds_is_trained_and_saved(project: Path) -> None:
+    from transformers import BertModel, BertTokenizer
+
+    bare = project / "bare"
+    BertModel.from_pretrained(project / "model", add_pooling_layer=False).save_pretrained(bare)
+    BertTokenizer.from_pretrained(project / "model").save_pretrained(bare)
+    out = train(RunConfig.of({**tree(project), "model": str(bare)}), project / "pooler")
+    kept = load_file(out / "adapter_model.safetensors")
+    assert any("pooler" in name for name in kept)
+    dev = load_splits(RunConfig.of(tree(project)).data).dev
+    answers = logits(out, project).argmax(-1).tolist()
+    right = sum(a == label for a, label in zip(answers, dev.labels or [], strict=True))
+    assert record(out)["epochs"]["kept"]["dev"] == pytest.approx(right / len(dev))
+
+
+def test_what_is_trained_and_a_low_rate_are_told(project: Path) -> None:
+    heard = Heard()
+    config = RunConfig.of(tree(project, learning_rate=2e-5, max_steps=1))
+    train(config, project / "told", progress=heard)
+    assert any("parameters are trained, the classification head" in t for t in heard.notices)
+    assert any("The learning rate is 2e-05; adapters usually take" in t for t in heard.notices)
+
+
+@pytest.mark.parametrize("name", READS_THE_START)
+def test_methods_that_read_the_weights_before_training_are_refused(
+    project: Path, name: str
+) -> None:
+    with pytest.raises(SettingError, match=f"'{name}'.*adapter's random start"):
+        RunConfig.of(tree(project, method=name))
+
+
+def test_four_methods_read_the_weights_before_training() -> None:
+    assert READS_THE_START == ["mixout", "rec_adam", "w_cons", "wise_ft"]
+
+
+@pytest.mark.parametrize(
+    ("lora", "message"),
+    [
+        ({"rank": 0}, r"`train\.lora\.rank` must be >= 1, got 0"),
+        ({"alpha": 0}, r"`train\.lora\.alpha` must be > 0, got 0"),
+        ({"dropout": 1.0}, r"`train\.lora\.dropout` must be < 1, got 1\.0"),
+        ({"rnk": 4}, r"Unknown setting 'train\.lora\.rnk'.*'train\.lora\.rank'"),
+        ({"target_modules": 3}, r"`train\.lora\.target_modules`"),
+        (True, r"`train\.lora`"),
+    ],
+)
+def test_a_wrong_setting_is_named(project: Path, lora: Any, message: str) -> None:
+    with pytest.raises(SettingError, match=message):
+        RunConfig.of(tree(project, lora=lora))
+
+
+def test_all_faults_are_told_at_once(project: Path) -> None:
+    with pytest.raises(SettingError) as caught:
+        RunConfig.of(tree(project, lora={"rank": 0, "dropout": 2}, epochs=0))
+    assert len(str(caught.value).splitlines()) == 3
+
+
+def test_layers_that_are_not_there_are_refused_with_those_that_are(project: Path) -> None:
+    with pytest.raises(ModelError, match=r"train\.lora\.target_modules.*dense, key, query, value"):
+        run(project, "nowhere", lora={"target_modules": ["qkv"]})
+
+
+def test_networks_from_scratch_take_no_adapter(project: Path) -> None:
+    settings = {**tree(project), "model": "text_cnn", "train": {"lora": {}}}
+    with pytest.raises(SettingError, match=r"'text_cnn' is trained from scratch. Leave it out"):
+        RunConfig.of(settings)
+
+
+def test_the_adapter_is_in_the_key_and_its_absence_is_not(project: Path) -> None:
+    hashes = {"model": "m", "train_hash": "t", "dev_hash": "d"}
+    keys = {
+        RunConfig.of(tree(project, lora=lora)).key(**hashes)
+        for lora in (None, {}, {"rank": 4}, {"merge": True})
+    }
+    assert len(keys) == 4
+    assert RunConfig.of(tree(project, lora=None)).train.deciding().keys().isdisjoint({"lora"})
+
+
+def test_a_record_reads_back_as_the_same_run(project: Path) -> None:
+    config = RunConfig.of(tree(project))
+    assert RunConfig.of({"model": config.model, "seed": 4, **config.settings()}) == config
