@@ -409,7 +409,8 @@ def write_card(
     Args:
         model: Folder of the model.
         path: The file, as `card_file` found it.
-        evaluation: Folder of its evaluation; None takes the one in the model's folder, if any.
+        evaluation: Folder of its evaluation; None takes the one in the model's folder or
+            beside it, if any.
         data: Name of a set to its source.
     """
     from temper.cli.screen import say

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,7 +13,7 @@ from temper.cli import options
 from temper.cli.multi_task import OF_ONE_DATASET, MultiTask, multi_task_settings, run_tasks
 from temper.cli.screen import print_json, say
 from temper.cli.tasks import DataRoot, Task, task_settings
-from temper.errors import SettingError
+from temper.errors import CheckpointError, SettingError
 
 if TYPE_CHECKING:
     from temper.training.checkpoint_folder import RunFolder
@@ -73,6 +74,15 @@ def train(
     ] = False,
     card: options.Card = False,
     card_path: options.CardPath = None,
+    evaluation: Annotated[
+        Path | None,
+        typer.Option(
+            "--evaluation",
+            metavar="DIR",
+            help="With --card: the evaluation whose scores the card holds; OUT-evaluation if left "
+            "out and there.",
+        ),
+    ] = None,
     as_json: options.Json = False,
 ) -> None:
     """Fine-tune a model and write a plain Transformers checkpoint with its record."""
@@ -132,6 +142,8 @@ def train(
         attack_settings(checked.data)
         attack = RowAttacker()
     # The folder need not be there yet, so its card is named in full.
+    if evaluation is not None:
+        _check_evaluation(out, evaluation, card=card or card_path is not None)
     where = options.card_file(out, card_path or out / "README.md") if card or card_path else None
     if "name" not in tree.get("method", {}):
         say(f"method: {DEFAULT} (default; --method changes it)", as_json=as_json)
@@ -143,7 +155,7 @@ def train(
     written = RunFolder(folder)
     record = written.record() or {}
     if where is not None:
-        options.write_card(folder, where)
+        options.write_card(folder, where, evaluation)
     if as_json:
         print_json({"out": str(folder), **record})
     else:
@@ -158,6 +170,18 @@ def train(
             if checked.data.eval_rows is not None:
                 measure += f" --eval-rows {checked.data.eval_rows}"
             say(f"Measure it on its own dev rows: {measure}", as_json=False)
+
+
+def _check_evaluation(out: Path, evaluation: Path, *, card: bool) -> None:
+    """Refuse, before any work, an evaluation that no card can hold."""
+    from temper.report.folders import evaluation_fault
+    from temper.report.records import RunRecord, parse
+
+    if not card:
+        raise SettingError("--evaluation names the scores of a card. Add --card, or leave it out.")
+    record = parse(out / "run.json", RunRecord) if (out / "run.json").exists() else None
+    if fault := evaluation_fault(evaluation, record):
+        raise CheckpointError(fault)
 
 
 def _ended(folder: RunFolder, record: Mapping[str, Any]) -> str:

@@ -17,7 +17,7 @@ from huggingface_hub import ModelCardData
 from temper.errors import CheckpointError
 from temper.report.cells import Comparison, Row
 from temper.report.exports import score_table
-from temper.report.folders import Source, read
+from temper.report.folders import Source, evaluation_fault, evaluation_of, read
 from temper.report.hub import hub_id, results
 from temper.report.records import RunRecord, parse
 from temper.report.table import compare, replace_text
@@ -34,7 +34,8 @@ class CardSources:
 
     Args:
         model: Folder of the model.
-        evaluation: Folder of its evaluation; None takes the one inside ``model``, if any.
+        evaluation: Folder of its evaluation; None takes the one inside ``model`` or beside it, as
+            MODEL-evaluation, if any.
         data: Name of a set to its source: a path, a Hub id or ``demo``.
     """
 
@@ -114,9 +115,13 @@ def card(sources: CardSources) -> str:
     record = None
     if (sources.model / "run.json").exists():
         record = parse(sources.model / "run.json", RunRecord)
-    folder = sources.evaluation or sources.model / "evaluation"
+    folder = sources.evaluation
+    if folder is not None and (fault := evaluation_fault(folder, record)):
+        raise CheckpointError(fault)
+    if folder is None:
+        folder, _ = evaluation_of(sources.model, record)
     # Scores of an evaluation folder alone: a run's own would be read through its record.
-    source = read(folder) if (folder / "scores.json").exists() else None
+    source = None if folder is None else read(folder)
     comparison = None if source is None else compare(source)
     front = _front_matter(sources, record, comparison)
     body = [

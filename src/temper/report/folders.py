@@ -21,6 +21,7 @@ from temper.report.records import (
     CostRecord,
     RunRecord,
     ScoresRecord,
+    SettingsRecord,
     StudyRecord,
     parse,
     read_text,
@@ -177,6 +178,52 @@ def _evaluated(run: Run, folder: Path) -> Run:
     return Run(run.column, run.seed, run.folder, run.record, folder, scores)
 
 
+def evaluation_of(folder: Path, record: RunRecord | None) -> tuple[Path | None, str]:
+    """Find the evaluation of a run: inside its folder, or beside it as RUN-evaluation.
+
+    Args:
+        folder: The run's folder.
+        record: Its record; None for a model without one.
+
+    Returns:
+        The evaluation's folder, None where there is none; and why one that lies there is not it,
+        empty where all is well.
+
+    Raises:
+        CheckpointError: What lies there is damaged.
+    """
+    whole = folder.resolve()
+    for found in (folder / "evaluation", whole.with_name(f"{whole.name}-evaluation")):
+        if (found / "scores.json").exists():
+            fault = evaluation_fault(found, record)
+            return (None, fault) if fault else (found, "")
+    return None, ""
+
+
+def evaluation_fault(evaluation: Path, record: RunRecord | None) -> str:
+    """Say why an evaluation is not a run's; empty where it is, or does not say whose it is.
+
+    Args:
+        evaluation: The evaluation's folder.
+        record: The run's record; None for a model without one.
+
+    Raises:
+        CheckpointError: It holds no evaluation, or a damaged one.
+    """
+    if not (evaluation / "scores.json").exists():
+        raise CheckpointError(
+            f"{evaluation} holds no scores.json. Give the --out folder of `temper evaluate`."
+        )
+    path = evaluation / "settings.json"
+    run = parse(path, SettingsRecord).run if path.exists() else None
+    if record is None or run in (None, record.key):
+        return ""
+    return (
+        f"{evaluation} is an evaluation of the run {run}, and this one is {record.key}. Evaluate "
+        "it anew."
+    )
+
+
 def _read_run(folder: Path, column: str, seed: int | None = None) -> Run | str:
     """Return the run, or one phrase that says why it cannot be used."""
     if not (folder / "run.json").exists():
@@ -249,15 +296,25 @@ def read(folder: Path | str) -> Source:
     if (folder / "study.json").exists():
         return _read_study(folder)
     if (folder / "run.json").exists():
-        run = _read_run(folder, parse(folder / "run.json", RunRecord).method)
+        record = parse(folder / "run.json", RunRecord)
+        run = _read_run(folder, record.method)
         if isinstance(run, str):
             raise CheckpointError(
                 f"The run in {folder} is {run}. Resume it before reporting on it."
             )
-        assert run.record is not None  # narrows the type: _read_run always sets it
-        column = Column(run.column, run.record.method, {}, {run.seed: run})
-        data = run.record.settings.get("data")
-        return Source("run", folder, run.record.model, None, (column,), (run.seed,), data=data)
+        beside, fault = evaluation_of(folder, record)
+        if run.scores is None and beside is not None:
+            run = _evaluated(run, beside)
+        return Source(
+            "run",
+            folder,
+            record.model,
+            None,
+            (Column(run.column, record.method, {}, {run.seed: run}),),
+            (run.seed,),
+            (fault,) if fault else (),
+            data=record.settings.get("data"),
+        )
     if (folder / "scores.json").exists():
         run = _evaluated(Run("model", 0, folder), folder)
         assert run.scores is not None  # narrows the type: the file was just found

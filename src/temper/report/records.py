@@ -84,6 +84,16 @@ class ScoresRecord(Record):
     scores: list[ScoreRecord] = Field(default_factory=list)
 
 
+class SettingsRecord(Record):
+    """Hold an evaluation's ``settings.json``.
+
+    Args:
+        run: Key of the run whose model it measured; None of other models and of older evaluations.
+    """
+
+    run: str | None = None
+
+
 class RunRecord(Record):
     """Hold ``run.json``."""
 

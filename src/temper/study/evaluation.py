@@ -21,6 +21,7 @@ from temper.study.predictors import (
     load_predictor,
     longest_row,
     predictor_identity,
+    run_key_of,
     trained_columns,
     trained_settings,
 )
@@ -174,7 +175,14 @@ def judge_model(asked: Judging, out: Path, *, progress: Progress | None = None) 
         check_named_models(asked.evaluate, regression=regression, reference=False)
         sets = with_reference(sets, asked.model, predictor, asked.evaluate)
         found = judge(
-            predictor, sets, asked.evaluate, out, model=asked.model, key=key, progress=progress
+            predictor,
+            sets,
+            asked.evaluate,
+            out,
+            model=asked.model,
+            key=key,
+            run=run_key_of(asked.model),
+            progress=progress,
         )
         for text in folded(found.notices):
             progress.notice(text)

@@ -135,6 +135,7 @@ def judge(
     *,
     model: str,
     key: str,
+    run: str | None = None,
     progress: Progress | None = None,
 ) -> Evaluation:
     """Measure a model and write the evaluation in one go.
@@ -147,6 +148,7 @@ def judge(
             whole.
         model: Name of the model, for the record.
         key: Recognises the evaluation later on.
+        run: Key of the run that the model is of; None for other models.
         progress: Hears how far it is.
 
     Returns:
@@ -162,7 +164,9 @@ def judge(
         if staged.exists():
             shutil.rmtree(staged)
         write(evaluation, staged)
-        publish_evaluation(staged, out, {"key": key, "evaluate": settings.model_dump(mode="json")})
+        of = {} if run is None else {"run": run}
+        made = {"key": key, **of, "evaluate": settings.model_dump(mode="json")}
+        publish_evaluation(staged, out, made)
     finally:
         if staged.exists():
             shutil.rmtree(staged)

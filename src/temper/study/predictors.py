@@ -179,6 +179,12 @@ def trained_settings(model: str) -> Mapping[str, Any]:
     return {}
 
 
+def run_key_of(model: str) -> str | None:
+    """Return the key of the run whose folder a model is; None for other models."""
+    file = Path(model) / "run.json"
+    return read_json(file).get("key") if file.exists() else None
+
+
 def trained_columns(model: str) -> tuple[Columns, ...]:
     """Return the names that the columns of a run's data have, empty where nobody named them.
 

@@ -89,6 +89,7 @@ class Work:
             out,
             model=run.path.name,
             key=key,
+            run=record.get("key"),
             progress=progress,
         )
 

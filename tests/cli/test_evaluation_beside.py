@@ -1,0 +1,103 @@
+"""The evaluation that lies beside a run is in its card and on its page, and no other one is."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from temper.cli.app import app
+
+
+def call(*arguments: object) -> Result:
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+def train(model: Path, data: Path, out: Path, *more: object, seed: int = 0) -> Result:
+    return call(
+        "train", "--model", model, "--data", data / "reviews", "--method", "vanilla", "--set",
+        "train.max_steps=1", "--max-length", "32", "--device", "cpu", "--seed", seed, "--out", out,
+        *more,
+    )  # fmt: skip
+
+
+def evaluate(run: Path, out: Path) -> Path:
+    done = call(
+        "evaluate", run, "--perspectives", "task", "--set", "evaluate.bootstrap=20", "--device",
+        "cpu", "--out", out,
+    )  # fmt: skip
+    assert done.exit_code == 0, done.stderr
+    return out
+
+
+@pytest.fixture(scope="module")
+def run(tiny_model: Path, tiny_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("beside") / "run"
+    assert train(tiny_model, tiny_data, out).exit_code == 0
+    evaluate(out, out.with_name("run-evaluation"))
+    return out
+
+
+def test_an_evaluation_says_which_run_it_measured(run: Path) -> None:
+    settings = json.loads((run.with_name("run-evaluation") / "settings.json").read_text())
+    assert settings["run"] == json.loads((run / "run.json").read_text())["key"]
+
+
+def test_training_again_with_card_writes_the_scores_beside_it(
+    run: Path, tiny_model: Path, tiny_data: Path
+) -> None:
+    done = train(tiny_model, tiny_data, run, "--card")
+    assert done.exit_code == 0, done.stderr
+    text = (run / "README.md").read_text()
+    assert "Not evaluated yet" not in text
+    assert "model-index" in text
+
+
+def test_the_page_of_a_run_shows_the_evaluation_beside_it(run: Path) -> None:
+    done = call("report", run)
+    assert done.exit_code == 0, done.stderr
+    scores = json.loads((run.with_name("run-evaluation") / "scores.json").read_text())["scores"]
+    rows = (run / "scores.csv").read_text().splitlines()
+    assert len(rows) > len(scores) / 2
+    printed = call("report", run, "--markdown")
+    assert printed.exit_code == 0, printed.stderr
+
+
+def test_the_evaluation_of_another_run_is_not_shown_and_said(
+    run: Path, tiny_model: Path, tiny_data: Path, tmp_path: Path
+) -> None:
+    other = tmp_path / "run"
+    assert train(tiny_model, tiny_data, other, seed=1).exit_code == 0
+    shutil.copytree(run.with_name("run-evaluation"), tmp_path / "run-evaluation")
+    assert call("report", other).exit_code == 0
+    assert "is an evaluation of the run" in (other / "report.md").read_text()
+    given = train(
+        tiny_model, tiny_data, other, "--card", "--evaluation", tmp_path / "run-evaluation", seed=1
+    )
+    assert given.exit_code == 2
+    assert "Evaluate it anew" in given.stderr
+    named = train(
+        tiny_model, tiny_data, other, "--card", "--evaluation", evaluate(other, tmp_path / "own"),
+        seed=1,
+    )  # fmt: skip
+    assert named.exit_code == 0, named.stderr
+    assert "Not evaluated yet" not in (other / "README.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (("--card", "--evaluation", "nowhere"), "nowhere holds no scores.json"),
+        (("--evaluation", "nowhere"), "--evaluation names the scores of a card"),
+    ],
+)
+def test_an_evaluation_that_no_card_can_hold_is_refused_before_any_work(
+    tiny_model: Path, tiny_data: Path, tmp_path: Path, more: tuple[str, ...], message: str
+) -> None:
+    done = train(tiny_model, tiny_data, tmp_path / "none", *more)
+    assert done.exit_code == 2
+    assert message in done.stderr
+    assert not (tmp_path / "none").exists()
