@@ -66,6 +66,18 @@ class Batch:
             return torch.ones_like(self.inputs["input_ids"], dtype=torch.bool)
         return mask.bool()
 
+    def take(self, places: Tensor) -> Batch:
+        """Return some of the rows, in the order given.
+
+        Args:
+            places: Their positions, [b].
+        """
+        return Batch(
+            {name: tensor[places] for name, tensor in self.inputs.items()},
+            None if self.labels is None else self.labels[places],
+            None if self.rows is None else self.rows[places],
+        )
+
     def repeat(self, copies: int) -> Batch:
         """Stack the batch along the rows, [K*B, ...], pass after pass.
 

@@ -28,7 +28,11 @@ def toy(forward: Callable[[Tensor], Tensor], *, rows: int = 3, regression: bool 
     movable = torch.arange(rows + 1)[None, :] <= torch.arange(1, rows + 1)[:, None]
     embeddings = torch.arange(rows * (rows + 1) * 2.0).reshape(rows, rows + 1, 2) / 10 + 0.1
     names = [f"row{number}" for number in range(rows)]
-    return Target(forward, torch.zeros(rows), embeddings, movable, names, regression)
+
+    def of_rows(delta: Tensor, _: Tensor) -> Tensor:
+        return forward(delta)
+
+    return Target(of_rows, torch.zeros(rows), embeddings, movable, names, regression)
 
 
 def linear(delta: Tensor) -> Tensor:
@@ -63,7 +67,7 @@ def test_fgm_on_a_linear_model_moves_by_the_dual_norm() -> None:
 @pytest.mark.parametrize("steps", [1, 2, 7])
 @pytest.mark.parametrize("restarts", [1, 3])
 def test_pgd_never_loses_to_fgm(steps: int, restarts: int) -> None:
-    budget = replace(BOTH, steps=steps, step_fraction=2.5 / steps, restarts=restarts)
+    budget = replace(BOTH, steps=steps, restarts=restarts)
     found = outcomes(toy(bowl, regression=True), budget)
     for (name, norm, radius), outcome in found.items():
         if name == "pgd":
@@ -72,9 +76,60 @@ def test_pgd_never_loses_to_fgm(steps: int, restarts: int) -> None:
 
 
 def test_pgd_climbs_higher_than_fgm_on_a_convex_loss() -> None:
-    found = outcomes(toy(bowl, regression=True), replace(BOTH, steps=10, step_fraction=0.25))
+    found = outcomes(toy(bowl, regression=True), replace(BOTH, steps=10))
     better = found["pgd", "l2", 1.0].logits > found["fgm", "l2", 1.0].logits * 1.001
     assert better.all()
+
+
+@pytest.mark.parametrize("norm", ["l2", "linf"])
+def test_more_steps_or_starts_find_all_that_fewer_find(
+    norm: Any, model: Any, tokenizer: Any, examples_of: Any
+) -> None:
+    predictor = ClassifierPredictor(model, tokenizer, max_length=64)
+    dev = examples_of(rows=24)
+    right = {
+        (steps, starts): attacked(
+            predictor, dev, norms=(norm,), radii=(0.2,), pgd_steps=steps, restarts=starts
+        )["pgd", norm, 0.2].correct
+        for steps in (1, 2, 3, 6, 12)
+        for starts in (1, 2, 4)
+    }
+    for (steps, starts), weaker in right.items():
+        for (more_steps, more_starts), stronger in right.items():
+            if more_steps >= steps and more_starts >= starts:
+                assert (stronger <= weaker).all()
+
+
+def test_steps_that_lead_nowhere_are_halved() -> None:
+    # The loss's top, (.3, 0), lies inside the ball: steps of a radius leap over it for ever.
+    top = torch.tensor([0.3, 0.0])
+
+    def hill(delta: Tensor) -> Tensor:
+        return 10.0 - ((delta[:, :1] - top) ** 2).sum(dim=(1, 2))[:, None].sqrt()
+
+    reached = []
+    for steps in (2, 5, 30):
+        target = replace(toy(hill, rows=1, regression=True), labels=torch.zeros(1))
+        target = replace(target, movable=torch.tensor([[True, False]]))
+        found = outcomes(target, Budget(("pgd",), ("l2",), (1.0,), steps=steps))
+        reached.append(float(found["pgd", "l2", 1.0].logits))
+    assert reached == sorted(reached)
+    assert reached[-1] == pytest.approx(10.0, abs=1e-3)
+
+
+def test_a_row_that_is_wrong_is_left_alone() -> None:
+    seen: list[int] = []
+
+    def counted(delta: Tensor) -> Tensor:
+        seen.append(len(delta))
+        return linear(delta) + torch.tensor([100.0, 0.0])
+
+    target = toy(counted, rows=2)
+    hard = replace(target, labels=torch.tensor([0.0, 1.0]))
+    list(attack(hard, Budget(("pgd",), ("l2",), (1.0,), steps=4, restarts=2))[1])
+    # The second row is wrong as it is: it has the clean pass and FGM's.
+    assert seen == [2, 2, 1, 1, 1, 1, 1, 1, 1, 1][: len(seen)]
+    assert len(seen) == 1 + 4 + 5
 
 
 @pytest.mark.parametrize("norm", ["l2", "linf"])
@@ -120,12 +175,12 @@ def test_the_clean_gradient_serves_every_norm_and_radius() -> None:
 
     def counted(delta: Tensor) -> Tensor:
         passes["gradient" if torch.is_grad_enabled() else "forward"] += 1
-        return linear(delta)
+        return bowl(delta)
 
-    list(attack(toy(counted), replace(BOTH, attacks=("fgm",)))[1])
+    list(attack(toy(counted, regression=True), replace(BOTH, attacks=("fgm",)))[1])
     assert passes == {"forward": 4, "gradient": 1}
     passes.update(forward=0, gradient=0)
-    list(attack(toy(counted), replace(BOTH, steps=3))[1])
+    list(attack(toy(counted, regression=True), replace(BOTH, steps=3))[1])
     # Two norms by two radii, each two more gradients and one forward; FGM's answer is among them.
     assert passes == {"forward": 4, "gradient": 1 + 4 * 2}
 

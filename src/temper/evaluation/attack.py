@@ -20,8 +20,8 @@ from temper.functional.norms import scoped_norm
 from temper.seeding import derive_seed, generator
 
 AttackNorm = Literal["l2", "linf"]
-Forward = Callable[[Tensor], Tensor]
-"""From delta [B, T, D] to logits [B, C] in fp32."""
+Forward = Callable[[Tensor, Tensor], Tensor]
+"""From delta [b, T, D] and the places [b] of its rows in the batch to logits [b, C] in fp32."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,8 @@ class Budget:
         radii: Budgets, > 0.
         relative: Whether radii are fractions of the example's embedding norm.
         steps: Gradients of each PGD start, >= 1.
-        step_fraction: Length of a PGD step over the radius, > 0.
+        step_fraction: Length of a start's first PGD step over the radius, > 0; a row's steps are
+            halved from where its loss stops rising.
         restarts: PGD starts, >= 1.
         seed: Seed of the random starts.
     """
@@ -66,8 +67,8 @@ class Budget:
     norms: tuple[AttackNorm, ...]
     radii: tuple[float, ...]
     relative: bool = False
-    steps: int = 5
-    step_fraction: float = 0.5
+    steps: int = 10
+    step_fraction: float = 1.0
     restarts: int = 1
     seed: int = 0
 
@@ -77,7 +78,7 @@ class Target:
     """One batch under attack.
 
     Args:
-        forward: Logits under a delta.
+        forward: Logits of some of the rows under a delta.
         labels: Class indices, or targets of a regression, [B].
         embeddings: Unperturbed word embeddings, [B, T, D].
         movable: Tokens that may move, [B, T]; never padding.
@@ -215,10 +216,11 @@ def attack(target: Target, budget: Budget) -> tuple[Tensor, Iterator[Outcome]]:
     The clean forward and its gradient are computed once and serve every first step. The first
     start of PGD goes to FGM's point and on from there, so FGM's answer is that pass's first
     forward. PGD answers with the worst point it has seen, the clean one included: a wrong answer
-    before a right one, then the higher loss.
+    before a right one, then the higher loss. A row that is wrong is not attacked further, so its
+    loss says nothing of how wrong it can be made; a regression is attacked to the end.
 
-    In forward passes F and gradient passes G (a forward and a backward), with r radii and n norms:
-    ``1 G + n r ((steps - 1) G + 1 F)`` for both attacks with one start.
+    In forward passes F and gradient passes G (a forward and a backward), with r radii and n norms,
+    at most ``1 G + n r (restarts steps G + F)``; a row that is wrong after k gradients costs k.
 
     Args:
         target: The batch.
@@ -227,7 +229,9 @@ def attack(target: Target, budget: Budget) -> tuple[Tensor, Iterator[Outcome]]:
     Returns:
         The clean logits [B, C], and the outcomes in the order of norm, radius, attack.
     """
-    clean, gradient = _gradient(target, torch.zeros_like(target.embeddings, dtype=torch.float32))
+    everyone = torch.arange(len(target.rows), device=target.embeddings.device)
+    nothing = torch.zeros_like(target.embeddings, dtype=torch.float32)
+    clean, gradient = _gradient(target, nothing, everyone)
     return clean, _outcomes(target, budget, clean, gradient)
 
 
@@ -251,7 +255,8 @@ def _outcomes(target: Target, budget: Budget, clean: Tensor, gradient: Tensor) -
             if "pgd" in budget.attacks:
                 fgm, worst = _pgd(target, budget, clean, first, radius, norm)
             elif "fgm" in budget.attacks:
-                fgm = _logits(target, first)
+                everyone = torch.arange(len(clean), device=clean.device)
+                fgm = _logits(target, first, everyone)
             common = Outcome("fgm", norm, 1, 1, exact.flatten(), relative.flatten(), clean)
             if "fgm" in budget.attacks and fgm is not None:
                 yield replace(common, logits=fgm)
@@ -268,28 +273,103 @@ def _outcomes(target: Target, budget: Budget, clean: Tensor, gradient: Tensor) -
 def _pgd(
     target: Target, budget: Budget, clean: Tensor, first: Tensor, radius: Tensor, norm: AttackNorm
 ) -> tuple[Tensor, Tensor]:
-    """Return the logits at FGM's point and the worst logits of all starts."""
-    worst = clean
-    fgm = clean
+    """Return the logits at FGM's point and the worst logits of all starts.
+
+    A start climbs from the best point that it has seen, by steps that are halved for a row whenever
+    its loss does not rise. What it does next depends on neither the number of steps nor that of
+    starts, and a row that is wrong is left alone: more of either finds all that fewer find.
+    """
+    worst = fgm = clean
+    everyone = torch.arange(len(clean), device=clean.device)
     for start in range(budget.restarts):
-        if start == 0:
-            # The clean gradient is this start's first, so one fewer remains.
-            delta, gradients = first, budget.steps - 1
-        else:
-            delta = random_start(target, radius, norm=norm, seed=budget.seed, key=start)
-            gradients = budget.steps
-        for step in range(gradients):
-            logits, gradient = _gradient(target, delta)
-            if start == 0 and step == 0:
+        # The clean gradient is the first start's first, so one fewer remains.
+        rows, left = everyone, budget.steps - 1
+        delta = first
+        if start > 0:
+            rows, left = _not_wrong(target, worst, everyone), budget.steps
+            delta = random_start(target, radius, norm=norm, seed=budget.seed, key=start)[rows]
+        ascent: _Ascent | None = None
+        while len(rows):
+            if left:
+                logits, gradient = _gradient(target, delta, rows)
+            else:
+                logits = _logits(target, delta, rows)
+            if start == 0 and ascent is None:
                 fgm = logits
-            worst = _worse(target, worst, logits)
-            delta = delta + steepest(gradient, norm=norm) * radius * budget.step_fraction
-            delta = project(delta, radius, norm=norm)
-        logits = _logits(target, delta)
-        if start == 0 and gradients == 0:
-            fgm = logits
-        worst = _worse(target, worst, logits)
+            worst = _kept(target, worst, logits, rows)
+            if not left:
+                break
+            if ascent is None:
+                reach = budget.step_fraction * radius
+                ascent = _Ascent(rows, delta, gradient, _loss(target, logits, rows), reach[rows])
+            else:
+                ascent = ascent.then(target, delta, logits, gradient)
+            rows = _not_wrong(target, worst, rows)
+            ascent = ascent.of(rows)
+            delta = ascent.ahead(radius[rows], norm=norm)
+            left -= 1
     return fgm, worst
+
+
+@dataclass(frozen=True)
+class _Ascent:
+    """Where a start stands: the best point of each row that is still right, and its next step.
+
+    Args:
+        rows: Places of the rows in the batch, [b], rising.
+        delta: The best point so far, [b, T, D].
+        gradient: The loss's gradient there, [b, T, D].
+        loss: The loss there, [b].
+        reach: Length of the next step, [b, 1, 1].
+    """
+
+    rows: Tensor
+    delta: Tensor
+    gradient: Tensor
+    loss: Tensor
+    reach: Tensor
+
+    def of(self, rows: Tensor) -> _Ascent:
+        """Keep some of the rows."""
+        kept = torch.isin(self.rows, rows)
+        parts = (self.rows, self.delta, self.gradient, self.loss, self.reach)
+        return _Ascent(*(part[kept] for part in parts))
+
+    def ahead(self, radius: Tensor, *, norm: AttackNorm) -> Tensor:
+        """Return the next point to try."""
+        step = steepest(self.gradient, norm=norm) * self.reach
+        return project(self.delta + step, radius, norm=norm)
+
+    def then(self, target: Target, delta: Tensor, logits: Tensor, gradient: Tensor) -> _Ascent:
+        """Go on from a point where it is better, and take half the step where it is not."""
+        loss = _loss(target, logits, self.rows)
+        up = loss > self.loss
+        wide = up[:, None, None]
+        return _Ascent(
+            self.rows,
+            torch.where(wide, delta, self.delta),
+            torch.where(wide, gradient, self.gradient),
+            torch.where(up, loss, self.loss),
+            torch.where(wide, self.reach, self.reach / 2),
+        )
+
+
+def _loss(target: Target, logits: Tensor, rows: Tensor) -> Tensor:
+    return ascent_loss(logits, target.labels[rows], regression=target.regression)
+
+
+def _not_wrong(target: Target, worst: Tensor, rows: Tensor) -> Tensor:
+    """Return those of some rows that no point has turned wrong; of a regression all."""
+    if target.regression:
+        return rows
+    return rows[worst[rows].argmax(dim=-1) == target.labels[rows].long()]
+
+
+def _kept(target: Target, worst: Tensor, logits: Tensor, rows: Tensor) -> Tensor:
+    """Put in what is worse for some of the rows."""
+    full = worst.clone()
+    full[rows] = logits
+    return _worse(target, worst, full)
 
 
 def _worse(target: Target, old: Tensor, new: Tensor) -> Tensor:
@@ -308,22 +388,21 @@ def _badness(target: Target, logits: Tensor) -> tuple[Tensor, Tensor]:
     return logits.argmax(dim=-1) != target.labels.long(), loss
 
 
-def _logits(target: Target, delta: Tensor) -> Tensor:
+def _logits(target: Target, delta: Tensor, rows: Tensor) -> Tensor:
     with torch.no_grad():
-        return _finite(target, target.forward(delta))
+        return _finite(target, target.forward(delta, rows), rows)
 
 
-def _gradient(target: Target, delta: Tensor) -> tuple[Tensor, Tensor]:
-    """Return logits and the loss's gradient [B, T, D], zero where a token must not move."""
+def _gradient(target: Target, delta: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+    """Return logits and the loss's gradient [b, T, D], zero where a token must not move."""
     leaf = delta.detach().clone().requires_grad_(True)
     with torch.enable_grad():
-        logits = _finite(target, target.forward(leaf))
-        loss = ascent_loss(logits, target.labels, regression=target.regression)
-        (gradient,) = torch.autograd.grad(loss.sum(), leaf)
-    gradient = torch.where(target.movable.unsqueeze(-1), gradient, 0.0)
+        logits = _finite(target, target.forward(leaf, rows), rows)
+        (gradient,) = torch.autograd.grad(_loss(target, logits, rows).sum(), leaf)
+    gradient = torch.where(target.movable[rows].unsqueeze(-1), gradient, 0.0)
     broken = ~torch.isfinite(gradient).flatten(1).all(dim=1)
     if bool(broken.any()):
-        row = target.rows[int(broken.nonzero()[0, 0])]
+        row = target.rows[int(rows[broken.nonzero()[0, 0]])]
         raise ModelError(
             f"The gradient at the embeddings of row {row} is not finite, so it cannot be attacked. "
             "Load the model in fp32."
@@ -331,9 +410,9 @@ def _gradient(target: Target, delta: Tensor) -> tuple[Tensor, Tensor]:
     return logits.detach(), gradient
 
 
-def _finite(target: Target, logits: Tensor) -> Tensor:
+def _finite(target: Target, logits: Tensor, rows: Tensor) -> Tensor:
     broken = ~torch.isfinite(logits.detach()).all(dim=-1)
     if bool(broken.any()):
-        row = target.rows[int(broken.nonzero()[0, 0])]
+        row = target.rows[int(rows[broken.nonzero()[0, 0]])]
         raise ModelError(f"The model's logits of row {row} are not finite. Load the model in fp32.")
     return logits

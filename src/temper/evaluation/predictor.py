@@ -60,6 +60,22 @@ class Part:
     rows: list[str]
     special: Tensor
 
+    def take(self, places: Tensor) -> Part:
+        """Return some of the rows as a batch of their own, as long as this one.
+
+        Args:
+            places: Their positions in this batch, [b].
+        """
+        if len(places) == len(self.rows):
+            return self
+        chosen = places.tolist()
+        return Part(
+            self.batch.take(places),
+            [self.indices[place] for place in chosen],
+            [self.rows[place] for place in chosen],
+            self.special[places],
+        )
+
 
 class Session(Protocol):
     """A predictor opened for perturbing: it is in eval mode, and its weights want no gradient."""

@@ -57,8 +57,10 @@ class EvaluationSettings(BaseModel):
         radii: Budgets, > 0, each measured; absolute unless ``radii_relative``.
         radii_relative: Whether radii are fractions of the example's own embedding norm.
         pgd_steps: Gradients of a PGD run, >= 1.
-        pgd_step_size: Length of a PGD step as a fraction of the radius, > 0; None is 2.5 / steps.
-        restarts: PGD runs from different starts, >= 1; the worst of them counts.
+        pgd_step_size: Length of a PGD run's first step as a fraction of the radius, > 0; a row's
+            steps are halved from where its loss stops rising.
+        restarts: PGD runs from different starts, >= 1; the worst of them counts. Only rows that are
+            still right are attacked again.
         special_tokens: Whether an attack may move special tokens such as [CLS] and [SEP].
         attack_rows: Rows of dev that are attacked, noised, corrupted, perturbed and measured for
             smoothness, chosen by hash; None is all.
@@ -108,8 +110,8 @@ class EvaluationSettings(BaseModel):
     norms: tuple[AttackNorm, ...] = ("l2",)
     radii: tuple[PositiveFloat, ...] = Field(default=(0.01, 0.25, 0.5), min_length=1)
     radii_relative: bool = False
-    pgd_steps: int = Field(default=5, ge=1)
-    pgd_step_size: PositiveFloat | None = None
+    pgd_steps: int = Field(default=10, ge=1)
+    pgd_step_size: PositiveFloat = 1.0
     restarts: int = Field(default=1, ge=1)
     special_tokens: bool = True
     attack_rows: int | None = Field(default=None, ge=1)
@@ -200,8 +202,3 @@ class EvaluationSettings(BaseModel):
         """Return the same settings without some perspectives."""
         kept = tuple(name for name in self.perspectives if name not in names)
         return self.model_copy(update={"perspectives": kept})
-
-    @property
-    def step_fraction(self) -> float:
-        """Length of a PGD step over the radius."""
-        return 2.5 / self.pgd_steps if self.pgd_step_size is None else self.pgd_step_size

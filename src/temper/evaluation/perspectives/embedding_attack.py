@@ -121,7 +121,7 @@ def _budget(measurement: Measurement) -> Budget:
         radii=settings.radii,
         relative=settings.radii_relative,
         steps=settings.pgd_steps,
-        step_fraction=settings.step_fraction,
+        step_fraction=settings.pgd_step_size,
         restarts=settings.restarts,
         seed=settings.seed,
     )
@@ -133,7 +133,7 @@ def _target(measurement: Measurement, session: Session, part: Part, labels: Floa
     if not measurement.settings.special_tokens:
         movable = movable & ~part.special
     return Target(
-        forward=lambda delta: session.logits(part, delta=delta),
+        forward=lambda delta, places: session.logits(part.take(places), delta=delta),
         labels=torch.as_tensor(labels[part.indices], device=movable.device),
         embeddings=session.embeddings(part),
         movable=movable,
