@@ -101,7 +101,7 @@ def test_a_document_without_its_markers_is_left_as_it_is(text: str, tmp_path: Pa
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("tasks", "--markdown"), "are for methods"),
+        (("tasks", "--markdown"), "is for methods"),
         (("methods", "--markdown", "--json"), "Give one of"),
         (("methods", "--write", "nowhere.md"), "nowhere.md cannot be read"),
     ],

@@ -1,4 +1,4 @@
-"""``temper list``: the methods, models, perspectives, tasks, suites and reproductions."""
+"""``temper list``: methods, models, perspectives, tasks, suites and what else has names."""
 
 from __future__ import annotations
 
@@ -16,14 +16,18 @@ from temper.errors import DataError, SettingError, unknown
 
 def show(
     kind: Annotated[
-        str, typer.Argument(help="methods, models, perspectives, tasks, suites or reproductions.")
+        str,
+        typer.Argument(
+            help="methods, models, perspectives, tasks, suites, reproductions or trainer."
+        ),
     ],
     name: Annotated[
         str | None, typer.Argument(help="One method: its settings and presets.")
     ] = None,
     imports: options.Imports = None,
     markdown: Annotated[
-        bool, typer.Option("--markdown", help="Print the methods as the README's table.")
+        bool,
+        typer.Option("--markdown", help="Print methods or trainer as their document holds them."),
     ] = False,
     write: Annotated[
         list[Path] | None,
@@ -35,12 +39,13 @@ def show(
     ] = None,
     as_json: options.Json = False,
 ) -> None:
-    """List methods, models, perspectives, tasks, suites, reproductions; or a method's settings."""
+    """List methods, models, perspectives and more (see KIND); or a method's settings."""
     if kind not in KINDS:
         raise SettingError(unknown("kind of list", kind, KINDS))
-    if (markdown or write) and kind != "methods":
+    if (markdown and kind not in MARKDOWN) or (write and kind != "methods"):
         raise SettingError(
-            f"--markdown and --write are for methods: temper list methods, got {kind!r}."
+            "--markdown is for methods and trainer, --write for methods: temper list methods, got "
+            f"{kind!r}."
         )
     if sum([as_json, markdown, bool(write)]) > 1:
         raise SettingError("Give one of --json, --markdown and --write.")
@@ -57,9 +62,7 @@ def show(
         _write(write)
         return
     if markdown:
-        from temper.methods.table import markdown as table_of_methods
-
-        sys.stdout.write(table_of_methods())
+        sys.stdout.write(MARKDOWN[kind]())
         return
     rows = KINDS[kind]()
     if as_json:
@@ -69,6 +72,18 @@ def show(
         rows = _with_claims(rows)
     # A mapping inside a cell is for programs.
     print_table(rows, [name for name in rows[0] if not isinstance(rows[0][name], dict)])
+
+
+def _methods_in_markdown() -> str:
+    from temper.methods.table import markdown
+
+    return markdown()
+
+
+def _trainer_in_markdown() -> str:
+    from temper.training.supported import markdown
+
+    return markdown()
 
 
 def _show_method(name: str, *, as_json: bool) -> None:
@@ -200,6 +215,20 @@ def _reproductions() -> list[dict[str, Any]]:
     return [dict(row) for row in listing()]
 
 
+def _trainer() -> list[dict[str, Any]]:
+    from temper.training.supported import KINDS as KINDS_OF_NAMES
+
+    return [
+        {"name": name, "support": each.verdict, "note": each.note}
+        for kind in KINDS_OF_NAMES.values()
+        for name, each in kind.items()
+    ]
+
+
+MARKDOWN: dict[str, Callable[[], str]] = {
+    "methods": _methods_in_markdown,
+    "trainer": _trainer_in_markdown,
+}
 KINDS: dict[str, Callable[[], list[dict[str, Any]]]] = {
     "methods": _methods,
     "models": _models,
@@ -207,4 +236,5 @@ KINDS: dict[str, Callable[[], list[dict[str, Any]]]] = {
     "tasks": _tasks,
     "suites": _suites,
     "reproductions": _reproductions,
+    "trainer": _trainer,
 }

@@ -54,11 +54,12 @@ def countable(dataset: Any) -> bool:
     )
 
 
-def token_counts(dataset: Any) -> list[int] | None:
+def token_counts(dataset: Any, *, column: str = "") -> list[int] | None:
     """Return the number of tokens of each row, or None where rows do not tell it beforehand.
 
     Args:
         dataset: Of any kind; its ``lengths``, where it has them, spare a look at every row.
+        column: Name of a column that holds them, where a table has it.
 
     Example:
         >>> token_counts([{"input_ids": [1, 2]}, {"input_ids": [1]}])
@@ -69,6 +70,8 @@ def token_counts(dataset: Any) -> list[int] | None:
         return list(own)
     if not countable(dataset) or not len(dataset):
         return None
+    if column and column in getattr(dataset, "column_names", ()):
+        return list(dataset[column])
     if not isinstance(dataset[0], Mapping) or "input_ids" not in dataset[0]:
         return None
     if hasattr(dataset, "column_names"):

@@ -42,6 +42,7 @@ from temper.training.phases import Phases
 from temper.training.rows import ROW, NumberedRows, RowKeeper, countable, token_counts
 from temper.training.state_files import read_state, write_state
 from temper.training.stepper import Stepper
+from temper.training.supported import check_arguments, check_hooks
 from temper.types import Batch, Gradients, Step
 
 
@@ -51,6 +52,10 @@ class RobustTrainer(Trainer):
     Accumulation, clipping, schedulers, mixed precision, callbacks, ``report_to``, evaluation and
     resuming work as documented there. Checkpoints are safetensors and JSON, appear whole or not at
     all, and a resumed run reaches the weights of the uninterrupted one bit for bit (on CPU).
+
+    What becomes of each argument and hook of ``Trainer`` stands in docs/trainer.md and
+    `temper.training.supported`: it works, is refused here with what to do instead, or has no effect
+    by nature.
 
     Args:
         model: As for ``Trainer``; a sequence classifier or a PEFT model around one.
@@ -98,6 +103,9 @@ class RobustTrainer(Trainer):
         self._kept: list[Batch] = []
         self.sampler: LengthBucketSampler | Phases | MixedBatches | None = None
         self._carried: dict[str, Any] | None = None
+        if args is not None:
+            check_arguments(args)
+        check_hooks(self, RobustTrainer)
         super().__init__(model, args, **settings)
         if self.args.n_gpu > 1:
             raise SettingError(
@@ -127,7 +135,16 @@ class RobustTrainer(Trainer):
         stepper = self.running()
         if not inputs:
             return torch.zeros((), device=self.args.device)
+        if self._step.number != self.state.global_step:
+            raise ModelError(
+                "The rows of this step were not counted: get_batch_samples is overridden and does "
+                "not call super().get_batch_samples(). Call it there."
+            )
         model.train()
+        optimizer: Any = self.optimizer
+        # Schedule-free optimisers keep other weights for evaluation.
+        if callable(getattr(optimizer, "train", None)):
+            optimizer.train()
         batch = Batch.of(self._prepare_inputs(inputs))
         last = bool(self.accelerator.sync_gradients)
         if self.method.rule.replays:
@@ -143,11 +160,21 @@ class RobustTrainer(Trainer):
             stepper.leave()
             raise
         stepper.network.rest()
+        self._empty_cache()
         if last:
             stepper.leave()
             loss = loss + stepper.finish_backward(self._step)
             self._kept = []
         return loss
+
+    def _empty_cache(self) -> None:
+        every = self.args.torch_empty_cache_steps
+        if every is None or self.state.global_step % every:
+            return
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+        if torch.backends.mps.is_available():
+            torch.mps.empty_cache()
 
     def _accumulate(
         self, model: nn.Module, batch: Batch, *, micro: int, synchronise: bool
@@ -250,6 +277,8 @@ class RobustTrainer(Trainer):
         """
         if resume_from_checkpoint is True:
             resume_from_checkpoint = str(checkpoint_files.newest_checkpoint(self.args.output_dir))
+        check_arguments(self.args)
+        check_hooks(self, RobustTrainer)
         dispatched = bool(self.accelerator.dispatch_batches)
         check_rows(self.method, self.train_dataset, self.unlabeled_dataset, dispatched=dispatched)
         return super().train(resume_from_checkpoint, *args, **kwargs)
@@ -258,6 +287,7 @@ class RobustTrainer(Trainer):
         if self.args.should_save:
             checkpoint_files.remove_partial(self.args.output_dir)
         self._carried = None
+        self._step = Step(number=-1)
         special = getattr(self.processing_class, "all_special_ids", None) or ()
         self.stepper = Stepper(
             self.model,
@@ -346,7 +376,8 @@ class RobustTrainer(Trainer):
         strategy = self.args.train_sampling_strategy
         # Transformers' own grouping draws from the global generator, which no resume can rewind.
         wanted = strategy == "group_by_length" or (self.bucket_by_length and strategy == "random")
-        lengths = token_counts(dataset) if wanted else None
+        column = self.args.length_column_name if strategy == "group_by_length" else ""
+        lengths = token_counts(dataset, column=column) if wanted else None
         if lengths is None:
             return super()._get_train_sampler(dataset)
         seed = self.args.data_seed if self.args.data_seed is not None else self.args.seed
@@ -390,9 +421,6 @@ class RobustTrainer(Trainer):
                 best_model_checkpoint=self.state.best_model_checkpoint,
                 use_mtime=True,
             )
-        if self.args.push_to_hub:
-            self._push_from_checkpoint(str(final))
-        self.accelerator.wait_for_everyone()
 
     def _export_callbacks(self) -> None:
         for callback in [*self.callback_handler.callbacks, self.control]:

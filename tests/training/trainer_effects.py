@@ -1,0 +1,592 @@
+"""What each argument of Trainer does to a RobustTrainer: a check, or the test that has one."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import Trainer, TrainerCallback
+
+from temper.training.trainer import RobustTrainer
+from tests.training.test_trainer_data import as_table
+from tests.training.tiny_training import (
+    Rows,
+    arguments,
+    collate,
+    farthest,
+    make_trainer,
+    quiet_model,
+    tiny_model,
+    weights,
+)
+
+
+def stock(folder: Path, **changes: Any) -> Trainer:
+    return Trainer(
+        quiet_model(), arguments(folder, **changes), train_dataset=Rows(12), data_collator=collate
+    )
+
+
+def plain(folder: Path, *, more: Any = None, **changes: Any) -> RobustTrainer:
+    return make_trainer(
+        folder, model=quiet_model(), more={"bucket_by_length": False, **(more or {})}, **changes
+    )
+
+
+def as_stock(**changes: Any) -> Callable[[Path], None]:
+    """Weights move as in stock training, and otherwise than by default."""
+
+    def check(folder: Path) -> None:
+        base = {"optim": "adamw_torch", "num_train_epochs": 2, "max_grad_norm": 0.0}
+        others = {"lr_scheduler_kwargs": {"lr_scheduler_type": "polynomial"}}
+        beside = others.get(next(iter(changes)), {})
+        # One after the other: making a trainer seeds torch's generator.
+        (ours := plain(folder, **{**base, **beside, **changes})).train()
+        (theirs := stock(folder, **{**base, **beside, **changes})).train()
+        (usual := plain(folder, **{**base, **beside})).train()
+        moved = farthest(weights(ours.model), weights(usual.model))
+        assert moved > 1e-7
+        assert farthest(weights(ours.model), weights(theirs.model)) < 0.1 * moved
+
+    return check
+
+
+def loads(attribute: str, value: Any, **changes: Any) -> Callable[[Path], None]:
+    """The loader of the training rows has a setting."""
+
+    def check(folder: Path) -> None:
+        loader = make_trainer(folder, **changes).get_train_dataloader()
+        assert getattr(loader, attribute) == value
+
+    return check
+
+
+def evaluates(**changes: Any) -> Callable[[Path], None]:
+    """Evaluation is stock: the same calls of the model and the same results, in every way."""
+
+    def check(folder: Path) -> None:
+        found = []
+        for make in (plain, stock):
+            seen: list[Any] = []
+            trainer = make(folder, **changes)
+            trainer.compute_metrics = metrics_noted(seen)
+            trainer.model.register_forward_hook(
+                lambda module, args, output, seen=seen: seen.append(
+                    (module.training, output.logits.dtype, len(output.logits))
+                )
+            )
+            if changes.get("batch_eval_metrics"):
+                trainer.compute_metrics = batched_metrics(seen)
+            result = trainer.evaluate(Rows(6))
+            found.append((seen, {k: v for k, v in result.items() if k in KEPT}))
+        assert found[0] == found[1]
+        assert found[0][0]
+
+    return check
+
+
+KEPT = {"eval_loss", "eval_fixed"}
+
+
+def metrics_noted(seen: list[Any]) -> Callable[[Any], dict[str, float]]:
+    def compute(prediction: Any) -> dict[str, float]:
+        seen.append((type(prediction.predictions).__name__, prediction.inputs is None))
+        return {"fixed": 1.0}
+
+    return compute
+
+
+def batched_metrics(seen: list[Any]) -> Callable[..., dict[str, float]]:
+    def compute(prediction: Any, compute_result: bool = False) -> dict[str, float]:
+        seen.append(compute_result)
+        return {"fixed": 1.0} if compute_result else {}
+
+    return compute
+
+
+def inherits(*names: str) -> Callable[[Path], None]:
+    """What reads it is Transformers' own code, untouched."""
+
+    def check(folder: Path) -> None:
+        for name in names:
+            assert getattr(RobustTrainer, name) is getattr(Trainer, name)
+
+    return check
+
+
+class Counter(TrainerCallback):
+    """Count events, and keep the arguments that callbacks see."""
+
+    def __init__(self) -> None:
+        self.logs: list[dict[str, Any]] = []
+        self.steps: list[int] = []
+        self.evaluated: list[int] = []
+        self.saved: list[int] = []
+        self.args: Any = None
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        self.args = args
+        self.steps.append(state.global_step)
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: Any, **_: Any) -> None:
+        self.logs.append({**logs, "step": state.global_step})
+
+    def on_evaluate(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        self.evaluated.append(state.global_step)
+
+    def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        self.saved.append(state.global_step)
+
+
+def counted(folder: Path, **changes: Any) -> tuple[Counter, RobustTrainer]:
+    counter = Counter()
+    more = {"callbacks": [counter], "eval_dataset": Rows(6)}
+    trainer = make_trainer(folder, more=more, **changes)
+    trainer.train()
+    return counter, trainer
+
+
+def events(attribute: str, expected: list[int], **changes: Any) -> Callable[[Path], None]:
+    """Something happens at these steps of three."""
+
+    def check(folder: Path) -> None:
+        counter, _ = counted(folder, **changes)
+        assert getattr(counter, attribute) == expected
+
+    return check
+
+
+def logged(expected: list[int], **changes: Any) -> Callable[[Path], None]:
+    def check(folder: Path) -> None:
+        counter, _ = counted(folder, **changes)
+        assert [log["step"] for log in counter.logs if "loss" in log] == expected
+
+    return check
+
+
+def handed(name: str, value: Any) -> Callable[[Path], None]:
+    """Trackers and launchers read it from the arguments that they are handed."""
+
+    def check(folder: Path) -> None:
+        args = arguments(folder)
+        setattr(args, name, value)
+        counter = Counter()
+        trainer = RobustTrainer(
+            tiny_model(), args, train_dataset=Rows(4), data_collator=collate, callbacks=[counter]
+        )
+        trainer.train()
+        assert getattr(counter.args, name) == value
+
+    return check
+
+
+def in_ddp(name: str, value: Any) -> Callable[[Path], None]:
+    def check(folder: Path) -> None:
+        trainer = make_trainer(folder, **{f"ddp_{name}": value})
+        assert getattr(trainer.accelerator.ddp_handler, name) == value
+
+    return check
+
+
+def rows_of(trainer: Any) -> list[list[int]]:
+    return [batch["row_index"].tolist() for batch in trainer.get_train_dataloader()]
+
+
+def data_seed(folder: Path) -> None:
+    orders = [rows_of(make_trainer(folder, data_seed=seed)) for seed in (1, 1, 2)]
+    assert orders[0] == orders[1] != orders[2]
+
+
+def pinned(folder: Path) -> None:
+    import transformers.trainer as module
+
+    seen: list[bool] = []
+    loader = module.DataLoader
+
+    def spy(*args: Any, **settings: Any) -> Any:
+        seen.append(settings["pin_memory"])
+        return loader(*args, **{**settings, "pin_memory": False})
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "DataLoader", spy)
+        trainer = make_trainer(folder)
+        # On a CPU the arguments take it back.
+        trainer.args.dataloader_pin_memory = True
+        trainer.get_train_dataloader()
+    assert seen == [True]
+
+
+def length_column(folder: Path) -> None:
+    table = as_table(24).add_column("width", [place // 4 for place in range(24)])
+    trainer = make_trainer(
+        folder,
+        rows=table,
+        more={"data_collator": collate},
+        train_sampling_strategy="group_by_length",
+        length_column_name="width",
+        remove_unused_columns=False,
+    )
+    found = sorted(sorted(batch) for batch in rows_of(trainer))
+    assert found == [list(range(4 * part, 4 * part + 4)) for part in range(6)]
+
+
+def split_batches(folder: Path) -> None:
+    steps = {"gradient_accumulation_kwargs": {"num_steps": 3}}
+    trainer = make_trainer(folder, accelerator_config=steps)
+    trainer.train()
+    assert trainer.state.global_step == 1
+
+
+def determinism(folder: Path) -> None:
+    import transformers.trainer as module
+
+    seen: list[int] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "enable_full_determinism", lambda seed, *_: seen.append(seed))
+        make_trainer(folder, full_determinism=True)
+    assert seen == [3]
+
+
+def optim_args(folder: Path) -> None:
+    # Read by optimisers of other packages; of torch's own by none.
+    trainer = make_trainer(folder, optim="adamw_torch", optim_args="eps=0.5")
+    assert trainer.args.optim_args == "eps=0.5"
+    inherits("get_optimizer_cls_and_kwargs", "create_optimizer")(folder)
+
+
+def half_precision(folder: Path) -> None:
+    # A CPU cannot train in it; the accelerator is told.
+    args = arguments(folder)
+    args.fp16 = True
+    args.mixed_precision = "fp16"
+    seen: list[Any] = []
+    import transformers.trainer as module
+
+    def spy(**settings: Any) -> Any:
+        seen.append(settings["mixed_precision"])
+        raise KeyboardInterrupt
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "Accelerator", spy)
+        with pytest.raises(KeyboardInterrupt):
+            RobustTrainer(tiny_model(), args, train_dataset=Rows(4), data_collator=collate)
+    assert seen == ["fp16"]
+
+
+def empty_cache(folder: Path) -> None:
+    emptied: list[int] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch.cuda, "is_available", lambda: True)
+        trainer = make_trainer(folder, torch_empty_cache_steps=2)
+        patch.setattr(torch.cuda, "empty_cache", lambda: emptied.append(trainer.state.global_step))
+        trainer._empty_cache()
+        trainer.state.global_step = 1
+        trainer._empty_cache()
+        trainer.state.global_step = 2
+        trainer._empty_cache()
+    assert emptied == [0, 2]
+    assert "_empty_cache" in inspect.getsource(RobustTrainer.training_step)
+
+
+def cache_setting(folder: Path) -> None:
+    model = tiny_model()
+    make_trainer(folder, model=model, use_cache=True)
+    assert model.config.use_cache
+
+
+def tokens_seen(folder: Path) -> None:
+    _, trainer = counted(folder, include_num_input_tokens_seen="non_padding")
+    assert trainer.state.num_input_tokens_seen == sum(
+        len(Rows(12)[place]["input_ids"]) for place in range(12)
+    )
+
+
+def verbosity(folder: Path) -> None:
+    from transformers.utils import logging
+
+    before = logging.get_verbosity()
+    try:
+        make_trainer(folder, log_level="critical")
+        assert logging.get_verbosity() == logging.CRITICAL
+        inherits("_validate_args")(folder)
+    finally:
+        logging.set_verbosity(before)
+
+
+def progress_bar(folder: Path) -> None:
+    def kinds(off: bool) -> set[str]:
+        handler = make_trainer(folder, disable_tqdm=off).callback_handler
+        return {type(each).__name__ for each in handler.callbacks}
+
+    assert "PrinterCallback" in kinds(True) - kinds(False)
+
+
+def memory_metrics(folder: Path) -> None:
+    found = make_trainer(folder, skip_memory_metrics=False).train().metrics
+    assert any("mem_cpu" in name for name in found)
+    assert not any("mem_cpu" in name for name in make_trainer(folder).train().metrics)
+
+
+def debugging(folder: Path) -> None:
+    import transformers.trainer as module
+
+    watched: list[Any] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "DebugUnderflowOverflow", watched.append)
+        trainer = make_trainer(folder, debug="underflow_overflow")
+        trainer.train()
+    assert watched == [trainer.model]
+
+
+def loss_only(folder: Path) -> None:
+    trainer = make_trainer(folder, prediction_loss_only=True)
+    assert trainer.predict(Rows(6)).predictions is None
+
+
+def restored_callbacks(folder: Path) -> None:
+    from transformers import EarlyStoppingCallback
+
+    def make(patience: int, **changes: Any) -> Any:
+        callback = EarlyStoppingCallback(early_stopping_patience=patience)
+        return make_trainer(
+            folder,
+            more={"callbacks": [callback], "eval_dataset": Rows(6)},
+            eval_strategy="steps",
+            eval_steps=1,
+            save_strategy="steps",
+            save_steps=1,
+            metric_for_best_model="eval_loss",
+            load_best_model_at_end=True,
+            **changes,
+        )
+
+    make(5).train()
+    resumed = make(9, restore_callback_states_from_checkpoint=True)
+    resumed.train(resume_from_checkpoint=str(folder / "checkpoint-2"))
+    (held,) = (
+        each
+        for each in resumed.callback_handler.callbacks
+        if isinstance(each, EarlyStoppingCallback)
+    )
+    assert held.early_stopping_patience == 5
+
+
+def skipped_data(folder: Path) -> None:
+    def make(name: str, **changes: Any) -> Any:
+        return make_trainer(folder / name, save_strategy="steps", save_steps=1, **changes)
+
+    make("whole").train()
+    place = str(folder / "whole" / "checkpoint-1")
+    found = []
+    for ignore in (False, True):
+        trainer = make(f"again-{ignore}", ignore_data_skip=ignore)
+        trainer.train(resume_from_checkpoint=place)
+        found.append(weights(trainer.model))
+    assert farthest(*found) > 1e-5
+
+
+def weights_alone(folder: Path) -> None:
+    counted(folder, save_only_model=True, save_strategy="steps", save_steps=3)
+    there = {path.name for path in (folder / "checkpoint-3").iterdir()}
+    assert "model.safetensors" in there
+    assert not any("optimizer" in name for name in there)
+
+
+def on_each_node(folder: Path) -> None:
+    trainer = make_trainer(folder, save_on_each_node=True)
+    assert trainer.args.should_save
+    inherits("is_world_process_zero")(folder)
+
+
+def named_repository(folder: Path) -> None:
+    import transformers.trainer as module
+
+    asked: list[dict[str, Any]] = []
+
+    class Hub:
+        def create_repo(self, name: str, **settings: Any) -> Any:
+            asked.append({"name": name, **settings})
+            return type("Repo", (), {"repo_id": name})()
+
+        def upload_folder(self, **settings: Any) -> str:
+            asked.append(settings)
+            return "sent"
+
+        def __getattr__(self, name: str) -> Any:
+            return lambda *args, **settings: None
+
+    trainer = make_trainer(
+        folder,
+        hub_model_id="someone/small",
+        hub_token="token",
+        hub_private_repo=True,
+        hub_revision="branch",
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        hub = Hub()
+        if hasattr(module, "hf_api"):
+            patch.setattr(module, "hf_api", lambda *_: hub)
+        for name in ("create_repo", "upload_folder"):
+            if hasattr(module, name):
+                patch.setattr(module, name, getattr(hub, name))
+        patch.setattr(RobustTrainer, "create_model_card", lambda self, **_: None)
+        assert trainer.push_to_hub() == "sent"
+    made, sent = asked[0], asked[-1]
+    assert (made["name"], made["token"], made["private"]) == ("someone/small", "token", True)
+    assert (sent["repo_id"], sent["revision"]) == ("someone/small", "branch")
+    assert not list(folder.rglob("*.bin"))
+
+
+TRAINER, DATA = "tests/training/test_trainer.py::", "tests/training/test_trainer_data.py::"
+RESUME = "tests/training/test_checkpoint_folder.py::"
+Effect = Callable[[Path], None] | str
+
+EFFECTS: dict[str, Effect] = {
+    "output_dir": TRAINER + "test_only_the_newest_checkpoints_are_kept",
+    "per_device_train_batch_size": as_stock(per_device_train_batch_size=3),
+    "gradient_accumulation_steps": TRAINER + "test_micro_batches_equal_one_batch",
+    "num_train_epochs": as_stock(num_train_epochs=3),
+    "max_steps": TRAINER + "test_max_steps_ends_training_within_an_epoch",
+    "seed": as_stock(seed=8),
+    "data_seed": data_seed,
+    "full_determinism": determinism,
+    "use_cpu": "tests/training/test_arguments.py::test_a_cpu_trains_in_both_of_its_precisions",
+    "accelerator_config": split_batches,
+    "learning_rate": as_stock(learning_rate=1e-3),
+    "lr_scheduler_type": as_stock(lr_scheduler_type="cosine"),
+    "lr_scheduler_kwargs": as_stock(lr_scheduler_kwargs={"power": 3.0}),
+    "warmup_steps": as_stock(warmup_steps=2),
+    "warmup_ratio": as_stock(warmup_ratio=0.5),
+    "optim": as_stock(optim="adagrad"),
+    "optim_args": optim_args,
+    "weight_decay": as_stock(weight_decay=0.5),
+    "adam_beta1": as_stock(adam_beta1=0.5),
+    "adam_beta2": as_stock(adam_beta2=0.5),
+    "adam_epsilon": as_stock(adam_epsilon=0.1),
+    "max_grad_norm": as_stock(max_grad_norm=0.01, optim="sgd"),
+    "label_smoothing_factor": "tests/training/test_given_loss.py::"
+    "test_label_smoothing_trains_as_transformers_own_trainer",
+    "label_names": evaluates(label_names=["labels"]),
+    "bf16": TRAINER + "test_bf16_runs_the_forward_in_bf16_and_keeps_weights_in_fp32",
+    "fp16": half_precision,
+    "bf16_full_eval": evaluates(bf16_full_eval=True),
+    "fp16_full_eval": evaluates(fp16_full_eval=True),
+    "tf32": handed("tf32", False),
+    "activation_checkpointing": TRAINER + "test_gradient_checkpointing_changes_no_weight",
+    "gradient_checkpointing": TRAINER + "test_gradient_checkpointing_changes_no_weight",
+    "activation_checkpointing_kwargs": TRAINER + "test_gradient_checkpointing_changes_no_weight",
+    "gradient_checkpointing_kwargs": TRAINER + "test_gradient_checkpointing_changes_no_weight",
+    "torch_empty_cache_steps": empty_cache,
+    "use_cache": cache_setting,
+    "logging_strategy": logged([3], logging_strategy="epoch"),
+    "logging_steps": logged([2], logging_steps=2),
+    "logging_first_step": logged([1, 2], logging_steps=2, logging_first_step=True),
+    "log_on_each_node": handed("log_on_each_node", False),
+    "include_num_input_tokens_seen": tokens_seen,
+    "log_level": verbosity,
+    "log_level_replica": handed("log_level_replica", "error"),
+    "disable_tqdm": progress_bar,
+    "report_to": TRAINER + "test_report_to_hands_every_log_to_the_tracker",
+    "run_name": handed("run_name", "mine"),
+    "logging_dir": handed("logging_dir", "logs"),
+    "project": handed("project", "mine"),
+    "trackio_space_id": handed("trackio_space_id", "mine"),
+    "trackio_bucket_id": handed("trackio_bucket_id", "mine"),
+    "trackio_static_space_id": handed("trackio_static_space_id", "mine"),
+    "skip_memory_metrics": memory_metrics,
+    "debug": debugging,
+    "eval_strategy": events("evaluated", [3], eval_strategy="epoch"),
+    "eval_steps": events("evaluated", [2, 3], eval_strategy="steps", eval_steps=2),
+    "eval_delay": events("evaluated", [2, 3], eval_strategy="steps", eval_steps=1, eval_delay=2),
+    "eval_on_start": events("evaluated", [0, 3], eval_strategy="epoch", eval_on_start=True),
+    "per_device_eval_batch_size": evaluates(per_device_eval_batch_size=5),
+    "prediction_loss_only": loss_only,
+    "eval_do_concat_batches": evaluates(eval_do_concat_batches=False),
+    "eval_use_gather_object": evaluates(eval_use_gather_object=True),
+    "eval_accumulation_steps": evaluates(eval_accumulation_steps=1),
+    "include_for_metrics": evaluates(include_for_metrics=["inputs"]),
+    "batch_eval_metrics": evaluates(batch_eval_metrics=True),
+    "load_best_model_at_end": TRAINER + "test_the_best_model_is_loaded_at_the_end",
+    "metric_for_best_model": TRAINER + "test_the_best_model_is_loaded_at_the_end",
+    "greater_is_better": TRAINER + "test_the_best_model_is_loaded_at_the_end",
+    "save_strategy": events("saved", [3], save_strategy="epoch"),
+    "save_steps": events("saved", [2, 3], save_strategy="steps", save_steps=2),
+    "save_total_limit": TRAINER + "test_only_the_newest_checkpoints_are_kept",
+    "save_only_model": weights_alone,
+    "save_on_each_node": on_each_node,
+    "ignore_data_skip": skipped_data,
+    "restore_callback_states_from_checkpoint": restored_callbacks,
+    "hub_model_id": named_repository,
+    "hub_token": named_repository,
+    "hub_private_repo": named_repository,
+    "hub_revision": named_repository,
+    "dataloader_drop_last": "tests/training/test_accumulation.py::"
+    "test_dropping_the_last_step_drops_the_same_rows_however_it_is_split",
+    "dataloader_num_workers": loads("num_workers", 2, dataloader_num_workers=2),
+    "dataloader_pin_memory": pinned,
+    "dataloader_persistent_workers": loads(
+        "persistent_workers", True, dataloader_num_workers=1, dataloader_persistent_workers=True
+    ),
+    "dataloader_prefetch_factor": loads(
+        "prefetch_factor", 3, dataloader_num_workers=1, dataloader_prefetch_factor=3
+    ),
+    "dataloader_multiprocessing_context": handed("dataloader_multiprocessing_context", None),
+    "dataloader_in_order": loads("in_order", False, dataloader_in_order=False),
+    "remove_unused_columns": DATA
+    + "test_columns_that_the_model_does_not_take_are_dropped_unless_told_otherwise",
+    "train_sampling_strategy": DATA + "test_every_epoch_sees_every_row_once",
+    "length_column_name": length_column,
+    "ddp_find_unused_parameters": in_ddp("find_unused_parameters", True),
+    "ddp_bucket_cap_mb": in_ddp("bucket_cap_mb", 7),
+    "ddp_broadcast_buffers": in_ddp("broadcast_buffers", False),
+    "ddp_backend": handed("ddp_backend", "gloo"),
+    "ddp_timeout": handed("ddp_timeout", 7),
+    # Parameters
+    "model": TRAINER + "test_plain_training_equals_transformers_own_trainer",
+    "args": TRAINER + "test_plain_training_equals_transformers_own_trainer",
+    "data_collator": DATA
+    + "test_columns_that_the_model_does_not_take_are_dropped_unless_told_otherwise",
+    "train_dataset": DATA + "test_every_epoch_sees_every_row_once",
+    "eval_dataset": TRAINER + "test_evaluation_during_and_after_training_sees_the_plain_model",
+    "processing_class": "tests/training/test_hooks.py",
+    "model_init": TRAINER + "test_model_init_gives_the_model",
+    "compute_loss_func": "tests/training/test_given_loss.py::"
+    "test_a_loss_function_trains_as_in_transformers_own_trainer",
+    "compute_metrics": TRAINER + "test_evaluation_during_and_after_training_sees_the_plain_model",
+    "callbacks": TRAINER + "test_callbacks_come_in_the_order_that_transformers_documents",
+}
+
+
+def given_optimizer(folder: Path) -> None:
+    model = quiet_model()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+    before = weights(model)
+    make_trainer(folder, model=model, more={"optimizers": (optimizer, None)}).train()
+    assert farthest(before, weights(model)) == 0.0
+
+
+def optimizer_class(folder: Path) -> None:
+    model = quiet_model()
+    before = weights(model)
+    more = {"optimizer_cls_and_kwargs": (torch.optim.SGD, {"lr": 0.0})}
+    make_trainer(folder, model=model, more=more).train()
+    assert farthest(before, weights(model)) == 0.0
+
+
+def preprocessed(folder: Path) -> None:
+    def first(logits: Any, labels: Any) -> Any:
+        return logits[:, :1]
+
+    trainer = make_trainer(folder, more={"preprocess_logits_for_metrics": first})
+    assert trainer.predict(Rows(6)).predictions.shape == (6, 1)
+
+
+PARAMETER_EFFECTS: dict[str, Callable[[Path], None]] = {
+    "optimizers": given_optimizer,
+    "optimizer_cls_and_kwargs": optimizer_class,
+    "preprocess_logits_for_metrics": preprocessed,
+}
