@@ -24,7 +24,7 @@ from tests.methods.tiny import recorded_drops, rows, tiny_bert, tiny_network
         (RAT(), 2, {"task", "adversarial", "divergence"}),
         (RAT(released=True), 3, {"task", "adversarial", "divergence"}),
         (UEGR(divergence_weight=0.0), 2, {"task", "adversarial"}),
-        (UEGR(adversarial_weight=0.0), 2, {"task", "divergence"}),
+        (UEGR(adversarial_weight=0.0, divergence_weight=0.01), 2, {"task", "divergence"}),
     ],
 )
 def test_a_step_costs_the_forwards_it_says_and_names_its_terms(

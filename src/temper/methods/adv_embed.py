@@ -25,7 +25,7 @@ from temper.forward.objective import Clean, Joint, Objective, plain
 from temper.functional.losses import Divergence
 from temper.functional.norms import Norm
 from temper.methods.attack import AttackConfig
-from temper.methods.divergence import warn_of_small_divergence
+from temper.methods.divergence import check_attack_off, warn_of_small_divergence
 from temper.methods.method import Method
 from temper.methods.registry import register
 from temper.types import Reduction
@@ -52,7 +52,8 @@ class AdvEmbed(AttackConfig):
         noise: Upper end of the uniform noise at which the clean pass is made, at least 0 (the
             released code: 1e-5).
         clean_weight: Weight of the clean loss (the paper: .5).
-        adversarial_weight: Weight of the perturbed loss (the paper: .5; 0 in the released code).
+        adversarial_weight: Weight of the perturbed loss (the paper: .5; 0 in the released code). 0
+            needs ``divergence_weight`` beside it: 0 too for no attack at all.
         divergence_weight: Weight lambda of the divergence (the paper: .01).
         divergence: ``sym_kl`` as published, or ``js``.
         reduction: ``sum`` over the rows as released, or ``mean``.
@@ -110,6 +111,8 @@ class AdvEmbed(AttackConfig):
                 "epsilon=0 leaves the attack out: the second pass differs by its dropout alone, "
                 "as R-Drop's does."
             )
+        if not self.released:
+            check_attack_off(self, divergence_weight=self.divergence_weight)
         warn_of_small_divergence(
             type(self).__name__,
             weight=self.divergence_weight,

@@ -1,4 +1,4 @@
-"""What settings tell of a divergence that can do next to nothing."""
+"""What settings tell of a divergence: that it does next to nothing, or keeps an attack running."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import logging
 import math
 
 from temper.functional.losses import Divergence
+from temper.methods.method import MethodConfig
 from temper.types import Reduction
 
 logger = logging.getLogger(__name__)
@@ -34,4 +35,23 @@ def warn_of_small_divergence(
             method,
             weight,
             largest,
+        )
+
+
+def check_attack_off(config: MethodConfig, *, divergence_weight: float) -> None:
+    """Refuse an attack that is switched off by halves, and that nobody asked to keep.
+
+    Args:
+        config: Settings with ``adversarial_weight`` and ``divergence_weight``.
+        divergence_weight: What the divergence of the attacked passes counts with in effect.
+
+    Raises:
+        ValueError: If the adversarial weight is 0, and a default alone keeps the passes running.
+    """
+    asked = "divergence_weight" in config.model_fields_set
+    if not vars(config)["adversarial_weight"] and divergence_weight and not asked:
+        raise ValueError(
+            "adversarial_weight=0 alone leaves the attacked passes running, for their divergence "
+            f"(divergence_weight={divergence_weight:g}). Set divergence_weight=0 too to have no "
+            "attack, or give divergence_weight to keep the divergence alone"
         )

@@ -21,7 +21,7 @@ from temper.forward.objective import Clean, Joint, Objective
 from temper.forward.submodels import SubModels
 from temper.functional.losses import Divergence
 from temper.methods.attack import AttackConfig
-from temper.methods.divergence import warn_of_small_divergence
+from temper.methods.divergence import check_attack_off, warn_of_small_divergence
 from temper.methods.method import Method
 from temper.methods.registry import register
 from temper.types import Reduction
@@ -38,7 +38,8 @@ class RAT(AttackConfig):
     """Settings of R-AT, with those of the attack.
 
     Args:
-        adversarial_weight: Weight of the mean attacked loss (the paper: 1).
+        adversarial_weight: Weight of the mean attacked loss (the paper: 1). 0 needs
+            ``divergence_weight`` beside it: 0 too for no attack at all.
         divergence_weight: Weight of the divergence (the paper: .5).
         divergence: ``sym_kl`` as published, or ``js``.
         reduction: ``sum`` over the rows as published, or ``mean``.
@@ -80,7 +81,8 @@ class RAT(AttackConfig):
         return self
 
     @model_validator(mode="after")
-    def _warn_of_small_divergence(self) -> Self:
+    def _check_divergence(self) -> Self:
+        check_attack_off(self, divergence_weight=self.divergence_weight)
         warn_of_small_divergence(
             type(self).__name__,
             weight=self.divergence_weight,

@@ -21,7 +21,7 @@ from temper.forward.objective import Clean, Joint
 from temper.forward.submodels import Adaptive, SubModels
 from temper.functional.losses import Divergence
 from temper.methods.attack import AttackConfig
-from temper.methods.divergence import warn_of_small_divergence
+from temper.methods.divergence import check_attack_off, warn_of_small_divergence
 from temper.methods.method import Method
 from temper.methods.registry import register
 from temper.methods.selection import SelectionConfig
@@ -40,7 +40,9 @@ class UEGR(AttackConfig, SelectionConfig):
 
     Args:
         passes: K, attacked sub-models, at least 1 (the paper: 2).
-        adversarial_weight: Weight of the mean attacked loss (the paper: 1).
+        adversarial_weight: Weight of the mean attacked loss (the paper: 1). 0 needs
+            ``divergence_weight`` beside it: 0 too for no attack at all, or what the divergence of
+            the attacked passes counts alone.
         divergence_weight: Weight lambda of the divergence (the paper: .01). One pass has
             no pairs, so no divergence.
         divergence: ``js`` (Eq. 4) or ``sym_kl``.
@@ -101,14 +103,23 @@ class UEGR(AttackConfig, SelectionConfig):
         return self
 
     @model_validator(mode="after")
+    def _check_attack_off(self) -> Self:
+        check_attack_off(self, divergence_weight=self._divergence_weight)
+        return self
+
+    @model_validator(mode="after")
     def _warn_of_small_divergence(self) -> Self:
         warn_of_small_divergence(
             "UEGR",
-            weight=self.divergence_weight if self.passes > 1 else 0.0,
+            weight=self._divergence_weight,
             divergence=self.divergence,
             reduction=self.reduction,
         )
         return self
+
+    @property
+    def _divergence_weight(self) -> float:
+        return self.divergence_weight if self.passes > 1 else 0.0
 
     @classmethod
     def from_scratch(cls, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -123,7 +134,7 @@ class UEGR(AttackConfig, SelectionConfig):
 
     def build(self) -> Method:
         """Return the method."""
-        divergence_weight = self.divergence_weight if self.passes > 1 else 0.0
+        divergence_weight = self._divergence_weight
         if not self.adversarial_weight and not divergence_weight:
             return Method("uegr", self, Clean(), self.rule())
         passes = SubModels(

@@ -1,0 +1,101 @@
+"""An attack whose weight is 0 is off: no perturbed pass, or an error that says what keeps it on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from temper import Stepper
+from temper.errors import SettingError
+from temper.methods import configure, entry, names
+from temper.models.network import Network
+from temper.training.checks import wants_unlabelled
+from tests.methods.tiny import rows, tiny_bert
+
+WEIGHTS = ("adversarial_weight", "weight")
+
+
+def weight_of_attack(name: str) -> str | None:
+    """Return the setting that a user would set to 0, of a method that perturbs embeddings."""
+    if "perturbation" not in entry(name).slots["objective"]:
+        return None
+    return next((each for each in WEIGHTS if each in entry(name).config.model_fields), None)
+
+
+ATTACKS = {name: weight for name in names() if (weight := weight_of_attack(name))}
+
+
+@pytest.fixture
+def perturbed(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Note of every pass whether its embeddings were moved."""
+    found: list[bool] = []
+    plain = Network.logits
+
+    def noted(self: Network, *args: Any, delta: Any = None, **settings: Any) -> Any:
+        found.append(delta is not None and bool(delta.detach().any()))
+        return plain(self, *args, delta=delta, **settings)
+
+    monkeypatch.setattr(Network, "logits", noted)
+    return found
+
+
+def step(config: Any) -> None:
+    stepper = Stepper(tiny_bert(), config, total=2, special_ids=(1, 2))
+    assert not wants_unlabelled(stepper.method)
+    stepper.prepare([rows(5, 3)])
+    stepper.begin_epoch(0)
+    stepper.backward(rows(5, 3))
+
+
+def test_every_attack_is_found() -> None:
+    assert {"at", "pgd", "freelb", "r_at", "r_at_su", "uegr", "adv_embed", "roast"} <= set(ATTACKS)
+
+
+@pytest.mark.parametrize("name", ATTACKS)
+def test_with_its_default_weight_an_attack_moves_embeddings(
+    name: str, perturbed: list[bool]
+) -> None:
+    step(configure(name))
+    assert any(perturbed)
+
+
+@pytest.mark.parametrize("name", ATTACKS)
+def test_a_weight_of_0_has_no_perturbed_pass_or_names_what_keeps_it(
+    name: str, perturbed: list[bool]
+) -> None:
+    config, message = switched_off(name)
+    if config is None:
+        others = set(entry(name).config.model_fields) - {ATTACKS[name]}
+        assert any(f"{each}=" in message or f" {each} " in message for each in others)
+        return
+    step(config)
+    assert perturbed
+    assert not any(perturbed)
+
+
+def switched_off(name: str) -> tuple[Any, str]:
+    """Return settings with the attack's weight at 0, or why there are none."""
+    try:
+        return configure(name, {ATTACKS[name]: 0.0}), ""
+    except SettingError as error:
+        return None, str(error)
+
+
+@pytest.mark.parametrize("name", ["uegr", "r_at", "r_at_su", "adv_embed", "roast"])
+def test_both_weights_at_0_have_no_attack_and_one_that_is_asked_for_is_kept(
+    name: str, perturbed: list[bool]
+) -> None:
+    with pytest.raises(SettingError, match="Set divergence_weight=0 too to have no attack"):
+        configure(name, {"adversarial_weight": 0.0})
+    step(configure(name, {"adversarial_weight": 0.0, "divergence_weight": 0.0}))
+    assert not any(perturbed)
+    perturbed.clear()
+    step(configure(name, {"adversarial_weight": 0.0, "divergence_weight": 0.01}))
+    assert any(perturbed)
+
+
+def test_sub_models_without_an_attack_are_an_epsilon_of_0(perturbed: list[bool]) -> None:
+    step(configure("uegr", {"epsilon": 0.0}))
+    assert len(perturbed) == 2
+    assert not any(perturbed)
