@@ -149,6 +149,7 @@ def test_a_replaying_rule_sees_the_same_dropout_in_both_passes_and_all_micro_bat
     stepper = Stepper(model, method_of(rule), seed=2)
     batches = [rows(5, 3), rows(6, seed=1)]
     stepper.backward(batches[0])
+    stepper.discard()
     with recorded_drops(model) as drops:
         before = weights_of(model)
         logs = stepper.backward(*batches)
