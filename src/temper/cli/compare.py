@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from temper.cli import options
+from temper.cli import completion, early, options
 from temper.cli.screen import print_comparison, print_json, print_overview, say
 from temper.cli.tasks import Task, task_settings
 
@@ -20,6 +20,7 @@ def compare(
             "--methods",
             help="Methods, or compositions as `r_drop + at`, with commas between; the first is "
             "the reference.",
+            autocompletion=completion.method_list,
         ),
     ] = "vanilla,uegr",
     seeds: Annotated[str, typer.Option("--seeds", help="Seeds with commas between.")] = "0,1,2",
@@ -96,24 +97,32 @@ def compare(
         },
         sets,
     )
+    names = options.split_list(methods, "--methods")
+    numbers = options.split_seeds(seeds)
+    # A variant is written NAME=METHOD and then settings, with commas between.
+    its = [text.partition("=")[2].partition(",")[0] for text in variants or []]
+    columns = [*names, *filter(None, its)]
+    from temper.study.sources import SetSources
+
+    named = SetSources.of(
+        shift=shift,
+        adversarial=adversarial,
+        anomaly=anomaly,
+        suite=suite,
+        data_root=data_root if suite else None,
+        held_out=held_out,
+    )
+    early.refuse([*early.of_comparison(tree, columns, out), *early.of_sources(named.given())])
     from temper.cli.bars import progress
     from temper.report import MANY, overview
     from temper.study.plan import StudyConfig, columns_of
     from temper.study.schedule import run_study
-    from temper.study.sources import SetSources
 
     plan = StudyConfig.of(
         tree,
-        columns=columns_of(options.split_list(methods, "--methods"), variants or []),
-        seeds=options.split_seeds(seeds),
-        sets=SetSources.of(
-            shift=shift,
-            adversarial=adversarial,
-            anomaly=anomaly,
-            suite=suite,
-            data_root=data_root if suite else None,
-            held_out=held_out,
-        ),
+        columns=columns_of(names, variants or []),
+        seeds=numbers,
+        sets=named,
     )
     with progress() as shown:
         study = run_study(plan, out, workers=workers, progress=shown)

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from temper.cli import options
+from temper.cli import early, options
 from temper.cli.screen import print_json, print_table, say
 from temper.cli.tasks import Task, task_settings
 
@@ -93,22 +93,25 @@ def evaluate(
         },
         sets,
     )
+    from temper.study.sources import SetSources
+
+    named = SetSources.of(
+        shift=shift,
+        adversarial=adversarial,
+        anomaly=anomaly,
+        suite=suite,
+        data_root=data_root if suite else None,
+        fit=fit,
+        held_out=held_out,
+    )
+    early.refuse([*early.of_evaluation(tree, model, out), *early.of_sources(named.given())])
     from temper.cli.bars import progress
     from temper.study.evaluation import Judging, judge_model
-    from temper.study.sources import SetSources
 
     asked = Judging.of(
         tree,
         model=model,
-        sets=SetSources.of(
-            shift=shift,
-            adversarial=adversarial,
-            anomaly=anomaly,
-            suite=suite,
-            data_root=data_root if suite else None,
-            fit=fit,
-            held_out=held_out,
-        ),
+        sets=named,
         device=device,
         declared=options.declared(gives, label_names, trust),
     )
@@ -116,8 +119,8 @@ def evaluate(
     with progress() as shown:
         scores = judge_model(asked, out, progress=shown)
     if where is not None:
-        named = {**asked.sets.shift, **asked.sets.adversarial, **asked.sets.anomaly}
-        options.write_card(model, where, out, {"dev": asked.data.source, **named})
+        further = {**named.shift, **named.adversarial, **named.anomaly}
+        options.write_card(model, where, out, {"dev": asked.data.source, **further})
     if as_json:
         print_json({"out": str(out), **scores})
         return

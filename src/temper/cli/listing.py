@@ -3,26 +3,36 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from temper.cli import options
+from temper.cli import completion, early, options
 from temper.cli.screen import print_json, print_table, say
 from temper.errors import DataError, SettingError, unknown
+
+if TYPE_CHECKING:
+    from temper.methods.declared import Declaration
 
 
 def show(
     kind: Annotated[
         str,
         typer.Argument(
-            help="methods, models, perspectives, tasks, suites, reproductions or trainer."
+            help="methods, models, perspectives, tasks, suites, reproductions or trainer.",
+            autocompletion=lambda incomplete: [
+                kind for kind in KINDS if kind.startswith(incomplete)
+            ],
         ),
     ],
     name: Annotated[
-        str | None, typer.Argument(help="One method: its settings and presets.")
+        str | None,
+        typer.Argument(
+            help="One method: its settings and presets.", autocompletion=completion.methods
+        ),
     ] = None,
     imports: options.Imports = None,
     markdown: Annotated[
@@ -64,12 +74,14 @@ def show(
     if markdown:
         sys.stdout.write(MARKDOWN[kind]())
         return
+    if kind == "methods" and not as_json:
+        print_table(_declared_methods(), ["name", "summary", "passes", "memory", "paper"])
+        say("What each claims and its settings: temper list methods NAME", as_json=False)
+        return
     rows = KINDS[kind]()
     if as_json:
         print_json(rows)
         return
-    if kind == "methods":
-        rows = _with_claims(rows)
     # A mapping inside a cell is for programs.
     print_table(rows, [name for name in rows[0] if not isinstance(rows[0][name], dict)])
 
@@ -88,14 +100,18 @@ def _trainer_in_markdown() -> str:
 
 def _show_method(name: str, *, as_json: bool) -> None:
     """Print a method's settings and presets."""
+    early.refuse([partial(early.check_methods, [name])])
     from temper.methods import entry
     from temper.methods.description import presets, settings
+    from temper.methods.table import claims
 
-    found = settings(name)
+    found, about = settings(name), entry(name)
     if as_json:
-        about = {"name": name, "class": entry(name).config.__name__}
-        print_json({**about, "settings": found, "presets": presets(name)})
+        named = {"name": name, "class": about.config.__name__}
+        print_json({**named, "settings": found, "presets": presets(name)})
         return
+    say(f"{name}: {about.summary} ({about.paper})", as_json=False)
+    say(f"Claims for itself: {claims(about.slots) or 'nothing'}", as_json=False)
     if found:
         print_table(found, ["setting", "default", "meaning"], title=f"method.SETTING of {name}")
     else:
@@ -148,27 +164,31 @@ def _methods() -> list[dict[str, Any]]:
     return rows
 
 
-def _with_claims(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Write the slots as a person reads them."""
-    from temper.methods.table import claims
+def _declared_methods() -> list[dict[str, Any]]:
+    """Return what methods say of themselves; torch is imported for those of other packages only."""
+    from temper.methods.declared import are_all_declared, declared
 
+    found: Mapping[str, Declaration] = declared()
+    if not are_all_declared():
+        from temper import methods
+
+        found = {name: methods.entry(name) for name in methods.names()}
     return [
         {
-            (key if key != "slots" else "claims"): (value if key != "slots" else claims(value))
-            for key, value in row.items()
+            "name": name,
+            "summary": each.summary,
+            "passes": each.cost,
+            "memory": each.memory,
+            "paper": each.paper,
         }
-        for row in rows
+        for name, each in found.items()
     ]
 
 
 def _models() -> list[dict[str, Any]]:
-    from temper.models.classical import ARCHITECTURES
-    from temper.models.hf import MODELS
-    from temper.models.multi_task.configuration import LISTING, TYPE
+    from temper.models.names import listing
 
-    scratch = {name: each.listing() for name, each in ARCHITECTURES.items()}
-    known = {**MODELS, **scratch, TYPE: LISTING}
-    return [{"name": name, **row} for name, row in known.items()]
+    return [{"name": name, **row} for name, row in listing().items()]
 
 
 def _perspectives() -> list[dict[str, Any]]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from temper.cli import completion
 from temper.errors import SettingError
 
 if TYPE_CHECKING:
@@ -20,7 +21,11 @@ Json = Annotated[
 ]
 Model = Annotated[
     str | None,
-    typer.Option("--model", help="Hub id, folder, or short name of `temper list models`."),
+    typer.Option(
+        "--model",
+        help="Hub id, folder, or short name of `temper list models`.",
+        autocompletion=completion.models,
+    ),
 ]
 Data = Annotated[
     str | None,
@@ -152,6 +157,7 @@ Perspectives = Annotated[
         "--perspectives",
         help="What to measure, with commas between: names of `temper list perspectives`, "
         "`default`, `all`.",
+        autocompletion=completion.perspectives,
     ),
 ]
 Shift = Annotated[
@@ -174,6 +180,7 @@ Suite = Annotated[
         "--suite",
         metavar="NAME|FILE.toml",
         help="All sets of a task at once: sentiment, entailment, or a file of your own.",
+        autocompletion=completion.suites,
     ),
 ]
 DataRoot = Annotated[

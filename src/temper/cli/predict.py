@@ -7,12 +7,13 @@ import io
 import json
 import sys
 from collections.abc import Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from temper.cli import options
+from temper.cli import early, options
 from temper.cli.screen import notice, print_json, print_table, say
 from temper.errors import DataError, SettingError
 
@@ -79,6 +80,8 @@ def predict(
     }
     if text or data in (None, "-"):
         _check_no_table(table_options, what="--text is" if text else "Stdin has no columns, it is")
+    source = None if text or data == "-" else data
+    early.refuse([partial(early.check_predictor, model), *early.of_sources([source])])
     from temper.study.predictors import load_predictor, longest_row
     from temper.study.temperature import stored_temperature
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from temper.cli import options
+from temper.cli import early, options
 from temper.cli.screen import print_json, say
 from temper.errors import SettingError
 
@@ -48,10 +49,6 @@ def report(
     as_json: options.Json = False,
 ) -> None:
     """Build report.html of a study, a run or an evaluation."""
-    from temper.report import build, comparison, overview
-    from temper.report.exports import choose_formats, export_figures
-    from temper.report.markdown import markdown as table
-
     if perspectives is not None and not markdown:
         raise SettingError(
             "--perspectives chooses what --markdown prints; the page holds all of them. Add "
@@ -59,6 +56,11 @@ def report(
         )
     if figures is not None and markdown:
         raise SettingError("--markdown prints text and no figures. Leave one of the two out.")
+    early.refuse([partial(early.check_reported, folder)])
+    from temper.report import build, comparison, overview
+    from temper.report.exports import choose_formats, export_figures
+    from temper.report.markdown import markdown as table
+
     if perspectives is not None:
         named = options.split_list(perspectives, "--perspectives")
         typer.echo(table(comparison(folder), () if list(named) == ["all"] else named))

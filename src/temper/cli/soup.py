@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from temper.cli import options
+from temper.cli import early, options
 from temper.cli.screen import print_json, print_table, say
 
 COLUMNS = ("run", "method", "seed", "score", "score_with_it", "kept")
@@ -57,6 +57,7 @@ def soup(
         },
         sets,
     )
+    early.refuse(early.of_soup(tree, runs, out))
     from temper.cli.bars import progress
     from temper.study.evaluation import Judging
     from temper.study.soup import make_soup

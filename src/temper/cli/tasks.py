@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from temper.cli import completion
 from temper.errors import SettingError
 
 Task = Annotated[
@@ -17,6 +18,7 @@ Task = Annotated[
         metavar="NAME",
         help="A task of `temper list tasks`: its labels, splits and scores. Its data lie under "
         "--data-root, else in the folder TEMPER_DATA names, else on the Hub; or are --data.",
+        autocompletion=completion.tasks,
     ),
 ]
 DataRoot = Annotated[

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from temper.cli import options
+from temper.cli import completion, early, options
 from temper.cli.multi_task import OF_ONE_DATASET, MultiTask, multi_task_settings, run_tasks
 from temper.cli.screen import print_json, say
 from temper.cli.tasks import DataRoot, Task, task_settings
@@ -32,15 +32,24 @@ def train(
         typer.Option(
             "--method",
             help="A method of `temper list methods`, or `ONE + OTHER`; uegr if left out.",
+            autocompletion=completion.methods,
         ),
     ] = None,
     objective: Annotated[
         str | None,
-        typer.Option("--objective", help="A method of which only the objective is taken."),
+        typer.Option(
+            "--objective",
+            help="A method of which only the objective is taken.",
+            autocompletion=completion.methods,
+        ),
     ] = None,
     rule: Annotated[
         str | None,
-        typer.Option("--rule", help="A method of which only the update rule is taken."),
+        typer.Option(
+            "--rule",
+            help="A method of which only the update rule is taken.",
+            autocompletion=completion.methods,
+        ),
     ] = None,
     imports: options.Imports = None,
     sets: options.Sets = None,
@@ -123,6 +132,7 @@ def train(
     )
     if lora and isinstance(tree.setdefault("train", {}), dict):
         tree["train"]["lora"] = tree["train"].get("lora") or {}
+    early.refuse(early.of_training(tree, out))
     from temper.cli.bars import progress
     from temper.methods import DEFAULT
     from temper.training.checkpoint_folder import RunFolder

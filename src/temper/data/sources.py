@@ -175,6 +175,20 @@ def load_examples(
     return examples
 
 
+def check_source(source: str) -> None:
+    """Refuse a source that can only be a path and is not there; nothing is read.
+
+    Args:
+        source: As `load_examples` takes it.
+
+    Raises:
+        DataError: If there is no such file or folder.
+    """
+    base, _, _ = _parse(source, None)
+    if base != "demo" and not _exists(base):
+        _check_hub_id(base)
+
+
 def with_configuration(settings: DataSettings) -> str:
     """Write a source and its configuration in one, as `load_examples` takes them.
 
@@ -220,13 +234,18 @@ def _open(base: str, config: str | None, options: TableOptions) -> Opened:
         if config is not None:
             raise DataError(f"{base} is on this disk and has no configurations; drop {config!r}.")
         return open_folder(path, options) if path.is_dir() else _open_file(path, options)
-    looks_like_path = base.startswith((".", "/", "~")) or format_of(path) is not None
+    _check_hub_id(base)
+    return replace(_open_hub(base, config), options=options)
+
+
+def _check_hub_id(base: str) -> None:
+    """Refuse what is no path that exists and cannot be an id of the Hub."""
+    looks_like_path = base.startswith((".", "/", "~")) or format_of(Path(base)) is not None
     if looks_like_path or not _HUB_ID.fullmatch(base):
         raise DataError(
             f"No such file or folder: {base}. Check the path, or use a Hub id such as "
             "stanfordnlp/imdb, or demo."
         )
-    return replace(_open_hub(base, config), options=options)
 
 
 def _open_copy(base: str, config: str | None, task: Task, options: TableOptions) -> Opened:

@@ -1,17 +1,43 @@
-"""Methods, one file each: the only place that joins a forward and a backward stage."""
+"""Methods, one file each: the only place that joins a forward and a backward stage.
 
-from temper.methods.composition import Composed, compose, name_faults
-from temper.methods.method import Method, MethodConfig
-from temper.methods.registry import (
-    DEFAULT,
-    Entry,
-    build,
-    configure,
-    entry,
-    name_of,
-    names,
-    register,
-)
+Names are imported on first use, so that a mistyped method is told without waiting for torch.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from temper.methods.composition import Composed, compose
+    from temper.methods.declared import name_faults
+    from temper.methods.method import Method, MethodConfig
+    from temper.methods.registry import (
+        DEFAULT,
+        Entry,
+        build,
+        configure,
+        entry,
+        name_of,
+        names,
+        register,
+    )
+
+_PUBLIC = {
+    "DEFAULT": "registry",
+    "Composed": "composition",
+    "Entry": "registry",
+    "Method": "method",
+    "MethodConfig": "method",
+    "build": "registry",
+    "compose": "composition",
+    "configure": "registry",
+    "entry": "registry",
+    "name_faults": "declared",
+    "name_of": "registry",
+    "names": "registry",
+    "register": "registry",
+}
 
 __all__ = [
     "DEFAULT",
@@ -30,10 +56,15 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> type[MethodConfig]:
-    """Return a method's settings class: ``from temper.methods import FreeLB``."""
-    for registered in names():
-        config = entry(registered).config
-        if config.__name__ == name:
-            return config
+def __getattr__(name: str) -> Any:
+    """Return a public name, or a method's settings class: ``from temper.methods import FreeLB``."""
+    if name in _PUBLIC:
+        return getattr(importlib.import_module(f"temper.methods.{_PUBLIC[name]}"), name)
+    if not name.startswith("_"):
+        from temper.methods.registry import entry, names
+
+        for registered in names():
+            config = entry(registered).config
+            if config.__name__ == name:
+                return config
     raise AttributeError(f"module 'temper.methods' has no attribute {name!r}")

@@ -17,11 +17,11 @@ from pydantic import BaseModel, ConfigDict
 from temper.backward.rule import Chain, UpdateRule, chain
 from temper.errors import CompositionError, SettingError, TemperError, unknown
 from temper.forward.objective import Clean, add
+from temper.methods.declared import HALVES, labels_of, name_faults
 from temper.methods.method import Method, MethodConfig
-from temper.methods.registry import configure, name_of, names
+from temper.methods.registry import configure, name_of
 
 Half = Literal["both", "objective", "rule"]
-HALVES: tuple[Half, ...] = ("objective", "rule")
 
 
 class Share(BaseModel):
@@ -147,59 +147,6 @@ def smoothed(method: Method, smoothing: float) -> Method:
     more = configure("label_smoothing", {"smoothing": smoothing}).build().objective
     both = [(method.name, method.objective), ("label_smoothing_factor", more)]
     return replace(method, objective=add(both))
-
-
-def is_composed(name: str) -> bool:
-    """Tell whether a name stands for a composition.
-
-    Example:
-        >>> is_composed("r_drop + adv_weight"), is_composed("uegr.objective"), is_composed("uegr")
-        (True, True, False)
-    """
-    return "+" in name or "." in name
-
-
-def labels_of(name: str) -> list[tuple[str, str | None]]:
-    """Split a composition's name into methods and the halves asked of them.
-
-    Args:
-        name: Methods with ``+`` between.
-
-    Returns:
-        (method, half), in order; the half is None for a whole method. Nothing is looked up.
-
-    Example:
-        >>> labels_of("uegr.objective + r_drop")
-        [('uegr', 'objective'), ('r_drop', None)]
-    """
-    found: list[tuple[str, str | None]] = []
-    for label in name.split("+"):
-        method, dot, half = label.strip().partition(".")
-        found.append((method.strip(), half.strip() if dot else None))
-    return found
-
-
-def name_faults(name: str) -> list[str]:
-    """Say what is wrong with a method's name, whether composed or not; settings are not looked at.
-
-    Args:
-        name: A registered name, or a composition.
-
-    Returns:
-        One line per fault; none where every method and half is known.
-    """
-    found = []
-    for method, half in labels_of(name):
-        if not method:
-            found.append(
-                f"A method's name is missing in {name!r}. Write names with `+` between, for "
-                "example 'r_drop + at'."
-            )
-        elif method not in names():
-            found.append(unknown("method", method, names()))
-        if half is not None and half not in HALVES:
-            found.append(unknown(f"half of {method}", half, HALVES))
-    return list(dict.fromkeys(found))
 
 
 def configure_composed(name: str, settings: Mapping[str, Any]) -> MethodConfig:

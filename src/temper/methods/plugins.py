@@ -17,8 +17,8 @@ from types import ModuleType
 
 from temper.errors import SettingError
 from temper.importing import import_named, run_import
+from temper.methods.declared import GROUP
 
-GROUP = "temper.methods"
 PURPOSE = "methods"
 _LOADED: dict[str, frozenset[str]] = {}
 

@@ -10,6 +10,7 @@ from functools import cache
 from typing import Any
 
 from temper.errors import SettingError, unknown
+from temper.methods.declared import Declaration, in_order, is_composed
 from temper.methods.method import Method, MethodConfig
 
 DEFAULT = "uegr"
@@ -19,24 +20,19 @@ _ENTRIES: dict[str, Entry] = {}
 
 
 @dataclass(frozen=True)
-class Entry:
+class Entry(Declaration):
     """A registered method.
 
     Args:
         name: Name on the command line.
-        config: Settings class.
         summary: One line.
         cost: Forward passes a step, vanilla being 3F.
         memory: What it holds beside plain fine-tuning.
         paper: Source.
+        config: Settings class.
     """
 
-    name: str
     config: type[MethodConfig]
-    summary: str
-    cost: str
-    memory: str
-    paper: str
 
     @property
     def slots(self) -> dict[str, list[str]]:
@@ -67,7 +63,7 @@ def register(
     def add(config: type[MethodConfig]) -> type[MethodConfig]:
         if name in _ENTRIES:
             raise ValueError(f"A method named {name!r} is registered already.")
-        _ENTRIES[name] = Entry(name, config, summary, cost, memory, paper)
+        _ENTRIES[name] = Entry(name, summary, cost, memory, paper, config)
         return config
 
     return add
@@ -110,7 +106,7 @@ def names() -> list[str]:
         'vanilla'
     """
     _load()
-    return sorted(_ENTRIES, key=lambda name: (name != "vanilla", name))
+    return in_order(_ENTRIES)
 
 
 def entry(name: str) -> Entry:
@@ -145,9 +141,9 @@ def configure(name: str, settings: Mapping[str, Any] | None = None) -> MethodCon
         >>> configure("r_drop", {"weight": 2.0}).weight
         2.0
     """
-    from temper.methods.composition import configure_composed, is_composed
-
     if is_composed(name):
+        from temper.methods.composition import configure_composed
+
         return configure_composed(name, settings or {})
     chosen = entry(name)
     values = dict(settings or {})

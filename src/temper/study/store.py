@@ -12,7 +12,13 @@ from typing import Any
 from temper.data.suites import KINDS
 from temper.errors import CheckpointError
 from temper.study.plan import StudyConfig
-from temper.training.checkpoint_folder import RunFolder, differences, read_json, write_json
+from temper.training.checkpoint_folder import (
+    RunFolder,
+    check_study_room,
+    differences,
+    read_json,
+    write_json,
+)
 
 SCHEMA = 1
 
@@ -44,19 +50,9 @@ class StudyFolder:
         Raises:
             CheckpointError: Where the folder is no study or has other settings; it names them.
         """
-        if self.path.exists() and not self.path.is_dir():
-            raise CheckpointError(f"{self.path} is a file, expected a folder. Give another --out.")
         file = self.path / "study.json"
+        check_study_room(self.path)
         if not file.exists():
-            foreign = (
-                sorted(entry.name for entry in self.path.iterdir()) if self.path.is_dir() else []
-            )
-            # A damaged plan is removed by hand; its runs are known by their keys.
-            if foreign and not any(self.path.glob("runs/*/run.json")):
-                raise CheckpointError(
-                    f"{self.path} exists and holds {foreign[0]!r} but no study.json, so it is not "
-                    "a study. Give another --out, or empty that folder."
-                )
             return
         planned = read_json(file).get("runs", {})
         for (column, seed), key in keys.items():
@@ -155,24 +151,3 @@ def publish_evaluation(staged: Path, folder: Path, settings: Mapping[str, Any]) 
     os.replace(staged, folder)
     if older.exists():
         shutil.rmtree(older)
-
-
-def check_room(out: Path, *, what: str, held: bool) -> None:
-    """Refuse a folder to write to that holds something else.
-
-    Args:
-        out: The folder; it need not exist.
-        what: What is to be written, for the message.
-        held: Whether the folder holds such a thing already.
-
-    Raises:
-        CheckpointError: If it is a file, or holds something and not that.
-    """
-    if out.exists() and not out.is_dir():
-        raise CheckpointError(f"{out} is a file, expected a folder. Give another --out.")
-    foreign = sorted(entry.name for entry in out.iterdir()) if out.is_dir() else []
-    if foreign and not held:
-        raise CheckpointError(
-            f"{out} exists and holds {foreign[0]!r} but no {what}. Give another --out, or empty "
-            "that folder."
-        )

@@ -143,6 +143,41 @@ class RunFolder:
             shutil.rmtree(self.checkpoints)
 
 
+def check_room(out: Path, *, what: str, held: bool) -> None:
+    """Refuse a folder to write to that holds something else.
+
+    Args:
+        out: The folder; it need not exist.
+        what: What is to be written, for the message.
+        held: Whether the folder holds such a thing already.
+
+    Raises:
+        CheckpointError: If it is a file, or holds something and not that.
+    """
+    if out.exists() and not out.is_dir():
+        raise CheckpointError(f"{out} is a file, expected a folder. Give another --out.")
+    foreign = sorted(entry.name for entry in out.iterdir()) if out.is_dir() else []
+    if foreign and not held:
+        raise CheckpointError(
+            f"{out} exists and holds {foreign[0]!r} but no {what}. Give another --out, or empty "
+            "that folder."
+        )
+
+
+def check_study_room(out: Path) -> None:
+    """Refuse a folder to write a study to that holds something else.
+
+    Args:
+        out: The folder; it need not exist.
+
+    Raises:
+        CheckpointError: If it is a file, or holds something and no study.
+    """
+    # A damaged plan is removed by hand; its runs are known by their keys.
+    held = (out / "study.json").exists() or any(out.glob("runs/*/run.json"))
+    check_room(out, what="study", held=held)
+
+
 def newest_checkpoint_in(folder: Path) -> Path | None:
     """Return the newest ``checkpoint-N`` of a folder, None where there is none."""
     found = [

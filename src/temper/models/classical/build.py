@@ -11,9 +11,9 @@ import torch
 
 from temper.errors import DataError, ModelError, unknown
 from temper.models.classical.registry import ARCHITECTURES
-from temper.models.classical.settings import ArchitectureSettings
+from temper.models.classical.settings import SPECIAL, ArchitectureSettings
 from temper.models.classical.vectors import read_vectors
-from temper.models.classical.vocabulary import SPECIAL, make_tokenizer
+from temper.models.classical.vocabulary import make_tokenizer
 from temper.seeding import derive_seed, seeded
 
 DROPOUT = 0.5

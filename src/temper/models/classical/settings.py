@@ -7,8 +7,11 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from temper.models.classical.vocabulary import SEPARATOR, Units
+Units = Literal["auto", "words", "characters"]
 
+PAD, UNKNOWN, SEPARATOR = "[PAD]", "[UNK]", "[SEP]"
+SPECIAL = (PAD, UNKNOWN, SEPARATOR)
+"""Special tokens by id: padding is 0."""
 SENTENCE_ENDS = (*".!?\u2026", *"\u3002\uff01\uff1f\uff0e")
 """Signs that end a sentence, in Latin and in Chinese writing."""
 Windows = Annotated[tuple[Annotated[int, Field(ge=1, le=50)], ...], Field(min_length=1)]

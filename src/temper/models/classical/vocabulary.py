@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Literal
+from typing import Any
 
 from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import PreTrainedTokenizerFast
 
 from temper.errors import DataError
+from temper.models.classical.settings import PAD, SEPARATOR, SPECIAL, UNKNOWN, Units
 
-Units = Literal["auto", "words", "characters"]
-
-PAD, UNKNOWN, SEPARATOR = "[PAD]", "[UNK]", "[SEP]"
-SPECIAL = (PAD, UNKNOWN, SEPARATOR)
-"""Special tokens by id: padding is 0."""
 # Texts that the trainer gets in one call.
 _CHUNK = 1000
 _LETTER = re.compile(r"[^\W\d_]")

@@ -1,9 +1,15 @@
 """MT-DNN: one encoder that several tasks share, each with a head of its own (Liu et al. 2019).
 
-Importing this package registers it with the auto classes; importing ``temper`` sees to that as soon
-as those are there.
+``registration`` makes it known to the auto classes of Transformers; importing ``temper`` sees to
+that as soon as those are there.
 """
 
-from temper.models.multi_task.classifier import register_with_transformers
-
-register_with_transformers()
+TYPE = "mt_dnn"
+"""Its name on the command line, which is also the config's ``model_type``."""
+LISTING = {
+    "source": "any model, with --multi-task NAME for each task",
+    "architecture": "one encoder under a head for each task",
+    "parameters": "the model's",
+    "note": "trained on several tasks at once (Liu et al. 2019); settings: tasks.NAME, mixing",
+}
+"""The row of the table of models."""

@@ -18,7 +18,8 @@ from torch import Tensor, nn
 from transformers import AutoConfig, AutoModelForSequenceClassification, PreTrainedModel
 
 from temper.errors import ModelError
-from temper.models.multi_task.configuration import TYPE, MTDNNConfig
+from temper.models.multi_task import TYPE
+from temper.models.multi_task.configuration import MTDNNConfig
 
 
 class MTDNNForSequenceClassification(PreTrainedModel):

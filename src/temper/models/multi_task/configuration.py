@@ -12,15 +12,8 @@ from torch import nn
 from transformers import AutoConfig, PreTrainedConfig
 
 from temper.errors import ModelError, unknown
+from temper.models.multi_task import TYPE
 
-TYPE = "mt_dnn"
-LISTING = {
-    "source": "any model, with --multi-task NAME for each task",
-    "architecture": "one encoder under a head for each task",
-    "parameters": "the model's",
-    "note": "trained on several tasks at once (Liu et al. 2019); settings: tasks.NAME, mixing",
-}
-"""The row of the table of models."""
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 
 

