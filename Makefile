@@ -79,6 +79,7 @@ bench: $(INSTALLED)
 	$(BIN)/python -m benchmarks.estimator
 	$(BIN)/python -m benchmarks.text_attack
 	$(BIN)/python -m benchmarks.evaluation_memory
+	$(BIN)/python -m benchmarks.start_up
 
 # The paper's order of work for JacHess holds so much at once that only 4 rows fit beside the others.
 bench-loop: $(INSTALLED)

@@ -68,7 +68,7 @@ def read_labels(
     Raises:
         DataError: If labels are missing in part, of mixed types, out of range, NaN or infinite.
     """
-    raw, notices = _with_points(list(table.column(column)), table=table, column=column)
+    raw, notices = _with_points(list(table.column(column)), names, table=table, column=column)
     missing = [index for index, value in enumerate(raw) if _is_missing(value)]
     if len(missing) == len(raw):
         return Labels(None, names, "unlabelled")
@@ -112,7 +112,7 @@ def label_faults(
     Returns:
         What is wrong with each, by index; empty where no row has a label.
     """
-    raw, _ = _with_points(list(table.column(column)), table=table, column=column)
+    raw, _ = _with_points(list(table.column(column)), names, table=table, column=column)
     if all(map(_is_missing, raw)):
         return {}
     faults = {}
@@ -155,11 +155,11 @@ def _is_class(value: object, names: tuple[str, ...]) -> bool:
 
 
 def _with_points(
-    raw: list[object], *, table: Table, column: str
+    raw: list[object], names: tuple[str, ...] | None, *, table: Table, column: str
 ) -> tuple[list[object], tuple[str, ...]]:
     """Write a decimal comma as a point where all labels are numbers, and say so."""
     words = [str(value).strip() for value in raw if not _is_missing(value)]
-    if not table.decimal_comma or not any("," in word for word in words):
+    if not table.decimal_comma or names is not None or not any("," in word for word in words):
         return raw, ()
     if not all(_COMMA.fullmatch(word) or _NOT_FINITE.fullmatch(word) for word in words):
         return raw, ()
