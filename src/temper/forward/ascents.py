@@ -75,11 +75,11 @@ class FreeAscent(Part):
             reached = term.rows.detach().mean()
             first = reached if first is None else first
             last = place == self.steps - 1
-            notes = {
-                "attack/relative_size": relative_size(delta, embeddings, stage.batch),
-                "attack/loss_rise": reached - first,
-            }
-            yield LossTerms.of([term], notes if last else None)
+            notes: dict[str, Tensor] = {}
+            if last:
+                size = relative_size(delta, embeddings, stage.batch, stage.network)
+                notes = {"attack/relative_size": size, "attack/loss_rise": reached - first}
+            yield LossTerms.of([term], notes)
             # The graph is spent: nothing of it may live beside the next pass.
             del logits, term
             if not last:
@@ -148,7 +148,7 @@ class ProjectedAscent(Part):
         logits = stage.logits("attack", delta=delta, site=attack.site, recording=recording)
         term = stage.task_term((logits,), name="adversarial", weight=self.weight)
         assert recording.embeddings is not None
-        size = relative_size(delta, recording.embeddings, batch)
+        size = relative_size(delta, recording.embeddings, batch, network)
         yield LossTerms.of([term], {"attack/relative_size": size})
 
     def _start(self, stage: Stage) -> Tensor:

@@ -122,7 +122,7 @@ class Attack(Part):
                     reduction=self.reduction,
                 )
             )
-        notes = {"attack/relative_size": relative_size(delta, embeddings, batch)}
+        notes = {"attack/relative_size": relative_size(delta, embeddings, batch, network)}
         yield LossTerms.of(found, notes)
 
 

@@ -106,7 +106,8 @@ class Consistency(Part):
         if self.weight:
             found.append(stage.task_term([perturbed], name="adversarial", weight=self.weight))
         assert recording.embeddings is not None
-        notes = {"attack/relative_size": relative_size(delta, recording.embeddings, batch)}
+        size = relative_size(delta, recording.embeddings, batch, stage.network)
+        notes = {"attack/relative_size": size}
         if self.divergence_weight:
             found.append(self._divergence(clean, perturbed, batch))
             if stage.measuring and not self.same_dropout:

@@ -181,7 +181,7 @@ class Joint:
         clean = stage.there
         notes: dict[str, Tensor] = {}
         if self.clean.noise is not None and clean.start is not None:
-            size = relative_size(clean.start, clean.embeddings, stage.batch)
+            size = relative_size(clean.start, clean.embeddings, stage.batch, stage.network)
             notes["attack/relative_size"] = size
         wanting = [part for part in self.parts if part.wants_gradient]
 

@@ -99,17 +99,21 @@ class Perturbation:
         return project(moved, mask, budget=budget, norm=self.norm, scope=self.scope)
 
 
-def relative_size(delta: Tensor, embeddings: Tensor, batch: Batch) -> Tensor:
+def relative_size(delta: Tensor, embeddings: Tensor, batch: Batch, network: Network) -> Tensor:
     """Measure a perturbation against the embeddings over the real tokens of each example.
 
     Args:
         delta: [B, T, D], zero at padding.
         embeddings: Unperturbed [B, T, D].
         batch: Its batch.
+        network: Keeps the norms of the first perturbation that is measured.
 
     Returns:
         ``RMS(delta) / RMS(x)``, the mean over examples, a scalar.
     """
-    inside = torch.where(batch.mask.unsqueeze(-1), at_least_single(embeddings), 0.0)
+    inside = torch.where(batch.mask.unsqueeze(-1), at_least_single(embeddings.detach()), 0.0)
     own = scoped_norm(inside, norm="l2", scope="example").clamp(min=1e-12)
-    return (scoped_norm(delta.detach(), norm="l2", scope="example") / own).mean()
+    moved = scoped_norm(delta.detach(), norm="l2", scope="example")
+    if network.first_norms is None:
+        network.first_norms = (moved.mean(), own.mean())
+    return (moved / own).mean()

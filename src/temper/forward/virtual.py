@@ -98,7 +98,7 @@ class Virtual(Part):
             step = attack.first(gradient, embeddings, network, batch)
             delta = attack.further(delta, gradient, embeddings, network, batch)
         return delta, {
-            "attack/relative_size": relative_size(delta, embeddings, batch),
+            "attack/relative_size": relative_size(delta, embeddings, batch, network),
             "attack/alignment": alignment(delta, step),
         }
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
@@ -25,6 +25,8 @@ class AttackConfig(MethodConfig):
         site: ``word`` embeddings or the ``output`` of the embeddings block.
         special_tokens: Whether [CLS], [SEP] and the like move too.
     """
+
+    SIZE: ClassVar[str] = "epsilon"
 
     epsilon: float = Field(default=0.025, ge=0.0, allow_inf_nan=False)
     relative: bool = True

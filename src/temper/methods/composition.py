@@ -63,6 +63,12 @@ class Composed(MethodConfig):
         """The composition as it is written on the command line."""
         return " + ".join(share.label for share in self.shares)
 
+    @property
+    def moves_embeddings(self) -> MethodConfig | None:
+        """The settings of the one method that moves embeddings; None where none does."""
+        found = (each.config.moves_embeddings for each in self.shares if each.half != "rule")
+        return next(filter(None, found), None)
+
     def settings(self) -> dict[str, Any]:
         """Return the settings of each method, by its name."""
         return {share.name: share.config.settings() for share in self.shares}

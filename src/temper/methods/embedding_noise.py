@@ -44,6 +44,8 @@ class EmbeddingNoise(MethodConfig):
         "neftune_15": {"alpha": 15.0},
     }
 
+    SIZE: ClassVar[str] = "alpha"
+
     alpha: float = Field(default=5.0, ge=0.0, allow_inf_nan=False)
     special_tokens: bool = True
 

@@ -85,6 +85,8 @@ class FreeLB(MethodConfig):
         "albert_xxl_rte": _published(0.1, 0.0, 0.0, 3),
     }
 
+    SIZE: ClassVar[str] = "step_size"
+
     passes: int = Field(default=3, ge=2, le=64)
     adversarial_weight: float = Field(default=1.0, ge=0.0, allow_inf_nan=False)
     clean_weight: float = Field(default=0.0, ge=0.0, allow_inf_nan=False)

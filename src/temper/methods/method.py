@@ -34,6 +34,14 @@ class MethodConfig(BaseModel, ABC):
                 "\n".join(faults(error, type(self), f"{type(self).__name__}."))
             ) from None
 
+    SIZE: ClassVar[str] = ""
+    """Its setting that says how far embeddings are moved; empty where they are not."""
+
+    @property
+    def moves_embeddings(self) -> MethodConfig | None:
+        """The settings that say how far embeddings are moved; None where they are not."""
+        return self if self.SIZE else None
+
     @abstractmethod
     def off(self) -> Self:
         """Return settings under which the method is plain fine-tuning, bit for bit."""

@@ -64,6 +64,8 @@ class R3F(MethodConfig):
         "noise": {"same_dropout": True, "epsilon": 0.01},
     }
 
+    SIZE: ClassVar[str] = "epsilon"
+
     weight: float = Field(default=2.0, ge=0.0, allow_inf_nan=False)
     epsilon: float = Field(default=1e-5, ge=0.0, allow_inf_nan=False)
     law: Literal["uniform", "normal"] = "uniform"

@@ -49,6 +49,10 @@ class Network:
         special_ids: Ids of special tokens ([CLS], [SEP] ...), for settings that spare them.
         task_loss: The task's loss of each row, kept for the objectives.
 
+    Attributes:
+        first_norms: Mean l2 norms a row of the first perturbation that was measured and of the
+            embeddings that it moved, scalars.
+
     Raises:
         ModelError: On the first forward, if not exactly one embedding module is called with the
             input ids; on any, if it gives other than one row of logits a text.
@@ -83,6 +87,7 @@ class Network:
         self._detached = False
         self._asked_for_dropout = False
         self._told: set[str] = set()
+        self.first_norms: tuple[Tensor, Tensor] | None = None
         self._hooks: list[torch.utils.hooks.RemovableHandle] = []
         self._cuts: BlockCuts | None = None
         self._tracer: StateTracer | None = None

@@ -26,6 +26,7 @@ from temper.forward.objective import Clean, Joint, Objective
 from temper.functional.losses import GivenLoss, TaskLoss
 from temper.functional.losses import task_loss as own_loss
 from temper.methods import Method, MethodConfig, build
+from temper.methods.size import said_of_size
 from temper.models.kinds import check_sequence_classifier
 from temper.models.network import Network, Parameters
 from temper.seeding import Streams
@@ -107,7 +108,7 @@ class Stepper:
         self.ranks = ranks
         self.streams = Streams(seed, rank=rank)
         self.log = StepLog()
-        self._waiting = False
+        self._waiting = self._sized = False
         self._scaled: list[tuple[dict[str, Any], float]] = []
         self._rates: dict[str, tuple[float, float]] = {}
 
@@ -288,6 +289,9 @@ class Stepper:
                 whole = whole + total.detach()
                 backward(total)
                 del terms, total
+        if not self._sized and self.network.first_norms is not None:
+            self._sized = True
+            self._tell_of_size(*self.network.first_norms)
         if next(losses, None) is not None:
             raise ValueError(f"{type(objective).__name__} yielded more totals than passes() said.")
         return whole
@@ -362,6 +366,12 @@ class Stepper:
         """Let the rule act on the weights once training is over (interpolation, say)."""
         with torch.no_grad():
             self.rule.finish(self.params, self.state)
+
+    def _tell_of_size(self, moved: Tensor, own: Tensor) -> None:
+        """Warn of a first perturbation that is larger than the embeddings."""
+        text = said_of_size(self.method, moved=float(moved), own=float(own))
+        if text and self.streams.rank == 0:
+            self.network.tell(text)
 
     def _check_taken(self) -> None:
         """Raise if the update rule has not been applied to the gradient of the last step."""
