@@ -212,7 +212,7 @@ class EpochScores(Listener):
         kept = told[-1 if best is None else self.entries.index(best)]
         # The weights that are published, where the method still acted on those of the epoch.
         finished = {e.name: self._finished[e.label] for e in sets if e.label in self._finished}
-        by = "last" if self._chooser is None else "best"
+        by = "last" if best is None else "best"
         return {"metric": sets[0].metric, "scores": told, "kept": {"by": by, **kept, **finished}}
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:

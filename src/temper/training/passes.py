@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final
 
+import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
@@ -59,7 +60,9 @@ def passes_of(model: nn.Module, method: Method, batch: Mapping[str, Tensor]) -> 
         None where the method cannot be run on these rows.
     """
     try:
-        with _unseen(model):
+        device = next(model.parameters()).device
+        batch = {name: tensor.to(device) for name, tensor in batch.items()}
+        with _unseen(model, device):
             plain = _products(model, "vanilla", batch, [STEPS - 1])
             parts = method.objective.parts if isinstance(method.objective, Joint) else ()
             period = max((int(getattr(part, "every", 1)) for part in parts), default=1)
@@ -116,11 +119,11 @@ def _products(
 
 
 @contextmanager
-def _unseen(model: nn.Module) -> Iterator[None]:
+def _unseen(model: nn.Module, device: torch.device) -> Iterator[None]:
     """Leave no trace of a step: no gradient, no mode, no draw, no warning."""
     logging.disable(logging.WARNING)
     try:
-        with seeded(0), in_mode(model, training=True), warnings.catch_warnings():
+        with seeded(0, device), in_mode(model, training=True), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:

@@ -488,8 +488,9 @@ class Begun:
         self.write("running")
         if self.prepared.attacked is not None and not self.folder.attacked.exists():
             self.prepared.attacked.write(self.folder.attacked)
-        self._count_passes()
         trainer = self._trainer(callbacks)
+        # The Trainer has put the model where it is fast.
+        self._count_passes()
         if checkpoint is None and trainer.method.rule.pre_pass:
             self.progress.notice(
                 f"{self.config.method_name} first measures gradients in a pass over all rows; the "

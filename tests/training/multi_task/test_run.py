@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -110,6 +111,19 @@ def test_fine_tuning_goes_on_from_a_tasks_own_head(project: Path, whole: Path) -
     assert torch.equal(prepared.model.classifier.weight, trained.classifier.weight)
 
 
+def test_each_task_is_scored_by_its_own_score_after_each_epoch(whole: Path) -> None:
+    told = record(whole)["epochs"]
+    assert list(told) == ["reviews", "stars"]
+    assert told["reviews"]["metric"] == "accuracy"
+    assert told["stars"]["metric"] != "accuracy"
+    for name, each in told.items():
+        assert each["kept"]["by"] == "last"
+        assert record(whole / "tasks" / name)["epochs"] == each
+    lines = map(json.loads, (whole / "metrics.jsonl").read_text().splitlines())
+    scores = next(line for line in lines if "loss" not in line)
+    assert scores["dev/reviews/accuracy"] == told["reviews"]["scores"][0]["dev"]
+
+
 def test_a_stopped_run_goes_on_to_the_same_weights_and_logs(project: Path, whole: Path) -> None:
     out = project / "stopped"
     config = MultiTaskConfig.of(tree(project))
@@ -159,6 +173,8 @@ def test_a_network_from_scratch_knows_the_words_of_all_tasks(project: Path) -> N
         ({"data": {"augment": ["attack:characters"], "augment_model": "x"}}, "Attacked rows"),
         ({"data": {"unlabeled": "a.csv"}, "method": {"name": "jachess_unlabeled"}},
          "Text without labels"),
+        ({"train": {"keep": "best"}}, r"`train\.keep` is 'best'.*at their best after different"),
+        ({"train": {"lora": {}}}, r"An adapter \(`train\.lora`\) is for a training on one task"),
         ({"train": {"class_weights": "balanced"}}, r"`train\.class_weights` are of one task"),
         ({"tasks": {"a": {"source": "a.csv"}, "b c": {"source": "b.csv"}}}, "must be letters"),
         ({"tasks": {"a": {"source": "a.csv"}, "training": {"source": "b.csv"}}}, "must be letters"),
