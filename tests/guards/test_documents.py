@@ -17,9 +17,10 @@ from temper.cli.app import app
 from temper.evaluation.perspectives.registry import PERSPECTIVES
 from temper.forward import Clean
 from temper.methods import registry
-from temper.methods.table import rewrite
+from temper.training.cards import SETTINGS, rewrite
 
 ROOT = Path(__file__).resolve().parents[2]
+WRITE = "run: temper list methods --write README.md --write docs/methods"
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\((?!https?:|#|mailto:)([^)#\s]+)")
@@ -131,8 +132,15 @@ def test_every_method_has_a_card_and_every_card_a_method() -> None:
 @pytest.mark.parametrize("name", ["README.md", "docs/methods/README.md"])
 def test_the_tables_hold_the_registered_methods_as_they_describe_themselves(name: str) -> None:
     text = (ROOT / name).read_text(encoding="utf-8")
-    made = rewrite(text, (ROOT / name).parent)
-    assert text == made, "run: temper list methods --write README.md --write docs/methods/README.md"
+    assert text == rewrite(text, ROOT / name), WRITE
+
+
+@pytest.mark.parametrize("name", methods.names())
+def test_every_card_holds_the_methods_settings_as_its_class_has_them(name: str) -> None:
+    card = ROOT / "docs" / "methods" / f"{name}.md"
+    text = card.read_text(encoding="utf-8")
+    assert SETTINGS in text
+    assert text == rewrite(text, card), WRITE
 
 
 def test_the_guide_to_evaluation_lists_every_perspective_and_whether_it_is_measured() -> None:

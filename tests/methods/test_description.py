@@ -10,7 +10,8 @@ from typer.testing import CliRunner
 from temper.cli.app import app
 from temper.errors import SettingError
 from temper.methods import entry, names
-from temper.methods.description import presets, settings
+from temper.methods.description import presets, published, settings
+from temper.training.cards import TRAINING, settings_table
 
 
 @pytest.mark.parametrize("name", names())
@@ -20,6 +21,24 @@ def test_every_setting_has_a_meaning_and_every_preset_known_settings(name: str) 
     assert all(each["meaning"] for each in settings(name))
     for values in presets(name).values():
         assert set(values) <= set(fields)
+
+
+@pytest.mark.parametrize("name", names())
+def test_published_values_are_those_of_settings_that_there_are(name: str) -> None:
+    known = {*entry(name).config.model_fields, *(f"train.{field}" for field in TRAINING)}
+    assert set(published(name)) <= known
+
+
+def test_uegrs_table_says_what_the_issue_missed() -> None:
+    split = [line.split("|") for line in settings_table("uegr").splitlines()]
+    lines = {cells[1].strip(" `"): [cell.strip() for cell in cells[2:]] for cells in split}
+    assert lines["low"][:2] == ["0.05; 0.3 from scratch", "≥ 0, < 1"]
+    assert lines["high"][0] == "0.2; 0.5 from scratch"
+    assert lines["alpha"][:3] == ["0.6", "≥ 0, ≤ 1", ".6 to .95 (Section VI-A)"]
+    assert lines["beta"][0] == "1"
+    assert lines["train.learning_rate"][0] == "2e-5"
+    assert lines["train.epochs"][0] == "3"
+    assert lines["train.epochs"][2] == "10 (Section VI-A)"
 
 
 def test_a_setting_that_a_class_explains_anew_reads_as_there() -> None:

@@ -44,7 +44,8 @@ def show(
         typer.Option(
             "--write",
             metavar="FILE.md",
-            help="Write the methods' table into that document, between its markers.",
+            help="Write the methods' table, or a card's settings, into that document or the "
+            "documents of that folder, between their markers.",
         ),
     ] = None,
     as_json: options.Json = False,
@@ -113,7 +114,11 @@ def _show_method(name: str, *, as_json: bool) -> None:
     say(f"{name}: {about.summary} ({about.paper})", as_json=False)
     say(f"Claims for itself: {claims(about.slots) or 'nothing'}", as_json=False)
     if found:
-        print_table(found, ["setting", "default", "meaning"], title=f"method.SETTING of {name}")
+        print_table(
+            found,
+            ["setting", "default", "bounds", "published", "meaning"],
+            title=f"method.SETTING of {name}",
+        )
     else:
         say(f"{name} has no settings.", as_json=False)
     rows = [
@@ -125,24 +130,30 @@ def _show_method(name: str, *, as_json: bool) -> None:
 
 
 def _write(documents: list[Path]) -> None:
-    """Write the table into documents; all are read and made before one is written."""
-    from temper.methods.table import rewrite
+    """Write tables into documents; all are read and made before one is written."""
+    from temper.training.cards import rewrite
     from temper.training.checkpoint_folder import write_text
 
     made = {}
+    documents = [file for given in documents for file in _files(given)]
     for document in documents:
         try:
             text = document.read_text(encoding="utf-8")
         except OSError as error:
             raise DataError(f"{document} cannot be read: {error.strerror}.") from error
         try:
-            made[document] = (text, rewrite(text, document.parent))
+            made[document] = (text, rewrite(text, document))
         except DataError as error:
             raise DataError(f"{document}: {error}") from error
     for document, (before, after) in made.items():
         if before != after:
             write_text(document, after)
         say(f"{'As it was' if before == after else 'Written'}: {document}", as_json=False)
+
+
+def _files(given: Path) -> list[Path]:
+    """Return a document, or those of a folder."""
+    return sorted(given.glob("*.md")) if given.is_dir() else [given]
 
 
 def _methods() -> list[dict[str, Any]]:

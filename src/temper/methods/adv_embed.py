@@ -27,6 +27,7 @@ from temper.functional.norms import Norm
 from temper.methods.attack import AttackConfig
 from temper.methods.divergence import check_attack_off, warn_of_small_divergence
 from temper.methods.method import Method
+from temper.methods.published import Published
 from temper.methods.registry import register
 from temper.types import Reduction
 
@@ -51,16 +52,34 @@ class AdvEmbed(AttackConfig):
         site: ``output`` of the embeddings block as published, or ``word`` embeddings.
         noise: Upper end of the uniform noise at which the clean pass is made, at least 0 (the
             released code: 1e-5).
-        clean_weight: Weight of the clean loss (the paper: .5).
-        adversarial_weight: Weight of the perturbed loss (the paper: .5; 0 in the released code). 0
+        clean_weight: Weight of the clean loss.
+        adversarial_weight: Weight of the perturbed loss. 0
             needs ``divergence_weight`` beside it: 0 too for no attack at all.
-        divergence_weight: Weight lambda of the divergence (the paper: .01).
+        divergence_weight: Weight lambda of the divergence.
         divergence: ``sym_kl`` as published, or ``js``.
         reduction: ``sum`` over the rows as released, or ``mean``.
         same_dropout: Whether both passes drop the same units (the released code: no).
         released: Leave the perturbed loss out and give the embeddings no gradient of the perturbed
             pass, as the released code does.
     """
+
+    PUBLISHED: ClassVar[dict[str, Published]] = {
+        "epsilon": Published(".1", "run.sh"),
+        "relative": Published("false", "released code"),
+        "norm": Published("linf", "released code"),
+        "attack_scope": Published("token", "released code"),
+        "site": Published("output", "released code"),
+        "noise": Published("1e-5", "released code"),
+        "clean_weight": Published(".5", "the paper"),
+        "adversarial_weight": Published(".5", "the paper; 0 in the released code"),
+        "divergence_weight": Published(".01", "the paper"),
+        "divergence": Published("sym_kl", "the paper"),
+        "train.learning_rate": Published("1e-5", "run.sh"),
+        "train.epochs": Published("10", "run.sh"),
+        "train.batch_size": Published("16", "run.sh"),
+        "train.weight_decay": Published(".01", "run.sh"),
+        "train.warmup_ratio": Published(".06", "run.sh"),
+    }
 
     PRESETS: ClassVar[dict[str, dict[str, Any]]] = {
         # transformers/models/*/modeling_*.py of the released code, run.sh's settings.

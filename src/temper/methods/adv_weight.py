@@ -22,6 +22,7 @@ from temper.backward.rule import chain
 from temper.backward.sharpness import SharpnessAware
 from temper.forward.objective import Clean
 from temper.methods.method import Method, MethodConfig
+from temper.methods.published import Published
 from temper.methods.registry import register
 
 logger = logging.getLogger(__name__)
@@ -41,11 +42,16 @@ class AdvWeight(MethodConfig):
     """Settings of sharpness-aware minimisation.
 
     Args:
-        rho: Radius, at least 0 (the paper: .05); 0 is plain fine-tuning. ASAM's radius is measured
+        rho: Radius, at least 0; 0 is plain fine-tuning. ASAM's radius is measured
             relative to the weights and is ten times as large or more.
         adaptive: Whether to do ASAM.
-        eta: What ASAM adds to the weights' sizes, above 0 (the paper: .01).
+        eta: What ASAM adds to the weights' sizes, above 0.
     """
+
+    PUBLISHED: ClassVar[dict[str, Published]] = {
+        "rho": Published(".05", "the paper"),
+        "eta": Published(".01", "ASAM's paper"),
+    }
 
     PRESETS: ClassVar[dict[str, dict[str, Any]]] = {
         # README of davda54/sam@3c3afdb.

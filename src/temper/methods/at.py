@@ -9,7 +9,7 @@ share one backward, so one step costs 6F.
 
 from __future__ import annotations
 
-from typing import Self
+from typing import ClassVar, Self
 
 from pydantic import Field
 
@@ -18,6 +18,7 @@ from temper.forward.attacked import Attack
 from temper.forward.objective import Clean, Joint
 from temper.methods.attack import AttackConfig
 from temper.methods.method import Method
+from temper.methods.published import Published
 from temper.methods.registry import register
 
 
@@ -32,10 +33,15 @@ class AT(AttackConfig):
     """Settings of adversarial training, with those of the attack.
 
     Args:
-        adversarial_weight: Weight of the attacked loss (the paper: 1); 0 is plain fine-tuning.
+        adversarial_weight: Weight of the attacked loss; 0 is plain fine-tuning.
         steps: Ascent steps; more than one is PGD with projection.
         step_size: Size of each of several steps, as a share of epsilon.
     """
+
+    PUBLISHED: ClassVar[dict[str, Published]] = {
+        "adversarial_weight": Published("1", "the paper"),
+        "norm": Published("l2", "the paper"),
+    }
 
     adversarial_weight: float = Field(default=1.0, ge=0.0, allow_inf_nan=False)
     steps: int = Field(default=1, ge=1)

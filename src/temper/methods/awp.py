@@ -19,6 +19,7 @@ from temper.backward.rule import chain
 from temper.backward.sharpness import RelativeAscent
 from temper.forward.objective import Clean
 from temper.methods.method import Method, MethodConfig
+from temper.methods.published import Published
 from temper.methods.registry import register
 
 logger = logging.getLogger(__name__)
@@ -38,6 +39,10 @@ class AWP(MethodConfig):
         gamma: Share of each matrix's norm, at least 0 (the paper: .01 with plain adversarial
             training, .005 with TRADES); 0 is plain fine-tuning.
     """
+
+    PUBLISHED: ClassVar[dict[str, Published]] = {
+        "gamma": Published(".01; .005 beside TRADES", "the paper; released script"),
+    }
 
     PRESETS: ClassVar[dict[str, dict[str, Any]]] = {
         # trades_AWP/train_trades_cifar.py of csdongxian/AWP@00a8e85; its warm-up of ten epochs

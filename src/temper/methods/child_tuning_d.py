@@ -12,7 +12,7 @@ parameter's name does).
 
 from __future__ import annotations
 
-from typing import Self
+from typing import ClassVar, Self
 
 from pydantic import Field
 
@@ -20,6 +20,7 @@ from temper.backward.child_tuning import ChosenMask
 from temper.backward.rule import chain
 from temper.forward.objective import Clean
 from temper.methods.method import Method, MethodConfig
+from temper.methods.published import Published
 from temper.methods.registry import register
 
 
@@ -39,6 +40,11 @@ class ChildTuningD(MethodConfig):
         largest_norm: What the gradient of each tensor is clipped to before it is squared, above 0
             (the released code: the training's ``max_grad_norm``, 1).
     """
+
+    PUBLISHED: ClassVar[dict[str, Published]] = {
+        "reserve_p": Published(".3", "released script"),
+        "largest_norm": Published("max_grad_norm, 1", "released code"),
+    }
 
     reserve_p: float = Field(default=0.3, gt=0.0, le=1.0)
     largest_norm: float = Field(default=1.0, gt=0.0, allow_inf_nan=False)

@@ -10,7 +10,7 @@ decay.
 from __future__ import annotations
 
 import logging
-from typing import Self
+from typing import ClassVar, Self
 
 from pydantic import Field, model_validator
 
@@ -18,6 +18,7 @@ from temper.backward.child_tuning import RandomMask
 from temper.backward.rule import chain
 from temper.forward.objective import Clean
 from temper.methods.method import Method, MethodConfig
+from temper.methods.published import Published
 from temper.methods.registry import register
 
 logger = logging.getLogger(__name__)
@@ -37,6 +38,10 @@ class ChildTuningF(MethodConfig):
         reserve_p: Probability that an entry is kept, in (0, 1] (the released script: .3); 1 is
             plain fine-tuning.
     """
+
+    PUBLISHED: ClassVar[dict[str, Published]] = {
+        "reserve_p": Published(".3", "released script"),
+    }
 
     reserve_p: float = Field(default=0.3, gt=0.0, le=1.0)
 

@@ -5,7 +5,7 @@ Source: UEGR (arXiv 2503.16550), Table IV's "w/" rows, where classical models ru
 
 from __future__ import annotations
 
-from typing import Self
+from typing import ClassVar, Self
 
 from pydantic import Field
 
@@ -13,6 +13,7 @@ from temper.backward.rule import chain
 from temper.forward.objective import Clean
 from temper.forward.submodels import SubModels
 from temper.methods.method import Method, MethodConfig
+from temper.methods.published import Published
 from temper.methods.registry import register
 
 
@@ -30,6 +31,10 @@ class Dropout(MethodConfig):
         rate: Rate of every dropout layer, attention included where it reads its layer's rate; None
             leaves the model's own. The paper uses .5 for classical models.
     """
+
+    PUBLISHED: ClassVar[dict[str, Published]] = {
+        "rate": Published(".5", "UEGR, Table IV"),
+    }
 
     rate: float | None = Field(default=0.5, ge=0.0, lt=1.0)
 

@@ -18,6 +18,7 @@ from temper.backward.rule import chain
 from temper.forward.noise import Noise
 from temper.forward.objective import Clean
 from temper.methods.method import Method, MethodConfig
+from temper.methods.published import Published
 from temper.methods.registry import register
 
 
@@ -36,6 +37,10 @@ class EmbeddingNoise(MethodConfig):
             paper: 5, 10 or 15 on decoders of 7 billion weights); 0 is plain fine-tuning.
         special_tokens: Whether [CLS], [SEP] and the like are shaken too.
     """
+
+    PUBLISHED: ClassVar[dict[str, Published]] = {
+        "alpha": Published("5, 10 or 15", "the paper, decoders of 7 billion weights"),
+    }
 
     # The sizes that the paper tries.
     PRESETS: ClassVar[dict[str, dict[str, Any]]] = {

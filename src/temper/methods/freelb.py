@@ -22,6 +22,7 @@ from temper.backward.rule import chain
 from temper.forward.ascents import FreeAscent
 from temper.forward.objective import Clean, Joint, plain
 from temper.methods.method import Method, MethodConfig
+from temper.methods.published import Published
 from temper.methods.registry import register
 
 logger = logging.getLogger(__name__)
@@ -51,9 +52,9 @@ class FreeLB(MethodConfig):
     """Settings of FreeLB.
 
     Args:
-        passes: K, passes in all, at least 2; the first stands at the start (the paper: 2 to 4).
-        adversarial_weight: Weight of the mean loss along the ascent (the paper: 1).
-        clean_weight: Weight of the clean loss beside it (the paper: 0).
+        passes: K, passes in all, at least 2; the first stands at the start.
+        adversarial_weight: Weight of the mean loss along the ascent.
+        clean_weight: Weight of the clean loss beside it.
         step_size: l2 length of each example's step, above 0 (the paper: .025 to .2 absolute).
         init: Size of the random start; its l2 norm is about init / sqrt 3. 0 starts at the clean
             example, so that the first pass is the clean one (the paper: 0 to 1 absolute).
@@ -63,6 +64,19 @@ class FreeLB(MethodConfig):
             over between models; .0125 is about .075 absolute on MiniLM.
         special_tokens: Whether [CLS], [SEP] and the like move too.
     """
+
+    PUBLISHED: ClassVar[dict[str, Published]] = {
+        "passes": Published("2 to 4", "scripts of the released code"),
+        "adversarial_weight": Published("1", "the paper"),
+        "clean_weight": Published("0", "the paper"),
+        "relative": Published("false", "released code"),
+        "step_size": Published(".025 to .2", "scripts of the released code, absolute"),
+        "init": Published("0 to 1", "scripts of the released code, absolute"),
+        "max_norm": Published("0 to .7", "scripts of the released code, absolute"),
+        "train.learning_rate": Published(
+            "1e-5; MRPC 5e-6, STS-B 2e-5", "scripts of the released code, RoBERTa-large"
+        ),
+    }
 
     # Fairseq's script counts ascents (adv_steps), so that K is one more; ALBERT's counts passes.
     PRESETS: ClassVar[dict[str, dict[str, Any]]] = {

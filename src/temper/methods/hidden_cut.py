@@ -12,7 +12,7 @@ attention, which gives the probabilities.
 
 from __future__ import annotations
 
-from typing import Self
+from typing import ClassVar, Self
 
 from pydantic import Field
 
@@ -20,6 +20,7 @@ from temper.backward.rule import chain
 from temper.forward.cut import SpanCut
 from temper.forward.objective import Clean, Joint
 from temper.methods.method import Method, MethodConfig
+from temper.methods.published import Published
 from temper.methods.registry import register
 
 
@@ -34,14 +35,23 @@ class HiddenCut(MethodConfig):
     """Settings of HiddenCut.
 
     Args:
-        ratio: Length of a span as a share of the real tokens, in (0, 1], at least one token (the
-            paper: .1).
+        ratio: Length of a span as a share of the real tokens, in (0, 1], at least one token.
         candidates: Share of the real tokens that a span may begin at, the most attended to, in
-            (0, 1] (the paper: .4).
-        cut_weight: Weight of the cut pass's loss (the paper: 1).
-        divergence_weight: Weight of the Jensen-Shannon divergence, the batch mean (the paper: 1).
+            (0, 1].
+        cut_weight: Weight of the cut pass's loss.
+        divergence_weight: Weight of the Jensen-Shannon divergence, the batch mean.
         special_tokens: Whether [CLS], [SEP] and the like may be cut too.
     """
+
+    PUBLISHED: ClassVar[dict[str, Published]] = {
+        "ratio": Published(".1", "released code"),
+        "candidates": Published(".4", "released code"),
+        "cut_weight": Published("1", "released code"),
+        "divergence_weight": Published("1", "released code"),
+        "train.learning_rate": Published("7e-6", "SST-2 script"),
+        "train.batch_size": Published("16", "SST-2 script"),
+        "train.epochs": Published("10", "SST-2 script"),
+    }
 
     ratio: float = Field(default=0.1, gt=0.0, le=1.0, allow_inf_nan=False)
     candidates: float = Field(default=0.4, gt=0.0, le=1.0, allow_inf_nan=False)

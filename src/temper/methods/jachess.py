@@ -21,6 +21,7 @@ from temper.backward.layer_norms import LayerNorms
 from temper.forward.smoothness import Layers
 from temper.functional.smoothness import Strategy
 from temper.methods.method import Method
+from temper.methods.published import Published
 from temper.methods.registry import register
 from temper.methods.smoothness import SmoothnessConfig
 
@@ -46,6 +47,15 @@ class JacHess(SmoothnessConfig):
         temperature: Of ``log``, above 0; high values are nearly uniform.
         norm_rows: Training rows that s is measured on, at least 1.
     """
+
+    PUBLISHED: ClassVar[dict[str, Published]] = {
+        "weight": Published("the learning rate", "the paper"),
+        "jacobian_weight": Published("1", "the paper"),
+        "hessian_weight": Published("1", "the paper"),
+        "layers": Published("all", "the paper; logits as ablation"),
+        "scheme": Published("loop", "released code"),
+        "dimensions": Published("10; 0, 5, 20 and 50 as ablation", "the paper"),
+    }
 
     # The paper: eta is the learning rate.
     PRESETS: ClassVar[dict[str, dict[str, Any]]] = {

@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 from pydantic import Field
 
 from temper.methods.method import Method
+from temper.methods.published import Published
 from temper.methods.registry import register
 from temper.methods.smoothness import RATIO_OF_LOGITS, SmoothnessConfig
 
@@ -36,6 +37,12 @@ class Jacobian(SmoothnessConfig):
         hessian_weight: Factor on half the Hessian's mean squared norm, at least 0; the paper has
             none.
     """
+
+    PUBLISHED: ClassVar[dict[str, Published]] = {
+        "weight": Published(".01", "the paper, images"),
+        "jacobian_weight": Published("1", "the paper"),
+        "hessian_weight": Published("0", "the paper has no such term"),
+    }
 
     PRESETS: ClassVar[dict[str, dict[str, Any]]] = {"paper": {"weight": 0.01}}
 

@@ -7,13 +7,14 @@ Source: Szegedy et al., CVPR 2016, section 7.
 
 from __future__ import annotations
 
-from typing import Self
+from typing import ClassVar, Self
 
 from pydantic import Field
 
 from temper.backward.rule import chain
 from temper.forward.objective import Clean
 from temper.methods.method import Method, MethodConfig
+from temper.methods.published import Published
 from temper.methods.registry import register
 
 
@@ -31,6 +32,10 @@ class LabelSmoothing(MethodConfig):
         smoothing: Share s of each label that is spread over all classes, in [0, 1) (the paper:
             .1); 0 is plain fine-tuning.
     """
+
+    PUBLISHED: ClassVar[dict[str, Published]] = {
+        "smoothing": Published(".1", "the paper"),
+    }
 
     smoothing: float = Field(default=0.1, ge=0.0, lt=1.0, allow_inf_nan=False)
 

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from temper.backward.rule import UpdateRule, chain
 from temper.errors import CompositionError, SettingError, faults, unknown
 from temper.forward.objective import Objective
+from temper.methods.published import Published
 
 
 class MethodConfig(BaseModel, ABC):
@@ -23,6 +24,8 @@ class MethodConfig(BaseModel, ABC):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
+    PUBLISHED: ClassVar[dict[str, Published]] = {}
+    """What the method's source gives its settings, and those of training as ``train.NAME``."""
     PRETRAINED: ClassVar[str] = ""
     """What it does with pre-trained weights, without which it has no meaning; empty for most."""
 

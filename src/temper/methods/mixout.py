@@ -20,6 +20,7 @@ from temper.backward.mixing import Mixing, Scope, Unit
 from temper.backward.rule import chain
 from temper.forward.objective import Clean
 from temper.methods.method import Method, MethodConfig
+from temper.methods.published import Published
 from temper.methods.registry import register
 
 logger = logging.getLogger(__name__)
@@ -36,13 +37,17 @@ class Mixout(MethodConfig):
     """Settings of mixout.
 
     Args:
-        probability: p, how often an entry is replaced, in [0, 1) (the paper: .7 to .9); 0 is plain
+        probability: p, how often an entry is replaced, in [0, 1); 0 is plain
             fine-tuning.
         mix_scope: Matrices of the ``blocks`` (and of a pooler behind them), or ``all``: the head's
             too, whose start is its first draw. Never the embeddings.
         unit: What is replaced at once: an ``entry``, or a ``neuron``'s outgoing weights (the paper
             and its code).
     """
+
+    PUBLISHED: ClassVar[dict[str, Published]] = {
+        "probability": Published(".7 to .9", "the paper"),
+    }
 
     PRETRAINED = "mixes the weights with pre-trained ones"
 

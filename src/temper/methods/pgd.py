@@ -11,7 +11,7 @@ drop the same units.
 from __future__ import annotations
 
 import logging
-from typing import Self
+from typing import ClassVar, Self
 
 from pydantic import Field, model_validator
 
@@ -20,6 +20,7 @@ from temper.forward.ascents import ProjectedAscent
 from temper.forward.objective import Clean, Joint, plain
 from temper.methods.attack import AttackConfig
 from temper.methods.method import Method
+from temper.methods.published import Published
 from temper.methods.registry import register
 
 logger = logging.getLogger(__name__)
@@ -36,12 +37,20 @@ class PGD(AttackConfig):
     """Settings of adversarial training with projected steps, with those of the attack.
 
     Args:
-        adversarial_weight: Weight of the attacked loss (the paper: 1).
-        clean_weight: Weight of the clean loss beside it (the paper: 0).
+        adversarial_weight: Weight of the attacked loss.
+        clean_weight: Weight of the clean loss beside it.
         steps: K, ascent steps, at least 1 (the paper: 7 for CIFAR-10).
-        step_size: Size of a step as a share of epsilon, above 0 (the paper: .25).
+        step_size: Size of a step as a share of epsilon, above 0.
         random_start: Whether the ascent starts from noise inside the budget (the paper: yes).
     """
+
+    PUBLISHED: ClassVar[dict[str, Published]] = {
+        "adversarial_weight": Published("1", "the paper"),
+        "clean_weight": Published("0", "the paper"),
+        "steps": Published("7", "the paper, CIFAR-10"),
+        "step_size": Published(".25", "the paper, CIFAR-10"),
+        "random_start": Published("true", "the paper"),
+    }
 
     adversarial_weight: float = Field(default=1.0, ge=0.0, allow_inf_nan=False)
     clean_weight: float = Field(default=0.0, ge=0.0, allow_inf_nan=False)

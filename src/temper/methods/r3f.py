@@ -24,6 +24,7 @@ from temper.forward.objective import Clean, Joint
 from temper.functional.losses import Divergence
 from temper.methods.divergence import warn_of_small_divergence
 from temper.methods.method import Method, MethodConfig
+from temper.methods.published import Published
 from temper.methods.registry import register
 from temper.types import Reduction
 
@@ -43,8 +44,7 @@ class R3F(MethodConfig):
     Args:
         weight: Weight of the divergence (the paper: lambda 1 without the half, so 2 here); 0 is
             plain fine-tuning.
-        epsilon: Half width of the uniform noise or deviation of the normal one, at least 0 (the
-            paper: 1e-5).
+        epsilon: Half width of the uniform noise or deviation of the normal one, at least 0.
         law: ``uniform`` or ``normal`` noise (the paper: both).
         divergence: ``sym_kl`` as published, or ``js``.
         reduction: ``mean`` over the rows as published, or ``sum``.
@@ -55,6 +55,19 @@ class R3F(MethodConfig):
         site: ``word`` embeddings as published, or the ``output`` of the embeddings block.
         special_tokens: Whether [CLS], [SEP] and the like are noised too.
     """
+
+    PUBLISHED: ClassVar[dict[str, Published]] = {
+        "weight": Published("1 of a divergence without the half, 2 here", "the paper"),
+        "epsilon": Published("1e-5", "the paper"),
+        "law": Published("uniform and normal", "the paper"),
+        "divergence": Published("sym_kl", "the paper"),
+        "reduction": Published("mean", "the paper"),
+        "same_dropout": Published("false", "released code"),
+        "detached": Published("true", "released code"),
+        "site": Published("word", "the paper"),
+        "train.learning_rate": Published("1e-5", "RTE example"),
+        "train.batch_size": Published("8", "RTE example"),
+    }
 
     PRESETS: ClassVar[dict[str, dict[str, Any]]] = {
         # fairseq examples/rxf, README: --r3f-lambda 0.7 for RTE; no half there, so twice that.

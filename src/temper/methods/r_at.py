@@ -23,6 +23,7 @@ from temper.functional.losses import Divergence
 from temper.methods.attack import AttackConfig
 from temper.methods.divergence import check_attack_off, warn_of_small_divergence
 from temper.methods.method import Method
+from temper.methods.published import Published
 from temper.methods.registry import register
 from temper.types import Reduction
 
@@ -38,14 +39,24 @@ class RAT(AttackConfig):
     """Settings of R-AT, with those of the attack.
 
     Args:
-        adversarial_weight: Weight of the mean attacked loss (the paper: 1). 0 needs
+        adversarial_weight: Weight of the mean attacked loss. 0 needs
             ``divergence_weight`` beside it: 0 too for no attack at all.
-        divergence_weight: Weight of the divergence (the paper: .5).
+        divergence_weight: Weight of the divergence.
         divergence: ``sym_kl`` as published, or ``js``.
         reduction: ``sum`` over the rows as published, or ``mean``.
         released: Move the embedding matrix as the released code does, with an absolute epsilon
             (theirs, and the default here, is 1).
     """
+
+    PUBLISHED: ClassVar[dict[str, Published]] = {
+        "adversarial_weight": Published("1", "the paper"),
+        "divergence_weight": Published(".5", "the paper"),
+        "divergence": Published("sym_kl", "the paper"),
+        "reduction": Published("sum", "released code"),
+        "epsilon": Published("1, of the whole embedding matrix", "released code"),
+        "train.learning_rate": Published("5e-5", "released code"),
+        "train.batch_size": Published("32", "released code"),
+    }
 
     adversarial_weight: float = Field(default=1.0, ge=0.0, allow_inf_nan=False)
     divergence_weight: float = Field(default=0.5, ge=0.0, allow_inf_nan=False)

@@ -19,6 +19,7 @@ from temper.forward.objective import Clean
 from temper.forward.submodels import SubModels
 from temper.functional.losses import Divergence
 from temper.methods.method import Method, MethodConfig
+from temper.methods.published import Published
 from temper.methods.registry import register
 from temper.types import Reduction
 
@@ -39,6 +40,16 @@ class RDrop(MethodConfig):
         divergence: ``sym_kl`` as published, or ``js``.
         reduction: ``mean`` over the rows (the paper's formula) or ``sum`` (the released code).
     """
+
+    PUBLISHED: ClassVar[dict[str, Published]] = {
+        "weight": Published(".5 to 5", "the paper, for the batch mean"),
+        "divergence": Published("sym_kl", "the paper"),
+        "reduction": Published("mean; sum in the released code", "the paper"),
+        "train.learning_rate": Published("1e-5", "README of the released code, GLUE"),
+        "train.batch_size": Published(
+            "32; RTE 8; MRPC, CoLA and STS-B 16", "README of the released code"
+        ),
+    }
 
     PRESETS: ClassVar[dict[str, dict[str, Any]]] = {
         "released_bert": {"weight": 0.25, "reduction": "sum"},

@@ -19,6 +19,7 @@ from temper.backward.anchoring import Recall
 from temper.backward.rule import chain
 from temper.forward.objective import Clean
 from temper.methods.method import Method, MethodConfig
+from temper.methods.published import Published
 from temper.methods.registry import register
 
 
@@ -43,6 +44,14 @@ class RecAdam(MethodConfig):
             product with the learning rate is the share of the way back that a step goes at first.
         share: lambda of ``constant``, in (0, 1].
     """
+
+    PUBLISHED: ClassVar[dict[str, Published]] = {
+        "anneal": Published("sigmoid", "the paper"),
+        "k": Published(".5; searched .05 to 1", "released code"),
+        "t0": Published("250; searched 100 to 1000", "released code"),
+        "gamma": Published("5000", "the paper"),
+        "train.learning_rate": Published("1e-5 and 2e-5", "the paper"),
+    }
 
     PRETRAINED = "pulls the weights to pre-trained ones"
 

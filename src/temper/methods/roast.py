@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Literal, Self
 
 from temper.methods.adv_embed import AdvEmbed
 from temper.methods.method import Method
+from temper.methods.published import Published
 from temper.methods.registry import register
 from temper.methods.selection import SelectionConfig
 
@@ -30,12 +31,22 @@ class RoAST(AdvEmbed, SelectionConfig):
     """Settings of RoAST: those of adversarial embeddings and of the selective update.
 
     Args:
-        alpha: Turning point in [0, 1]; about the share that is masked (the paper: .9 for sentiment,
-            .6 for entailment). The default is the milder one: p is .23 at least, so that nothing is
-            divided by less.
-        beta: Sharpness, above 0 (the paper: 10 for sentiment, 1 for entailment).
+        alpha: Turning point in [0, 1]; about the share that is masked. The default is the milder
+            one: p is .23 at least, so that nothing is divided by less.
+        beta: Sharpness, above 0.
         refresh: A new mask every ``epoch`` as published, or every ``step``.
     """
+
+    PUBLISHED: ClassVar[dict[str, Published]] = {
+        **AdvEmbed.PUBLISHED,
+        "alpha": Published(".9 sentiment, .6 entailment", "run.sh"),
+        "beta": Published("10 sentiment, 1 entailment", "run.sh"),
+        "refresh": Published("epoch", "the paper"),
+        "scale": Published("true", "run.sh, --unbiased_scale"),
+        "normalise": Published("rank", "released code"),
+        "orientation": Published("prose", "released code"),
+        "mask_scope": Published("blocks", "released code"),
+    }
 
     PRESETS: ClassVar[dict[str, dict[str, Any]]] = {
         # run.sh of the released code.

@@ -21,8 +21,8 @@ class SelectionConfig(MethodConfig):
 
     Args:
         mask: Whether the update is selective at all.
-        alpha: Turning point in [0, 1]; about the share that is masked (the paper: .6 to .95).
-        beta: Sharpness, above 0 (the paper: 1, 5 or 10).
+        alpha: Turning point in [0, 1]; about the share that is masked.
+        beta: Sharpness, above 0.
         p_min: Smallest probability used, in [0, 1]; 0 sets no bound (and draws with 32 bits).
         scale: Whether what is kept is divided by its probability.
         normalise: ``rank`` (RoAST's code) or ``range`` (Eq. 8 as printed).

@@ -20,6 +20,7 @@ from temper.backward.rule import chain
 from temper.forward.objective import Clean, Joint
 from temper.forward.proximal import Proximal
 from temper.methods.method import Method
+from temper.methods.published import Published
 from temper.methods.registry import register
 from temper.methods.vat import VAT
 
@@ -37,11 +38,19 @@ class SMART(VAT):
     Args:
         proximal_weight: Weight of the divergence from the average (the paper: 1, of a divergence
             without our half, so 2 here); 0 keeps no average and costs 8F.
-        decay: Decay of the average in the early steps, in [0, 1) (the paper: .99).
-        final_decay: Decay in the others, in [0, 1) (the paper: .999). Not used where the number
+        decay: Decay of the average in the early steps, in [0, 1).
+        final_decay: Decay in the others, in [0, 1). Not used where the number
             of steps is not known.
-        early: Share of the steps that are early, in [0, 1] (the paper: .1).
+        early: Share of the steps that are early, in [0, 1].
     """
+
+    PUBLISHED: ClassVar[dict[str, Published]] = {
+        **VAT.PUBLISHED,
+        "proximal_weight": Published("1 of a divergence without the half, 2 here", "the paper"),
+        "decay": Published(".99", "the paper"),
+        "final_decay": Published(".999", "the paper"),
+        "early": Published(".1", "the paper"),
+    }
 
     # The paper's experiments: as VAT's preset, with mu = 1, beta = .99 for the first tenth of the
     # steps and .999 for the rest.

@@ -6,7 +6,7 @@ A document holds it between the lines ``<!-- methods -->`` and ``<!-- /methods -
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from temper.errors import DataError
@@ -56,24 +56,26 @@ def markdown(folder: Path | str = ".") -> str:
     return "\n".join(lines) + "\n"
 
 
-def rewrite(text: str, folder: Path | str = ".") -> str:
-    """Return a document with the table between its markers made anew.
+def between(text: str, opening: str, closing: str, made: Callable[[], str]) -> str:
+    """Return a document with what stands between two marking lines made anew.
 
     Args:
         text: The document.
-        folder: Folder that it lies in.
+        opening: The line before.
+        closing: The line after.
+        made: Returns what is to stand between them, whole lines.
 
     Raises:
         DataError: If the markers are missing, or do not stand once each and in order.
     """
-    before, opening, rest = text.partition(OPENING + "\n")
-    _, closing, after = rest.partition(CLOSING)
-    if not opening or not closing or OPENING in rest or CLOSING in after:
+    before, first, rest = text.partition(opening + "\n")
+    _, last, after = rest.partition(closing)
+    if not first or not last or opening in rest or closing in after:
         raise DataError(
-            f"The document must hold the lines {OPENING!r} and {CLOSING!r} once each, in that "
-            "order: the table of methods is written between them."
+            f"The document must hold the lines {opening!r} and {closing!r} once each, in that "
+            "order: the table is written between them."
         )
-    return f"{before}{opening}{markdown(folder)}{closing}{after}"
+    return f"{before}{first}{made()}{last}{after}"
 
 
 def _cards(folder: Path) -> Path:

@@ -23,6 +23,7 @@ from temper.functional.losses import Divergence
 from temper.methods.attack import AttackConfig
 from temper.methods.divergence import check_attack_off, warn_of_small_divergence
 from temper.methods.method import Method
+from temper.methods.published import Published
 from temper.methods.registry import register
 from temper.methods.selection import SelectionConfig
 from temper.types import Reduction
@@ -39,11 +40,11 @@ class UEGR(AttackConfig, SelectionConfig):
     """Settings of UEGR, with those of the attack and of the selective update.
 
     Args:
-        passes: K, attacked sub-models, at least 1 (the paper: 2).
-        adversarial_weight: Weight of the mean attacked loss (the paper: 1). 0 needs
+        passes: K, attacked sub-models, at least 1.
+        adversarial_weight: Weight of the mean attacked loss. 0 needs
             ``divergence_weight`` beside it: 0 too for no attack at all, or what the divergence of
             the attacked passes counts alone.
-        divergence_weight: Weight lambda of the divergence (the paper: .01). One pass has
+        divergence_weight: Weight lambda of the divergence. One pass has
             no pairs, so no divergence.
         divergence: ``js`` (Eq. 4) or ``sym_kl``.
         reduction: ``sum`` over the rows as R-Drop, R-AT and RoAST run it, or ``mean``.
@@ -55,6 +56,30 @@ class UEGR(AttackConfig, SelectionConfig):
         rates: K fixed rates, for ``fixed``.
         sites: ``all`` dropout layers or the ``last`` before the head.
     """
+
+    PUBLISHED: ClassVar[dict[str, Published]] = {
+        "epsilon": Published(".01, .1 or .4", "Section VI-A"),
+        "relative": Published("false", "Section VI-A"),
+        "norm": Published("l2", "Eq. 2"),
+        "site": Published("word", "Eq. 2"),
+        "passes": Published("2", "Section VI-A"),
+        "adversarial_weight": Published("1", "Eq. 6"),
+        "divergence_weight": Published(".01", "Section VI-A"),
+        "divergence": Published("js", "Eq. 4"),
+        "low": Published(".3", "Figure 3, best region"),
+        "high": Published(".5", "Figure 3, best region"),
+        "alpha": Published(".6 to .95", "Section VI-A"),
+        "beta": Published("1, 5 or 10", "Section VI-A"),
+        "scale": Published("true", "Section VI-A"),
+        "normalise": Published("range", "Eq. 8"),
+        "orientation": Published("printed", "Eq. 9; the prose says the opposite"),
+        "refresh": Published("step", "Algorithm 1"),
+        "train.epochs": Published("10", "Section VI-A"),
+        "train.batch_size": Published("16", "Section VI-A"),
+        "train.weight_decay": Published(".01", "Section VI-A"),
+        "train.warmup_ratio": Published(".06", "Section VI-A"),
+        "train.schedule": Published("linear", "Section VI-A"),
+    }
 
     PRESETS: ClassVar[dict[str, dict[str, Any]]] = {
         "paper": {"epsilon": 0.1, "relative": False, "low": 0.3, "high": 0.5},

@@ -25,6 +25,7 @@ from temper.functional.losses import Divergence
 from temper.functional.norms import Norm
 from temper.methods.attack import AttackConfig
 from temper.methods.method import Method
+from temper.methods.published import Published
 from temper.methods.registry import register
 from temper.types import Reduction
 
@@ -61,6 +62,17 @@ class VAT(AttackConfig):
         divergence: ``sym_kl`` as SMART, or ``js``.
         reduction: ``mean`` over the rows as published, or ``sum``.
     """
+
+    PUBLISHED: ClassVar[dict[str, Published]] = {
+        "epsilon": Published("1e-5", "SMART's paper, absolute"),
+        "relative": Published("false", "SMART's paper"),
+        "norm": Published("linf", "SMART's paper"),
+        "weight": Published("1 of a divergence without the half, 2 here", "SMART's paper"),
+        "steps": Published("1", "SMART's paper"),
+        "init_noise": Published("1e-5", "SMART's paper"),
+        "divergence": Published("sym_kl", "SMART's paper"),
+        "reduction": Published("mean", "SMART's paper"),
+    }
 
     # SMART's experiments: epsilon = sigma = 1e-5, eta = 1e-3, one step, lambda = 1. The step is 100
     # times the ball, so the projection cuts it to the whole budget, as one step has here.

@@ -10,7 +10,7 @@ Differs: the paper interpolates a zero-shot classifier too, which a fine-tuned e
 from __future__ import annotations
 
 import logging
-from typing import Self
+from typing import ClassVar, Self
 
 from pydantic import Field, model_validator
 
@@ -18,6 +18,7 @@ from temper.backward.interpolation import Interpolation
 from temper.backward.rule import chain
 from temper.forward.objective import Clean
 from temper.methods.method import Method, MethodConfig
+from temper.methods.published import Published
 from temper.methods.registry import register
 
 logger = logging.getLogger(__name__)
@@ -37,6 +38,10 @@ class WiseFT(MethodConfig):
         alpha: Share of the trained weights, in [0, 1] (the paper: .5 where nothing is known); 1 is
             plain fine-tuning, 0 leaves nothing trained but the head.
     """
+
+    PUBLISHED: ClassVar[dict[str, Published]] = {
+        "alpha": Published(".5", "the paper, where nothing is known"),
+    }
 
     PRETRAINED = "goes back to pre-trained weights part of the way"
 
