@@ -88,6 +88,10 @@ WRONG: list[tuple[tuple[str, ...], tuple[str, ...]]] = [
     ((*TRAIN, "--model", "letters", *DEMO), ("holds no config.json",)),
     ((*TRAIN, "--model", "model", "--data", "no.csv"), ("No such file or folder: no.csv",)),
     (("train", "--method", "ueg", "--model", "model", *DEMO, *OUT), ("'ueg'", "'uegr'")),
+    (
+        (*TRAIN, "--model", "model", *DEMO, "--card", "--evaluation", "letters"),
+        ("letters holds no scores.json",),
+    ),
     (("train", "--method", "at + uegr.rul", "--model", "model", *DEMO, *OUT), ("'rul'",)),
     ((*TRAIN, "--model", "model", *DEMO, "--set", "seed"), ("KEY=VALUE",)),
     ((*TRAIN, "--model", "model", *DEMO, "--config", "no.toml"), ("no.toml",)),

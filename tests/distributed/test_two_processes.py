@@ -91,6 +91,15 @@ def test_both_processes_end_with_the_same_weights_to_the_bit(launch: Launch, cas
     assert len(moved) > len(start) * 0.8
 
 
+@pytest.mark.parametrize("case", NOISY)
+def test_the_logged_parts_add_up_to_the_loss_of_both_processes(launch: Launch, case: str) -> None:
+    for report in launch.reports:
+        losses = report["measured"][case]["losses"]
+        assert losses
+        for whole, parts in losses:
+            assert parts == pytest.approx(whole, rel=1e-5)
+
+
 @pytest.mark.parametrize("case", ["jacobian", "cross_holder", "jachess", "jachess_unlabeled"])
 def test_what_is_measured_of_the_network_is_the_same_in_both_processes(
     launch: Launch, case: str

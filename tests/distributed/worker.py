@@ -269,6 +269,11 @@ def noisy_runs(
             key: value.tolist() if isinstance(value, Tensor) else value
             for key, value in held.items()
         }
+        measured[case]["losses"] = [
+            (log["loss"], sum(value for name, value in log.items() if name.startswith("loss/")))
+            for log in trainer.state.log_history
+            if "loss" in log
+        ]
     return weights, counts, measured
 
 

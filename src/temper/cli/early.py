@@ -170,6 +170,18 @@ def check_calibrated(model: str) -> None:
     checkpoint_folder(model, what="A temperature")
 
 
+def check_judged(folder: Path) -> None:
+    """Check that a folder holds an evaluation.
+
+    Raises:
+        CheckpointError: It does not.
+    """
+    if not (folder / "scores.json").exists():
+        raise CheckpointError(
+            f"{folder} holds no scores.json. Give the --out folder of `temper evaluate`."
+        )
+
+
 def check_reported(folder: Path) -> None:
     """Refuse a folder that nothing can be reported from.
 

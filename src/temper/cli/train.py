@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
@@ -132,7 +133,10 @@ def train(
     )
     if lora and isinstance(tree.setdefault("train", {}), dict):
         tree["train"]["lora"] = tree["train"].get("lora") or {}
-    early.refuse(early.of_training(tree, out))
+    if evaluation is not None and not (card or card_path):
+        raise SettingError("--evaluation names the scores of a card. Add --card, or leave it out.")
+    judged = [] if evaluation is None else [partial(early.check_judged, evaluation)]
+    early.refuse([*early.of_training(tree, out), *judged])
     from temper.cli.bars import progress
     from temper.methods import DEFAULT
     from temper.training.checkpoint_folder import RunFolder
@@ -153,7 +157,7 @@ def train(
         attack = RowAttacker()
     # The folder need not be there yet, so its card is named in full.
     if evaluation is not None:
-        _check_evaluation(out, evaluation, card=card or card_path is not None)
+        _check_evaluation(out, evaluation)
     where = options.card_file(out, card_path or out / "README.md") if card or card_path else None
     if "name" not in tree.get("method", {}):
         say(f"method: {DEFAULT} (default; --method changes it)", as_json=as_json)
@@ -182,13 +186,11 @@ def train(
             say(f"Measure it on its own dev rows: {measure}", as_json=False)
 
 
-def _check_evaluation(out: Path, evaluation: Path, *, card: bool) -> None:
-    """Refuse, before any work, an evaluation that no card can hold."""
+def _check_evaluation(out: Path, evaluation: Path) -> None:
+    """Refuse, before any work, the evaluation of another run than the one in the folder."""
     from temper.report.folders import evaluation_fault
     from temper.report.records import RunRecord, parse
 
-    if not card:
-        raise SettingError("--evaluation names the scores of a card. Add --card, or leave it out.")
     record = parse(out / "run.json", RunRecord) if (out / "run.json").exists() else None
     if fault := evaluation_fault(evaluation, record):
         raise CheckpointError(fault)
