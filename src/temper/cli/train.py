@@ -133,9 +133,7 @@ def train(
     )
     if lora and isinstance(tree.setdefault("train", {}), dict):
         tree["train"]["lora"] = tree["train"].get("lora") or {}
-    if evaluation is not None and not (card or card_path):
-        raise SettingError("--evaluation names the scores of a card. Add --card, or leave it out.")
-    judged = [] if evaluation is None else [partial(early.check_judged, evaluation)]
+    judged = _checks_of_evaluation(evaluation, card=card or card_path is not None)
     early.refuse([*early.of_training(tree, out), *judged])
     from temper.cli.bars import progress
     from temper.methods import DEFAULT
@@ -184,6 +182,15 @@ def train(
             if checked.data.eval_rows is not None:
                 measure += f" --eval-rows {checked.data.eval_rows}"
             say(f"Measure it on its own dev rows: {measure}", as_json=False)
+
+
+def _checks_of_evaluation(evaluation: Path | None, *, card: bool) -> list[early.Check]:
+    """Return the checks of ``--evaluation``, which goes with ``--card`` alone."""
+    if evaluation is None:
+        return []
+    if not card:
+        raise SettingError("--evaluation names the scores of a card. Add --card, or leave it out.")
+    return [partial(early.check_judged, evaluation)]
 
 
 def _check_evaluation(out: Path, evaluation: Path) -> None:
