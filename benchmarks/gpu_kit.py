@@ -36,7 +36,6 @@ WHEELS: tuple[dict[str, str], ...] = (
     {"psutil": "psutil"},
     {"jinja2": "Jinja2"},
     {"markupsafe": "MarkupSafe"},
-    {"rich": "rich", "pygments": "Pygments", "markdown_it": "markdown-it-py", "mdurl": "mdurl"},
     {"pytest": "pytest", "_pytest": "pytest", "pluggy": "pluggy", "iniconfig": "iniconfig"},
     {"hypothesis": "hypothesis", "sortedcontainers": "sortedcontainers"},
 )
