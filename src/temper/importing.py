@@ -38,8 +38,7 @@ def import_named(what: str, *, purpose: str) -> ModuleType:
     if not what.endswith(".py"):
         return run_import(what, lambda: importlib.import_module(what), purpose=purpose)
     path = Path(what).resolve()
-    if not path.is_file():
-        raise SettingError(f"There is no file {what} to import {purpose} from.")
+    check_there(what, purpose=purpose)
     there = sys.modules.get(path.stem)
     if there is not None:
         if Path(getattr(there, "__file__", None) or "").resolve() == path:
@@ -49,6 +48,20 @@ def import_named(what: str, *, purpose: str) -> ModuleType:
             f"{getattr(there, '__file__', 'the interpreter')}. Give the file another name."
         )
     return run_import(what, lambda: _from_file(path), purpose=purpose)
+
+
+def check_there(what: str, *, purpose: str) -> None:
+    """Refuse a file that is not there; nothing is imported.
+
+    Args:
+        what: As `import_named` takes it; a module's name is not looked up.
+        purpose: What is wanted from it, in the plural, for messages.
+
+    Raises:
+        SettingError: If there is no such file.
+    """
+    if what.endswith(".py") and not Path(what).is_file():
+        raise SettingError(f"There is no file {what} to import {purpose} from.")
 
 
 def after_import(name: str, then: str) -> None:

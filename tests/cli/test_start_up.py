@@ -115,6 +115,9 @@ WRONG: list[tuple[tuple[str, ...], tuple[str, ...]]] = [
     (("predict", "model", "--data", "no.csv"), ("no.csv",)),
     (("soup", "no/run/here", "model", "--data", "no.csv", *OUT), ("'no/run/here'", "no.csv")),
     (("list", "methods", "ueg"), ("'uegr'",)),
+    ((*TRAIN, "--model", "model", *DEMO, "--import", "no.py"), ("There is no file no.py",)),
+    (("reproduce", "nope"), ("Unknown reproduction 'nope'",)),
+    (("new-method", "MyMethod"), ("'my_method'",)),
 ]
 LISTS = [("--help",), ("list", "methods"), ("list", "models")]
 

@@ -10,6 +10,7 @@ import typer
 
 from temper.cli import completion
 from temper.errors import SettingError
+from temper.importing import check_there
 
 if TYPE_CHECKING:
     from temper.study.predictors import Declared
@@ -250,6 +251,8 @@ def import_methods(named: list[str] | None) -> None:
     Raises:
         SettingError: Where one is not there or its code fails.
     """
+    for each in named or []:
+        check_there(each, purpose="methods")
     if named:
         from temper.methods.plugins import load
 

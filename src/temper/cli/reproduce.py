@@ -99,7 +99,7 @@ def reproduce(
     as_json: options.Json = False,
 ) -> None:
     """Run a table or figure of the papers as studies; resume it where it was stopped."""
-    from temper.study.reproduction import theorem
+    from temper.study.reproduction.specification import THEOREM
 
     training = {
         "--scale": scale,
@@ -119,7 +119,7 @@ def reproduce(
         return
     if name is None:
         raise SettingError("Name a table or figure: `temper list reproductions` shows them.")
-    if name == theorem.NAME:
+    if name == THEOREM:
         why = f"{name} is a simulation with settings of its own"
         _refuse(why, {**training, **shown, "--printed": printed})
         _theorem(as_json=as_json)
@@ -199,11 +199,14 @@ def _without_training(
 
 
 def _specification(name: str, printed: Path | None) -> Specification:
-    from temper.study.reproduction.specification import read_specification, specification_names
-    from temper.study.reproduction.theorem import NAME
+    from temper.study.reproduction.specification import (
+        THEOREM,
+        read_specification,
+        specification_names,
+    )
 
     if name not in specification_names():
-        raise SettingError(unknown("reproduction", name, [*specification_names(), NAME]))
+        raise SettingError(unknown("reproduction", name, [*specification_names(), THEOREM]))
     return read_specification(name, numbers=printed)
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from string import Template
 
 from temper.errors import SettingError
-from temper.methods.registry import names
+from temper.methods.declared import known_names
 
 NAME = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)*")
 IN_A_CLONE = {
@@ -106,7 +106,7 @@ def name_fault(name: str, *, alone: bool) -> str | None:
         near = re.sub(r"_+", "_", spaced).strip("_").lower()
         guess = f" Try {near!r}." if NAME.fullmatch(near) else ""
         return f"A method's name is lower case with '_' between words, got {name!r}.{guess}"
-    alike = [known for known in names() if known.replace("_", "") == name.replace("_", "")]
+    alike = [known for known in known_names() if known.replace("_", "") == name.replace("_", "")]
     if alike:
         return f"There is a method {alike[0]!r} already. Give yours a name that sets it apart."
     hides = keyword.iskeyword(name) or name in SPOKEN_FOR

@@ -14,11 +14,12 @@ from temper.study.reproduction.entries import Entry
 from temper.study.reproduction.lines import Line, corrected, group, means
 from temper.study.reproduction.specification import (
     PAPERS,
+    THEOREM,
     Specification,
     read_specification,
 )
 from temper.study.reproduction.table import reproduction_table
-from temper.study.reproduction.theorem import NAME, Finding, Statement, check_theorem
+from temper.study.reproduction.theorem import Finding, Statement, check_theorem
 from temper.training.assignments import read_toml
 
 HOLDS, FAILS = "holds", "does not hold"
@@ -131,7 +132,7 @@ def judge_claims(claims: Iterable[Claim], root: Path) -> list[Judged]:
             found = findings[claim.theorem]
             verdict = HOLDS if found.holds else FAILS
             number = f"{found.found}, expected {found.expected}"
-            judged.append(Judged(claim, verdict, number, f"temper reproduce {NAME}"))
+            judged.append(Judged(claim, verdict, number, f"temper reproduce {THEOREM}"))
         elif claim.test is not None:
             judged.append(_tested(claim, claim.test, root))
         else:

@@ -12,6 +12,7 @@ from temper.study.reproduction.claims import judge_claims, read_claims
 from temper.study.reproduction.grid import LEGEND, grid
 from temper.study.reproduction.specification import (
     PAPERS,
+    THEOREM,
     read_specification,
     specification_names,
 )
@@ -97,7 +98,7 @@ def listing() -> list[dict[str, str]]:
         for each in read
     ]
     paper, place, what = theorem.PLACE
-    return [*rows, {"name": theorem.NAME, "paper": paper, "place": place, "what": what}]
+    return [*rows, {"name": THEOREM, "paper": paper, "place": place, "what": what}]
 
 
 def _claims(root: Path) -> str:

@@ -330,6 +330,10 @@ class Specification(Entry):
         return None
 
 
+THEOREM = "uegr-theorem-1"
+"""Name of what is reproduced by a computation and no study."""
+
+
 def specification_names() -> tuple[str, ...]:
     """Return the names of all tables and figures that are specified."""
     return tuple(sorted(path.stem for path in _FOLDER.glob("*-*.toml")))

@@ -19,7 +19,6 @@ from temper.functional.intervals import paired_t
 from temper.functional.masks import exact_ranks, keep_probability, levels_of, quantise, thin
 from temper.seeding import derive_seed
 
-NAME = "uegr-theorem-1"
 PLACE = ("UEGR", "Theorem 1", "mean and variance of the selective update, by simulation")
 TITLE = ", ".join(PLACE)
 # The default, and the sentiment setting with its small probabilities.
