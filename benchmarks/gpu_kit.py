@@ -37,6 +37,7 @@ WHEELS: tuple[dict[str, str], ...] = (
     {"jinja2": "Jinja2"},
     {"markupsafe": "MarkupSafe"},
     {"pytest": "pytest", "_pytest": "pytest", "pluggy": "pluggy", "iniconfig": "iniconfig"},
+    {"pygments": "Pygments"},
     {"hypothesis": "hypothesis", "sortedcontainers": "sortedcontainers"},
 )
 
