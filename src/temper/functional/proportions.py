@@ -229,7 +229,7 @@ def paired_shares(first: FloatArray, second: FloatArray, *, confidence: float = 
     Example:
         >>> found = paired_shares(np.ones(20), np.ones(20))
         >>> round(found.low, 3), round(found.high, 3), found.p
-        (-0.124, 0.124, 1.0)
+        (-0.126, 0.126, 1.0)
 
     References:
         Bonett and Price, "Adjusted Wald Confidence Interval for a Difference of Binomial
