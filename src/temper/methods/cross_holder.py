@@ -28,8 +28,9 @@ class CrossHolder(SmoothnessConfig):
     """Settings of Cross-Hoelder regularisation: those of every smoothness penalty.
 
     Args:
-        gradient_ratio: As there; .02 by default, because a penalty on the logits opposes the task's
-            loss itself.
+        gradient_ratio: Norm of the penalty's gradient as a share of that of the task's loss, above
+            0; eta follows from it as in jachess. A penalty on the logits opposes the task's loss
+            itself, so that the default is small.
     """
 
     gradient_ratio: float | None = Field(default=RATIO_OF_LOGITS, gt=0.0, allow_inf_nan=False)

@@ -30,8 +30,9 @@ class Jacobian(SmoothnessConfig):
     """Settings of Jacobian regularisation, with those of every smoothness penalty.
 
     Args:
-        gradient_ratio: As there; .02 by default, because a penalty on the logits opposes the task's
-            loss itself.
+        gradient_ratio: Norm of the penalty's gradient as a share of that of the task's loss, above
+            0; eta follows from it as in jachess. A penalty on the logits opposes the task's loss
+            itself, so that the default is small.
         weight: eta before half of the squared norm, at least 0 (the paper: .01, for images), in
             place of ``gradient_ratio``.
         hessian_weight: Factor on half the Hessian's mean squared norm, at least 0; the paper has
