@@ -99,11 +99,7 @@ def sst2_run(method: str, seed: int, *, device: str, rows: int | None) -> dict[s
     def encoded(examples: list[dict[str, Any]]) -> list[dict[str, Any]]:
         texts = tokenizer([row["text"] for row in examples], truncation=True, max_length=LONGEST)
         return [
-            {
-                "input_ids": texts["input_ids"][place],
-                "attention_mask": texts["attention_mask"][place],
-                "labels": row["label"],
-            }
+            {**{name: values[place] for name, values in texts.items()}, "labels": row["label"]}
             for place, row in enumerate(examples)
         ]
 
@@ -141,10 +137,8 @@ def sst2_run(method: str, seed: int, *, device: str, rows: int | None) -> dict[s
     with torch.no_grad():
         for first in range(0, len(dev), 256):
             batch = collator(encoded(dev[first : first + 256])).to(model.device)
-            answers = model(
-                input_ids=batch["input_ids"], attention_mask=batch["attention_mask"]
-            ).logits.argmax(-1)
-            right += int((answers == batch["labels"]).sum())
+            labels = batch.pop("labels")
+            right += int((model(**batch).logits.argmax(-1) == labels).sum())
     return {
         "method": method,
         "seed": seed,
@@ -316,11 +310,8 @@ def trainer_times(*, shape: str, batch: int, device: str, steps: int = 12) -> li
     for kind in (Trainer, RobustTrainer):
         torch.manual_seed(0)
         model = bert(**SHAPES[shape])
-        whole = synthetic(
-            model.config.vocab_size,
-            batch=batch * steps,
-            tokens=TOKENS if shape != "tiny" else 8,
-        )
+        tokens = TOKENS if shape != "tiny" else 8
+        whole = synthetic(model.config.vocab_size, batch=batch * steps, tokens=tokens)
         rows = [
             {name: values[row] for name, values in whole.items()}
             for row in range(len(whole["labels"]))

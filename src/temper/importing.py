@@ -38,7 +38,7 @@ def import_named(what: str, *, purpose: str) -> ModuleType:
     if not what.endswith(".py"):
         return run_import(what, lambda: importlib.import_module(what), purpose=purpose)
     path = Path(what).resolve()
-    check_there(what, purpose=purpose)
+    check_file_exists(what, purpose=purpose)
     there = sys.modules.get(path.stem)
     if there is not None:
         if Path(getattr(there, "__file__", None) or "").resolve() == path:
@@ -50,7 +50,7 @@ def import_named(what: str, *, purpose: str) -> ModuleType:
     return run_import(what, lambda: _from_file(path), purpose=purpose)
 
 
-def check_there(what: str, *, purpose: str) -> None:
+def check_file_exists(what: str, *, purpose: str) -> None:
     """Refuse a file that is not there; nothing is imported.
 
     Args:

@@ -112,6 +112,8 @@ def test_a_task_is_known_by_its_name_where_the_option_for_one_task_takes_it(name
         (("--multi-task", "a=x.csv", "--multi-task", "b=y.csv", "--card"), ("of one classifier",)),
         (("--multi-task", "a=x.csv", "--multi-task", "b=y.csv", "--unlabeled", "u.csv"),
          ("has no phase for it",)),
+        (("--multi-task", "a=x.csv", "--multi-task", "b=y.csv", "--set", "method=5"),
+         ("`method` must be a table", "got 5")),
     ],
 )  # fmt: skip
 def test_wrong_options_leave_nothing(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from pathlib import Path
 
@@ -100,3 +101,14 @@ def test_a_run_tells_its_cost_before_the_first_step(project: Path) -> None:
     )
     train(config, project / "cost", progress=heard)
     assert any(text.startswith("uegr takes about") for text in heard.notices)
+
+
+def test_the_count_leaves_the_level_of_the_logs_as_it_was(
+    model: BertForSequenceClassification,
+) -> None:
+    logging.disable(logging.ERROR)
+    try:
+        passes_of(model, build("vanilla"), BATCH)
+        assert logging.root.manager.disable == logging.ERROR
+    finally:
+        logging.disable(logging.NOTSET)

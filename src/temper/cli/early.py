@@ -15,7 +15,8 @@ from typing import Any
 
 from temper.errors import CheckpointError, SettingError, TemperError
 
-Check = Callable[[], None]
+Check = Callable[[], object]
+"""Raises a `TemperError` where something is wrong; what it returns is not used."""
 REPORTED = ("study.json", "run.json", "scores.json")
 
 
@@ -23,7 +24,7 @@ def refuse(checks: Iterable[Check]) -> None:
     """Run checks, and raise the faults of all of them as one error.
 
     Args:
-        checks: Each raises a `TemperError` where something is wrong.
+        checks: What to check.
 
     Raises:
         SettingError: If there is a fault.
@@ -47,7 +48,7 @@ def of_training(tree: Mapping[str, Any], out: Path) -> list[Check]:
     """
     from temper.training.checkpoint_folder import RunFolder
 
-    checks = [*_of_settings(tree), lambda: void(RunFolder(out).record())]
+    checks = [*_of_settings(tree), RunFolder(out).record]
     name = _at(tree, "method", "name")
     return [partial(check_methods, [name]), *checks] if isinstance(name, str) else checks
 
@@ -194,10 +195,6 @@ def check_reported(folder: Path) -> None:
             f"{folder} {what}. Give the --out folder of `temper compare`, `temper train` or "
             "`temper evaluate`."
         )
-
-
-def void(_: object) -> None:
-    """Take a value that nobody needs."""
 
 
 def _of_settings(tree: Mapping[str, Any]) -> list[Check]:

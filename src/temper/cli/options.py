@@ -10,7 +10,7 @@ import typer
 
 from temper.cli import completion
 from temper.errors import SettingError
-from temper.importing import check_there
+from temper.importing import check_file_exists
 
 if TYPE_CHECKING:
     from temper.study.predictors import Declared
@@ -252,7 +252,7 @@ def import_methods(named: list[str] | None) -> None:
         SettingError: Where one is not there or its code fails.
     """
     for each in named or []:
-        check_there(each, purpose="methods")
+        check_file_exists(each, purpose="methods")
     if named:
         from temper.methods.plugins import load
 

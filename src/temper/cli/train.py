@@ -157,7 +157,8 @@ def train(
     if evaluation is not None:
         _check_evaluation(out, evaluation)
     where = options.card_file(out, card_path or out / "README.md") if card or card_path else None
-    if "name" not in tree.get("method", {}):
+    chosen = tree.get("method", {})
+    if isinstance(chosen, dict) and "name" not in chosen:
         say(f"method: {DEFAULT} (default; --method changes it)", as_json=as_json)
     with progress() as shown:
         if checked is None:

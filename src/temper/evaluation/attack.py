@@ -220,7 +220,7 @@ def attack(target: Target, budget: Budget) -> tuple[Tensor, Iterator[Outcome]]:
     loss says nothing of how wrong it can be made; a regression is attacked to the end.
 
     In forward passes F and gradient passes G (a forward and a backward), with r radii and n norms,
-    at most ``1 G + n r (restarts steps G + F)``; a row that is wrong after k gradients costs k.
+    at most ``1 G + n r ((restarts steps - 1) G + restarts F)``; a row that is wrong needs no more.
 
     Args:
         target: The batch.

@@ -11,7 +11,7 @@ from temper.methods.method import Method
 from temper.methods.published import Published
 from temper.methods.r_at import RAT
 from temper.methods.registry import register
-from temper.methods.selection import SelectionConfig
+from temper.methods.selection import OF_UEGR, SelectionConfig
 
 
 @register(
@@ -27,17 +27,7 @@ class RATSU(RAT, SelectionConfig):
     # R-AT's own runs are none of UEGR's.
     PUBLISHED: ClassVar[dict[str, Published]] = {
         **{name: own for name, own in RAT.PUBLISHED.items() if not name.startswith("train.")},
-        "alpha": Published(".6 to .95", "Section VI-A"),
-        "beta": Published("1, 5 or 10", "Section VI-A"),
-        "scale": Published("true", "Section VI-A"),
-        "normalise": Published("range", "Eq. 8"),
-        "orientation": Published("printed", "Eq. 9; the prose says the opposite"),
-        "refresh": Published("step", "Algorithm 1"),
-        "train.epochs": Published("10", "Section VI-A"),
-        "train.batch_size": Published("16", "Section VI-A"),
-        "train.weight_decay": Published(".01", "Section VI-A"),
-        "train.warmup_ratio": Published(".06", "Section VI-A"),
-        "train.schedule": Published("linear", "Section VI-A"),
+        **OF_UEGR,
     }
 
     def off(self) -> Self:

@@ -12,8 +12,24 @@ from temper.backward.rule import UpdateRule, chain
 from temper.backward.selective import SelectiveUpdate
 from temper.functional.masks import Normalise, Orientation
 from temper.methods.method import MethodConfig
+from temper.methods.published import Published
 
 logger = logging.getLogger(__name__)
+
+OF_UEGR: dict[str, Published] = {
+    "alpha": Published(".6 to .95", "Section VI-A"),
+    "beta": Published("1, 5 or 10", "Section VI-A"),
+    "scale": Published("true", "Section VI-A"),
+    "normalise": Published("range", "Eq. 8"),
+    "orientation": Published("printed", "Eq. 9; the prose says the opposite"),
+    "refresh": Published("step", "Algorithm 1"),
+    "train.epochs": Published("10", "Section VI-A"),
+    "train.batch_size": Published("16", "Section VI-A"),
+    "train.weight_decay": Published(".01", "Section VI-A"),
+    "train.warmup_ratio": Published(".06", "Section VI-A"),
+    "train.schedule": Published("linear", "Section VI-A"),
+}
+"""What UEGR's paper gives the selective update, and the runs with it."""
 
 
 class SelectionConfig(MethodConfig):

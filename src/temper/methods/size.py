@@ -1,12 +1,12 @@
-"""What there is to say of a perturbation that is larger than the embeddings it moves."""
+"""The warning of a perturbation that is larger than the embeddings it moves."""
 
 from __future__ import annotations
 
 from temper.methods.method import Method
 
 
-def said_of_size(method: Method, *, moved: float, own: float) -> str:
-    """Say that a method's first perturbation exceeds the embeddings, and what to set instead.
+def size_warning(method: Method, *, moved: float, own: float) -> str:
+    """Return the warning that a method's first perturbation exceeds the embeddings.
 
     Args:
         method: The method.
@@ -14,7 +14,7 @@ def said_of_size(method: Method, *, moved: float, own: float) -> str:
         own: The same of the row's embeddings, over its real tokens.
 
     Returns:
-        One text; empty where the perturbation is the smaller one.
+        The warning, with what to set instead; empty where the perturbation is the smaller one.
     """
     if not moved > own:
         return ""

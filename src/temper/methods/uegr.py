@@ -25,7 +25,7 @@ from temper.methods.divergence import check_attack_off, warn_of_small_divergence
 from temper.methods.method import Method
 from temper.methods.published import Published
 from temper.methods.registry import register
-from temper.methods.selection import SelectionConfig
+from temper.methods.selection import OF_UEGR, SelectionConfig
 from temper.types import Reduction
 
 
@@ -68,17 +68,7 @@ class UEGR(AttackConfig, SelectionConfig):
         "divergence": Published("js", "Eq. 4"),
         "low": Published(".3", "Figure 3, best region"),
         "high": Published(".5", "Figure 3, best region"),
-        "alpha": Published(".6 to .95", "Section VI-A"),
-        "beta": Published("1, 5 or 10", "Section VI-A"),
-        "scale": Published("true", "Section VI-A"),
-        "normalise": Published("range", "Eq. 8"),
-        "orientation": Published("printed", "Eq. 9; the prose says the opposite"),
-        "refresh": Published("step", "Algorithm 1"),
-        "train.epochs": Published("10", "Section VI-A"),
-        "train.batch_size": Published("16", "Section VI-A"),
-        "train.weight_decay": Published(".01", "Section VI-A"),
-        "train.warmup_ratio": Published(".06", "Section VI-A"),
-        "train.schedule": Published("linear", "Section VI-A"),
+        **OF_UEGR,
     }
 
     PRESETS: ClassVar[dict[str, dict[str, Any]]] = {

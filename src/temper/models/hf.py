@@ -119,15 +119,14 @@ def load_whole(kind: Any, name: str, *, device: str = "cpu", spare: str = "") ->
 
 
 def lasting_name(name: str) -> str:
-    """Return by which name a model is found from other folders too.
+    """Return a name under which a model is found from any working directory.
 
     Args:
         name: A short name, a Hub id or a folder.
     """
-    packaged = MODELS.get(name, {}).get("source", "").startswith("package ")
-    if packaged or not Path(name).is_dir():
-        return name if packaged else resolve(name)
-    return str(Path(name).resolve())
+    if MODELS.get(name, {}).get("source", "").startswith("package "):
+        return name
+    return str(Path(name).resolve()) if Path(name).is_dir() else resolve(name)
 
 
 def describe(name: str) -> tuple[Any, Any]:

@@ -53,7 +53,7 @@ def make_network(
     return built.model, built.tokenizer, built.notices
 
 
-def said_of(config: RunConfig, model: Any, tokenizer: Any) -> list[str]:
+def network_notices(config: RunConfig, model: Any, tokenizer: Any) -> list[str]:
     """Say what a network from scratch or an adapter is made of; nothing of others.
 
     Args:
@@ -62,7 +62,7 @@ def said_of(config: RunConfig, model: Any, tokenizer: Any) -> list[str]:
         tokenizer: Its tokenizer.
     """
     if config.train.lora is not None:
-        return _said_of_adapter(config, model)
+        return _adapter_notices(config, model)
     if config.architecture is None:
         return []
     weights = sum(weight.numel() for weight in model.parameters())
@@ -79,7 +79,7 @@ def parameter_counts(model: Any) -> dict[str, int]:
     return {"all": sum(size for size, _ in sizes), "trained": sum(n for n, own in sizes if own)}
 
 
-def _said_of_adapter(config: RunConfig, model: Any) -> list[str]:
+def _adapter_notices(config: RunConfig, model: Any) -> list[str]:
     assert config.train.lora is not None
     counts, rate = parameter_counts(model), config.train.learning_rate
     said = [

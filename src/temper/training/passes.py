@@ -121,12 +121,14 @@ def _products(
 @contextmanager
 def _unseen(model: nn.Module, device: torch.device) -> Iterator[None]:
     """Leave no trace of a step: no gradient, no mode, no draw, no warning."""
-    logging.disable(logging.WARNING)
+    # logging has no getter for the level that somebody else may have set.
+    level = logging.root.manager.disable
+    logging.disable(max(level, logging.WARNING))
     try:
         with seeded(0, device), in_mode(model, training=True), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
-        logging.disable(logging.NOTSET)
+        logging.disable(level)
         for parameter in model.parameters():
             parameter.grad = None

@@ -27,7 +27,7 @@ from temper.training.checkpoint_folder import RunFolder, differences, make_folde
 from temper.training.checks import check_one_process, check_regressions, check_unlabelled
 from temper.training.config import RunConfig, digest
 from temper.training.epoch_scores import DEV, SELECTION, EpochScores, ScoredSet, carve
-from temper.training.network import make_network, parameter_counts, said_of
+from temper.training.network import make_network, network_notices, parameter_counts
 from temper.training.passes import cost_in_words, passes_of
 from temper.training.progress import Progress
 from temper.training.recorder import Recorder
@@ -105,7 +105,7 @@ def train(
         attack=kept_or_found(kept, attack, config, splits, progress),
         selection=selection,
     )
-    for text in (*said_of(config, prepared.model, prepared.tokenizer), *prepared.notices):
+    for text in (*network_notices(config, prepared.model, prepared.tokenizer), *prepared.notices):
         progress.notice(text)
     begun = Begun(config, folder, key, splits, progress, prepared)
     begun.go(found if resume else None, callbacks)

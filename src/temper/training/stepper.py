@@ -26,7 +26,7 @@ from temper.forward.objective import Clean, Joint, Objective
 from temper.functional.losses import GivenLoss, TaskLoss
 from temper.functional.losses import task_loss as own_loss
 from temper.methods import Method, MethodConfig, build
-from temper.methods.size import said_of_size
+from temper.methods.size import size_warning
 from temper.models.kinds import check_sequence_classifier
 from temper.models.network import Network, Parameters
 from temper.seeding import Streams
@@ -291,7 +291,7 @@ class Stepper:
                 del terms, total
         if not self._sized and self.network.first_norms is not None:
             self._sized = True
-            self._tell_of_size(*self.network.first_norms)
+            self._warn_of_size(*self.network.first_norms)
         if next(losses, None) is not None:
             raise ValueError(f"{type(objective).__name__} yielded more totals than passes() said.")
         return whole
@@ -367,9 +367,9 @@ class Stepper:
         with torch.no_grad():
             self.rule.finish(self.params, self.state)
 
-    def _tell_of_size(self, moved: Tensor, own: Tensor) -> None:
+    def _warn_of_size(self, moved: Tensor, own: Tensor) -> None:
         """Warn of a first perturbation that is larger than the embeddings."""
-        text = said_of_size(self.method, moved=float(moved), own=float(own))
+        text = size_warning(self.method, moved=float(moved), own=float(own))
         if text and self.streams.rank == 0:
             self.network.tell(text)
 

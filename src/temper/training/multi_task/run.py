@@ -24,7 +24,7 @@ from temper.training.config import digest
 from temper.training.epoch_scores import DEV
 from temper.training.multi_task.config import MultiTaskConfig
 from temper.training.multi_task.rows import TASK, TaskRows
-from temper.training.network import make_network, said_of
+from temper.training.network import make_network, network_notices
 from temper.training.progress import Progress
 from temper.training.rewriting import rewriters_of
 from temper.training.run import (
@@ -83,7 +83,10 @@ def train_tasks(
     if is_finished(folder, found, config, key, progress):
         return folder.path
     prepared = prepare_tasks(config, loaded)
-    for text in (*said_of(config.first, prepared.model, prepared.tokenizer), *prepared.notices):
+    for text in (
+        *network_notices(config.first, prepared.model, prepared.tokenizer),
+        *prepared.notices,
+    ):
         progress.notice(text)
     prepared = replace(prepared, notices=(*said, *prepared.notices))
     _BegunTasks(config, folder, key, loaded, progress, prepared).go(
