@@ -95,7 +95,8 @@ class EvaluationSettings(BaseModel):
             probabilities of neutral and contradiction first, ``argmax`` decides among three
             (RoAST).
         batch_size: Rows of a forward pass, >= 1; changes no result.
-        bootstrap: Resamples behind each interval, >= 0; 0 gives no intervals.
+        bootstrap: Resamples behind each interval without a closed form, >= 0; 0 gives no
+            intervals at all.
         seed: Seed of every draw.
 
     Example:

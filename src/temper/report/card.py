@@ -219,7 +219,7 @@ def _scores(comparison: Comparison | None) -> str:
     groups: dict[str, list[Row]] = {}
     for row in comparison.shown:
         groups.setdefault(row.key.group, []).append(row)
-    parts = ["Each score with its 95 % bootstrap interval over examples, and n."]
+    parts = ["Each score with its 95 % interval over examples, and n."]
     for group, rows in groups.items():
         parts += [f"### {escaped(group)}", score_table(comparison, rows)]
     return "\n\n".join(parts)

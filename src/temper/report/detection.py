@@ -30,7 +30,7 @@ class Curve:
         false: Share of ordinary rows flagged at each threshold, [m], from 0 to 1.
         true: Share of anomalies flagged, [m], from 0 to 1.
         area: The area under it.
-        interval: Its 95 % bootstrap interval in words, empty where none was recorded.
+        interval: Its 95 % interval in words, empty where none was recorded.
         ordinary: Number of ordinary rows.
         anomalies: Number of anomalies.
     """

@@ -1,4 +1,4 @@
-"""Read ``paired.json``: what one common seed says of two columns, by a bootstrap over examples."""
+"""Read ``paired.json``: what one common seed says of two columns, over its examples."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Paired:
     Args:
         seed: The seed that both have.
         low, high: 95 % interval of the difference.
-        p: Two-sided p of the bootstrap.
+        p: Two-sided p of the difference.
         examples: Number of examples.
     """
 

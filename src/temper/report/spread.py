@@ -15,7 +15,7 @@ def ends(cell: Cell) -> tuple[float, float] | None:
         cell: A score of a column.
 
     Returns:
-        The bootstrap interval of one seed, else a standard deviation over seeds to either side.
+        The interval of one seed over examples, else a standard deviation over seeds to either side.
     """
     if cell.mean is None:
         return None

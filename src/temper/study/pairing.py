@@ -1,4 +1,4 @@
-"""Keep the paired bootstrap of a study in ``paired.json``, for columns with one common seed."""
+"""Keep a study's differences over examples in ``paired.json``, for columns with one common seed."""
 
 from __future__ import annotations
 
