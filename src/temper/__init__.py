@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from temper.importing import after_import
+from temper.importing import after_import, on_first_use
 
 if TYPE_CHECKING:
     from temper.methods import Method, MethodConfig, compose, configure, register
@@ -29,22 +28,22 @@ after_import("transformers.models.auto.modeling_auto", "temper.models.multi_task
 
 # Public name -> module: imported on first use, so that `temper --help` does not wait for torch.
 _PUBLIC = {
-    "AT": "temper.methods.at",
-    "Dropout": "temper.methods.dropout",
-    "Method": "temper.methods",
-    "MethodConfig": "temper.methods",
-    "Network": "temper.models",
-    "RAT": "temper.methods.r_at",
-    "RATSU": "temper.methods.r_at_su",
-    "RDrop": "temper.methods.r_drop",
-    "RoAST": "temper.methods.roast",
-    "RobustTrainer": "temper.training.trainer",
-    "Stepper": "temper.training.stepper",
-    "UEGR": "temper.methods.uegr",
-    "Vanilla": "temper.methods.vanilla",
-    "compose": "temper.methods",
-    "configure": "temper.methods",
-    "register": "temper.methods",
+    "AT": "methods.at",
+    "Dropout": "methods.dropout",
+    "Method": "methods",
+    "MethodConfig": "methods",
+    "Network": "models",
+    "RAT": "methods.r_at",
+    "RATSU": "methods.r_at_su",
+    "RDrop": "methods.r_drop",
+    "RoAST": "methods.roast",
+    "RobustTrainer": "training.trainer",
+    "Stepper": "training.stepper",
+    "UEGR": "methods.uegr",
+    "Vanilla": "methods.vanilla",
+    "compose": "methods",
+    "configure": "methods",
+    "register": "methods",
 }
 
 __all__ = [
@@ -67,10 +66,7 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _PUBLIC:
-        raise AttributeError(f"module 'temper' has no attribute {name!r}")
-    return getattr(importlib.import_module(_PUBLIC[name]), name)
+__getattr__ = on_first_use(__name__, _PUBLIC)
 
 
 def __dir__() -> list[str]:

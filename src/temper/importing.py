@@ -1,8 +1,8 @@
 """Import a Python file or module that a user names, and say where its code fails.
 
 The code runs with all rights of the process, so it is imported only where somebody named it.
-`after_import` has a module of our own wait for another package, and `calls_in` reads what modules
-declare without importing them.
+`after_import` has a module of our own wait for another package, `on_first_use` has a package's
+names wait until they are used, and `calls_in` reads what modules declare without importing them.
 """
 
 from __future__ import annotations
@@ -12,11 +12,12 @@ import importlib
 import importlib.util
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from temper.errors import SettingError
 
@@ -62,6 +63,22 @@ def check_file_exists(what: str, *, purpose: str) -> None:
     """
     if what.endswith(".py") and not Path(what).is_file():
         raise SettingError(f"There is no file {what} to import {purpose} from.")
+
+
+def on_first_use(package: str, modules: Mapping[str, str]) -> Callable[[str], Any]:
+    """Return a package's ``__getattr__``: it imports a public name when that is first used.
+
+    Args:
+        package: Name of the package.
+        modules: The module that holds each public name, seen from the package.
+    """
+
+    def get(name: str) -> Any:
+        if name not in modules:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        return getattr(importlib.import_module(f"{package}.{modules[name]}"), name)
+
+    return get
 
 
 def after_import(name: str, then: str) -> None:

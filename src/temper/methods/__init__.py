@@ -5,8 +5,9 @@ Names are imported on first use, so that a mistyped method is told without waiti
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING, Any
+
+from temper.importing import on_first_use
 
 if TYPE_CHECKING:
     from temper.methods.composition import Composed, compose
@@ -56,15 +57,16 @@ __all__ = [
 ]
 
 
+_public = on_first_use(__name__, _PUBLIC)
+
+
 def __getattr__(name: str) -> Any:
     """Return a public name, or a method's settings class: ``from temper.methods import FreeLB``."""
-    if name in _PUBLIC:
-        return getattr(importlib.import_module(f"temper.methods.{_PUBLIC[name]}"), name)
-    if not name.startswith("_"):
+    if name not in _PUBLIC and not name.startswith("_"):
         from temper.methods.registry import entry, names
 
         for registered in names():
             config = entry(registered).config
             if config.__name__ == name:
                 return config
-    raise AttributeError(f"module 'temper.methods' has no attribute {name!r}")
+    return _public(name)

@@ -5,8 +5,9 @@ Names are imported on first use: what models are called is known without torch.
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from temper.importing import on_first_use
 
 if TYPE_CHECKING:
     from temper.models.network import Network, Parameters, Recording
@@ -21,8 +22,4 @@ _PUBLIC = {
 
 __all__ = ["DropoutPlan", "Network", "Parameters", "Recording"]
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _PUBLIC:
-        raise AttributeError(f"module 'temper.models' has no attribute {name!r}")
-    return getattr(importlib.import_module(f"temper.models.{_PUBLIC[name]}"), name)
+__getattr__ = on_first_use(__name__, _PUBLIC)

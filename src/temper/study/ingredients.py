@@ -80,7 +80,7 @@ def read_ingredient(folder: Path) -> Ingredient:
     if (folder / "adapter_config.json").exists():
         raise ModelError(
             f"{folder} holds a PEFT adapter, and an average of adapters' factors is not that of "
-            "their models. Merge each adapter into its model first."
+            "their models. Train with train.lora.merge=true, or merge each adapter into its model."
         )
     check_folder(folder)
     tensors: dict[str, Path] = {}

@@ -5,8 +5,9 @@ Names are imported on first use: what perspectives there are is known without to
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from temper.importing import on_first_use
 
 if TYPE_CHECKING:
     from temper.evaluation.perspectives.contract import NEEDS, Perspective
@@ -41,9 +42,4 @@ __all__ = [
     "readers",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _PUBLIC:
-        raise AttributeError(f"module 'temper.evaluation.perspectives' has no attribute {name!r}")
-    module = importlib.import_module(f"temper.evaluation.perspectives.{_PUBLIC[name]}")
-    return getattr(module, name)
+__getattr__ = on_first_use(__name__, _PUBLIC)
