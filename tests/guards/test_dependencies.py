@@ -10,6 +10,7 @@ from importlib.metadata import packages_distributions
 from pathlib import Path
 
 from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
 
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -68,3 +69,18 @@ def test_every_dependency_is_pinned_to_a_version_it_allows() -> None:
         version = pins.get(canonical(requirement.name))
         assert version is not None, f"{requirement.name} is not in constraints.txt"
         assert requirement.specifier.contains(version), f"{requirement} excludes {version}"
+
+
+def test_every_interpreter_since_3_11_is_supported_and_all_places_say_which() -> None:
+    versions = [f"3.{minor}" for minor in range(11, 15)]
+    bounds = SpecifierSet(PROJECT["requires-python"])
+    asked = [f"3.{minor}" for minor in range(9, 17)]
+    assert [version for version in asked if bounds.contains(version)] == versions
+    prefix = "Programming Language :: Python :: 3."
+    named = [line.rpartition(" ")[2] for line in PROJECT["classifiers"] if prefix in line]
+    assert named == versions
+    words = f"Python {versions[0]} to {versions[-1]}"
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    assert words in (ROOT / "README.md").read_text(encoding="utf-8")
+    assert words in makefile
+    assert all(f"python{version}" in makefile for version in versions)
