@@ -70,7 +70,7 @@ test: lint
 NUMERICAL := functional forward backward methods models evaluation seeding
 test-narrow: $(INSTALLED)
 	ATEN_CPU_CAPABILITY=default ONEDNN_MAX_CPU_ISA=SSE41 MKL_CBWR=COMPATIBLE \
-		$(PYTEST) $(addprefix tests/,$(NUMERICAL))
+		$(PYTEST) $(addprefix tests/,$(NUMERICAL)) --ignore=tests/methods/test_scaffold.py
 
 bench: $(INSTALLED)
 	$(BIN)/python -m benchmarks.step_cost
