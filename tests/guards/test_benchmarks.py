@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -66,7 +67,7 @@ def test_a_result_names_the_machine_and_the_versions(tmp_path: Path) -> None:
     path = write("trial", {"methods": {}}, folder=tmp_path / "results")
     record = json.loads(path.read_text(encoding="utf-8"))
     assert record["benchmark"] == "trial"
-    assert record["machine"]["versions"]["torch"] == torch.__version__
+    assert record["machine"]["versions"]["torch"] == version("torch")
     assert record["machine"]["cores"] >= 1
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from inspect import cleandoc
 from typing import Any, Literal, get_args, get_origin
 
 from pydantic.fields import FieldInfo
@@ -10,7 +11,8 @@ from pydantic.fields import FieldInfo
 from temper.methods.published import Published
 from temper.methods.registry import entry
 
-ARGUMENT = re.compile(r"^        (\w+): (.*(?:\n {12}.*)*)", re.MULTILINE)
+# In a docstring without its indentation, which Python 3.13 takes away by itself.
+ARGUMENT = re.compile(r"^    (\w+): (.*(?:\n {8}.*)*)", re.MULTILINE)
 _SIGNS = {"ge": "\u2265", "gt": ">", "le": "\u2264", "lt": "<"}
 
 
@@ -36,7 +38,7 @@ def settings(name: str) -> list[dict[str, Any]]:
     config = entry(name).config
     meanings: dict[str, str] = {}
     for base in reversed(config.__mro__):
-        for setting, text in ARGUMENT.findall(base.__doc__ or ""):
+        for setting, text in ARGUMENT.findall(cleandoc(base.__doc__ or "")):
             meanings[setting] = " ".join(text.split())
     sources = published(name)
     return [
