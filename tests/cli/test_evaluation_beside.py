@@ -46,6 +46,24 @@ def test_an_evaluation_says_which_run_it_measured(run: Path) -> None:
     assert settings["run"] == json.loads((run / "run.json").read_text())["key"]
 
 
+def test_rows_that_the_run_was_trained_on_are_told_wherever_they_are_scored(
+    run: Path, tiny_data: Path, tmp_path: Path
+) -> None:
+    train = tiny_data / "reviews" / "train.csv"
+    done = call(
+        "evaluate", run, "--data", train, "--shift", f"far={train}", "--perspectives", "task,shift",
+        "--set", "evaluate.bootstrap=0", "--device", "cpu", "--out", tmp_path / "out",
+    )  # fmt: skip
+    assert done.exit_code == 0, done.stderr
+    notices = json.loads((tmp_path / "out" / "scores.json").read_text())["notices"]
+    for name in ("dev", "far"):
+        said = f"40 of 40 rows of set {name!r}, the first row 1, were trained on"
+        assert any(notice.startswith(said) for notice in notices)
+        assert said in " ".join(done.stderr.split())
+    beside = json.loads((run.with_name("run-evaluation") / "scores.json").read_text())
+    assert not any("trained on" in notice for notice in beside["notices"])
+
+
 def test_training_again_with_card_writes_the_scores_beside_it(
     run: Path, tiny_model: Path, tiny_data: Path
 ) -> None:

@@ -104,7 +104,10 @@ def test_a_test_split_without_labels_is_nothing_to_evaluate_on(tmp_path: Path) -
 def test_train_rows_in_evaluation_are_counted_and_dropped_on_request(tmp_path: Path) -> None:
     source = folder(tmp_path / "data", train=rows(10), dev=rows(5, 7), test=rows(2, 0))
     kept = load_splits(DataSettings(source=source))
-    assert kept.notices == ("3 train rows are also in dev", "2 train rows are also in test")
+    assert kept.notices == (
+        "3 train rows are also in dev (--drop-overlap leaves such rows out)",
+        "2 train rows are also in test (--drop-overlap leaves such rows out)",
+    )
     dropped = load_splits(DataSettings(source=source, drop_overlap=True))
     assert dropped.train.text == [f"row {i}" for i in range(2, 7)]
     assert dropped.notices == (

@@ -77,8 +77,8 @@ def test_a_notice_says_how_many_rows_there_are_and_which_are_evaluated(
     splits = load_splits(DataSettings(source=source, unlabeled=pool))
     assert splits.notices == (
         f"5 rows of unlabelled text from {pool}",
-        "2 unlabeled rows are also in dev",
-        "1 unlabeled row is also in test",
+        "2 unlabeled rows are also in dev (--drop-overlap leaves such rows out)",
+        "1 unlabeled row is also in test (--drop-overlap leaves such rows out)",
     )
     assert splits.unlabeled is not None
     assert splits.unlabeled.notices == splits.notices

@@ -20,7 +20,7 @@ from temper.evaluation.settings import EvaluationSettings
 from temper.study.calibrate import calibrate
 from temper.study.evaluation import Judging
 from temper.study.predictors import load_predictor
-from temper.study.seen import runs_of, seen_among
+from temper.study.seen import runs_of, said_of_trained, seen_among
 from temper.study.sets import trained_rows
 from tests.cli.tiny_project import sentences, write_csv
 
@@ -133,6 +133,20 @@ def test_an_evaluation_beside_the_run_tells_its_dev_rows(tmp_path: Path) -> None
     assert seen.judged == (1, 2)
     (notice,) = seen.notices
     assert "was trained on" in notice
+
+
+def test_of_each_scored_set_it_is_said_how_many_rows_were_trained_on(tmp_path: Path) -> None:
+    films = source(tmp_path / "films", "film")
+    members = [run(tmp_path / "film", films), run(tmp_path / "phone", source(tmp_path / "p", "p"))]
+    made = str(soup(tmp_path / "soup", *members))
+    sets = {"dev": rows("new", *texts("film", 3)), "far": rows("why", *texts("film it", 4))}
+    (notice,) = said_of_trained(made, sets)
+    assert notice.startswith("3 of 4 rows of set 'dev', the first row 2, were trained on")
+    assert "leave these out" in notice
+    assert said_of_trained(str(tmp_path / "plain"), sets) == ()
+    shutil.rmtree(films)
+    (unknown,) = said_of_trained(made, sets)
+    assert "was trained on rows among these could not be checked" in unknown
 
 
 def test_data_that_have_changed_since_are_not_taken_for_the_runs(tmp_path: Path) -> None:

@@ -132,7 +132,10 @@ def _shared(rows: Examples, evaluated: Sequence[Examples]) -> list[str]:
         shared = len(rows.overlap(split))
         if shared:
             some = "row is" if shared == 1 else "rows are"
-            found.append(f"{shared} {rows.name} {some} also in {split.name}")
+            found.append(
+                f"{shared} {rows.name} {some} also in {split.name} (--drop-overlap leaves such "
+                "rows out)"
+            )
     return found
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ from temper.study.predictors import (
     trained_settings,
 )
 from temper.study.reference import with_reference
+from temper.study.seen import said_of_trained
 from temper.study.sets import load_sets, trained_rows
 from temper.study.sources import SetSources
 from temper.study.store import evaluation_key
@@ -160,6 +161,7 @@ def judge_model(asked: Judging, out: Path, *, progress: Progress | None = None) 
         evaluate=asked.evaluate,
         dev=dev,
         train=train,
+        tells_trained=False,
         known=trained_columns(asked.model),
         notices=(*notices, *said_of_stored(asked.model)),
     )
@@ -173,6 +175,9 @@ def judge_model(asked: Judging, out: Path, *, progress: Progress | None = None) 
     if held is None:
         regression = predictor.gives == "values"
         check_named_models(asked.evaluate, regression=regression, reference=False)
+        scored = {"dev": dev, **sets.data.shift, **sets.data.adversarial}
+        told = said_of_trained(asked.model, scored)
+        sets = replace(sets, notices=(*sets.notices, *told))
         sets = with_reference(sets, asked.model, predictor, asked.evaluate)
         found = judge(
             predictor,

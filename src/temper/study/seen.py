@@ -7,7 +7,7 @@ and what they were; they are read again. A soup has seen what its members have.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -55,38 +55,62 @@ def seen_among(model: str, rows: Examples) -> Seen:
     trained: set[str] = set()
     judged: set[str] = set()
     notices: list[str] = []
-    loaded: dict[str, Splits | None] = {}
-    for folder in runs_of(model):
-        file = folder / "run.json"
-        if not file.exists():
-            notices.append(
-                f"What {folder}, a member of {model}, was trained on is not known: it holds no "
-                "run.json."
-            )
+    for run in _read_runs(model):
+        if isinstance(run, str):
+            notices.append(run)
             continue
-        record = read_json(file)
-        known = json.dumps(_data(record), sort_keys=True)
-        if known not in loaded:
-            loaded[known] = _splits(record)
-        splits, sets = loaded[known], record.get("data", {})
-        train = None if splits is None else _same(splits.train, sets.get("train"))
-        dev = None if splits is None else _same(splits.dev, sets.get("dev"))
+        train = run.train_among(rows)
+        dev = None if run.splits is None else _same(run.splits.dev, run.sets.get("dev"))
         if train is None:
-            train = _same(rows, sets.get("train"))
-        if train is None:
-            notices.append(_unknown(folder, "was trained on rows among these", "training rows"))
+            notices.append(_unknown(run.folder, *_TRAINED))
         trained.update(() if train is None else train)
-        dev = _evaluated(folder) if dev is None else dev
+        dev = _evaluated(run.folder) if dev is None else dev
         if dev is None:
-            dev = _same(rows, sets.get("dev"))
+            dev = _same(rows, run.sets.get("dev"))
         if dev is None:
-            notices.append(_unknown(folder, "is judged on rows among these", "dev rows"))
+            notices.append(_unknown(run.folder, "is judged on rows among these", "dev rows"))
         judged.update(() if dev is None else dev)
     return Seen(
         tuple(place for place, row in enumerate(rows.rows) if row in trained),
         tuple(place for place, row in enumerate(rows.rows) if row in judged - trained),
         tuple(notices),
     )
+
+
+def said_of_trained(model: str, sets: Mapping[str, Examples]) -> tuple[str, ...]:
+    """Say which of the rows that a checkpoint is scored on it was trained on.
+
+    Args:
+        model: As `seen_among` takes it.
+        sets: The scored rows by the name of their set.
+
+    Returns:
+        A notice for each set that holds such rows, and for what could not be found out.
+
+    Raises:
+        CheckpointError: A record is damaged.
+    """
+    trained: dict[str, set[str]] = {name: set() for name in sets}
+    notices: list[str] = []
+    for run in _read_runs(model):
+        if isinstance(run, str):
+            notices.append(run)
+            continue
+        for name, rows in sets.items():
+            train = run.train_among(rows)
+            if train is None:
+                notices.append(_unknown(run.folder, *_TRAINED))
+            trained[name].update(() if train is None else train)
+    for name, rows in sets.items():
+        places = [place for place, row in enumerate(rows.rows) if row in trained[name]]
+        if places:
+            notices.append(
+                f"{len(places):,} of {len(rows):,} rows of set {name!r}, the first row "
+                f"{places[0] + 1}, were trained on, so its scores say too much of new rows. Give "
+                "others, or leave these out; a run keeps its train rows apart from its own dev "
+                "rows with --drop-overlap."
+            )
+    return tuple(dict.fromkeys(notices))
 
 
 def runs_of(model: str) -> list[Path]:
@@ -104,6 +128,39 @@ def runs_of(model: str) -> list[Path]:
     if not (folder / "soup.json").exists():
         return []
     return [Path(str(member)) for member in read_json(folder / "soup.json").get("members", [])]
+
+
+@dataclass(frozen=True)
+class _Run:
+    """A run whose record is known: what it was trained on, read again where that can be done."""
+
+    folder: Path
+    splits: Splits | None
+    sets: Mapping[str, Any]
+
+    def train_among(self, rows: Examples) -> Sequence[str] | None:
+        """Return the hashes of the run's train rows, or of ``rows`` where those are they."""
+        recorded = self.sets.get("train")
+        train = None if self.splits is None else _same(self.splits.train, recorded)
+        return _same(rows, recorded) if train is None else train
+
+
+def _read_runs(model: str) -> Iterator[_Run | str]:
+    """Read the runs of a checkpoint again; of one without a record, say so."""
+    loaded: dict[str, Splits | None] = {}
+    for folder in runs_of(model):
+        file = folder / "run.json"
+        if not file.exists():
+            yield (
+                f"What {folder}, a member of {model}, was trained on is not known: it holds no "
+                "run.json."
+            )
+            continue
+        record = read_json(file)
+        known = json.dumps(_data(record), sort_keys=True)
+        if known not in loaded:
+            loaded[known] = _splits(record)
+        yield _Run(folder, loaded[known], record.get("data", {}))
 
 
 def _data(record: dict[str, Any]) -> dict[str, Any]:
@@ -137,6 +194,9 @@ def _evaluated(folder: Path) -> Sequence[str] | None:
         if (block.condition.perspective, block.condition.set) == ("task", "dev")
         for row in block.row
     ] or None
+
+
+_TRAINED = ("was trained on rows among these", "training rows")
 
 
 def _unknown(folder: Path, what: str, which: str) -> str:

@@ -57,6 +57,7 @@ def load_sets(
     evaluate: EvaluationSettings,
     dev: Examples,
     train: Examples | None = None,
+    tells_trained: bool = True,
     known: Sequence[Columns] = (),
     notices: Iterable[str] = (),
 ) -> JudgedSets:
@@ -71,13 +72,16 @@ def load_sets(
         evaluate: What is measured.
         dev: The evaluated rows, which say what the labels are.
         train: What the model was trained on, where that is known.
+        tells_trained: Whether labelled rows that it was trained on are looked for; of a checkpoint
+            `temper.study.seen.said_of_trained` tells them, of a soup's members too.
         known: What the columns of the model's own data are called, beside those of ``settings``.
         notices: What is to be said already.
 
     Returns:
-        The sets. Labelled rows that the model was trained on, if that is known, are told, and left
-        out under ``drop_overlap``. Rows to fit on that are also evaluated are left out, with a
-        notice; rows to fit a temperature on also where the model was trained on them.
+        The sets. Labelled rows that the model was trained on, if those are looked for and known,
+        are told, and left out under ``drop_overlap``. Rows to fit on that are also evaluated are
+        left out, with a notice; rows to fit a temperature on also where the model was trained on
+        them.
 
     Raises:
         DataError: Where a set is wrong.
@@ -88,7 +92,8 @@ def load_sets(
     said = [*notices, *_missing(sources.suite)]
     # Groups are looked at in evaluated rows alone.
     columns = (replace(settings.columns, group=None), *known)
-    sets = {each: _of_kind(each, sources, settings, kind, train, said, columns) for each in KINDS}
+    seen = train if tells_trained else None
+    sets = {each: _of_kind(each, sources, settings, kind, seen, said, columns) for each in KINDS}
     scored = [dev, *(examples for each in sets.values() for examples in each.values())]
     fit = held_out = None
     trained = [] if train is None else [train]
