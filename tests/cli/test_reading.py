@@ -94,11 +94,61 @@ def test_the_columns_of_a_run_are_used_to_calibrate_and_to_predict(
     ]
     result = call("predict", project / "run", "--data", project / "usual.csv", "--device", "cpu")
     assert len(result.stdout.splitlines()) == 10
-    refused = CliRunner().invoke(
-        app, ["calibrate", str(project / "run"), "--data", str(project / "held_out.csv")]
+
+
+def test_the_encoding_of_a_run_is_used_to_calibrate_and_to_predict(project: Path) -> None:
+    result = call("predict", project / "run", "--data", project / "shift.csv", "--device", "cpu")
+    assert len(result.stdout.splitlines()) == 12
+    assert "café" in result.stdout
+    result = call(
+        "predict", project / "run", "--data", project / "shift.csv", "--device", "cpu",
+        "--encoding", "cp1250", "--out", project / "other.csv",
+    )  # fmt: skip
+    assert "encoding cp1250" in result.stderr
+    # Whether a temperature is best for so few rows depends on the random weights.
+    arguments = ("calibrate", project / "run", "--data", project / "held_out.csv")
+    said = CliRunner().invoke(app, [str(argument) for argument in arguments]).stderr
+    assert "encoding cp1252" in said
+    assert "is not UTF-8" not in said
+    (project / "run" / "calibration.json").unlink(missing_ok=True)
+
+
+@pytest.mark.parametrize("skip", [(), ("--skip-bad-rows",)])
+@pytest.mark.parametrize("label", ["label", "Queue"])
+def test_predicting_reads_no_labels(
+    project: Path, tmp_path: Path, skip: tuple[str, ...], label: str
+) -> None:
+    # The last row ends before its label; the run's own label is called Queue.
+    (tmp_path / "new.csv").write_text(f"text,{label}\ngood,odd\nbad,\nfine\n", encoding="utf-8")
+    result = call(
+        "predict", project / "run", "--data", tmp_path / "new.csv", "--device", "cpu", *skip
     )
-    assert refused.exit_code == 2
-    assert "--encoding cp1252" in refused.stderr
+    answers = [json.loads(line) for line in result.stdout.splitlines()]
+    assert [answer["text"] for answer in answers] == ["good", "bad", "fine"]
+    assert "row" not in answers[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("new.csv", "text,label\ngood,1\n\nbad,0,more\nfine\n"),
+        ("new.jsonl", '{"text": "good"}\n\n{"text": null}\n{"text": "fine"}\n'),
+        ("broken.jsonl", '{"text": "good"}\n\n{"text": \n{"text": "fine"}\n'),
+        ("new.json", '[{"text": "good"}, {"text": null}, {"text": "fine"}]'),
+    ],
+)
+def test_predictions_name_their_row_where_rows_were_left_out(
+    project: Path, tmp_path: Path, name: str, content: str
+) -> None:
+    (tmp_path / name).write_text(content, encoding="utf-8")
+    arguments = ("predict", project / "run", "--data", tmp_path / name, "--device", "cpu")
+    result = call(*arguments, "--skip-bad-rows")
+    found = [json.loads(line) for line in result.stdout.splitlines()]
+    assert [(answer["row"], answer["text"]) for answer in found] == [(1, "good"), (3, "fine")]
+    call(*arguments, "--skip-bad-rows", "--out", tmp_path / "out.csv")
+    lines = (tmp_path / "out.csv").read_text(encoding="utf-8").splitlines()
+    assert lines[0].startswith("row,text,label")
+    assert [line.split(",")[0] for line in lines[1:]] == ["1", "3"]
 
 
 def test_the_columns_of_a_comparison_are_used_for_its_further_sets(

@@ -152,18 +152,18 @@ def _read_table(
     encoding: str | None,
     skip: bool,
 ) -> Examples:
-    """Read texts from a file, a folder or the Hub, whose columns may be those of the training."""
+    """Read texts from a file, a folder or the Hub; a run says columns and encoding too."""
     from temper.data.columns import Columns
     from temper.data.content import check_encoding
     from temper.data.sources import load_examples
     from temper.data.table import TableOptions
-    from temper.study.predictors import trained_columns
+    from temper.study.predictors import trained_columns, trained_encoding
 
     examples = load_examples(
         data,
         columns=Columns(*columns),
         labelled=False,
-        reading=TableOptions(check_encoding(encoding), skip),
+        reading=TableOptions(check_encoding(encoding) or trained_encoding(model), skip),
         known=trained_columns(model),
     )
     for text in examples.notices:
@@ -237,12 +237,16 @@ def answers(
         names: Label names by index; None writes ``LABEL_0`` ...
 
     Returns:
-        One object per text: ``text``, perhaps ``text_pair``, then ``label``, ``anomaly`` (1 less
-        the largest probability) and ``probabilities``, or ``value`` of a regression.
+        One object per text: ``row``, its number in the file, where rows of the file were left out;
+        ``text``, perhaps ``text_pair``, then ``label``, ``anomaly`` (1 less the largest
+        probability) and ``probabilities``, or ``value`` of a regression.
     """
     found = []
     for place, text in enumerate(examples.text):
-        row: dict[str, Any] = {"text": text}
+        row: dict[str, Any] = {}
+        if examples.numbers is not None:
+            row["row"] = examples.numbers[place]
+        row["text"] = text
         if examples.text_pair is not None:
             row["text_pair"] = examples.text_pair[place]
         if prediction.regression:

@@ -40,7 +40,7 @@ def read_delimited(
         content: The file, which is not blank.
         source: What identifies it.
         usual: The delimiter that its name stands for.
-        options: Whether rows that cannot be read are left out.
+        options: Whether rows that cannot be read are left out, and which columns nobody reads.
 
     Returns:
         The table. Blank lines are left out; what was found and left out is a notice.
@@ -54,14 +54,18 @@ def read_delimited(
     lines, blank, bad = array("q"), array("q"), dict[int, str]()
     # Blank lines at the end are harmless; one in the middle may be a lost row.
     last_blank = array("q")
-    for line, record in found.rows(len(names), behind=first):
+    needed = options.needed(names)
+    numbers, number = array("q"), 0
+    for line, record in found.rows(len(names), needed=needed, behind=first):
         if record is None:
             last_blank.append(line)
             continue
         blank.extend(last_blank)
         del last_blank[:]
+        number += 1
         if isinstance(record, list):
             lines.append(line)
+            numbers.append(number)
         elif options.skip_bad_rows:
             bad[line] = record
         else:
@@ -73,7 +77,7 @@ def read_delimited(
         place, size = names.index(name), len(names)
 
         def values() -> Iterator[object]:
-            for _, record in found.rows(size, behind=first):
+            for _, record in found.rows(size, needed=needed, behind=first):
                 if isinstance(record, list):
                     yield record[place]
 
@@ -85,6 +89,7 @@ def read_delimited(
         column,
         len(lines),
         lines,
+        numbers=numbers if bad else None,
         source=source,
         decimal_comma=found.delimiter == ";",
         notices=_notices(content, found, usual=usual, blank=blank, bad=bad),
@@ -159,11 +164,14 @@ class _Delimited:
         check_names(names, title=str(path))
         return line, names
 
-    def rows(self, size: int, *, behind: int) -> Iterator[tuple[int, list[str] | str | None]]:
+    def rows(
+        self, size: int, *, needed: int, behind: int
+    ) -> Iterator[tuple[int, list[str] | str | None]]:
         """Yield line and fields of each row; of a bad one what came, of a blank line None.
 
         Args:
             size: Fields of a row.
+            needed: Fields that it must have; the others are empty where it ends before them.
             behind: Line that names the columns.
         """
         for line, record in self._records():
@@ -172,8 +180,10 @@ class _Delimited:
                     yield line, None
             elif _is_blank(record, alone=size == 1):
                 yield line, None
-            elif isinstance(record, str) or len(record) == size:
+            elif isinstance(record, str):
                 yield line, record
+            elif needed <= len(record) <= size:
+                yield line, record + [""] * (size - len(record))
             else:
                 yield line, f"{len(record)} field{'' if len(record) == 1 else 's'}"
 

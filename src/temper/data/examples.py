@@ -37,6 +37,8 @@ class Examples:
         notices: What a reader of the results should know about these rows.
         group: Group that each row belongs to (a domain, a heuristic), None where there are none.
         pair: Name of the contrast pair that each row belongs to, None where there are none.
+        numbers: Number of each row among all rows of its file, counted from 1; None where no row of
+            the file was left out as it was read.
 
     Raises:
         DataError: If the lists differ in length, or labels and kind disagree.
@@ -58,12 +60,13 @@ class Examples:
     notices: tuple[str, ...] = ()
     group: list[str | None] | None = None
     pair: list[str | None] | None = None
+    numbers: Sequence[int] | None = None
 
     def __post_init__(self) -> None:
         if (self.labels is None) != (self.kind == "unlabelled"):
             have = "no labels" if self.labels is None else "labels"
             raise DataError(f"Set {self.name!r} is of kind {self.kind!r} but has {have}.")
-        for column in ("text_pair", "labels", "group", "pair"):
+        for column in ("text_pair", "labels", "group", "pair", "numbers"):
             values = getattr(self, column)
             if values is not None and len(values) != len(self.text):
                 raise DataError(
@@ -117,6 +120,7 @@ class Examples:
             rows=hashes_at(self.rows, chosen),
             group=None if self.group is None else [self.group[i] for i in chosen],
             pair=None if self.pair is None else [self.pair[i] for i in chosen],
+            numbers=None if self.numbers is None else [self.numbers[i] for i in chosen],
         )
 
     def sample(self, n: int, *, seed: int) -> Examples:

@@ -119,31 +119,39 @@ def _parse_json(text: str, *, where: str) -> object:
 def _json_lines(content: TextFile, *, source: Mapping[str, str], options: TableOptions) -> Table:
     path = content.path
     names: dict[str, None] = {}
-    lines, bad = array("q"), dict[int, str]()
-    for number, line in _full_lines(content):
+    lines, numbers, bad = array("q"), array("q"), dict[int, str]()
+    for number, (line, text) in enumerate(_full_lines(content), start=1):
         try:
-            row = _parse_row(line, where=f"{path}, line {number}")
+            row = _parse_row(text, where=f"{path}, line {line}")
         except DataError:
             if not options.skip_bad_rows:
                 raise
-            bad[number] = "no JSON object"
+            bad[line] = "no JSON object"
             continue
         names |= dict.fromkeys(row)
-        lines.append(number)
+        lines.append(line)
+        numbers.append(number)
     if not lines:
         raise DataError(f"{path} has no rows that can be read.")
 
     def column(name: str) -> Streamed:
         return Streamed(
             lambda: (
-                json.loads(line).get(name)
-                for number, line in _full_lines(content)
-                if number not in bad
+                json.loads(text).get(name) for line, text in _full_lines(content) if line not in bad
             )
         )
 
     notices = (*_encoding(content), *([skipped_rows(str(path), bad)] if bad else []))
-    return Table(str(path), tuple(names), column, len(lines), lines, source=source, notices=notices)
+    return Table(
+        str(path),
+        tuple(names),
+        column,
+        len(lines),
+        lines,
+        numbers=numbers if bad else None,
+        source=source,
+        notices=notices,
+    )
 
 
 def _parse_row(line: str, *, where: str) -> dict[str, object]:

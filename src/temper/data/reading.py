@@ -124,6 +124,7 @@ def read_split(
         notices=notices,
         group=read_names(table, chosen.group),
         pair=read_names(table, chosen.pair_id),
+        numbers=table.numbers,
     )
 
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from temper.data.columns import OPTIONS, Columns
+from temper.data.columns import LABEL_NAMES, OPTIONS, Columns
 from temper.data.corpus import anomaly_examples, review_corpus, shift_examples
 from temper.data.examples import Examples, Splits
 from temper.data.folders import choose_split, named_labels
@@ -160,9 +160,11 @@ def load_examples(
         if labelled is False:
             examples = replace(examples, labels=None, label_names=None, kind="unlabelled")
     else:
-        opened = _open(base, config, reading or TableOptions())
+        reading = reading or TableOptions()
+        if labelled is False:
+            reading = _without_labels(reading, columns, *known)
         examples = read_set(
-            replace(opened, known=tuple(known)),
+            replace(_open(base, config, reading), known=tuple(known)),
             split=split,
             columns=columns,
             kind=kind,
@@ -173,6 +175,13 @@ def load_examples(
     if label_names is not None:
         examples = examples.map_labels(label_names)
     return examples
+
+
+def _without_labels(reading: TableOptions, *named: Columns) -> TableOptions:
+    """Return how tables are read whose labels nobody reads, so that a row may lack its label."""
+    labels = {columns.label for columns in named if columns.label is not None}
+    texts = {text for columns in named for text in (columns.text, columns.text_pair)}
+    return replace(reading, unread=frozenset({*LABEL_NAMES, *labels} - texts))
 
 
 def check_source(source: str) -> None:
@@ -335,8 +344,9 @@ def _read_unlabelled(settings: DataSettings, source: str, *, train: Examples) ->
     if base == "demo":
         examples = _demo_set(config, split=split if config else split or "train", columns=columns)
     else:
+        reading = _without_labels(settings.reading, settings.columns)
         examples = read_set(
-            _open(base, config, settings.reading),
+            _open(base, config, reading),
             split=split,
             columns=columns,
             kind=None,

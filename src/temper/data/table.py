@@ -17,10 +17,27 @@ class TableOptions:
     Args:
         encoding: Encoding of text files that are not UTF-8; None refuses these.
         skip_bad_rows: Whether rows that cannot be read are left out and told, and no error.
+        unread: Names of columns that nobody reads: a row of delimited text may end before them.
     """
 
     encoding: str | None = None
     skip_bad_rows: bool = False
+    unread: frozenset[str] = frozenset()
+
+    def needed(self, names: Sequence[str]) -> int:
+        """Return how many fields a row must have: all but the last ones that nobody reads.
+
+        Args:
+            names: Names of the columns, in their order.
+
+        Example:
+            >>> TableOptions(unread=frozenset({"label"})).needed(["id", "text", "Label"])
+            2
+        """
+        for size in range(len(names), 0, -1):
+            if not self.unread & {names[size - 1], names[size - 1].casefold()}:
+                return size
+        return len(names)
 
 
 @dataclass(frozen=True)
@@ -50,6 +67,8 @@ class Table:
         lines: Line of each row in its file, counted from 1; None where rows have no lines and none
             was left out.
         unit: What `lines` counts: lines, or rows where a file has no lines.
+        numbers: Number of each row among all rows of the file, counted from 1; None where no row
+            was left out.
         decimal_comma: Whether numbers are written with a comma, as beside semicolons.
         label_names: Names of integer labels by column, where the file itself holds them.
         source: What identifies the file's content: path, sha256 and the like.
@@ -62,6 +81,7 @@ class Table:
     size: int
     lines: Sequence[int] | None = None
     unit: str = "line"
+    numbers: Sequence[int] | None = None
     decimal_comma: bool = False
     label_names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     source: Mapping[str, Any] = field(default_factory=dict)
@@ -83,6 +103,7 @@ class Table:
             return self
         lines = range(1, self.size + 1) if self.lines is None else self.lines
         unit = "row" if self.lines is None else self.unit
+        numbers = range(1, self.size + 1) if self.numbers is None else self.numbers
         said = skipped_rows(self.title, {lines[row]: why for row, why in bad.items()}, unit=unit)
         return replace(
             self,
@@ -90,6 +111,7 @@ class Table:
             size=self.size - len(bad),
             lines=[line for row, line in enumerate(lines) if row not in bad],
             unit=unit,
+            numbers=[number for row, number in enumerate(numbers) if row not in bad],
             notices=(*self.notices, said),
         )
 

@@ -87,7 +87,7 @@ class Judging:
         """Check nested settings ``{"data": {...}, "evaluate": {...}}``.
 
         Where no source is given, a run is evaluated on the data that it was trained with, read as
-        it read them.
+        it read them. Of another source it gives the encoding.
 
         Raises:
             SettingError: Where anything is wrong; it lists every fault.
@@ -197,12 +197,16 @@ def judge_model(asked: Judging, out: Path, *, progress: Progress | None = None) 
 
 
 def _with_own_data(tree: Mapping[str, Any], model: str) -> Mapping[str, Any]:
-    """Return settings with a run's own data, and how it read them, where no other are given."""
+    """Return settings with a run's own data, and how it read them, where no other are given.
+
+    Other data may have the encoding of the run's, which is of files that are not UTF-8 alone.
+    """
     table, own = tree.get("data", {}), trained_settings(model).get("data", {})
-    if not isinstance(table, Mapping) or "source" in table or "source" not in own:
+    if not isinstance(table, Mapping):
         return tree
-    known = {name: own[name] for name in OWN if own.get(name) is not None}
-    return {**tree, "data": {**known, **table}}
+    names = OWN if "source" in own and "source" not in table else ("encoding",)
+    known = {name: own[name] for name in names if own.get(name) is not None}
+    return {**tree, "data": {**known, **table}} if known else tree
 
 
 def _held(out: Path) -> str | None:

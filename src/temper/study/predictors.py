@@ -198,6 +198,18 @@ def trained_columns(model: str) -> tuple[Columns, ...]:
     return () if found == Columns() else (found,)
 
 
+def trained_encoding(model: str) -> str | None:
+    """Return the encoding of a run's data, None where nobody named one.
+
+    It is taken for further files that are not UTF-8, which are errors otherwise.
+
+    Args:
+        model: Folder of a run or a soup; anything else has none.
+    """
+    encoding: str | None = trained_settings(model).get("data", {}).get("encoding")
+    return encoding
+
+
 def _checkpoint(
     model: str, *, max_length: int | None, batch_size: int, device: str | None
 ) -> ClassifierPredictor:
