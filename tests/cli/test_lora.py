@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 from typer.testing import CliRunner, Result
 
 from temper.cli.app import app
+from temper.data.examples import Examples
+from temper.study.predictors import load_predictor
+from tests.cli.tiny_project import write_csv
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:`is_gradient_checkpointing` is deprecated:FutureWarning"
@@ -40,6 +45,32 @@ def test_an_adapter_is_trained_judged_and_asked(
     asked = call("predict", out, "--text", "the film was good", "--device", "cpu", "--json")
     assert asked.exit_code == 0, asked.stderr
     assert "positive" in asked.stdout or "negative" in asked.stdout
+
+
+@pytest.mark.parametrize("base", ["minilm", "folder"])
+def test_the_code_on_the_card_of_an_adapter_loads_it_whole(
+    base: str, minilm: str, tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data, out = tmp_path / "three.csv", tmp_path / "lora"
+    labels = ("bad", "good", "mixed")
+    write_csv(data, [(f"film {n} was {labels[n % 3]}", labels[n % 3]) for n in range(30)])
+    done = call(
+        "train", "--model", base if base == "minilm" else tiny_model, "--data", data, "--method",
+        "vanilla", "--lora", "--set", "train.max_steps=1", "--max-length", "16", "--device", "cpu",
+        "--out", out, "--card",
+    )  # fmt: skip
+    assert done.exit_code == 0, done.stderr
+    _, _, after = (out / "README.md").read_text(encoding="utf-8").partition("```python\n")
+    monkeypatch.chdir(tmp_path)
+    found: dict[str, Any] = {}
+    exec(after.partition("```")[0], found)
+    texts = ["film 1 was good", "film 2 was mixed"]
+    with torch.no_grad():
+        logits = found["model"](**found["tokenizer"](texts, padding=True, return_tensors="pt"))[0]
+    ours = load_predictor(str(out), device="cpu").predict(Examples("rows", texts)).logits
+    assert logits.shape == (2, 3)
+    assert logits.numpy() == pytest.approx(ours, abs=1e-4)
+    assert found["model"].config.id2label == dict(enumerate(labels))
 
 
 def test_lora_alone_takes_the_defaults_and_leaves_a_table_as_it_is(

@@ -12,7 +12,8 @@ from huggingface_hub.repocard_data import (
 )
 
 from temper.errors import CheckpointError
-from temper.report.card import MARK, CardSources, card, check_card, write_card
+from temper.models.names import MODELS
+from temper.report.card import MARK, PACKAGED, CardSources, card, check_card, write_card
 from temper.report.hub import origin
 from tests.report.conftest import Plan, score, write_evaluation, write_run
 
@@ -81,6 +82,15 @@ def test_an_adapter_is_loaded_by_peft(run: Path) -> None:
     text = card(CardSources(run))
     assert "AutoPeftModelForSequenceClassification" in text
     assert ModelCard(text).data.library_name == "peft"
+
+
+def test_the_packages_of_short_names_are_those_that_models_are_loaded_from() -> None:
+    packages = {
+        name: model["source"].removeprefix("package ").replace("-", "_")
+        for name, model in MODELS.items()
+        if model["source"].startswith("package ")
+    }
+    assert packages == PACKAGED
 
 
 def test_a_short_name_is_no_id_on_the_hub(tmp_path: Path) -> None:

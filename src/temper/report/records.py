@@ -94,6 +94,12 @@ class SettingsRecord(Record):
     run: str | None = None
 
 
+class AdapterRecord(Record):
+    """Hold what PEFT's ``adapter_config.json`` says of the model that an adapter is put on."""
+
+    base_model_name_or_path: str | None = None
+
+
 class RunRecord(Record):
     """Hold ``run.json``."""
 
