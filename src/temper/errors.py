@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -22,6 +23,28 @@ class TemperError(Exception):
 
 class SettingError(TemperError):
     """Report a setting that is unknown, out of bounds or in conflict with another."""
+
+
+class FieldError(SettingError):
+    """Report wrong fields of a method's settings, by the name that a reader gave them.
+
+    Args:
+        error: What pydantic found.
+        settings: The class that was checked.
+        prefix: What stands before a field's name in the message.
+    """
+
+    def __init__(self, error: ValidationError, settings: type[BaseModel], prefix: str) -> None:
+        super().__init__("\n".join(faults(error, settings, prefix)))
+        self._checked = (error, settings)
+
+    def under(self, prefix: str) -> SettingError:
+        """Return the error with another prefix, such as ``"method."`` of a file of settings."""
+        return FieldError(*self._checked, prefix)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Let a process of a study pass its words on to another."""
+        return SettingError, (str(self),)
 
 
 class DataError(TemperError):
@@ -60,6 +83,17 @@ class NonFiniteError(TemperError):
         """Let a process of a study pass it on to another."""
         made = partial(NonFiniteError, step=self.step, term=self.term, rows=self.rows)
         return made, (str(self),)
+
+
+@dataclass(frozen=True)
+class Option:
+    """Stand beside a setting's type: the options of the command line that give it.
+
+    Args:
+        usage: The options as they are written, for example ``"--model NAME"``.
+    """
+
+    usage: str
 
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> str:
@@ -128,7 +162,10 @@ def faults(error: ValidationError, settings: type[BaseModel], prefix: str) -> li
             known = [prefix + name for name in names]
             lines[where] = [unknown("setting", prefix + field, known)]
         elif fault["type"] == "missing":
-            lines[where] = [f"{where} is missing and has no default: give it."]
+            known_field = settings.model_fields.get(field)
+            options = [] if known_field is None else known_field.metadata
+            usage = next((each.usage for each in options if isinstance(each, Option)), "it")
+            lines[where] = [f"{where} is missing and has no default: give {usage}."]
         else:
             said = fault["msg"].removeprefix("Input ").removeprefix("Value error, ")
             for words, sign in _COMPARISONS.items():

@@ -115,7 +115,7 @@ def test_faults_of_all_columns_are_told_at_once(
     clashes = call(
         "compare", "--methods", "at + uegr", "--variant", "x=at,method.epsilon=-1", *options
     )
-    refused(clashes, "both claim the perturbation", "AT.epsilon")
+    refused(clashes, "both claim the perturbation", "`method.epsilon` must be >= 0")
     assert clashes.stderr.count("both claim") == 1
     assert list(tmp_path.iterdir()) == []
 

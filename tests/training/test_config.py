@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from temper import UEGR
 from temper.errors import SettingError
 from temper.methods import DEFAULT
 from temper.training.assignments import read_toml
@@ -56,7 +57,7 @@ def test_a_run_that_names_no_method_takes_the_default(table: dict[str, Any]) -> 
         ({"seed": -1}, "`seed`.*-1"),
         ({"seed": True}, "`seed`"),
         ({"seed": 2**32}, "`seed`"),
-        ({"data": {}}, "`data.source` is missing"),
+        ({"data": {}}, "`data.source` is missing.*: give --data SOURCE, or --task NAME"),
         ({"data": "demo"}, "`data` must be a table"),
         ({"data": {"source": "demo", "rows": 0}}, "`data.rows`.*got 0"),
         ({"data": {"source": "demo", "row": 5}}, "Unknown setting 'data.row'.*'data.rows'"),
@@ -64,7 +65,17 @@ def test_a_run_that_names_no_method_takes_the_default(table: dict[str, Any]) -> 
         ({"method": "uegr"}, "`method` must be a table"),
         ({"method": {"name": "uerg"}}, "Unknown method 'uerg'.*'uegr'"),
         ({"method": {"name": "uegr", "epsilon": -0.1}}, "epsilon"),
-        ({"method": {"name": "uegr", "epsilom": 0.1}}, "epsilom"),
+        ({"method": {"name": "uegr", "epsilom": 0.1}}, "'method.epsilom'.*'method.epsilon'"),
+        ({"method": {"name": "uegr", "alpha": 2}}, "`method.alpha` must be <= 1, got 2"),
+        (
+            {"method": {"name": "uegr", "low": 0.5, "high": 0.2}},
+            "`method` low must be at most high",
+        ),
+        (
+            {"method": {"name": "r_drop + at", "r_drop": {"wait": 1}}},
+            "'method.r_drop.wait'.*'method.r_drop.weight'",
+        ),
+        ({"train": {"report_to": "tensorbord"}}, "Did you mean 'tensorboard'"),
         ({"train": {"epochs": 0}}, "`train.epochs` must be > 0, got 0"),
         ({"train": {"epochs": "3"}}, "`train.epochs`"),
         ({"train": {"epochs": True}}, "`train.epochs`"),
@@ -81,6 +92,27 @@ def test_a_run_that_names_no_method_takes_the_default(table: dict[str, Any]) -> 
 def test_a_wrong_setting_is_named(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(SettingError, match=message):
         RunConfig.of(tree(**changes))
+
+
+def test_a_missing_model_names_its_option() -> None:
+    without = {name: value for name, value in tree().items() if name != "model"}
+    with pytest.raises(SettingError, match="`model` is missing and has no default: give --model"):
+        RunConfig.of(without)
+
+
+def test_one_tracker_is_a_tuple_of_one() -> None:
+    assert TrainSettings(report_to="none").report_to == ("none",)
+    assert RunConfig.of(tree(train={"report_to": "none"})).train.report_to == ("none",)
+
+
+def test_a_wrong_setting_of_a_method_can_be_told_to_another_process() -> None:
+    with pytest.raises(SettingError, match=r"`method\.alpha`") as found:
+        RunConfig.of(tree(method={"name": "uegr", "alpha": 2}))
+    with pytest.raises(SettingError, match=r"`UEGR\.alpha`") as own:
+        UEGR(alpha=2)
+    for error in (found.value, own.value):
+        made, arguments = error.__reduce__()[:2]
+        assert str(made(*arguments)) == str(error)
 
 
 def test_a_composition_reads_its_own_record_and_has_one_key_however_it_is_spaced() -> None:

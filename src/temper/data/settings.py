@@ -11,6 +11,7 @@ from temper.data.columns import Columns
 from temper.data.content import known_encoding
 from temper.data.table import TableOptions
 from temper.data.tasks import TASKS, task_named
+from temper.errors import Option
 
 UNLABELLED = ("unlabeled", "unlabeled_rows")
 """Settings of text that only some methods read; they decide nothing about what is evaluated."""
@@ -56,7 +57,7 @@ class DataSettings(AugmentationSettings):
         'nyu-mll/glue:rte'
     """
 
-    source: Annotated[str, Field(min_length=1)]
+    source: Annotated[str, Field(min_length=1), Option("--data SOURCE, or --task NAME")]
     task: str | None = None
     config: str | None = None
     train_split: str = "train"

@@ -155,12 +155,15 @@ def smoothed(method: Method, smoothing: float) -> Method:
     return replace(method, objective=add(both))
 
 
-def configure_composed(name: str, settings: Mapping[str, Any]) -> MethodConfig:
+def configure_composed(
+    name: str, settings: Mapping[str, Any], *, prefix: str | None = None
+) -> MethodConfig:
     """Make the settings of a composition from plain values; see `configure`.
 
     Args:
         name: Methods with ``+`` between.
         settings: Tables of values, by method.
+        prefix: What stands before the methods' names in errors.
 
     Raises:
         SettingError: For an unknown name, field or value, all faults at once.
@@ -186,7 +189,11 @@ def configure_composed(name: str, settings: Mapping[str, Any]) -> MethodConfig:
             continue
         table = settings.get(method, {})
         try:
-            config = configure(method, table if isinstance(table, Mapping) else {})
+            config = configure(
+                method,
+                table if isinstance(table, Mapping) else {},
+                prefix=None if prefix is None else f"{prefix}{method}.",
+            )
             taken = next((each for each in HALVES if each == half), "both")
             own = set(table) if isinstance(table, Mapping) else set()
             by_preset = config.model_fields_set - own if "preset" in own else set()

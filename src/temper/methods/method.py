@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Self
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from temper.backward.rule import UpdateRule, chain
-from temper.errors import CompositionError, SettingError, faults, unknown
+from temper.errors import CompositionError, FieldError, SettingError, unknown
 from temper.forward.objective import Objective
 from temper.methods.published import Published
 
@@ -33,9 +33,7 @@ class MethodConfig(BaseModel, ABC):
         try:
             super().__init__(**settings)
         except ValidationError as error:
-            raise SettingError(
-                "\n".join(faults(error, type(self), f"{type(self).__name__}."))
-            ) from None
+            raise FieldError(error, type(self), f"{type(self).__name__}.") from None
 
     SIZE: ClassVar[str] = ""
     """Its setting that says how far embeddings are moved; empty where they are not."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from temper.errors import SettingError, unknown
+from temper.errors import FieldError, SettingError, unknown
 from temper.methods.declared import Declaration, in_order, is_composed
 from temper.methods.method import Method, MethodConfig
 
@@ -124,7 +124,9 @@ def entry(name: str) -> Entry:
     return _ENTRIES[name]
 
 
-def configure(name: str, settings: Mapping[str, Any] | None = None) -> MethodConfig:
+def configure(
+    name: str, settings: Mapping[str, Any] | None = None, *, prefix: str | None = None
+) -> MethodConfig:
     """Make a method's settings from plain values.
 
     Args:
@@ -132,6 +134,8 @@ def configure(name: str, settings: Mapping[str, Any] | None = None) -> MethodCon
             ``NAME.rule`` take one half of a method.
         settings: Values by field; ``preset`` picks published settings that the others override. Of
             several methods, a table of such values by method.
+        prefix: What stands before a setting's name in errors, ``"method."`` where it was written
+            so; None for the name of the settings class.
 
     Raises:
         SettingError: For an unknown name, field or value, all faults at once.
@@ -144,11 +148,15 @@ def configure(name: str, settings: Mapping[str, Any] | None = None) -> MethodCon
     if is_composed(name):
         from temper.methods.composition import configure_composed
 
-        return configure_composed(name, settings or {})
+        return configure_composed(name, settings or {}, prefix=prefix)
     chosen = entry(name)
     values = dict(settings or {})
     preset = values.pop("preset", None)
-    return chosen.config(**values) if preset is None else chosen.config.preset(preset, **values)
+    config = chosen.config
+    try:
+        return config(**values) if preset is None else config.preset(preset, **values)
+    except FieldError as error:
+        raise (error if prefix is None else error.under(prefix)) from None
 
 
 def name_of(config: MethodConfig) -> str:

@@ -29,11 +29,19 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Literal, Self, TypeVar
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    model_validator,
+)
 
 from temper import methods
 from temper.data.settings import UNLABELLED, DataSettings
-from temper.errors import CompositionError, SettingError, faults, unknown
+from temper.errors import CompositionError, Option, SettingError, faults, unknown
 from temper.models.adapters import Lora
 from temper.training import scratch
 from temper.training.assignments import Tree
@@ -43,7 +51,11 @@ from temper.training.trackers import known_tracker
 Settings = TypeVar("Settings", bound=BaseModel)
 # TOML and JSON know lists only, which strict checking would not take for tuples.
 Names = Annotated[tuple[str, ...], Field(strict=False)]
-Trackers = Annotated[tuple[Annotated[str, AfterValidator(known_tracker)], ...], Field(strict=False)]
+Trackers = Annotated[
+    tuple[Annotated[str, AfterValidator(known_tracker)], ...],
+    Field(strict=False),
+    BeforeValidator(lambda given: (given,) if isinstance(given, str) else given),
+]
 Device = Annotated[str, AfterValidator(lambda device: known_device(device))]
 Weights = Annotated[tuple[Annotated[float, Field(gt=0)], ...], Field(strict=False)]
 
@@ -102,7 +114,8 @@ class TrainSettings(BaseModel):
             ``"balanced"`` takes rows / (classes * rows of the class); None weighs all rows alike.
         device: ``auto``, ``cpu``, ``cuda``, ``cuda:N`` or ``mps``.
         gradient_checkpointing: Recompute activations in the backward pass to save memory.
-        report_to: Trackers that Transformers knows, for example ``("tensorboard",)``.
+        report_to: Trackers that Transformers knows, for example ``("tensorboard",)``; one
+            name may stand alone.
         evaluate: ``epoch`` scores the dev rows after each epoch; ``off`` does not. Either way the
             weights are the same.
         keep: ``last`` keeps the weights of the last step; ``best`` those of the epoch that is best
@@ -173,7 +186,7 @@ class RunConfig(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    model: str = Field(min_length=1)
+    model: Annotated[str, Option("--model NAME")] = Field(min_length=1)
     data: DataSettings
     method: Tree
     train: TrainSettings = Field(default_factory=TrainSettings)
@@ -388,7 +401,7 @@ def _method(table: Any) -> Tree:
     preset = table.get("preset", "")
     if not isinstance(preset, str):
         raise SettingError(f"`method.preset` must be a name, got {preset!r}.")
-    config = methods.configure(name, _without_name(table))
+    config = methods.configure(name, _without_name(table), prefix="method.")
     # "r_drop+at" and "r_drop + at" are one method, and so one key.
     written = config.name if isinstance(config, methods.Composed) else name
     return {"name": written, **config.settings()}
