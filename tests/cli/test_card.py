@@ -10,7 +10,7 @@ from typer.testing import CliRunner, Result
 
 from temper.cli.app import app
 from temper.report.card import MARK
-from tests.report.conftest import Plan, write_evaluation, write_run
+from tests.report.conftest import Plan, write_evaluation, write_run, write_study
 
 
 def call(*arguments: object) -> Result:
@@ -54,6 +54,16 @@ def test_an_evaluation_writes_the_card_of_its_model(
     assert "type: stanfordnlp/imdb" in text
     assert "type: reviews" in text
     assert len(judged) == 1
+
+
+def test_markdown_of_an_unfinished_study_says_so_beside_it(tmp_path: Path) -> None:
+    study = write_study(tmp_path / "study", Plan())
+    (study / "runs" / "uegr-s2-abc" / "run.json").unlink()
+    for more in ((), ("--perspectives", "all")):
+        result = call("report", study, "--markdown", *more)
+        assert result.exit_code == 0, result.output
+        assert "Only 5 of 6 runs are finished and measured." in result.stderr
+        assert "Only 5" not in result.stdout
 
 
 def test_a_strangers_card_stops_an_evaluation_before_it_begins(

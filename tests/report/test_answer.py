@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,7 +12,9 @@ import pytest
 from temper.report.answer import answer
 from temper.report.cells import Cell, Comparison, Difference, Row, ScoreKey
 from temper.report.derived import PARTS
+from temper.report.folders import read
 from temper.report.table import comparison
+from temper.report.view import about
 from temper.report.wording import IMPROVEMENT
 from tests.report.conftest import Plan, write_study
 
@@ -56,6 +60,51 @@ def test_a_best_mean_of_too_few_seeds_is_not_called_noise(verdict: str) -> None:
 def test_a_best_mean_inside_the_noise_is_nobodys_lead() -> None:
     said = told(replace(BETTER, low=-1.0, verdict="inside the noise"))
     assert said.startswith("No column can be told from vanilla by the average relative improvement")
+
+
+def unfinished(folder: Path, *, done: Mapping[str, Sequence[str]]) -> Comparison:
+    """Return the comparison of a study of which only some seeds were run."""
+    study = write_study(folder, Plan())
+    record = json.loads((study / "study.json").read_text())
+    record["runs"] = {
+        name: {seed: record["runs"][name][seed] for seed in seeds} for name, seeds in done.items()
+    }
+    (study / "study.json").write_text(json.dumps(record))
+    return comparison(study)
+
+
+def test_a_study_with_nothing_to_compare_yet_says_so_first_and_averages_nothing(
+    tmp_path: Path,
+) -> None:
+    found = unfinished(tmp_path / "one", done={"vanilla": ["0"]})
+    assert found.answer.startswith(
+        "Only 1 of 6 runs is finished and measured, so nothing can be compared yet: `temper"
+    )
+    assert not [row for row in found.rows if row.key.perspective == "summary"]
+    assert not any("average relative improvement" in notice for notice in found.notices)
+    assert ("runs", "1 of 6 finished and measured") in about(read(tmp_path / "one"), found)
+    apart = unfinished(tmp_path / "apart", done={"vanilla": ["0", "1"], "uegr": ["2"]})
+    assert apart.answer.startswith("Only 3 of 6 runs are finished and measured, so nothing can be")
+    assert not [row for row in apart.rows if row.key.perspective == "summary"]
+
+
+def test_a_study_that_is_partly_finished_says_so_before_what_came_out(tmp_path: Path) -> None:
+    seeds = ["0", "1", "2"]
+    found = unfinished(tmp_path / "some", done={"vanilla": seeds, "uegr": seeds[:1]})
+    assert found.answer.startswith("Only 4 of 6 runs are finished and measured. uegr has the")
+    assert [row for row in found.rows if row.key.perspective == "summary"]
+    whole = unfinished(tmp_path / "all", done={"vanilla": seeds, "uegr": seeds})
+    assert whole.unfinished == ""
+
+
+def test_a_column_without_a_seed_of_the_reference_is_told_once(tmp_path: Path) -> None:
+    study = write_study(tmp_path / "study", Plan(columns=["vanilla", "uegr", "late"]))
+    record = json.loads((study / "study.json").read_text())
+    del record["runs"]["late"]
+    (study / "study.json").write_text(json.dumps(record))
+    said = comparison(study).answer
+    assert "late has no finished seed in common with vanilla." in said
+    assert "scores had no common seed" not in said
 
 
 def test_a_notice_of_some_runs_names_column_and_seed(tmp_path: Path) -> None:

@@ -105,6 +105,15 @@ def test_a_detector_that_a_run_lacks_is_left_out_of_its_means(make_study: MakeSt
     )
 
 
+def test_several_runs_that_lack_a_detector_lack_it(make_study: MakeStudy) -> None:
+    def lacking(one: dict[str, Any], column: str, seed: int) -> bool:
+        return (one["condition"], one["set"], seed) == ("energy", "news", 2)
+
+    found = comparison(make_study(Plan(extra=several, drop=lacking)))
+    said = "vanilla (seed 2) and uegr (seed 2) lack it."
+    assert any(notice.endswith(said) for notice in found.notices)
+
+
 def test_what_all_share_marks_none(make_study: MakeStudy) -> None:
     equal = overview(comparison(make_study(Plan(columns=["uegr", "other"]))))
     assert not any(equal.best)

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from temper.cli import early, options
-from temper.cli.screen import print_json, say
+from temper.cli.screen import notice, print_json, say
 from temper.errors import SettingError
 
 
@@ -61,11 +61,15 @@ def report(
     from temper.report.exports import choose_formats, export_figures
     from temper.report.markdown import markdown as table
 
-    if perspectives is not None:
-        named = options.split_list(perspectives, "--perspectives")
-        typer.echo(table(comparison(folder), () if list(named) == ["all"] else named))
-    elif markdown:
-        found = overview(comparison(folder))
+    if markdown:
+        compared = comparison(folder)
+        if compared.unfinished:
+            notice(compared.unfinished)
+        if perspectives is not None:
+            named = options.split_list(perspectives, "--perspectives")
+            typer.echo(table(compared, () if list(named) == ["all"] else named))
+            return
+        found = overview(compared)
         if len(found.header) == 1:
             raise SettingError(
                 f"{folder} holds no scores to print. Evaluate the run first: temper evaluate "

@@ -66,7 +66,9 @@ def _column(comparison: Comparison, column: str) -> str:
             f"{column} has the better mean on {ahead} of {plural(total, 'score')} and the worse "
             f"on {behind}"
         )
-    if verdicts["no common seed"]:
+    if total and verdicts["no common seed"] == total:
+        parts.append(f"{column} has no finished seed in common with {comparison.reference}")
+    elif verdicts["no common seed"]:
         parts.append(f"{plural(verdicts['no common seed'], 'score')} had no common seed")
     if len(compared) > total:
         parts.append(
@@ -180,10 +182,13 @@ def answer(comparison: Comparison) -> str:
     others = [name for name in comparison.columns if name != comparison.reference]
     if not others:
         return f"Only {comparison.reference} was run: nothing to compare it with."
+    if comparison.unfinished and not comparison.comparable:
+        return comparison.unfinished
     decided = [name for name in others if any(_decided(row, name) for row in _scored(comparison))]
     # Of many columns, those of which nothing can be said yet need no sentence each.
     told = others if len(others) <= NAMED else decided
-    said = [_best(comparison), *(_column(comparison, name) for name in told)]
+    said = [comparison.unfinished, _best(comparison)]
+    said += [_column(comparison, name) for name in told]
     undecided = [
         name
         for name in others

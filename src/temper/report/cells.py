@@ -13,6 +13,7 @@ from temper.report.wording import (
     condition,
     corruption,
     folded,
+    plural,
     radius,
     title,
 )
@@ -315,6 +316,31 @@ class Comparison:
         others = [name for name in self.columns if name != self.reference]
         named = ", ".join(others) if len(others) <= NAMED else f"{len(others)} columns"
         return f"{named or 'nothing'} against {self.reference}, on {self.model}"
+
+    @property
+    def comparable(self) -> bool:
+        """Whether a column has a run of the same seed as one of the reference."""
+        seeds: dict[str, set[int]] = {name: set() for name in self.columns}
+        for row in self.rows:
+            for name, cell in row.cells.items():
+                seeds[name].update(cell.runs)
+        base = seeds.get(self.reference or "", set())
+        return any(base & seeds[name] for name in self.columns if name != self.reference)
+
+    @property
+    def unfinished(self) -> str:
+        """How many runs of a study are not in the numbers, in a sentence; empty where all are."""
+        if self.kind != "study" or not self.missing:
+            return ""
+        total = len(self.columns) * len(self.seeds)
+        done = total - len(self.missing)
+        few = f"Only {done} of {plural(total, 'run')} {'is' if done == 1 else 'are'} finished"
+        if self.comparable or len(self.columns) == 1:
+            return f"{few} and measured."
+        return (
+            f"{few} and measured, so nothing can be compared yet: `temper compare` with the same "
+            "--out goes on with the others."
+        )
 
     @property
     def shown(self) -> tuple[Row, ...]:

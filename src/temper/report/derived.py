@@ -69,7 +69,7 @@ class Scores:
                 continue
             who = listed([f"{column} (seed {seed})" for column, seed in lacking])
             what = f"{GROUPS[perspective]}: set {key.set!r} is left out of the means{how}"
-            note = f"{what}; {who} lacks it."
+            note = f"{what}; {who} {'lacks' if len(lacking) == 1 else 'lack'} it."
             if note not in self.notices:
                 self.notices.append(note)
         return kept
@@ -153,15 +153,19 @@ def add_relative_improvement(scores: Scores, reference: str) -> None:
 
     Args:
         scores: Collected scores; changed in place. Call before `add_set_means`.
-        reference: The column that stands for 0.
+        reference: The column that stands for 0. Nothing is added where no other column has a run
+            of a seed of it.
 
     References:
         RoAST (arXiv 2312.04032), Section 5.1; UEGR (arXiv 2503.16550), Table III.
     """
     seeds = [place for place in scores.places if place[0] == reference]
+    held = {seed for _, seed in seeds}
+    if not any(column != reference and seed in held for column, seed in scores.places):
+        return
     found = {part: _set_means(scores, part) for part in PARTS}
     parts = {part: means for part, means in found.items() if means}
-    if not seeds or not parts:
+    if not parts:
         return
     absent = [GROUPS[part].lower() for part in PARTS if part not in parts]
     if absent:

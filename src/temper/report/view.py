@@ -326,6 +326,9 @@ def about(source: Source, comparison: Comparison) -> list[tuple[str, str]]:
         said.append(("data", _data_name(source.data)))
     if source.kind != "evaluation":
         said.append(("seeds", ", ".join(str(seed) for seed in source.seeds)))
+    if source.kind == "study" and source.missing:
+        done = len(source.runs)
+        said.append(("runs", f"{done} of {done + len(source.missing)} finished and measured"))
     said += [("reference", source.reference)] if source.reference is not None else []
     counted = _sizes(comparison.rows)
     if others := [name for name in source.sets if name not in counted]:
