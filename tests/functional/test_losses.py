@@ -10,6 +10,7 @@ from torch import Tensor
 
 from temper.errors import DataError, SettingError
 from temper.functional.losses import (
+    OwnLoss,
     jensen_shannon,
     pairwise_divergence,
     squared_difference,
@@ -54,6 +55,20 @@ def test_a_regression_with_class_weights_is_refused() -> None:
 def test_class_labels_on_a_regression_head_are_refused() -> None:
     with pytest.raises(DataError, match="one number a row"):
         task_loss(torch.zeros(2, 1), torch.tensor([0, 0]))
+
+
+@pytest.mark.parametrize("labels", [[1, 5], [5, 1], [-1, 5]])
+def test_a_label_that_is_no_class_is_named(labels: list[int]) -> None:
+    wrong = next(label for label in labels if label not in (0, 1))
+    said = rf"Label {wrong} is out of range: the model has 2 classes.*in 0 to 1.*num_labels"
+    with pytest.raises(DataError, match=said):
+        task_loss(torch.zeros(2, 2), torch.tensor(labels))
+    with pytest.raises(DataError, match=said):
+        OwnLoss()(torch.zeros(2, 2), torch.tensor(labels), smoothing=0.0)
+
+
+def test_a_row_that_cross_entropy_leaves_out_has_no_loss() -> None:
+    assert task_loss(torch.zeros(2, 2), torch.tensor([-100, 1]))[0] == 0
 
 
 def test_numbers_on_a_classification_head_are_refused() -> None:

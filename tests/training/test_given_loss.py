@@ -170,6 +170,23 @@ def test_a_loss_function_beside_what_it_would_ignore_is_refused(
         make_trainer(tmp_path, more={"compute_loss_func": summed, **more}, **changes)
 
 
+def test_a_loss_function_that_cannot_be_called_is_refused_where_it_is_given(tmp_path: Path) -> None:
+    def short(outputs: Any, labels: Tensor) -> Tensor:
+        return cross_entropy(outputs.logits, labels)
+
+    said = r"num_items_in_batch=\.\.\.\), and short\(outputs.*cannot be"
+    with pytest.raises(SettingError, match=said):
+        make_trainer(tmp_path, more={"compute_loss_func": short})
+
+
+@pytest.mark.parametrize("method", ["vanilla", "uegr"])
+def test_labels_that_are_no_classes_are_refused_in_the_first_step(method: str) -> None:
+    stepper = Stepper(tiny_model(), method)
+    batch = {**collate([Rows(2)[0], Rows(2)[1]]), "labels": torch.tensor([5, 0])}
+    with pytest.raises(DataError, match="Label 5 is out of range: the model has"):
+        stepper.backward(batch)
+
+
 @pytest.mark.parametrize(
     ("value", "came"),
     [

@@ -105,8 +105,8 @@ def task_loss(
         [B] in at least fp32.
 
     Raises:
-        DataError: If the labels and the logits are of different kinds of task, or there is not one
-            label a row.
+        DataError: If the labels and the logits are of different kinds of task, there is not one
+            label a row, or a label on the CPU is none of the classes.
         SettingError: If class weights or smoothing are given for a regression.
 
     Example:
@@ -130,10 +130,56 @@ def task_loss(
             "The labels are class indices, but the model gives one number a row (a regression "
             "head). Give floating point labels, or a head with a logit for every class."
         )
+    if labels.device.type == "cpu":
+        # Elsewhere the look at the values would wait for the device in every pass.
+        check_classes(labels, scores.shape[-1])
     weights = None if class_weights is None else class_weights.to(scores.dtype)
     return cross_entropy(
         scores, labels, weight=weights, reduction="none", label_smoothing=smoothing
     )
+
+
+class OwnLoss:
+    """The task's own loss, `task_loss`; labels on a device are checked in the first batch alone.
+
+    Args:
+        class_weights: [C] factors on the rows of each class; None for none.
+    """
+
+    def __init__(self, class_weights: Tensor | None = None) -> None:
+        self.class_weights = class_weights
+        self._checked = False
+
+    def __call__(self, logits: Tensor, labels: Tensor, *, smoothing: float) -> Tensor:
+        """Return the losses [B].
+
+        Raises:
+            DataError: As `task_loss`.
+            SettingError: As `task_loss`.
+        """
+        if not self._checked and logits.shape[-1] > 1 and not labels.is_floating_point():
+            check_classes(one_label_a_row(logits, labels), logits.shape[-1])
+        self._checked = True
+        return task_loss(logits, labels, class_weights=self.class_weights, smoothing=smoothing)
+
+
+def check_classes(labels: Tensor, classes: int) -> None:
+    """Refuse labels that are none of a model's classes, for which torch's own errors name nothing.
+
+    Args:
+        labels: Class indices; -100, which torch's cross-entropy leaves out, is none of them.
+        classes: Number of classes.
+
+    Raises:
+        DataError: If there is one.
+    """
+    wrong = labels[((labels < 0) | (labels >= classes)) & (labels != -100)]
+    if wrong.numel():
+        raise DataError(
+            f"Label {int(wrong[0])} is out of range: the model has {classes} classes, so labels "
+            f"must lie in 0 to {classes - 1}. Load the model with num_labels set to the number of "
+            "classes, or renumber the labels from 0."
+        )
 
 
 def _one_number_a_row(logits: Tensor, labels: Tensor) -> Tensor:

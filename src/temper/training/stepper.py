@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import torch
@@ -23,8 +22,7 @@ from torch import Tensor, nn
 
 from temper.errors import DataError, NonFiniteError, SettingError
 from temper.forward.objective import Clean, Joint, Objective
-from temper.functional.losses import GivenLoss, TaskLoss
-from temper.functional.losses import task_loss as own_loss
+from temper.functional.losses import GivenLoss, OwnLoss, TaskLoss
 from temper.methods import Method, MethodConfig, build
 from temper.methods.size import size_warning
 from temper.models.kinds import check_sequence_classifier
@@ -460,10 +458,10 @@ def _check_ranks(model: nn.Module, rank: int, ranks: int) -> None:
 def _weighted(model: nn.Module, class_weights: Sequence[float] | Tensor | None) -> TaskLoss:
     """Return the task's own loss with a factor for each class."""
     if class_weights is None:
-        return own_loss
+        return OwnLoss()
     device = next(model.parameters()).device
     weights = torch.as_tensor(class_weights, dtype=torch.float32, device=device)
-    return partial(own_loss, class_weights=weights)
+    return OwnLoss(weights)
 
 
 def _rates(params: Parameters, optimizer: torch.optim.Optimizer) -> dict[str, tuple[float, float]]:

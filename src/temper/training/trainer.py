@@ -32,6 +32,7 @@ from temper.training.callback import MethodCallback
 from temper.training.checks import (
     check_drop_last,
     check_gradient_norm,
+    check_loss_call,
     check_rows,
     check_task_loss,
 )
@@ -119,6 +120,7 @@ class RobustTrainer(Trainer):
                 "supported. Use distributed data parallel (torchrun)."
             )
         check_sequence_classifier(self.model)
+        check_loss_call(self.compute_loss_func)
         method = smoothed(self.method, self.args.label_smoothing_factor)
         check_task_loss(method, self.compute_loss_func, self.class_weights)
         self.add_callback(MethodCallback(self))
