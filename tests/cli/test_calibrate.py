@@ -14,6 +14,7 @@ from typer.testing import CliRunner, Result
 from temper.cli.app import app
 from temper.data.examples import Examples
 from temper.functional.temperature import fit_temperature, log_probabilities
+from temper.study.calibrate import doubts
 from temper.study.predictors import load_predictor
 from temper.training.run import model_identity
 from tests.cli.tiny_project import sentences, write_csv
@@ -169,6 +170,39 @@ def test_the_runs_own_dev_rows_are_left_out_unless_they_are_asked_for(
     assert json.loads(taken.stdout)["held_out"]["left_out"] == {"trained": 0, "dev": 0}
     assert json.loads(taken.stdout)["held_out"]["rows"] == 23
     assert "3 of 23 rows are dev rows" in taken.stderr
+
+
+def test_a_temperature_to_be_doubted_is_told_and_so_is_that_one_was_replaced(
+    run: Path, held_out: Path, tmp_path: Path
+) -> None:
+    def calibrated(data: Path) -> tuple[dict[str, Any], str]:
+        result = call("calibrate", run, "--data", data, "--device", "cpu", "--json")
+        assert result.exit_code == 0, result.stderr
+        return json.loads(result.stdout), " ".join(result.stderr.split())
+
+    first, said = calibrated(held_out)
+    few = "The temperature is fitted on 20 rows, fewer than the 50"
+    assert few in said
+    assert any(notice.startswith(few) for notice in first["notices"])
+    assert "is replaced" not in said
+    ece = first["ece_15"]
+    assert ("ECE of these rows got worse" in said) == (ece["after"] > ece["before"])
+    many = write_csv(tmp_path / "many.csv", [row for _ in range(3) for row in labelled(held_out)])
+    second, said = calibrated(many)
+    assert "fewer than" not in said
+    replaced = f"({first['temperature']:.4f}) is replaced."
+    assert replaced in said
+    assert any(notice.endswith(replaced) for notice in second["notices"])
+
+
+def test_scores_that_a_temperature_worsens_are_named() -> None:
+    before, after = {"nll": 0.7, "ece_15": 0.23}, {"nll": 0.6, "ece_15": 0.34}
+    (said,) = doubts(50, before, after)
+    assert said.startswith("ECE of these rows got worse by the temperature, 0.2300 -> 0.3400")
+    assert "--remove" in said
+    assert len(doubts(50, after, before)) == 1
+    assert doubts(50, before, before) == []
+    assert len(doubts(49, before, after)) == 2
 
 
 def test_fewer_rows_are_drawn_where_asked(run: Path, held_out: Path) -> None:

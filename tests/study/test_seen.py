@@ -216,7 +216,7 @@ def test_no_temperature_of_a_soup_is_fitted_on_rows_of_its_members(
     made = calibrated(tiny_model, members, found, tmp_path / "soup")
     assert made["held_out"]["rows"] == 40
     assert made["held_out"]["left_out"] == {"trained": 5, "dev": 4}
-    trained, dev = made["notices"]
+    trained, dev, *_ = made["notices"]
     assert trained.startswith("5 of 49 rows, the first row 1, are left out: a run of ")
     assert dev.startswith("4 of 49 rows, the first row 6, are left out: they are dev rows of")
     # The temperature is that of the new rows alone.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,14 +17,16 @@ from temper.evaluation.perspectives.calibration import with_temperature
 from temper.evaluation.prediction import Prediction
 from temper.evaluation.rows import Condition
 from temper.evaluation.scoring import statistic_of
+from temper.functional.intervals import LEAST_ROWS
 from temper.functional.temperature import fit_temperature
 from temper.models.names import checkpoint_folder
+from temper.report.wording import plural
 from temper.study.evaluation import Judging
 from temper.study.judge import load_evaluated
 from temper.study.predictors import load_predictor, longest_row
 from temper.study.seen import seen_among
 from temper.study.temperature import FILE, SCHEMA
-from temper.training.checkpoint_folder import write_json
+from temper.training.checkpoint_folder import read_json, write_json
 from temper.training.progress import Progress
 from temper.training.run import model_identity, versions
 
@@ -92,6 +95,11 @@ def calibrate(
             " Give more rows, or others, with --data."
         ) from error
     after = _measures(rows, with_temperature(prediction, fitted.value))
+    doubted = doubts(len(rows), before, after)
+    if (folder / FILE).is_file():
+        doubted.append(f"The temperature that {folder / FILE} held{_earlier(folder)} is replaced.")
+    for text in doubted:
+        progress.notice(text)
     record = {
         "schema": SCHEMA,
         "temperature": fitted.value,
@@ -104,7 +112,7 @@ def calibrate(
         },
         "max_length": longest_row(predictor),
         "model": model_identity(asked.model),
-        "notices": notices,
+        "notices": [*notices, *doubted],
         "versions": versions(),
     }
     write_json(folder / FILE, record)
@@ -169,6 +177,39 @@ def _unseen(
         )
     counts = {"trained": len(seen.trained), "dev": 0 if with_dev else len(seen.judged)}
     return (rows.select(kept) if gone else rows), counts, notices
+
+
+def doubts(rows: int, before: Mapping[str, float], after: Mapping[str, float]) -> list[str]:
+    """Say why a temperature may do no good on other rows.
+
+    Args:
+        rows: How many it was fitted on.
+        before: NLL and ECE of these without it.
+        after: The same with it.
+    """
+    found = []
+    if rows < LEAST_ROWS:
+        found.append(
+            f"The temperature is fitted on {plural(rows, 'row')}, fewer than the {LEAST_ROWS} from "
+            "which on differences have a verdict: other rows may give quite another one. Give more "
+            "with --data, or take it away with --remove."
+        )
+    found += [
+        f"{name} of these rows got worse by the temperature, {before[key]:.4f} -> {after[key]:.4f}:"
+        " check it on other rows before using it; `temper calibrate` with --remove takes it away."
+        for key, name in (("nll", "NLL"), ("ece_15", "ECE"))
+        if round(after[key], 4) > round(before[key], 4)
+    ]
+    return found
+
+
+def _earlier(folder: Path) -> str:
+    """Return the value of the temperature that a folder keeps, in brackets, where it has one."""
+    try:
+        value = read_json(folder / FILE).get("temperature")
+    except CheckpointError:
+        return ""
+    return f" ({value:.4f})" if isinstance(value, int | float) else ""
 
 
 def _measures(rows: Examples, prediction: Prediction) -> dict[str, float]:
