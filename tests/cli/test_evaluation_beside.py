@@ -41,6 +41,20 @@ def run(tiny_model: Path, tiny_data: Path, tmp_path_factory: pytest.TempPathFact
     return out
 
 
+def test_a_run_is_evaluated_beside_it_where_nothing_else_is_said(
+    tiny_model: Path, run: Path, tmp_path: Path
+) -> None:
+    copied = shutil.copytree(run, tmp_path / "copied")
+    more = ("--perspectives", "task", "--set", "evaluate.bootstrap=20", "--device", "cpu")
+    done = call("evaluate", f"{copied}/", *more)
+    assert done.exit_code == 0, done.stderr
+    assert (tmp_path / "copied-evaluation" / "scores.json").is_file()
+    assert "copied-evaluation" in done.stderr
+    refused = call("evaluate", tiny_model, *more)
+    assert refused.exit_code == 2
+    assert "--out is needed" in refused.stderr
+
+
 def test_an_evaluation_says_which_run_it_measured(run: Path) -> None:
     settings = json.loads((run.with_name("run-evaluation") / "settings.json").read_text())
     assert settings["run"] == json.loads((run / "run.json").read_text())["key"]

@@ -27,6 +27,10 @@ def as_it_was() -> Iterator[None]:
     sys.modules.pop("planted_listing", None)
 
 
+def test_a_list_of_nothing_names_the_kinds() -> None:
+    refused(call("list"), "methods, models, perspectives, tasks, suites, reproductions, trainer")
+
+
 def test_methods_say_what_they_cost_and_claim() -> None:
     rows = {row["name"]: row for row in answer("list", "methods")}
     assert set(rows["uegr"]) == {"name", "summary", "passes", "memory", "slots", "paper"}

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from temper.cli import early, options
-from temper.cli.screen import print_json, print_table, say
+from temper.cli.screen import notice, print_json, print_table, say
 from temper.cli.tasks import Task, task_settings
+from temper.errors import SettingError
 
 COLUMNS = (
     "perspective",
@@ -29,7 +31,13 @@ COLUMNS = (
 def evaluate(
     model: Annotated[str, typer.Argument(metavar="WHAT", help=options.MODEL_HELP)],
     *,
-    out: options.Out,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out",
+            help="Folder to write; of a run or a soup RUN-evaluation beside it if left out.",
+        ),
+    ] = None,
     data: options.Data = None,
     task: Task = None,
     shift: options.Shift = None,
@@ -95,6 +103,7 @@ def evaluate(
     )
     from temper.study.sources import SetSources
 
+    out = out or _beside(model)
     named = SetSources.of(
         shift=shift,
         adversarial=adversarial,
@@ -129,6 +138,24 @@ def evaluate(
     columns = [name for name in COLUMNS if name != "layer" or any(row["layer"] for row in rows)]
     print_table(rows, columns, title=model)
     say(f"Rows and scores: {out}", as_json=False)
+
+
+def _beside(model: str) -> Path:
+    """Return the folder beside a run or a soup where `temper report` looks for its evaluation.
+
+    Raises:
+        SettingError: If the model is neither.
+    """
+    folder = Path(model).expanduser()
+    if not any((folder / name).is_file() for name in ("run.json", "soup.json")):
+        raise SettingError(
+            f"--out is needed: {model} is no folder of a run or a soup, beside which the "
+            "evaluation could lie. Give --out FOLDER."
+        )
+    whole = folder.resolve()
+    out = whole.with_name(f"{whole.name}-evaluation")
+    notice(f"--out is left out: the evaluation is written to {out}.")
+    return out
 
 
 def _row(score: dict[str, Any]) -> dict[str, Any]:

@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 def show(
     kind: Annotated[
-        str,
+        str | None,
         typer.Argument(
             help="methods, models, perspectives, tasks, suites, reproductions or trainer.",
             autocompletion=lambda incomplete: [
                 kind for kind in KINDS if kind.startswith(incomplete)
             ],
         ),
-    ],
+    ] = None,
     name: Annotated[
         str | None,
         typer.Argument(
@@ -51,6 +51,10 @@ def show(
     as_json: options.Json = False,
 ) -> None:
     """List methods, models, perspectives and more (see KIND); or a method's settings."""
+    if kind is None:
+        raise SettingError(
+            f"Say what to list: temper list KIND, with KIND one of {', '.join(KINDS)}."
+        )
     if kind not in KINDS:
         raise SettingError(unknown("kind of list", kind, KINDS))
     if (markdown and kind not in MARKDOWN) or (write and kind != "methods"):
