@@ -36,7 +36,7 @@ endif
 SETTINGS ?= --set train.epochs=2 --set train.learning_rate=1e-4 \
 	--set evaluate.attack_rows=100 --set evaluate.pgd_steps=3
 
-.PHONY: install demo test test-narrow lint bench bench-loop gpu-kit gpu clean
+.PHONY: install demo test test-narrow lint bench bench-loop bench-memory gpu-kit gpu clean
 
 install: $(INSTALLED)
 
@@ -73,13 +73,17 @@ test-narrow: $(INSTALLED)
 		$(PYTEST) $(addprefix tests/,$(NUMERICAL)) --ignore=tests/methods/test_scaffold.py
 
 bench: $(INSTALLED)
-	$(BIN)/python -m benchmarks.step_cost
+	$(BIN)/python -m benchmarks.step_cost --rounds 21
 	$(BIN)/python -m benchmarks.memory
 	$(BIN)/python -m benchmarks.mask_cost
 	$(BIN)/python -m benchmarks.estimator
 	$(BIN)/python -m benchmarks.text_attack
-	$(BIN)/python -m benchmarks.evaluation_memory
+	$(BIN)/python -m benchmarks.evaluation_memory --few 20000 --many 60000 --processes 1
 	$(BIN)/python -m benchmarks.start_up
+
+# Half an hour and more: the figures of docs/benchmarks.md from 50,000 and 200,000 texts, three times.
+bench-memory: $(INSTALLED)
+	$(BIN)/python -m benchmarks.evaluation_memory
 
 # The paper's order of work for JacHess holds so much at once that only 4 rows fit beside the others.
 bench-loop: $(INSTALLED)
