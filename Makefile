@@ -73,12 +73,12 @@ test-narrow: $(INSTALLED)
 		$(PYTEST) $(addprefix tests/,$(NUMERICAL)) --ignore=tests/methods/test_scaffold.py
 
 bench: $(INSTALLED)
-	$(BIN)/python -m benchmarks.step_cost --rounds 21
+	$(BIN)/python -m benchmarks.step_cost --rounds 9
 	$(BIN)/python -m benchmarks.memory
 	$(BIN)/python -m benchmarks.mask_cost
-	$(BIN)/python -m benchmarks.estimator
-	$(BIN)/python -m benchmarks.text_attack
-	$(BIN)/python -m benchmarks.evaluation_memory --few 20000 --many 60000 --processes 1
+	$(BIN)/python -m benchmarks.estimator --draws 6
+	$(BIN)/python -m benchmarks.text_attack --rows 64 --train-rows 800
+	$(BIN)/python -m benchmarks.evaluation_memory --few 10000 --many 40000 --processes 1
 	$(BIN)/python -m benchmarks.start_up
 
 # Half an hour and more: the figures of docs/benchmarks.md from 50,000 and 200,000 texts, three times.
