@@ -68,6 +68,7 @@ def candidates() -> tuple[dict[str, Callable[[Gradients], object]], Gradients, i
     rule = SelectiveUpdate(alpha=ALPHA, beta=BETA)
     params = plain.stepper.params
     grads = {name: grad.clone() for name, grad in params.gradients().items()}
+    plain.stepper.discard()
     names = [name for name in rule.names(params) if name in grads]
     state = rule.init(params)
     timed: dict[str, Callable[[Gradients], object]] = {
