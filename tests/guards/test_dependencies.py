@@ -40,7 +40,7 @@ def imported() -> set[str]:
                 names |= {alias.name.split(".")[0] for alias in node.names}
             elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
                 names.add(node.module.split(".")[0])
-    return names - set(sys.stdlib_module_names) - {"temper"}
+    return names - set(sys.stdlib_module_names) - {"temper", "reproduction"}
 
 
 def test_every_import_is_declared() -> None:

@@ -22,6 +22,7 @@ FAULTS = {
     "The datasets library": ("data/planted_datasets.py", "import datasets"),
     "Plotting": ("study/planted_plotting.py", "import plotly"),
     "The terminal": ("methods/planted_terminal.py", "import rich"),
+    "Reproduction": ("study/planted_reproduction.py", "import reproduction.claims"),
 }
 
 
@@ -46,7 +47,8 @@ def contracts(tree: Path) -> tuple[dict[str, bool], str]:
 def tree(tmp_path: Path) -> Path:
     """Return a copy of the sources that a test may spoil."""
     ignored = shutil.ignore_patterns("__pycache__", "*.egg-info")
-    shutil.copytree(ROOT / "src", tmp_path / "src", ignore=ignored)
+    for folder in ("src", "reproduction"):
+        shutil.copytree(ROOT / folder, tmp_path / folder, ignore=ignored)
     return tmp_path
 
 

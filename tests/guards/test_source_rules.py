@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-SOURCES = sorted((ROOT / "src").rglob("*.py"))
-FOLDERS = ("src", "tests", "docs", "benchmarks", "examples", "recipes", ".ci")
+SOURCES = sorted(path for name in ("src", "reproduction") for path in (ROOT / name).rglob("*.py"))
+FOLDERS = ("src", "reproduction", "tests", "docs", "benchmarks", "examples", "recipes", ".ci")
 TEXTS = [
     path
     for pattern in ("*.md", "*.toml", "*.txt", "*.yaml", "Makefile")
@@ -138,6 +138,7 @@ def test_the_rule_against_open_ends_notices() -> None:
     ("folder", "limit"),
     [
         ("src", LONGEST_FILE),
+        ("reproduction", LONGEST_FILE),
         ("tests", LONGEST_FILE),
         ("benchmarks", LONGEST_FILE),
         ("examples", LONGEST_EXAMPLE),

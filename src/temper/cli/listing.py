@@ -22,7 +22,7 @@ def show(
     kind: Annotated[
         str | None,
         typer.Argument(
-            help="methods, models, perspectives, tasks, suites, reproductions or trainer.",
+            help="methods, models, perspectives, tasks, suites or trainer.",
             autocompletion=lambda incomplete: [
                 kind for kind in KINDS if kind.startswith(incomplete)
             ],
@@ -244,12 +244,6 @@ def _suites() -> list[dict[str, Any]]:
     return rows
 
 
-def _reproductions() -> list[dict[str, Any]]:
-    from temper.study.reproduction.document import listing
-
-    return [dict(row) for row in listing()]
-
-
 def _trainer() -> list[dict[str, Any]]:
     from temper.training.supported import KINDS as KINDS_OF_NAMES
 
@@ -270,6 +264,5 @@ KINDS: dict[str, Callable[[], list[dict[str, Any]]]] = {
     "perspectives": _perspectives,
     "tasks": _tasks,
     "suites": _suites,
-    "reproductions": _reproductions,
     "trainer": _trainer,
 }

@@ -11,17 +11,12 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from temper.errors import CheckpointError
-from temper.report.cells import Comparison, Row
-from temper.report.folders import Source, read
-from temper.report.table import compare
-from temper.report.wording import escaped, pipe_table
-from temper.study.reproduction.choice import chosen
-from temper.study.reproduction.entries import Printed
-from temper.study.reproduction.facts import case_facts, changes
-from temper.study.reproduction.lines import Line, corrected, less, means
-from temper.study.reproduction.run import read_record
-from temper.study.reproduction.specification import (
+from reproduction.choice import chosen
+from reproduction.entries import Printed
+from reproduction.facts import case_facts, changes
+from reproduction.lines import Line, corrected, less, means
+from reproduction.run import read_record
+from reproduction.specification import (
     AVERAGE,
     MEAN,
     METRIC,
@@ -31,6 +26,11 @@ from temper.study.reproduction.specification import (
     Score,
     Specification,
 )
+from temper.errors import CheckpointError
+from temper.report.cells import Comparison, Row
+from temper.report.folders import Source, read
+from temper.report.table import compare
+from temper.report.wording import escaped, pipe_table
 
 HEADINGS = (
     "case",

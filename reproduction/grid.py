@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from reproduction.lines import Line
+from reproduction.table import ReproductionTable
 from temper.report.wording import ABSENT, escaped, pipe_table
-from temper.study.reproduction.lines import Line
-from temper.study.reproduction.table import ReproductionTable
 
 WIDE = 10
 """Methods beyond which each of them is a line of its own."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from temper.study.reproduction.document import rewrite
-from temper.study.reproduction.grid import WIDE, grid
-from temper.study.reproduction.specification import read_specification
-from temper.study.reproduction.table import reproduction_table
-from tests.study.reproduction.kept_studies import write_study
+from reproduction.document import rewrite
+from reproduction.grid import WIDE, grid
+from reproduction.specification import read_specification
+from reproduction.table import reproduction_table
+from tests.reproduction.kept_studies import write_study
 
 STEADY = (0.80, 0.82, 0.84)
 

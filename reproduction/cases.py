@@ -5,16 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from temper.data.tasks.place import task_source
-from temper.errors import SettingError
-from temper.study.plan import Column, StudyConfig
-from temper.study.reproduction.specification import (
+from reproduction.specification import (
     Case,
     CaseAtScale,
     Scale,
     ScaleEntry,
     Specification,
 )
+from temper.data.tasks.place import task_source
+from temper.errors import SettingError
+from temper.study.plan import Column, StudyConfig
 from temper.study.sources import SetSources
 from temper.training.assignments import Tree
 

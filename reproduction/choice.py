@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from statistics import fmean
 
-from temper.study.reproduction.lines import Line, less
-from temper.study.reproduction.specification import Specification
+from reproduction.lines import Line, less
+from reproduction.specification import Specification
 
 
 def chosen(specification: Specification, lines: Sequence[Line]) -> list[dict[str, str]]:

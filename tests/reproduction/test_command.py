@@ -1,22 +1,50 @@
-"""``temper reproduce`` as a command: it runs, resumes, keeps, rebuilds and refuses."""
+"""The command: it is handed over, runs, resumes, keeps, rebuilds and refuses."""
 
 from __future__ import annotations
 
 import json
+import sys
 import tomllib
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner, Result
 
-import temper.study.reproduction
+import reproduction
+from reproduction.specification import THEOREM, specification_names
 from temper.cli.app import app
 
-ASSETS = Path(temper.study.reproduction.__file__).parent / "assets"
+ROOT = Path(__file__).resolve().parents[2]
+TABLES = Path(reproduction.__file__).parent / "tables"
 
 
 def call(*arguments: object) -> Result:
     return CliRunner().invoke(app, ["reproduce", *map(str, arguments)])
+
+
+def test_without_a_name_all_tables_are_listed() -> None:
+    result = call("--json")
+    assert result.exit_code == 0, result.stderr
+    assert {row["name"] for row in json.loads(result.stdout)} == {*specification_names(), THEOREM}
+    assert "Table IV" in call().stdout
+
+
+def test_the_options_of_the_other_package_are_in_the_help() -> None:
+    assert "--check-arithmetic" in call("--help").stdout
+
+
+def test_where_the_repository_is_not_at_hand_one_sentence_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("temper.cli.reproduce.CLONE", tmp_path)
+    monkeypatch.setattr(
+        sys, "path", [path for path in sys.path if Path(path or ".").resolve() != ROOT]
+    )
+    for name in [name for name in sys.modules if name.partition(".")[0] == "reproduction"]:
+        monkeypatch.delitem(sys.modules, name)
+    result = call("uegr-table-4")
+    assert result.exit_code == 2
+    assert "lie in Temper's repository and not in the installed package" in result.stderr
 
 
 @pytest.fixture(scope="module")
@@ -140,7 +168,7 @@ def test_the_arithmetic_says_how_many_numbers_there_are(tmp_path: Path) -> None:
     right = {"vanilla": "right", "uegr": "wrong"}
     assert {line["method"]: line["verdict"] for line in found["averages"]} == right
     # Where no table is named, those count that stand in the tables' own files.
-    own = [tomllib.loads(path.read_text(encoding="utf-8")) for path in ASSETS.glob("*.toml")]
+    own = [tomllib.loads(path.read_text(encoding="utf-8")) for path in TABLES.glob("*.toml")]
     whole = call("--check-arithmetic", "--json")
     assert whole.exit_code == 0, whole.stderr
     assert json.loads(whole.stdout)["printed"] == sum(len(each.get("printed", ())) for each in own)
@@ -272,7 +300,7 @@ def test_a_document_without_markers_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((), "temper list reproductions"),
+        (("--scale", "small"), "all are listed, so --scale says nothing there"),
         (("uegr-tabel-4",), "Did you mean 'uegr-table-4'"),
         (("uegr-table-4", "--scale", "tiny"), "Unknown scale 'tiny'"),
         (("uegr-table-4", "--from", "somewhere", "--seeds", "3"), "--from makes the table"),

@@ -6,17 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from temper import methods
-from temper.data.tasks import TASKS
-from temper.errors import SettingError
-from temper.study.reproduction.cases import Asked, planned, settings_of
-from temper.study.reproduction.specification import (
+from reproduction.cases import Asked, planned, settings_of
+from reproduction.specification import (
     SCALES,
     Case,
     ScaleEntry,
     read_specification,
     specification_names,
 )
+from temper import methods
+from temper.data.tasks import TASKS
+from temper.errors import SettingError
 
 ENTRY = """
 [[printed]]

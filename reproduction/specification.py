@@ -1,4 +1,4 @@
-"""What a paper's table is as a study: one TOML file each under ``assets``.
+"""What a paper's table is as a study: one TOML file each under ``tables``.
 
 A file says which place of which paper it stands for, the grid of cases (model and task) and columns
 (methods), which scores the table prints, and three scales at which the grid is run. ``like`` takes
@@ -14,8 +14,8 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, ValidationError, model_validator
 
+from reproduction.entries import Entry, Printed, printed_entries
 from temper.errors import SettingError, unknown
-from temper.study.reproduction.entries import Entry, Printed, printed_entries
 from temper.training.assignments import Tree, read_toml
 
 Scale = Literal["smoke", "small", "full"]
@@ -31,7 +31,7 @@ PAPERS = {
     "temper": "Temper's own",
 }
 """Whose table it is; one of Temper's own has no printed numbers to stand beside."""
-_FOLDER = Path(__file__).parent / "assets"
+_FOLDER = Path(__file__).parent / "tables"
 _GRID = ("column", "pairs", "case", "scales", "kept")
 
 

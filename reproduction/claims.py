@@ -10,22 +10,22 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from temper.study.reproduction.entries import Entry
-from temper.study.reproduction.lines import Line, corrected, group, means
-from temper.study.reproduction.specification import (
+from reproduction.entries import Entry
+from reproduction.lines import Line, corrected, group, means
+from reproduction.specification import (
     PAPERS,
     THEOREM,
     Specification,
     read_specification,
 )
-from temper.study.reproduction.table import reproduction_table
-from temper.study.reproduction.theorem import Finding, Statement, check_theorem
+from reproduction.table import reproduction_table
+from reproduction.theorem import Finding, Statement, check_theorem
 from temper.training.assignments import read_toml
 
 HOLDS, FAILS = "holds", "does not hold"
 NOISE, UNTESTED = "not shown: inside the noise", "not tested here"
 Claimed = Literal["better", "worse", "higher", "lower"]
-_FILE = Path(__file__).parent / "assets" / "claims.toml"
+_FILE = Path(__file__).parent / "claims.toml"
 
 
 class Trial(Entry):

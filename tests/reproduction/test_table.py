@@ -7,17 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from temper.errors import CheckpointError
-from temper.study.reproduction.entries import Printed
-from temper.study.reproduction.lines import ABSENT, Interval
-from temper.study.reproduction.run import keep
-from temper.study.reproduction.specification import (
+from reproduction.entries import Printed
+from reproduction.lines import ABSENT, Interval
+from reproduction.run import keep
+from reproduction.specification import (
     AVERAGE,
     Specification,
     read_specification,
 )
-from temper.study.reproduction.table import reproduction_table
-from tests.study.reproduction.kept_studies import write_study
+from reproduction.table import reproduction_table
+from temper.errors import CheckpointError
+from tests.reproduction.kept_studies import write_study
 
 VANILLA, UEGR = (0.80, 0.82, 0.84), (0.83, 0.83, 0.86)
 # t of 2 degrees of freedom at .975 is 4.302653, a deviation of .01 over 3 seeds: .0248414.

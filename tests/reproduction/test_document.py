@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from temper.study.reproduction.document import rewrite
+from reproduction.document import rewrite
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from decimal import Decimal
 
-from temper.study.reproduction.entries import Printed
-from temper.study.reproduction.specification import (
+from reproduction.entries import Printed
+from reproduction.specification import (
     AVERAGE,
     PAPERS,
     Specification,

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from temper.errors import DataError
-from temper.report.wording import escaped, pipe_table
-from temper.study.reproduction import theorem
-from temper.study.reproduction.arithmetic import check_averages, count_printed
-from temper.study.reproduction.claims import judge_claims, read_claims
-from temper.study.reproduction.grid import LEGEND, grid
-from temper.study.reproduction.specification import (
+from reproduction import theorem
+from reproduction.arithmetic import check_averages, count_printed
+from reproduction.claims import judge_claims, read_claims
+from reproduction.grid import LEGEND, grid
+from reproduction.specification import (
     PAPERS,
     THEOREM,
     read_specification,
     specification_names,
 )
-from temper.study.reproduction.table import facts_table, reproduction_table
+from reproduction.table import facts_table, reproduction_table
+from temper.errors import DataError
+from temper.report.wording import escaped, pipe_table
 from temper.training.checkpoint_folder import write_text
 
 PARTS = ("claims", "reproductions", "arithmetic", "tables")

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from reproduction.cases import settings_of
+from reproduction.specification import Case, CaseAtScale, Scale, Specification
 from temper.data.tasks import TASKS
 from temper.report.folders import Source
 from temper.report.records import RunRecord
-from temper.study.reproduction.cases import settings_of
-from temper.study.reproduction.specification import Case, CaseAtScale, Scale, Specification
 from temper.training.config import RunConfig, without_unread
 
 UNSAID = ("unlabeled", "unlabeled_rows", "drop_overlap", "detectors")

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from reproduction.cases import Asked, planned
+from reproduction.choice import chosen
+from reproduction.lines import Line
+from reproduction.specification import read_specification
 from temper.report.wording import PERCENT
-from temper.study.reproduction.cases import Asked, planned
-from temper.study.reproduction.choice import chosen
-from temper.study.reproduction.lines import Line
-from temper.study.reproduction.specification import read_specification
 
 AMONG = ("uegr", "uegr_10_30", "uegr_unmasked", "uegr_sharper", "uegr_stronger")
 WHOLE = read_specification("uegr-margin")

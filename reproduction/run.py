@@ -8,9 +8,9 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from reproduction.cases import Asked, Planned, planned
+from reproduction.specification import Specification
 from temper.errors import CheckpointError, DataError, ModelError, NonFiniteError
-from temper.study.reproduction.cases import Asked, Planned, planned
-from temper.study.reproduction.specification import Specification
 from temper.study.schedule import run_study
 from temper.study.workers import check_workers
 from temper.training.checkpoint_folder import make_folder, read_json, write_json

@@ -12,12 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from temper.errors import SettingError
-from temper.functional.masks import levels_of, quantise, thin
-from temper.report.wording import PERCENT
-from temper.study.reproduction import document
-from temper.study.reproduction.arithmetic import check_averages, count_printed
-from temper.study.reproduction.claims import (
+from reproduction import document
+from reproduction.arithmetic import check_averages, count_printed
+from reproduction.claims import (
     FAILS,
     HOLDS,
     NOISE,
@@ -28,11 +25,14 @@ from temper.study.reproduction.claims import (
     read_claims,
     verdict_of,
 )
-from temper.study.reproduction.entries import Printed
-from temper.study.reproduction.lines import Interval, Line
-from temper.study.reproduction.specification import AVERAGE, read_specification
-from temper.study.reproduction.theorem import check_theorem
-from tests.study.reproduction.kept_studies import write_study
+from reproduction.entries import Printed
+from reproduction.lines import Interval, Line
+from reproduction.specification import AVERAGE, read_specification
+from reproduction.theorem import check_theorem
+from temper.errors import SettingError
+from temper.functional.masks import levels_of, quantise, thin
+from temper.report.wording import PERCENT
+from tests.reproduction.kept_studies import write_study
 
 
 def printed(case: str, value: str, column: str = "uegr") -> Printed:
