@@ -23,13 +23,13 @@ from rich.table import Table
 from torch import Tensor
 
 from benchmarks.record import write
+from temper.app.predictors import load_predictor
 from temper.data.examples import Examples
 from temper.data.settings import DataSettings
 from temper.data.sources import load_splits
 from temper.evaluation.attack import Budget, Target, attack, project, steepest
 from temper.evaluation.predictor import Part, Session
 from temper.evaluation.settings import EvaluationSettings
-from temper.study.predictors import load_predictor
 
 RADIUS = 0.25
 SEEN = 100

@@ -12,10 +12,10 @@ from reproduction.specification import (
     ScaleEntry,
     Specification,
 )
+from temper.app.settings import SetSources
 from temper.data.tasks.place import task_source
 from temper.errors import SettingError
 from temper.study.plan import Column, StudyConfig
-from temper.study.sources import SetSources
 from temper.training.assignments import Tree
 
 SAME = "same"

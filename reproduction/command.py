@@ -232,8 +232,8 @@ def _run(
     from reproduction.cases import Asked
     from reproduction.run import run_reproduction
     from reproduction.specification import SCALES
+    from temper.app.settings import ROOT
     from temper.cli.bars import progress
-    from temper.study.sources import ROOT
 
     if asked["data_root"] is None and os.environ.get(ROOT):
         asked = {**asked, "data_root": Path(os.environ[ROOT])}

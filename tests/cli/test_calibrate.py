@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner, Result
 
+from temper.app.calibrate import doubts
+from temper.app.predictors import load_predictor
 from temper.cli.app import app
 from temper.data.examples import Examples
 from temper.functional.temperature import fit_temperature, log_probabilities
-from temper.study.calibrate import doubts
-from temper.study.predictors import load_predictor
 from temper.training.run import model_identity
 from tests.cli.tiny_project import sentences, write_csv
 

@@ -10,9 +10,9 @@ import pytest
 import torch
 from typer.testing import CliRunner, Result
 
+from temper.app.predictors import load_predictor
 from temper.cli.app import app
 from temper.data.examples import Examples
-from temper.study.predictors import load_predictor
 from tests.cli.tiny_project import write_csv
 
 pytestmark = pytest.mark.filterwarnings(

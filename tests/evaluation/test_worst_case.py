@@ -17,7 +17,7 @@ from temper.evaluation.folder import Evaluation
 from temper.evaluation.function import CallablePredictor
 from temper.evaluation.rows import Block, to_blocks
 from temper.evaluation.run import EvaluationData, EvaluationSettings, evaluate, read, score, write
-from temper.training.config import section
+from temper.training.assignments import section
 from tests.evaluation.conftest import assert_same_scores
 from tests.evaluation.test_token_corruption import sharpened
 

@@ -10,17 +10,17 @@ import pytest
 import torch
 from transformers import AutoTokenizer, BertConfig, BertForMaskedLM, BertModel
 
+from temper.app.evaluation import Judging, judge_model
+from temper.app.named_models import check_named_models
+from temper.app.settings import SetSources
 from temper.data.examples import Examples
 from temper.errors import DataError, SettingError, TemperError
 from temper.evaluation.checks import check_before_training
 from temper.evaluation.run import EvaluationData
 from temper.evaluation.settings import EvaluationSettings
 from temper.study import work
-from temper.study.evaluation import Judging, judge_model
-from temper.study.named_models import check_named_models
 from temper.study.plan import StudyConfig, columns_of
 from temper.study.schedule import run_study
-from temper.study.sources import SetSources
 from temper.training.run import train
 from tests.cli.tiny_project import sentences, write_csv
 
@@ -254,7 +254,7 @@ def test_an_evaluation_loads_the_models_of_an_attack_before_it_measures(
         device="cpu",
     )
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("temper.study.evaluation.judge", lambda *_, **__: pytest.fail("measured"))
+        patch.setattr("temper.app.evaluation.judge", lambda *_, **__: pytest.fail("measured"))
         with pytest.raises(SettingError, match=r"text_attack\.masked_model`: .*masked_bare"):
             judge_model(asked, tmp_path / "out")
     assert not (tmp_path / "out").exists()

@@ -16,7 +16,6 @@ from temper.study.plan import (
     columns_of,
     split_outside_brackets,
 )
-from temper.study.sources import named_sources
 
 BASE: dict[str, Any] = {"model": "minilm", "data": {"source": "demo"}, "train": {"epochs": 3}}
 
@@ -158,25 +157,6 @@ def test_compositions_that_clash_or_are_set_wrongly_are_told_together() -> None:
 def test_a_composition_spaced_in_two_ways_is_one_column_given_twice() -> None:
     with pytest.raises(SettingError, match=r"column 'r_drop\+at' is given twice"):
         StudyConfig.of(BASE, columns=columns_of(["r_drop+at", "r_drop + at"], []), seeds=(0,))
-
-
-def test_named_sources_are_read_up_to_the_first_equals_sign() -> None:
-    assert named_sources(["a=b=c.csv", "d=e"], "--shift") == {"a": "b=c.csv", "d": "e"}
-
-
-@pytest.mark.parametrize(
-    ("texts", "message"),
-    [
-        (["yelp.csv"], "--shift is written NAME=PATH"),
-        (["=yelp.csv"], "NAME=PATH"),
-        (["yelp="], "NAME=PATH"),
-        (["a/b=yelp.csv"], "NAME=PATH"),
-        (["a=1", "a=2"], "names 'a' twice"),
-    ],
-)
-def test_a_source_without_its_own_name_is_refused(texts: list[str], message: str) -> None:
-    with pytest.raises(SettingError, match=message):
-        named_sources(texts, "--shift")
 
 
 @given(st.lists(st.text(st.characters(exclude_characters=",[]{}\"'"), max_size=6), min_size=1))

@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
+from temper.app.evaluation import Judging
+from temper.app.judge import load_evaluated
+from temper.app.predictors import load_predictor
 from temper.data.settings import DataSettings
 from temper.errors import SettingError
-from temper.study.evaluation import Judging
-from temper.study.judge import load_evaluated, load_predictor
 from temper.study.plan import StudyConfig, columns_of
 from temper.study.schedule import run_study
 from tests.cli.tiny_project import sentences, write_csv

@@ -10,7 +10,7 @@ from transformers import TrainingArguments
 
 from temper.errors import SettingError
 from temper.training.arguments import arguments_of
-from temper.training.config import TrainSettings
+from temper.training.settings import TrainSettings
 
 
 @pytest.fixture

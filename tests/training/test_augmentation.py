@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from temper.app.evaluation import Judging
 from temper.data.augmentation import AugmentedExamples
 from temper.data.sources import load_splits
 from temper.errors import CheckpointError, SettingError
-from temper.study.evaluation import Judging
 from temper.study.plan import Column, StudyConfig
 from temper.training.config import RunConfig
 from temper.training.run import prepare, run_key, train

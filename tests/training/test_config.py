@@ -15,7 +15,8 @@ from temper import UEGR
 from temper.errors import SettingError
 from temper.methods import DEFAULT
 from temper.training.assignments import read_toml
-from temper.training.config import RunConfig, TrainSettings, digest, without_unread
+from temper.training.config import RunConfig, digest, without_unread
+from temper.training.settings import TrainSettings
 from tests.training.alternating import alternating_registered
 
 HASHES = {"model": "m", "train_hash": "t", "dev_hash": "d"}

@@ -11,11 +11,11 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForSequenceClassification
 
+from temper.app.predictors import load_predictor
 from temper.data.sources import load_splits
 from temper.errors import ModelError, SettingError
 from temper.methods import build, names
 from temper.models.hf import load_classifier
-from temper.study.predictors import load_predictor
 from temper.training.config import RunConfig
 from temper.training.run import train
 from tests.training.listeners import Heard, StopAt

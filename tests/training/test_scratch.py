@@ -11,17 +11,17 @@ import pytest
 import torch
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
+from temper.app.predictors import load_predictor
+from temper.app.reference import with_reference
+from temper.app.sets import JudgedSets
 from temper.data.sources import load_splits
 from temper.errors import DataError, SettingError
 from temper.evaluation.run import EvaluationData
 from temper.evaluation.settings import EvaluationSettings
 from temper.methods import names
 from temper.report.card import CardSources, card
-from temper.study.judge import load_predictor
 from temper.study.plan import StudyConfig, columns_of
-from temper.study.reference import with_reference
 from temper.study.schedule import run_study
-from temper.study.sets import JudgedSets
 from temper.training.config import RunConfig
 from temper.training.run import run_key, train
 from tests.cli.tiny_project import make_data

@@ -8,7 +8,8 @@ import pytest
 from transformers.integrations.integration_utils import INTEGRATION_TO_CALLBACK
 
 from temper.errors import SettingError
-from temper.training.config import TrainSettings, section
+from temper.training.assignments import section
+from temper.training.settings import TrainSettings
 from temper.training.trackers import TRACKERS, known_tracker
 
 

@@ -68,7 +68,7 @@ def calibrate(
         others = (*given.values(), fit_rows, with_dev or None, sets, config, device)
         if any(value is not None for value in others):
             raise SettingError("--remove fits nothing: leave the other options out.")
-        from temper.study.calibrate import remove_temperature
+        from temper.app.calibrate import remove_temperature
 
         file = remove_temperature(model)
         if as_json:
@@ -80,9 +80,9 @@ def calibrate(
         raise SettingError("--data is needed: held-out rows to fit the temperature on.")
     tree = options.nested(config, given, sets)
     early.refuse(early.of_calibration(tree, model))
+    from temper.app.calibrate import calibrate as fit
+    from temper.app.evaluation import Judging
     from temper.cli.bars import progress
-    from temper.study.calibrate import calibrate as fit
-    from temper.study.evaluation import Judging
 
     asked = Judging.of(tree, model=model, device=device)
     with progress() as shown:

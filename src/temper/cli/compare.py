@@ -102,7 +102,7 @@ def compare(
     # A variant is written NAME=METHOD and then settings, with commas between.
     its = [text.partition("=")[2].partition(",")[0] for text in variants or []]
     columns = [*names, *filter(None, its)]
-    from temper.study.sources import SetSources
+    from temper.app.settings import SetSources
 
     named = SetSources.of(
         shift=shift,

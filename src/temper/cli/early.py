@@ -141,7 +141,7 @@ def check_predictor(model: str) -> None:
     """Refuse a model that is not there, where it is no code and no pipeline.
 
     Args:
-        model: As `temper.study.predictors.load_predictor` takes it.
+        model: As `temper.app.predictors.load_predictor` takes it.
 
     Raises:
         ModelError: If there is none.

@@ -101,7 +101,7 @@ def evaluate(
         },
         sets,
     )
-    from temper.study.sources import SetSources
+    from temper.app.settings import SetSources
 
     out = out or _beside(model)
     named = SetSources.of(
@@ -114,8 +114,8 @@ def evaluate(
         held_out=held_out,
     )
     early.refuse([*early.of_evaluation(tree, model, out), *early.of_sources(named.given())])
+    from temper.app.evaluation import Judging, judge_model
     from temper.cli.bars import progress
-    from temper.study.evaluation import Judging, judge_model
 
     asked = Judging.of(
         tree,

@@ -58,10 +58,10 @@ def multi_task_settings(
         >>> multi_task_settings(["reviews=a.csv", "rte=data/RTE"], None, given={})
         {'tasks.reviews.source': 'a.csv', 'tasks.rte.task': 'rte', 'tasks.rte.source': 'data/RTE'}
     """
+    from temper.app.settings import ROOT
     from temper.data.tasks import task_named
     from temper.data.tasks.place import task_source
     from temper.models.multi_task.configuration import TaskHead
-    from temper.study.sources import ROOT
 
     used = [f"--{name.replace('_', '-')}" for name in OF_ONE_DATASET if given.get(name) is not None]
     if used:

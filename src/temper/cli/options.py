@@ -13,7 +13,7 @@ from temper.errors import SettingError
 from temper.importing import check_file_exists
 
 if TYPE_CHECKING:
-    from temper.study.predictors import Declared
+    from temper.app.predictors import Declared
     from temper.training.assignments import Tree
 
 Json = Annotated[
@@ -236,7 +236,7 @@ MODEL_HELP = (
 
 def declared(gives: str | None, label_names: str | None, trust: list[str] | None) -> Declared:
     """Join what is said of a predictor that does not say it itself."""
-    from temper.study.predictors import Declared
+    from temper.app.predictors import Declared
 
     names = None if label_names is None else tuple(split_list(label_names, "--label-names"))
     return Declared(gives, names, tuple(trust or ()))

@@ -82,8 +82,8 @@ def predict(
         _check_no_table(table_options, what="--text is" if text else "Stdin has no columns, it is")
     source = None if text or data == "-" else data
     early.refuse([partial(early.check_predictor, model), *early.of_sources([source])])
-    from temper.study.predictors import load_predictor, longest_row
-    from temper.study.temperature import stored_temperature
+    from temper.app.predictors import load_predictor, longest_row
+    from temper.app.temperature import stored_temperature
 
     stored = stored_temperature(model)
     if text:
@@ -153,11 +153,11 @@ def _read_table(
     skip: bool,
 ) -> Examples:
     """Read texts from a file, a folder or the Hub; a run says columns and encoding too."""
+    from temper.app.predictors import trained_columns, trained_encoding
     from temper.data.columns import Columns
     from temper.data.content import check_encoding
     from temper.data.sources import load_examples
     from temper.data.table import TableOptions
-    from temper.study.predictors import trained_columns, trained_encoding
 
     examples = load_examples(
         data,

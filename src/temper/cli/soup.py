@@ -58,9 +58,9 @@ def soup(
         sets,
     )
     early.refuse(early.of_soup(tree, runs, out))
+    from temper.app.evaluation import Judging
+    from temper.app.soup import make_soup
     from temper.cli.bars import progress
-    from temper.study.evaluation import Judging
-    from temper.study.soup import make_soup
 
     asked = Judging.of(tree, model=runs[0], device=device)
     with progress() as shown:

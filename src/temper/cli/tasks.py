@@ -63,7 +63,7 @@ def task_settings(
         )
     if task is None or data is not None:
         return {"data.task": task, "data.source": data}
+    from temper.app.settings import ROOT
     from temper.data.tasks.place import task_source
-    from temper.study.sources import ROOT
 
     return {"data.task": task, "data.source": task_source(task, root or os.environ.get(ROOT))}

@@ -149,7 +149,7 @@ def train(
             "`temper evaluate OUT/tasks/NAME --card` writes one."
         )
     if checked is not None and checked.data.attacks:
-        from temper.study.attacked import RowAttacker, attack_settings
+        from temper.app.row_attack import RowAttacker, attack_settings
 
         attack_settings(checked.data)
         attack = RowAttacker()

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from temper.app.judge import evaluation_key
 from temper.evaluation.folder import read
 from temper.evaluation.pairing import RESAMPLES, paired_differences
-from temper.study.store import evaluation_key
 from temper.training.checkpoint_folder import read_json, write_json
 
 SCHEMA = 1

@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from temper import methods
+from temper.app.row_attack import attack_settings
+from temper.app.settings import SetSources
 from temper.data.augmentation_settings import AUGMENTATION
 from temper.data.settings import DataSettings
 from temper.errors import SettingError, unknown
 from temper.evaluation.settings import EvaluationSettings
-from temper.study.attacked import attack_settings
-from temper.study.sources import SetSources
-from temper.training.assignments import Tree, override, parse_assignment
-from temper.training.config import RunConfig, section, without_unread
+from temper.training.assignments import Tree, override, parse_assignment, section
+from temper.training.config import RunConfig, without_unread
 
 PLACES = ("model", "data", "train", "architecture", "evaluate")
 # A column may be called after a composition: r_drop+at.

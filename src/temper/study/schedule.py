@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from temper import methods, report
+from temper.app.named_models import check_named_models
+from temper.app.row_attack import RowAttacker, check_augmentation
 from temper.data.sources import load_splits
 from temper.errors import TemperError
 from temper.evaluation.checks import check_before_training
-from temper.study.attacked import RowAttacker, check_augmentation
 from temper.study.cost import step_cost
-from temper.study.named_models import check_named_models
 from temper.study.pairing import FILE, pair_columns
 from temper.study.plan import StudyConfig
 from temper.study.store import StudyFolder

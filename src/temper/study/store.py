@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -92,7 +90,7 @@ class StudyFolder:
             keys: Key of every run, by column name and seed.
             cost: What a step of each column costs, as far as it is known.
         """
-        any_run = next(iter(config.runs.values()))
+        any_run, suite = next(iter(config.runs.values())), config.sets.found_suite
         runs: dict[str, dict[str, str]] = {}
         for (column, seed), key in keys.items():
             runs.setdefault(column, {})[str(seed)] = self._relative(column, seed, key)
@@ -104,7 +102,7 @@ class StudyFolder:
             **{name: config.base[name] for name in ("architecture",) if name in config.base},
             "evaluate": config.evaluate.model_dump(mode="json"),
             **{kind: config.sets.named(kind) for kind in KINDS},
-            "suite": None if config.sets.suite is None else config.sets.suite.suite.name,
+            "suite": None if suite is None else suite.suite.name,
             "missing": config.sets.missing,
             "held_out": config.sets.held_out,
             "seeds": list(config.seeds),
@@ -120,34 +118,3 @@ class StudyFolder:
 
     def _relative(self, column: str, seed: int, key: str) -> str:
         return self.run(column, seed, key).path.relative_to(self.path).as_posix()
-
-
-def evaluation_key(folder: Path) -> str | None:
-    """Return the key that an evaluation was made under, None where there is no whole evaluation.
-
-    One whose files are damaged is not whole, so that it is made again.
-    """
-    try:
-        read_json(folder / "scores.json")
-        return str(read_json(folder / "settings.json").get("key"))
-    except CheckpointError:
-        return None
-
-
-def publish_evaluation(staged: Path, folder: Path, settings: Mapping[str, Any]) -> None:
-    """Put a written evaluation in the place of an older one.
-
-    Args:
-        staged: Folder beside ``folder`` with the new files.
-        folder: Where the evaluation belongs.
-        settings: What it was made under, with its ``key``; written as ``settings.json``.
-    """
-    write_json(staged / "settings.json", settings)
-    older = folder.with_name(f".{folder.name}.older")
-    if older.exists():
-        shutil.rmtree(older)
-    if folder.exists():
-        os.replace(folder, older)
-    os.replace(staged, folder)
-    if older.exists():
-        shutil.rmtree(older)

@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from temper.app.judge import evaluation_key, judge, judging_key
+from temper.app.predictors import load_predictor
+from temper.app.reference import with_reference
+from temper.app.row_attack import RowAttacker
+from temper.app.sets import JudgedSets, load_sets
 from temper.data.examples import Splits
-from temper.study.attacked import RowAttacker
-from temper.study.judge import judge, judging_key
 from temper.study.plan import StudyConfig
-from temper.study.predictors import load_predictor
-from temper.study.reference import with_reference
-from temper.study.sets import JudgedSets, load_sets
-from temper.study.store import StudyFolder, evaluation_key
+from temper.study.store import StudyFolder
 from temper.training.checkpoint_folder import RunFolder
 from temper.training.config import RunConfig
 from temper.training.progress import Progress

@@ -23,10 +23,10 @@ from typing import Any
 
 import torch
 
+from temper.app.row_attack import RowAttacker
 from temper.data.sources import load_splits
 from temper.errors import SettingError, TemperError
 from temper.methods import plugins
-from temper.study.attacked import RowAttacker
 from temper.study.plan import StudyConfig
 from temper.study.store import StudyFolder
 from temper.study.work import Place, Work, judged_sets

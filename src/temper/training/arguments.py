@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from temper.errors import SettingError
-from temper.training.config import TrainSettings
+from temper.training.settings import TrainSettings
 
 
 def arguments_of(settings: TrainSettings, out: Path | str, *, seed: int) -> dict[str, Any]:

@@ -6,10 +6,13 @@ import copy
 import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from temper.errors import SettingError
+from pydantic import BaseModel, ValidationError
 
+from temper.errors import SettingError, faults
+
+Settings = TypeVar("Settings", bound=BaseModel)
 Tree = dict[str, Any]
 """Nested settings, as a TOML file has them."""
 
@@ -117,3 +120,27 @@ def override(tree: Mapping[str, Any], assignments: Iterable[tuple[tuple[str, ...
     if found:
         raise SettingError("\n".join(found))
     return result
+
+
+def section(settings: type[Settings], name: str, table: Any) -> Settings:
+    """Check one table of settings.
+
+    Args:
+        settings: The class that describes the table.
+        name: The table's name, for messages.
+        table: What came.
+
+    Returns:
+        The settings, defaults filled in.
+
+    Raises:
+        SettingError: Where anything in the table is wrong; it lists every fault.
+    """
+    if not isinstance(table, Mapping):
+        raise SettingError(
+            f"`{name}` must be a table of settings, got {table!r}. Write `{name}.KEY=VALUE`."
+        )
+    try:
+        return settings.model_validate(dict(table))
+    except ValidationError as error:
+        raise SettingError("\n".join(faults(error, settings, f"{name}."))) from error

@@ -13,7 +13,7 @@ from temper.errors import DataError
 from temper.methods.description import bounds, presets, published, settings
 from temper.methods.registry import entry, names
 from temper.methods.table import CLOSING, OPENING, between, markdown
-from temper.training.config import TrainSettings
+from temper.training.settings import TrainSettings
 
 SETTINGS, END_OF_SETTINGS = "<!-- settings -->", "<!-- /settings -->"
 TRAINING = (

@@ -165,7 +165,7 @@ def rewriters_of(
         raise SettingError(
             f"`data.augment` names {ATTACK}{settings.attacks[0]}, which needs the evaluation's "
             "attacks. Train with `temper train` or `temper compare`, or give `attack=` "
-            "(temper.study.attacked.RowAttacker)."
+            "(temper.app.row_attack.RowAttacker)."
         )
     found: dict[str, Rewriter] = {}
     if MASKED in settings.augment:

@@ -36,11 +36,11 @@ from temper.training.checks import (
     check_rows,
     check_task_loss,
 )
-from temper.training.config import TrainSettings
 from temper.training.loading import training_loader
 from temper.training.multi_task.rows import MixedBatches
 from temper.training.phases import Phases
 from temper.training.rows import ROW, NumberedRows, RowKeeper, countable, token_counts
+from temper.training.settings import TrainSettings
 from temper.training.state_files import read_state, write_state
 from temper.training.stepper import Stepper
 from temper.training.supported import check_arguments, check_hooks

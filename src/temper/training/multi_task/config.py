@@ -24,8 +24,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from temper.errors import ModelError, SettingError, unknown
 from temper.models.multi_task.configuration import TaskHead
-from temper.training.assignments import Tree
-from temper.training.config import PLACES, RunConfig, section
+from temper.training.assignments import Tree, section
+from temper.training.config import PLACES, RunConfig
 
 OF_ONE_TASK = ("source", "task", "config")
 """Settings of ``data`` that say which data are meant, so that tasks cannot share them."""

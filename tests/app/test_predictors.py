@@ -15,11 +15,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 from sklearn.svm import LinearSVC
 
-from temper.data.examples import Examples
-from temper.errors import ModelError, SettingError
-from temper.evaluation.classifier import ClassifierPredictor
-from temper.evaluation.function import CallablePredictor, EstimatorPredictor
-from temper.study.predictors import (
+from temper.app.predictors import (
     Declared,
     load_predictor,
     longest_row,
@@ -27,6 +23,10 @@ from temper.study.predictors import (
     predictor_identity,
     skops_file,
 )
+from temper.data.examples import Examples
+from temper.errors import ModelError, SettingError
+from temper.evaluation.classifier import ClassifierPredictor
+from temper.evaluation.function import CallablePredictor, EstimatorPredictor
 from tests.cli.tiny_project import make_model
 
 TEXTS = ["a good film", "a bad film", "fine", "poor"]

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from temper.app.predictors import load_predictor, names_code, skops_file
 from temper.data.attacked import AttackedText, AttackedTexts
 from temper.data.augmentation_settings import ATTACK
 from temper.data.examples import Examples
@@ -24,8 +25,8 @@ from temper.evaluation.text_attack.contract import OUTSIDE, OWN
 from temper.evaluation.text_attack.search import Outcome, starved
 from temper.evaluation.text_attack.settings import TextAttackSettings
 from temper.evaluation.text_attack.subjects import attacked, drafts_of
-from temper.study.predictors import load_predictor, names_code, skops_file
-from temper.training.config import RunConfig, digest, section
+from temper.training.assignments import section
+from temper.training.config import RunConfig, digest
 from temper.training.progress import Progress
 from temper.training.run import model_identity
 

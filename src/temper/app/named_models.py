@@ -45,7 +45,7 @@ def check_named_models(
 
 
 def _reference(name: str) -> object:
-    # Its head is new, as `temper.study.reference` loads it.
+    # Its head is new, as `temper.app.reference` loads it.
     return load_classifier(name, labels=("0", "1"))
 
 

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
+from temper.app.evaluation import Judging, judge_model
+from temper.app.judge import load_evaluated
 from temper.data.examples import Examples
 from temper.errors import SettingError
 from temper.evaluation.function import CallablePredictor
 from temper.evaluation.predictor import Gives
-from temper.study.evaluation import Judging, judge_model
-from temper.study.judge import load_evaluated
 from tests.data.test_hub import cache, cached
 
 __all__ = ["cache"]

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from temper.app.seen import runs_of
+from temper.app.settings import SetSources
 from temper.data.columns import Columns
 from temper.data.examples import Examples
 from temper.data.labels import LabelKind
@@ -18,8 +20,6 @@ from temper.evaluation.alignment import align
 from temper.evaluation.run import EvaluationData
 from temper.evaluation.settings import EvaluationSettings
 from temper.seeding import derive_seed
-from temper.study.seen import runs_of
-from temper.study.sources import SetSources
 from temper.training.checkpoint_folder import read_json
 from temper.training.config import digest
 
@@ -73,7 +73,7 @@ def load_sets(
         dev: The evaluated rows, which say what the labels are.
         train: What the model was trained on, where that is known.
         tells_trained: Whether labelled rows that it was trained on are looked for; of a checkpoint
-            `temper.study.seen.said_of_trained` tells them, of a soup's members too.
+            `temper.app.seen.said_of_trained` tells them, of a soup's members too.
         known: What the columns of the model's own data are called, beside those of ``settings``.
         notices: What is to be said already.
 
@@ -88,8 +88,8 @@ def load_sets(
         SettingError: Where the suite is for other labels.
     """
     kind: LabelKind = "regression" if dev.kind == "regression" else "classification"
-    _check_labels(sources.suite, dev)
-    said = [*notices, *_missing(sources.suite)]
+    _check_labels(sources.found_suite, dev)
+    said = [*notices, *_missing(sources.found_suite)]
     # Groups are looked at in evaluated rows alone.
     columns = (replace(settings.columns, group=None), *known)
     seen = train if tells_trained else None
@@ -226,9 +226,9 @@ def _of_kind(
         for name, source in own.items()
     }
     limits: dict[str, int | None] = dict.fromkeys(loaded, settings.eval_rows)
-    if sources.suite is not None:
-        labels = sources.suite.suite.labels if labelled else None
-        for name, found in sources.suite.sets(each).items():
+    if (suite := sources.found_suite) is not None:
+        labels = suite.suite.labels if labelled else None
+        for name, found in suite.sets(each).items():
             loaded[name] = load_set(found, labels, settings.reading)
             given = [rows for rows in (found.entry.rows, settings.eval_rows) if rows is not None]
             limits[name] = min(given, default=None)

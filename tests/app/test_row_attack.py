@@ -10,16 +10,16 @@ import pytest
 import torch
 from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer
 
+from temper.app import row_attack as module
+from temper.app.predictors import load_predictor
+from temper.app.row_attack import RowAttacker, attack_settings, check_augmentation
 from temper.data.attacked import AttackedTexts
 from temper.data.examples import Examples
 from temper.data.sources import load_splits
 from temper.data.words import Words
 from temper.errors import SettingError
 from temper.evaluation.predictor import Predictor
-from temper.study import attacked as module
-from temper.study.attacked import RowAttacker, attack_settings, check_augmentation
 from temper.study.plan import Column, StudyConfig
-from temper.study.predictors import load_predictor
 from temper.study.schedule import run_study
 from temper.training.config import RunConfig
 from temper.training.progress import Progress

@@ -11,15 +11,15 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from temper.app.judge import judging_key
+from temper.app.predictors import load_predictor
+from temper.app.reference import pretrained_name, with_reference
+from temper.app.sets import JudgedSets
 from temper.data.examples import Examples
 from temper.errors import ModelError, SettingError
 from temper.evaluation.function import CallablePredictor
 from temper.evaluation.run import EvaluationData, evaluate
 from temper.evaluation.settings import EvaluationSettings
-from temper.study.judge import judging_key
-from temper.study.predictors import load_predictor
-from temper.study.reference import pretrained_name, with_reference
-from temper.study.sets import JudgedSets
 
 SETTINGS = EvaluationSettings(perspectives=("representation",), cka_batch=4, bootstrap=0)
 TEXTS = ["good film", "a bad film", "the phone is very fine", "why not", "it was awful", "great"]

@@ -22,8 +22,9 @@ from temper.importing import import_named
 from temper.models.hf import load_classifier
 from temper.models.pipelines import is_text_pipeline, load_skops
 from temper.training.checkpoint_folder import read_json
-from temper.training.config import digest, known_device
+from temper.training.config import digest
 from temper.training.run import model_identity
+from temper.training.settings import known_device
 
 DEFAULT_LENGTH = 128
 _PICKLES = (".pkl", ".pickle", ".joblib", ".dill", ".cloudpickle")

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+from temper.app.sets import JudgedSets
 from temper.errors import ModelError, SettingError
 from temper.evaluation.classifier import ClassifierPredictor
 from temper.evaluation.predictor import Predictor
 from temper.evaluation.settings import EvaluationSettings
 from temper.models.classical import ARCHITECTURES
 from temper.models.hf import load_classifier
-from temper.study.sets import JudgedSets
 from temper.training.checkpoint_folder import read_json
 
 

@@ -22,6 +22,10 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from temper.app.evaluation import Judging
+from temper.app.ingredients import Ingredient, check_alike, read_ingredient
+from temper.app.judge import load_evaluated
+from temper.app.predictors import DEFAULT_LENGTH, load_predictor
 from temper.data.augmentation_settings import AUGMENTATION
 from temper.data.examples import Examples
 from temper.data.labels import LabelKind
@@ -34,9 +38,6 @@ from temper.evaluation.predictor import Predictor
 from temper.evaluation.rows import Condition
 from temper.evaluation.scoring import statistic_of
 from temper.functional.scores import facts
-from temper.study.evaluation import Judging
-from temper.study.ingredients import Ingredient, check_alike, read_ingredient
-from temper.study.judge import DEFAULT_LENGTH, load_evaluated, load_predictor
 from temper.training.checkpoint_folder import check_room, make_folder, read_json, write_json
 from temper.training.config import digest
 from temper.training.progress import Progress

@@ -9,14 +9,9 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from temper.data.augmentation_settings import AUGMENTATION
-from temper.data.settings import UNLABELLED, DataSettings
-from temper.errors import CheckpointError, SettingError, unknown
-from temper.evaluation.settings import EvaluationSettings
-from temper.report.wording import folded
-from temper.study.judge import judge, judging_key, load_evaluated, which_rows
-from temper.study.named_models import check_named_models
-from temper.study.predictors import (
+from temper.app.judge import evaluation_key, judge, judging_key, load_evaluated, which_rows
+from temper.app.named_models import check_named_models
+from temper.app.predictors import (
     Declared,
     load_predictor,
     longest_row,
@@ -25,14 +20,18 @@ from temper.study.predictors import (
     trained_columns,
     trained_settings,
 )
-from temper.study.reference import with_reference
-from temper.study.seen import said_of_trained
-from temper.study.sets import load_sets, trained_rows
-from temper.study.sources import SetSources
-from temper.study.store import evaluation_key
-from temper.study.temperature import said_of_stored
+from temper.app.reference import with_reference
+from temper.app.seen import said_of_trained
+from temper.app.sets import load_sets, trained_rows
+from temper.app.settings import SetSources
+from temper.app.temperature import said_of_stored
+from temper.data.augmentation_settings import AUGMENTATION
+from temper.data.settings import UNLABELLED, DataSettings
+from temper.errors import CheckpointError, SettingError, unknown
+from temper.evaluation.settings import EvaluationSettings
+from temper.report.wording import folded
+from temper.training.assignments import section
 from temper.training.checkpoint_folder import check_room, read_json
-from temper.training.config import section
 from temper.training.progress import Progress
 
 PLACES = ("data", "evaluate")
@@ -57,7 +56,7 @@ class Judging:
     """What to evaluate, and on what.
 
     Args:
-        model: Whatever `temper.study.predictors.load_predictor` takes.
+        model: Whatever `temper.app.predictors.load_predictor` takes.
         data: The evaluated source.
         evaluate: What is measured.
         sets: Where the other sets come from.

@@ -15,14 +15,14 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
+from temper.app import soup
+from temper.app.evaluation import Judging
+from temper.app.ingredients import read_ingredient
+from temper.app.predictors import load_predictor, trained_settings
+from temper.app.soup import make_soup, write_average
 from temper.data.examples import Examples
 from temper.data.settings import DataSettings
 from temper.errors import CheckpointError, DataError, ModelError, SettingError, TemperError
-from temper.study import soup
-from temper.study.evaluation import Judging
-from temper.study.ingredients import read_ingredient
-from temper.study.judge import load_predictor, trained_settings
-from temper.study.soup import make_soup, write_average
 from temper.training.run import model_identity
 from tests.cli.tiny_project import make_model, sentences, write_csv
 from tests.training.listeners import Heard

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from temper.app.predictors import trained_columns, trained_settings
+from temper.app.sets import JudgedSets
 from temper.data.examples import Examples
 from temper.data.folders import split_files
 from temper.data.labels import LabelKind
@@ -19,17 +22,11 @@ from temper.data.sources import (
     load_task_dev,
     with_configuration,
 )
-from temper.errors import SettingError
+from temper.errors import CheckpointError, SettingError
 from temper.evaluation.predictor import Predictor
 from temper.evaluation.run import Evaluation, evaluate, write
 from temper.evaluation.settings import EvaluationSettings
-from temper.study.predictors import DEFAULT_LENGTH as DEFAULT_LENGTH
-from temper.study.predictors import load_predictor as load_predictor
-from temper.study.predictors import trained_columns
-from temper.study.predictors import trained_settings as trained_settings
-from temper.study.sets import JudgedSets
-from temper.study.store import publish_evaluation
-from temper.training.checkpoint_folder import differences, make_folder
+from temper.training.checkpoint_folder import differences, make_folder, read_json, write_json
 from temper.training.config import digest
 from temper.training.progress import Progress
 from temper.training.run import model_identity
@@ -171,6 +168,37 @@ def judge(
         if staged.exists():
             shutil.rmtree(staged)
     return evaluation
+
+
+def evaluation_key(folder: Path) -> str | None:
+    """Return the key that an evaluation was made under, None where there is no whole evaluation.
+
+    One whose files are damaged is not whole, so that it is made again.
+    """
+    try:
+        read_json(folder / "scores.json")
+        return str(read_json(folder / "settings.json").get("key"))
+    except CheckpointError:
+        return None
+
+
+def publish_evaluation(staged: Path, folder: Path, settings: Mapping[str, Any]) -> None:
+    """Put a written evaluation in the place of an older one.
+
+    Args:
+        staged: Folder beside ``folder`` with the new files.
+        folder: Where the evaluation belongs.
+        settings: What it was made under, with its ``key``; written as ``settings.json``.
+    """
+    write_json(staged / "settings.json", settings)
+    older = folder.with_name(f".{folder.name}.older")
+    if older.exists():
+        shutil.rmtree(older)
+    if folder.exists():
+        os.replace(folder, older)
+    os.replace(staged, folder)
+    if older.exists():
+        shutil.rmtree(older)
 
 
 def judging_key(

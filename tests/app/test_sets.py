@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
+from temper.app.sets import JudgedSets, load_sets, trained_rows
+from temper.app.settings import SetSources
 from temper.data.examples import Examples
 from temper.data.settings import DataSettings
 from temper.errors import DataError, SettingError
 from temper.evaluation.settings import EvaluationSettings
-from temper.study.sets import JudgedSets, load_sets, trained_rows
-from temper.study.sources import SetSources
 
 HEAD = 'summary = "Of tests"\nlabels = ["bad", "good"]\n'
 ALL = EvaluationSettings()
@@ -113,8 +113,27 @@ def test_options_that_contradict_each_other_are_refused(suite: Path, tmp_path: P
         SetSources.of(shift=["gone=a.csv"], suite=str(suite), data_root=tmp_path)
     with pytest.raises(SettingError, match="set name 'a' is given twice"):
         SetSources.of(shift=["a=a.csv"], adversarial=["a=b.csv"])
-    with pytest.raises(SettingError, match="--adversarial is written NAME=PATH"):
+    with pytest.raises(SettingError, match="`sets.adversarial` is written NAME=PATH"):
         SetSources.of(adversarial=["a.csv"])
+
+
+def test_named_sources_are_read_up_to_the_first_equals_sign() -> None:
+    assert SetSources.of(shift=["a=b=c.csv", "d=e"]).shift == {"a": "b=c.csv", "d": "e"}
+
+
+@pytest.mark.parametrize(
+    ("texts", "message"),
+    [
+        (["yelp.csv"], "`sets.shift` is written NAME=PATH"),
+        (["=yelp.csv"], "NAME=PATH"),
+        (["yelp="], "NAME=PATH"),
+        (["a/b=yelp.csv"], "NAME=PATH"),
+        (["a=1", "a=2"], "names 'a' twice"),
+    ],
+)
+def test_a_source_without_its_own_name_is_refused(texts: list[str], message: str) -> None:
+    with pytest.raises(SettingError, match=message):
+        SetSources.of(shift=texts)
 
 
 def test_rows_that_nothing_reads_are_an_error() -> None:

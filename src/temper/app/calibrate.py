@@ -9,6 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from temper.app.evaluation import Judging
+from temper.app.judge import load_evaluated
+from temper.app.predictors import load_predictor, longest_row
+from temper.app.seen import seen_among
+from temper.app.temperature import FILE, SCHEMA
 from temper.data.examples import Examples
 from temper.errors import CheckpointError, DataError, SettingError
 from temper.evaluation.alignment import align
@@ -21,11 +26,6 @@ from temper.functional.intervals import LEAST_ROWS
 from temper.functional.temperature import fit_temperature
 from temper.models.names import checkpoint_folder
 from temper.report.wording import plural
-from temper.study.evaluation import Judging
-from temper.study.judge import load_evaluated
-from temper.study.predictors import load_predictor, longest_row
-from temper.study.seen import seen_among
-from temper.study.temperature import FILE, SCHEMA
 from temper.training.checkpoint_folder import read_json, write_json
 from temper.training.progress import Progress
 from temper.training.run import model_identity, versions

@@ -10,6 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from temper.app.calibrate import calibrate
+from temper.app.evaluation import Judging
+from temper.app.predictors import load_predictor
+from temper.app.seen import runs_of, said_of_trained, seen_among
+from temper.app.sets import trained_rows
 from temper.data.examples import Examples
 from temper.data.settings import DataSettings
 from temper.data.sources import load_splits
@@ -17,11 +22,6 @@ from temper.errors import DataError
 from temper.evaluation.function import CallablePredictor
 from temper.evaluation.run import EvaluationData, evaluate, write
 from temper.evaluation.settings import EvaluationSettings
-from temper.study.calibrate import calibrate
-from temper.study.evaluation import Judging
-from temper.study.predictors import load_predictor
-from temper.study.seen import runs_of, said_of_trained, seen_among
-from temper.study.sets import trained_rows
 from tests.cli.tiny_project import sentences, write_csv
 
 

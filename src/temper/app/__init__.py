@@ -1,0 +1,1 @@
+"""What a command and a Python call share: predictors, sets, evaluating, calibrating, souping."""
