@@ -6,11 +6,12 @@ import re
 
 import pytest
 
-from temper.data.corpus import anomaly_examples, review_corpus, shift_examples
+from temper.data.corpus import anomaly_examples, lexicon, review_corpus, shift_examples
 from temper.data.examples import Examples
-from temper.data.lexicon import BAD, DOMAINS, ELSEWHERE, GOOD, SHIFTED_DOMAIN
 from temper.errors import DataError
 
+GOOD, BAD = (lexicon().adjectives[polarity] for polarity in ("good", "bad"))
+DOMAINS, SHIFTED_DOMAIN = lexicon().domains, lexicon().shifted_domain
 CORPUS = review_corpus()
 SHIFT = shift_examples()
 ANOMALY = anomaly_examples()
@@ -72,7 +73,8 @@ def read_label(review: str) -> int:
     about = [
         part
         for part in sentences
-        if not part.startswith(ELSEWHERE) and part not in {text.lower() for text in NEUTRAL}
+        if not part.startswith(lexicon().elsewhere)
+        and part not in {text.lower() for text in NEUTRAL}
     ]
     assert len(about) == 1, review
     main = about[0]

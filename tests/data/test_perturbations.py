@@ -12,8 +12,12 @@ from hypothesis import strategies as st
 
 from temper.data.examples import Examples
 from temper.data.perturbations import (
+    LENGTHENED,
+    MISSPELLINGS,
     MOST_SPACES,
+    NEGATED,
     PERTURBATIONS,
+    PRONOUNS,
     SHORTEST,
     TYPO_SHARE,
     contract,
@@ -25,7 +29,6 @@ from temper.data.perturbations import (
     perturb,
     perturbed,
 )
-from temper.data.spellings import LENGTHENED, MISSPELLINGS, NEGATED, PRONOUNS
 from temper.data.words import STOP_WORDS, Words
 from temper.errors import SettingError
 

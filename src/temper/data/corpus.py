@@ -11,73 +11,102 @@ opinions in the evaluation rows are words that no training sentence has.
 from __future__ import annotations
 
 import random
+import tomllib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+
+from pydantic import BaseModel
 
 from temper.data.examples import Examples, Splits
-from temper.data.lexicon import (
-    BAD,
-    BODIES,
-    DOMAINS,
-    ELSEWHERE,
-    GOOD,
-    LENGTHS,
-    MATERIALS,
-    MONTHS,
-    PEOPLE,
-    PLANETS,
-    PLANTS,
-    RIVERS,
-    SHIFTED_DOMAIN,
-    SOILS,
-    Aspect,
-    Domain,
-)
 from temper.errors import DataError
 from temper.seeding import derive_seed
 
 LABEL_NAMES = ("negative", "positive")
 
-# What stands around an adjective: "{be}" is is/are, "{adj}" the adjective.
-_PLAIN: tuple[str, ...] = (
-    "{be} {adj}",
-    "{be} really {adj}",
-    "{be} quite {adj}",
-    "{be} simply {adj}",
-    "{be} always {adj}",
-)
-_KEEPING: tuple[str, ...] = (
-    "could not be more {adj}",
-    "{be} nothing short of {adj}",
-    "{be} nothing if not {adj}",
-    "{be} not just {adj} but unforgettably so",
-    "never {fail} to be {adj}",
-    "{be} as {adj} as they come",
-)
-_FLIPPING: tuple[str, ...] = (
-    "{be} not {adj}",
-    "{be} anything but {adj}",
-    "{be} far from {adj}",
-    "{be} hardly {adj}",
-    "{be} not {adj} in the least",
-    "{be} never {adj}",
-    "{be} by no means {adj}",
-)
-# What stands around a whole clause.
-_CLAUSE_KEEPING = (
-    "nobody doubts that {clause}",
-    "it is hard to deny that {clause}",
-    "I have to admit that {clause}",
-    "there is no question that {clause}",
-    "nobody can tell me it is untrue that {clause}",
-)
-_CLAUSE_FLIPPING = (
-    "nobody could claim that {clause}",
-    "I would not say that {clause}",
-    "it is simply untrue that {clause}",
-    "do not believe anyone who says that {clause}",
-    "I fail to see how anyone could think that {clause}",
-)
+
+class Aspect(BaseModel):
+    """A part of a product, with what can be said of it alone.
+
+    Args:
+        noun: Its name, without an article.
+        good: Verb phrases in the present tense that praise it; the second is for evaluation rows.
+        bad: Verb phrases that fault it, likewise.
+        plural: Whether the noun takes plural verbs.
+    """
+
+    noun: str
+    good: tuple[str, str]
+    bad: tuple[str, str]
+    plural: bool = False
+
+
+class Domain(BaseModel):
+    """A kind of product.
+
+    Args:
+        product: Its name, without an article.
+        aspects: Its parts.
+        neutral: Sentences that say nothing good or bad, without a full stop.
+    """
+
+    product: str
+    aspects: tuple[Aspect, ...]
+    neutral: tuple[str, ...]
+
+
+class Adjectives(BaseModel):
+    """Opinion adjectives of one polarity.
+
+    Args:
+        shown: Used everywhere.
+        held_out: Used in evaluation rows only.
+    """
+
+    shown: tuple[str, ...]
+    held_out: tuple[str, ...]
+
+
+class Facts(BaseModel):
+    """Questions and facts without any opinion.
+
+    Args:
+        templates: Sentences with fields.
+        words: What each field may be.
+    """
+
+    templates: tuple[str, ...]
+    words: dict[str, tuple[str, ...]]
+
+
+class Lexicon(BaseModel):
+    """What the corpus is made of, as ``assets/reviews.toml`` has it.
+
+    Args:
+        adjectives: Those of each polarity, ``good`` and ``bad``.
+        frames: What stands around and between opinions, by kind.
+        people: Who may be quoted.
+        elsewhere: What else may be praised or blamed, which never decides.
+        domains: Products that are reviewed.
+        shifted_domain: A product that training never reviews.
+        facts: What the anomalies are made of.
+    """
+
+    adjectives: dict[str, Adjectives]
+    frames: dict[str, tuple[str, ...]]
+    people: tuple[str, ...]
+    elsewhere: tuple[str, ...]
+    domains: tuple[Domain, ...]
+    shifted_domain: Domain
+    facts: Facts
+
+
+@cache
+def lexicon() -> Lexicon:
+    """Return what the corpus is made of."""
+    content = (files("temper.data") / "assets" / "reviews.toml").read_text(encoding="utf-8")
+    return Lexicon(**tomllib.loads(content))
 
 
 @dataclass(frozen=True)
@@ -100,8 +129,11 @@ class _Writer:
         self.rng = rng
         self.style = style
 
+    def frame(self, kind: str) -> str:
+        return self.rng.choice(lexicon().frames[kind])
+
     def adjective(self, good: bool) -> str:
-        words = GOOD if good else BAD
+        words = lexicon().adjectives["good" if good else "bad"]
         new = self.rng.random() < self.style.held_out
         return self.rng.choice(words.held_out if new else words.shown)
 
@@ -109,22 +141,22 @@ class _Writer:
         """Say something good or bad with an adjective and at most one negation."""
         draw = self.rng.random()
         if draw < 0.65:
-            frames, word = _PLAIN, good
+            kind, word = "plain", good
         elif draw < 0.75:
-            frames, word = _KEEPING, good
+            kind, word = "keeping", good
         else:
-            frames, word = _FLIPPING, not good
+            kind, word = "flipping", not good
         be, fail = ("are", "fail") if plural else ("is", "fails")
-        return self.rng.choice(frames).format(be=be, fail=fail, adj=self.adjective(word))
+        return self.frame(kind).format(be=be, fail=fail, adj=self.adjective(word))
 
     def clause(self, aspect: Aspect, good: bool, *, depth: int = 1) -> str:
         """Write a clause about an aspect with the polarity asked for."""
         draw = self.rng.random()
         if depth and draw < 0.08:
-            frame = self.rng.choice(_CLAUSE_KEEPING)
+            frame = self.frame("clause_keeping")
             return frame.format(clause=self.clause(aspect, good, depth=depth - 1))
         if depth and draw < 0.18:
-            frame = self.rng.choice(_CLAUSE_FLIPPING)
+            frame = self.frame("clause_flipping")
             return frame.format(clause=self.clause(aspect, not good, depth=depth - 1))
         if draw < 0.45:
             phrases = aspect.good if good else aspect.bad
@@ -136,7 +168,7 @@ class _Writer:
         """Set a main clause against a subordinate one of the other polarity, in either order."""
         main, side = self.rng.sample(domain.aspects, 2)
         weak = self.clause(side, not good, depth=0)
-        link = self.rng.choice(("although", "even though", "while", "granted that"))
+        link = self.frame("links")
         if self.rng.random() < 0.5:
             return f"{link} {weak}, {self.clause(main, good)}"
         # No frame around the main clause here: it could be read to reach over the subordinate one.
@@ -145,45 +177,27 @@ class _Writer:
     def opinion_of_another(self, domain: Domain, good: bool) -> str:
         """Quote somebody who is right or wrong."""
         aspect = self.rng.choice(domain.aspects)
-        person = self.rng.choice(PEOPLE)
+        person = self.rng.choice(lexicon().people)
         right = self.rng.random() < 0.5
-        verdict = self.rng.choice(
-            (
-                "and I can only agree",
-                "and that is exactly how I see it",
-                "and there is no arguing with that",
-            )
-            if right
-            else (
-                "but I could not disagree more",
-                "which is plainly wrong",
-                "but the opposite is the case",
-            )
-        )
-        said = self.rng.choice(("called the {} {}", "found the {} {}", "described the {} as {}"))
+        verdict = self.frame("agreeing" if right else "disagreeing")
+        said = self.frame("sayings")
         return f"{person} {said.format(aspect.noun, self.adjective(good == right))}, {verdict}"
 
     def comparison(self, domain: Domain, good: bool) -> str:
         """Compare with the last product; its opinion decides by likeness or difference."""
         aspect = self.rng.choice(domain.aspects)
         alike = self.rng.random() < 0.5
-        last = (
-            f"in my last {domain.product} the {aspect.noun} was"
-            if not aspect.plural
-            else (f"in my last {domain.product} the {aspect.noun} were")
-        )
-        verdict = self.rng.choice(
-            ("and here it is no different", "and this one has changed nothing about that")
-            if alike
-            else ("but this one is the exact reverse", "which nobody could say of this one")
-        )
+        last = f"in my last {domain.product} the {aspect.noun} {'were' if aspect.plural else 'was'}"
+        verdict = self.frame("alike" if alike else "unlike")
         return f"{last} {self.adjective(good == alike)}, {verdict}"
 
     def distractor(self, domain: Domain) -> str:
         """Write something that has no bearing on the product's worth."""
         if self.rng.random() < 0.5:
             return self.rng.choice(domain.neutral)
-        return f"{self.rng.choice(ELSEWHERE)} was {self.adjective(self.rng.random() < 0.5)}"
+        return (
+            f"{self.rng.choice(lexicon().elsewhere)} was {self.adjective(self.rng.random() < 0.5)}"
+        )
 
     def review(self, good: bool) -> str:
         """Write a review with the label asked for."""
@@ -223,8 +237,8 @@ def review_corpus(*, seed: int = 0, rows: int = 2000, eval_rows: int = 500) -> S
         [0, 1, 0, 1]
     """
     taken: set[str] = set()
-    dev = _reviews("dev", _Style(DOMAINS, 0.5), seed=seed, rows=eval_rows, taken=taken)
-    train = _reviews("train", _Style(DOMAINS, 0.0), seed=seed, rows=rows, taken=taken)
+    dev = _reviews("dev", _Style(lexicon().domains, 0.5), seed=seed, rows=eval_rows, taken=taken)
+    train = _reviews("train", _Style(lexicon().domains, 0.0), seed=seed, rows=rows, taken=taken)
     return Splits(train, dev)
 
 
@@ -241,7 +255,8 @@ def shift_examples(*, seed: int = 0, rows: int = 500) -> Examples:
     Raises:
         DataError: If more rows are asked for than the grammar gives without repeats.
     """
-    return _reviews("shift", _Style((SHIFTED_DOMAIN,), 0.5), seed=seed, rows=rows, taken=set())
+    style = _Style((lexicon().shifted_domain,), 0.5)
+    return _reviews("shift", style, seed=seed, rows=rows, taken=set())
 
 
 def anomaly_examples(*, seed: int = 0, rows: int = 500) -> Examples:
@@ -292,43 +307,14 @@ def _unseen(write: Callable[[], str], taken: set[str]) -> str:
 
 def _fact(rng: random.Random) -> str:
     """Write a question or a fact without any opinion."""
-    return (
-        rng.choice(
-            (
-                "How many moons does {planet} have, and which of them was discovered first?",
-                "{planet} needs {length} for one turn around its axis, seen from {body}.",
-                "Which planet lies between {planet} and {body} as seen from the Sun?",
-                "In {month} one can see {planet} low in the east, close to {body}.",
-                "Why does {body} look red when it passes behind {planet} in {month}?",
-                "Sow {plant} in {month} and cover the seeds with a thin layer of {soil}.",
-                "When should {plant} be moved from the window to {soil}, in {month} or later?",
-                "{plant} and {other} share a row if {soil} is dug over in {month}.",
-                "How deep do the roots of {plant} grow in {soil} between {month} and winter?",
-                "Water {plant} twice a week until {month}, while the roots settle in {soil}.",
-                "Where along the {river} was {material} quarried in the Middle Ages?",
-                "{material} melts at a higher temperature than {other_material}, as the table "
-                "shows.",
-                "The {river} carries {material} and {soil} down to the sea in {month}.",
-                "Is {material} denser than {other_material}, and how is that measured?",
-            )
-        )
-        .format(**_slots(rng))[0:]
-        .strip()
-    )
-
-
-def _slots(rng: random.Random) -> dict[str, str]:
-    plant, other = rng.sample(PLANTS, 2)
-    material, other_material = rng.sample(MATERIALS, 2)
-    return {
-        "planet": rng.choice(PLANETS),
-        "body": rng.choice(BODIES),
-        "length": rng.choice(LENGTHS),
-        "month": rng.choice(MONTHS),
-        "plant": plant,
-        "other": other,
-        "soil": rng.choice(SOILS),
-        "river": rng.choice(RIVERS),
-        "material": material,
-        "other_material": other_material,
+    facts = lexicon().facts
+    template = rng.choice(facts.templates)
+    plant, other = rng.sample(facts.words["plant"], 2)
+    material, other_material = rng.sample(facts.words["material"], 2)
+    drawn = {
+        name: rng.choice(facts.words[name])
+        for name in ("planet", "body", "length", "month", "soil", "river")
     }
+    return template.format(
+        plant=plant, other=other, material=material, other_material=other_material, **drawn
+    )

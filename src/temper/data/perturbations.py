@@ -13,12 +13,13 @@ from __future__ import annotations
 
 import math
 import re
+import tomllib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from importlib.resources import files
 
 from temper.data.edits import Edit, drawn_edits, letters
 from temper.data.examples import Examples
-from temper.data.spellings import LENGTHENED, MISSPELLINGS, NEGATED, PRONOUNS
 from temper.data.words import Words
 from temper.errors import SettingError, unknown
 from temper.seeding import derive_seed
@@ -29,6 +30,16 @@ TYPO_SHARE = 0.1
 """Share of a text's words that get a typing error, rounded up: HELM's share of misspelt words."""
 SHORTEST = 4
 """Letters of a word that may get a typing error, at least (Pruthi et al., 2019)."""
+
+_SPELLING = tomllib.loads((files("temper.data") / "assets" / "spelling.toml").read_text("utf-8"))
+NEGATED: dict[str, str] = _SPELLING["negated"]
+"""A verb to its contraction with "not"."""
+LENGTHENED: dict[str, str] = _SPELLING["lengthened"]
+"""An ending to the one word that it stands for behind another."""
+PRONOUNS: dict[str, list[str]] = _SPELLING["pronouns"]
+"""A verb to the pronouns with which it is contracted."""
+MISSPELLINGS: dict[str, str] = _SPELLING["misspellings"]
+"""A word to a common misspelling of it, both in lower case."""
 
 # Look-alike letters of other alphabets are no typing errors.
 _TYPOS: tuple[Edit, ...] = ("swap", "delete", "insert", "keyboard")

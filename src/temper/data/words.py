@@ -11,6 +11,7 @@ import re
 import unicodedata
 from dataclasses import dataclass
 from functools import cache
+from importlib.resources import files
 
 _HAN = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U000323af"
 # Between two letters these join a word: apostrophes, hyphens, and the joiners of Persian and Hindi.
@@ -18,20 +19,9 @@ _JOINERS = "'\u2019\\-\u2010\u2011\u200c\u200d"
 # Marks stand below this; above lie variation selectors, which belong to emoji.
 _LAST_MARK = 0x1E94B
 
-_LISTED = """
-a about above after again against all am an and any are aren't as at be because been before being
-below between both but by can can't cannot could couldn't did didn't do does doesn't doing don't
-down during each few for from further had hadn't has hasn't have haven't having he he'd he'll he's
-her here here's hers herself him himself his how how's i i'd i'll i'm i've if in into is isn't it
-it's its itself let's me more most mustn't my myself no nor not of off on once only or other ought
-our ours ourselves out over own same shan't she she'd she'll she's should shouldn't so some such
-than that that's the their theirs them themselves then there there's these they they'd they'll
-they're they've this those through to too under until up very was wasn't we we'd we'll we're we've
-were weren't what what's when when's where where's which while who who's whom why why's will with
-won't would wouldn't you you'd you'll you're you've your yours yourself yourselves
-"""
-
-STOP_WORDS = frozenset(_LISTED.split())
+STOP_WORDS = frozenset(
+    (files("temper.data") / "assets" / "stop_words.txt").read_text("utf-8").split()
+)
 """English words that carry grammar and not content, lower case, with a straight apostrophe."""
 
 
