@@ -27,9 +27,10 @@ from temper.app.predictors import load_predictor
 from temper.data.examples import Examples
 from temper.data.settings import DataSettings
 from temper.data.sources import load_splits
-from temper.evaluation.attack import Budget, Target, attack, project, steepest
+from temper.evaluation.attack import Budget, Target, attack
 from temper.evaluation.predictor import Part, Session
 from temper.evaluation.settings import EvaluationSettings
+from temper.functional.norms import project, steepest
 
 RADIUS = 0.25
 SEEN = 100

@@ -19,6 +19,7 @@ from temper.evaluation.classifier import ClassifierPredictor
 from temper.evaluation.rows import Block, to_blocks
 from temper.evaluation.run import EvaluationData, evaluate
 from temper.evaluation.settings import EvaluationSettings
+from temper.functional.norms import size
 
 BOTH = Budget(attacks=("fgm", "pgd"), norms=("l2", "linf"), radii=(0.5, 1.0))
 
@@ -146,9 +147,9 @@ def test_every_delta_keeps_to_its_radius_and_off_the_padding(norm: Any) -> None:
     assert len(seen) == 1 + 4 + 2 * 5
     for delta in seen:
         assert (delta[~target.movable] == 0).all()
-        assert (module.size(delta, norm=norm) <= 0.7 + 1e-6).all()
+        assert (size(delta, norm=norm) <= 0.7 + 1e-6).all()
     # The steps are long, so the ball's edge is reached: a radius that binds nothing tests nothing.
-    assert (module.size(seen[-1], norm=norm) > 0.69).all()
+    assert (size(seen[-1], norm=norm) > 0.69).all()
 
 
 def test_a_relative_radius_is_a_fraction_of_the_rows_own_norm() -> None:

@@ -5,7 +5,7 @@ import torch
 
 from temper import AT, RAT, UEGR, RDrop, Stepper, Vanilla
 from temper.errors import CompositionError, NonFiniteError
-from temper.forward import Attack, Clean, Joint, Perturbation, SubModels
+from temper.forward import AdversarialLoss, Clean, Joint, Perturbation, SubModels
 from temper.forward.terms import task_term
 from temper.methods import MethodConfig
 from temper.models.network import Network
@@ -68,7 +68,7 @@ def test_the_attack_raises_the_loss_and_reports_its_size() -> None:
 
 def test_asking_for_the_attack_before_backward_is_refused() -> None:
     network, batch = Network(tiny_network()), Batch.of(rows(5, 3))
-    objective = Joint(parts=(Attack(Perturbation(0.1)),))
+    objective = Joint(parts=(AdversarialLoss(Perturbation(0.1)),))
     losses = objective.losses(network, batch, {}, Step(rows=2), Streams(0))
     next(losses)
     with pytest.raises(ValueError, match="Backward must run on the clean total"):
@@ -80,8 +80,8 @@ def test_asking_for_the_attack_before_backward_is_refused() -> None:
     [
         Clean(),
         Clean(submodels=SubModels(), divergence_weight=1.0),
-        Joint(parts=(Attack(Perturbation(0.1), SubModels()),)),
-        Joint(parts=(Attack(Perturbation(0.1), SubModels(), reuse=False),)),
+        Joint(parts=(AdversarialLoss(Perturbation(0.1), SubModels()),)),
+        Joint(parts=(AdversarialLoss(Perturbation(0.1), SubModels(), reuse=False),)),
     ],
 )
 def test_an_objective_yields_as_many_totals_as_it_says(objective: Clean) -> None:

@@ -7,116 +7,107 @@ from hypothesis import given
 from torch import Tensor
 
 from temper.functional.norms import (
-    ascent_step,
+    masked,
     project,
-    scoped_norm,
+    size,
+    steepest,
     vocabulary_gradient,
     within_example_rank,
 )
 
 # Two examples of two tokens of two channels.
 VALUES = torch.tensor([[[3.0, 0.0], [0.0, -4.0]], [[6.0, 8.0], [0.0, 0.0]]])
-ALL = torch.ones(2, 2, dtype=torch.bool)
 
 
 def test_norms_by_hand() -> None:
-    assert scoped_norm(VALUES, norm="l2", scope="example").flatten().tolist() == [5.0, 10.0]
-    assert scoped_norm(VALUES, norm="l2", scope="token").flatten().tolist() == [3.0, 4.0, 10.0, 0.0]
-    assert scoped_norm(VALUES, norm="l2", scope="batch").item() == pytest.approx(125**0.5)
-    assert scoped_norm(VALUES, norm="linf", scope="example").flatten().tolist() == [4.0, 8.0]
-    assert scoped_norm(VALUES, norm="sign", scope="batch").item() == 8.0
+    assert size(VALUES, norm="l2").flatten().tolist() == [5.0, 10.0]
+    assert size(VALUES, norm="l2", scope="token").flatten().tolist() == [3.0, 4.0, 10.0, 0.0]
+    assert size(VALUES, norm="l2", scope="batch").item() == pytest.approx(125**0.5)
+    assert size(VALUES, norm="linf").flatten().tolist() == [4.0, 8.0]
+    assert size(VALUES, norm="linf_scaled", scope="batch").item() == 8.0
 
 
-def test_a_step_by_hand() -> None:
-    step = ascent_step(VALUES, ALL, epsilon=0.5)
-    expected = [[[0.3, 0.0], [0.0, -0.4]], [[0.3, 0.4], [0.0, 0.0]]]
-    torch.testing.assert_close(step, torch.tensor(expected))
-    step = ascent_step(VALUES, ALL, epsilon=0.5, norm="linf", scope="token")
-    expected = [[[0.5, 0.0], [0.0, -0.5]], [[0.375, 0.5], [0.0, 0.0]]]
-    torch.testing.assert_close(step, torch.tensor(expected))
-    step = ascent_step(VALUES, ALL, epsilon=0.5, norm="sign")
-    expected = [[[0.5, 0.0], [0.0, -0.5]], [[0.5, 0.5], [0.0, 0.0]]]
-    torch.testing.assert_close(step, torch.tensor(expected))
+def test_directions_by_hand() -> None:
+    expected = [[[0.6, 0.0], [0.0, -0.8]], [[0.6, 0.8], [0.0, 0.0]]]
+    torch.testing.assert_close(steepest(VALUES, norm="l2"), torch.tensor(expected))
+    expected = [[[1.0, 0.0], [0.0, -1.0]], [[0.75, 1.0], [0.0, 0.0]]]
+    scaled = steepest(VALUES, norm="linf_scaled", scope="token")
+    torch.testing.assert_close(scaled, torch.tensor(expected))
+    assert torch.equal(steepest(VALUES, norm="linf"), VALUES.sign())
 
 
-def test_a_relative_step_is_a_share_of_the_embeddings_that_may_move() -> None:
-    embeddings = torch.full((2, 2, 2), 2.0)
-    mask = torch.tensor([[True, True], [True, False]])
-    step = ascent_step(VALUES, mask, epsilon=0.1, embeddings=embeddings)
-    # Norms of the embeddings: sqrt(4 * 4) = 4 with both tokens, sqrt(2 * 4) with one.
-    assert step[0].norm().item() == pytest.approx(0.4)
-    assert step[1].norm().item() == pytest.approx(0.1 * 8**0.5)
-
-
-gradients = st.integers(0, 2**31).map(
-    lambda seed: torch.randn(3, 4, 5, generator=torch.Generator().manual_seed(seed))
+AXES = {"example": (1, 2), "token": (2,), "batch": (0, 1, 2)}
+normals = st.integers(0, 2**31).map(
+    lambda seed: torch.randn(
+        3, 4, 5, generator=torch.Generator().manual_seed(seed), dtype=torch.float64
+    )
 )
 masks = st.lists(st.integers(1, 4), min_size=3, max_size=3).map(
     lambda lengths: torch.arange(4) < torch.tensor(lengths)[:, None]
 )
 
 
-@given(gradients, masks, st.floats(1e-3, 1e2), st.integers(-24, 24))
-def test_a_step_has_the_budget_s_norm_at_any_scale_of_the_gradient_and_is_0_at_padding(
-    gradient: Tensor, mask: Tensor, epsilon: float, scale: int
+def plain_size(values: Tensor, *, norm: str, scope: str) -> Tensor:
+    order = 2 if norm == "l2" else torch.inf
+    return torch.linalg.vector_norm(values, ord=order, dim=AXES[scope], keepdim=True)
+
+
+@given(normals, normals, masks, st.floats(1e-3, 1e2), st.integers(-24, 24), st.data())
+def test_every_norm_steps_to_the_edge_of_its_ball_projects_into_it_and_climbs_as_it_says(
+    gradient: Tensor, other: Tensor, mask: Tensor, radius: float, scale: int, data: st.DataObject
 ) -> None:
-    step = ascent_step(gradient * 10.0**scale, mask, epsilon=epsilon)
+    norm = data.draw(st.sampled_from(["l2", "linf", "linf_scaled"]))
+    scope = data.draw(st.sampled_from(list(AXES)))
+    gradient, other = masked(gradient, mask), masked(other, mask)
+    axes, real = AXES[scope], plain_size(gradient, norm=norm, scope=scope) > 0
     torch.testing.assert_close(
-        step.flatten(1).norm(dim=1), torch.full((3,), epsilon), rtol=1e-4, atol=0
+        size(gradient, norm=norm, scope=scope), plain_size(gradient, norm=norm, scope=scope)
     )
+    step = steepest(gradient * 10.0**scale, norm=norm, scope=scope) * radius
+    edge = plain_size(step, norm=norm, scope=scope)
+    torch.testing.assert_close(edge, real.double() * radius)
     assert not step[~mask].any()
-    step = ascent_step(gradient * 10.0**scale, mask, epsilon=epsilon, norm="linf", scope="token")
-    sizes = step.abs().amax(-1)
-    torch.testing.assert_close(
-        sizes[mask], torch.full_like(sizes[mask], epsilon), rtol=1e-4, atol=0
-    )
-    assert not step[~mask].any()
+    # However large the gradient is, the step is the same one.
+    torch.testing.assert_close(step, steepest(gradient, norm=norm, scope=scope) * radius)
+    inside = project(other, radius, norm=norm, scope=scope)
+    assert (plain_size(inside, norm=norm, scope=scope) <= radius * (1 + 1e-9)).all()
+    torch.testing.assert_close(project(inside, radius, norm=norm, scope=scope), inside)
+    whole = plain_size(other, norm=norm, scope=scope) <= radius
+    assert torch.equal(torch.where(whole, inside, 0.0), torch.where(whole, other, 0.0))
+    # The nearest point of the ball is nearer than any other, such as one on its edge.
+    apart = [(point - other).square().sum(axes) for point in (inside, step)]
+    assert (apart[0] <= apart[1] * (1 + 1e-9)).all()
+    climbed = [(gradient * point).sum(axes) for point in (step, inside)]
+    if norm == "linf_scaled":
+        torch.testing.assert_close(climbed[0] > 0, real.squeeze(axes))
+        assert torch.equal(project(step, radius, norm="linf", scope=scope), step)
+    else:
+        assert (climbed[0] >= climbed[1] - 1e-9 * climbed[0].abs()).all()
 
 
-@given(gradients, masks)
-def test_what_lies_at_padding_changes_no_step(gradient: Tensor, mask: Tensor) -> None:
-    other = torch.where(mask[..., None], gradient, 1e6)
-    torch.testing.assert_close(
-        ascent_step(other, mask, epsilon=1.0, scope="batch"),
-        ascent_step(gradient, mask, epsilon=1.0, scope="batch"),
-    )
-
-
+@pytest.mark.parametrize("norm", ["l2", "linf", "linf_scaled"])
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
-def test_an_example_without_a_usable_gradient_is_left_where_it_is(bad: float) -> None:
+def test_an_example_without_a_usable_gradient_is_left_where_it_is(bad: float, norm: str) -> None:
     gradient = VALUES.clone()
     gradient[0] = 0
     gradient[1, 0, 0] = bad
-    assert ascent_step(gradient, ALL, epsilon=1.0).tolist() == torch.zeros(2, 2, 2).tolist()
+    assert not steepest(gradient, norm=norm).any()
 
 
-def test_a_step_carries_no_graph_and_widens_half_precision() -> None:
-    gradient = VALUES.to(torch.bfloat16).requires_grad_()
-    step = ascent_step(gradient, ALL, epsilon=1e-4)
-    assert not step.requires_grad
-    assert step.dtype == torch.float32
-    assert ascent_step(VALUES.double(), ALL, epsilon=1.0).dtype == torch.float64
+def test_norms_are_taken_in_at_least_single_precision() -> None:
+    half = VALUES.to(torch.bfloat16).requires_grad_()
+    assert masked(half, torch.ones(2, 2, dtype=torch.bool)).dtype == torch.float32
+    assert not masked(half, torch.ones(2, 2, dtype=torch.bool)).requires_grad
+    assert steepest(half.detach(), norm="l2").dtype == torch.float32
+    assert project(VALUES.double(), 1.0, norm="l2").dtype == torch.float64
+    # The squares of such entries are 0 in fp32.
+    tiny = torch.full((1, 1, 4), 1e-25)
+    torch.testing.assert_close(steepest(tiny, norm="l2"), torch.full((1, 1, 4), 0.5))
 
 
-@given(gradients, masks, st.floats(0.1, 10))
-def test_projection_shrinks_to_the_ball_and_moves_nothing_inside_it(
-    delta: Tensor, mask: Tensor, budget: float
-) -> None:
-    radius = torch.tensor(budget)
-    shrunk = project(delta, mask, budget=radius, norm="l2", scope="example")
-    inside = delta * mask[..., None]
-    for row in range(3):
-        size = inside[row].norm()
-        expected = inside[row] if size <= budget else inside[row] * budget / size
-        torch.testing.assert_close(shrunk[row], expected)
-    clamped = project(delta, mask, budget=radius, norm="linf", scope="token")
-    torch.testing.assert_close(clamped, inside.clamp(-budget, budget))
-
-
-def test_projecting_0_gives_0() -> None:
-    zero = torch.zeros(2, 2, 2)
-    found = project(zero, ALL, budget=torch.tensor(0.0), norm="l2", scope="example")
-    assert torch.equal(found, zero)
+def test_projecting_0_into_a_ball_of_radius_0_gives_0() -> None:
+    for norm in ("l2", "linf", "linf_scaled"):
+        assert torch.equal(project(torch.zeros(2, 2, 2), 0.0, norm=norm), torch.zeros(2, 2, 2))
 
 
 def test_the_matrix_s_gradient_is_the_sum_over_a_word_s_occurrences() -> None:

@@ -114,7 +114,7 @@ def attack(
         if relative:
             budget = epsilon * length(torch.cat([embeddings[b, t] for b, t in places]))
         for b, t in places:
-            if norm == "sign":
+            if norm == "linf":
                 delta[b, t] = budget * torch.sign(gradient[b, t])
             elif size > 0:
                 delta[b, t] = budget * gradient[b, t] / size

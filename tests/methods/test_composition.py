@@ -8,7 +8,16 @@ import torch
 
 from temper import AT, RAT, UEGR, Dropout, RDrop, Stepper, Vanilla
 from temper.errors import CompositionError, SettingError
-from temper.forward import Attack, Clean, Joint, Noise, Objective, Perturbation, SubModels, add
+from temper.forward import (
+    AdversarialLoss,
+    Clean,
+    Joint,
+    Noise,
+    Objective,
+    Perturbation,
+    SubModels,
+    add,
+)
 from temper.methods import MethodConfig, build, compose, configure, names
 from temper.training.config import RunConfig
 from temper.types import Batch
@@ -227,7 +236,7 @@ def test_a_weight_of_the_clean_loss_that_is_set_differently_is_refused() -> None
 
 
 def test_a_term_that_both_yield_is_refused() -> None:
-    class Quiet(Attack):
+    class Quiet(AdversarialLoss):
         slots = frozenset()  # type: ignore[assignment]
 
     parts = Joint(parts=(Quiet(Perturbation(0.1)),))
@@ -236,7 +245,7 @@ def test_a_term_that_both_yield_is_refused() -> None:
 
 
 def test_a_plan_for_a_clean_pass_that_is_never_run_is_refused() -> None:
-    class Alone(Attack):
+    class Alone(AdversarialLoss):
         clean, wants_gradient = False, False  # type: ignore[assignment]
 
     parts = Joint(Clean(weight=0.0), (Alone(Perturbation(0.1)),))

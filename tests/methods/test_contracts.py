@@ -248,11 +248,11 @@ def test_any_settings_give_a_method_or_one_setting_error(name: str) -> None:
         ("uegr", {"rates": [0.1, 0.2]}, "rates are read only with adaptive='fixed'"),
         ("uegr", {"epsilom": 0.1}, "Did you mean 'UEGR.epsilon'"),
         ("at", {"steps": 0}, r"`AT.steps` must be >= 1"),
-        ("at", {"norm": "l3"}, r"`AT.norm` must be 'l2', 'linf' or 'sign', got 'l3'"),
+        ("at", {"norm": "l3"}, r"`AT.norm` must be 'l2', 'linf' or 'linf_scaled', got 'l3'"),
         ("dropout", {"rate": 1.0}, r"`Dropout.rate` must be < 1"),
         ("r_drop", {"preset": "released_brt"}, "Did you mean 'released_bert'"),
         ("r_at", {"released": True, "relative": True}, "would ignore relative; leave them out"),
-        ("r_at", {"released": True, "norm": "linf", "site": "output"}, "ignore norm, site"),
+        ("r_at", {"released": True, "norm": "linf_scaled", "site": "output"}, "ignore norm, site"),
         ("r_at_su", {"released": True, "attack_scope": "token"}, "ignore attack_scope"),
     ],
 )

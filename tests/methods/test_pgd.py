@@ -24,8 +24,13 @@ from tests.methods.tiny import recorded_drops, rows, tiny_network
 GEOMETRIES = {
     "l2": {"epsilon": 0.3, "relative": False},
     "relative": {"epsilon": 0.2},
-    "linf_token": {"epsilon": 0.2, "relative": False, "norm": "linf", "attack_scope": "token"},
-    "sign": {"epsilon": 0.2, "norm": "sign"},
+    "linf_scaled_token": {
+        "epsilon": 0.2,
+        "relative": False,
+        "norm": "linf_scaled",
+        "attack_scope": "token",
+    },
+    "linf": {"epsilon": 0.2, "norm": "linf"},
     "batch": {"epsilon": 0.3, "attack_scope": "batch"},
     "output": {"epsilon": 0.2, "site": "output"},
     "spared": {"epsilon": 0.3, "special_tokens": False},
@@ -108,7 +113,7 @@ def test_the_loss_rises_up_the_ascent(case: str) -> None:
     st.integers(1, 4),
     st.floats(0.1, 3.0),
     st.booleans(),
-    st.sampled_from([("l2", "example"), ("linf", "token"), ("sign", "example")]),
+    st.sampled_from([("l2", "example"), ("linf_scaled", "token"), ("linf", "example")]),
 )
 def test_delta_keeps_to_its_budget_and_off_the_padding(
     lengths: list[int],
@@ -146,7 +151,7 @@ def test_delta_keeps_to_its_budget_and_off_the_padding(
 
 def test_a_random_start_fills_the_budget_as_far_as_uniform_noise_does() -> None:
     batch = rows(6, 3)
-    for norm in ("l2", "linf"):
+    for norm in ("l2", "linf_scaled"):
         settings = {"epsilon": 0.4, "relative": False, "norm": norm, "random_start": True}
         stepper = Stepper(tiny_network(width=64), configure("pgd", settings))
         with recorded_deltas() as deltas:

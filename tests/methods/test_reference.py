@@ -141,9 +141,14 @@ ATTACKS = {
     "token": {"epsilon": 0.3, "relative": False, "attack_scope": "token"},
     "relative_token": {"epsilon": 0.1, "attack_scope": "token"},
     "batch": {"epsilon": 0.3, "relative": False, "attack_scope": "batch"},
-    "linf_token": {"epsilon": 0.2, "relative": False, "norm": "linf", "attack_scope": "token"},
-    "relative_linf": {"epsilon": 0.2, "norm": "linf"},
-    "sign": {"epsilon": 0.2, "relative": False, "norm": "sign"},
+    "linf_scaled_token": {
+        "epsilon": 0.2,
+        "relative": False,
+        "norm": "linf_scaled",
+        "attack_scope": "token",
+    },
+    "relative_linf_scaled": {"epsilon": 0.2, "norm": "linf_scaled"},
+    "linf": {"epsilon": 0.2, "relative": False, "norm": "linf"},
     "output": {"epsilon": 0.2, "site": "output"},
     "spared": {"epsilon": 0.2, "special_tokens": False},
 }
@@ -250,7 +255,7 @@ def test_at_on_a_regression_attacks_the_squared_error() -> None:
 
 
 @pytest.mark.parametrize("relative", [False, True])
-@pytest.mark.parametrize(("norm", "scope"), [("l2", "example"), ("linf", "token")])
+@pytest.mark.parametrize(("norm", "scope"), [("l2", "example"), ("linf_scaled", "token")])
 def test_several_steps_climb_and_stay_within_the_budget(
     norm: str, scope: str, relative: bool
 ) -> None:

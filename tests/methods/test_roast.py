@@ -27,7 +27,7 @@ __all__ = ["passes"]
 PUBLISHED = {
     "epsilon": 0.1,
     "relative": False,
-    "norm": "linf",
+    "norm": "linf_scaled",
     "attack_scope": "token",
     "site": "output",
     "clean_weight": 0.5,

@@ -34,7 +34,7 @@ CASES: dict[str, dict[str, Any]] = {
     "relative": {**PLAIN, "epsilon": 0.2, "relative": True},
     "word": {**PLAIN, "site": "word"},
     "l2": {**PLAIN, "norm": "l2", "attack_scope": "example"},
-    "sign": {**PLAIN, "norm": "sign", "attack_scope": "example"},
+    "linf": {**PLAIN, "norm": "linf", "attack_scope": "example"},
     "relative_l2_batch": {
         **PLAIN,
         "epsilon": 0.1,
@@ -86,7 +86,7 @@ def recorded_deltas() -> Iterator[list[Tensor | None]]:
 
 def ball(moved: Tensor, radius: Tensor, values: dict[str, Any]) -> Tensor:
     """Shrink a perturbation into its budget: a vector as a whole, or entry by entry."""
-    if values.get("norm", "linf") != "l2":
+    if values.get("norm", "linf_scaled") != "l2":
         return torch.minimum(torch.maximum(moved, -radius), radius)
     axes = {"example": (1, 2), "token": (2,), "batch": (0, 1, 2)}[values["attack_scope"]]
     size = moved.square().sum(axes, keepdim=True).sqrt()
@@ -99,7 +99,7 @@ def radius_of(embeddings: Tensor, real: Tensor, values: dict[str, Any]) -> Tenso
         values.get("attack_scope", "token")
     ]
     inside = embeddings * real.unsqueeze(-1)
-    if values.get("norm", "linf") == "l2":
+    if values.get("norm", "linf_scaled") == "l2":
         own = inside.square().sum(axes, keepdim=True).sqrt()
     else:
         own = inside.abs().amax(axes, keepdim=True)
@@ -145,7 +145,7 @@ def vat_total(
                 real,
                 epsilon=values["epsilon"] * share,
                 relative=values["relative"],
-                norm=values.get("norm", "linf"),
+                norm=values.get("norm", "linf_scaled"),
                 scope=values.get("attack_scope", "token"),
             )
             delta = ball((delta + step).detach(), radius_of(embeddings, real, values), values)
@@ -297,7 +297,7 @@ def test_no_point_of_that_size_drawn_at_random_changes_the_logits_as_much() -> N
     epsilon=st.floats(1e-3, 2.0),
     relative=st.booleans(),
     steps=st.integers(1, 3),
-    norm=st.sampled_from(["linf", "l2", "sign"]),
+    norm=st.sampled_from(["linf_scaled", "l2", "linf"]),
     scope=st.sampled_from(["token", "example", "batch"]),
 )
 def test_the_perturbation_stays_in_its_budget_and_off_the_padding(

@@ -35,7 +35,7 @@ METHODS: dict[str, MethodConfig] = {
     "uegr-frozen": UEGR(freeze_masked=True),
     "uegr-before": UEGR(clipping="before", normalise="range", alpha=0.2),
     "r_at_su-printed": RATSU(orientation="printed", scale=False),
-    "at-pgd": AT(steps=2, norm="linf", attack_scope="token"),
+    "at-pgd": AT(steps=2, norm="linf_scaled", attack_scope="token"),
     "r_at-released": RAT(released=True, epsilon=1.0, relative=False),
 }
 

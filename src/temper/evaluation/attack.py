@@ -1,8 +1,8 @@
 """Gradient attacks on word embeddings: FGM (one step) and PGD (several), for one batch at a time.
 
-A norm is three hooks (`size`, `steepest`, `project`) and a way to draw a start; the ascent is the
-same for all. Every quantity belongs to one row: no row's budget or direction depends on its
-neighbours. Letters: B rows, T tokens, D embedding size, C classes.
+Norms are those of training (`temper.functional.norms`). Every quantity belongs to one row: no row's
+budget or direction depends on its neighbours. Letters: B rows, T tokens, D embedding size, C
+classes.
 """
 
 from __future__ import annotations
@@ -10,16 +10,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Literal
 
 import torch
 from torch import Tensor
 
 from temper.errors import ModelError
-from temper.functional.norms import scoped_norm
+from temper.functional import norms
+from temper.functional.norms import Norm
 from temper.seeding import derive_seed, generator
 
-AttackNorm = Literal["l2", "linf"]
 Forward = Callable[[Tensor, Tensor], Tensor]
 """From delta [b, T, D] and the places [b] of its rows in the batch to logits [b, C] in fp32."""
 
@@ -39,7 +38,7 @@ class Outcome:
     """
 
     attack: str
-    norm: AttackNorm
+    norm: Norm
     steps: int
     restarts: int
     radius: Tensor
@@ -64,7 +63,7 @@ class Budget:
     """
 
     attacks: tuple[str, ...]
-    norms: tuple[AttackNorm, ...]
+    norms: tuple[Norm, ...]
     radii: tuple[float, ...]
     relative: bool = False
     steps: int = 10
@@ -94,66 +93,7 @@ class Target:
     regression: bool = False
 
 
-def size(values: Tensor, *, norm: AttackNorm) -> Tensor:
-    """Measure each example of [B, T, D] in a norm.
-
-    Args:
-        values: [B, T, D], zero at tokens that must not count.
-        norm: ``l2`` over tokens and channels, or ``linf``: the largest entry.
-
-    Returns:
-        [B, 1, 1] fp32.
-    """
-    return scoped_norm(values, norm=norm, scope="example")
-
-
-def steepest(gradient: Tensor, *, norm: AttackNorm) -> Tensor:
-    """Return the direction of size 1 along which a linear loss grows most.
-
-    ``g / ||g||_2`` per example for ``l2`` (FGM), ``sign(g)`` per entry for ``linf`` (FGSM). Zero
-    where the gradient is zero.
-
-    Args:
-        gradient: [B, T, D], zero at tokens that must not move.
-        norm: Norm of the ball.
-
-    Returns:
-        [B, T, D].
-
-    References:
-        Miyato et al., "Adversarial Training Methods for Semi-Supervised Text Classification", 2017;
-        Goodfellow et al., "Explaining and Harnessing Adversarial Examples", 2015.
-    """
-    if norm == "linf":
-        return gradient.sign()
-    # Scaled first: the squares of a gradient near 1e-25 are 0 in fp32, and the attack would stand
-    # still.
-    largest = gradient.abs().amax(dim=(1, 2), keepdim=True)
-    scaled = gradient / torch.where(largest > 0, largest, 1.0)
-    length = size(scaled, norm="l2")
-    return scaled / torch.where(length > 0, length, 1.0)
-
-
-def project(delta: Tensor, radius: Tensor, *, norm: AttackNorm) -> Tensor:
-    """Return the nearest delta inside the ball.
-
-    Args:
-        delta: [B, T, D].
-        radius: [B, 1, 1], >= 0.
-        norm: Norm of the ball.
-
-    Returns:
-        [B, T, D].
-    """
-    if norm == "linf":
-        return torch.clamp(delta, min=-radius, max=radius)
-    length = size(delta, norm="l2")
-    return delta * torch.clamp(radius / torch.where(length > 0, length, 1.0), max=1.0)
-
-
-def random_start(
-    target: Target, radius: Tensor, *, norm: AttackNorm, seed: int, key: int
-) -> Tensor:
+def random_start(target: Target, radius: Tensor, *, norm: Norm, seed: int, key: int) -> Tensor:
     """Draw a delta uniformly from each row's ball, keyed by the row and not by its place.
 
     Args:
@@ -173,7 +113,7 @@ def random_start(
         if not tokens:
             continue
         draws = generator(derive_seed(seed, "pgd", row, norm, key))
-        if norm == "linf":
+        if norm != "l2":
             drawn = torch.rand(tokens, width, generator=draws) * 2 - 1
         else:
             drawn = torch.randn(tokens, width, generator=draws)
@@ -236,12 +176,11 @@ def attack(target: Target, budget: Budget) -> tuple[Tensor, Iterator[Outcome]]:
 
 
 def _outcomes(target: Target, budget: Budget, clean: Tensor, gradient: Tensor) -> Iterator[Outcome]:
-    inside = target.movable.unsqueeze(-1)
-    own = torch.where(inside, target.embeddings.float(), 0.0)
+    embeddings = norms.masked(target.embeddings, target.movable)
     for norm in budget.norms:
         # Budgets in fp64: a radius of .1 must stand in the rows as .1, not as fp32's .10000000149.
-        extent = size(own, norm=norm).double()
-        direction = steepest(gradient, norm=norm)
+        extent = norms.size(embeddings, norm=norm).double()
+        direction = norms.steepest(gradient, norm=norm)
         for number in budget.radii:
             asked = torch.full_like(extent, number)
             exact = extent * number if budget.relative else asked
@@ -271,7 +210,7 @@ def _outcomes(target: Target, budget: Budget, clean: Tensor, gradient: Tensor) -
 
 
 def _pgd(
-    target: Target, budget: Budget, clean: Tensor, first: Tensor, radius: Tensor, norm: AttackNorm
+    target: Target, budget: Budget, clean: Tensor, first: Tensor, radius: Tensor, norm: Norm
 ) -> tuple[Tensor, Tensor]:
     """Return the logits at FGM's point and the worst logits of all starts.
 
@@ -335,10 +274,10 @@ class _Ascent:
         parts = (self.rows, self.delta, self.gradient, self.loss, self.reach)
         return _Ascent(*(part[kept] for part in parts))
 
-    def ahead(self, radius: Tensor, *, norm: AttackNorm) -> Tensor:
+    def ahead(self, radius: Tensor, *, norm: Norm) -> Tensor:
         """Return the next point to try."""
-        step = steepest(self.gradient, norm=norm) * self.reach
-        return project(self.delta + step, radius, norm=norm)
+        step = norms.steepest(self.gradient, norm=norm) * self.reach
+        return norms.project(self.delta + step, radius, norm=norm)
 
     def then(self, target: Target, delta: Tensor, logits: Tensor, gradient: Tensor) -> _Ascent:
         """Go on from a point where it is better, and take half the step where it is not."""

@@ -1,6 +1,6 @@
 """The forward stage: a clean pass and the parts that stand on it, joined to an objective."""
 
-from temper.forward.attacked import Attack
+from temper.forward.adversarial import AdversarialLoss
 from temper.forward.noise import Noise
 from temper.forward.objective import Clean, Joint, Objective, add
 from temper.forward.perturbations import Perturbation
@@ -8,7 +8,7 @@ from temper.forward.stage import Part, Stage
 from temper.forward.submodels import SubModels
 
 __all__ = [
-    "Attack",
+    "AdversarialLoss",
     "Clean",
     "Joint",
     "Noise",

@@ -9,12 +9,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from temper.forward.attacked import climb
+from temper.forward.adversarial import gradient_at
 from temper.forward.noise import Noise
 from temper.forward.perturbations import Perturbation, relative_size
 from temper.forward.stage import Part, Stage
-from temper.functional.norms import ascent_step, project, scoped_norm
-from temper.functional.precision import at_least_single
+from temper.functional import norms
 from temper.models.network import Recording
 from temper.seeding import generator
 from temper.types import LossTerms, Step
@@ -59,13 +58,12 @@ class FreeAscent(Part):
 
     def losses(self, stage: Stage) -> Iterator[LossTerms]:
         """Yield K totals of one term each; read delta's gradient after each one's backward."""
-        embeddings = at_least_single(stage.network.embeddings(stage.batch))
+        embeddings = stage.network.embeddings(stage.batch)
         mask = stage.network.movable(stage.batch, special_tokens=self.special_tokens)
-        inside = torch.where(mask.unsqueeze(-1), embeddings, 0.0)
-        unit = scoped_norm(inside, norm="l2", scope="example")
+        unit = norms.size(norms.masked(embeddings, mask), norm="l2")
         if not self.relative:
             unit = torch.ones_like(unit)
-        delta = self._kept(self._start(stage, embeddings) * unit, mask, unit)
+        delta = self._inside_ball(self._start(stage, embeddings) * unit, unit)
         first: Tensor | None = None
         for place in range(self.steps):
             delta = delta.detach().requires_grad_()
@@ -83,28 +81,26 @@ class FreeAscent(Part):
             # The graph is spent: nothing of it may live beside the next pass.
             del logits, term
             if not last:
-                delta = self._further(delta, mask, unit, embeddings)
+                delta = self._further(delta, mask, unit)
 
     def _start(self, stage: Stage, embeddings: Tensor) -> Tensor:
         if not self.init:
-            return torch.zeros_like(embeddings)
+            return torch.zeros_like(embeddings, dtype=stage.network.delta_dtype)
         noise = Noise(self.init, per="length", special_tokens=self.special_tokens)
         seed = stage.rng.local("noise", "adversarial")
         return noise.draw(stage.network, stage.batch, seed=seed)
 
-    def _further(self, delta: Tensor, mask: Tensor, unit: Tensor, embeddings: Tensor) -> Tensor:
+    def _further(self, delta: Tensor, mask: Tensor, unit: Tensor) -> Tensor:
         # Delta's own gradient: those of the weights hold earlier micro-batches.
         if delta.grad is None:
             raise ValueError("Backward must run on a pass's total before the next is asked for.")
-        own = embeddings if self.relative else None
-        step = ascent_step(delta.grad, mask, epsilon=self.step_size, embeddings=own)
-        return self._kept(delta.detach() + step, mask, unit)
+        direction = norms.steepest(norms.masked(delta.grad, mask), norm="l2")
+        return self._inside_ball(delta.detach() + direction * (self.step_size * unit), unit)
 
-    def _kept(self, delta: Tensor, mask: Tensor, unit: Tensor) -> Tensor:
-        """Return delta inside its ball."""
+    def _inside_ball(self, delta: Tensor, unit: Tensor) -> Tensor:
         if not self.max_norm:
             return delta
-        return project(delta, mask, budget=self.max_norm * unit, norm="l2", scope="example")
+        return norms.project(delta, self.max_norm * unit, norm="l2")
 
 
 @dataclass(frozen=True)
@@ -119,8 +115,8 @@ class ProjectedAscent(Part):
         perturbation: Budget, geometry and size of a step.
         steps: K, at least 1.
         random_start: Whether to start from noise of the budget's size in place of 0: uniform on
-            ``[-r, r]`` in each entry, r the budget for ``linf`` and ``sign``, and for ``l2`` the
-            budget over the root of the number of entries (norm about budget / sqrt 3).
+            ``[-r, r]`` in each entry, r the budget, for ``l2`` over the root of the number of
+            entries (norm about budget / sqrt 3).
         weight: Of the loss.
 
     References:
@@ -141,7 +137,7 @@ class ProjectedAscent(Part):
         network, batch, attack = stage.network, stage.batch, self.perturbation
         delta = self._start(stage) if self.random_start else attack.zeros(network, batch)
         for _ in range(self.steps):
-            gradient, noted = climb(stage, attack, delta)
+            gradient, noted = gradient_at(stage, attack, delta)
             assert noted.embeddings is not None
             delta = attack.further(delta, gradient, noted.embeddings, network, batch)
         recording = Recording()
@@ -154,21 +150,17 @@ class ProjectedAscent(Part):
     def _start(self, stage: Stage) -> Tensor:
         network, batch, attack = stage.network, stage.batch, self.perturbation
         zero = attack.zeros(network, batch).detach()
-        mask = network.movable(batch, special_tokens=attack.special_tokens).unsqueeze(-1)
+        mask = network.movable(batch, special_tokens=attack.special_tokens)
         draws = generator(stage.rng.local("noise", "adversarial"), batch.device)
         noise = torch.empty_like(zero).uniform_(-1.0, 1.0, generator=draws)
-        noise = torch.where(mask, noise, 0.0)
         assert attack.scope != "matrix"
-        radius = torch.full((1, 1, 1), attack.epsilon, device=batch.device, dtype=zero.dtype)
-        if attack.relative:
-            own = torch.where(mask, at_least_single(self._embeddings(stage, zero)), 0.0)
-            radius = radius * scoped_norm(own, norm=attack.norm, scope=attack.scope)
+        radius = attack.radius(self._embeddings(stage, zero) if attack.relative else zero, mask)
         if attack.norm == "l2":
             # The root of how many entries share a budget is the norm of as many ones.
-            ones = torch.where(mask, torch.ones_like(zero), 0.0)
-            entries = scoped_norm(ones, norm="l2", scope=attack.scope)
+            ones = norms.masked(torch.ones_like(zero), mask)
+            entries = norms.size(ones, norm="l2", scope=attack.scope)
             radius = radius / entries.clamp(min=math.sqrt(zero.shape[-1]))
-        return noise * radius
+        return norms.masked(noise, mask) * radius
 
     def _embeddings(self, stage: Stage, zero: Tensor) -> Tensor:
         """Return what a relative budget is a share of [B, T, D]."""

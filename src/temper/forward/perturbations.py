@@ -8,8 +8,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from temper.functional.norms import Norm, ascent_step, project, scoped_norm, vocabulary_gradient
-from temper.functional.precision import at_least_single
+from temper.functional import norms
+from temper.functional.norms import Norm
 from temper.models.network import Network, Site
 from temper.types import Batch
 
@@ -23,7 +23,8 @@ class Perturbation:
     Args:
         epsilon: Budget, at least 0: absolute, or a share of the embeddings' own norm.
         relative: Whether epsilon is a share of the norm that the embeddings have in the same scope.
-        norm: ``l2``; ``linf`` (largest entry epsilon, direction kept: RoAST); ``sign`` (FGSM).
+        norm: ``l2``; ``linf`` (FGSM); ``linf_scaled`` (largest entry epsilon, direction kept:
+            RoAST).
         scope: What shares the budget: an example, a token, the batch, or the embedding matrix
             (R-AT as released: every occurrence of a word moves alike).
         site: ``word`` embeddings, or the blocks' input (``output`` of the embeddings block).
@@ -65,38 +66,42 @@ class Perturbation:
         """
         share = 1.0 if self.steps == 1 else self.step_size
         mask = network.movable(batch, special_tokens=self.special_tokens)
-        own = embeddings if self.relative else None
+        gradient = norms.masked(gradient, mask)
         if self.scope == "matrix":
-            moving = torch.where(mask.unsqueeze(-1), gradient, 0.0)
-            looked_up, size = vocabulary_gradient(
-                moving, batch.inputs["input_ids"], vocabulary=network.vocabulary
+            looked_up, size = norms.vocabulary_gradient(
+                gradient, batch.inputs["input_ids"], vocabulary=network.vocabulary
             )
             usable = (size > 0) & torch.isfinite(size)
             step = looked_up / torch.where(usable, size, 1.0) * (self.epsilon * share)
             return torch.where(usable & mask.unsqueeze(-1), step, 0.0)
-        return ascent_step(
-            gradient,
-            mask,
-            epsilon=self.epsilon * share,
-            norm=self.norm,
-            scope=self.scope,
-            embeddings=own,
-        )
+        direction = norms.steepest(gradient, norm=self.norm, scope=self.scope)
+        return direction * self.radius(embeddings, mask, share=share)
 
     def further(
         self, delta: Tensor, gradient: Tensor, embeddings: Tensor, network: Network, batch: Batch
     ) -> Tensor:
         """Step again from a delta and project to the budget (PGD); shapes as in ``first``."""
-        delta = delta.detach()
+        moved = delta.detach() + self.first(gradient, embeddings, network, batch)
         if self.scope == "matrix":
-            return delta + self.first(gradient, embeddings, network, batch)
+            return moved
         mask = network.movable(batch, special_tokens=self.special_tokens)
-        moved = delta + self.first(gradient, embeddings, network, batch)
-        budget = torch.tensor(self.epsilon, device=delta.device, dtype=delta.dtype)
-        if self.relative:
-            own = torch.where(mask.unsqueeze(-1), at_least_single(embeddings), 0.0)
-            budget = budget * scoped_norm(own, norm=self.norm, scope=self.scope)
-        return project(moved, mask, budget=budget, norm=self.norm, scope=self.scope)
+        radius = self.radius(embeddings, mask)
+        return norms.project(moved, radius, norm=self.norm, scope=self.scope)
+
+    def radius(self, embeddings: Tensor, mask: Tensor, *, share: float = 1.0) -> Tensor:
+        """Return the budget of a perturbation, one number or one for each that has its own.
+
+        Args:
+            embeddings: Unperturbed [B, T, D]; read where the budget is relative.
+            mask: Tokens that may move [B, T], boolean.
+            share: Of the budget.
+        """
+        embeddings = norms.masked(embeddings, mask)
+        radius = embeddings.new_tensor(self.epsilon * share)
+        if not self.relative:
+            return radius
+        assert self.scope != "matrix"
+        return radius * norms.size(embeddings, norm=self.norm, scope=self.scope)
 
 
 def relative_size(delta: Tensor, embeddings: Tensor, batch: Batch, network: Network) -> Tensor:
@@ -111,9 +116,8 @@ def relative_size(delta: Tensor, embeddings: Tensor, batch: Batch, network: Netw
     Returns:
         ``RMS(delta) / RMS(x)``, the mean over examples, a scalar.
     """
-    inside = torch.where(batch.mask.unsqueeze(-1), at_least_single(embeddings.detach()), 0.0)
-    own = scoped_norm(inside, norm="l2", scope="example").clamp(min=1e-12)
-    moved = scoped_norm(delta.detach(), norm="l2", scope="example")
+    unmoved = norms.size(norms.masked(embeddings, batch.mask), norm="l2").clamp(min=1e-12)
+    moved = norms.size(delta.detach(), norm="l2")
     if network.first_norms is None:
-        network.first_norms = (moved.mean(), own.mean())
-    return (moved / own).mean()
+        network.first_norms = (moved.mean(), unmoved.mean())
+    return (moved / unmoved).mean()

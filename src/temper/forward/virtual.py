@@ -12,8 +12,8 @@ from temper.forward.noise import Noise
 from temper.forward.perturbations import Perturbation, relative_size
 from temper.forward.stage import Part, Stage
 from temper.forward.terms import divergence_term, regression
+from temper.functional import norms
 from temper.functional.losses import Divergence, pairwise_divergence
-from temper.functional.norms import scoped_norm
 from temper.functional.precision import in_half_precision
 from temper.models.network import Recording, Site
 from temper.types import LossTerms, Reduction
@@ -146,8 +146,6 @@ def alignment(delta: Tensor, step: Tensor) -> Tensor:
     Returns:
         Their cosine, the mean over examples, a scalar; 0 for an example where one of them is 0.
     """
-    sizes = scoped_norm(delta, norm="l2", scope="example") * scoped_norm(
-        step, norm="l2", scope="example"
-    )
+    sizes = norms.size(delta, norm="l2") * norms.size(step, norm="l2")
     products = (delta.detach() * step).sum((1, 2), keepdim=True)
     return torch.where(sizes > 0, products / sizes.clamp(min=1e-30), 0.0).mean()

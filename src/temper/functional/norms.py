@@ -1,5 +1,6 @@
-"""Norms and steps of embedding perturbations [B, T, D] over their real tokens.
+"""Norms of embedding perturbations [B, T, D]: their size, their steepest ascent, their ball.
 
+A norm is three functions (`size`, `steepest`, `project`), the same in training and evaluation.
 Letters: B rows, T tokens, D embedding size.
 """
 
@@ -12,18 +13,31 @@ from torch import Tensor
 
 from temper.functional.precision import at_least_single
 
-Norm = Literal["l2", "linf", "sign"]
+Norm = Literal["l2", "linf", "linf_scaled"]
 Scope = Literal["example", "token", "batch"]
 
 _AXES: dict[str, tuple[int, ...]] = {"example": (1, 2), "token": (2,), "batch": (0, 1, 2)}
 
 
-def scoped_norm(values: Tensor, *, norm: Norm, scope: Scope) -> Tensor:
+def masked(values: Tensor, mask: Tensor) -> Tensor:
+    """Set values to zero outside a mask.
+
+    Args:
+        values: [B, T, D].
+        mask: Tokens that count [B, T], boolean.
+
+    Returns:
+        [B, T, D] in at least fp32, detached.
+    """
+    return torch.where(mask.unsqueeze(-1), at_least_single(values.detach()), 0.0)
+
+
+def size(values: Tensor, *, norm: Norm, scope: Scope = "example") -> Tensor:
     """Measure a tensor per example, per token or over the whole batch.
 
     Args:
         values: [B, T, D], zero where it must not count.
-        norm: ``l2``, or ``linf`` / ``sign`` for the largest absolute entry.
+        norm: ``l2``, or ``linf`` / ``linf_scaled`` for the largest absolute entry.
         scope: What is measured as one vector.
 
     Returns:
@@ -31,77 +45,65 @@ def scoped_norm(values: Tensor, *, norm: Norm, scope: Scope) -> Tensor:
     """
     axes = _AXES[scope]
     values = at_least_single(values)
-    if norm == "l2":
-        # Squares of a small gradient underflow (a sure example would look as if it had none), so
-        # the largest entry is taken out first.
-        largest = values.abs().amax(dim=axes, keepdim=True)
-        unit = torch.where((largest > 0) & torch.isfinite(largest), largest, 1.0)
-        size: Tensor = torch.linalg.vector_norm(values / unit, dim=axes, keepdim=True)
-        return size * unit
-    return values.abs().amax(dim=axes, keepdim=True)
+    largest = values.abs().amax(dim=axes, keepdim=True)
+    if norm != "l2":
+        return largest
+    # Squares of a small gradient underflow (a sure example would look as if it had none), so the
+    # largest entry is taken out first.
+    unit = torch.where((largest > 0) & torch.isfinite(largest), largest, 1.0)
+    length: Tensor = torch.linalg.vector_norm(values / unit, dim=axes, keepdim=True)
+    return length * unit
 
 
-def ascent_step(
-    gradient: Tensor,
-    mask: Tensor,
-    *,
-    epsilon: float,
-    norm: Norm = "l2",
-    scope: Scope = "example",
-    embeddings: Tensor | None = None,
-) -> Tensor:
-    """Take one step of size epsilon along a gradient: the fast gradient method.
+def steepest(gradient: Tensor, *, norm: Norm, scope: Scope = "example") -> Tensor:
+    """Return the direction of size 1 in which an attack steps.
 
-    ``delta = epsilon * g / ||g||`` for ``l2`` and ``linf`` (the largest entry then is epsilon; it
-    is not the sign), ``epsilon * sign(g)`` for ``sign``. Zero at padding, zero where the gradient
-    is zero, and zero where it is not finite: a loss scaler skips such a step, so that it must not
-    poison the next pass.
+    Along it a linear loss grows most: ``g / ||g||_2`` for ``l2`` (FGM), ``sign(g)`` for ``linf``
+    (FGSM). ``linf_scaled`` keeps the proportions of the gradient in the ball of ``linf``,
+    ``g / max |g|``: not the steepest, but what RoAST and SMART step by. Zero where the gradient is
+    zero, and where it is not finite: a loss scaler skips such a step, so that it must not poison
+    the next pass.
 
     Args:
-        gradient: [B, T, D].
-        mask: Tokens that may move [B, T], boolean.
-        epsilon: Budget, at least 0; a fraction of the embeddings' own norm where these are given.
-        norm: Geometry of the step.
-        scope: What shares the budget.
-        embeddings: Unperturbed embeddings [B, T, D]; makes the budget relative to their norm in
-            the same scope (over the tokens that may move).
+        gradient: [B, T, D], zero at tokens that must not move.
+        norm: Norm of the ball.
+        scope: What shares one budget.
 
     Returns:
-        [B, T, D] in at least fp32, detached.
+        [B, T, D] in at least fp32.
 
     References:
-        UEGR (arXiv 2503.16550), Eq. 2; RoAST (arXiv 2312.04032) for ``linf`` by token.
+        Goodfellow et al., "Explaining and Harnessing Adversarial Examples", 2015; Miyato et al.,
+        "Adversarial Training Methods for Semi-Supervised Text Classification", 2017 (UEGR, arXiv
+        2503.16550, Eq. 2); RoAST (arXiv 2312.04032) for ``linf_scaled`` by token.
     """
-    inside = mask.unsqueeze(-1)
-    g = torch.where(inside, at_least_single(gradient.detach()), 0.0)
-    size = scoped_norm(g, norm=norm, scope=scope)
-    usable = (size > 0) & torch.isfinite(size)
-    direction = g.sign() if norm == "sign" else g / torch.where(usable, size, 1.0)
-    budget = torch.full_like(size, epsilon)
-    if embeddings is not None:
-        own = torch.where(inside, at_least_single(embeddings.detach()), 0.0)
-        budget = budget * scoped_norm(own, norm=norm, scope=scope)
-    return torch.where(usable, direction * budget, 0.0)
+    gradient = at_least_single(gradient)
+    length = size(gradient, norm=norm, scope=scope)
+    usable = (length > 0) & torch.isfinite(length)
+    unit = gradient.sign() if norm == "linf" else gradient / torch.where(usable, length, 1.0)
+    return torch.where(usable, unit, 0.0)
 
 
-def project(delta: Tensor, mask: Tensor, *, budget: Tensor, norm: Norm, scope: Scope) -> Tensor:
-    """Shrink a perturbation into the ball of a budget, and to zero where it may not move.
+def project(
+    delta: Tensor, radius: Tensor | float, *, norm: Norm, scope: Scope = "example"
+) -> Tensor:
+    """Return the nearest perturbation inside a ball.
 
     Args:
         delta: [B, T, D].
-        mask: Tokens that may move [B, T], boolean.
-        budget: Radius, broadcastable to the scope's norm.
-        norm: ``l2`` scales the whole vector; ``linf`` and ``sign`` clamp each entry.
-        scope: What shares the budget.
+        radius: At least 0; a number, or broadcastable to the scope's sizes.
+        norm: ``l2`` scales the whole vector; ``linf`` and ``linf_scaled`` clamp each entry.
+        scope: What shares one budget.
 
     Returns:
         [B, T, D] in at least fp32.
     """
-    inside = torch.where(mask.unsqueeze(-1), at_least_single(delta), 0.0)
+    delta = at_least_single(delta)
+    radius = torch.as_tensor(radius, dtype=delta.dtype, device=delta.device)
     if norm != "l2":
-        return torch.maximum(torch.minimum(inside, budget), -budget)
-    size = scoped_norm(inside, norm=norm, scope=scope)
-    return inside * torch.where(size > budget, budget / size.clamp(min=1e-30), 1.0)
+        return delta.clamp(-radius, radius)
+    length = size(delta, norm=norm, scope=scope)
+    return delta * torch.where(length > radius, radius / length.clamp(min=1e-30), 1.0)
 
 
 def vocabulary_gradient(gradient: Tensor, ids: Tensor, *, vocabulary: int) -> tuple[Tensor, Tensor]:

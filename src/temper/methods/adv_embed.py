@@ -47,7 +47,7 @@ class AdvEmbed(AttackConfig):
     Args:
         epsilon: Budget, at least 0 (the paper: .1, the largest entry of each token's step).
         relative: Whether epsilon is a share of the token's own norm.
-        norm: ``linf`` as published (direction kept), ``l2`` or ``sign``.
+        norm: ``linf_scaled`` as published (direction kept), ``l2`` or ``linf`` (its sign).
         attack_scope: ``token`` as published, ``example`` or ``batch``.
         site: ``output`` of the embeddings block as published, or ``word`` embeddings.
         noise: Upper end of the uniform noise at which the clean pass is made, at least 0 (the
@@ -66,7 +66,7 @@ class AdvEmbed(AttackConfig):
     PUBLISHED: ClassVar[dict[str, Published]] = {
         "epsilon": Published(".1", "run.sh"),
         "relative": Published("false", "released code"),
-        "norm": Published("linf", "released code"),
+        "norm": Published("linf_scaled", "released code"),
         "attack_scope": Published("token", "released code"),
         "site": Published("output", "released code"),
         "noise": Published("1e-5", "released code"),
@@ -88,7 +88,7 @@ class AdvEmbed(AttackConfig):
 
     epsilon: float = Field(default=0.1, ge=0.0, allow_inf_nan=False)
     relative: bool = False
-    norm: Norm = "linf"
+    norm: Norm = "linf_scaled"
     attack_scope: Literal["example", "token", "batch"] = "token"
     site: Literal["word", "output"] = "output"
     noise: float = Field(default=1e-5, ge=0.0, allow_inf_nan=False)

@@ -14,7 +14,7 @@ from typing import ClassVar, Self
 from pydantic import Field
 
 from temper.backward.rule import chain
-from temper.forward.attacked import Attack
+from temper.forward.adversarial import AdversarialLoss
 from temper.forward.objective import Clean, Joint
 from temper.methods.attack import AttackConfig
 from temper.methods.method import Method
@@ -55,7 +55,7 @@ class AT(AttackConfig):
         """Return the method."""
         if not self.adversarial_weight:
             return Method("at", self, Clean(), chain())
-        attack = Attack(
+        attack = AdversarialLoss(
             self.perturbation(steps=self.steps, step_size=self.step_size),
             weight=self.adversarial_weight,
         )

@@ -20,7 +20,8 @@ class AttackConfig(MethodConfig):
             attack do. For no such pass set their weights to 0.
         relative: Whether epsilon is a share of the example's own embedding norm, which carries
             over between models; .025 is about .15 absolute on MiniLM.
-        norm: ``l2``, ``linf`` (direction kept) or ``sign``.
+        norm: ``l2``, ``linf`` (the sign of the gradient), or ``linf_scaled`` (the gradient over its
+            largest entry, in the same ball).
         attack_scope: What shares the budget: ``example``, ``token``, or ``batch``.
         site: ``word`` embeddings or the ``output`` of the embeddings block.
         special_tokens: Whether [CLS], [SEP] and the like move too.

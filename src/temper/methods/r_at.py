@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Self
 from pydantic import Field, model_validator
 
 from temper.backward.rule import chain
-from temper.forward.attacked import Attack
+from temper.forward.adversarial import AdversarialLoss
 from temper.forward.objective import Clean, Joint, Objective
 from temper.forward.submodels import SubModels
 from temper.functional.losses import Divergence
@@ -110,7 +110,7 @@ class RAT(AttackConfig):
         """Return the forward stage."""
         if not self.adversarial_weight and not self.divergence_weight:
             return Clean()
-        attack = Attack(
+        attack = AdversarialLoss(
             self.perturbation(scope="matrix" if self.released else None),
             SubModels(passes=2),
             weight=self.adversarial_weight,

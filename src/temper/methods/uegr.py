@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from temper.forward.attacked import Attack
+from temper.forward.adversarial import AdversarialLoss
 from temper.forward.objective import Clean, Joint
 from temper.forward.submodels import Adaptive, SubModels
 from temper.functional.losses import Divergence
@@ -160,7 +160,7 @@ class UEGR(AttackConfig, SelectionConfig):
             rates=self.rates,
             sites=self.sites,
         )
-        attack = Attack(
+        attack = AdversarialLoss(
             self.perturbation(),
             passes,
             weight=self.adversarial_weight,

@@ -49,7 +49,8 @@ class VAT(AttackConfig):
     Args:
         epsilon: Budget, at least 0. The default, .025 of the largest entry of each token, carries
             over between models (SMART's paper: 1e-5 absolute, which is inert).
-        norm: ``linf`` (largest entry epsilon, direction kept: as SMART), ``l2`` or ``sign``.
+        norm: ``linf_scaled`` (largest entry epsilon, direction kept: as SMART), ``l2`` or ``linf``
+            (its sign).
         attack_scope: What shares the budget: ``token`` (as SMART), ``example``, or ``batch``.
         site: ``output`` of the embeddings block (as SMART) or ``word`` embeddings.
         weight: Weight of the divergence (SMART's paper: 1, of a divergence without our half, so
@@ -66,7 +67,7 @@ class VAT(AttackConfig):
     PUBLISHED: ClassVar[dict[str, Published]] = {
         "epsilon": Published("1e-5", "SMART's paper, absolute"),
         "relative": Published("false", "SMART's paper"),
-        "norm": Published("linf", "SMART's paper"),
+        "norm": Published("linf_scaled", "SMART's paper"),
         "weight": Published("1 of a divergence without the half, 2 here", "SMART's paper"),
         "steps": Published("1", "SMART's paper"),
         "init_noise": Published("1e-5", "SMART's paper"),
@@ -80,7 +81,7 @@ class VAT(AttackConfig):
         "smart_paper": {"epsilon": 1e-5, "relative": False, "init_noise": 1e-5, "weight": 2.0},
     }
 
-    norm: Norm = "linf"
+    norm: Norm = "linf_scaled"
     attack_scope: Literal["example", "token", "batch"] = "token"
     site: Literal["word", "output"] = "output"
     weight: float = Field(default=2.0, ge=0.0, allow_inf_nan=False)

@@ -15,6 +15,7 @@ from temper.errors import ModelError
 from temper.evaluation.attack import ascent_loss
 from temper.evaluation.predictor import Part, Session, WordPredictor
 from temper.evaluation.text_attack.contract import IN_FLIGHT, Draft, Place
+from temper.functional.precision import at_least_single
 
 
 @dataclass(frozen=True)
@@ -135,7 +136,7 @@ class Gradients:
             numbers = torch.tensor(ids, dtype=torch.int64)
             with self.predictor.session(single=True) as session:
                 part = next(iter(session.parts(_examples([draft]))))
-                self._words[key] = Words(_wide(session.vectors(part, numbers)))
+                self._words[key] = Words(at_least_single(session.vectors(part, numbers)).cpu())
         return self._words[key]
 
 
@@ -144,16 +145,10 @@ def _examples(drafts: Sequence[Draft]) -> Examples:
     return Examples("text attack", [draft.text for draft in drafts], pairs or None)
 
 
-def _wide(values: Tensor) -> Tensor:
-    return values.to(torch.promote_types(values.dtype, torch.float32)).cpu()
-
-
 def _read(session: Session, part: Part, drafts: Sequence[Draft]) -> tuple[Tensor, Tensor]:
     """Return embeddings and gradients [B, T, D] of one batch."""
-    embeddings = session.embeddings(part)
-    delta = torch.zeros_like(
-        embeddings, dtype=torch.promote_types(embeddings.dtype, torch.float32)
-    ).requires_grad_(True)
+    embeddings = at_least_single(session.embeddings(part))
+    delta = torch.zeros_like(embeddings).requires_grad_(True)
     aims = [draft.label if draft.target is None else draft.target for draft in drafts]
     signs = [1.0 if draft.target is None else -1.0 for draft in drafts]
     with torch.enable_grad():
@@ -169,7 +164,7 @@ def _read(session: Session, part: Part, drafts: Sequence[Draft]) -> tuple[Tensor
             f"The gradient at the words of row {row} is not finite, so they cannot be swapped by "
             "it. Load the model in fp32."
         )
-    return _wide(embeddings), _wide(gradient)
+    return embeddings.cpu(), gradient.cpu()
 
 
 def _reading(

@@ -1,4 +1,4 @@
-"""Attack: the loss of K sub-models at a worst-case step of the embeddings, and their divergence."""
+"""The loss of K sub-models at a worst-case step of the embeddings, and their divergence."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from temper.types import LossTerms, Reduction
 
 
 @dataclass(frozen=True)
-class Attack(Part):
+class AdversarialLoss(Part):
     """Losses under an attack on the embeddings.
 
     ``weight * 1/K sum_k CE_k(x + delta) + divergence_weight * sum_{l<k} D(P_l || P_k)``
@@ -90,13 +90,15 @@ class Attack(Part):
         if self.reuse:
             gradient, recording = stage.there.gradient, stage.there.recording
         else:
-            gradient, recording = climb(stage, self.perturbation, None, norms=self.wants_norms)
+            gradient, recording = gradient_at(
+                stage, self.perturbation, None, norms=self.wants_norms
+            )
         embeddings = recording.embeddings
         assert embeddings is not None
         embeddings = embeddings[: batch.size]
         delta = self.perturbation.first(gradient, embeddings, network, batch)
         for _ in range(self.perturbation.steps - 1):
-            further, _unused = climb(stage, self.perturbation, delta)
+            further, _unused = gradient_at(stage, self.perturbation, delta)
             delta = self.perturbation.further(delta, further, embeddings, network, batch)
         submodels = self.submodels
         if submodels.single and stage.rates is not None:
@@ -126,7 +128,7 @@ class Attack(Part):
         yield LossTerms.of(found, notes)
 
 
-def climb(
+def gradient_at(
     stage: Stage, perturbation: Perturbation, delta: Tensor | None, *, norms: bool = False
 ) -> tuple[Tensor, Recording]:
     """Differentiate the task's loss by delta alone, outside any distributed wrapper (2F).
