@@ -11,6 +11,7 @@ from typing import Any
 from reproduction.cases import Asked, Planned, planned
 from reproduction.specification import Specification
 from temper.errors import CheckpointError, DataError, ModelError, NonFiniteError
+from temper.report.folders import Source, keep_study, read
 from temper.study.schedule import run_study
 from temper.study.workers import check_workers
 from temper.training.checkpoint_folder import make_folder, read_json, write_json
@@ -18,14 +19,6 @@ from temper.training.progress import Progress
 
 SCHEMA = 1
 FILE = "reproduction.json"
-# What a table is built from: the plan, the records and the scores, and no weights or rows.
-KEPT = (
-    "study.json",
-    "paired.json",
-    "runs/*/run.json",
-    "runs/*/evaluation/scores.json",
-    "runs/*/evaluation/settings.json",
-)
 
 
 @dataclass(frozen=True)
@@ -109,6 +102,28 @@ def read_record(folder: Path) -> Record | None:
         ) from error
 
 
+def finished_cases(
+    specification: Specification, folder: Path
+) -> tuple[dict[str, Source], dict[str, str]]:
+    """Read the studies of a folder.
+
+    Args:
+        specification: Whose cases.
+        folder: Folder with a study's folder for each case.
+
+    Returns:
+        The studies of the cases that have finished runs, and why others cannot be read, by case.
+    """
+    sources, reasons = {}, {}
+    for case in specification.case:
+        if (folder / case.name / "study.json").exists():
+            try:
+                sources[case.name] = read(folder / case.name)
+            except CheckpointError as error:
+                reasons[case.name] = str(error)
+    return sources, reasons
+
+
 def check_apart(folder: Path, to: Path) -> None:
     """Refuse to keep scores in or above the folder that they come from; asked before any training.
 
@@ -146,7 +161,7 @@ def check_room_to_keep(to: Path, *, family: str, scale: str) -> Record | None:
 
 
 def keep(specification: Specification, folder: Path, to: Path) -> list[str]:
-    """Copy plans, records and scores, and neither weights nor rows.
+    """Keep plans, records and scores (`temper.report.kept`), and neither weights nor rows.
 
     Args:
         specification: Whose cases.
@@ -163,52 +178,43 @@ def keep(specification: Specification, folder: Path, to: Path) -> list[str]:
     check_apart(folder, to)
     record = read_record(folder) or Record(specification.family)
     held = check_room_to_keep(to, family=record.family, scale=record.scale)
-    names = [case.name for case in specification.case if (folder / case.name / KEPT[0]).exists()]
-    if not names:
+    sources = finished_cases(specification, folder)[0]
+    if not sources:
         raise CheckpointError(
-            f"{folder} holds no case of {specification.name} to keep. Run it first: temper "
-            f"reproduce {specification.name} --out {folder}."
+            f"{folder} holds no finished case of {specification.name} to keep. Run it first: "
+            f"temper reproduce {specification.name} --out {folder}."
         )
-    for name in names:
-        _check_kept(folder / name, to / name)
+    for name, source in sources.items():
+        _check_nothing_is_lost(source, to / name)
     make_folder(to)
-    for name in names:
+    for name, source in sources.items():
         staged = to / f".{name}.partial"
         shutil.rmtree(staged, ignore_errors=True)
-        for file in _kept(folder / name):
-            target = staged / file.relative_to(folder / name)
-            target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(file, target)
+        keep_study(source, staged)
         if (to / name).exists():
             shutil.rmtree(to / name)
         staged.rename(to / name)
     # Cases that were kept before from another folder stay, and why others were not run.
     reasons = {**({} if held is None else held.not_run), **record.not_run}
-    _write(to, replace(record, not_run={n: r for n, r in reasons.items() if n not in names}))
-    return names
+    _write(to, replace(record, not_run={n: r for n, r in reasons.items() if n not in sources}))
+    return list(sources)
 
 
 def _write(folder: Path, record: Record) -> None:
     write_json(folder / FILE, {"schema": SCHEMA, **asdict(record)})
 
 
-def _kept(folder: Path) -> Iterable[Path]:
-    for pattern in KEPT:
-        yield from sorted(folder.glob(pattern))
-
-
-def _check_kept(case: Path, to: Path) -> None:
-    """Refuse to replace a case by one that lacks some of its scores."""
-    lost = [
-        file.parent.parent.name
-        for file in sorted(to.glob("runs/*/evaluation/scores.json"))
-        if not (case / file.relative_to(to)).exists()
-    ]
+def _check_nothing_is_lost(source: Source, to: Path) -> None:
+    """Refuse to replace a kept case by one that lacks some of its runs."""
+    if not (to / "study.json").exists():
+        return
+    names = {run.name for run in source.runs}
+    lost = [run.name for run in read(to).runs if run.name not in names]
     if lost:
         shown = ", ".join(lost[:3]) + (", ..." if len(lost) > 3 else "")
         raise CheckpointError(
-            f"{to} would lose scores that {case} has not: {shown}. Finish these runs there, or "
-            "remove what is kept."
+            f"{to} would lose scores that {source.folder} has not: {shown}. Finish these runs "
+            "there, or remove what is kept."
         )
 
 

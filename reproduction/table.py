@@ -15,7 +15,7 @@ from reproduction.choice import chosen
 from reproduction.entries import Printed
 from reproduction.facts import case_facts, changes
 from reproduction.lines import Line, corrected, less, means
-from reproduction.run import read_record
+from reproduction.run import finished_cases, read_record
 from reproduction.specification import (
     AVERAGE,
     MEAN,
@@ -28,7 +28,6 @@ from reproduction.specification import (
 )
 from temper.errors import CheckpointError
 from temper.report.cells import Comparison, Row
-from temper.report.folders import Source, read
 from temper.report.table import compare
 from temper.report.wording import escaped, pipe_table
 
@@ -170,17 +169,9 @@ def reproduction_table(specification: Specification, folder: Path) -> Reproducti
             f"{folder} holds {record.family}, and {specification.name} is made from "
             f"{specification.family}. Give the folder of another reproduction."
         )
-    not_run = {} if record is None else dict(record.not_run)
-    found: dict[str, tuple[Source, Comparison]] = {}
-    for case in specification.case:
-        if not (folder / case.name / "study.json").exists():
-            continue
-        try:
-            source = read(folder / case.name)
-        except CheckpointError as error:
-            not_run[case.name] = str(error)
-            continue
-        found[case.name] = (source, compare(source))
+    sources, unread = finished_cases(specification, folder)
+    not_run = {**({} if record is None else record.not_run), **unread}
+    found = {name: (source, compare(source)) for name, source in sources.items()}
     if not found and not not_run:
         raise CheckpointError(
             f"Expected a folder with a study for a case of {specification.name} "

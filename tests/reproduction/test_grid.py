@@ -49,10 +49,10 @@ def test_a_document_holds_the_kept_tables_with_their_commands(tmp_path: Path) ->
         for name in ("claims", "reproductions", "arithmetic", "tables")
     )
     assert "No scores are kept." in rewrite(text, tmp_path)
-    kept = tmp_path / "results" / "reproduction" / "uegr-table-4"
+    kept = tmp_path / "results" / "uegr-table-4"
     write_study(kept / "text_cnn-imdb", {"vanilla": STEADY, "uegr": shifted(0.05)})
     found = rewrite(text, tmp_path)
     assert "1 of 12 cases: accuracy (%), text\\_cnn." in found
-    assert "`temper reproduce uegr-table-4 --from results/reproduction/uegr-table-4`" in found
+    assert "`temper reproduce uegr-table-4 --from results/uegr-table-4`" in found
     assert "| 82.00 ± 2.00 | **87.00 ± 1.90** |" in found
     assert rewrite(found, tmp_path) == found

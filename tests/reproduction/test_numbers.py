@@ -169,13 +169,13 @@ def test_claims_are_judged_by_what_is_kept_and_else_not_tested(tmp_path: Path) -
     assert {found.verdict for found in before} == {UNTESTED}
     assert all(found.command or found.number for found in before)
     better = {"vanilla": (0.5, 0.5, 0.5), "uegr": (0.59, 0.61, 0.6)}
-    kept = tmp_path / "results" / "reproduction" / "uegr-table-4"
+    kept = tmp_path / "results" / "uegr-table-4"
     write_study(kept / "text_cnn-imdb", better)
     after = judge_claims(claims, tmp_path)
     (changed,) = [found for found, old in zip(after, before, strict=True) if found != old]
     assert changed.verdict == HOLDS
     assert changed.number.startswith("+10.00 [+7.52, +12.48] in accuracy (%) against vanilla")
-    assert changed.command.endswith("--from results/reproduction/uegr-table-4")
+    assert changed.command.endswith("--from results/uegr-table-4")
 
 
 def judged(root: Path, reproduction: str) -> Judged:
@@ -187,7 +187,7 @@ def judged(root: Path, reproduction: str) -> Judged:
 
 def test_a_claim_over_several_conditions_is_judged_by_their_mean(tmp_path: Path) -> None:
     """Not by the last radius alone, at which UEGR is better here."""
-    study = tmp_path / "results" / "reproduction" / "uegr-figure-2" / "sst2"
+    study = tmp_path / "results" / "uegr-figure-2" / "sst2"
     near = {"vanilla": (0.10, 0.11, 0.12), "uegr": (0.40, 0.41, 0.45)}
     far = {"vanilla": 0.30, "uegr": 0.20}
     attack = "embedding_attack"
@@ -205,7 +205,7 @@ def test_a_claim_over_several_conditions_is_judged_by_their_mean(tmp_path: Path)
 
 
 def test_a_claim_is_not_judged_by_the_one_case_that_has_its_method(tmp_path: Path) -> None:
-    kept = tmp_path / "results" / "reproduction" / "uegr-table-4"
+    kept = tmp_path / "results" / "uegr-table-4"
     plain = (0.5, 0.5, 0.5)
     for case in ("text_cnn-imdb", "text_cnn-tnews"):
         write_study(kept / case, {"vanilla": plain, "uegr": (0.6, 0.61, 0.6)})
@@ -217,7 +217,7 @@ def test_a_claim_is_not_judged_by_the_one_case_that_has_its_method(tmp_path: Pat
 
 def test_a_score_without_a_better_side_is_judged_by_what_is_claimed_of_it(tmp_path: Path) -> None:
     """UEGR's representations are said to stay nearer: higher, in the mean of the layers."""
-    study = tmp_path / "results" / "reproduction" / "uegr-figure-2" / "sst2"
+    study = tmp_path / "results" / "uegr-figure-2" / "sst2"
     scores = {"vanilla": (0.50, 0.51, 0.52), "uegr": (0.40, 0.41, 0.43)}
     write_study(study, scores, name="cka", perspective="representation", higher_is_better=None)
     assert judged(tmp_path, "uegr-figure-2a").verdict == FAILS
@@ -225,7 +225,7 @@ def test_a_score_without_a_better_side_is_judged_by_what_is_claimed_of_it(tmp_pa
 
 def test_a_part_that_a_method_is_better_without_refutes_the_claim(tmp_path: Path) -> None:
     """Table V is against the whole method, and the correction is over what it lacks."""
-    kept = tmp_path / "results" / "reproduction" / "uegr-table-5"
+    kept = tmp_path / "results" / "uegr-table-5"
     scores = {
         "vanilla": (0.70, 0.71, 0.73),
         "uegr": (0.80, 0.81, 0.82),
@@ -265,7 +265,7 @@ def of_pairs(root: Path) -> dict[str, Judged]:
 
 def test_pairs_within_bounds_are_set_against_lower_and_against_higher_ones(tmp_path: Path) -> None:
     """A pair that is lower and higher is in neither, and so is the method without pairs."""
-    study = tmp_path / "results" / "reproduction" / "uegr-figure-3" / "sst2"
+    study = tmp_path / "results" / "uegr-figure-3" / "sst2"
     write_study(study, {"vanilla": (0.1, 0.2, 0.3), **PAIRS})
     found = of_pairs(tmp_path)
     # Seed by seed -.05, -.05, -.04, and .10, .10, .11.
@@ -278,7 +278,7 @@ def test_pairs_within_bounds_are_set_against_lower_and_against_higher_ones(tmp_p
 
 
 def test_pairs_are_not_judged_before_all_are_finished(tmp_path: Path) -> None:
-    study = tmp_path / "results" / "reproduction" / "uegr-figure-3" / "sst2"
+    study = tmp_path / "results" / "uegr-figure-3" / "sst2"
     write_study(study, {"vanilla": (0.1, 0.2, 0.3), **PAIRS})
     (study / "runs" / "uegr_0.1_0.9-s1-key" / "evaluation" / "scores.json").unlink()
     for found in of_pairs(tmp_path).values():

@@ -229,8 +229,8 @@ def test_a_kept_copy_gives_the_same_table_and_holds_no_weights_or_rows(
     to = tmp_path_factory.mktemp("results") / "kept"
     assert keep(read, folder, to) == ["text_cnn-imdb", "text_cnn-tnews"]
     assert reproduction_table(read, to) == reproduction_table(read, folder)
-    suffixes = {path.suffix for path in to.rglob("*") if path.is_file()}
-    assert suffixes == {".json"}
+    files = {path.name for path in (to / "text_cnn-imdb").rglob("*") if path.is_file()}
+    assert files == {"study.json", "scores.parquet"}
     # Again, over the older copy.
     assert keep(read, folder, to) == ["text_cnn-imdb", "text_cnn-tnews"]
 
@@ -255,7 +255,7 @@ def test_keeping_into_the_folder_itself_or_from_an_empty_one_is_refused(
     read = read_specification("uegr-table-4")
     with pytest.raises(CheckpointError, match="must lie apart"):
         keep(read, folder, folder / "kept")
-    with pytest.raises(CheckpointError, match="holds no case of uegr-table-4"):
+    with pytest.raises(CheckpointError, match="holds no finished case of uegr-table-4"):
         keep(read, tmp_path_factory.mktemp("empty"), folder.parent / "kept-elsewhere")
 
 

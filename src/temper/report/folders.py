@@ -7,6 +7,7 @@ one column and one seed, an evaluation is a run without its record. Nothing here
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +18,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from temper.errors import CheckpointError, unknown
+from temper.report.kept import FILE as KEPT
+from temper.report.kept import KeptRun, read_kept, write_kept
 from temper.report.records import (
     CostRecord,
     RunRecord,
@@ -238,6 +241,13 @@ def _read_run(folder: Path, column: str, seed: int | None = None) -> Run | str:
     return _evaluated(Run(column, record.seed, folder, record), folder / "evaluation")
 
 
+def _kept_run(folder: Path, kept: KeptRun | None) -> Run | str:
+    """Return the run of a kept study, or one phrase that says why there is none."""
+    if kept is None:
+        return "its scores were not kept"
+    return Run(kept.column, kept.seed, folder, kept.record, folder / "evaluation", kept.scores)
+
+
 def _read_study(folder: Path) -> Source:
     study = parse(folder / "study.json", StudyRecord)
     names = [column.name for column in study.columns]
@@ -246,12 +256,17 @@ def _read_study(folder: Path) -> Source:
     for name in [study.reference, *study.runs, *study.cost]:
         if name not in names:
             raise CheckpointError(f"{folder / 'study.json'}: {unknown('column', name, names)}")
+    kept = read_kept(folder, study) if (folder / KEPT).exists() else None
     columns, missing = [], []
     for plan in study.columns:
         runs: dict[int, Run] = {}
         for seed in study.seeds:
             where = study.runs.get(plan.name, {}).get(str(seed))
-            run = "not run" if where is None else _read_run(folder / where, plan.name, seed)
+            run: Run | str = "not run"
+            if where is not None and kept is not None:
+                run = _kept_run(folder / where, kept.get(where))
+            elif where is not None:
+                run = _read_run(folder / where, plan.name, seed)
             if isinstance(run, Run) and run.scores is None:
                 run = "not evaluated"
             if isinstance(run, str):
@@ -326,3 +341,26 @@ def read(folder: Path | str) -> Source:
         f"{'has none of them' if folder.is_dir() else 'is not a folder'}. "
         "Give the --out folder of `temper compare`, `temper train` or `temper evaluate`."
     )
+
+
+def keep_study(source: Source, folder: Path) -> None:
+    """Write a study's plan, records and scores, without weights and rows (docs/formats.md).
+
+    Args:
+        source: The study.
+        folder: A new folder; `read` makes the same table of it.
+    """
+    plan = parse(source.folder / "study.json", StudyRecord)
+    runs = {
+        run.folder.relative_to(source.folder).as_posix(): KeptRun(
+            run.column, run.seed, run.record, run.scores
+        )
+        for run in source.runs
+        if run.record is not None and run.scores is not None
+    }
+    folder.mkdir(parents=True)
+    content = plan.model_dump(mode="json", exclude_unset=True, exclude={"record", "records"})
+    write_kept(folder, content, runs)
+    paired = source.folder / "paired.json"
+    if paired.exists():
+        shutil.copyfile(paired, folder / paired.name)

@@ -134,7 +134,11 @@ class CostRecord(Record):
 
 
 class StudyRecord(Record):
-    """Hold ``study.json``."""
+    """Hold ``study.json``.
+
+    Args:
+        record, records: Of a kept study, what all runs recorded alike, and each run's own.
+    """
 
     model: str
     data: Any = None
@@ -146,6 +150,8 @@ class StudyRecord(Record):
     columns: list[ColumnRecord]
     runs: dict[str, dict[str, str]] = Field(default_factory=dict)
     cost: dict[str, CostRecord] = Field(default_factory=dict)
+    record: dict[str, Any] = Field(default_factory=dict)
+    records: dict[str, dict[str, Any]] = Field(default_factory=dict)
 
 
 _Parsed = TypeVar("_Parsed", bound=Record)

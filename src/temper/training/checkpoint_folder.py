@@ -171,8 +171,13 @@ def check_study_room(out: Path) -> None:
         out: The folder; it need not exist.
 
     Raises:
-        CheckpointError: If it is a file, or holds something and no study.
+        CheckpointError: If it is a file, or holds something and no study, or one of which only the
+            scores were kept.
     """
+    if (out / "scores.parquet").exists():
+        raise CheckpointError(
+            f"{out} holds the kept scores of a study, whose runs cannot go on. Give another --out."
+        )
     # A damaged plan is removed by hand; its runs are known by their keys.
     held = (out / "study.json").exists() or any(out.glob("runs/*/run.json"))
     check_room(out, what="study", held=held)

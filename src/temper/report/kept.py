@@ -1,0 +1,180 @@
+"""A study as it is kept: two small files, without weights and without evaluated rows.
+
+``study.json`` holds the plan, in ``record`` what all runs recorded alike, and in ``records`` what
+was each run's own; ``scores.parquet`` holds a row a score. Both are described in docs/formats.md.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pydantic import ValidationError
+
+from temper.errors import CheckpointError
+from temper.report.records import RunRecord, ScoreRecord, ScoresRecord, StudyRecord
+
+FILE = "scores.parquet"
+SCHEMA = pa.schema(
+    [
+        *((name, pa.string()) for name in ("column", "perspective", "set", "condition", "name")),
+        ("parameters", pa.string()),
+        *((name, pa.int64()) for name in ("seed", "n", "fewest")),
+        *((name, pa.float64()) for name in ("value", "low", "high", "standard_error")),
+        ("higher_is_better", pa.bool_()),
+        ("reason", pa.string()),
+    ]
+)
+# What the fields of a score's name are called as parameters, where that is another name.
+_NAMES = {
+    "embedding_noise": {"radius": "sigma", "radius_relative": "sigma_relative"},
+    "token_corruption": {"radius": "rate"},
+}
+_FIELDS = ("radius", "radius_relative", "norm", "steps", "restarts", "layer")
+
+
+class KeptRun(NamedTuple):
+    """What is kept of one run.
+
+    Args:
+        column: Column of the comparison.
+        seed: The run's seed.
+        record: What ``run.json`` holds.
+        scores: What the evaluation's ``scores.json`` holds.
+    """
+
+    column: str
+    seed: int
+    record: RunRecord
+    scores: ScoresRecord
+
+
+def write_kept(folder: Path, plan: Mapping[str, Any], runs: Mapping[str, KeptRun]) -> None:
+    """Write the two files of a kept study.
+
+    Args:
+        folder: Where to; it exists.
+        plan: What the study's ``study.json`` holds.
+        runs: Its runs, by their folder as the plan names it.
+    """
+    records = {}
+    rows: list[dict[str, Any]] = []
+    for place, run in runs.items():
+        record = run.record.model_dump(mode="json", exclude_unset=True)
+        scores = run.scores.model_dump(mode="json", exclude_unset=True, exclude={"scores"})
+        records[place] = {**record, "evaluation": scores}
+        rows += [_row(run, score) for score in run.scores.scores]
+    record = shared(list(records.values()))
+    own = {place: apart(each, record) for place, each in records.items()}
+    content = {**plan, "record": record, "records": own}
+    text = json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False)
+    (folder / "study.json").write_text(text + "\n", encoding="utf-8", newline="\n")
+    table = pa.Table.from_pylist(rows, schema=SCHEMA)
+    pq.write_table(table, folder / FILE, compression="zstd")
+
+
+def read_kept(folder: Path, study: StudyRecord) -> dict[str, KeptRun]:
+    """Read the runs of a kept study.
+
+    Args:
+        folder: The study's folder, with ``scores.parquet``.
+        study: Its ``study.json``.
+
+    Returns:
+        The runs by their folder as the plan names it; those that were not finished are not there.
+
+    Raises:
+        CheckpointError: A file is damaged or lacks something.
+    """
+    scores: dict[tuple[str, int], list[ScoreRecord]] = {}
+    try:
+        for row in pq.read_table(folder / FILE).to_pylist():
+            scores.setdefault((row["column"], row["seed"]), []).append(_score(row))
+        runs: dict[str, KeptRun] = {}
+        for column, seeds in study.runs.items():
+            for seed, place in seeds.items():
+                if place not in study.records:
+                    continue
+                record = joined(study.record, study.records[place])
+                evaluation = record.pop("evaluation")
+                own = scores.get((column, int(seed)), [])
+                runs[place] = KeptRun(
+                    column,
+                    int(seed),
+                    RunRecord.model_validate(record),
+                    ScoresRecord.model_validate({**evaluation, "scores": own}),
+                )
+    except (OSError, pa.ArrowException, ValidationError, KeyError, ValueError) as error:
+        raise CheckpointError(
+            f"{folder} is no kept study as docs/formats.md describes it: {error}. Restore its "
+            f"study.json and {FILE}."
+        ) from error
+    return runs
+
+
+def shared(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return what nested records have alike.
+
+    Example:
+        >>> shared([{"a": 1, "b": {"c": 2, "d": 3}}, {"a": 1, "b": {"c": 2, "d": 4}}])
+        {'a': 1, 'b': {'c': 2}}
+    """
+    if not records:
+        return {}
+    first, *others = records
+    alike = {}
+    for name, value in first.items():
+        values = [value, *(other[name] for other in others if name in other)]
+        if len(values) < len(records):
+            continue
+        if all(_text(each) == _text(value) for each in values):
+            alike[name] = value
+        elif all(isinstance(each, dict) for each in values):
+            alike[name] = shared(values)
+    return alike
+
+
+def apart(record: Mapping[str, Any], alike: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what of a nested record is not in what it shares with others; see `shared`."""
+    return {
+        name: apart(value, alike[name])
+        if isinstance(value, dict) and isinstance(alike.get(name), dict)
+        else value
+        for name, value in record.items()
+        if name not in alike or _text(alike[name]) != _text(value)
+    }
+
+
+def joined(alike: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+    """Put a nested record together again; the inverse of `apart`."""
+    whole = dict(alike)
+    for name, value in own.items():
+        both = isinstance(value, dict) and isinstance(whole.get(name), dict)
+        whole[name] = joined(whole[name], value) if both else value
+    return whole
+
+
+def _text(value: Any) -> str:
+    """Return a text that differs where values do, and where 1 stands for 1.0 or true."""
+    return json.dumps(value, sort_keys=True)
+
+
+def _row(run: KeptRun, score: ScoreRecord) -> dict[str, Any]:
+    names = _NAMES.get(score.perspective, {})
+    given = {name: getattr(score, name) for name in _FIELDS}
+    parameters = {names.get(name, name): v for name, v in given.items() if v is not None}
+    values = {name: getattr(score, name) for name in SCHEMA.names if hasattr(score, name)}
+    place = {"column": run.column, "seed": run.seed}
+    return {**values, **place, "parameters": json.dumps(parameters, sort_keys=True)}
+
+
+def _score(row: Mapping[str, Any]) -> ScoreRecord:
+    parameters = json.loads(row["parameters"])
+    names = {new: old for old, new in _NAMES.get(row["perspective"], {}).items()}
+    own = {name: value for name, value in row.items() if name in ScoreRecord.model_fields}
+    named = {names.get(name, name): value for name, value in parameters.items()}
+    return ScoreRecord.model_validate({**own, **named})

@@ -1,0 +1,108 @@
+"""A kept study gives the numbers of the study that it was made of, and says what is damaged."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from temper.errors import CheckpointError
+from temper.report import comparison
+from temper.report.folders import keep_study, read
+from temper.report.kept import apart, joined, shared
+from temper.training.checkpoint_folder import check_study_room
+from tests.reproduction.kept_studies import write_study
+
+VALUES: st.SearchStrategy[Any] = st.one_of(
+    st.none(), st.booleans(), st.integers(0, 2), st.just(1.0), st.lists(st.integers(0, 1))
+)
+RECORDS = st.lists(
+    st.dictionaries(
+        st.sampled_from("abc"), VALUES | st.dictionaries(st.sampled_from("ab"), VALUES)
+    ),
+    max_size=4,
+)
+
+
+@pytest.fixture
+def study(tmp_path: Path) -> Path:
+    """Return a study whose scores have parameters under several names."""
+    folder = write_study(tmp_path / "study", {"vanilla": (0.8, 0.7, 0.9), "uegr": (0.7, 0.7, 0.8)})
+    conditions = (
+        {"perspective": "embedding_noise", "condition": "noise", "radius_relative": 0.25},
+        {"perspective": "token_corruption", "condition": "mask", "radius": 0.1},
+        {"perspective": "embedding_attack", "condition": "pgd", "radius": 0.5, "steps": 5},
+        {"perspective": "calibration", "name": "ece_10", "value": None, "reason": "No rows."},
+    )
+    for file in folder.glob("runs/*/evaluation/scores.json"):
+        content = json.loads(file.read_text(encoding="utf-8"))
+        first = content["scores"][0]
+        content["scores"] += [{**first, **condition} for condition in conditions]
+        file.write_text(json.dumps(content), encoding="utf-8")
+    return folder
+
+
+@pytest.fixture
+def kept(study: Path, tmp_path: Path) -> Path:
+    """Return that study as it is kept."""
+    keep_study(read(study), tmp_path / "kept")
+    return tmp_path / "kept"
+
+
+def test_a_kept_study_gives_the_same_scores_records_and_names(study: Path, kept: Path) -> None:
+    for found, run in zip(read(kept).runs, read(study).runs, strict=True):
+        assert (found.name, found.record) == (run.name, run.record)
+        assert found.scores is not None
+        assert run.scores is not None
+        assert found.scores.task == run.scores.task
+    now, before = comparison(kept).to_json(), comparison(study).to_json()
+    assert now["rows"] == before["rows"]
+    assert now["answer"] == before["answer"]
+
+
+def test_it_is_kept_again_from_what_is_kept(kept: Path, tmp_path: Path) -> None:
+    keep_study(read(kept), tmp_path / "again")
+    for file in kept.iterdir():
+        assert (tmp_path / "again" / file.name).read_bytes() == file.read_bytes()
+
+
+def test_a_condition_is_a_map_of_named_parameters(kept: Path) -> None:
+    rows = pq.read_table(kept / "scores.parquet").to_pylist()
+    found = {row["perspective"]: json.loads(row["parameters"]) for row in rows}
+    assert found["embedding_noise"] == {"sigma_relative": 0.25}
+    assert found["token_corruption"] == {"rate": 0.1}
+    assert found["embedding_attack"] == {"radius": 0.5, "steps": 5}
+    assert found["task"] == {}
+
+
+def test_a_run_whose_scores_were_not_kept_is_missing(study: Path, tmp_path: Path) -> None:
+    (study / "runs" / "uegr-s1-key" / "evaluation" / "scores.json").unlink()
+    keep_study(read(study), tmp_path / "kept")
+    assert read(tmp_path / "kept").missing == ("uegr, seed 1: its scores were not kept.",)
+
+
+@pytest.mark.parametrize("text", [b"", b"no parquet"])
+def test_a_damaged_file_is_told(kept: Path, text: bytes) -> None:
+    (kept / "scores.parquet").write_bytes(text)
+    with pytest.raises(CheckpointError, match="is no kept study"):
+        read(kept)
+
+
+def test_a_kept_study_cannot_go_on(kept: Path) -> None:
+    with pytest.raises(CheckpointError, match="whose runs cannot go on"):
+        check_study_room(kept)
+
+
+@given(RECORDS)
+def test_what_records_share_and_their_own_make_them_whole_again(
+    records: list[dict[str, Any]],
+) -> None:
+    alike = shared(records)
+    for record in records:
+        whole = joined(alike, apart(record, alike))
+        assert json.dumps(whole, sort_keys=True) == json.dumps(record, sort_keys=True)
