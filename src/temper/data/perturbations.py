@@ -70,7 +70,7 @@ _DROPPED = re.compile(rf"(?P<kept>[:;=]['-]?[)(\]\[DPpOo/\\|]|(?<=\d)[.,:](?=\d)
 
 
 @dataclass(frozen=True)
-class Perturbation:
+class TextPerturbation:
     """A change of a text that keeps its label.
 
     Args:
@@ -302,31 +302,31 @@ def _in_case_of(model: str, word: str) -> str:
     return word[:1].upper() + word[1:] if signs[:1] and signs[0].isupper() else word
 
 
-PERTURBATIONS: dict[str, Perturbation] = {
+PERTURBATIONS: dict[str, TextPerturbation] = {
     each.name: each
     for each in (
-        Perturbation("lowercase", "All letters small", lambda text, seed: text.lower()),
-        Perturbation("spaces", "One to three spaces in place of each gap", widen),
-        Perturbation(
+        TextPerturbation("lowercase", "All letters small", lambda text, seed: text.lower()),
+        TextPerturbation("spaces", "One to three spaces in place of each gap", widen),
+        TextPerturbation(
             "contractions",
             "Verbs contracted with `not` and with pronouns: isn't, they're",
             lambda text, seed: contract(text),
             english=True,
         ),
-        Perturbation(
+        TextPerturbation(
             "expansions",
             "Contractions written out: is not, they are",
             lambda text, seed: expand(text),
             english=True,
         ),
-        Perturbation(
+        TextPerturbation(
             "misspellings",
             "Common misspellings of the words that have one in a table",
             lambda text, seed: misspell(text),
             english=True,
         ),
-        Perturbation("typos", "A typing error in a tenth of the words", mistype),
-        Perturbation(
+        TextPerturbation("typos", "A typing error in a tenth of the words", mistype),
+        TextPerturbation(
             "punctuation",
             "Marks of sentences, quotes and brackets left out",
             lambda text, seed: drop_punctuation(text),

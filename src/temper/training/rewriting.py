@@ -25,7 +25,7 @@ from temper.seeding import derive_seed
 from temper.training.config import RunConfig
 from temper.training.progress import Progress
 
-Attack = Callable[[RunConfig, Examples, Progress], AttackedTexts]
+RowAttack = Callable[[RunConfig, Examples, Progress], AttackedTexts]
 """Attacks training rows as a run's settings say, before any step."""
 
 MASKED_SHARE = 0.15
@@ -120,7 +120,7 @@ def draw_word(proposals: Sequence[Proposal], seed: int) -> str | None:
 
 def kept_or_found(
     kept: Path | None,
-    attack: Attack | None,
+    attack: RowAttack | None,
     config: RunConfig,
     splits: Splits,
     progress: Progress,

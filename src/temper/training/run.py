@@ -31,7 +31,7 @@ from temper.training.network import make_network, network_notices, parameter_cou
 from temper.training.passes import cost_in_words, passes_of
 from temper.training.progress import Progress
 from temper.training.recorder import Recorder
-from temper.training.rewriting import Attack, kept_or_found, rewriters_of
+from temper.training.rewriting import RowAttack, kept_or_found, rewriters_of
 from temper.training.trainer import RobustTrainer, training_arguments
 
 SCHEMA = 1
@@ -56,7 +56,7 @@ def train(
     splits: Splits | None = None,
     progress: Progress | None = None,
     callbacks: Sequence[Any] = (),
-    attack: Attack | None = None,
+    attack: RowAttack | None = None,
 ) -> Path:
     """Fine-tune one model; the folder is as docs/formats.md says.
 

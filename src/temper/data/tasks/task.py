@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal
+
+from pydantic.dataclasses import dataclass
 
 Metric = Literal["accuracy", "macro_f1", "mcc", "f1", "pearson", "spearman"]
 
