@@ -3,44 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from decimal import Decimal
+from typing import NamedTuple
 
-from reproduction.entries import Printed
-from reproduction.specification import (
-    AVERAGE,
-    PAPERS,
-    Specification,
-)
+from reproduction.specification import AVERAGE, PAPERS, Printed, Specification
 
 
-@dataclass(frozen=True)
-class Average:
+class Average(NamedTuple):
     """One printed average beside the mean of the numbers that it stands over.
 
     Args:
-        name: Name of the specification.
-        place: Paper and table.
-        column, score: Which row of it.
+        table: Paper and table.
+        method, score: Which row of it.
         printed: The average as printed.
         mean: The mean of the printed numbers.
-        reach: How far the two may lie apart by rounding alone.
-        over: How many numbers.
+        numbers: How many there are.
+        right: Whether rounding explains the difference.
     """
 
-    name: str
-    place: str
-    column: str
+    table: str
+    method: str
     score: str
-    printed: Decimal
+    printed: str
     mean: Decimal
-    reach: Decimal
-    over: int
-
-    @property
-    def right(self) -> bool:
-        """Whether rounding explains the difference."""
-        return abs(self.printed - self.mean) <= self.reach
+    numbers: int
+    right: bool
 
 
 def check_averages(specifications: Iterable[Specification]) -> list[Average]:
@@ -56,36 +43,27 @@ def check_averages(specifications: Iterable[Specification]) -> list[Average]:
     Returns:
         One entry for each average that could be checked, right or wrong.
     """
-    found = []
+    averages = []
     for each in specifications:
-        cases = [case.name for case in each.case]
         for number in each.printed:
-            if number.case != AVERAGE:
-                continue
-            parts = [each.number(case, number.column, number.score) for case in cases]
+            parts = [each.number(case.name, number.column, number.score) for case in each.case]
             known = [part for part in parts if part is not None]
-            if len(known) < len(parts):
+            if number.case != AVERAGE or len(known) < len(parts):
                 continue
             mean = sum((Decimal(part.value) for part in known), Decimal(0)) / len(known)
             reach = sum((_half(part) for part in known), Decimal(0)) / len(known) + _half(number)
-            found.append(
+            averages.append(
                 Average(
-                    each.name,
                     f"{PAPERS[each.paper]}, {each.place}",
                     number.column,
                     number.score,
-                    Decimal(number.value),
+                    number.value,
                     mean,
-                    reach,
                     len(known),
+                    abs(Decimal(number.value) - mean) <= reach,
                 )
             )
-    return found
-
-
-def count_printed(specifications: Iterable[Specification]) -> int:
-    """Count the printed numbers that are at hand."""
-    return sum(len(each.printed) for each in specifications)
+    return averages
 
 
 def _half(number: Printed) -> Decimal:

@@ -10,11 +10,11 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from reproduction.entries import Entry
 from reproduction.lines import Line, corrected, group, means
 from reproduction.specification import (
     PAPERS,
     THEOREM,
+    Entry,
     Specification,
     read_specification,
 )
@@ -129,9 +129,9 @@ def judge_claims(claims: Iterable[Claim], root: Path) -> list[Judged]:
     for claim in claims:
         if claim.theorem is not None:
             findings = findings or _default_findings()
-            found = findings[claim.theorem]
-            verdict = HOLDS if found.holds else FAILS
-            number = f"{found.found}, expected {found.expected}"
+            finding = findings[claim.theorem]
+            verdict = HOLDS if finding.holds else FAILS
+            number = f"{finding.found}, expected {finding.expected}"
             judged.append(Judged(claim, verdict, number, f"temper reproduce {THEOREM}"))
         elif claim.test is not None:
             judged.append(_tested(claim, claim.test, root))

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from reproduction.cases import settings_of
+from reproduction.plan import settings_of
 from reproduction.specification import Case, CaseAtScale, Scale, Specification
 from temper.data.tasks import TASKS
 from temper.report.folders import Source
 from temper.report.records import RunRecord
+from temper.training.assignments import Tree
 from temper.training.config import RunConfig, without_unread
 
 UNSAID = ("unlabeled", "unlabeled_rows", "drop_overlap", "detectors")
@@ -60,27 +61,27 @@ def changes(
         A sentence each.
     """
     full = specification.scales["full"]
-    said = [f"Grid: {specification.grid_from}"]
+    notes = [f"Grid: {specification.grid_from}"]
     if not specification.published:
-        return said + _left_out(specification, sources, scale)
+        return notes + _left_out(specification, sources, scale)
     if not specification.printed:
-        said.append(
+        notes.append(
             "Printed numbers: none is at hand; --printed FILE.toml gives them to who has the paper."
         )
     if specification.unknown:
         named = ", ".join(specification.unknown)
-        said.append(
+        notes.append(
             f"The paper's {named} could not be read; the scale full has Temper's own there."
         )
-    said += _models(specification, sources)
-    said += _split(specification, sources)
-    said += _settings(specification, sources)
-    said += _of_methods(specification, sources)
-    said += _left_out(specification, sources, scale)
+    notes += _models(specification, sources)
+    notes += _split(specification, sources)
+    notes += _settings(specification, sources)
+    notes += _of_methods(specification, sources)
+    notes += _left_out(specification, sources, scale)
     seeds = sorted({len(source.seeds) for source in sources.values()})
     if seeds and seeds != [full.seeds]:
-        said.append(f"Seeds: {', '.join(map(str, seeds))} (paper: {full.seeds}).")
-    return said
+        notes.append(f"Seeds: {', '.join(map(str, seeds))} (paper: {full.seeds}).")
+    return notes
 
 
 def _rows(entry: Any) -> str:
@@ -107,28 +108,24 @@ def _training(train: Mapping[str, Any]) -> str:
 
 
 def _models(specification: Specification, sources: Mapping[str, Source]) -> list[str]:
-    papers: dict[tuple[str, str], list[str]] = {}
-    known: dict[str, Case] = {case.name: case for case in specification.case}
-    for name, source in sources.items():
-        if source.model != known[name].model:
-            papers.setdefault((source.model, known[name].model), []).append(name)
-    return [
-        f"Model: {ours} in place of {theirs} ({', '.join(names)})."
-        for (ours, theirs), names in papers.items()
-    ]
+    models = _names_of(
+        (f"Model: {source.model} in place of {case.model}", case.name)
+        for case, source in _cases(specification, sources)
+        if source.model != case.model
+    )
+    return [f"{sentence} ({', '.join(names)})." for sentence, names in models.items()]
 
 
 def _split(specification: Specification, sources: Mapping[str, Source]) -> list[str]:
     """Say where test rows stand for a task's dev rows."""
-    tasks = {case.name: TASKS.get(case.task) for case in specification.case}
-    found = [
-        name
-        for name, source in sources.items()
-        if (task := tasks[name]) is not None
+    names = [
+        case.name
+        for case, source in _cases(specification, sources)
+        if (task := TASKS.get(case.task)) is not None
         and any(split in task.rows for split in task.evaluated)
         and _on_test(source)
     ]
-    return [f"Judged on test rows in place of dev rows: {', '.join(found)}."] if found else []
+    return [f"Judged on test rows in place of dev rows: {', '.join(names)}."] if names else []
 
 
 def _on_test(source: Source) -> bool:
@@ -140,60 +137,62 @@ def _on_test(source: Source) -> bool:
 
 def _settings(specification: Specification, sources: Mapping[str, Source]) -> list[str]:
     """Say which settings of the data and of the training loop are not the paper's."""
-    full = specification.scales["full"]
-    cases = {case.name: case for case in specification.case}
-    found: dict[str, list[str]] = {}
-    for name, source in sources.items():
+    changed = _names_of(_changed_settings(specification, sources))
+    return [
+        f"{sentence}." if len(names) == len(sources) else f"{sentence}: {', '.join(names)}."
+        for sentence, names in changed.items()
+    ]
+
+
+def _changed_settings(
+    specification: Specification, sources: Mapping[str, Source]
+) -> Iterator[tuple[str, str]]:
+    for case, source in _cases(specification, sources):
         record = _record(source)
         if record is None:
             continue
-        ran, case = record.settings, cases[name]
-        paper = settings_of(case, full, model=case.model, source=case.task, task=case.task)
+        ran, paper = record.settings, _paper_settings(specification, case)
         data = ran.get("data", {})
         if data.get("task") != case.task and Path(str(data.get("source", ""))).name != case.task:
-            found.setdefault(f"Data: {data.get('source')!r} in place of {case.task}'s", []).append(
-                name
-            )
+            yield f"Data: {data.get('source')!r} in place of {case.task}'s", case.name
         for table, key in _spoken_of(specification, case):
             if f"{table}.{key}" in specification.unknown or key not in ran.get(table, {}):
                 continue
             ours, theirs = _value(ran[table], key), _value(paper[table], key)
             if ours != theirs:
-                found.setdefault(f"{table}.{key}: {ours} (paper: {theirs})", []).append(name)
-    everyone = len(sources)
-    return [
-        f"{sentence}." if len(names) == everyone else f"{sentence}: {', '.join(names)}."
-        for sentence, names in found.items()
-    ]
+                yield f"{table}.{key}: {ours} (paper: {theirs})", case.name
 
 
 def _spoken_of(specification: Specification, case: Case) -> list[tuple[str, str]]:
     """Return table and name of the settings that the file says something of, for a case."""
-    found: dict[tuple[str, str], None] = {}
+    spoken: dict[tuple[str, str], None] = {}
     for table in ("data", "train"):
-        found.update({(table, key): None for key in getattr(case, table, {})})
+        spoken.update({(table, key): None for key in getattr(case, table, {})})
         for entry in specification.scales.values():
-            own = entry.case.get(case.name, CaseAtScale())
-            for tree in (getattr(entry, table), getattr(own, table)):
-                found.update({(table, key): None for key in tree if key not in UNSAID})
-    return list(found)
+            at_scale = entry.case.get(case.name, CaseAtScale())
+            for tree in (getattr(entry, table), getattr(at_scale, table)):
+                spoken.update({(table, key): None for key in tree if key not in UNSAID})
+    return list(spoken)
 
 
 def _of_methods(specification: Specification, sources: Mapping[str, Source]) -> list[str]:
     """Say which settings of the methods are not the table's."""
-    full = specification.scales["full"]
-    cases = {case.name: case for case in specification.case}
-    found: dict[str, list[str]] = {}
-    for name, source in sources.items():
-        case = cases[name]
-        tree = settings_of(case, full, model=case.model, source=case.task, task=case.task)
-        for column in specification.columns(full):
+    changed = _names_of(_changed_methods(specification, sources))
+    return [f"{sentence}: {', '.join(names)}." for sentence, names in changed.items()]
+
+
+def _changed_methods(
+    specification: Specification, sources: Mapping[str, Source]
+) -> Iterator[tuple[str, str]]:
+    for case, source in _cases(specification, sources):
+        paper = _paper_settings(specification, case)
+        for column in specification.columns(specification.scales["full"]):
             record = _record(source, column.name)
             if record is None:
                 continue
             ran = record.settings.get("method", {})
             method = {"name": column.method or column.name, **column.settings}
-            run = {"model": case.model, "data": tree["data"], "method": method}
+            run = {"model": case.model, "data": paper["data"], "method": method}
             papers = RunConfig.of(without_unread(run))
             changed = [
                 f"{key} {ran[key]} (table: {value})"
@@ -201,8 +200,27 @@ def _of_methods(specification: Specification, sources: Mapping[str, Source]) -> 
                 if key in ran and ran[key] != value
             ]
             if changed:
-                found.setdefault(f"Of {column.name}, {', '.join(changed)}", []).append(name)
-    return [f"{sentence}: {', '.join(names)}." for sentence, names in found.items()]
+                yield f"Of {column.name}, {', '.join(changed)}", case.name
+
+
+def _cases(
+    specification: Specification, sources: Mapping[str, Source]
+) -> list[tuple[Case, Source]]:
+    """Return the cases that have a study."""
+    return [(case, sources[case.name]) for case in specification.case if case.name in sources]
+
+
+def _paper_settings(specification: Specification, case: Case) -> Tree:
+    full = specification.scales["full"]
+    return settings_of(case, full, model=case.model, source=case.task, task=case.task)
+
+
+def _names_of(sentences: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
+    """Gather the names that each sentence holds for."""
+    names: dict[str, list[str]] = {}
+    for sentence, name in sentences:
+        names.setdefault(sentence, []).append(name)
+    return names
 
 
 def _record(source: Source, column: str | None = None) -> RunRecord | None:
@@ -222,15 +240,15 @@ def _value(table: Mapping[str, Any], name: str) -> str:
 def _left_out(
     specification: Specification, sources: Mapping[str, Source], scale: Scale | None
 ) -> list[str]:
-    found = []
+    notes = []
     cases = [case.name for case in specification.case if case.name not in sources]
     if cases:
-        found.append(f"Cases without numbers here: {', '.join(cases)}.")
+        notes.append(f"Cases without numbers here: {', '.join(cases)}.")
     run = {column.name for source in sources.values() for column in source.columns}
     columns = [column.name for column in specification.columns() if column.name not in run]
     if columns and sources:
         shown = ", ".join(columns) if len(columns) <= 12 else f"{len(columns)} of them"
-        found.append(f"Methods that were not run: {shown}.")
+        notes.append(f"Methods that were not run: {shown}.")
     if scale is not None and not specification.scales[scale].suites:
-        found.append("The cases' suites were not read.")
-    return found
+        notes.append("The cases' suites were not read.")
+    return notes

@@ -124,19 +124,6 @@ class Line:
             return "higher" if above else "lower"
         return "better" if above == self.higher_is_better else "worse"
 
-    def cells(self) -> tuple[str, ...]:
-        """Return the texts of the line, one a heading."""
-        return (
-            self.case,
-            self.label,
-            self.column,
-            self.printed or ABSENT,
-            self.ours,
-            "" if self.to_paper is None else self.to_paper.text(self.unit),
-            "" if self.to_reference is None else self.to_reference.text(self.unit),
-            self.verdict,
-        )
-
 
 def less(values: Mapping[int, float], others: Mapping[int, float]) -> Interval | None:
     """Return the difference of two methods over the seeds that both have; None where none is."""

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
 
-from reproduction.cases import Asked, Planned, planned
+from reproduction.plan import CasePlan, Request, plan_cases
 from reproduction.specification import Specification
 from temper.errors import CheckpointError, DataError, ModelError, NonFiniteError
 from temper.report.folders import Source, keep_study, read
 from temper.study.schedule import run_study
 from temper.study.workers import check_workers
-from temper.training.checkpoint_folder import make_folder, read_json, write_json
+from temper.training.checkpoint_folder import check_room, make_folder, read_json, write_json
 from temper.training.progress import Progress
 
 SCHEMA = 1
@@ -35,47 +33,9 @@ class Record:
     scale: str = ""
     not_run: dict[str, str] = field(default_factory=dict)
 
-
-def run_reproduction(
-    asked: Asked, out: Path, *, workers: int = 1, progress: Progress | None = None
-) -> None:
-    """Train and evaluate what a table needs, case by case.
-
-    Every case is a study of its own in a folder of its name, which resumes as ``temper compare``
-    does: what is finished is recognised and left. A case whose model or data are not at hand, or
-    that a method's loss ends in, is left with its reason, and the others are run.
-
-    Args:
-        asked: What to run.
-        out: The folder; it may hold an unfinished reproduction of the same family and scale.
-        workers: Processes that do the runs of a case.
-        progress: Hears of cases, runs and steps.
-
-    Raises:
-        TemperError: Where settings are wrong or the folder holds something else.
-    """
-    check_workers(workers)
-    progress = progress or Progress()
-    cases = planned(asked)
-    family = asked.specification.family
-    held = _check(out, family=family, scale=asked.scale)
-    make_folder(out)
-    # A case that is not asked for now keeps its reason.
-    reasons = {} if held is None else dict(held.not_run)
-
-    def note() -> None:
-        _write(out, Record(family, asked.scale, reasons))
-
-    # Before any work, so that a stopped reproduction is recognised.
-    note()
-    for number, each in enumerate(cases, start=1):
-        progress.notice(f"Case {number} of {len(cases)}: {each.case.name}")
-        reasons.pop(each.case.name, None)
-        reason = _run(each, out / each.case.name, workers, progress)
-        if reason:
-            reasons[each.case.name] = reason
-            progress.notice(f"{each.case.name} is not run: {reason}")
-        note()
+    def write(self, folder: Path) -> None:
+        """Write it into a folder."""
+        write_json(folder / FILE, {"schema": SCHEMA, **asdict(self)})
 
 
 def read_record(folder: Path) -> Record | None:
@@ -93,13 +53,52 @@ def read_record(folder: Path) -> Record | None:
     file = folder / FILE
     if not file.exists():
         return None
-    content: dict[str, Any] = read_json(file)
+    content = read_json(file)
     try:
         return Record(str(content["family"]), str(content["scale"]), dict(content["not_run"]))
     except (KeyError, TypeError, ValueError) as error:
         raise CheckpointError(
             f"{file} is not what docs/formats.md describes: {error!r}. Run the reproduction again."
         ) from error
+
+
+def run_reproduction(
+    request: Request, out: Path, *, workers: int = 1, progress: Progress | None = None
+) -> None:
+    """Train and evaluate what a table needs, case by case.
+
+    Every case is a study of its own in a folder of its name, which resumes as ``temper compare``
+    does: what is finished is recognised and left. A case whose model or data are not at hand, or
+    that a method's loss ends in, is left with its reason, and the others are run.
+
+    Args:
+        request: What to run.
+        out: The folder; it may hold an unfinished reproduction of the same family and scale.
+        workers: Processes that do the runs of a case.
+        progress: Hears of cases, runs and steps.
+
+    Raises:
+        TemperError: Where settings are wrong or the folder holds something else.
+    """
+    check_workers(workers)
+    progress = progress or Progress()
+    cases = plan_cases(request)
+    empty = Record(request.specification.family, request.scale)
+    held = _record_of_same(out, empty, option="--out")
+    check_room(out, what=FILE, held=held is not None)
+    make_folder(out)
+    # Written before any work, so that a stopped reproduction is recognised. A case that is not
+    # asked for now keeps its reason.
+    record = held or empty
+    record.write(out)
+    for number, each in enumerate(cases, start=1):
+        progress.notice(f"Case {number} of {len(cases)}: {each.case.name}")
+        record.not_run.pop(each.case.name, None)
+        reason = _run(each, out / each.case.name, workers, progress)
+        if reason:
+            record.not_run[each.case.name] = reason
+            progress.notice(f"{each.case.name} is not run: {reason}")
+        record.write(out)
 
 
 def finished_cases(
@@ -124,15 +123,20 @@ def finished_cases(
     return sources, reasons
 
 
-def check_apart(folder: Path, to: Path) -> None:
-    """Refuse to keep scores in or above the folder that they come from; asked before any training.
+def check_keep(to: Path, folder: Path, record: Record) -> Record | None:
+    """Refuse a place to keep scores that holds others; asked before any training.
 
     Args:
+        to: Where to keep them.
         folder: Where the cases are run.
-        to: Where to keep their scores.
+        record: Of which family and scale they are.
+
+    Returns:
+        What is kept there already; None where nothing is.
 
     Raises:
-        CheckpointError: One lies in the other.
+        CheckpointError: It is a file, lies in or above the folder, or holds another family or
+            scale.
     """
     if to.exists() and not to.is_dir():
         raise CheckpointError(f"--keep {to} is a file, expected a folder. Give another.")
@@ -141,23 +145,7 @@ def check_apart(folder: Path, to: Path) -> None:
         raise CheckpointError(
             f"--keep {to} must lie apart from {folder}, whose scores it is to hold. Give another."
         )
-
-
-def check_room_to_keep(to: Path, *, family: str, scale: str) -> Record | None:
-    """Refuse to keep scores beside those of other tables or scales; asked before any training.
-
-    Args:
-        to: Where to keep them.
-        family: Which models they are of.
-        scale: Scale that they were run at; empty where that is not known.
-
-    Returns:
-        What is kept there already; None where nothing is.
-
-    Raises:
-        CheckpointError: It holds another family, or another scale.
-    """
-    return _record_of_same(to, Record(family, scale), "was to be kept there. Give another --keep.")
+    return _record_of_same(to, record, option="--keep")
 
 
 def keep(specification: Specification, folder: Path, to: Path) -> list[str]:
@@ -172,13 +160,12 @@ def keep(specification: Specification, folder: Path, to: Path) -> list[str]:
         Names of the cases that were kept.
 
     Raises:
-        CheckpointError: The folder holds no case, or ``to`` is in or above it, or holds another
-            family or scale, or scores of a case that the folder does not have.
+        CheckpointError: As `check_keep`, or the folder holds no finished case, or ``to`` has scores
+            of a case that the folder lacks.
     """
-    check_apart(folder, to)
     record = read_record(folder) or Record(specification.family)
-    held = check_room_to_keep(to, family=record.family, scale=record.scale)
-    sources = finished_cases(specification, folder)[0]
+    held = check_keep(to, folder, record)
+    sources, _ = finished_cases(specification, folder)
     if not sources:
         raise CheckpointError(
             f"{folder} holds no finished case of {specification.name} to keep. Run it first: "
@@ -196,12 +183,9 @@ def keep(specification: Specification, folder: Path, to: Path) -> list[str]:
         staged.rename(to / name)
     # Cases that were kept before from another folder stay, and why others were not run.
     reasons = {**({} if held is None else held.not_run), **record.not_run}
-    _write(to, replace(record, not_run={n: r for n, r in reasons.items() if n not in sources}))
+    not_run = {name: reason for name, reason in reasons.items() if name not in sources}
+    Record(record.family, record.scale, not_run).write(to)
     return list(sources)
-
-
-def _write(folder: Path, record: Record) -> None:
-    write_json(folder / FILE, {"schema": SCHEMA, **asdict(record)})
 
 
 def _check_nothing_is_lost(source: Source, to: Path) -> None:
@@ -218,16 +202,18 @@ def _check_nothing_is_lost(source: Source, to: Path) -> None:
         )
 
 
-def _run(each: Planned, out: Path, workers: int, progress: Progress) -> str:
+def _run(each: CasePlan, out: Path, workers: int, progress: Progress) -> str:
     """Run a case; return why it could not be, or nothing."""
     if each.plan is None:
         return each.reason
+    file = out / "study.json"
     try:
-        unread = _seeds_beyond(each.plan.seeds, out)
-        if unread:
+        further = set(read_json(file).get("seeds", [])) if file.exists() else set()
+        if further := further - set(each.plan.seeds):
             progress.notice(
-                f"{each.case.name} holds runs of further seeds ({', '.join(map(str, unread))}), "
-                f"which the table leaves out; --seeds {max(unread) + 1} takes them in."
+                f"{each.case.name} holds runs of further seeds "
+                f"({', '.join(map(str, sorted(further)))}), which the table leaves out; --seeds "
+                f"{max(further) + 1} takes them in."
             )
         run_study(each.plan, out, workers=workers, progress=progress)
     except (ModelError, DataError, NonFiniteError, CheckpointError) as error:
@@ -235,33 +221,12 @@ def _run(each: Planned, out: Path, workers: int, progress: Progress) -> str:
     return ""
 
 
-def _seeds_beyond(seeds: Iterable[int], out: Path) -> list[int]:
-    """Return the seeds of an earlier run of a study that are not asked for now."""
-    file = out / "study.json"
-    held = read_json(file).get("seeds", []) if file.exists() else []
-    return sorted(set(held) - set(seeds))
-
-
-def _check(out: Path, *, family: str, scale: str) -> Record | None:
-    """Refuse a folder that holds something else."""
-    if out.exists() and not out.is_dir():
-        raise CheckpointError(f"{out} is a file, expected a folder. Give another --out.")
-    record = _record_of_same(out, Record(family, scale), "was asked for. Give another --out.")
-    foreign = sorted(entry.name for entry in out.iterdir()) if out.is_dir() else []
-    if record is None and foreign:
-        raise CheckpointError(
-            f"{out} exists and holds {foreign[0]!r} but no {FILE}. Give another --out, or empty "
-            "that folder."
-        )
-    return record
-
-
-def _record_of_same(folder: Path, own: Record, end: str) -> Record | None:
+def _record_of_same(folder: Path, wanted: Record, *, option: str) -> Record | None:
     """Read a folder's record, and refuse it where it is of another family or scale."""
     held = read_record(folder)
-    if held is not None and (held.family, held.scale) != (own.family, own.scale):
+    if held is not None and (held.family, held.scale) != (wanted.family, wanted.scale):
         raise CheckpointError(
-            f"{folder} holds {held.family} at scale {held.scale or 'unknown'!r}, and {own.family} "
-            f"at {own.scale or 'unknown'!r} {end}"
+            f"{folder} holds {held.family} at scale {held.scale or 'unknown'!r}, and "
+            f"{wanted.family} at {wanted.scale or 'unknown'!r} is asked for. Give another {option}."
         )
     return held

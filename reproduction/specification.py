@@ -7,16 +7,16 @@ grid and scales of another file, so that tables that read the same models train 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import product
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from reproduction.entries import Entry, Printed, printed_entries
 from temper.errors import SettingError, unknown
-from temper.training.assignments import Tree, read_toml
+from temper.training.assignments import Tree, override, read_toml
 
 Scale = Literal["smoke", "small", "full"]
 SCALES: tuple[Scale, ...] = ("smoke", "small", "full")
@@ -32,7 +32,44 @@ PAPERS = {
 }
 """Whose table it is; one of Temper's own has no printed numbers to stand beside."""
 _FOLDER = Path(__file__).parent / "tables"
-_GRID = ("column", "pairs", "case", "scales", "kept")
+_NAMED = ("score", "column", "case", "line")
+_GRID = ("column", "pairs", "case", "scales", "kept", "grid_from", "unknown")
+
+
+class Entry(BaseModel):
+    """One entry of a file: nothing that is not known passes."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Printed(Entry):
+    """One number as the paper prints it: ``printed.SCORE.COLUMN.CASE = "81.20"`` in the file.
+
+    Args:
+        score, column: Their names.
+        case: Name of a case, or ``average``.
+        value: The digits, a text, so that a last zero counts.
+        line: Of a score with several conditions, such as layers or radii, what our table calls the
+            one that is meant: one table deeper in the file.
+    """
+
+    score: str
+    column: str
+    case: str
+    value: str
+    line: str = ""
+
+    @field_validator("value", mode="before")
+    @classmethod
+    def _digits(cls, value: object) -> object:
+        if not isinstance(value, str) or not re.fullmatch(r"-?\d+(\.\d+)?", value):
+            raise ValueError(f'must be the digits as printed, in quotes ("81.20"), got {value!r}')
+        return value
+
+    @property
+    def place(self) -> tuple[str, ...]:
+        """Which number it is."""
+        return self.score, self.column, self.case, self.line
 
 
 class ColumnEntry(Entry):
@@ -49,6 +86,11 @@ class ColumnEntry(Entry):
     method: str | None = None
     settings: Tree = Field(default_factory=dict)
     train: Tree = Field(default_factory=dict)
+
+    @property
+    def tables(self) -> dict[str, Tree]:
+        """The settings by the table that they belong to."""
+        return {"method": self.settings, "train": self.train}
 
 
 class Pairs(Entry):
@@ -250,17 +292,30 @@ class Specification(Entry):
         """Where its scores are kept, from the clone's root."""
         return self.kept or f"results/{self.family}"
 
+    @field_validator("printed", mode="before")
+    @classmethod
+    def _read_printed(cls, given: Any) -> Any:
+        if not isinstance(given, Mapping):
+            return given
+        numbers = []
+        for names, value in _leaves(given):
+            if len(names) not in (3, 4):
+                raise ValueError(
+                    f"names {'.'.join(names)!r}, and a number is named by score, column and case, "
+                    "and by the line of a score that has several"
+                )
+            numbers.append({**dict(zip(_NAMED, names, strict=False)), "value": value})
+        return numbers
+
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
         columns, cases = [each.name for each in self.columns()], [each.name for each in self.case]
         scores = [each.name for each in self.score]
         for kind, names in (("column", columns), ("case", cases), ("score", scores)):
-            twice = sorted({name for name in names if names.count(name) > 1})
-            if twice:
-                raise ValueError(f"gives the {kind} {twice[0]!r} twice")
-        missing = [scale for scale in SCALES if scale not in self.scales]
-        if missing:
-            raise ValueError(f"lacks the scale {missing[0]!r}")
+            if len(set(names)) < len(names):
+                raise ValueError(f"gives a {kind} twice: {', '.join(names)}")
+        if set(SCALES) != set(self.scales):
+            raise ValueError(f"must have the scales {', '.join(SCALES)}")
         _known("column", [self.reference], [each.name for each in self.column])
         for scale in self.scales.values():
             _known("case", [*scale.cases, *scale.case], cases)
@@ -275,10 +330,6 @@ class Specification(Entry):
             _known("score", [number.score], scores)
             if number.case == AVERAGE and len(cases) == 1:
                 raise ValueError(f"prints an average of {self.name}, which has one case")
-        places = [(each.case, each.column, each.score, each.line) for each in self.printed]
-        twice_printed = [place for place in places if places.count(place) > 1]
-        if twice_printed:
-            raise ValueError(f"prints {twice_printed[0]} twice")
         return self
 
     def columns(self, scale: ScaleEntry | None = None) -> list[ColumnEntry]:
@@ -287,18 +338,16 @@ class Specification(Entry):
         Args:
             scale: Which; None returns all.
         """
-        written = list(self.column)
         pairs = self.pairs
-        if scale is not None and scale.columns:
-            first, *rest = written
-            wanted = {*scale.columns, self.reference}
-            written = [first, *(each for each in rest if each.name in wanted)]
-        if scale is not None:
-            written = [
-                each.model_copy(update={"settings": scale.method.get(each.name, each.settings)})
-                for each in written
-            ]
-        if pairs is not None and scale is not None:
+        if scale is None:
+            return [*self.column, *(pairs.columns() if pairs else ())]
+        always = {self.column[0].name, self.reference}
+        written = [
+            each.model_copy(update={"settings": scale.method.get(each.name, each.settings)})
+            for each in self.column
+            if not scale.columns or each.name in {*scale.columns, *always}
+        ]
+        if pairs is not None:
             values = scale.values or pairs.values
             settings = pairs.settings if scale.pairs is None else scale.pairs
             pairs = pairs.model_copy(update={"values": values, "settings": settings})
@@ -323,11 +372,8 @@ class Specification(Entry):
 
     def number(self, case: str, column: str, score: str, line: str = "") -> Printed | None:
         """Return what the paper prints there, None where that is not at hand."""
-        wanted = (case, column, score, line)
-        for found in self.printed:
-            if (found.case, found.column, found.score, found.line) == wanted:
-                return found
-        return None
+        wanted = (score, column, case, line)
+        return next((number for number in self.printed if number.place == wanted), None)
 
 
 THEOREM = "uegr-theorem-1"
@@ -344,7 +390,8 @@ def read_specification(name: str, *, numbers: Path | None = None) -> Specificati
 
     Args:
         name: One of `specification_names`.
-        numbers: A file of further ``[[printed]]`` entries, by someone with the paper at hand.
+        numbers: A file with a further table ``printed``, by someone with the paper at hand; its
+            numbers stand before those of the specification.
 
     Returns:
         The checked specification.
@@ -366,7 +413,13 @@ def read_specification(name: str, *, numbers: Path | None = None) -> Specificati
         content = {**{key: base[key] for key in _GRID if key in base}, **own}
         content = {"family": base.get("family", like), "like": like, **content}
     if numbers is not None:
-        content["printed"] = [*content.get("printed", []), *printed_entries(numbers)]
+        further = read_toml(numbers)
+        if set(further) != {"printed"}:
+            raise SettingError(
+                f"{numbers} must hold the table `printed` alone: numbers such as "
+                f'`printed.SCORE.COLUMN.CASE = "81.20"`, got {", ".join(further) or "nothing"}.'
+            )
+        content = override(content, _leaves(further))
     try:
         return Specification.model_validate({"family": name, **content, "name": name})
     except ValidationError as error:
@@ -377,6 +430,15 @@ def read_specification(name: str, *, numbers: Path | None = None) -> Specificati
             for fault in error.errors()
         ]
         raise SettingError("\n".join(lines)) from error
+
+
+def _leaves(tree: Mapping[str, Any], *above: str) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Yield the values of a nested table with their names from the outermost in."""
+    for name, value in tree.items():
+        if isinstance(value, Mapping):
+            yield from _leaves(value, *above, name)
+        else:
+            yield (*above, name), value
 
 
 def _known(kind: str, named: Iterable[str], known: Iterable[str]) -> None:

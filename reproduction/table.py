@@ -1,4 +1,4 @@
-"""The paper's number beside ours: lines made from finished studies, and their text.
+"""The paper's number beside ours: lines made from finished studies.
 
 Nothing here is written by hand: a line is a score of a study (`temper.report.comparison`), the
 printed number of the specification, and the difference of the two over the seeds.
@@ -6,13 +6,12 @@ printed number of the specification, and the difference of the two over the seed
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from reproduction.choice import chosen
-from reproduction.entries import Printed
 from reproduction.facts import case_facts, changes
 from reproduction.lines import Line, corrected, less, means
 from reproduction.run import finished_cases, read_record
@@ -22,25 +21,13 @@ from reproduction.specification import (
     METRIC,
     PAPERS,
     SCALES,
-    Scale,
+    Printed,
     Score,
     Specification,
 )
 from temper.errors import CheckpointError
 from temper.report.cells import Comparison, Row
 from temper.report.table import compare
-from temper.report.wording import escaped, pipe_table
-
-HEADINGS = (
-    "case",
-    "score",
-    "method",
-    "paper",
-    "ours",
-    "ours \u2212 paper",
-    "ours \u2212 {reference}",
-    "",
-)
 
 
 @dataclass(frozen=True)
@@ -70,27 +57,6 @@ class ReproductionTable:
     published: bool = True
 
     @property
-    def headings(self) -> tuple[str, ...]:
-        """Headings of the lines."""
-        return self._shown([text.format(reference=self.reference) for text in HEADINGS])
-
-    @property
-    def cells(self) -> list[tuple[str, ...]]:
-        """Texts of the lines, one a heading."""
-        return [self._shown(line.cells()) for line in self.lines]
-
-    def _shown(self, texts: Sequence[str]) -> tuple[str, ...]:
-        """Leave out what stands under the headings of a paper that there is not."""
-        pairs = zip(HEADINGS, texts, strict=True)
-        return tuple(text for head, text in pairs if self.published or "paper" not in head)
-
-    @property
-    def sections(self) -> dict[str, tuple[dict[str, str], ...]]:
-        """What stands below the lines, by title: lines of texts by heading."""
-        found = {"What was chosen": self.chosen, "What was run": self.facts}
-        return {title: lines for title, lines in found.items() if lines}
-
-    @property
     def notes(self) -> tuple[str, ...]:
         """What a reader has to know, a sentence each."""
         return (*self.differs, *self.gone)
@@ -102,36 +68,15 @@ class ReproductionTable:
 
     def line(self, case: str, score: str, column: str) -> Line | None:
         """Return one line; None where it is not there."""
-        for found in self.lines:
-            if (found.case, found.score, found.column) == (case, score, column):
-                return found
-        return None
-
-    def markdown(self) -> str:
-        """Write the whole as Markdown."""
-        parts = [f"# {self.title}"]
-        if self.lines:
-            rows = [[escaped(text) for text in texts] for texts in self.cells]
-            parts.append(pipe_table(self.headings, rows))
-            parts.append(
-                "Ours: the mean over seeds \u00b1 the standard deviation. Differences: the mean "
-                "over seeds, from three on with a 95 % t interval. *not after correction*: the "
-                "interval alone says so, Holm's correction over the methods of the line does not"
-                + ("; a printed number is taken as exact." if self.published else ".")
-            )
-        parts += [f"## {title}\n\n{facts_table(lines)}" for title, lines in self.sections.items()]
-        if self.notes:
-            parts.append(
-                "## What differs\n\n" + "\n".join(f"- {escaped(note)}" for note in self.notes)
-            )
-        return "\n\n".join(parts) + "\n"
+        place = (case, score, column)
+        same = (line for line in self.lines if (line.case, line.score, line.column) == place)
+        return next(same, None)
 
     def to_json(self) -> dict[str, Any]:
         """Return everything as JSON-ready data."""
-        lines = [
-            {**{k: v for k, v in asdict(line).items() if k != "unit"}, "verdict": line.verdict}
-            for line in self.lines
-        ]
+        lines = [{**asdict(line), "verdict": line.verdict} for line in self.lines]
+        for line in lines:
+            del line["unit"]
         return {
             "name": self.name,
             "title": self.title,
@@ -142,12 +87,6 @@ class ReproductionTable:
             "facts": list(self.facts),
             "chosen": list(self.chosen),
         }
-
-
-def facts_table(lines: Sequence[Mapping[str, str]]) -> str:
-    """Write lines of texts by heading, all of the same headings, as Markdown."""
-    heads = list(lines[0])
-    return pipe_table(heads, [[escaped(line[head]) for head in heads] for line in lines])
 
 
 def reproduction_table(specification: Specification, folder: Path) -> ReproductionTable:
@@ -171,35 +110,31 @@ def reproduction_table(specification: Specification, folder: Path) -> Reproducti
         )
     sources, unread = finished_cases(specification, folder)
     not_run = {**({} if record is None else record.not_run), **unread}
-    found = {name: (source, compare(source)) for name, source in sources.items()}
-    if not found and not not_run:
+    if not sources and not not_run:
         raise CheckpointError(
             f"Expected a folder with a study for a case of {specification.name} "
             f"({', '.join(case.name for case in specification.case)}), and {folder} "
             f"{'is a file' if folder.is_file() else 'holds none'}. Give the folder that "
             f"`temper reproduce {specification.name}` wrote, or run that first."
         )
-    reference = specification.reference
     lines = [
         line
-        for case, (_, comparison) in found.items()
+        for case, source in sources.items()
+        for compared in [compare(source)]
         for score in specification.score
-        for line in _lines(specification, case, comparison, score)
+        for line in _lines(specification, case, compared, score)
     ]
     choices = tuple(chosen(specification, lines))
     for score in specification.score:
         if score.average:
-            lines += _averages(specification, score, lines, found)
+            lines += _averages(specification, score, lines, list(sources))
     missing = {
         f"{case}, {run.rstrip('.')}": "not finished"
-        for case, (source, _) in found.items()
+        for case, source in sources.items()
         for run in source.missing
     }
-    scale: Scale | None = next(
-        (each for each in SCALES if record is not None and each == record.scale), None
-    )
-    differs = changes(specification, scale, {c: s for c, (s, _) in found.items()})
-    differs += _unshown(specification, lines)
+    scale = next((each for each in SCALES if record is not None and each == record.scale), None)
+    differs = changes(specification, scale, sources) + _unshown(specification, lines)
     if missing:
         differs.append(
             "Runs are missing: a difference is over the seeds that both methods have, and a mean "
@@ -208,16 +143,16 @@ def reproduction_table(specification: Specification, folder: Path) -> Reproducti
     return ReproductionTable(
         name=specification.name,
         title=f"{PAPERS[specification.paper]}, {specification.place}: {specification.title}",
-        reference=reference,
+        reference=specification.reference,
         lines=tuple(corrected(lines)),
         not_run={**not_run, **missing},
         differs=tuple(differs),
         chosen=choices,
         published=specification.published,
         facts=tuple(
-            case_facts(case, found[case.name][0])
+            case_facts(case, sources[case.name])
             for case in specification.case
-            if case.name in found
+            if case.name in sources
         ),
     )
 
@@ -253,29 +188,29 @@ def _lines(
 def _unshown(specification: Specification, lines: Sequence[Line]) -> list[str]:
     """Say which printed numbers stand beside no line of a case that was run."""
     cases = {case.name for case in specification.case}
-    labels: dict[tuple[str, str, str], set[str]] = {}
-    averages = set()
+    labels: dict[tuple[str, ...], set[str]] = {}
     for line in lines:
-        labels.setdefault((line.case, line.column, line.score), set()).add(line.label)
-        if line.case not in cases and line.printed:
-            averages.add((line.column, line.score))
-    found = []
+        case = line.case if line.case in cases else AVERAGE
+        if case != AVERAGE or line.printed:
+            labels.setdefault((line.score, line.column, case), set()).add(line.label)
+    notes = []
     for number in specification.printed:
-        known = labels.get((number.case, number.column, number.score), set())
-        missed = number.line not in known if len(known) > 1 else bool(number.line and known)
-        if number.case == AVERAGE:
-            if (number.column, number.score) not in averages:
-                found.append(
-                    f"The printed average of {number.column}, {number.score} is over all of "
-                    f"{len(cases)} cases, and stands beside none of fewer."
-                )
-        elif missed:
-            named = f"line {number.line!r}" if number.line else "no line"
-            found.append(
-                f"The printed number of {number.case}, {number.column}, {number.score} names "
-                f"{named}, and stands beside none. Known: {', '.join(sorted(known))}."
+        *place, named = number.place
+        known = labels.get(tuple(place), set())
+        if number.case == AVERAGE and not known:
+            notes.append(
+                f"The printed average of {number.column}, {number.score} is over all of "
+                f"{len(cases)} cases, and stands beside none of fewer."
             )
-    return found
+        elif number.case != AVERAGE and (
+            named not in known if len(known) > 1 else bool(named and known)
+        ):
+            which = f"line {named!r}" if named else "no line"
+            notes.append(
+                f"The printed number of {number.case}, {number.column}, {number.score} names "
+                f"{which}, and stands beside none. Known: {', '.join(sorted(known))}."
+            )
+    return notes
 
 
 def _select(comparison: Comparison, score: Score) -> list[Row]:
@@ -286,21 +221,20 @@ def _select(comparison: Comparison, score: Score) -> list[Row]:
         del wanted["set"]
     if wanted.get("name") == METRIC:
         wanted["name"] = comparison.metric
-    found = [
+    rows = [
         row
         for row in comparison.rows
         if all(getattr(row.key, name) == value for name, value in wanted.items())
     ]
-    if not over_sets or len(found) == 1:
-        return found
-    return [row for row in found if row.key.over_sets]
+    if not over_sets or len(rows) == 1:
+        return rows
+    return [row for row in rows if row.key.over_sets]
 
 
 def _averages(
-    specification: Specification, score: Score, lines: Sequence[Line], cases: Iterable[str]
+    specification: Specification, score: Score, lines: Sequence[Line], names: Sequence[str]
 ) -> list[Line]:
     """Return the mean over the finished cases, for every method that all of them have."""
-    names = list(cases)
     if len(names) < 2:
         return []
     made = means(

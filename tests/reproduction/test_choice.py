@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from reproduction.cases import Asked, planned
 from reproduction.choice import chosen
 from reproduction.lines import Line
+from reproduction.plan import Request, plan_cases
 from reproduction.specification import read_specification
 from temper.report.wording import PERCENT
 
@@ -105,15 +105,15 @@ def test_a_table_without_a_choice_chooses_nothing() -> None:
 
 def test_rows_come_from_the_named_files_of_the_tasks_folder(tmp_path: Path) -> None:
     (tmp_path / "imdb").mkdir()
-    (found,) = planned(Asked(READ, "small", cases=(CASE,), data_root=tmp_path))
+    (found,) = plan_cases(Request(READ, "small", cases=(CASE,), data_root=tmp_path))
     assert found.plan is not None
     folder = tmp_path / "imdb"
     assert found.plan.data.source == str(folder / "train.jsonl.gz")
     assert found.plan.sets.shift == {"test": str(folder / "test.jsonl.gz")}
-    (without,) = planned(Asked(READ, "small", cases=(CASE,)))
+    (without,) = plan_cases(Request(READ, "small", cases=(CASE,)))
     assert without.plan is None
     assert without.reason == "files of imdb are read from a folder: give --data-root DIR"
     # Other data that stand in for every task's have no such files.
-    (smoke,) = planned(Asked(READ, "smoke"))
+    (smoke,) = plan_cases(Request(READ, "smoke"))
     assert smoke.plan is not None
     assert (smoke.plan.data.source, smoke.plan.sets.shift) == ("demo", {})

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import json
 import sys
-import tomllib
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner, Result
 
-import reproduction
 from reproduction.specification import THEOREM, specification_names
 from temper.cli.app import app
 
 ROOT = Path(__file__).resolve().parents[2]
-TABLES = Path(reproduction.__file__).parent / "tables"
 
 
 def call(*arguments: object) -> Result:
@@ -91,16 +88,11 @@ def test_a_table_is_made_again_from_what_is_kept(smoke: Path, tmp_path: Path) ->
     again = call("jachess-scores", "--from", kept, "--markdown")
     assert first.exit_code == again.exit_code == 0, again.stderr
     assert first.stdout == again.stdout
-    assert (kept / "jachess-scores-table.md").read_text(encoding="utf-8") == again.stdout
 
 
 def test_a_printed_number_is_shown_with_our_difference(smoke: Path, tmp_path: Path) -> None:
     numbers = tmp_path / "numbers.toml"
-    numbers.write_text(
-        '[[printed]]\ncase = "sst2"\ncolumn = "jachess"\nscore = "score"\nvalue = "100.0"\n'
-        'source = "made up for a test"\n',
-        encoding="utf-8",
-    )
+    numbers.write_text('printed.score.jachess.sst2 = "100.0"', encoding="utf-8")
     result = call("jachess-scores", "--from", smoke, "--printed", numbers, "--json")
     assert result.exit_code == 0, result.stderr
     line = json.loads(result.stdout)["lines"][1]
@@ -150,8 +142,7 @@ def test_the_arithmetic_says_how_many_numbers_there_are(tmp_path: Path) -> None:
     values = {"imdb": "90.0", "ag_news": "91.0", "tnews": "92.0", "iflytek": "93.0"}
     cases = {f"text_cnn-{task}": value for task, value in values.items()}
     entries = [
-        f'[[printed]]\ncase = "{case}"\ncolumn = "{column}"\nscore = "accuracy"\n'
-        f'value = "{value}"\nsource = "made up for a test"\n'
+        f'printed.accuracy.{column}.{case} = "{value}"'
         for column, average in (("vanilla", "91.5"), ("uegr", "92.7"))
         for case, value in {**cases, "average": average}.items()
     ]
@@ -161,50 +152,19 @@ def test_the_arithmetic_says_how_many_numbers_there_are(tmp_path: Path) -> None:
     assert result.exit_code == 0, result.stderr
     said = "10 printed numbers at hand, 2 averages checked, 1 wrong."
     assert result.stdout.splitlines()[-1] == said
-    found = json.loads(
-        call("uegr-table-5", "--check-arithmetic", "--printed", numbers, "--json").stdout
-    )
-    assert found["printed"] == 10
+    answer = call("uegr-table-5", "--check-arithmetic", "--printed", numbers, "--json").stdout
+    assert json.loads(answer)["printed"] == 10
     right = {"vanilla": "right", "uegr": "wrong"}
-    assert {line["method"]: line["verdict"] for line in found["averages"]} == right
-    # Where no table is named, those count that stand in the tables' own files.
-    own = [tomllib.loads(path.read_text(encoding="utf-8")) for path in TABLES.glob("*.toml")]
-    whole = call("--check-arithmetic", "--json")
-    assert whole.exit_code == 0, whole.stderr
-    assert json.loads(whole.stdout)["printed"] == sum(len(each.get("printed", ())) for each in own)
-
-
-def test_an_average_that_cannot_be_checked_is_counted(tmp_path: Path) -> None:
-    numbers = tmp_path / "numbers.toml"
-    numbers.write_text(
-        '[[printed]]\ncase = "average"\ncolumn = "uegr"\nscore = "accuracy"\nvalue = "90.0"\n'
-        'source = "made up for a test"\n',
-        encoding="utf-8",
-    )
+    assert {line["method"]: line["right"] for line in json.loads(answer)["averages"]} == right
+    numbers.write_text('printed.accuracy.uegr.average = "90.0"', encoding="utf-8")
     said = call("uegr-table-5", "--check-arithmetic", "--printed", numbers).stdout
     assert "1 could not be: not every case's number is at hand." in said
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("", "holds no printed number"),
-        ("value = 81.2", "entry 1: `value` must be the digits as printed, in quotes"),
-        ('value = "abc"', "such as \"81.20\", got 'abc'"),
-        ('value = "81.2"\nfoo = 1', "entry 1: Unknown setting 'foo'"),
-        ('value = "81.2"', "entry 1: `source` is missing"),
-    ],
-)
-def test_an_entry_that_is_no_printed_number_is_told_by_its_place(
-    text: str, message: str, tmp_path: Path
-) -> None:
-    numbers = tmp_path / "numbers.toml"
-    source = "" if text == 'value = "81.2"' else '\nsource = "a test"'
-    entry = f'[[printed]]\ncase = "sst2"\ncolumn = "uegr"\nscore = "score"{source}\n{text}'
-    numbers.write_text(entry if text else "", encoding="utf-8")
-    result = call("uegr-table-1", "--check-arithmetic", "--printed", numbers)
-    assert result.exit_code == 2
-    assert message in result.stderr
+def test_the_claims_are_printed_with_a_verdict_each() -> None:
+    rows = json.loads(call("--claims", "--json").stdout)
+    assert {row["paper"] for row in rows} == {"UEGR", "RoAST", "JacHess"}
+    assert all(row["verdict"] and (row["our number"] or row["command"]) for row in rows)
 
 
 def test_scores_that_were_damaged_are_made_again_without_training(
@@ -248,25 +208,6 @@ def test_a_place_to_keep_scores_that_cannot_be_made_is_told_before_any_training(
     assert not out.exists()
 
 
-def test_a_document_beside_no_results_is_left_as_it_is(tmp_path: Path) -> None:
-    page = tmp_path / "docs" / "page.md"
-    page.parent.mkdir()
-    page.write_text("<!-- claims -->\nholds\n<!-- /claims -->", encoding="utf-8")
-    result = call("--write", page)
-    assert result.exit_code == 2
-    assert str(tmp_path / "results") in result.stderr
-    assert "holds" in page.read_text(encoding="utf-8")
-
-
-def test_a_document_that_is_no_text_is_refused(tmp_path: Path) -> None:
-    page = tmp_path / "docs" / "page.md"
-    page.parent.mkdir()
-    page.write_bytes(b"\xff\xfe")
-    result = call("--write", page)
-    assert result.exit_code == 2
-    assert "is not UTF-8 text" in result.stderr
-
-
 def test_a_folder_with_another_tables_scores_is_told_before_any_training(tmp_path: Path) -> None:
     kept = tmp_path / "kept"
     kept.mkdir()
@@ -287,24 +228,15 @@ def test_a_refused_command_leaves_no_folder_behind(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_document_without_markers_is_refused(tmp_path: Path) -> None:
-    page = tmp_path / "docs" / "page.md"
-    page.parent.mkdir()
-    (tmp_path / "results").mkdir()
-    page.write_text("no markers", encoding="utf-8")
-    result = call("--write", page)
-    assert result.exit_code == 2
-    assert "<!-- claims -->" in result.stderr
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--scale", "small"), "all are listed, so --scale says nothing there"),
+        (("--scale", "small"), "a list of all tables reads numbers alone and trains nothing"),
         (("uegr-tabel-4",), "Did you mean 'uegr-table-4'"),
         (("uegr-table-4", "--scale", "tiny"), "Unknown scale 'tiny'"),
         (("uegr-table-4", "--from", "somewhere", "--seeds", "3"), "--from makes the table"),
-        (("uegr-table-4", "--write", "page.md"), "give it alone"),
+        (("uegr-table-4", "--write"), "so the name of a table says nothing there"),
+        (("--claims", "--seeds", "3"), "so --seeds says nothing there"),
         (("--check-arithmetic", "--printed", "x.toml"), "name that table too"),
         (("--check-arithmetic", "--scale", "full"), "alone and trains nothing, so --scale says"),
         (("uegr-table-4", "--from", "somewhere", "--scale", "full"), "so --scale says nothing"),

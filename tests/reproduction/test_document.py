@@ -1,14 +1,42 @@
-"""The page on reproduction holds what the kept numbers say."""
+"""What documents show of a command is what the command prints."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from reproduction.document import rewrite
+import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+from reproduction import document
+from reproduction.specification import read_specification, specification_names
+from temper.errors import DataError
+
+BLOCK = "Before.\n\n<!-- temper reproduce {} -->\nold\n<!-- /temper -->\n\nAfter.\n"
 
 
-def test_the_generated_parts_are_as_the_command_writes_them() -> None:
-    text = (ROOT / "docs" / "reproduction.md").read_text(encoding="utf-8")
-    assert text == rewrite(text, ROOT), "run: temper reproduce --write docs/reproduction.md"
+@pytest.mark.parametrize("page", document.documents(), ids=lambda page: page.name)
+def test_the_documents_hold_what_their_commands_print(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    assert text == document.filled(text), "run: temper reproduce --write"
+
+
+def test_every_table_with_kept_scores_is_shown() -> None:
+    text = "\n".join(page.read_text(encoding="utf-8") for page in document.documents())
+    names = [read_specification(name) for name in specification_names()]
+    for each in names:
+        if (document.ROOT / each.folder).is_dir():
+            assert f"<!-- temper reproduce {each.name} --from {each.folder} --markdown -->" in text
+
+
+def test_a_part_is_made_anew_and_the_rest_is_left() -> None:
+    made = document.filled(BLOCK.format("--check-arithmetic"))
+    assert made.startswith("Before.\n\n<!-- temper reproduce --check-arithmetic -->\n")
+    assert "printed numbers at hand" in made
+    assert "old" not in made
+    assert made.endswith("<!-- /temper -->\n\nAfter.\n")
+    assert document.filled(made) == made
+
+
+def test_a_command_that_fails_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(DataError, match="`temper reproduce nope` fails"):
+        document.filled(BLOCK.format("nope"))
+    assert "Unknown reproduction" in capsys.readouterr().err

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from reproduction.cases import Asked, planned, settings_of
+from reproduction.plan import Request, plan_cases, settings_of
 from reproduction.specification import (
     SCALES,
     Case,
@@ -18,14 +18,7 @@ from temper import methods
 from temper.data.tasks import TASKS
 from temper.errors import SettingError
 
-ENTRY = """
-[[printed]]
-case = "text_cnn-imdb"
-column = "uegr"
-score = "accuracy"
-value = "83.0"
-source = "made up for a test"
-"""
+ENTRY = 'printed.accuracy.uegr.text_cnn-imdb = "83.0"'
 
 
 def numbers(folder: Path, text: str) -> Path:
@@ -60,7 +53,7 @@ def test_every_scale_becomes_studies_whose_settings_are_right(
     name: str, scale: str, tasks: Path
 ) -> None:
     read = read_specification(name)
-    found = planned(Asked(read, scale, data_root=tasks))
+    found = plan_cases(Request(read, scale, data_root=tasks))
     assert [each.case.name for each in found] == [case.name for case in read.cases(scale)]
     for each in found:
         assert each.plan is not None
@@ -99,8 +92,8 @@ def test_figure_three_has_a_column_for_every_pair_and_a_scale_some() -> None:
 
 def test_seeds_cases_and_model_replace_those_of_the_scale(tasks: Path) -> None:
     read = read_specification("uegr-table-1")
-    asked = Asked(read, "small", seeds=2, cases=("rte",), model="other", data_root=tasks)
-    (found,) = planned(asked)
+    asked = Request(read, "small", seeds=2, cases=("rte",), model="other", data_root=tasks)
+    (found,) = plan_cases(asked)
     assert found.plan is not None
     assert found.plan.seeds == (0, 1)
     assert {run.model for run in found.plan.runs.values()} == {"other"}
@@ -110,7 +103,7 @@ def test_seeds_cases_and_model_replace_those_of_the_scale(tasks: Path) -> None:
 
 def test_a_task_that_is_not_under_the_data_root_is_planned_as_not_run(tmp_path: Path) -> None:
     (tmp_path / "sst2").mkdir()
-    found = planned(Asked(read_specification("uegr-table-1"), "small", data_root=tmp_path))
+    found = plan_cases(Request(read_specification("uegr-table-1"), "small", data_root=tmp_path))
     lacking = {each.case.name: each.reason for each in found if each.plan is None}
     assert set(lacking) == {"mrpc", "stsb"}
     assert "mrpc" in lacking["mrpc"]
@@ -119,7 +112,9 @@ def test_a_task_that_is_not_under_the_data_root_is_planned_as_not_run(tmp_path: 
 def test_a_suite_without_its_sets_is_planned_as_not_run(tmp_path: Path) -> None:
     (tmp_path / "sst2").mkdir()
     for root, reason in ((None, "--data-root"), (tmp_path, "None of the")):
-        (found,) = planned(Asked(read_specification("roast-sentiment"), "small", data_root=root))
+        (found,) = plan_cases(
+            Request(read_specification("roast-sentiment"), "small", data_root=root)
+        )
         assert found.plan is None
         assert reason in found.reason
 
@@ -136,12 +131,14 @@ def test_numbers_of_someone_with_the_paper_are_added(tmp_path: Path) -> None:
     ("text", "match"),
     [
         (ENTRY.replace("text_cnn-imdb", "text_cnn-imbd"), "Unknown case .* mean 'text_cnn-imdb'"),
-        (ENTRY.replace('"uegr"', '"ueg"'), "Unknown column 'ueg'"),
-        (ENTRY.replace('"83.0"', '"about 83"'), "entry 1: `value` must be the digits"),
-        (ENTRY + ENTRY, "twice"),
-        ("title = 'x'", "printed"),
-        ("printed = 5", "entries only .* got 'printed = 5'"),
-        ("[[printed", "not valid TOML"),
+        (ENTRY.replace("uegr", "ueg"), "Unknown column 'ueg'"),
+        (ENTRY.replace("accuracy", "acuracy"), "Unknown score 'acuracy'"),
+        (ENTRY.replace('"83.0"', '"about 83"'), "printed.0.value: must be the digits"),
+        (ENTRY.replace('"83.0"', "83.0"), "must be the digits as printed, in quotes"),
+        (ENTRY.replace(".text_cnn-imdb", ""), "is named by score, column and case"),
+        (f"{ENTRY}\n{ENTRY}", "not valid TOML"),
+        ("title = 'x'", "must hold the table `printed` alone"),
+        ("", "got nothing"),
     ],
 )
 def test_wrong_numbers_are_refused_with_their_place(text: str, match: str, tmp_path: Path) -> None:
@@ -159,12 +156,12 @@ def test_an_unknown_table_or_case_lists_near_names() -> None:
 @pytest.mark.parametrize(("setting", "match"), [({"seeds": 0}, "at least 1, got 0")])
 def test_senseless_requests_are_refused(setting: dict[str, int], match: str) -> None:
     with pytest.raises(SettingError, match=match):
-        Asked(read_specification("uegr-table-4"), **setting)
+        Request(read_specification("uegr-table-4"), **setting)
 
 
 def test_a_data_root_that_is_no_folder_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SettingError, match="must be a folder"):
-        Asked(read_specification("uegr-table-4"), data_root=tmp_path / "none")
+        Request(read_specification("uegr-table-4"), data_root=tmp_path / "none")
 
 
 def test_what_a_scale_sets_for_one_case_stands_before_what_it_sets_for_all() -> None:
@@ -199,7 +196,7 @@ def test_an_average_over_one_case_is_refused(tmp_path: Path) -> None:
     assert read_specification("uegr-table-4", numbers=numbers(tmp_path, entry)).printed
     with pytest.raises(SettingError, match="an average of uegr-figure-3, which has one case"):
         read_specification(
-            "uegr-figure-3", numbers=numbers(tmp_path, entry.replace('"uegr"', '"vanilla"'))
+            "uegr-figure-3", numbers=numbers(tmp_path, entry.replace("uegr", "vanilla"))
         )
 
 

@@ -23,7 +23,7 @@ SAME = "same"
 
 
 @dataclass(frozen=True)
-class Asked:
+class Request:
     """What of a specification is to be run, and with what.
 
     Args:
@@ -58,18 +58,9 @@ class Asked:
         """The scale's settings."""
         return self.specification.scales[self.scale]
 
-    @property
-    def run_seeds(self) -> tuple[int, ...]:
-        """The seeds."""
-        return tuple(range(self.entry.seeds if self.seeds is None else self.seeds))
-
-    def model_of(self, case: Case) -> str:
-        """Return the model that a case is run with."""
-        return self.model or self.entry.model or case.model
-
 
 @dataclass(frozen=True)
-class Planned:
+class CasePlan:
     """One case, planned.
 
     Args:
@@ -83,11 +74,11 @@ class Planned:
     reason: str = ""
 
 
-def planned(asked: Asked) -> list[Planned]:
+def plan_cases(request: Request) -> list[CasePlan]:
     """Plan every case that is asked for, before anything is trained.
 
     Args:
-        asked: What is asked for.
+        request: What is asked for.
 
     Returns:
         The cases in order; those whose data are not at hand without a plan.
@@ -95,7 +86,8 @@ def planned(asked: Asked) -> list[Planned]:
     Raises:
         SettingError: Where settings are wrong; it lists every fault.
     """
-    return [_planned(case, asked) for case in asked.specification.cases(asked.scale, asked.cases)]
+    cases = request.specification.cases(request.scale, request.cases)
+    return [_plan(case, request) for case in cases]
 
 
 def settings_of(
@@ -111,12 +103,12 @@ def settings_of(
         source: Where its data come from.
         task: The task that they are a copy of; None where other data stand in.
     """
-    own = entry.case.get(case.name, CaseAtScale())
-    data = {"source": source, "task": task, **case.data, **entry.data, **own.data}
+    at_scale = entry.case.get(case.name, CaseAtScale())
+    data = {"source": source, "task": task, **case.data, **entry.data, **at_scale.data}
     if data.get("unlabeled") == SAME:
         data["unlabeled"] = source
-    tree: Tree = {"model": model, "data": data, "train": {**entry.train, **own.train}}
-    evaluate = {**case.evaluate, **entry.evaluate, **own.evaluate}
+    tree: Tree = {"model": model, "data": data, "train": {**entry.train, **at_scale.train}}
+    evaluate = {**case.evaluate, **entry.evaluate, **at_scale.evaluate}
     if evaluate:
         tree["evaluate"] = evaluate
     if case.architecture and model == case.model:
@@ -124,45 +116,39 @@ def settings_of(
     return tree
 
 
-def _planned(case: Case, asked: Asked) -> Planned:
-    entry = asked.entry
+def _plan(case: Case, request: Request) -> CasePlan:
+    entry, specification = request.entry, request.specification
     suite = case.suite if entry.suites else None
     files = entry.source is None and (case.file is not None or bool(case.shift))
-    if (suite is not None or files) and asked.data_root is None:
+    if (suite is not None or files) and request.data_root is None:
         what = f"the sets of suite {suite!r}" if suite else f"files of {case.task}"
-        return Planned(case, None, f"{what} are read from a folder: give --data-root DIR")
-    task = case.task if entry.source is None else None
+        return CasePlan(case, None, f"{what} are read from a folder: give --data-root DIR")
     try:
-        source = entry.source or task_source(case.task, asked.data_root)
-        shift = {name: f"{source}/{file}" for name, file in case.shift.items()} if files else {}
+        source = entry.source or task_source(case.task, request.data_root)
         sets = SetSources.of(
-            shift=[f"{name}={path}" for name, path in shift.items()],
+            shift=[f"{name}={source}/{file}" for name, file in case.shift.items() if files],
             suite=suite,
-            data_root=asked.data_root if suite else None,
+            data_root=request.data_root if suite else None,
         )
-        if files and case.file is not None:
-            source = f"{source}/{case.file}"
     except SettingError as error:
-        # The data root is there (`Asked`), so the task's folder or the suite's sets are not.
-        return Planned(case, None, str(error).splitlines()[0])
-    tree = settings_of(case, entry, model=asked.model_of(case), source=source, task=task)
-    if asked.device is not None:
-        tree["train"]["device"] = asked.device
-    return Planned(
+        # The data root is there (`Request`), so the task's folder or the suite's sets are not.
+        return CasePlan(case, None, str(error).splitlines()[0])
+    tree = settings_of(
         case,
-        StudyConfig.of(
-            tree,
-            columns=_columns(asked.specification, entry),
-            seeds=asked.run_seeds,
-            sets=sets,
-        ),
+        entry,
+        model=request.model or entry.model or case.model,
+        source=f"{source}/{case.file}" if files and case.file is not None else source,
+        task=case.task if entry.source is None else None,
     )
-
-
-def _columns(specification: Specification, entry: ScaleEntry) -> list[Column]:
-    found = []
-    for each in specification.columns(entry):
-        tables = {"method": each.settings, "train": each.train}
-        settings = {name: table for name, table in tables.items() if table}
-        found.append(Column(each.name, each.method or each.name, settings))
-    return found
+    if request.device is not None:
+        tree["train"]["device"] = request.device
+    columns = [
+        Column(
+            each.name,
+            each.method or each.name,
+            {name: table for name, table in each.tables.items() if table},
+        )
+        for each in specification.columns(entry)
+    ]
+    seeds = tuple(range(request.seeds or entry.seeds))
+    return CasePlan(case, StudyConfig.of(tree, columns=columns, seeds=seeds, sets=sets))

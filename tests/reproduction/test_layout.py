@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from reproduction.document import rewrite
-from reproduction.grid import WIDE, grid
+from reproduction.layout import WIDE, grid, markdown
 from reproduction.specification import read_specification
 from reproduction.table import reproduction_table
 from tests.reproduction.kept_studies import write_study
@@ -43,16 +42,17 @@ def test_many_methods_are_a_line_each(tmp_path: Path) -> None:
     assert [line.split(" | ")[0] for line in lines[2:]] == [f"| {name}" for name in names]
 
 
-def test_a_document_holds_the_kept_tables_with_their_commands(tmp_path: Path) -> None:
-    text = "".join(
-        f"<!-- {name} -->\n<!-- /{name} -->\n"
-        for name in ("claims", "reproductions", "arithmetic", "tables")
-    )
-    assert "No scores are kept." in rewrite(text, tmp_path)
-    kept = tmp_path / "results" / "uegr-table-4"
-    write_study(kept / "text_cnn-imdb", {"vanilla": STEADY, "uegr": shifted(0.05)})
-    found = rewrite(text, tmp_path)
-    assert "1 of 12 cases: accuracy (%), text\\_cnn." in found
-    assert "`temper reproduce uegr-table-4 --from results/uegr-table-4`" in found
-    assert "| 82.00 ± 2.00 | **87.00 ± 1.90** |" in found
-    assert rewrite(found, tmp_path) == found
+def test_markdown_holds_every_line_what_was_run_and_what_differs(tmp_path: Path) -> None:
+    write_study(tmp_path / "text_cnn-imdb", {"vanilla": STEADY, "uegr": shifted(0.05)})
+    text = markdown(reproduction_table(read_specification("uegr-table-4"), tmp_path))
+    assert "| 82.00 ± 2.00 | **87.00 ± 1.90** |" in text
+    assert "| text\\_cnn-imdb | accuracy (%) | uegr | not at hand | 87.00 ± 1.90 |" in text
+    assert "### What was run" in text
+    assert "- Seeds: 3 (paper: 5)." in text
+
+
+def test_a_table_of_our_own_has_no_columns_of_a_paper(tmp_path: Path) -> None:
+    write_study(tmp_path / "text_cnn-imdb", {"vanilla": STEADY, "uegr": STEADY})
+    table = reproduction_table(read_specification("uegr-margin"), tmp_path)
+    (heading, *_) = [line for line in markdown(table).splitlines() if "| method |" in line]
+    assert "paper" not in heading

@@ -1,0 +1,112 @@
+"""How a reproduction's table reads: rows of texts by heading, and Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from reproduction.lines import ABSENT as NOT_AT_HAND
+from reproduction.lines import Line
+from reproduction.table import ReproductionTable
+from temper.report.wording import ABSENT, escaped, pipe_table
+
+Rows = Sequence[Mapping[str, str]]
+"""Lines of texts by heading, all of the same headings."""
+
+WIDE = 10
+"""Methods beyond which each of them is a line of its own."""
+LEGEND = (
+    "Mean over seeds \u00b1 standard deviation. **Bold** is better than the first method (or the "
+    "one that a table is said to be against), *slanted* is worse: the 95 % t interval of the "
+    "difference over seeds does not hold 0, and Holm's correction over the methods of the line "
+    "leaves p at .05 or below. (+) and (\u2212) are better and worse by the interval alone; what "
+    "has no mark is inside the noise. Where a score has no better side, the marks say higher and "
+    "lower."
+)
+_MARKS = {"better": "**{}**", "higher": "**{}**", "worse": "*{}*", "lower": "*{}*"}
+_ALONE = {"better": "{} (+)", "higher": "{} (+)", "worse": "{} (\u2212)", "lower": "{} (\u2212)"}
+
+
+def sections(table: ReproductionTable) -> dict[str, Rows]:
+    """Return what a table holds by title: every difference, what was chosen and what was run."""
+    every = [_cells(line, table) for line in table.lines]
+    found = {
+        "Every difference": every,
+        "What was chosen": table.chosen,
+        "What was run": table.facts,
+    }
+    return {title: rows for title, rows in found.items() if rows}
+
+
+def markdown(table: ReproductionTable) -> str:
+    """Write a table as Markdown: its numbers at a glance, then everything.
+
+    Args:
+        table: The table.
+    """
+    parts = [f"## {table.title}", grid(table), LEGEND]
+    for title, rows in sections(table).items():
+        parts.append(f"### {title}\n\n{rows_in_markdown(rows)}")
+    if table.notes:
+        parts.append(
+            "### What differs\n\n" + "\n".join(f"- {escaped(note)}" for note in table.notes)
+        )
+    return "\n\n".join(parts) + "\n"
+
+
+def rows_in_markdown(rows: Rows) -> str:
+    """Write lines of texts by heading as a Markdown table."""
+    heads = list(rows[0])
+    return pipe_table(heads, [[escaped(row[head]) for head in heads] for row in rows])
+
+
+def grid(table: ReproductionTable) -> str:
+    """Lay out our numbers of a table as Markdown.
+
+    Args:
+        table: The table.
+
+    Returns:
+        Lines of cases and scores under columns of methods; turned round where there are many
+        methods.
+    """
+    methods = list(dict.fromkeys(line.column for line in table.lines))
+    places = list(dict.fromkeys((line.case, line.label) for line in table.lines))
+    lines = {(line.case, line.label, line.column): line for line in table.lines}
+    cells = [[_marked(lines.get((*place, method))) for method in methods] for place in places]
+    # What all lines share needs no column.
+    named = [part for part in (0, 1) if len({place[part] for place in places}) > 1]
+    titles = [[escaped(place[part]) for part in named] for place in places]
+    heads = [("case", "score")[part] for part in named]
+    if len(methods) <= WIDE:
+        rows: Iterable[Sequence[str]] = map(list.__add__, titles, cells)
+        return pipe_table([*heads, *methods], rows)
+    across = [
+        ", ".join(title) or escaped(place[1]) for title, place in zip(titles, places, strict=True)
+    ]
+    turned = [[method, *row] for method, row in zip(methods, zip(*cells, strict=True), strict=True)]
+    return pipe_table(["method", *across], turned)
+
+
+def _cells(line: Line, table: ReproductionTable) -> dict[str, str]:
+    """Return the texts of a line; the paper's are left out where there is no paper."""
+    to_paper = "" if line.to_paper is None else line.to_paper.text(line.unit)
+    paper = {"paper": line.printed or NOT_AT_HAND} if table.published else {}
+    beside = {"ours \u2212 paper": to_paper} if table.published else {}
+    to_reference = "" if line.to_reference is None else line.to_reference.text(line.unit)
+    return {
+        "case": line.case,
+        "score": line.label,
+        "method": line.column,
+        **paper,
+        "ours": line.ours,
+        **beside,
+        f"ours \u2212 {table.reference}": to_reference,
+        "verdict": line.verdict,
+    }
+
+
+def _marked(line: Line | None) -> str:
+    if line is None:
+        return ABSENT
+    word, comma, _ = line.verdict.partition(",")
+    return (_ALONE if comma else _MARKS).get(word, "{}").format(line.ours)
