@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from reproduction.plan import settings_of
-from reproduction.specification import Case, CaseAtScale, Scale, Specification
+from reproduction.specification import Case, CaseAtScale, Scale, Specification, leaves
 from temper.data.tasks import TASKS
 from temper.report.folders import Source
 from temper.report.records import RunRecord
@@ -190,13 +190,13 @@ def _changed_methods(
             record = _record(source, column.name)
             if record is None:
                 continue
-            ran = record.settings.get("method", {})
+            ran = _flat(record.settings.get("method", {}))
             method = {"name": column.method or column.name, **column.settings}
             run = {"model": case.model, "data": paper["data"], "method": method}
-            papers = RunConfig.of(without_unread(run))
+            papers = _flat(RunConfig.of(without_unread(run)).settings()["method"])
             changed = [
                 f"{key} {ran[key]} (table: {value})"
-                for key, value in papers.settings()["method"].items()
+                for key, value in papers.items()
                 if key in ran and ran[key] != value
             ]
             if changed:
@@ -213,6 +213,11 @@ def _cases(
 def _paper_settings(specification: Specification, case: Case) -> Tree:
     full = specification.scales["full"]
     return settings_of(case, full, model=case.model, source=case.task, task=case.task)
+
+
+def _flat(tree: Tree) -> Tree:
+    """Return the values of nested settings by their dotted names."""
+    return {".".join(names): value for names, value in leaves(tree)}
 
 
 def _names_of(sentences: Iterable[tuple[str, str]]) -> dict[str, list[str]]:

@@ -298,7 +298,7 @@ class Specification(Entry):
         if not isinstance(given, Mapping):
             return given
         numbers = []
-        for names, value in _leaves(given):
+        for names, value in leaves(given):
             if len(names) not in (3, 4):
                 raise ValueError(
                     f"names {'.'.join(names)!r}, and a number is named by score, column and case, "
@@ -419,7 +419,7 @@ def read_specification(name: str, *, numbers: Path | None = None) -> Specificati
                 f"{numbers} must hold the table `printed` alone: numbers such as "
                 f'`printed.SCORE.COLUMN.CASE = "81.20"`, got {", ".join(further) or "nothing"}.'
             )
-        content = override(content, _leaves(further))
+        content = override(content, leaves(further))
     try:
         return Specification.model_validate({"family": name, **content, "name": name})
     except ValidationError as error:
@@ -432,11 +432,16 @@ def read_specification(name: str, *, numbers: Path | None = None) -> Specificati
         raise SettingError("\n".join(lines)) from error
 
 
-def _leaves(tree: Mapping[str, Any], *above: str) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """Yield the values of a nested table with their names from the outermost in."""
+def leaves(tree: Mapping[str, Any], *above: str) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Yield the values of a nested table with their names from the outermost in.
+
+    Args:
+        tree: The table.
+        above: Names of the tables around it.
+    """
     for name, value in tree.items():
         if isinstance(value, Mapping):
-            yield from _leaves(value, *above, name)
+            yield from leaves(value, *above, name)
         else:
             yield (*above, name), value
 

@@ -7,6 +7,32 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from reproduction.lines import Line
+from temper.report.wording import PERCENT
+
+
+def make_line(
+    score: str,
+    column: str,
+    values: Sequence[float],
+    *,
+    case: str = "sst2",
+    higher: bool | None = True,
+) -> Line:
+    """Return a line of a table with a value a seed, set against nothing."""
+    return Line(
+        case=case,
+        score=score,
+        label=score,
+        column=column,
+        printed=None,
+        seeds=dict(enumerate(values)),
+        to_paper=None,
+        to_reference=None,
+        higher_is_better=higher,
+        unit=PERCENT,
+    )
+
 
 def write_study(
     folder: Path,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +11,7 @@ from reproduction.choice import chosen
 from reproduction.lines import Line
 from reproduction.plan import Request, plan_cases
 from reproduction.specification import read_specification
-from temper.report.wording import PERCENT
+from tests.reproduction.kept_studies import make_line
 
 AMONG = ("uegr", "uegr_10_30", "uegr_unmasked", "uegr_sharper", "uegr_stronger")
 WHOLE = read_specification("uegr-margin")
@@ -22,28 +21,13 @@ CASE = "text_cnn-imdb"
 DEV, TEST = (score.label for score in READ.score)
 
 
-def line(score: str, column: str, values: Sequence[float], *, higher: bool = True) -> Line:
-    return Line(
-        case=CASE,
-        score=score,
-        label=score,
-        column=column,
-        printed=None,
-        seeds=dict(enumerate(values)),
-        to_paper=None,
-        to_reference=None,
-        higher_is_better=higher,
-        unit=PERCENT,
-    )
-
-
 def lines(dev: dict[str, float], *, higher: bool = True) -> list[Line]:
     """Return dev scores as given at two seeds; test scores by which all but the last lose to .5."""
     found = []
     for column, value in dev.items():
         test = 0.55 if column == "uegr_stronger" else 0.5 if column == "vanilla" else 0.45
-        found.append(line("dev", column, (value, value), higher=higher))
-        found.append(line("test", column, (test, test)))
+        found.append(make_line("dev", column, (value, value), case=CASE, higher=higher))
+        found.append(make_line("test", column, (test, test), case=CASE))
     return found
 
 
@@ -97,10 +81,6 @@ def test_where_a_column_or_a_score_is_missing_nothing_is_chosen(score: str) -> N
     lacking = [each for each in whole if (each.score, each.column) != (score, "uegr_10_30")]
     assert chosen(READ, whole)
     assert chosen(READ, lacking) == []
-
-
-def test_a_table_without_a_choice_chooses_nothing() -> None:
-    assert chosen(read_specification("uegr-table-4"), lines(scores(1, 1, 1, 1, 1))) == []
 
 
 def test_rows_come_from_the_named_files_of_the_tasks_folder(tmp_path: Path) -> None:

@@ -90,16 +90,6 @@ def test_a_table_is_made_again_from_what_is_kept(smoke: Path, tmp_path: Path) ->
     assert first.stdout == again.stdout
 
 
-def test_a_printed_number_is_shown_with_our_difference(smoke: Path, tmp_path: Path) -> None:
-    numbers = tmp_path / "numbers.toml"
-    numbers.write_text('printed.score.jachess.sst2 = "100.0"', encoding="utf-8")
-    result = call("jachess-scores", "--from", smoke, "--printed", numbers, "--json")
-    assert result.exit_code == 0, result.stderr
-    line = json.loads(result.stdout)["lines"][1]
-    assert line["printed"] == "100.0"
-    assert line["to_paper"]["mean"] == pytest.approx(line["seeds"]["0"] - 1)
-
-
 def test_table_four_runs_at_scale_smoke_with_its_own_network(tmp_path: Path) -> None:
     out = tmp_path / "out"
     result = call("uegr-table-4", "--scale", "smoke", "--device", "cpu", "--out", out, "--json")
@@ -128,13 +118,6 @@ def test_where_no_case_could_be_run_the_command_fails_with_the_reason(tmp_path: 
     assert not list((tmp_path / "out").glob("*-table.md"))
     record = json.loads((tmp_path / "out" / "reproduction.json").read_text(encoding="utf-8"))
     assert "none" in record["not_run"]["sst2"]
-
-
-def test_the_theorem_prints_a_verdict_on_each_statement() -> None:
-    result = call("uegr-theorem-1")
-    assert result.exit_code == 0, result.stderr
-    assert result.stdout.count("does not hold") == 2
-    assert result.stdout.count("holds") == 4
 
 
 def test_the_arithmetic_says_how_many_numbers_there_are(tmp_path: Path) -> None:

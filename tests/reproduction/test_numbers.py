@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +30,7 @@ from reproduction.specification import AVERAGE, Printed, read_specification
 from reproduction.theorem import check_theorem
 from temper.errors import SettingError
 from temper.functional.masks import levels_of, quantise, thin
-from temper.report.wording import PERCENT
-from tests.reproduction.kept_studies import write_study
+from tests.reproduction.kept_studies import make_line, write_study
 
 
 def printed(case: str, value: str, column: str = "uegr") -> Printed:
@@ -91,16 +91,6 @@ def test_the_added_variance_is_what_the_formula_gives() -> None:
     assert float(added) == pytest.approx(2.0, abs=0.1)
 
 
-def test_each_entry_has_the_mean_and_variance_that_the_theorem_gives_it() -> None:
-    gradient = torch.tensor([2.0, -0.5], dtype=torch.float64)
-    q = quantise(torch.tensor([0.25, 0.8]), p_min=0.0)
-    many, levels = q.expand(200_000, 2), gradient.expand(200_000, 2)
-    drawn = thin(levels, many, torch.Generator().manual_seed(0), scale=True)
-    # g^2 (1 - p) / p: 4 * .75 / .25 = 12 and .25 * .2 / .8 = .0625.
-    assert drawn.mean(0).tolist() == pytest.approx([2.0, -0.5], abs=0.03)
-    assert drawn.var(0).tolist() == pytest.approx([12.0, 0.0625], rel=0.02)
-
-
 def test_too_few_draws_are_refused() -> None:
     with pytest.raises(SettingError, match="draws >= 3, got 2048 and 2"):
         check_theorem(draws=2)
@@ -108,18 +98,8 @@ def test_too_few_draws_are_refused() -> None:
 
 def line(low: float | None, high: float | None, *, higher: bool | None = True) -> Line:
     middle = 0.0 if low is None or high is None else (low + high) / 2
-    return Line(
-        case="sst2",
-        score="score",
-        label="score",
-        column="jachess",
-        printed=None,
-        seeds={0: 0.5},
-        to_paper=None,
-        to_reference=Interval(middle, low, high),
-        higher_is_better=higher,
-        unit=PERCENT,
-    )
+    difference = Interval(middle, low, high)
+    return replace(make_line("score", "jachess", [0.5], higher=higher), to_reference=difference)
 
 
 @pytest.mark.parametrize(
