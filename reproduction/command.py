@@ -19,6 +19,7 @@ from reproduction.specification import (
     read_specification,
     specification_names,
 )
+from temper.app.keywords import split_list
 from temper.cli import options
 from temper.cli.screen import print_json, print_table, say
 from temper.errors import CheckpointError, SettingError, unknown
@@ -158,7 +159,7 @@ def reproduce(
             remove_empty(make_folder(keep, option="--keep"))
         request = {
             "seeds": seeds,
-            "cases": None if cases is None else tuple(options.split_list(cases, "--cases")),
+            "cases": None if cases is None else tuple(split_list(cases, "--cases")),
             "model": model,
             "data_root": data_root,
             "device": device,

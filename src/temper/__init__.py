@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 from temper.importing import after_import, on_first_use
 
 if TYPE_CHECKING:
+    from temper.app.evaluate import evaluate
+    from temper.app.train import train
     from temper.methods import Method, MethodConfig, compose, configure, register
     from temper.methods.at import AT
     from temper.methods.dropout import Dropout
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
     from temper.methods.uegr import UEGR
     from temper.methods.vanilla import Vanilla
     from temper.models import Network
+    from temper.study.compare import compare
     from temper.training.stepper import Stepper
     from temper.training.trainer import RobustTrainer
 
@@ -41,9 +44,12 @@ _PUBLIC = {
     "Stepper": "training.stepper",
     "UEGR": "methods.uegr",
     "Vanilla": "methods.vanilla",
+    "compare": "study.compare",
     "compose": "methods",
     "configure": "methods",
+    "evaluate": "app.evaluate",
     "register": "methods",
+    "train": "app.train",
 }
 
 __all__ = [
@@ -60,9 +66,12 @@ __all__ = [
     "RobustTrainer",
     "Stepper",
     "Vanilla",
+    "compare",
     "compose",
     "configure",
+    "evaluate",
     "register",
+    "train",
 ]
 
 

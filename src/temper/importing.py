@@ -10,16 +10,21 @@ from __future__ import annotations
 import ast
 import importlib
 import importlib.util
+import re
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
+from inspect import cleandoc
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from temper.errors import SettingError
+
+# In a docstring without its indentation, which Python 3.13 takes away by itself.
+_ARGUMENT = re.compile(r"^    (\w+): (.*(?:\n {8}.*)*)", re.MULTILINE)
 
 
 def import_named(what: str, *, purpose: str) -> ModuleType:
@@ -144,6 +149,19 @@ def calls_in(folder: Path, function: str) -> Iterator[ast.Call]:
             for call in found:
                 if isinstance(call, ast.Call) and ast.unparse(call.func) == function:
                     yield call
+
+
+def argument_texts(settings: type) -> dict[str, str]:
+    """Return what a class and its bases say of their arguments, each text in one line.
+
+    Args:
+        settings: A class whose docstring has a section ``Args``.
+    """
+    texts: dict[str, str] = {}
+    for base in reversed(settings.__mro__):
+        for name, text in _ARGUMENT.findall(cleandoc(base.__doc__ or "")):
+            texts[name] = " ".join(text.split())
+    return texts
 
 
 def run_import(what: str, act: Callable[[], ModuleType], *, purpose: str) -> ModuleType:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from temper.app.evaluation import Judging, judge_model
+from temper.app.evaluate import EvaluationRequest, evaluate_model
 from temper.app.judge import load_evaluated
 from temper.data.examples import Examples
 from temper.errors import SettingError
@@ -62,7 +62,9 @@ def run(tmp_path: Path) -> str:
 def evaluated(run: str, data: Mapping[str, Any], *, gives: Gives = "probabilities") -> Examples:
     """Load what an evaluation with these settings of data would measure a run on."""
     predictor = CallablePredictor(asked, gives=gives)
-    return load_evaluated(run, Judging.of({"data": data}, model=run).data, predictor=predictor)
+    return load_evaluated(
+        run, EvaluationRequest.of({"data": data}, model=run).data, predictor=predictor
+    )
 
 
 def test_another_split_of_a_runs_own_data_is_read_as_the_run_read_its_rows(run: str) -> None:
@@ -85,7 +87,9 @@ def test_a_runs_kind_goes_with_its_data(tmp_path: Path) -> None:
     for split in ("train", "test"):
         (folder / f"{split}.csv").write_text("text,label\na,0\nb,1\n", encoding="utf-8")
     run = write_run(tmp_path / "run", source=str(folder), kind="regression")
-    assert Judging.of({"data": {"eval_split": "test"}}, model=run).data.kind == "regression"
+    assert (
+        EvaluationRequest.of({"data": {"eval_split": "test"}}, model=run).data.kind == "regression"
+    )
     assert evaluated(run, {"eval_split": "test"}, gives="values").labels == [0.0, 1.0]
 
 
@@ -158,11 +162,13 @@ def test_a_length_is_checked_whatever_it_is_written_as(
 ) -> None:
     data = {"source": str(tiny_data / "shift.csv"), "max_length": "16"}
     measured = {"perspectives": ["task"], "bootstrap": 0}
-    asked = Judging.of({"data": data, "evaluate": measured}, model=str(tiny_model), device="cpu")
+    asked = EvaluationRequest.of(
+        {"data": data, "evaluate": measured, "predictor": {"device": "cpu"}}, model=str(tiny_model)
+    )
     assert asked.max_length == 16
-    scores = judge_model(asked, tmp_path / "out")
+    scores = evaluate_model(asked, tmp_path / "out")
     assert {score["n"] for score in scores["scores"]} == {10}
 
 
 def test_no_length_leaves_the_models_own() -> None:
-    assert Judging.of({"data": {"source": "demo"}}, model="m").max_length is None
+    assert EvaluationRequest.of({"data": {"source": "demo"}}, model="m").max_length is None

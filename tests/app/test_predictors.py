@@ -16,13 +16,13 @@ from sklearn.preprocessing import FunctionTransformer
 from sklearn.svm import LinearSVC
 
 from temper.app.predictors import (
-    Declared,
     load_predictor,
     longest_row,
     names_code,
     predictor_identity,
     skops_file,
 )
+from temper.app.settings import PredictorSettings
 from temper.data.examples import Examples
 from temper.errors import ModelError, SettingError
 from temper.evaluation.classifier import ClassifierPredictor
@@ -82,7 +82,9 @@ def test_a_function_is_taken_with_what_it_says_of_itself(code: str) -> None:
 
 
 def test_a_function_is_taken_with_what_options_say(code: str) -> None:
-    predictor = load_predictor(f"{code}:answer", declared=Declared("logits", ("no", "yes")))
+    predictor = load_predictor(
+        f"{code}:answer", settings=PredictorSettings(gives="logits", label_names=("no", "yes"))
+    )
     assert (predictor.gives, predictor.label_names) == ("logits", ("no", "yes"))
 
 
@@ -94,26 +96,38 @@ def test_a_module_on_the_path_and_a_predictor_of_ones_own_are_taken(
 
 
 @pytest.mark.parametrize(
-    ("name", "declared", "message"),
+    ("name", "settings", "message"),
     [
-        ("answer", Declared(), "does not say what it returns. Give --gives, or set its attribute"),
-        ("answer", Declared("scores"), r"Unknown kind of answer \(gives\) 'scores'"),
-        ("answer", Declared("logits", ("a",)), "`label_names` must be two or more different"),
-        ("told", Declared("logits"), "`gives` is 'probabilities', and the option says 'logits'"),
-        ("told", Declared(None, ("good", "bad")), "its `label_names` is"),
-        ("told", Declared(trusted=("x.y",)), "--trust cannot be given .* only a skops file"),
-        ("object_of_mine", Declared("values"), "--gives cannot be given"),
-        ("Answers", Declared(), "is a class. Name a function"),
-        ("number", Declared("logits"), "is int, expected a function"),
-        ("nothing", Declared(), "Unknown name 'nothing'.* It is looked for in"),
-        ("", Declared(), "Code is named file.py:NAME"),
+        (
+            "answer",
+            PredictorSettings(),
+            "does not say what it returns. Give --gives, or set its attribute",
+        ),
+        ("answer", PredictorSettings(gives="scores"), r"Unknown kind of answer \(gives\) 'scores'"),
+        (
+            "answer",
+            PredictorSettings(gives="logits", label_names=("a",)),
+            "`label_names` must be two or more different",
+        ),
+        (
+            "told",
+            PredictorSettings(gives="logits"),
+            "`gives` is 'probabilities', and the option says 'logits'",
+        ),
+        ("told", PredictorSettings(label_names=("good", "bad")), "its `label_names` is"),
+        ("told", PredictorSettings(trust=("x.y",)), "--trust cannot be given .* only a skops file"),
+        ("object_of_mine", PredictorSettings(gives="values"), "--gives cannot be given"),
+        ("Answers", PredictorSettings(), "is a class. Name a function"),
+        ("number", PredictorSettings(gives="logits"), "is int, expected a function"),
+        ("nothing", PredictorSettings(), "Unknown name 'nothing'.* It is looked for in"),
+        ("", PredictorSettings(), "Code is named file.py:NAME"),
     ],
 )
 def test_code_that_is_no_predictor_is_refused(
-    code: str, name: str, declared: Declared, message: str
+    code: str, name: str, settings: PredictorSettings, message: str
 ) -> None:
     with pytest.raises((ModelError, SettingError), match=message):
-        load_predictor(f"{code}:{name}", declared=declared)
+        load_predictor(f"{code}:{name}", settings=settings)
 
 
 def test_what_has_no_meaning_for_code_is_refused(code: str) -> None:
@@ -148,15 +162,15 @@ def test_a_skops_file_and_a_folder_with_one_answer_as_the_pipeline_does(tmp_path
 def test_classes_without_names_take_those_that_are_given(tmp_path: Path) -> None:
     file = saved(tmp_path / "model.skops", labels=[1, 0, 1, 0])
     assert load_predictor(file).label_names is None
-    names = Declared(label_names=("bad", "good"))
-    assert load_predictor(file, declared=names).label_names == ("bad", "good")
+    names = PredictorSettings(label_names=("bad", "good"))
+    assert load_predictor(file, settings=names).label_names == ("bad", "good")
     with pytest.raises(ModelError, match="has 2 classes, and `label_names` are"):
-        load_predictor(file, declared=Declared(label_names=("a", "b", "c")))
+        load_predictor(file, settings=PredictorSettings(label_names=("a", "b", "c")))
     named = saved(tmp_path / "named.skops")
     with pytest.raises(ModelError, match="The estimator's classes are .* Leave `label_names` out"):
-        load_predictor(named, declared=names)
+        load_predictor(named, settings=names)
     with pytest.raises(SettingError, match="--gives cannot be given"):
-        load_predictor(named, declared=Declared("logits"))
+        load_predictor(named, settings=PredictorSettings(gives="logits"))
 
 
 def test_a_regressor_gives_values(tmp_path: Path) -> None:
@@ -181,10 +195,10 @@ def test_types_that_skops_does_not_know_are_loaded_only_where_named(
     file = saved(tmp_path / "m.skops", step, CountVectorizer(), LogisticRegression())
     with pytest.raises(SettingError, match="not know to be harmless: planted_step.lower.*--trust"):
         load_predictor(file)
-    trusted = Declared(trusted=("planted_step.lower",))
-    assert load_predictor(file, declared=trusted).label_names == ("n", "p")
+    trusted = PredictorSettings(trust=("planted_step.lower",))
+    assert load_predictor(file, settings=trusted).label_names == ("n", "p")
     with pytest.raises(SettingError, match="has no untrusted type os.system; it has"):
-        load_predictor(file, declared=Declared(trusted=("planted_step.lower", "os.system")))
+        load_predictor(file, settings=PredictorSettings(trust=("planted_step.lower", "os.system")))
 
 
 @pytest.mark.parametrize("name", ["model.pkl", "model.joblib", "model.pickle"])
@@ -218,7 +232,7 @@ def test_a_checkpoint_is_loaded_as_before_and_declares_itself(tmp_path: Path) ->
     assert isinstance(predictor, ClassifierPredictor)
     assert longest_row(predictor) == 16
     with pytest.raises(SettingError, match="--gives, --label-names cannot be given"):
-        load_predictor(folder, declared=Declared("logits", ("a", "b")))
+        load_predictor(folder, settings=PredictorSettings(gives="logits", label_names=("a", "b")))
 
 
 @pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning")
@@ -253,13 +267,13 @@ def test_names_are_told_apart() -> None:
 
 
 def test_the_identity_follows_the_content_and_what_is_said_of_it(code: str) -> None:
-    first = predictor_identity(f"{code}:answer", Declared("logits"))
-    assert first == predictor_identity(f"{code}:answer", Declared("logits"))
+    first = predictor_identity(f"{code}:answer", PredictorSettings(gives="logits"))
+    assert first == predictor_identity(f"{code}:answer", PredictorSettings(gives="logits"))
     others = {
-        predictor_identity(f"{code}:answer", Declared("probabilities")),
-        predictor_identity(f"{code}:told", Declared("logits")),
+        predictor_identity(f"{code}:answer", PredictorSettings(gives="probabilities")),
+        predictor_identity(f"{code}:told", PredictorSettings(gives="logits")),
     }
     Path(code).write_text(CODE + "\n", encoding="utf-8")
-    others.add(predictor_identity(f"{code}:answer", Declared("logits")))
+    others.add(predictor_identity(f"{code}:answer", PredictorSettings(gives="logits")))
     assert len(others - {first}) == 3
     assert predictor_identity("me/model") == "me/model"

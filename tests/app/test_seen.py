@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from temper.app.calibrate import calibrate
-from temper.app.evaluation import Judging
+from temper.app.evaluate import EvaluationRequest
 from temper.app.predictors import load_predictor
 from temper.app.seen import runs_of, said_of_trained, seen_among
 from temper.app.sets import trained_rows
@@ -201,7 +201,9 @@ def calibrated(model: Path, members: list[Path], found: list[tuple[str, str]], o
     record = {"members": [str(member) for member in members]}
     (out / "soup.json").write_text(json.dumps(record), encoding="utf-8")
     file = write_csv(out.with_suffix(".csv"), found)
-    asked = Judging.of({"data": {"source": str(file)}}, model=str(out), device="cpu")
+    asked = EvaluationRequest.of(
+        {"data": {"source": str(file)}, "predictor": {"device": "cpu"}}, model=str(out)
+    )
     return calibrate(asked)
 
 

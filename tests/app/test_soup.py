@@ -16,7 +16,7 @@ from torch import Tensor
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from temper.app import soup
-from temper.app.evaluation import Judging
+from temper.app.evaluate import EvaluationRequest
 from temper.app.ingredients import read_ingredient
 from temper.app.predictors import load_predictor, trained_settings
 from temper.app.soup import make_soup, write_average
@@ -85,8 +85,10 @@ def rows(tmp_path: Path) -> Path:
     return write_csv(tmp_path / "held_out.csv", sentences(36, thing="phone"))
 
 
-def asked(rows: Path, **more: Any) -> Judging:
-    return Judging.of({"data": {"source": str(rows), **more}}, model="", device="cpu")
+def asked(rows: Path, **more: Any) -> EvaluationRequest:
+    return EvaluationRequest.of(
+        {"data": {"source": str(rows), **more}, "predictor": {"device": "cpu"}}, model=""
+    )
 
 
 def flip_head(run: str) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from temper.cli.options import method_name
+from temper.app.keywords import method_name
 from temper.errors import SettingError
 from tests.cli.test_commands import answer, call, stamps
 from tests.cli.test_errors import refused

@@ -34,7 +34,7 @@ def test_an_adapter_is_trained_judged_and_asked(
         "--out", out,
     )  # fmt: skip
     assert trained.exit_code == 0, trained.stderr
-    assert "method: uegr (default; --method changes it)" in trained.stdout
+    assert "method: uegr (default; --method changes it)" in trained.stderr
     assert "LoRA of rank 4" in trained.stderr
     assert "uegr takes about" in trained.stderr
     assert json.loads((out / "adapter_config.json").read_text())["r"] == 4

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from temper.cli.multi_task import multi_task_settings
+from temper.app.tasks import multi_task_settings
 from temper.data.settings import DataSettings
 from temper.data.tasks import TASKS
 from tests.cli.test_commands import answer, call
@@ -87,13 +87,13 @@ def test_a_name_that_is_no_task_of_its_own_is_free_whatever_the_list_calls_so(
 
 @pytest.mark.parametrize("name", TASKS)
 def test_a_task_is_known_by_its_name_where_the_option_for_one_task_takes_it(name: str) -> None:
-    settings = multi_task_settings([f"{name}=a.csv"], None, given={})
+    settings = multi_task_settings([f"{name}=a.csv"], None)[name]
     try:
         one = DataSettings(source="a.csv", task=name).task
     except ValueError:
         one = None
-    assert settings.get(f"tasks.{name}.task") == one
-    assert settings[f"tasks.{name}.source"] == "a.csv"
+    assert settings.get("task") == one
+    assert settings["source"] == "a.csv"
 
 
 @pytest.mark.parametrize(

@@ -119,7 +119,12 @@ WRONG: list[tuple[tuple[str, ...], tuple[str, ...]]] = [
     (("reproduce", "nope"), ("Unknown reproduction 'nope'",)),
     (("new-method", "MyMethod"), ("'my_method'",)),
 ]
-LISTS = [("--help",), ("list", "methods"), ("list", "models")]
+LISTS = [
+    ("--help",),
+    *((command, "--help") for command in ("train", "compare", "evaluate", "predict", "soup")),
+    ("list", "methods"),
+    ("list", "models"),
+]
 
 
 def test_mistyped_names_and_paths_are_told_before_anything_heavy_is_imported(folder: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 import torch
 from transformers import AutoTokenizer, BertConfig, BertForMaskedLM, BertModel
 
-from temper.app.evaluation import Judging, judge_model
+from temper.app.evaluate import EvaluationRequest, evaluate_model
 from temper.app.named_models import check_named_models
 from temper.app.settings import SetSources
 from temper.data.examples import Examples
@@ -245,18 +245,18 @@ def test_an_evaluation_loads_the_models_of_an_attack_before_it_measures(
     named: dict[str, Path], tiny_model: Path, tiny_data: Path, tmp_path: Path
 ) -> None:
     attack = {"recipes": "masked", "masked_model": str(named["masked_bare"]), "rows": 2}
-    asked = Judging.of(
+    asked = EvaluationRequest.of(
         {
             "data": {"source": str(tiny_data / "reviews" / "dev.csv")},
             "evaluate": {"perspectives": ATTACKED, "text_attack": attack},
+            "predictor": {"device": "cpu"},
         },
         model=str(tiny_model),
-        device="cpu",
     )
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("temper.app.evaluation.judge", lambda *_, **__: pytest.fail("measured"))
+        patch.setattr("temper.app.judge.judge", lambda *_, **__: pytest.fail("measured"))
         with pytest.raises(SettingError, match=r"text_attack\.masked_model`: .*masked_bare"):
-            judge_model(asked, tmp_path / "out")
+            evaluate_model(asked, tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from temper.app.evaluation import Judging
+from temper.app.evaluate import EvaluationRequest
 from temper.app.judge import load_evaluated
 from temper.app.predictors import load_predictor
 from temper.data.settings import DataSettings
@@ -60,7 +60,7 @@ def test_a_column_that_lacks_its_text_is_refused() -> None:
 
 def test_an_evaluation_has_no_use_for_unlabelled_text() -> None:
     with pytest.raises(SettingError, match=r"`data\.unlabeled` says how to train"):
-        Judging.of({"data": {"source": "demo", "unlabeled": "pool.csv"}}, model="runs/a")
+        EvaluationRequest.of({"data": {"source": "demo", "unlabeled": "pool.csv"}}, model="runs/a")
 
 
 def test_a_study_trains_both_kinds_of_columns_and_records_it(

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from temper.app.evaluation import Judging
+from temper.app.evaluate import EvaluationRequest
 from temper.app.judge import load_evaluated
 from temper.app.predictors import load_predictor, longest_row
 from temper.app.seen import seen_among
@@ -32,7 +32,7 @@ from temper.training.run import model_identity, versions
 
 
 def calibrate(
-    asked: Judging,
+    request: EvaluationRequest,
     *,
     fit_rows: int | None = None,
     with_dev: bool = False,
@@ -44,7 +44,7 @@ def calibrate(
     them. So are its dev rows, on which scores are reported.
 
     Args:
-        asked: The model's folder and the held-out rows; an earlier temperature is replaced.
+        request: The model's folder and the held-out rows; an earlier temperature is replaced.
         fit_rows: Fit on that many of them, drawn by hash and label; None takes all.
         with_dev: Whether dev rows are taken all the same.
         progress: Hears what there is to say.
@@ -57,25 +57,27 @@ def calibrate(
             temperature is best for them.
     """
     progress = progress or Progress()
-    folder = checkpoint_folder(asked.model, what="A temperature")
+    folder = checkpoint_folder(request.model, what="A temperature")
     predictor = load_predictor(
-        asked.model,
-        max_length=asked.max_length,
-        batch_size=asked.evaluate.batch_size,
-        device=asked.device,
+        request.model,
+        max_length=request.max_length,
+        batch_size=request.evaluate.batch_size,
+        device=request.predictor.device,
     )
     if predictor.gives != "logits":
         raise SettingError(
-            f"{asked.model} is a regression, whose values a temperature has no meaning for."
+            f"{request.model} is a regression, whose values a temperature has no meaning for."
         )
-    rows = replace(load_evaluated(asked.model, asked.data, predictor=predictor), name="held_out")
-    rows, left_out, notices = _unseen(asked.model, rows, asked.data.source, with_dev=with_dev)
+    rows = replace(
+        load_evaluated(request.model, request.data, predictor=predictor), name="held_out"
+    )
+    rows, left_out, notices = _unseen(request.model, rows, request.data.source, with_dev=with_dev)
     if fit_rows is not None:
-        rows = rows.sample(fit_rows, seed=asked.data.seed)
+        rows = rows.sample(fit_rows, seed=request.data.seed)
     aligned = align(rows, predictor.label_names)
     if aligned.entailment is not None:
         raise DataError(
-            f"The rows of {asked.data.source} tell entailment from all else, but the model has "
+            f"The rows of {request.data.source} tell entailment from all else, but the model has "
             "three classes. Give rows with three labels."
         )
     notices = [*rows.notices, *notices]
@@ -91,8 +93,8 @@ def calibrate(
         fitted = fit_temperature(labels_of(rows), logits)
     except ValueError as error:
         raise DataError(
-            f"No temperature can be fitted: of the {len(rows)} rows of {asked.data.source} {error}."
-            " Give more rows, or others, with --data."
+            f"No temperature can be fitted: of the {len(rows)} rows of {request.data.source} "
+            f"{error}. Give more rows, or others, with --data."
         ) from error
     after = _measures(rows, with_temperature(prediction, fitted.value))
     doubted = doubts(len(rows), before, after)
@@ -111,7 +113,7 @@ def calibrate(
             "left_out": left_out,
         },
         "max_length": longest_row(predictor),
-        "model": model_identity(asked.model),
+        "model": model_identity(request.model),
         "notices": [*notices, *doubted],
         "versions": versions(),
     }

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
 
+from temper.app.settings import PredictorSettings
 from temper.data.columns import Columns
 from temper.errors import ModelError, SettingError, unknown
 from temper.evaluation.classifier import ClassifierPredictor
@@ -30,29 +30,13 @@ DEFAULT_LENGTH = 128
 _PICKLES = (".pkl", ".pickle", ".joblib", ".dill", ".cloudpickle")
 
 
-@dataclass(frozen=True)
-class Declared:
-    """What a person says of a predictor that does not say it itself.
-
-    Args:
-        gives: What a function returns: ``probabilities``, ``logits`` or ``values``; None where
-            its attribute ``gives`` says so.
-        label_names: The classes by column; None where the predictor names them, or nobody does.
-        trusted: Types in a skops file that may be loaded though skops does not know them.
-    """
-
-    gives: str | None = None
-    label_names: tuple[str, ...] | None = None
-    trusted: tuple[str, ...] = ()
-
-
 def load_predictor(
     model: str,
     *,
     max_length: int | None = None,
     batch_size: int = 32,
     device: str | None = None,
-    declared: Declared | None = None,
+    settings: PredictorSettings | None = None,
 ) -> Predictor:
     """Load a predictor by what a person names.
 
@@ -64,8 +48,8 @@ def load_predictor(
         max_length: Tokens a text is cut to, of a checkpoint; None takes what the run was trained
             with, else 128.
         batch_size: Rows of a forward pass, >= 1.
-        device: Where a checkpoint runs; None takes a GPU where there is one.
-        declared: What the predictor does not say itself.
+        device: Where a checkpoint runs; None takes what ``settings`` say.
+        settings: What the predictor does not say itself, and where a checkpoint runs.
 
     Returns:
         The predictor.
@@ -74,11 +58,12 @@ def load_predictor(
         ModelError: Where it cannot be loaded.
         SettingError: Where a setting is wrong, or has no meaning for such a predictor.
     """
-    declared = declared or Declared()
+    settings = settings or PredictorSettings()
+    device = device or settings.device
     skops = skops_file(model)
     if skops is None and not names_code(model):
         said = "a checkpoint says what it gives and names, and nothing in it is loaded on trust"
-        _refuse(model, said, declared, "gives", "label_names", "trusted")
+        _refuse(model, said, settings, "gives", "label_names", "trust")
         return _checkpoint(model, max_length=max_length, batch_size=batch_size, device=device)
     if max_length is not None:
         raise SettingError(
@@ -87,11 +72,11 @@ def load_predictor(
     if device is not None:
         raise SettingError(f"`device` moves a checkpoint, and {model} is none. Leave it out.")
     if skops is not None:
-        _refuse(model, "a scikit-learn pipeline says what it gives", declared, "gives")
-        estimator = load_skops(skops, trusted=declared.trusted)
-        return EstimatorPredictor(estimator, label_names=declared.label_names)
-    _refuse(model, "only a skops file holds types to trust", declared, "trusted")
-    return _of_code(model, declared)
+        _refuse(model, "a scikit-learn pipeline says what it gives", settings, "gives")
+        estimator = load_skops(skops, trusted=settings.trust)
+        return EstimatorPredictor(estimator, label_names=settings.label_names)
+    _refuse(model, "only a skops file holds types to trust", settings, "trust")
+    return _of_code(model, settings)
 
 
 def skops_file(model: str) -> Path | None:
@@ -146,26 +131,26 @@ def longest_row(predictor: Predictor) -> int | None:
     return None if found is None else int(found)
 
 
-def predictor_identity(model: str, declared: Declared | None = None) -> str:
+def predictor_identity(model: str, settings: PredictorSettings | None = None) -> str:
     """Say which weights or code a name stands for, so that a key does not outlive them.
 
     Of code only the named file counts, not what it imports or reads.
 
     Args:
         model: As `load_predictor` takes it, and has loaded it.
-        declared: What was said of it.
+        settings: What was said of it.
 
     Returns:
         A hash of the content, or the name itself of a model of the Hub.
     """
-    declared = declared or Declared()
+    settings = settings or PredictorSettings()
     file, name = skops_file(model), ""
     if file is None and names_code(model):
         source, name = _parts(model)
         file = Path(import_named(source, purpose="predictors").__file__ or source)
     if file is None:
         return model_identity(model)
-    said = {"gives": declared.gives, "label_names": declared.label_names, "name": name}
+    said = {"gives": settings.gives, "label_names": settings.label_names, "name": name}
     content = hashlib.blake2b(file.read_bytes(), digest_size=16).hexdigest()
     return digest({"content": content, **said})
 
@@ -226,27 +211,27 @@ def _checkpoint(
     return ClassifierPredictor(network, tokenizer, max_length=max_length, batch_size=batch_size)
 
 
-def _of_code(model: str, declared: Declared) -> Predictor:
+def _of_code(model: str, settings: PredictorSettings) -> Predictor:
     """Import what a name stands for and make a predictor of it."""
     thing = _named(model)
     if isinstance(thing, type):
         raise ModelError(f"{model} is a class. Name a function, or an object of the class.")
     if isinstance(thing, Predictor):
-        _refuse(model, "a predictor says what it gives and names", declared, "gives", "label_names")
+        _refuse(model, "a predictor says what it gives and names", settings, "gives", "label_names")
         return thing
     if is_text_pipeline(thing):
         said = "its model's config says what it gives and names"
-        _refuse(model, said, declared, "gives", "label_names")
+        _refuse(model, said, settings, "gives", "label_names")
         return PipelinePredictor(thing)
     if hasattr(thing, "predict_proba") or (hasattr(thing, "predict") and hasattr(thing, "fit")):
-        _refuse(model, "a scikit-learn estimator says what it gives", declared, "gives")
-        return EstimatorPredictor(thing, label_names=declared.label_names)
+        _refuse(model, "a scikit-learn estimator says what it gives", settings, "gives")
+        return EstimatorPredictor(thing, label_names=settings.label_names)
     if not callable(thing):
         raise ModelError(
             f"{model} is {type(thing).__name__}, expected a function from texts to answers, a "
             "scikit-learn estimator, a pipeline of Transformers or a predictor."
         )
-    gives = _said(model, "gives", declared.gives, getattr(thing, "gives", None))
+    gives = _told(model, "gives", settings.gives, getattr(thing, "gives", None))
     if gives is None:
         choices = " or ".join(repr(name) for name in get_args(Gives))
         raise SettingError(
@@ -254,7 +239,7 @@ def _of_code(model: str, declared: Declared) -> Predictor:
             f"{choices}."
         )
     own = getattr(thing, "label_names", None)
-    names = _said(model, "label_names", declared.label_names, None if own is None else tuple(own))
+    names = _told(model, "label_names", settings.label_names, None if own is None else tuple(own))
     return CallablePredictor(thing, gives=known_gives(gives), label_names=names)
 
 
@@ -282,22 +267,19 @@ def _parts(model: str) -> tuple[str, str]:
     return str(Path(source).expanduser()) if source.endswith(".py") else source, name
 
 
-def _said(model: str, what: str, declared: Any, own: Any) -> Any:
+def _told(model: str, what: str, option: Any, attribute: Any) -> Any:
     """Return what is said of a function by its attribute or by an option."""
-    if declared is not None and own is not None and declared != own:
+    if option is not None and attribute is not None and option != attribute:
         raise SettingError(
-            f"{model} says itself that its `{what}` is {own!r}, and the option says {declared!r}. "
-            "Leave one out."
+            f"{model} says itself that its `{what}` is {attribute!r}, and the option says "
+            f"{option!r}. Leave one out."
         )
-    return own if declared is None else declared
+    return attribute if option is None else option
 
 
-def _refuse(model: str, why: str, declared: Declared, *names: str) -> None:
+def _refuse(model: str, why: str, settings: PredictorSettings, *names: str) -> None:
     """Refuse what was said of a predictor and has no meaning for it."""
-    given = [name for name in names if getattr(declared, name)]
+    given = [name for name in names if getattr(settings, name)]
     if given:
-        options = {"gives": "--gives", "label_names": "--label-names", "trusted": "--trust"}
-        raise SettingError(
-            f"{', '.join(options[name] for name in given)} cannot be given for {model}: {why}. "
-            "Leave it out."
-        )
+        options = ", ".join(f"--{name.replace('_', '-')}" for name in given)
+        raise SettingError(f"{options} cannot be given for {model}: {why}. Leave it out.")

@@ -22,7 +22,7 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from temper.app.evaluation import Judging
+from temper.app.evaluate import EvaluationRequest
 from temper.app.ingredients import Ingredient, check_alike, read_ingredient
 from temper.app.judge import load_evaluated
 from temper.app.predictors import DEFAULT_LENGTH, load_predictor
@@ -49,7 +49,7 @@ LEFT_OUT = {*UNLABELLED, *AUGMENTATION}
 
 
 def make_soup(
-    runs: Sequence[str], asked: Judging, out: Path, *, progress: Progress | None = None
+    runs: Sequence[str], request: EvaluationRequest, out: Path, *, progress: Progress | None = None
 ) -> dict[str, Any]:
     """Average finished runs greedily and write the average as a plain checkpoint.
 
@@ -58,7 +58,7 @@ def make_soup(
 
     Args:
         runs: Folders of two runs or more.
-        asked: The held-out rows, and how long texts are cut; its ``model`` is not read.
+        request: The held-out rows, and how long texts are cut; its ``model`` is not read.
         out: The soup's folder; one that was made from the same runs and rows is kept.
         progress: Hears how far it is.
 
@@ -72,10 +72,10 @@ def make_soup(
     held = _held(out)
     members = [read_ingredient(Path(run)) for run in _distinct(runs)]
     check_alike(members)
-    length = asked.max_length or max(_length(member) for member in members)
-    predictor = _load(members[0].folder, asked, length)
-    rows = load_evaluated(str(members[0].folder), asked.data, predictor=predictor)
-    metric = _metric(members, rows, asked.data)
+    length = request.max_length or max(_length(member) for member in members)
+    predictor = _load(members[0].folder, request, length)
+    rows = load_evaluated(str(members[0].folder), request.data, predictor=predictor)
+    metric = _metric(members, rows, request.data)
     key = digest(
         {
             "runs": [model_identity(str(member.folder)) for member in members],
@@ -94,7 +94,7 @@ def make_soup(
     notices = _notices(members, rows)
     for text in notices:
         progress.notice(text)
-    scorer = _Scorer(asked, length, metric, rows, progress, total=2 * len(members) - 1)
+    scorer = _Scorer(request, length, metric, rows, progress, total=2 * len(members) - 1)
     alone = [scorer.alone(predictor, members[0])]
     # What is scored next must not lie beside what was.
     del predictor
@@ -125,7 +125,7 @@ class _Scorer:
 
     def __init__(
         self,
-        asked: Judging,
+        request: EvaluationRequest,
         length: int,
         metric: str,
         rows: Examples,
@@ -133,12 +133,12 @@ class _Scorer:
         *,
         total: int,
     ) -> None:
-        self.asked, self.length, self.metric, self.rows = asked, length, metric, rows
+        self.request, self.length, self.metric, self.rows = request, length, metric, rows
         self.progress, self.total, self.done = progress, total, 0
 
     def load(self, folder: Path) -> Predictor:
         """Load a model to score."""
-        return _load(folder, self.asked, self.length)
+        return _load(folder, self.request, self.length)
 
     def score(self, predictor: Predictor, *shown: Ingredient) -> float:
         """Score a model on the held-out rows; NaN where the metric has no value."""
@@ -146,7 +146,7 @@ class _Scorer:
         aligned = align(self.rows, predictor.label_names)
         prediction = predictor.predict(aligned.examples)
         if aligned.entailment is not None:
-            prediction = merge(prediction, aligned.entailment, how=self.asked.evaluate.merge)
+            prediction = merge(prediction, aligned.entailment, how=self.request.evaluate.merge)
         block = block_of(Condition("task", "held_out"), aligned.examples, prediction)
         self.done += 1
         return float(statistic_of(self.metric, block)(np.ones((1, len(block))))[0])
@@ -196,12 +196,12 @@ class _Scorer:
         return lines, best
 
 
-def _load(folder: Path, asked: Judging, length: int) -> Predictor:
+def _load(folder: Path, request: EvaluationRequest, length: int) -> Predictor:
     return load_predictor(
         str(folder),
         max_length=length,
-        batch_size=asked.evaluate.batch_size,
-        device=asked.device,
+        batch_size=request.evaluate.batch_size,
+        device=request.predictor.device,
     )
 
 

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from functools import partial
+from typing import Annotated, Any
 
 import typer
 
-from temper.cli import early, options
+from temper.app.keywords import HELD_OUT
+from temper.app.quick_checks import of_settings, refuse
+from temper.cli import options
 from temper.cli.screen import print_json, say
 from temper.errors import SettingError
+from temper.models.names import checkpoint_folder
 
 
+@options.with_settings(HELD_OUT)
 def calibrate(
     model: Annotated[str, typer.Argument(help="Folder of a trained model.")],
     *,
@@ -37,35 +42,18 @@ def calibrate(
     remove: Annotated[
         bool, typer.Option("--remove", help="Remove the temperature that the folder keeps.")
     ] = False,
-    sets: options.Sets = None,
+    assignments: options.Assignments = None,
     config: options.Config = None,
-    max_length: options.MaxLength = None,
-    device: options.Device = None,
-    text_column: options.TextColumn = None,
-    text_pair_column: options.TextPairColumn = None,
-    label_column: options.LabelColumn = None,
-    encoding: options.Encoding = None,
-    skip_bad_rows: options.SkipBadRows = False,
-    eval_split: options.EvalSplit = None,
     as_json: options.Json = False,
+    **settings: Any,
 ) -> None:
     """Fit the temperature that makes a classifier as sure as it is right.
 
     It is written as calibration.json into the model's folder, and `temper predict` applies it. The
     labels that are predicted never change; `temper evaluate` measures the model without it.
     """
-    given = {
-        "data.source": data,
-        "data.max_length": max_length,
-        "data.text_column": text_column,
-        "data.text_pair_column": text_pair_column,
-        "data.label_column": label_column,
-        "data.encoding": encoding,
-        "data.skip_bad_rows": skip_bad_rows or None,
-        "data.eval_split": eval_split,
-    }
     if remove:
-        others = (*given.values(), fit_rows, with_dev or None, sets, config, device)
+        others = (*settings.values(), data, fit_rows, with_dev or None, assignments, config)
         if any(value is not None for value in others):
             raise SettingError("--remove fits nothing: leave the other options out.")
         from temper.app.calibrate import remove_temperature
@@ -78,15 +66,15 @@ def calibrate(
         return
     if data is None:
         raise SettingError("--data is needed: held-out rows to fit the temperature on.")
-    tree = options.nested(config, given, sets)
-    early.refuse(early.of_calibration(tree, model))
+    tree = HELD_OUT.tree(config, {"data": data, **settings}, assignments or ())
+    refuse([partial(checkpoint_folder, model, what="A temperature"), *of_settings(tree)])
     from temper.app.calibrate import calibrate as fit
-    from temper.app.evaluation import Judging
+    from temper.app.evaluate import EvaluationRequest
     from temper.cli.bars import progress
 
-    asked = Judging.of(tree, model=model, device=device)
+    request = EvaluationRequest.of(tree, model=model)
     with progress() as shown:
-        made = fit(asked, fit_rows=fit_rows, with_dev=with_dev, progress=shown)
+        made = fit(request, fit_rows=fit_rows, with_dev=with_dev, progress=shown)
     if as_json:
         print_json(made)
         return

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from temper.cli import completion, early, options
+from temper.app.quick_checks import check_methods, refuse
+from temper.cli import completion, options
 from temper.cli.screen import print_json, print_table, say
 from temper.errors import DataError, SettingError, unknown
 
@@ -105,7 +106,7 @@ def _trainer_in_markdown() -> str:
 
 def _show_method(name: str, *, as_json: bool) -> None:
     """Print a method's settings and presets."""
-    early.refuse([partial(early.check_methods, [name])])
+    refuse([partial(check_methods, [name])])
     from temper.methods import entry
     from temper.methods.description import presets, settings
     from temper.methods.table import claims

@@ -13,9 +13,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from temper.cli import early, options
+from temper.app.keywords import PREDICT
+from temper.app.quick_checks import check_predictor, of_sources, refuse
+from temper.app.settings import PredictorSettings
+from temper.cli import options
 from temper.cli.screen import notice, print_json, print_table, say
 from temper.errors import DataError, SettingError
+from temper.training.assignments import section
 
 if TYPE_CHECKING:
     from temper.data.examples import Examples
@@ -25,6 +29,7 @@ FORMATS = (".jsonl", ".csv", ".json")
 TEXTS = ("text", "text_pair")
 
 
+@options.with_settings(PREDICT)
 def predict(
     model: Annotated[str, typer.Argument(metavar="WHAT", help=options.MODEL_HELP)],
     *,
@@ -47,19 +52,11 @@ def predict(
     out: Annotated[
         Path | None, typer.Option("--out", help="File to write: .jsonl, .json or .csv.")
     ] = None,
-    text_column: options.TextColumn = None,
-    text_pair_column: options.TextPairColumn = None,
-    encoding: options.Encoding = None,
-    skip_bad_rows: options.SkipBadRows = False,
-    max_length: options.MaxLength = None,
     batch_size: Annotated[
         int, typer.Option("--batch-size", min=1, help="Rows of a forward pass; changes no result.")
     ] = 32,
-    device: options.Device = None,
-    gives: options.Gives = None,
-    label_names: options.LabelNames = None,
-    trust: options.Trust = None,
     as_json: options.Json = False,
+    **settings: Any,
 ) -> None:
     """Write label, probabilities and a score of anomaly of every text as JSON lines.
 
@@ -72,16 +69,13 @@ def predict(
     if out is not None and not out.parent.is_dir():
         raise SettingError(f"The folder {out.parent} of --out does not exist. Make it first.")
     _check_source(data, text, text_pair)
-    table_options = {
-        "--text-column": text_column,
-        "--text-pair-column": text_pair_column,
-        "--encoding": encoding,
-        "--skip-bad-rows": skip_bad_rows or None,
-    }
+    tree = PREDICT.tree(None, settings)
+    reading = dict(tree.get("data", {}))
+    max_length = reading.pop("max_length", None)
     if text or data in (None, "-"):
-        _check_no_table(table_options, what="--text is" if text else "Stdin has no columns, it is")
-    source = None if text or data == "-" else data
-    early.refuse([partial(early.check_predictor, model), *early.of_sources([source])])
+        _check_no_table(reading, what="--text is" if text else "Stdin has no columns, it is")
+    sources = () if text or data is None or data == "-" else (data,)
+    refuse([partial(check_predictor, model), *of_sources(sources)])
     from temper.app.predictors import load_predictor, longest_row
     from temper.app.temperature import stored_temperature
 
@@ -93,14 +87,12 @@ def predict(
     elif data is None or data == "-":
         examples = read_lines(sys.stdin.buffer.read())
     else:
-        columns = (text_column, text_pair_column)
-        examples = _read_table(model, data, columns, encoding=encoding, skip=skip_bad_rows)
+        examples = _read_table(model, data, reading)
     predictor = load_predictor(
         model,
         max_length=max_length,
         batch_size=batch_size,
-        device=device,
-        declared=options.declared(gives, label_names, trust),
+        settings=section(PredictorSettings, "predictor", tree.get("predictor", {})),
     )
     prediction = predictor.predict(examples, batch_size=batch_size)
     longest = longest_row(predictor)
@@ -137,21 +129,12 @@ def _check_source(data: str | None, text: list[str] | None, text_pair: list[str]
 
 def _check_no_table(given: Mapping[str, Any], *, what: str) -> None:
     """Refuse options of a table where there is none."""
-    names = [name for name, value in given.items() if value is not None]
-    if names:
-        raise SettingError(
-            f"{what} plain text: leave {', '.join(names)} out, or give a file with --data."
-        )
+    if given:
+        names = ", ".join(f"--{name.replace('_', '-')}" for name in given)
+        raise SettingError(f"{what} plain text: leave {names} out, or give a file with --data.")
 
 
-def _read_table(
-    model: str,
-    data: str,
-    columns: tuple[str | None, str | None],
-    *,
-    encoding: str | None,
-    skip: bool,
-) -> Examples:
+def _read_table(model: str, data: str, reading: Mapping[str, Any]) -> Examples:
     """Read texts from a file, a folder or the Hub; a run says columns and encoding too."""
     from temper.app.predictors import trained_columns, trained_encoding
     from temper.data.columns import Columns
@@ -161,9 +144,12 @@ def _read_table(
 
     examples = load_examples(
         data,
-        columns=Columns(*columns),
+        columns=Columns(reading.get("text_column"), reading.get("text_pair_column")),
         labelled=False,
-        reading=TableOptions(check_encoding(encoding) or trained_encoding(model), skip),
+        reading=TableOptions(
+            check_encoding(reading.get("encoding")) or trained_encoding(model),
+            reading.get("skip_bad_rows", False),
+        ),
         known=trained_columns(model),
     )
     for text in examples.notices:

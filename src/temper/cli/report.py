@@ -8,7 +8,9 @@ from typing import Annotated
 
 import typer
 
-from temper.cli import early, options
+from temper.app.keywords import split_list
+from temper.app.quick_checks import check_reported, refuse
+from temper.cli import options
 from temper.cli.screen import notice, print_json, say
 from temper.errors import SettingError
 
@@ -56,7 +58,7 @@ def report(
         )
     if figures is not None and markdown:
         raise SettingError("--markdown prints text and no figures. Leave one of the two out.")
-    early.refuse([partial(early.check_reported, folder)])
+    refuse([partial(check_reported, folder)])
     from temper.report import build, comparison, overview
     from temper.report.exports import choose_formats, export_figures
     from temper.report.markdown import markdown as table
@@ -66,7 +68,7 @@ def report(
         if compared.unfinished:
             notice(compared.unfinished)
         if perspectives is not None:
-            named = options.split_list(perspectives, "--perspectives")
+            named = split_list(perspectives, "--perspectives")
             typer.echo(table(compared, () if list(named) == ["all"] else named))
             return
         found = overview(compared)
@@ -77,9 +79,7 @@ def report(
             )
         typer.echo(found.markdown())
     else:
-        formats = (
-            () if figures is None else choose_formats(options.split_list(figures, "--figures"))
-        )
+        formats = () if figures is None else choose_formats(split_list(figures, "--figures"))
         page = build(folder, examples=examples)
         files = export_figures(folder, formats) if formats else []
         if as_json:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from functools import partial
+from typing import Annotated, Any
 
 import typer
 
-from temper.cli import early, options
+from temper.app.keywords import HELD_OUT
+from temper.app.quick_checks import check_predictor, of_room, of_settings, refuse
+from temper.cli import options
 from temper.cli.screen import print_json, print_table, say
 
 COLUMNS = ("run", "method", "seed", "score", "score_with_it", "kept")
 
 
+@options.with_settings(HELD_OUT)
 def soup(
     runs: Annotated[list[str], typer.Argument(help="Folders of two finished runs or more.")],
     *,
@@ -24,47 +28,31 @@ def soup(
         ),
     ],
     out: options.Out,
-    sets: options.Sets = None,
+    assignments: options.Assignments = None,
     config: options.Config = None,
-    eval_rows: options.EvalRows = None,
-    max_length: options.MaxLength = None,
-    device: options.Device = None,
-    text_column: options.TextColumn = None,
-    text_pair_column: options.TextPairColumn = None,
-    label_column: options.LabelColumn = None,
-    encoding: options.Encoding = None,
-    skip_bad_rows: options.SkipBadRows = False,
-    eval_split: options.EvalSplit = None,
     as_json: options.Json = False,
+    **settings: Any,
 ) -> None:
     """Average the weights of finished runs, each taken in if held-out rows do not object.
 
     Runs are sorted by their score on the held-out rows; each becomes a member if the average with
     it scores no lower than without. The average is written as a plain checkpoint.
     """
-    tree = options.nested(
-        config,
-        {
-            "data.source": data,
-            "data.eval_rows": eval_rows,
-            "data.max_length": max_length,
-            "data.text_column": text_column,
-            "data.text_pair_column": text_pair_column,
-            "data.label_column": label_column,
-            "data.encoding": encoding,
-            "data.skip_bad_rows": skip_bad_rows,
-            "data.eval_split": eval_split,
-        },
-        sets,
+    tree = HELD_OUT.tree(config, {"data": data, **settings}, assignments or ())
+    refuse(
+        [
+            *(partial(check_predictor, run) for run in runs),
+            *of_settings(tree),
+            of_room(out, "soup", "soup.json"),
+        ]
     )
-    early.refuse(early.of_soup(tree, runs, out))
-    from temper.app.evaluation import Judging
+    from temper.app.evaluate import EvaluationRequest
     from temper.app.soup import make_soup
     from temper.cli.bars import progress
 
-    asked = Judging.of(tree, model=runs[0], device=device)
+    request = EvaluationRequest.of(tree, model=runs[0])
     with progress() as shown:
-        made = make_soup(runs, asked, out, progress=shown)
+        made = make_soup(runs, request, out, progress=shown)
     if as_json:
         print_json({"out": str(out), **made})
         return

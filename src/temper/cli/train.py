@@ -6,79 +6,26 @@ from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-from temper.cli import completion, early, options
-from temper.cli.multi_task import OF_ONE_DATASET, MultiTask, multi_task_settings, run_tasks
+from temper.app.keywords import TRAIN
+from temper.app.quick_checks import check_evaluation, refuse
+from temper.app.train import train as train_run
+from temper.cli import options
 from temper.cli.screen import print_json, say
-from temper.cli.tasks import DataRoot, Task, task_settings
 from temper.errors import CheckpointError, SettingError
-
-if TYPE_CHECKING:
-    from temper.training.checkpoint_folder import RunFolder
+from temper.training.checkpoint_folder import RunFolder
 
 
+@options.with_settings(TRAIN)
 def train(
     *,
     out: options.Out,
-    model: options.Model = None,
-    data: options.Data = None,
-    task: Task = None,
-    multi_task: MultiTask = None,
-    data_root: DataRoot = None,
-    method: Annotated[
-        str | None,
-        typer.Option(
-            "--method",
-            help="A method of `temper list methods`, or `ONE + OTHER`; uegr if left out.",
-            autocompletion=completion.methods,
-        ),
-    ] = None,
-    objective: Annotated[
-        str | None,
-        typer.Option(
-            "--objective",
-            help="A method of which only the objective is taken.",
-            autocompletion=completion.methods,
-        ),
-    ] = None,
-    rule: Annotated[
-        str | None,
-        typer.Option(
-            "--rule",
-            help="A method of which only the update rule is taken.",
-            autocompletion=completion.methods,
-        ),
-    ] = None,
     imports: options.Imports = None,
-    sets: options.Sets = None,
+    assignments: options.Assignments = None,
     config: options.Config = None,
-    seed: Annotated[int | None, typer.Option("--seed", help="Seed of every random draw.")] = None,
-    unlabeled: options.Unlabeled = None,
-    augment: options.Augment = None,
-    augment_model: options.AugmentModel = None,
-    augment_masked_model: options.AugmentMaskedModel = None,
-    rows: options.Rows = None,
-    eval_rows: options.EvalRows = None,
-    max_length: options.MaxLength = None,
-    device: options.Device = None,
-    text_column: options.TextColumn = None,
-    text_pair_column: options.TextPairColumn = None,
-    label_column: options.LabelColumn = None,
-    encoding: options.Encoding = None,
-    skip_bad_rows: options.SkipBadRows = False,
-    train_split: options.TrainSplit = None,
-    eval_split: options.EvalSplit = None,
-    class_weights: options.ClassWeights = None,
-    drop_overlap: options.DropOverlap = False,
-    lora: Annotated[
-        bool,
-        typer.Option(
-            "--lora", help="Train a LoRA adapter and the head alone; --set train.lora.rank=16 ..."
-        ),
-    ] = False,
     restart: Annotated[
         bool, typer.Option("--restart", help="Do not resume a stopped run: start it anew.")
     ] = False,
@@ -94,104 +41,54 @@ def train(
         ),
     ] = None,
     as_json: options.Json = False,
+    **settings: Any,
 ) -> None:
     """Fine-tune a model and write a plain Transformers checkpoint with its record."""
     options.import_methods(imports)
-    if multi_task:
-        of_one = (task, data, text_column, text_pair_column, label_column, train_split, eval_split)
-        which = multi_task_settings(
-            multi_task, data_root, given=dict(zip(OF_ONE_DATASET, of_one, strict=True))
-        )
-    else:
-        which = task_settings(task, data, data_root)
-    tree = options.nested(
-        config,
-        {
-            "model": model,
-            "seed": seed,
-            "method.name": options.method_name(method, objective, rule),
-            **which,
-            "data.unlabeled": unlabeled,
-            "data.augment": options.augmentation(augment),
-            "data.augment_model": augment_model,
-            "data.augment_masked_model": augment_masked_model,
-            "data.rows": rows,
-            "data.eval_rows": eval_rows,
-            "data.max_length": max_length,
-            "data.text_column": text_column,
-            "data.text_pair_column": text_pair_column,
-            "data.label_column": label_column,
-            "data.encoding": encoding,
-            "data.skip_bad_rows": skip_bad_rows,
-            "data.train_split": train_split,
-            "data.eval_split": eval_split,
-            "data.drop_overlap": drop_overlap,
-            "train.device": device,
-            "train.class_weights": options.class_weights(class_weights),
-        },
-        sets,
-    )
-    if lora and isinstance(tree.setdefault("train", {}), dict):
-        tree["train"]["lora"] = tree["train"].get("lora") or {}
-    judged = _checks_of_evaluation(evaluation, card=card or card_path is not None)
-    early.refuse([*early.of_training(tree, out), *judged])
+    tree = TRAIN.tree(config, settings, assignments or ())
+    card_file = None
+    if card or card_path is not None:
+        # The folder need not be there yet, so its card is named in full.
+        card_file = _card_file(out, card_path or out / "README.md", evaluation, tree)
+    elif evaluation is not None:
+        raise SettingError("--evaluation names the scores of a card. Add --card, or leave it out.")
     from temper.cli.bars import progress
-    from temper.methods import DEFAULT
-    from temper.training.checkpoint_folder import RunFolder
-    from temper.training.config import RunConfig
-    from temper.training.run import train as run
 
-    checked = None if "tasks" in tree else RunConfig.of(tree)
-    attack = None
-    if checked is None and (card or card_path):
+    with progress() as shown:
+        result = train_run(out, config=tree, resume=not restart, progress=shown)
+    record = result.record
+    if card_file is not None:
+        options.write_card(out, card_file, evaluation)
+    if as_json:
+        print_json({"out": str(out), **record})
+        return
+    say(f"Trained {record['model']} with {record['method']}: {out}", as_json=False)
+    say(_ended(RunFolder(out), record), as_json=False)
+    for line in _epochs(record):
+        say(line, as_json=False)
+    for task in record.get("tasks", {}).values():
+        say(f"A checkpoint of one task: {out / task['folder']}", as_json=False)
+    if "tasks" not in record:
+        measure = f"temper evaluate {quote(str(out))} --out {quote(f'{out}-evaluation')}"
+        eval_rows = record["settings"]["data"]["eval_rows"]
+        if eval_rows is not None:
+            measure += f" --eval-rows {eval_rows}"
+        say(f"Measure it on its own dev rows: {measure}", as_json=False)
+
+
+def _card_file(out: Path, path: Path, evaluation: Path | None, tree: Mapping[str, Any]) -> Path:
+    """Return the file of the model card, before any work."""
+    if "tasks" in tree:
         raise SettingError(
             "A card is of one classifier, and this run gives one for each task. Leave --card out; "
             "`temper evaluate OUT/tasks/NAME --card` writes one."
         )
-    if checked is not None and checked.data.attacks:
-        from temper.app.row_attack import RowAttacker, attack_settings
-
-        attack_settings(checked.data)
-        attack = RowAttacker()
-    # The folder need not be there yet, so its card is named in full.
     if evaluation is not None:
+        refuse([partial(check_evaluation, evaluation)])
         _check_evaluation(out, evaluation)
-    where = options.card_file(out, card_path or out / "README.md") if card or card_path else None
-    chosen = tree.get("method", {})
-    if isinstance(chosen, dict) and "name" not in chosen:
-        say(f"method: {DEFAULT} (default; --method changes it)", as_json=as_json)
-    with progress() as shown:
-        if checked is None:
-            folder = run_tasks(tree, out, resume=not restart, progress=shown)
-        else:
-            folder = run(checked, out, resume=not restart, progress=shown, attack=attack)
-    written = RunFolder(folder)
-    record = written.record() or {}
-    if where is not None:
-        options.write_card(folder, where, evaluation)
-    if as_json:
-        print_json({"out": str(folder), **record})
-    else:
-        say(f"Trained {record['model']} with {record['method']}: {folder}", as_json=False)
-        say(_ended(written, record), as_json=False)
-        for line in _epochs(record):
-            say(line, as_json=False)
-        for each in record.get("tasks", {}).values():
-            say(f"A checkpoint of one task: {folder / each['folder']}", as_json=False)
-        if checked is not None:
-            measure = f"temper evaluate {quote(str(folder))} --out {quote(f'{folder}-evaluation')}"
-            if checked.data.eval_rows is not None:
-                measure += f" --eval-rows {checked.data.eval_rows}"
-            say(f"Measure it on its own dev rows: {measure}", as_json=False)
+    from temper.report.card import check_card
 
-
-def _checks_of_evaluation(evaluation: Path | None, *, card: bool) -> list[early.Check]:
-    """Return the checks of ``--evaluation``, which goes with ``--card`` alone."""
-    if evaluation is None:
-        return []
-    if not card:
-        raise SettingError("--evaluation names the scores of a card. Add --card, or leave it out.")
-    return [partial(early.check_judged, evaluation)]
+    return check_card(out, path)
 
 
 def _check_evaluation(out: Path, evaluation: Path) -> None:

@@ -25,10 +25,10 @@ class AugmentationSettings(BaseModel):
     """Say how training rows are changed; labels and evaluated rows stay as they are.
 
     Args:
-        augment: What is done to rows, one of these a row and epoch: perturbations of
-            `temper.data.perturbations`; ``masked``, words replaced by draws from a masked language
-            model; ``attack:RECIPE``, the text that an attack on ``augment_model`` found. One stands
-            for a list of one.
+        augment: What is done to training rows, one of these a row and epoch: perturbations of
+            `temper.data.perturbations`, for example ``typos`` and ``lowercase``; ``masked``, words
+            replaced by draws from ``augment_masked_model``; ``attack:RECIPE``, the text that an
+            attack on ``augment_model`` found. One stands for a list of one.
         augment_share: Probability that a training row is changed in an epoch, in (0, 1].
         augment_model: Classifier that is attacked, before training and once a row: a folder or Hub
             id of a model with the task's labels.

@@ -21,10 +21,12 @@ class DataSettings(AugmentationSettings):
     """Say what to train and evaluate on; how training rows are changed stands in its base.
 
     Args:
-        source: Path of a file or a folder, a Hub id (``glue:sst2`` names a configuration), or
-            ``demo``; of a task that is named, its id on the Hub where left out.
+        source: Path of a file, or of a folder with train and dev files; a Hub id (``glue:sst2``
+            names a configuration); or ``demo``. Of a task that is named, its id on the Hub where
+            left out.
         task: Task that the source is a copy of, which says its labels, splits and scores: a name of
-            ``temper list tasks`` with sizes. None recognises the score by the source's name.
+            ``temper list tasks`` with sizes. Commands look for its data under ``--data-root``, else
+            on the Hub. None recognises the score by the source's name.
         config: Configuration of a Hub data set.
         train_split: Split to train on.
         eval_split: Split to evaluate on; None looks for dev, validation, validation_matched, test.
@@ -38,7 +40,7 @@ class DataSettings(AugmentationSettings):
             many; else the first of them is an error.
         kind: What the labels are; None decides by the values (`temper.data.labels.read_labels`).
         rows: Rows to train on, drawn with ``seed``, each class in its share; None takes all.
-        eval_rows: The same for the evaluation rows.
+        eval_rows: Rows of each set to evaluate on at most, drawn likewise; None takes all.
         drop_overlap: Remove train rows whose text is also in an evaluation split, and rows of
             further sets whose text is also in train.
         dev_share: Share of train that becomes the dev split where the source has none, in (0, 1).
@@ -47,7 +49,7 @@ class DataSettings(AugmentationSettings):
         unlabeled: Text to train on besides, by methods that learn without labels: written as
             ``source``, its train split unless another is named (``SOURCE@SPLIT``). Its labels are
             not looked at; its texts stand in the columns that ``source`` has.
-        unlabeled_rows: Rows of it to train on, drawn with ``seed``; None takes all.
+        unlabeled_rows: Rows of ``unlabeled`` to train on, drawn with ``seed``; None takes all.
         max_length: Longest row in tokens, >= 4; longer ones are cut and their share is reported.
 
     Example:

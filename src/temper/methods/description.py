@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import re
-from inspect import cleandoc
 from typing import Any, Literal, get_args, get_origin
 
 from pydantic.fields import FieldInfo
 
+from temper.importing import argument_texts
 from temper.methods.published import Published
 from temper.methods.registry import entry
 
-# In a docstring without its indentation, which Python 3.13 takes away by itself.
-ARGUMENT = re.compile(r"^    (\w+): (.*(?:\n {8}.*)*)", re.MULTILINE)
 _SIGNS = {"ge": "\u2265", "gt": ">", "le": "\u2264", "lt": "<"}
 
 
@@ -36,10 +33,7 @@ def settings(name: str) -> list[dict[str, Any]]:
         ('≥ 0', '.5 to 5 (the paper, for the batch mean)')
     """
     config = entry(name).config
-    meanings: dict[str, str] = {}
-    for base in reversed(config.__mro__):
-        for setting, text in ARGUMENT.findall(cleandoc(base.__doc__ or "")):
-            meanings[setting] = " ".join(text.split())
+    meanings = argument_texts(config)
     sources = published(name)
     return [
         {

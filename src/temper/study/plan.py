@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from temper import methods
@@ -14,6 +14,7 @@ from temper.data.augmentation_settings import AUGMENTATION
 from temper.data.settings import DataSettings
 from temper.errors import SettingError, unknown
 from temper.evaluation.settings import EvaluationSettings
+from temper.methods import MethodConfig
 from temper.training.assignments import Tree, override, parse_assignment, section
 from temper.training.config import RunConfig, without_unread
 
@@ -79,10 +80,27 @@ class Column:
                 "(NAME of letters, digits, '_', '.', '-', '+'), "
                 f"for example vanilla_x3=vanilla,train.epochs=9, got {text!r}."
             )
-        assignments = [parse_assignment(pair) for pair in pairs]
+        return cls.changed(name, method, [parse_assignment(pair) for pair in pairs])
+
+    @classmethod
+    def changed(
+        cls, name: str, method: str, assignments: Sequence[tuple[tuple[str, ...], Any]]
+    ) -> Column:
+        """Return the column of a method with settings of its own.
+
+        Args:
+            name: What the table calls it.
+            method: A method, or several with ``+`` between.
+            assignments: Paths of settings and their values.
+
+        Raises:
+            SettingError: Where it sets what all columns must share.
+        """
         for path, _ in assignments:
-            own = path[0] in ("method", "train") and len(path) > 1 and path != ("method", "name")
-            if not own and path not in OF_ITS_OWN:
+            is_free = (
+                path[0] in ("method", "train") and len(path) > 1 and path != ("method", "name")
+            )
+            if not is_free and path not in OF_ITS_OWN:
                 raise SettingError(
                     f"Variant {name!r} sets `{'.'.join(path)}`, but a variant may set "
                     "`method.KEY`, `train.KEY`, `data.augment` and what belongs to it "
@@ -201,12 +219,15 @@ class StudyConfig:
         return [(column.name, seed) for seed in self.seeds for column in self.columns]
 
 
-def columns_of(names: Iterable[str], variants: Iterable[str]) -> list[Column]:
+def columns_of(
+    chosen: Iterable[str | MethodConfig], variants: Iterable[str] | Mapping[str, Mapping[str, Any]]
+) -> list[Column]:
     """Read ``--methods`` and ``--variant``.
 
     Args:
-        names: Methods, or compositions of some, with their default settings.
-        variants: Texts as `Column.parse` reads them.
+        chosen: Methods, or compositions of some: names, or settings of the methods' own classes.
+        variants: Texts as `Column.parse` reads them; or name to a table of settings, whose
+            ``method`` is a name.
 
     Returns:
         The columns, methods first.
@@ -214,10 +235,13 @@ def columns_of(names: Iterable[str], variants: Iterable[str]) -> list[Column]:
     Raises:
         SettingError: Where a method is unknown or a variant has another form; it lists every fault.
     """
-    columns, found = [Column.of(name) for name in names], []
-    for text in variants:
+    columns, found = [_column(method) for method in chosen], []
+    for variant in variants:
         try:
-            columns.append(Column.parse(text))
+            if isinstance(variants, Mapping):
+                columns.append(_variant(variant, variants[variant]))
+            else:
+                columns.append(Column.parse(variant))
         except SettingError as error:
             found.append(str(error))
     for column in columns:
@@ -225,6 +249,28 @@ def columns_of(names: Iterable[str], variants: Iterable[str]) -> list[Column]:
     if found:
         raise SettingError("\n".join(dict.fromkeys(found)))
     return columns
+
+
+def _column(method: str | MethodConfig) -> Column:
+    if isinstance(method, str):
+        return Column.of(method)
+    name = method.name if isinstance(method, methods.Composed) else methods.name_of(method)
+    return replace(Column.of(name), settings={"method": method.settings()})
+
+
+def _variant(name: str, settings: Mapping[str, Any]) -> Column:
+    tables = {table: values for table, values in settings.items() if table != "method"}
+    if not isinstance(settings.get("method"), str) or not COLUMN.fullmatch(name):
+        raise SettingError(
+            f"Variant {name!r} must be a name of letters, digits, '_', '.', '-' and '+' with a "
+            f"table that names its `method`, got {dict(settings)}."
+        )
+    method, assignments = str(settings["method"]), []
+    for table, values in tables.items():
+        if not isinstance(values, Mapping):
+            raise SettingError(f"`{table}` of variant {name!r} must be a table, got {values!r}.")
+        assignments += [((table, key), value) for key, value in values.items()]
+    return Column.changed(name, method, assignments)
 
 
 def split_outside_brackets(text: str) -> list[str]:

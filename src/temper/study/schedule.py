@@ -7,26 +7,31 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
+import pandas
+
 from temper import methods, report
 from temper.app.named_models import check_named_models
+from temper.app.predictors import load_predictor
+from temper.app.results import Result
 from temper.app.row_attack import RowAttacker, check_augmentation
 from temper.data.sources import load_splits
-from temper.errors import TemperError
+from temper.errors import CheckpointError, TemperError
 from temper.evaluation.checks import check_before_training
+from temper.evaluation.predictor import Predictor
 from temper.study.cost import step_cost
 from temper.study.pairing import FILE, pair_columns
 from temper.study.plan import StudyConfig
 from temper.study.store import StudyFolder
 from temper.study.work import Place, Work, judged_sets
 from temper.study.workers import check_workers, side_by_side
-from temper.training.checkpoint_folder import make_folder, remove_empty
+from temper.training.checkpoint_folder import make_folder, read_json, remove_empty
 from temper.training.checks import check_regressions
 from temper.training.progress import Progress
 from temper.training.run import model_identity, run_key
 
 
 @dataclass(frozen=True)
-class Study:
+class Study(Result):
     """A finished study.
 
     Args:
@@ -38,6 +43,32 @@ class Study:
     folder: Path
     page: Path
     comparison: report.Comparison
+
+    @property
+    def title(self) -> str:
+        """Model and columns."""
+        return f"{self.comparison.model}: {', '.join(self.comparison.columns)}"
+
+    @property
+    def scores(self) -> pandas.DataFrame:
+        """A line for each score, column and seed, as ``scores.csv`` holds them."""
+        return pandas.read_csv(self.folder / "scores.csv")
+
+    def load(self, column: str, seed: int, *, device: str | None = None) -> Predictor:
+        """Load the model of a run.
+
+        Args:
+            column: Name of its column.
+            seed: Its seed.
+            device: Where it runs; None takes a GPU where there is one.
+
+        Raises:
+            CheckpointError: The study has no such run.
+        """
+        runs = read_json(self.folder / "study.json")["runs"]
+        if str(seed) not in runs.get(column, {}):
+            raise CheckpointError(f"{self.folder} has no run of column {column!r}, seed {seed}.")
+        return load_predictor(str(self.folder / runs[column][str(seed)]), device=device)
 
 
 def run_study(

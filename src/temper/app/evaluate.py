@@ -1,0 +1,269 @@
+"""Measure any classifier: what `temper.evaluate` and ``temper evaluate`` do.
+
+torch is imported once all names and paths are known to be right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pydantic import BaseModel
+
+from temper.app.keywords import EVALUATE, TRAINING_ONLY
+from temper.app.quick_checks import check_predictor, of_room, of_settings, of_sources, refuse
+from temper.app.results import EvaluationResult, TrainingResult
+from temper.app.settings import PredictorSettings, SetSources
+from temper.data.settings import DataSettings
+from temper.errors import CheckpointError, SettingError, unknown
+from temper.training.assignments import section
+from temper.training.checkpoint_folder import check_room, read_json
+from temper.training.progress import Progress
+
+if TYPE_CHECKING:
+    from temper.evaluation.settings import EvaluationSettings
+
+PLACES = ("data", "evaluate", "sets", "predictor")
+OF_THE_RUN = (
+    "source",
+    "task",
+    "config",
+    "kind",
+    "text_column",
+    "text_pair_column",
+    "label_column",
+    "encoding",
+    "skip_bad_rows",
+)
+"""Settings that say what a run's own data are and how any split of them is read."""
+
+
+def evaluate(
+    model: str | Path | TrainingResult,
+    out: str | Path | None = None,
+    *,
+    config: Any = None,
+    progress: Progress | None = None,
+    **settings: Any,
+) -> EvaluationResult:
+    """Measure a classifier, whether Temper trained it or not.
+
+    What cannot be measured on it, for instance attacks on the embeddings of a scikit-learn
+    pipeline, is left out and told.
+
+    Args:
+        model: What `temper.train` returned; the folder of a checkpoint or of a PEFT adapter, the
+            Hub id of a classifier, a ``.skops`` file, or ``file.py:NAME`` or ``module:NAME`` of a
+            function (its code is run).
+        out: Folder to write; of a run or a soup ``RUN-evaluation`` beside it if left out. An
+            evaluation that it holds under the same settings is kept.
+        config: TOML file or nested settings, which the others override.
+        progress: Hears how far it is.
+        settings: By the names of the options of ``temper evaluate`` (``data``, ``eval_rows``,
+            ``shift`` ...), or whole tables: ``data``, ``evaluate``, ``sets``, ``predictor``.
+
+    Returns:
+        The scores and where they lie.
+
+    Raises:
+        TemperError: Where model, data or settings do not fit, or the folder holds something else.
+    """
+    progress = progress or Progress()
+    name = str(model.folder if isinstance(model, TrainingResult) else model)
+    tree = EVALUATE.tree(config, settings)
+    sets = section(SetSources, "sets", tree.get("sets", {}))
+    folder = _beside(name) if out is None else Path(out)
+    refuse(
+        [
+            partial(check_predictor, name),
+            *([partial(_check_beside, name)] if out is None else []),
+            *of_settings(tree),
+            *of_sources(sets.given()),
+            of_room(folder, "evaluation", "scores.json"),
+        ]
+    )
+    if out is None:
+        progress.notice(f"--out is left out: the evaluation is written to {folder}.")
+    request = EvaluationRequest.of(tree, model=name)
+    sources = {"dev": request.data.source, **sets.shift, **sets.adversarial, **sets.anomaly}
+    return EvaluationResult(folder, evaluate_model(request, folder, progress=progress), sources)
+
+
+@dataclass(frozen=True)
+class EvaluationRequest:
+    """What to evaluate, and on what.
+
+    Args:
+        model: Whatever `temper.app.predictors.load_predictor` takes.
+        data: The evaluated source.
+        evaluate: What is measured.
+        sets: Where the other sets come from.
+        predictor: What the model does not say itself, and where it runs.
+        max_length: Tokens a text is cut to; None takes what the model was trained with.
+    """
+
+    model: str
+    data: DataSettings
+    evaluate: EvaluationSettings
+    sets: SetSources = field(default_factory=SetSources)
+    predictor: PredictorSettings = field(default_factory=PredictorSettings)
+    max_length: int | None = None
+
+    @classmethod
+    def of(cls, tree: Mapping[str, Any], *, model: str) -> EvaluationRequest:
+        """Check nested settings: ``data``, ``evaluate``, ``sets`` and ``predictor``.
+
+        Where no source is given, a run is evaluated on the data that it was trained with, read as
+        it read them. Of another source it gives the encoding.
+
+        Raises:
+            SettingError: Where anything is wrong; it lists every fault.
+        """
+        from temper.evaluation.settings import EvaluationSettings
+
+        faults = [unknown("setting", name, PLACES) for name in tree if name not in PLACES]
+        table = tree.get("data", {})
+        if isinstance(table, Mapping):
+            faults += [
+                f"`data.{name}` says how to train and has no meaning here. Leave it out."
+                for name in TRAINING_ONLY
+                if name in table
+            ]
+        checked: dict[str, Any] = {"sets": section(SetSources, "sets", tree.get("sets", {}))}
+        tree = _with_own_data(checked["sets"].completed(tree), model)
+        classes: dict[str, type[BaseModel]] = {
+            "data": DataSettings,
+            "evaluate": EvaluationSettings,
+            "predictor": PredictorSettings,
+        }
+        for name, settings in classes.items():
+            try:
+                checked[name] = section(settings, name, tree.get(name, {}))
+            except SettingError as error:
+                faults.append(str(error))
+        if not faults:
+            faults = checked["sets"].faults(checked["evaluate"])
+        if faults:
+            raise SettingError("\n".join(faults))
+        length = checked["data"].max_length if "max_length" in table else None
+        return cls(model=model, max_length=length, **checked)
+
+
+def evaluate_model(
+    request: EvaluationRequest, out: Path, *, progress: Progress | None = None
+) -> dict[str, Any]:
+    """Evaluate one model into a folder of its own.
+
+    Args:
+        request: What to evaluate.
+        out: The folder; an evaluation that was made under the same settings is kept.
+        progress: Hears how far it is.
+
+    Returns:
+        The content of ``scores.json``.
+
+    Raises:
+        TemperError: Where model, data or settings do not fit, or the folder holds something else.
+    """
+    from temper.app.judge import evaluation_key, judge, judging_key, load_evaluated, which_rows
+    from temper.app.named_models import check_named_models
+    from temper.app.predictors import (
+        load_predictor,
+        longest_row,
+        predictor_identity,
+        run_key_of,
+        trained_columns,
+    )
+    from temper.app.reference import with_reference
+    from temper.app.seen import said_of_trained
+    from temper.app.sets import load_sets, trained_rows
+    from temper.app.temperature import said_of_stored
+    from temper.report.wording import folded
+
+    progress = progress or Progress()
+    held = evaluation_key(out)
+    check_room(out, what="evaluation", held=held is not None)
+    predictor = load_predictor(
+        request.model,
+        max_length=request.max_length,
+        batch_size=request.evaluate.batch_size,
+        settings=request.predictor,
+    )
+    dev = load_evaluated(request.model, request.data, predictor=predictor)
+    progress.notice(which_rows(request.model, request.data, dev))
+    # Detectors learn from the rows that the model was trained on; a temperature must not.
+    learns = request.sets.detects(request.evaluate) and request.sets.fit is None
+    wanted = learns or request.sets.held_out is not None
+    train, notices = trained_rows(request.model) if wanted else (None, ())
+    sets = load_sets(
+        request.sets,
+        settings=request.data,
+        evaluate=request.evaluate,
+        dev=dev,
+        train=train,
+        tells_trained=False,
+        known=trained_columns(request.model),
+        notices=(*notices, *said_of_stored(request.model)),
+    )
+    identity = predictor_identity(request.model, request.predictor)
+    key = judging_key(identity, sets, request.evaluate, max_length=longest_row(predictor))
+    if held is not None and held != key:
+        raise CheckpointError(
+            f"{out} holds an evaluation of another model, other data or other settings. "
+            "Give another --out."
+        )
+    if held is None:
+        regression = predictor.gives == "values"
+        check_named_models(request.evaluate, regression=regression, reference=False)
+        scored = {"dev": dev, **sets.data.shift, **sets.data.adversarial}
+        told = said_of_trained(request.model, scored)
+        sets = replace(sets, notices=(*sets.notices, *told))
+        sets = with_reference(sets, request.model, predictor, request.evaluate)
+        found = judge(
+            predictor,
+            sets,
+            request.evaluate,
+            out,
+            model=request.model,
+            key=key,
+            run=run_key_of(request.model),
+            progress=progress,
+        )
+        for text in folded(found.notices):
+            progress.notice(text)
+    else:
+        progress.notice(f"{out} holds this very evaluation already; it is kept.")
+    return read_json(out / "scores.json")
+
+
+def _with_own_data(tree: Mapping[str, Any], model: str) -> Mapping[str, Any]:
+    """Return settings with a run's own data, and how it read them, where no other are given.
+
+    Other data may have the encoding of the run's, which is of files that are not UTF-8 alone.
+    """
+    from temper.app.predictors import trained_settings
+
+    table, trained = tree.get("data", {}), trained_settings(model).get("data", {})
+    if not isinstance(table, Mapping):
+        return tree
+    names = OF_THE_RUN if "source" in trained and "source" not in table else ("encoding",)
+    known = {name: trained[name] for name in names if trained.get(name) is not None}
+    return {**tree, "data": {**known, **table}} if known else tree
+
+
+def _beside(model: str) -> Path:
+    """Return the folder beside a run or a soup where `temper report` looks for its evaluation."""
+    folder = Path(model).expanduser().resolve()
+    return folder.with_name(f"{folder.name}-evaluation")
+
+
+def _check_beside(model: str) -> None:
+    folder = Path(model).expanduser()
+    if not any((folder / name).is_file() for name in ("run.json", "soup.json")):
+        raise SettingError(
+            f"--out is needed: {model} is no folder of a run or a soup, beside which the "
+            "evaluation could lie. Give --out FOLDER."
+        )

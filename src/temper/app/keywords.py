@@ -1,0 +1,370 @@
+"""What a command takes as options and a Python call as keywords, read from the settings' models.
+
+A setting of a table goes by its own name: ``data.eval_rows`` is ``--eval-rows`` and ``eval_rows=``,
+with the type, the default and the words of its class. Whole tables are keywords too:
+``train={"epochs": 1}``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache, cached_property
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+from pydantic import BaseModel
+
+from temper.app.settings import PredictorSettings, SetSources
+from temper.app.tasks import OF_ONE_DATASET, multi_task_settings, task_settings
+from temper.data.augmentation_settings import AUGMENTATION
+from temper.data.settings import UNLABELLED, DataSettings
+from temper.errors import SettingError, unknown
+from temper.importing import argument_texts
+from temper.training.assignments import Tree, override, parse_assignment, parse_value, read_toml
+from temper.training.settings import TrainSettings
+
+MODELS: dict[str, type[BaseModel]] = {
+    "data": DataSettings,
+    "train": TrainSettings,
+    "sets": SetSources,
+    "predictor": PredictorSettings,
+}
+TRAINING_ONLY = ("rows", "drop_overlap", *UNLABELLED, *AUGMENTATION)
+"""Settings of ``data`` that say how to train, so that an evaluation would have to ignore them."""
+# Settings whose names mean something else in front of a table.
+_OTHERWISE = {"config", "seed", "evaluate"}
+
+
+@dataclass(frozen=True)
+class Keyword:
+    """A setting that an option or a keyword gives.
+
+    Args:
+        path: Where it stands in nested settings.
+        kind: Type of its values: bool, int, float or str.
+        many: Whether it takes several: texts with commas between, or ``NAME=PATH`` of a mapping.
+        metavar: How its value is written; empty where the type says it.
+        meaning: What the settings' class says of it.
+        default: What is taken where it is not given.
+    """
+
+    path: tuple[str, str]
+    kind: type
+    many: bool
+    metavar: str
+    meaning: str
+    default: Any
+
+    def read(self, value: Any) -> Any:
+        """Return what texts stand for; anything else is left for the settings' class to check.
+
+        Args:
+            value: Of an option, or of a keyword.
+
+        Raises:
+            SettingError: Where nothing stands between two commas.
+        """
+        if not self.many or self.metavar == PAIRS or isinstance(value, Mapping):
+            return value
+        parts: list[Any] = []
+        for given in [value] if isinstance(value, str) else value:
+            parts += (
+                split_list(given, f"--{name_of(self.path)}") if isinstance(given, str) else [given]
+            )
+        if len(parts) == 1 and parts[0] in self.metavar.split("|"):
+            return parts[0]
+        texts = self.kind is str
+        return [parse_value(p) if isinstance(p, str) and not texts else p for p in parts]
+
+
+PAIRS = "NAME=PATH"
+
+
+def name_of(path: tuple[str, str]) -> str:
+    """Return the name of a setting's option, without its dashes in front.
+
+    Example:
+        >>> name_of(("data", "eval_rows")), name_of(("data", "source"))
+        ('eval-rows', 'data')
+    """
+    return "data" if path == ("data", "source") else path[1].replace("_", "-")
+
+
+def split_list(text: str, option: str) -> list[str]:
+    """Split ``a,b,c``.
+
+    Raises:
+        SettingError: Where nothing stands between two commas.
+
+    Example:
+        >>> split_list("vanilla,uegr", "--methods")
+        ['vanilla', 'uegr']
+    """
+    names = [name.strip() for name in text.split(",")]
+    if not all(names):
+        raise SettingError(f"{option} takes names with commas between them, got {text!r}.")
+    return names
+
+
+@cache
+def keywords_of(table: str) -> dict[str, Keyword]:
+    """Return the settings of a table that are options, by name: those that one word can give.
+
+    Args:
+        table: One of `MODELS`.
+
+    Example:
+        >>> keywords_of("data")["eval_rows"].kind
+        <class 'int'>
+    """
+    model = MODELS[table]
+    meanings = argument_texts(model)
+    found = {}
+    for setting, field in model.model_fields.items():
+        annotation: Any = field.annotation
+        parts = list(_alternatives(annotation))
+        choices = [
+            str(choice)
+            for part in parts
+            if get_origin(part) is Literal
+            for choice in get_args(part)
+        ]
+        plain = [part for part in parts if part in (bool, int, float, str)]
+        many = [part for part in parts if get_origin(part) in (tuple, dict)]
+        nested = len(parts) > len(plain) + len(many) + bool(choices) + (Path in parts)
+        if setting in _OTHERWISE or nested or any(Any in get_args(part) for part in many):
+            continue
+        metavar = "|".join(choices)
+        kind = plain[0] if plain else str
+        if many:
+            kind = next(_alternatives(get_args(many[0])[0]))
+            metavar = PAIRS if get_origin(many[0]) is dict else "|".join((*choices, "A,B"))
+        default = None if field.is_required() else field.get_default(call_default_factory=True)
+        path = (table, setting)
+        found[name_of(path).replace("-", "_")] = Keyword(
+            path, kind, bool(many), metavar, meanings.get(setting, ""), default
+        )
+    return found
+
+
+def _alternatives(annotation: Any) -> Iterator[Any]:
+    """Return the types of a union, without their bounds."""
+    if get_origin(annotation) is Annotated:
+        yield from _alternatives(get_args(annotation)[0])
+    elif get_origin(annotation) in (Union, UnionType):
+        for part in get_args(annotation):
+            yield from _alternatives(part)
+    elif annotation is not NoneType:
+        yield annotation
+
+
+@dataclass(frozen=True)
+class Keywords:
+    """What one command, and the Python call behind it, can be told.
+
+    Args:
+        tables: The tables of its nested settings.
+        further: Names that stand in no table of `MODELS`, and the setting that each gives; an empty
+            path where it gives several.
+        without: Settings of the tables that have no meaning here.
+    """
+
+    tables: tuple[str, ...]
+    further: Mapping[str, tuple[str, ...]]
+    without: Collection[str] = ()
+
+    @cached_property
+    def settings(self) -> dict[str, Keyword]:
+        """The settings of its tables that are options, by name."""
+        return {
+            name: keyword
+            for table in self.tables
+            if table in MODELS
+            for name, keyword in keywords_of(table).items()
+            if name not in self.without and name not in self.further
+        }
+
+    @property
+    def names(self) -> list[str]:
+        """The names of all options."""
+        return [*self.further, *self.settings]
+
+    def tree(
+        self,
+        config: Any = None,
+        given: Mapping[str, Any] | None = None,
+        assignments: Iterable[str] = (),
+    ) -> Tree:
+        """Join a file of settings, keywords and ``KEY=VALUE`` to nested settings.
+
+        Args:
+            config: The settings that the others override: path of a TOML file, nested settings, or
+                a checked run's.
+            given: Values by name; None stands for one that is not given.
+            assignments: Texts ``KEY=VALUE``.
+
+        Returns:
+            Nested settings, not checked yet.
+
+        Raises:
+            SettingError: Where a name is unknown, a text has another form, or two say the same.
+        """
+        tree = _config(config)
+        values = {name: value for name, value in (given or {}).items() if value is not None}
+        known = dict.fromkeys((*self.names, *self.tables))
+        faults = [unknown("setting", name, known) for name in values if name not in known]
+        pairs: list[tuple[tuple[str, ...], Any]] = []
+        assigned = []
+        for text in assignments:
+            try:
+                assigned.append(parse_assignment(text))
+            except SettingError as error:
+                faults.append(str(error))
+        if faults:
+            raise SettingError("\n".join(faults))
+        lora = values.pop("lora", None)
+        # What several names together say.
+        for table, settings in self._joined(values, tree).items():
+            pairs += [((table, name), value) for name, value in settings.items()]
+        for name, value in values.items():
+            if name in self.tables and (isinstance(value, Mapping | BaseModel)):
+                pairs += [((name, key), each) for key, each in _table(name, value).items()]
+            elif name in self.settings:
+                pairs.append((self.settings[name].path, self.settings[name].read(value)))
+            else:
+                if name == "perspectives" and isinstance(value, str):
+                    value = split_list(value, "--perspectives")
+                pairs.append((self.further.get(name, (name,)), value))
+        tree = override(tree, [*pairs, *assigned])
+        if lora and isinstance(train := tree.setdefault("train", {}), dict):
+            train["lora"] = train.get("lora") or {} if lora is True else dict(_table("lora", lora))
+        return tree
+
+    def _joined(self, values: dict[str, Any], tree: Tree) -> dict[str, dict[str, Any]]:
+        """Take out the names that only together say where data lie and what the method is."""
+        joined: dict[str, dict[str, Any]] = {}
+        halves = {half: values.pop(half, None) for half in ("objective", "rule")}
+        if any(halves.values()) or isinstance(values.get("method"), str):
+            joined["method"] = {"name": method_name(values.pop("method", None), **halves)}
+        tasks = values.pop("multi_task", None)
+        root = values.pop("data_root", None)
+        if tasks:
+            if used := sorted(OF_ONE_DATASET & set(values)):
+                options = ", ".join(f"--{name.replace('_', '-')}" for name in used)
+                raise SettingError(
+                    f"{options} is of one data set, and --multi-task names several. Leave it out, "
+                    "or set it for each: --set tasks.NAME.KEY=VALUE."
+                )
+            return {**joined, "tasks": multi_task_settings(tasks, root)}
+        sets = tree.get("sets", {})
+        suite = values.get("suite") or (sets.get("suite") if isinstance(sets, Mapping) else None)
+        if suite is not None and root is not None:
+            joined["sets"] = {"data_root": root}
+        data = values.get("data")
+        if data is None or isinstance(data, str | Path):
+            data = values.pop("data", None)
+            source = None if data is None else str(data)
+            joined["data"] = task_settings(values.pop("task", None), source, root, suite=suite)
+        return joined
+
+
+def method_name(method: str | None, objective: str | None, rule: str | None) -> str | None:
+    """Join ``--method``, ``--objective`` and ``--rule`` to one name.
+
+    Args:
+        method: A whole method, or several with ``+`` between.
+        objective: Methods of which only the objective is taken; the update rule is plain then.
+        rule: Methods of which only the update rule is taken; the objective is plain then.
+
+    Returns:
+        What ``method.name`` is set to; None where no option was given.
+
+    Raises:
+        SettingError: Where the options contradict each other.
+
+    Example:
+        >>> method_name(None, "uegr", "child_tuning_d")
+        'uegr.objective + child_tuning_d.rule'
+    """
+    halves = {"objective": objective, "rule": rule}
+    if method is not None:
+        given = [half for half, name in halves.items() if name is not None]
+        if given:
+            raise SettingError(
+                f"--method names a whole method and --{given[0]} half of one: give either. A "
+                f"mixture is written --method 'NAME + OTHER.{given[0]}'."
+            )
+        return method
+    if objective is not None and objective == rule:
+        raise SettingError(
+            f"--objective and --rule both name {rule!r}, and that is --method {rule}."
+        )
+    labels = [
+        f"{label.strip()}.{half}"
+        for half, name in halves.items()
+        if name is not None
+        for label in name.split("+")
+    ]
+    return " + ".join(labels) or None
+
+
+def _config(config: Any) -> Tree:
+    if config is None or isinstance(config, Mapping):
+        return dict(config or {})
+    if isinstance(config, str | Path):
+        return read_toml(Path(config))
+    return {"model": config.model, "seed": config.seed, **config.settings()}
+
+
+def _table(name: str, table: Mapping[str, Any] | BaseModel) -> Mapping[str, Any]:
+    """Return a table of settings, or the settings that an object was made with."""
+    if isinstance(table, Mapping):
+        return table
+    if name != "method":
+        return table.model_dump(exclude_unset=True)
+    from temper.methods import Composed, MethodConfig, name_of
+
+    assert isinstance(table, MethodConfig)
+    return {
+        "name": table.name if isinstance(table, Composed) else name_of(table),
+        **table.settings(),
+    }
+
+
+_MODEL = {"model": ("model",)}
+_MEASURED = {"perspectives": ("evaluate", "perspectives")}
+TRAIN = Keywords(
+    ("data", "method", "train", "architecture", "tasks", "mixing"),
+    {
+        **_MODEL,
+        "method": ("method", "name"),
+        "objective": (),
+        "rule": (),
+        "multi_task": (),
+        "data_root": (),
+        "seed": ("seed",),
+        "lora": (),
+    },
+)
+COMPARE = Keywords(
+    ("data", "train", "sets", "architecture", "evaluate"), {**_MODEL, **_MEASURED}, {"fit"}
+)
+EVALUATE = Keywords(
+    ("data", "sets", "predictor", "evaluate"),
+    {**_MEASURED, "reference": ("evaluate", "reference")},
+    {*TRAINING_ONLY, "train_split"},
+)
+HELD_OUT = Keywords(
+    ("data", "predictor", "evaluate"),
+    {},
+    {*TRAINING_ONLY, "train_split", "task", "group_column", "gives", "label_names", "trust"},
+)
+"""Of ``calibrate`` and ``soup``, which read held-out rows."""
+PREDICT = Keywords(
+    ("data", "predictor"),
+    {},
+    {"data", *DataSettings.model_fields}
+    - {"text_column", "text_pair_column", "encoding", "skip_bad_rows", "max_length"},
+)

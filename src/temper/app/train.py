@@ -1,0 +1,77 @@
+"""Fine-tune one model: what `temper.train` and ``temper train`` do.
+
+torch is imported once all names and paths are known to be right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from temper.app.keywords import TRAIN
+from temper.app.quick_checks import of_settings, refuse
+from temper.app.results import TrainingResult
+from temper.training.checkpoint_folder import RunFolder
+from temper.training.progress import Progress
+
+
+def train(
+    out: str | Path,
+    *,
+    config: Any = None,
+    resume: bool = True,
+    progress: Progress | None = None,
+    **settings: Any,
+) -> TrainingResult:
+    """Fine-tune one model and write a plain Transformers checkpoint with its record.
+
+    A finished run with the same settings is kept, and a stopped one goes on.
+
+    Args:
+        out: The run's folder.
+        config: TOML file, nested settings or a checked `RunConfig`, which the others override.
+        resume: Whether a stopped run goes on; where False it starts anew.
+        progress: Hears of steps and notices.
+        settings: By the names of the options of ``temper train`` (``model``, ``data``, ``method``,
+            ``epochs``, ``learning_rate``, ``rows``, ``seed`` ...), or whole tables: ``data``,
+            ``method``, ``train``, ``architecture``, ``tasks``, ``mixing``. ``method`` may be the
+            method's own settings, ``UEGR(epsilon=0.1)``.
+
+    Returns:
+        The run.
+
+    Raises:
+        TemperError: Where settings, data, labels, model or method do not fit, the folder holds
+            another run, or a loss is not finite.
+    """
+    progress = progress or Progress()
+    folder = RunFolder(Path(out))
+    tree = TRAIN.tree(config, settings)
+    refuse([*of_settings(tree), folder.record])
+    if "tasks" in tree:
+        from temper.training.multi_task.config import MultiTaskConfig
+        from temper.training.multi_task.run import train_tasks
+
+        tasks = MultiTaskConfig.of(tree)
+        _tell_default(tree, progress)
+        train_tasks(tasks, folder.path, resume=resume, progress=progress)
+    else:
+        from temper.app.row_attack import RowAttacker, attack_settings
+        from temper.training.config import RunConfig
+        from temper.training.run import train as train_run
+
+        run, attack = RunConfig.of(tree), None
+        if run.data.attacks:
+            attack_settings(run.data)
+            attack = RowAttacker()
+        _tell_default(tree, progress)
+        train_run(run, folder.path, resume=resume, progress=progress, attack=attack)
+    return TrainingResult(folder.path, folder.record() or {})
+
+
+def _tell_default(tree: Mapping[str, Any], progress: Progress) -> None:
+    from temper.methods import DEFAULT
+
+    if "name" not in tree.get("method", {}):
+        progress.notice(f"method: {DEFAULT} (default; --method changes it)")

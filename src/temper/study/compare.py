@@ -1,0 +1,79 @@
+"""Compare methods over seeds: what `temper.compare` and ``temper compare`` do.
+
+torch is imported once all names and paths are known to be right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from temper.app.keywords import COMPARE
+from temper.app.quick_checks import check_methods, of_settings, of_sources, refuse
+from temper.app.settings import SetSources
+from temper.training.assignments import section
+from temper.training.checkpoint_folder import check_study_room
+from temper.training.progress import Progress
+
+if TYPE_CHECKING:
+    from temper.study.schedule import Study
+
+
+def compare(
+    out: str | Path,
+    *,
+    methods: Iterable[Any] = ("vanilla", "uegr"),
+    seeds: Iterable[int] = (0, 1, 2),
+    variants: Iterable[str] | Mapping[str, Mapping[str, Any]] = (),
+    workers: int = 1,
+    config: Any = None,
+    progress: Progress | None = None,
+    **settings: Any,
+) -> Study:
+    """Train and evaluate a grid of methods and seeds; go on where it was stopped.
+
+    Args:
+        out: The study's folder.
+        methods: Methods, or compositions as ``"r_drop + at"``; the first is the reference.
+        seeds: Seeds of the runs.
+        variants: Further columns: texts as ``--variant`` takes them, or name to settings, such as
+            ``{"vanilla_x3": {"method": "vanilla", "train": {"epochs": 9}}}``.
+        workers: Processes that train and judge runs side by side.
+        config: TOML file or nested settings, which the others override.
+        progress: Hears of runs, steps and evaluations.
+        settings: By the names of the options of ``temper compare`` (``model``, ``data``, ``shift``
+            ...), or whole tables: ``data``, ``train``, ``sets``, ``evaluate``, ``architecture``.
+
+    Returns:
+        The study: its folder, report and table.
+
+    Raises:
+        TemperError: Where data, model or a method does not fit, the folder holds something else, or
+            a loss is not finite.
+    """
+    tree, names = COMPARE.tree(config, settings), list(methods)
+    sets = section(SetSources, "sets", tree.pop("sets", {}))
+    if isinstance(variants, Mapping):
+        further = [table.get("method") for table in variants.values()]
+    else:
+        # A variant is written NAME=METHOD and then settings, with commas between.
+        variants = list(variants)
+        further = [text.partition("=")[2].partition(",")[0] for text in variants]
+    refuse(
+        [
+            partial(
+                check_methods,
+                [each for each in (*names, *further) if isinstance(each, str) and each],
+            ),
+            *of_settings(tree),
+            *of_sources(sets.given()),
+            partial(check_study_room, Path(out)),
+        ]
+    )
+    from temper.study.plan import StudyConfig, columns_of
+    from temper.study.schedule import run_study
+
+    plan = StudyConfig.of(tree, columns=columns_of(names, variants), seeds=tuple(seeds), sets=sets)
+    return run_study(plan, out, workers=workers, progress=progress)

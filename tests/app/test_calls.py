@@ -1,0 +1,217 @@
+"""`temper.train`, `temper.evaluate` and `temper.compare`, and the settings that they share."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.main import get_command
+from typer.testing import CliRunner
+
+import temper
+import temper.errors
+from temper.app.keywords import COMPARE, EVALUATE, HELD_OUT, MODELS, PREDICT, TRAIN, Keywords
+from temper.app.results import EvaluationResult
+from temper.cli.app import app
+from temper.errors import SettingError
+from temper.training.config import RunConfig
+from temper.training.settings import LoraSettings, TrainSettings
+
+COMMANDS = {
+    "train": TRAIN,
+    "compare": COMPARE,
+    "evaluate": EVALUATE,
+    "calibrate": HELD_OUT,
+    "soup": HELD_OUT,
+    "predict": PREDICT,
+}
+# Settings that no one word can give, and those whose names mean something else in front of a table.
+NO_OPTION = {
+    "data": {"augment_attack", "config", "seed"},
+    "train": {"lora", "evaluate"},
+    "sets": set(),
+    "predictor": set(),
+}
+
+
+@pytest.mark.parametrize("table", MODELS)
+def test_every_setting_that_one_word_can_give_is_an_option(table: str) -> None:
+    given = {keyword.path[1] for keyword in Keywords((table,), {}).settings.values()}
+    assert given == set(MODELS[table].model_fields) - NO_OPTION[table]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_command_has_an_option_for_each_of_its_settings_and_says_what_it_means(
+    command: str,
+) -> None:
+    options = {each.name: each for each in get_command(app).commands[command].params}  # type: ignore[attr-defined]
+    assert set(COMMANDS[command].names) <= set(options)
+    for name in COMMANDS[command].names:
+        assert options[name].help, name
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_options_without_a_default_of_their_own_leave_the_settings_to_a_file(command: str) -> None:
+    assert COMMANDS[command].tree({}, dict.fromkeys(COMMANDS[command].names)) == {}
+
+
+@pytest.mark.parametrize(
+    ("given", "tree"),
+    [
+        ({"data": "a.csv", "eval_rows": 3}, {"data": {"source": "a.csv", "eval_rows": 3}}),
+        ({"data": {"source": "a.csv"}, "rows": 3}, {"data": {"source": "a.csv", "rows": 3}}),
+        ({"augment": "typos,lowercase"}, {"data": {"augment": ["typos", "lowercase"]}}),
+        ({"augment": ["typos"]}, {"data": {"augment": ["typos"]}}),
+        ({"class_weights": "1,2.5"}, {"train": {"class_weights": [1, 2.5]}}),
+        ({"class_weights": ["balanced"]}, {"train": {"class_weights": "balanced"}}),
+        ({"train": TrainSettings(epochs=1.0)}, {"train": {"epochs": 1.0}}),
+        ({"epochs": 2.0, "train": {"max_steps": 3}}, {"train": {"epochs": 2.0, "max_steps": 3}}),
+        ({"method": "at", "seed": 1}, {"method": {"name": "at"}, "seed": 1}),
+        ({"objective": "at", "rule": "awp"}, {"method": {"name": "at.objective + awp.rule"}}),
+        ({"lora": True}, {"train": {"lora": {}}}),
+        ({"lora": LoraSettings(rank=4)}, {"train": {"lora": {"rank": 4}}}),
+        ({"multi_task": {"a": "a.csv"}}, {"tasks": {"a": {"source": "a.csv"}}}),
+    ],
+)
+def test_a_keyword_stands_where_its_setting_does(
+    given: dict[str, Any], tree: dict[str, Any]
+) -> None:
+    assert TRAIN.tree(None, given) == tree
+
+
+def test_the_settings_of_a_method_are_taken_whole() -> None:
+    found = TRAIN.tree(None, {"method": temper.RDrop(weight=2.0)})["method"]
+    assert found == {"name": "r_drop", **temper.RDrop(weight=2.0).settings()}
+    both = TRAIN.tree(None, {"method": temper.RDrop() + temper.AT()})["method"]
+    assert both["name"] == "r_drop + at"
+    tree = {"model": "m", "data": {"source": "demo"}, "method": both}
+    assert TRAIN.tree(RunConfig.of(tree), {"rows": 5})["method"] == both
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"epoch": 1}, "Unknown setting 'epoch'. Did you mean 'epochs'"),
+        ({"shift": {"a": "b"}}, "Unknown setting 'shift'"),
+        ({"augment": "typos,,lowercase"}, "--augment takes names with commas between"),
+        ({"epochs": 1.0, "train": {"epochs": 2.0}}, "`train.epochs` is given twice"),
+        ({"method": "at", "rule": "awp"}, "--method names a whole method and --rule half of one"),
+    ],
+)
+def test_wrong_keywords_are_refused_as_wrong_options_are(
+    given: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(SettingError, match=message):
+        TRAIN.tree(None, given)
+
+
+def test_a_file_holds_further_sets_too(tmp_path: Path) -> None:
+    file = tmp_path / "s.toml"
+    file.write_text('[sets.shift]\nfar = "far.csv"\n[data]\nsource = "demo"\n', encoding="utf-8")
+    assert EVALUATE.tree(file, {"fit": "f.csv"})["sets"] == {
+        "shift": {"far": "far.csv"},
+        "fit": "f.csv",
+    }
+
+
+@pytest.fixture(scope="module")
+def run(tiny_model: Path, tiny_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    return temper.train(
+        tmp_path_factory.mktemp("calls") / "run",
+        model=str(tiny_model),
+        data=tiny_data / "reviews",
+        method=temper.Vanilla(),
+        max_steps=2,
+        max_length=32,
+        device="cpu",
+    )
+
+
+def test_a_call_trains_the_run_that_the_command_trains(
+    run: Any, tiny_model: Path, tiny_data: Path
+) -> None:
+    again = CliRunner().invoke(
+        app,
+        ["train", "--model", str(tiny_model), "--data", str(tiny_data / "reviews"), "--method",
+         "vanilla", "--set", "train.max_steps=2", "--max-length", "32", "--device", "cpu",
+         "--out", str(run.folder)],
+    )  # fmt: skip
+    assert again.exit_code == 0, again.stderr
+    assert "is finished already with these settings; it is kept." in " ".join(again.stderr.split())
+
+
+def test_a_run_shows_its_scores_and_loads_its_model(run: Any) -> None:
+    assert list(run.scores.columns) == ["metric", "epoch", "step", "dev"]
+    assert "accuracy" in run._repr_html_()
+    assert run.load(device="cpu").label_names == ("negative", "positive")
+
+
+def test_an_evaluation_of_a_run_lies_beside_it(run: Any, tiny_data: Path) -> None:
+    found = temper.evaluate(
+        run,
+        shift={"far": str(tiny_data / "shift.csv")},
+        perspectives=["task", "shift"],
+        evaluate={"bootstrap": 0},
+        device="cpu",
+    )
+    assert found.folder == run.folder.with_name("run-evaluation")
+    assert json.loads((found.folder / "scores.json").read_text()) == found.content
+    assert set(found.scores["set"]) == {"dev", "far"}
+    assert found.report().is_file()
+
+
+def test_a_mistyped_model_without_a_folder_hears_of_the_model_too() -> None:
+    with pytest.raises(SettingError, match="(?s)from 'no/run'.*--out is needed: no/run"):
+        temper.evaluate("no/run", data="demo")
+
+
+def test_a_comparison_returns_its_table(tiny_model: Path, tiny_data: Path, tmp_path: Path) -> None:
+    study = temper.compare(
+        tmp_path / "study",
+        methods=["vanilla", temper.RDrop(weight=2.0)],
+        variants={"longer": {"method": "vanilla", "train": {"max_steps": 2}}},
+        seeds=[0],
+        model=str(tiny_model),
+        data=tiny_data / "reviews",
+        max_steps=1,
+        max_length=32,
+        device="cpu",
+        perspectives="task",
+        evaluate={"bootstrap": 0},
+    )
+    plan = json.loads((study.folder / "study.json").read_text())
+    assert [column["name"] for column in plan["columns"]] == ["vanilla", "r_drop", "longer"]
+    assert plan["columns"][1]["settings"]["method"]["weight"] == 2.0
+    assert set(study.scores["column"]) == {"vanilla", "r_drop", "longer"}
+    assert study.page.is_file()
+    assert study.load("longer", 0, device="cpu").label_names == ("negative", "positive")
+    with pytest.raises(temper.errors.CheckpointError, match="no run of column 'longer', seed 7"):
+        study.load("longer", 7)
+
+
+@pytest.mark.parametrize(
+    ("variants", "message"),
+    [
+        ({"x": {"train": {"epochs": 1}}}, "names its `method`"),
+        ({"x": {"method": "vanilla", "train": 3}}, "`train` of variant 'x' must be a table"),
+        ({"x": {"method": "vanilla", "data": {"rows": 3}}}, "sets `data.rows`"),
+        ({"x": {"method": "vanila"}}, "'vanilla'"),
+    ],
+)
+def test_a_wrong_variant_is_refused(
+    variants: Any, message: str, tiny_model: Path, tmp_path: Path
+) -> None:
+    model = str(tiny_model)
+    with pytest.raises(SettingError, match=message):
+        temper.compare(tmp_path / "s", methods=["at"], variants=variants, model=model, data="demo")
+
+
+def test_what_a_notebook_shows_is_escaped(tmp_path: Path) -> None:
+    content = {"model": "<b>m</b>", "scores": [{"name": "<i>", "value": 1.0}]}
+    shown = EvaluationResult(tmp_path / "<script>", content, {})._repr_html_()
+    assert "<b>m" not in shown
+    assert "<i>" not in shown
+    assert "<script>" not in shown
+    assert "&lt;b&gt;m&lt;/b&gt;" in shown
