@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import typer
 
-from reproduction.command import app as reproduction_app
+from reproduction.command import parser as reproduction_parser
 from temper import methods
 from temper.cli.app import app
 from temper.evaluation.perspectives.registry import PERSPECTIVES
@@ -55,8 +55,7 @@ def check(line: str) -> tuple[str, dict[str, Any]]:
     """
     words = shlex.split(line.split(" | ")[0].split(" < ")[0], comments=True)[1:]
     if words[0] == "reproduce":
-        command = typer.main.get_command(reproduction_app)
-        return words[0], command.make_context(words[0], words[1:]).params
+        return words[0], vars(reproduction_parser().parse_args(words[1:]))
     commands = typer.main.get_command(app).commands
     assert words[0] in commands, f"no command {words[0]!r}: {line}"
     return words[0], commands[words[0]].make_context(words[0], words[1:]).params

@@ -138,7 +138,7 @@ def test_the_arithmetic_says_how_many_numbers_there_are(tmp_path: Path) -> None:
     answer = call("uegr-table-5", "--check-arithmetic", "--printed", numbers, "--json").stdout
     assert json.loads(answer)["printed"] == 10
     right = {"vanilla": "right", "uegr": "wrong"}
-    assert {line["method"]: line["right"] for line in json.loads(answer)["averages"]} == right
+    assert {line["method"]: line["verdict"] for line in json.loads(answer)["averages"]} == right
     numbers.write_text('printed.accuracy.uegr.average = "90.0"', encoding="utf-8")
     said = call("uegr-table-5", "--check-arithmetic", "--printed", numbers).stdout
     assert "1 could not be: not every case's number is at hand." in said
@@ -214,7 +214,7 @@ def test_a_refused_command_leaves_no_folder_behind(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--scale", "small"), "a list of all tables reads numbers alone and trains nothing"),
+        (("--scale", "small"), "the list of all tables reads numbers alone and trains nothing"),
         (("uegr-tabel-4",), "Did you mean 'uegr-table-4'"),
         (("uegr-table-4", "--scale", "tiny"), "Unknown scale 'tiny'"),
         (("uegr-table-4", "--from", "somewhere", "--seeds", "3"), "--from makes the table"),
@@ -225,7 +225,7 @@ def test_a_refused_command_leaves_no_folder_behind(tmp_path: Path) -> None:
         (("uegr-table-4", "--from", "somewhere", "--scale", "full"), "so --scale says nothing"),
         (("uegr-theorem-1", "--seeds", "3", "--out", "x"), "so --seeds, --out say nothing there"),
         (("uegr-table-4", "--out", "x", "--keep", "x/kept"), "must lie apart from x"),
-        (("uegr-table-4", "--markdown", "--json"), "two forms of one table"),
+        (("uegr-table-4", "--markdown", "--json"), "not allowed with argument"),
         (("uegr-table-4", "--workers", "0"), "--workers is the number of processes"),
         (("uegr-table-4", "--from", "somewhere", "--workers", "2"), "so --workers says nothing"),
     ],

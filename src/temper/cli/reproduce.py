@@ -16,14 +16,13 @@ CLONE = Path(temper.__file__).parents[2]
 
 
 def reproduce(
-    context: typer.Context,
     arguments: Annotated[list[str] | None, typer.Argument(metavar="TABLE ...")] = None,
 ) -> None:
     """Run a table or figure of the papers as studies; resume it where it was stopped."""
     if (CLONE / "reproduction" / "command.py").exists() and str(CLONE) not in sys.path:
         sys.path.append(str(CLONE))
     try:
-        from reproduction.command import app
+        from reproduction.command import main
     except ModuleNotFoundError as error:
         if error.name not in ("reproduction", "reproduction.command"):
             raise
@@ -31,6 +30,4 @@ def reproduce(
             "The papers' tables lie in Temper's repository and not in the installed package. Clone "
             "it, run `make install` there, and give this command again."
         ) from error
-    command = typer.main.get_command(app)
-    with command.make_context("reproduce", list(arguments or ()), parent=context.parent) as inner:
-        command.invoke(inner)
+    main(arguments or ())
