@@ -17,6 +17,9 @@ from temper.training.config import RunConfig, without_unread
 UNSAID = ("unlabeled", "unlabeled_rows", "drop_overlap", "detectors")
 """Settings that say how we run a table and nothing about the paper."""
 
+Cases = list[tuple[Case, Source]]
+"""The finished cases with their studies."""
+
 
 def case_facts(case: Case, source: Source) -> dict[str, str]:
     """Say what was run in a case.
@@ -29,9 +32,7 @@ def case_facts(case: Case, source: Source) -> dict[str, str]:
         Texts by heading.
     """
     records = [run.record for run in source.runs if run.record is not None]
-    first = _record(source)
-    settings = {} if first is None else first.settings
-    rows = {} if first is None else first.data
+    settings, rows = records[0].settings, records[0].data
     data, train = settings.get("data", {}), settings.get("train", {})
     return {
         "case": case.name,
@@ -60,10 +61,10 @@ def changes(
     Returns:
         A sentence each.
     """
-    full = specification.scales["full"]
+    cases = [(case, sources[case.name]) for case in specification.case if case.name in sources]
     notes = [f"Grid: {specification.grid_from}"]
     if not specification.published:
-        return notes + _left_out(specification, sources, scale)
+        return notes + _left_out(specification, cases, scale)
     if not specification.printed:
         notes.append(
             "Printed numbers: none is at hand; --printed FILE.toml gives them to who has the paper."
@@ -73,14 +74,28 @@ def changes(
         notes.append(
             f"The paper's {named} could not be read; the scale full has Temper's own there."
         )
-    notes += _models(specification, sources)
-    notes += _split(specification, sources)
-    notes += _settings(specification, sources)
-    notes += _of_methods(specification, sources)
-    notes += _left_out(specification, sources, scale)
-    seeds = sorted({len(source.seeds) for source in sources.values()})
-    if seeds and seeds != [full.seeds]:
-        notes.append(f"Seeds: {', '.join(map(str, seeds))} (paper: {full.seeds}).")
+    models = _gathered(
+        (f"Model: {source.model} in place of {case.model}", case)
+        for case, source in cases
+        if source.model != case.model
+    )
+    notes += [f"{sentence} ({', '.join(names)})." for sentence, names in models.items()]
+    split = _gathered(
+        ("Judged on test rows in place of dev rows", case)
+        for case, source in cases
+        if case.task in TASKS
+        and set(TASKS[case.task].evaluated) & set(TASKS[case.task].rows)
+        and _on_test(source)
+    )
+    settings = _gathered(_changed_settings(specification, cases))
+    of_methods = _gathered(_changed_methods(specification, cases))
+    for sentence, names in {**split, **settings, **of_methods}.items():
+        everyone = sentence in settings and len(names) == len(cases)
+        notes.append(f"{sentence}." if everyone else f"{sentence}: {', '.join(names)}.")
+    notes += _left_out(specification, cases, scale)
+    seeds, papers = {len(source.seeds) for _, source in cases}, specification.scales["full"].seeds
+    if seeds - {papers}:
+        notes.append(f"Seeds: {', '.join(map(str, sorted(seeds)))} (paper: {papers}).")
     return notes
 
 
@@ -95,8 +110,7 @@ def _published(task: str) -> str:
         return ""
     judged = [known.rows[name] for name in known.evaluated if name in known.rows]
     # A task without dev rows is judged on its test rows.
-    judged = judged or [known.rows[name] for name in ("test",) if name in known.rows]
-    return f"{known.rows['train']:,} and {sum(judged):,}"
+    return f"{known.rows['train']:,} and {sum(judged) or known.rows.get('test', 0):,}"
 
 
 def _training(train: Mapping[str, Any]) -> str:
@@ -107,27 +121,6 @@ def _training(train: Mapping[str, Any]) -> str:
     return f"{length}, batch {train.get('batch_size')}, rate {train.get('learning_rate'):g}"
 
 
-def _models(specification: Specification, sources: Mapping[str, Source]) -> list[str]:
-    models = _names_of(
-        (f"Model: {source.model} in place of {case.model}", case.name)
-        for case, source in _cases(specification, sources)
-        if source.model != case.model
-    )
-    return [f"{sentence} ({', '.join(names)})." for sentence, names in models.items()]
-
-
-def _split(specification: Specification, sources: Mapping[str, Source]) -> list[str]:
-    """Say where test rows stand for a task's dev rows."""
-    names = [
-        case.name
-        for case, source in _cases(specification, sources)
-        if (task := TASKS.get(case.task)) is not None
-        and any(split in task.rows for split in task.evaluated)
-        and _on_test(source)
-    ]
-    return [f"Judged on test rows in place of dev rows: {', '.join(names)}."] if names else []
-
-
 def _on_test(source: Source) -> bool:
     """Whether a study judged on a split that is called test."""
     record = _record(source)
@@ -135,32 +128,20 @@ def _on_test(source: Source) -> bool:
     return isinstance(entry, dict) and entry.get("source", {}).get("split") == "test"
 
 
-def _settings(specification: Specification, sources: Mapping[str, Source]) -> list[str]:
+def _changed_settings(specification: Specification, cases: Cases) -> Iterator[tuple[str, Case]]:
     """Say which settings of the data and of the training loop are not the paper's."""
-    changed = _names_of(_changed_settings(specification, sources))
-    return [
-        f"{sentence}." if len(names) == len(sources) else f"{sentence}: {', '.join(names)}."
-        for sentence, names in changed.items()
-    ]
-
-
-def _changed_settings(
-    specification: Specification, sources: Mapping[str, Source]
-) -> Iterator[tuple[str, str]]:
-    for case, source in _cases(specification, sources):
+    for case, source in cases:
         record = _record(source)
-        if record is None:
-            continue
-        ran, paper = record.settings, _paper_settings(specification, case)
+        ran, paper = {} if record is None else record.settings, _paper(specification, case)
         data = ran.get("data", {})
         if data.get("task") != case.task and Path(str(data.get("source", ""))).name != case.task:
-            yield f"Data: {data.get('source')!r} in place of {case.task}'s", case.name
+            yield f"Data: {data.get('source')!r} in place of {case.task}'s", case
         for table, key in _spoken_of(specification, case):
             if f"{table}.{key}" in specification.unknown or key not in ran.get(table, {}):
                 continue
             ours, theirs = _value(ran[table], key), _value(paper[table], key)
             if ours != theirs:
-                yield f"{table}.{key}: {ours} (paper: {theirs})", case.name
+                yield f"{table}.{key}: {ours} (paper: {theirs})", case
 
 
 def _spoken_of(specification: Specification, case: Case) -> list[tuple[str, str]]:
@@ -175,17 +156,10 @@ def _spoken_of(specification: Specification, case: Case) -> list[tuple[str, str]
     return list(spoken)
 
 
-def _of_methods(specification: Specification, sources: Mapping[str, Source]) -> list[str]:
+def _changed_methods(specification: Specification, cases: Cases) -> Iterator[tuple[str, Case]]:
     """Say which settings of the methods are not the table's."""
-    changed = _names_of(_changed_methods(specification, sources))
-    return [f"{sentence}: {', '.join(names)}." for sentence, names in changed.items()]
-
-
-def _changed_methods(
-    specification: Specification, sources: Mapping[str, Source]
-) -> Iterator[tuple[str, str]]:
-    for case, source in _cases(specification, sources):
-        paper = _paper_settings(specification, case)
+    for case, source in cases:
+        paper = _paper(specification, case)
         for column in specification.columns(specification.scales["full"]):
             record = _record(source, column.name)
             if record is None:
@@ -200,17 +174,11 @@ def _changed_methods(
                 if key in ran and ran[key] != value
             ]
             if changed:
-                yield f"Of {column.name}, {', '.join(changed)}", case.name
+                yield f"Of {column.name}, {', '.join(changed)}", case
 
 
-def _cases(
-    specification: Specification, sources: Mapping[str, Source]
-) -> list[tuple[Case, Source]]:
-    """Return the cases that have a study."""
-    return [(case, sources[case.name]) for case in specification.case if case.name in sources]
-
-
-def _paper_settings(specification: Specification, case: Case) -> Tree:
+def _paper(specification: Specification, case: Case) -> Tree:
+    """Return the paper's settings of a case."""
     full = specification.scales["full"]
     return settings_of(case, full, model=case.model, source=case.task, task=case.task)
 
@@ -220,11 +188,11 @@ def _flat(tree: Tree) -> Tree:
     return {".".join(names): value for names, value in leaves(tree)}
 
 
-def _names_of(sentences: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
-    """Gather the names that each sentence holds for."""
+def _gathered(sentences: Iterable[tuple[str, Case]]) -> dict[str, list[str]]:
+    """Gather the names of the cases that each sentence holds for."""
     names: dict[str, list[str]] = {}
-    for sentence, name in sentences:
-        names.setdefault(sentence, []).append(name)
+    for sentence, case in sentences:
+        names.setdefault(sentence, []).append(case.name)
     return names
 
 
@@ -242,16 +210,15 @@ def _value(table: Mapping[str, Any], name: str) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def _left_out(
-    specification: Specification, sources: Mapping[str, Source], scale: Scale | None
-) -> list[str]:
+def _left_out(specification: Specification, cases: Cases, scale: Scale | None) -> list[str]:
     notes = []
-    cases = [case.name for case in specification.case if case.name not in sources]
-    if cases:
-        notes.append(f"Cases without numbers here: {', '.join(cases)}.")
-    run = {column.name for source in sources.values() for column in source.columns}
+    finished = {case.name for case, _ in cases}
+    missing = [case.name for case in specification.case if case.name not in finished]
+    if missing:
+        notes.append(f"Cases without numbers here: {', '.join(missing)}.")
+    run = {column.name for _, source in cases for column in source.columns}
     columns = [column.name for column in specification.columns() if column.name not in run]
-    if columns and sources:
+    if columns and cases:
         shown = ", ".join(columns) if len(columns) <= 12 else f"{len(columns)} of them"
         notes.append(f"Methods that were not run: {shown}.")
     if scale is not None and not specification.scales[scale].suites:
