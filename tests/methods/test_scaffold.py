@@ -78,7 +78,7 @@ def test_a_new_method_composes(written: Path) -> None:
     assert method.name == f"{NAME} + at + uegr.rule"
     assert [type(part).__name__ for part in method.objective.parts] == [
         "SmallLogitsOfATestLoss",
-        "Attack",
+        "AdversarialLoss",
     ]
     assert entry(NAME).slots == {"objective": [], "rule": []}
 
