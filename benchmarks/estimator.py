@@ -85,7 +85,7 @@ def draw(workload: Workload, batch: Batch, label: str, number: int) -> tuple[lis
         The terms, and their gradient in the blocks' weights as one vector.
     """
     scheme, shared = LABELS[label]
-    method = configure("jachess", {"weight": 1.0, "scheme": scheme}).build()
+    method = configure("jachess", {"scheme": scheme, "strength": {"weight": 1.0}}).build()
     stepper = workload.stepper
     step = Step(number, rows=batch.size)
     streams = Streams(0, step=number)

@@ -55,18 +55,31 @@ METHODS: dict[str, tuple[str, dict[str, Any]]] = {
     "label_smoothing": ("label_smoothing", {}),
     "wise_ft": ("wise_ft", {}),
     # At a set weight: the first 8 steps of a set ratio measure gradients, and no later one does.
-    "jacobian": ("jacobian", {"weight": 0.01}),
-    "jacobian part": ("jachess", {"weight": 0.01, "hessian_weight": 0.0}),
+    "jacobian": ("jacobian", {"strength": {"weight": 0.01}}),
+    "jacobian part": (
+        "jachess",
+        {"hessian_weight": 0.0, "strength": {"weight": 0.01}},
+    ),
     "jacobian part four-point": (
         "jachess",
-        {"weight": 0.01, "hessian_weight": 0.0, "scheme": "four_point"},
+        {
+            "hessian_weight": 0.0,
+            "scheme": "four_point",
+            "strength": {"weight": 0.01},
+        },
     ),
-    "cross_holder": ("cross_holder", {"weight": 1e-3}),
-    "jachess": ("jachess", {"weight": 0.01}),
-    "jachess four-point": ("jachess", {"weight": 0.01, "scheme": "four_point"}),
-    "jachess every 4": ("jachess", {"weight": 0.01, "every": 4}),
-    "jachess nested": ("jachess", {"weight": 0.01, "scheme": "nested"}),
-    LOOP: ("jachess", {"weight": 0.01, "scheme": "loop"}),
+    "cross_holder": ("cross_holder", {"strength": {"weight": 0.001}}),
+    "jachess": ("jachess", {"strength": {"weight": 0.01}}),
+    "jachess four-point": (
+        "jachess",
+        {"scheme": "four_point", "strength": {"weight": 0.01}},
+    ),
+    "jachess every 4": ("jachess", {"every": 4, "strength": {"weight": 0.01}}),
+    "jachess nested": (
+        "jachess",
+        {"scheme": "nested", "strength": {"weight": 0.01}},
+    ),
+    LOOP: ("jachess", {"scheme": "loop", "strength": {"weight": 0.01}}),
 }
 # Steps that one sample takes the mean of: a penalty that is paid now and then.
 STEPS = {"jachess every 4": 4}

@@ -45,7 +45,7 @@ trainer = RobustTrainer(
         logging_steps=10,
         report_to="none",
     ),
-    method=UEGR(alpha=0.6, beta=1.0),
+    method=UEGR(mask={"alpha": 0.6, "beta": 1.0}),
     train_dataset=train,
     eval_dataset=dev,
     data_collator=Collator(tokenizer),

@@ -98,7 +98,7 @@ class Pairs(Entry):
 
     Args:
         method: The method.
-        setting: Its setting, a list of two.
+        setting: Its setting, a list of two; of a table its dotted name.
         values: What either place may be.
         settings: Further settings of each of them.
     """
@@ -114,7 +114,9 @@ class Pairs(Entry):
             ColumnEntry(
                 name=self._name(first, second),
                 method=self.method,
-                settings={**self.settings, self.setting: [first, second]},
+                settings=override(
+                    self.settings, [(tuple(self.setting.split(".")), [first, second])]
+                ),
             )
             for first, second in product(self.values, repeat=2)
         ]

@@ -120,13 +120,30 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> str:
 def _place(loc: tuple[int | str, ...], settings: type[BaseModel]) -> tuple[str, list[str]]:
     """Return the dotted name of a wrong field, and the names that its table knows."""
     field = str(loc[0]) if loc else ""
-    known, nested = settings.model_fields, None
-    if field in known:
-        parts = _within(known[field].annotation)
-        nested = next((part for part in parts if hasattr(part, "model_fields")), None)
-    if nested is None or len(loc) < 2:
+    known = settings.model_fields
+    if field not in known or len(loc) < 2:
+        tables = {name: _tables(known[name].annotation) for name in known}
+        inner = [f"{name}.{key}" for name in known for key in _keys(tables[name])]
+        return field, [*known, *inner]
+    tables_here = _tables(known[field].annotation)
+    if not tables_here:
         return field, list(known)
-    return f"{field}.{loc[1]}", [f"{field}.{name}" for name in nested.model_fields]
+    if len(tables_here) > 1:
+        # Of several tables the error names which one was meant before it names the field.
+        loc = (field, *loc[2:])
+    if len(loc) < 2:
+        return field, list(known)
+    return f"{field}.{loc[1]}", [f"{field}.{key}" for key in _keys(tables_here)]
+
+
+def _tables(annotation: Any) -> list[type[BaseModel]]:
+    """Return the classes of settings that a field may hold."""
+    return [part for part in _within(annotation) if hasattr(part, "model_fields")]
+
+
+def _keys(tables: Iterable[type[BaseModel]]) -> list[str]:
+    """Return the names of the fields of any of them, each once."""
+    return list(dict.fromkeys(key for table in tables for key in table.model_fields))
 
 
 def _within(annotation: Any) -> list[Any]:

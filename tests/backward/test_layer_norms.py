@@ -34,7 +34,7 @@ def surveyed(batch: dict[str, Tensor], **settings: Any) -> dict[str, Any]:
 
 def test_the_norms_are_the_exact_ones_averaged_over_rows() -> None:
     truth = exact(smooth_bert(), ROWS).jacobian.mean(1)
-    held = surveyed(copied(ROWS, 1000), norm_rows=4000)
+    held = surveyed(copied(ROWS, 1000), layers={"rows": 4000})
     torch.testing.assert_close(held["norms"], truth, rtol=0.05, atol=0.0)
     # A softmax of minus the logarithm at temperature 1: shares of 1/s.
     expected = (1 / held["norms"]) / (1 / held["norms"]).sum()
@@ -102,7 +102,7 @@ def test_the_survey_takes_no_more_batches_than_its_rows() -> None:
             yield rows(4, 3, seed=number)
 
     model, forwards = tiny_bert(), []
-    stepper = Stepper(model, configure("jachess", {"norm_rows": 5}))
+    stepper = Stepper(model, configure("jachess", {"layers": {"rows": 5}}))
     stepper.network.probe(Batch.of(ROWS))
     hook = model.register_forward_hook(lambda *_: forwards.append(None))
     stepper.prepare(batches())
@@ -111,12 +111,12 @@ def test_the_survey_takes_no_more_batches_than_its_rows() -> None:
     assert len(forwards) == 3
     assert len(taken) <= 4
     first = stepper.state["smoothness"]["norms"]
-    again = Stepper(tiny_bert(), configure("jachess", {"norm_rows": 5}))
+    again = Stepper(tiny_bert(), configure("jachess", {"layers": {"rows": 5}}))
     again.prepare(rows(4, 3, seed=number) for number in range(3))
     assert torch.equal(first, again.state["smoothness"]["norms"])
 
 
-@pytest.mark.parametrize("settings", [{"strategy": "uniform"}, {"layers": "logits"}])
+@pytest.mark.parametrize("settings", [{"layers": "uniform"}, {"layers": "logits"}])
 def test_nothing_is_looked_at_where_nothing_is_weighed(settings: dict[str, Any]) -> None:
     stepper = Stepper(tiny_bert(), configure("jachess", settings))
     assert not stepper.prepares
@@ -126,22 +126,28 @@ def test_nothing_is_looked_at_where_nothing_is_weighed(settings: dict[str, Any])
 
 
 def test_uniform_weights_are_alike() -> None:
-    stepper = Stepper(tiny_bert(), configure("jachess", {"weight": 1.0, "strategy": "uniform"}))
-    other = Stepper(tiny_bert(), configure("jachess", {"weight": 1.0, "strategy": "log"}))
+    stepper = Stepper(
+        tiny_bert(),
+        configure("jachess", {"strength": {"weight": 1.0}, "layers": "uniform"}),
+    )
+    other = Stepper(
+        tiny_bert(),
+        configure("jachess", {"strength": {"weight": 1.0}, "layers": "log"}),
+    )
     other.state["smoothness"]["weights"] = torch.tensor([0.5, 0.5])
     assert stepper.backward(ROWS) == pytest.approx(other.backward(ROWS))
 
 
 def test_printed_weights_warn_where_one_layer_takes_all(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, logger="temper"):
-        held = surveyed(ROWS, strategy="printed", norm_rows=2)
+        held = surveyed(ROWS, layers={"kind": "printed", "rows": 2})
         # Two layers whose norms differ by a few are not saturated yet.
         assert not caplog.records
         assert float(held["weights"].max()) < 0.99
         model = smooth_bert()
         with torch.no_grad():
             model.bert.encoder.layer[1].output.LayerNorm.weight.mul_(4)
-        stepper = Stepper(model, configure("jachess", {"strategy": "printed"}))
+        stepper = Stepper(model, configure("jachess", {"layers": "printed"}))
         stepper.prepare([ROWS])
     assert float(stepper.state["smoothness"]["weights"].max()) > 0.99
     (record,) = caplog.records

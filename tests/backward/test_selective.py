@@ -284,7 +284,7 @@ def test_the_mask_comes_after_or_before_clipping(clipping: str) -> None:
 @pytest.mark.parametrize("name", ["uegr", "r_at_su"])
 def test_a_whole_step_moves_each_weight_by_g_over_p_or_not_at_all(name: str) -> None:
     model = tiny_network(width=8)
-    stepper = Stepper(model, configure(name, {"alpha": 0.6, "beta": 5.0}), seed=4)
+    stepper = Stepper(model, configure(name, {"mask": {"alpha": 0.6, "beta": 5.0}}), seed=4)
     stepper.backward(rows(5, 3, 6))
     raw = {key: p.grad.clone() for key, p in model.named_parameters()}
     before = {key: p.detach().clone() for key, p in model.named_parameters()}

@@ -52,11 +52,11 @@ def test_a_settings_file_holds_a_table_a_method_and_halves_are_options(
     settings = answer("train", "--config", config, *options)["settings"]["method"]
     assert settings["r_drop"]["weight"] == 2.0
     record = answer(
-        "train", "--objective", "r_drop", "--rule", "uegr", "--set", "method.uegr.alpha=0.5",
+        "train", "--objective", "r_drop", "--rule", "uegr", "--set", "method.uegr.mask.alpha=0.5",
         *tiny(tiny_model, tiny_data, tmp_path / "halves"),
     )  # fmt: skip
     assert record["method"] == "r_drop.objective + uegr.rule"
-    assert record["settings"]["method"]["uegr"]["alpha"] == 0.5
+    assert record["settings"]["method"]["uegr"]["mask"]["alpha"] == 0.5
     (log, _) = map(json.loads, (tmp_path / "halves" / "metrics.jsonl").read_text().splitlines())
     assert {"loss/divergence", "mask/kept"} <= set(log)
     assert "loss/adversarial" not in log
@@ -67,7 +67,7 @@ def test_a_comparison_of_compositions_is_reported_by_their_names(
 ) -> None:
     options = (
         "compare", "--methods", "vanilla,r_drop + at",
-        "--variant", "near=r_drop.objective + uegr.rule,method.uegr.alpha=0.5",
+        "--variant", "near=r_drop.objective + uegr.rule,method.uegr.mask.alpha=0.5",
         "--seeds", "0", "--perspectives", "task", "--set", "evaluate.bootstrap=0",
         *tiny(tiny_model, tiny_data, tmp_path / "study"),
     )  # fmt: skip

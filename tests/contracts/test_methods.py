@@ -41,7 +41,7 @@ DRAWN_BY_ROW = {
 # Settings that leave the draws out, where a method has such.
 WITHOUT_DRAWS: dict[str, dict[str, Any]] = {
     "freelb": {"init": 0.0},
-    "uegr": {"low": 0.0, "high": 0.0},
+    "uegr": {"adaptive": {"low": 0.0, "high": 0.0}},
     "dropout": {"rate": 0.0},
 }
 # What reads no labels is trained on rows without them.

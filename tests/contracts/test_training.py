@@ -34,13 +34,13 @@ WITHOUT_ATTENTION: frozenset[str] = frozenset(CLASSICAL)
 METHODS: dict[str, MethodConfig] = {
     **{name: configure(name) for name in names()},
     "uegr-gradient": UEGR(epsilon=0.2),
-    "uegr-uniform": UEGR(adaptive="uniform", mask_scope="all"),
-    "uegr-fixed": UEGR(adaptive="fixed", rates=(0.1, 0.3), site="output"),
-    "r_at-released": RAT(released=True, epsilon=1.0, relative=False),
-    "at": AT(steps=2),
-    "r_at_su": RATSU(freeze_masked=True),
+    "uegr-uniform": UEGR(adaptive="uniform", mask={"scope": "all"}),
+    "uegr-fixed": UEGR(site="output", adaptive={"kind": "fixed", "rates": (0.1, 0.3)}),
+    "r_at-released": RAT.preset("released"),
+    "at": AT(ascent={"steps": 2}),
+    "r_at_su": RATSU(mask={"freeze_masked": True}),
     # Its published times are hundreds of steps; here it anneals within the four.
-    "rec_adam": configure("rec_adam", {"t0": 1, "gamma": 1.0}),
+    "rec_adam": configure("rec_adam", {"gamma": 1.0, "anneal": {"t0": 1}}),
 }
 
 
@@ -166,7 +166,7 @@ def test_under_bf16_autocast_delta_and_gradients_stay_fp32_and_near(name: str) -
 
 def test_the_mask_of_an_adapted_model_covers_its_adapter_and_spares_its_head() -> None:
     model = tiny(LORA, dropout=0.0).train()
-    stepper = Stepper(model, UEGR(alpha=0.6, beta=1.0))
+    stepper = Stepper(model, UEGR(mask={"alpha": 0.6, "beta": 1.0}))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
     stepper.backward(inputs_of(LORA))
     unmasked = {key: value.clone() for key, value in stepper.params.gradients().items()}

@@ -117,16 +117,18 @@ QUIET_UEGR = UEGR(adaptive="uniform", epsilon=0.2, relative=False, mask=False)
 NOISY: dict[str, MethodConfig] = {
     **{name: configure(name) for name in names()},
     "dropout": Dropout(rate=0.3),
-    "at": AT(steps=2),
-    "r_at-released": RAT(released=True, epsilon=1.0, relative=False),
+    "at": AT(ascent={"steps": 2}),
+    "r_at-released": RAT.preset("released"),
     # By default only the classifier learns for as long as this run lasts.
-    "rec_adam": RecAdam(t0=2, gamma=10.0),
-    "uegr-epoch": UEGR(refresh="epoch"),
-    "roast-released": configure("roast", {"released": True}),
-    "adv_embed-released": configure("adv_embed", {"released": True}),
-    "uegr-range": UEGR(normalise="range", freeze_masked=True),
+    "rec_adam": RecAdam(gamma=10.0, anneal={"t0": 2}),
+    "uegr-epoch": UEGR(mask={"refresh": "epoch"}),
+    "roast-released": configure("roast", {"preset": "released"}),
+    "adv_embed-released": configure("adv_embed", {"preset": "released"}),
+    "uegr-range": UEGR(mask={"normalise": "range", "freeze_masked": True}),
     "alternating": Alternating(),
-    "uegr-before": UEGR(clipping="before", adaptive="fixed", rates=(0.1, 0.4)),
+    "uegr-before": UEGR(
+        mask={"clipping": "before"}, adaptive={"kind": "fixed", "rates": (0.1, 0.4)}
+    ),
 }
 """Methods with dropout, for equality between the processes."""
 
@@ -137,7 +139,7 @@ EXACT: dict[str, tuple[Method | MethodConfig, int]] = {
         for accumulation in (1, 2, 3)
     },
     "vanilla-1": (Vanilla(), 1),
-    "at-3": (AT(epsilon=0.2, relative=False, steps=2), 3),
+    "at-3": (AT(epsilon=0.2, relative=False, ascent={"steps": 2}), 3),
     "r_at-2": (RAT(epsilon=0.2, relative=False), 2),
     "uegr-1": (QUIET_UEGR, 1),
     "uegr-3": (QUIET_UEGR, 3),

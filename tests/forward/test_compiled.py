@@ -13,7 +13,7 @@ from temper.errors import ModelError
 from temper.methods import configure
 from tests.methods.tiny import rows, tiny_bert
 
-SETTINGS: dict[str, Any] = {"weight": 1e-3, "strategy": "uniform"}
+SETTINGS: dict[str, Any] = {"strength": {"weight": 1e-3}, "layers": "uniform"}
 
 
 def gradients(*, compiled: bool, scheme: str) -> dict[str, torch.Tensor]:

@@ -29,10 +29,10 @@ def exactly(layers: str = "all") -> Exact:
     return exact(smooth_bert(), ROWS, layers=layers)
 
 
-def settings_of(scheme: str, **more: Any) -> dict[str, Any]:
+def settings_of(scheme: Any, *, dimensions: int = 4, **more: Any) -> dict[str, Any]:
     # Every dimension of the hidden state, which is four wide.
-    own = {"dimensions": 4} if scheme == "loop" and more.get("hessian_weight", 1) else {}
-    return {"weight": 1.0, "scheme": scheme, **own, **more}
+    own = {"kind": "loop", "dimensions": dimensions} if scheme == "loop" else scheme
+    return {"strength": {"weight": 1.0}, "scheme": own, **more}
 
 
 def assert_mean(found: Tensor, expected: Tensor, *, bias: float = 0.0) -> None:
@@ -62,8 +62,7 @@ def test_every_scheme_estimates_the_exact_norms_of_every_layer(scheme: str) -> N
 
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_every_scheme_estimates_the_exact_norms_of_the_logits(scheme: str) -> None:
-    settings = settings_of(scheme, layers="logits")
-    settings |= {"dimensions": 3} if scheme == "loop" else {}
+    settings = settings_of(scheme, dimensions=3, layers="logits")
     found = rows_of(smooth_bert(), many(scheme), settings)
     assert_mean(found["jacobian"], exactly("logits").jacobian[0], bias=0.02)
     assert_mean(found["hessian"], exactly("logits").hessian[0], bias=0.02)
@@ -74,7 +73,7 @@ def test_the_loop_over_a_few_dimensions_is_right_on_average() -> None:
         rows_of(
             smooth_bert(),
             copied(ROWS, 20),
-            settings_of("loop", dimensions=1, projections=2),
+            settings_of({"kind": "loop", "dimensions": 1, "projections": 2}),
             weights=LAYERS,
             seed=seed,
         )["hessian"].view(2, -1)
@@ -88,7 +87,7 @@ def test_the_loop_over_a_few_dimensions_is_right_on_average() -> None:
 
 
 def test_the_jacobian_baseline_has_half_of_the_logits_norm() -> None:
-    logs = Stepper(smooth_bert(), configure("jacobian", {"weight": 0.6})).backward(
+    logs = Stepper(smooth_bert(), configure("jacobian", {"strength": {"weight": 0.6}})).backward(
         many("difference")
     )
     weighted = 0.3 * float(exactly("logits").jacobian.mean())
@@ -116,7 +115,7 @@ def differences() -> Exact:
 
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_cross_hoelder_sums_over_pairs_of_logits_in_every_scheme(scheme: str) -> None:
-    settings = settings_of(scheme) | ({"dimensions": 3} if scheme == "loop" else {})
+    settings = settings_of(scheme, dimensions=3)
     found = rows_of(smooth_bert(), many("nested"), settings, name="cross_holder")
     assert_mean(found["jacobian"], differences().jacobian[0] / 3, bias=0.02)
     assert_mean(found["hessian"], differences().hessian[0] / 9, bias=0.02)
@@ -125,7 +124,9 @@ def test_cross_hoelder_sums_over_pairs_of_logits_in_every_scheme(scheme: str) ->
 def test_cross_hoelder_refuses_a_single_output() -> None:
     regression = rows(4, 3, regression=True)
     with pytest.raises(ModelError, match=r"needs classes, and the model has one output"):
-        rows_of(smooth_bert(classes=1), regression, {"weight": 1.0}, name="cross_holder")
+        rows_of(
+            smooth_bert(classes=1), regression, {"strength": {"weight": 1.0}}, name="cross_holder"
+        )
 
 
 def test_differences_of_gradients_equal_the_second_derivative_on_equal_draws() -> None:
@@ -159,7 +160,9 @@ def test_the_passes_of_one_estimate_drop_the_same_units(scheme: str) -> None:
 
 def test_four_points_at_their_default_step_are_nearly_those_of_a_tiny_step() -> None:
     batch = copied(ROWS, 100)
-    limit = rows_of(smooth_bert(), batch, settings_of("four_point", step_size=1e-4), weights=LAYERS)
+    limit = rows_of(
+        smooth_bert(), batch, settings_of({"kind": "four_point", "step_size": 1e-4}), weights=LAYERS
+    )
     for model in (smooth_bert(), smooth_bert().float()):
         found = rows_of(model, batch, settings_of("four_point"), weights=LAYERS)
         for term in TERMS:
@@ -197,7 +200,7 @@ def forwards(
 ) -> int:
     """Count how often the model is called in one step."""
     model, batch = smooth_bert().float(), dict(ROWS)
-    stepper = Stepper(model, configure("jachess", {"weight": 1.0, **settings}))
+    stepper = Stepper(model, configure("jachess", {"strength": {"weight": 1.0}, **settings}))
     weighted(stepper, LAYERS)
     stepper.backward(batch)
     stepper.discard()
@@ -221,7 +224,6 @@ def test_each_scheme_runs_the_forwards_that_it_says_and_the_clean_one_is_shared(
 ) -> None:
     both = settings_of(scheme)
     alone = {**both, "hessian_weight": 0.0}
-    alone.pop("dimensions", None)
     assert (forwards(alone), forwards(both)) == PASSES[scheme]
     assert forwards({**both, "jacobian_weight": 0.0}) == PASSES[scheme][1]
     # Without labels there is no clean loss, and the same passes are needed.
@@ -244,23 +246,23 @@ def test_steps_between_have_no_forward_but_the_clean_one() -> None:
 
 def test_layers_that_were_not_measured_are_asked_for() -> None:
     with pytest.raises(SettingError, match=r"have not been measured yet. Call prepare\(batches\)"):
-        rows_of(smooth_bert(), ROWS, {"weight": 1.0})
+        rows_of(smooth_bert(), ROWS, {"strength": {"weight": 1.0}})
 
 
 def test_another_number_of_layers_than_was_measured_is_noticed() -> None:
     with pytest.raises(ModelError, match=r"3 layers were measured .* and 2 are called now"):
-        rows_of(smooth_bert(), ROWS, {"weight": 1.0}, weights=[0.2, 0.3, 0.5])
+        rows_of(smooth_bert(), ROWS, {"strength": {"weight": 1.0}}, weights=[0.2, 0.3, 0.5])
 
 
 @pytest.mark.parametrize("kind", [torch.bfloat16, torch.float16])
 def test_weights_in_half_precision_refuse_the_hessian(kind: torch.dtype) -> None:
     model = smooth_bert().to(kind)
     with pytest.raises(ModelError, match=rf"A Hessian is lost in {kind}.*hessian_weight=0"):
-        rows_of(model, ROWS, {"weight": 1.0}, weights=LAYERS)
+        rows_of(model, ROWS, {"strength": {"weight": 1.0}}, weights=LAYERS)
 
 
 def test_a_ratio_needs_a_batch_with_labels_first() -> None:
-    stepper = Stepper(smooth_bert(), configure("jachess", {"strategy": "uniform"}))
+    stepper = Stepper(smooth_bert(), configure("jachess", {"layers": "uniform"}))
     unlabelled = {key: tensor for key, tensor in ROWS.items() if key != "labels"}
     with pytest.raises(SettingError, match="no batch with labels has come yet. Set `weight`"):
         stepper.backward(unlabelled)

@@ -23,7 +23,9 @@ def test_adaptive_rates_follow_the_gradient_s_norm_over_real_tokens() -> None:
     """An independent clean pass by plain autograd gives the rates that the passes then show."""
     model, batch = tiny_network(width=16), rows(6, 4, 5)
     low, high = 0.1, 0.4
-    stepper = Stepper(model, UEGR(low=low, high=high, passes=40, mask=False), seed=2)
+    stepper = Stepper(
+        model, UEGR(passes=40, mask=False, adaptive={"low": low, "high": high}), seed=2
+    )
     stepper.network.probe(Batch.of(batch))
     with recorded_drops(model) as drops:
         stepper.backward(batch)
@@ -65,7 +67,7 @@ def test_adaptive_rates_follow_the_gradient_s_norm_over_real_tokens() -> None:
 def test_masks_differ_by_pass_and_example_at_the_chosen_sites(sites: str) -> None:
     model, batch = tiny_network(width=16, rate=0.0), rows(6, 6)
     batch = {name: value[:1].repeat(2, *[1] * (value.dim() - 1)) for name, value in batch.items()}
-    settings = UEGR(low=0.4, high=0.6, sites=sites, mask=False)
+    settings = UEGR(sites=sites, mask=False, adaptive={"low": 0.4, "high": 0.6})
     stepper = Stepper(model, settings, seed=2)
     stepper.network.probe(Batch.of(batch))
     with recorded_drops(model) as drops:
@@ -105,7 +107,9 @@ def test_as_many_logits_come_as_passes_were_asked_for(passes: int) -> None:
 
 def test_a_network_without_dropout_adapts_at_its_blocks() -> None:
     model = tiny_llama()
-    stepper = Stepper(model, UEGR(low=0.4, high=0.6, divergence_weight=1.0, mask=False), seed=2)
+    stepper = Stepper(
+        model, UEGR(divergence_weight=1.0, mask=False, adaptive={"low": 0.4, "high": 0.6}), seed=2
+    )
     logs = stepper.backward(rows(5, 3))
     assert logs["loss/divergence"] > 0
     assert [name for name, _ in stepper.network.site_keys] == ["model.layers.0", "model.layers.1"]
@@ -118,7 +122,7 @@ def test_adaptive_passes_give_the_same_gradients_under_checkpointing() -> None:
         if checkpointed:
             enable = getattr(model, "activation_checkpointing_enable", None)
             (enable or model.gradient_checkpointing_enable)({"use_reentrant": False})
-        stepper = Stepper(model, UEGR(low=0.1, high=0.4), seed=1)
+        stepper = Stepper(model, UEGR(adaptive={"low": 0.1, "high": 0.4}), seed=1)
         stepper.backward(rows(5, 3), rows(4, seed=1))
         found.append(stepper.params.gradients())
     for name, gradient in found[0].items():

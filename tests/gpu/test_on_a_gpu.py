@@ -104,7 +104,7 @@ def test_the_same_seed_gives_the_same_mask_on_a_gpu(gpu: torch.device) -> None:
     kept = []
     for _ in range(2):
         model = tiny_bert(dropout=0.0, attention=0.0).to(gpu)
-        stepper = Stepper(model, UEGR(adaptive="fixed", rates=(0.0, 0.0)), seed=3)
+        stepper = Stepper(model, UEGR(adaptive={"kind": "fixed", "rates": (0.0, 0.0)}), seed=3)
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         stepper.backward(on(gpu, rows(*LENGTHS)))
         stepper.step(optimizer)

@@ -177,11 +177,11 @@ def test_vanilla_s_halves_are_plain_and_nothing_is_no_method() -> None:
 def test_a_setting_of_the_half_that_is_left_out_is_refused() -> None:
     with pytest.raises(SettingError, match="'roast.rule' would ignore epsilon: only the other"):
         configure("at + roast.rule", {"roast": {"preset": "sentiment", "epsilon": 0.3}})
-    with pytest.raises(SettingError, match="'uegr.objective' would ignore alpha"):
-        compose(objective=UEGR(alpha=0.9), rule="adv_weight")
+    with pytest.raises(SettingError, match="'uegr.objective' would ignore mask"):
+        compose(objective=UEGR(mask={"alpha": 0.9}), rule="adv_weight")
     # A preset sets both halves; what the half does not read falls back to its default.
     found = configure("uegr.rule", {"uegr": {"preset": "sentiment"}})
-    assert found.settings()["uegr"]["alpha"] == 0.9
+    assert found.settings()["uegr"]["mask"]["alpha"] == 0.9
     paper = configure("uegr.rule", {"uegr": {"preset": "paper"}})
     assert paper.settings()["uegr"]["epsilon"] == UEGR().epsilon
     assert configure("uegr.rule", paper.settings()) == paper

@@ -20,6 +20,8 @@ from torch import nn
 from temper import UEGR, RobustTrainer, Stepper
 from temper.errors import SettingError, TemperError
 from temper.methods import Method, MethodConfig, build, configure, entry, names, register
+from temper.methods.selection import Selective
+from temper.methods.uegr import Uniform
 from temper.methods.vanilla import Vanilla
 from temper.seeding import Streams
 from temper.training.checks import wants_unlabelled
@@ -156,7 +158,7 @@ def test_training_repeats_with_its_seed_and_leaves_the_model_s_modules_as_they_w
 
 @pytest.mark.parametrize("name", ["vanilla", "at", "r_at", "r_drop", "uegr"])
 def test_without_dropout_micro_batches_equal_one_batch(name: str) -> None:
-    settings = {"mask": False, "low": 0.0, "high": 0.0} if name == "uegr" else {}
+    settings = {"mask": False, "adaptive": {"low": 0.0, "high": 0.0}} if name == "uegr" else {}
     whole = rows(5, 3, 6, 4, 2)
     parts = [{key: value[part] for key, value in whole.items()} for part in (slice(3), slice(3, 5))]
     found = []
@@ -172,7 +174,7 @@ def test_without_dropout_micro_batches_equal_one_batch(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["vanilla", "at", "r_at", "r_drop", "uegr"])
 def test_without_dropout_the_mean_over_ranks_equals_one_process(name: str) -> None:
-    settings = {"mask": False, "low": 0.0, "high": 0.0} if name == "uegr" else {}
+    settings = {"mask": False, "adaptive": {"low": 0.0, "high": 0.0}} if name == "uegr" else {}
     whole = rows(5, 3, 6, 4)
     one = Stepper(tiny_network(rate=0.0), configure(name, settings))
     one.backward(whole)
@@ -239,21 +241,33 @@ def test_any_settings_give_a_method_or_one_setting_error(name: str) -> None:
     ("name", "settings", "message"),
     [
         ("uegr", {"epsilon": -0.1}, r"`UEGR.epsilon` must be >= 0, got -0.1"),
-        ("uegr", {"alpha": 1.5}, r"`UEGR.alpha` must be <= 1"),
-        ("uegr", {"beta": 0.0}, r"`UEGR.beta` must be > 0"),
+        ("uegr", {"mask": {"alpha": 1.5}}, r"`UEGR.mask.alpha` must be <= 1"),
+        ("uegr", {"mask": {"beta": 0.0}}, r"`UEGR.mask.beta` must be > 0"),
         ("uegr", {"passes": 0}, r"`UEGR.passes` must be >= 1"),
-        ("uegr", {"low": 0.5, "high": 0.2}, "low must be at most high, got low=0.5 and high=0.2"),
-        ("uegr", {"adaptive": "fixed", "rates": [0.1]}, "needs 2 rates, one a pass, got"),
-        ("uegr", {"adaptive": "fixed", "rates": [0.1, 1.0]}, r"rates must lie in \[0, 1\)"),
-        ("uegr", {"rates": [0.1, 0.2]}, "rates are read only with adaptive='fixed'"),
+        (
+            "uegr",
+            {"adaptive": {"low": 0.5, "high": 0.2}},
+            "low must be at most high, got low=0.5 and high=0.2",
+        ),
+        ("uegr", {"adaptive": {"kind": "fixed", "rates": [0.1]}}, "needs 2 rates, one a pass, got"),
+        (
+            "uegr",
+            {"adaptive": {"kind": "fixed", "rates": [0.1, 1.0]}},
+            "`UEGR.adaptive.rates` must be < 1",
+        ),
         ("uegr", {"epsilom": 0.1}, "Did you mean 'UEGR.epsilon'"),
-        ("at", {"steps": 0}, r"`AT.steps` must be >= 1"),
+        ("at", {"ascent": {"steps": 1}}, r"`AT.ascent.steps` must be >= 2"),
         ("at", {"norm": "l3"}, r"`AT.norm` must be 'l2', 'linf' or 'linf_scaled', got 'l3'"),
         ("dropout", {"rate": 1.0}, r"`Dropout.rate` must be < 1"),
         ("r_drop", {"preset": "released_brt"}, "Did you mean 'released_bert'"),
-        ("r_at", {"released": True, "relative": True}, "would ignore relative; leave them out"),
-        ("r_at", {"released": True, "norm": "linf_scaled", "site": "output"}, "ignore norm, site"),
-        ("r_at_su", {"released": True, "attack_scope": "token"}, "ignore attack_scope"),
+        ("r_at", {"preset": "released", "relative": True}, "set relative=False, norm='l2' and"),
+        (
+            "r_at",
+            {"preset": "released", "norm": "linf", "site": "output"},
+            "got .*norm='linf'",
+        ),
+        ("uegr", {"alpha": 0.5}, "Did you mean 'UEGR.mask.alpha'"),
+        ("uegr", {"mask": {"alhpa": 0.5}}, "setting of the kind 'selective' 'alhpa'. Did you mean"),
     ],
 )
 def test_a_wrong_setting_says_where_what_was_expected_and_what_came(
@@ -264,8 +278,8 @@ def test_a_wrong_setting_says_where_what_was_expected_and_what_came(
 
 
 def test_all_faults_are_told_at_once() -> None:
-    with pytest.raises(SettingError, match=r"(?s)UEGR.alpha.*UEGR.epsilon.*setting 'UEGR.x'"):
-        configure("uegr", {"epsilon": -1, "alpha": 7, "x": 1})
+    with pytest.raises(SettingError, match=r"(?s)UEGR.mask.alpha.*UEGR.epsilon.*setting 'UEGR.x'"):
+        configure("uegr", {"epsilon": -1, "x": 1, "mask": {"alpha": 7}})
 
 
 def test_an_unknown_method_lists_near_ones() -> None:
@@ -279,26 +293,24 @@ def test_settings_are_frozen() -> None:
 
 
 def test_a_preset_gives_way_to_what_is_set() -> None:
-    found = configure("uegr", {"preset": "sentiment", "alpha": 0.7})
-    assert (found.alpha, found.beta) == (0.7, 10.0)
+    found = UEGR.preset("sentiment", mask={"alpha": 0.7})
+    assert (found.mask.alpha, found.mask.beta) == (0.7, 10.0)
 
 
-def test_r_at_as_released_takes_their_epsilon_unless_told() -> None:
-    plain = configure("r_at", {"released": True})
-    assert (plain.epsilon, plain.relative) == (1.0, False)
-    assert configure("r_at", {"preset": "released"}) == plain
-    assert configure("r_at", {"released": True, "epsilon": 0.5}).epsilon == 0.5
-    assert plain.off().epsilon == 1.0
+def test_a_preset_s_tables_are_completed_and_another_kind_replaces_them() -> None:
+    assert configure("uegr", {"preset": "paper", "adaptive": {"high": 0.4}}).adaptive.low == 0.3
+    assert configure("uegr", {"preset": "paper", "adaptive": "uniform"}).adaptive == Uniform()
+    assert configure("roast", {"mask": {"alpha": 0.9}}).mask.refresh == "epoch"
+    assert configure("roast", {"mask": Selective(alpha=0.9)}).mask.refresh == "epoch"
 
 
 @pytest.mark.parametrize(
     ("settings", "warned"),
     [
-        ({"normalise": "range", "beta": 5.0}, True),
-        ({"normalise": "range", "beta": 4.9}, False),
-        ({"normalise": "range", "beta": 5.0, "orientation": "printed"}, False),
-        ({"beta": 10.0}, False),
-        ({"normalise": "range", "beta": 5.0, "mask": False}, False),
+        ({"mask": {"normalise": "range", "beta": 5.0}}, True),
+        ({"mask": {"normalise": "range", "beta": 4.9}}, False),
+        ({"mask": {"normalise": "range", "beta": 5.0, "orientation": "printed"}}, False),
+        ({"mask": {"beta": 10.0}}, False),
     ],
 )
 def test_range_normalisation_of_a_sharp_rising_probability_warns(

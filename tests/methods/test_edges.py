@@ -16,7 +16,7 @@ from tests.methods.tiny import rows, tiny_bert, tiny_network
 
 
 @pytest.mark.parametrize(
-    ("name", "settings"), [("rec_adam", {"t0": 2, "gamma": 10.0}), ("smart", {})]
+    ("name", "settings"), [("rec_adam", {"gamma": 10.0, "anneal": {"t0": 2}}), ("smart", {})]
 )
 def test_a_skipped_step_leaves_weights_and_averages_alone(
     name: str, settings: dict[str, float]

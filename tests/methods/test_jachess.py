@@ -17,8 +17,8 @@ from temper.types import Batch
 from tests.methods.tiny import rows, tiny_bert, tiny_network
 
 BATCH = rows(5, 3, 6)
-UNIFORM = {"strategy": "uniform"}
-FIXED = {"weight": 0.5, **UNIFORM}
+UNIFORM = {"layers": "uniform"}
+FIXED: dict[str, Any] = {"strength": {"weight": 0.5}, **UNIFORM}
 MEASURED = 8
 """Steps whose gradients set eta."""
 
@@ -146,7 +146,7 @@ def norms_of_both(stepper: Stepper, batch: dict[str, Tensor]) -> tuple[Tensor, T
 def test_the_penalty_s_gradient_is_the_share_of_the_task_s_that_is_asked_for(
     name: str, settings: dict[str, Any], ratio: float
 ) -> None:
-    stepper = stepper_of({**settings, "gradient_ratio": ratio}, name=name)
+    stepper = stepper_of({**settings, "strength": {"ratio": ratio}}, name=name)
     logs = stepper.backward(BATCH)
     assert logs["smoothness/weight"] == pytest.approx(stepper.state["smoothness"]["eta"])
     task, penalty = norms_of_both(stepper, BATCH)
@@ -155,7 +155,7 @@ def test_the_penalty_s_gradient_is_the_share_of_the_task_s_that_is_asked_for(
 
 def test_the_half_of_the_jacobian_baseline_does_not_change_what_the_ratio_means() -> None:
     etas = [
-        stepper_of({"gradient_ratio": 0.5, **more}, name="jacobian")
+        stepper_of({"strength": {"ratio": 0.5}, **more}, name="jacobian")
         for more in ({}, {"jacobian_weight": 2.0})
     ]
     for stepper in etas:
@@ -171,7 +171,7 @@ def assert_close_all(first: dict[str, Tensor], second: dict[str, Tensor]) -> Non
 
 
 def test_the_factor_is_the_median_of_the_first_eight_ratios_and_then_held() -> None:
-    stepper = stepper_of({**UNIFORM, "gradient_ratio": 0.5})
+    stepper = stepper_of({**UNIFORM, "strength": {"ratio": 0.5}})
     ratios = []
     for number in range(MEASURED + 3):
         stepper.number = number
@@ -262,7 +262,7 @@ def test_a_frozen_body_leaves_the_penalty_nothing_to_move_and_stops_nothing() ->
 
 @pytest.mark.parametrize("name", ["jachess", "jachess_unlabeled"])
 def test_beside_lp_ft_the_factor_is_measured_once_the_body_trains(name: str) -> None:
-    settings = {"lp_ft": {"probe_ratio": 0.5}, name: UNIFORM}
+    settings = {"lp_ft": {"probe": {"share": 0.5}}, name: UNIFORM}
     stepper = Stepper(quiet(), configure(f"lp_ft + {name}", settings), total=4)
     optimizer = torch.optim.SGD(stepper.network.model.parameters(), lr=1e-3)
     factors = []
@@ -319,31 +319,26 @@ def test_the_jacobian_alone_is_taken_in_half_precision_weights() -> None:
 # Settings
 
 
-def test_either_the_factor_or_the_ratio_is_set() -> None:
-    assert configure("jachess", {"weight": 0.5}).gradient_ratio is None
-    assert configure("jachess", {}).weight is None
-    with pytest.raises(SettingError, match="one of weight and gradient_ratio must be given"):
-        configure("jachess", {"weight": 0.5, "gradient_ratio": 0.1})
-    with pytest.raises(SettingError, match="one of weight and gradient_ratio must be given"):
-        configure("jachess", {"gradient_ratio": None})
-
-
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"dimensions": 5}, "read by scheme='loop' only, got scheme='difference'"),
-        ({"projections": 2, "scheme": "nested"}, "read by scheme='loop' only, got scheme='nested'"),
-        ({"step_size": 0.1, "scheme": "nested"}, "read by the schemes 'difference' and 'four"),
+        ({"strength": {"weight": 0.5, "ratio": 1.0}}, "'weight' belongs to the kind 'weight'"),
+        ({"strength": {"ratio": None}}, r"`JacHess.strength.ratio` must be a valid number"),
+        (
+            {"scheme": {"kind": "nested", "step_size": 0.1}},
+            "belongs to the kind 'difference' or 'four_point'",
+        ),
+        (
+            {"scheme": {"kind": "difference", "dimensions": 5}},
+            "'dimensions' belongs to the kind 'loop'",
+        ),
         ({"jacobian_weight": 0.0, "hessian_weight": 0.0}, "must be above 0; to switch the penalty"),
-        ({"temperature": 2.0, "strategy": "uniform"}, "temperature is read with strategy='log'"),
-        ({"strategy": "printed", "layers": "logits"}, "strategy is read with layers='all' only"),
-        ({"dimensions": 5, "scheme": "loop", "hessian_weight": 0.0}, "takes no Hessian"),
-        ({"step_size": 1e-3, "hessian_weight": 0.0}, "takes no Hessian"),
-        ({"norm_rows": 8, "strategy": "uniform"}, "norm_rows is read where norms are measured"),
-        ({"norm_rows": 8, "layers": "logits"}, "norm_rows is read where norms are measured"),
+        ({"layers": {"kind": "uniform", "temperature": 2.0}}, "belongs to the kind 'log'"),
+        ({"layers": {"kind": "logits", "rows": 8}}, "'log' or 'normalised' or 'printed' or"),
+        ({"layers": "lgo"}, "Unknown kind 'lgo'. Did you mean 'log'"),
         ({"every": 0}, "every"),
-        ({"norm_rows": 0}, "norm_rows"),
-        ({"weight": -1.0}, "weight"),
+        ({"layers": {"rows": 0}}, r"`JacHess.layers.rows` must be >= 1, got 0"),
+        ({"strength": {"weight": -1.0}}, r"`JacHess.strength.weight` must be >= 0, got -1"),
     ],
 )
 def test_settings_that_do_nothing_or_cannot_be_are_refused(

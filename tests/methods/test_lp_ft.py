@@ -44,10 +44,10 @@ def moved(before: dict[str, Tensor], after: dict[str, Tensor]) -> set[str]:
 @pytest.mark.parametrize(
     ("config", "total", "length"),
     [
-        (LPFT(probe_ratio=0.5), 4, 2),
-        (LPFT(probe_steps=3), 4, 3),
+        (LPFT(probe={"share": 0.5}), 4, 2),
+        (LPFT(probe={"steps": 3}), 4, 3),
         (LPFT(), 10, 2),
-        (LPFT(probe_ratio=1.0), 2, 2),
+        (LPFT(probe={"share": 1.0}), 2, 2),
     ],
 )
 def test_the_head_alone_moves_first_and_the_optimiser_knows_nothing_of_the_rest(
@@ -100,7 +100,7 @@ def test_among_several_processes_every_parameter_takes_part_and_the_head_alone_i
 
 @pytest.mark.parametrize("other", ["uegr", "at", "r_drop", "adv_weight", "mixout"])
 def test_other_methods_work_while_the_head_trains_alone(other: str) -> None:
-    settings: dict[str, Any] = {"lp_ft": {"probe_steps": 1}}
+    settings: dict[str, Any] = {"lp_ft": {"probe": {"steps": 1}}}
     stepper = stepper_of(configure(f"lp_ft + {other}", settings), total=2)
     optimizer = adam(stepper)
     before = copies(stepper.network.model)
@@ -125,7 +125,7 @@ def test_a_resumed_run_goes_on_in_its_phase(stop: int, tmp_path: Path) -> None:
                 tmp_path / folder, optim="adamw_torch", max_steps=4, save_strategy="steps",
                 save_steps=1, logging_steps=1, learning_rate=1e-2,
             ),
-            method=LPFT(probe_ratio=0.5),
+            method=LPFT(probe={'share': 0.5}),
             train_dataset=dataset(),
         )  # fmt: skip
         trainer.train(**settings)
@@ -148,7 +148,7 @@ def test_gradients_are_wanted_again_after_a_failed_pass() -> None:
 
 
 def test_the_head_may_have_a_learning_rate_of_its_own() -> None:
-    config = LPFT(probe_steps=1, head_learning_rate_scale=10.0)
+    config = LPFT(head_learning_rate_scale=10.0, probe={"steps": 1})
     stepper = stepper_of(config, total=3)
     optimizer = torch.optim.SGD(stepper.params.tensors.values(), lr=0.01)
     for scale in (10.0, 1.0):
@@ -189,15 +189,13 @@ def test_it_runs_under_bf16_autocast() -> None:
 def test_settings_that_do_not_fit_are_refused_or_warned_of(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    for wrong in ({"probe_ratio": 0.1, "probe_steps": 5}, {"probe_ratio": None}):
-        with pytest.raises(SettingError, match="one of probe_ratio and probe_steps must be given"):
-            LPFT(**wrong)
-    with pytest.raises(SettingError, match=r"`LPFT.probe_ratio` must be <= 1"):
-        LPFT(probe_ratio=1.5)
+    with pytest.raises(SettingError, match="'steps' belongs to the kind 'steps'"):
+        LPFT(probe={"share": 0.1, "steps": 5})
+    with pytest.raises(SettingError, match=r"`LPFT.probe.share` must be <= 1"):
+        LPFT(probe={"share": 1.5})
     with pytest.raises(SettingError, match=r"head_learning_rate_scale` must be > 0"):
         LPFT(head_learning_rate_scale=0.0)
-    assert LPFT(probe_steps=7).probe_ratio is None
-    stepper = stepper_of(LPFT(probe_steps=7), total=5)
+    stepper = stepper_of(LPFT(probe={"steps": 7}), total=5)
     with caplog.at_level(logging.WARNING, logger="temper"):
         stepper.backward(*two_batches())
     assert "All 5 steps train the head alone" in caplog.text

@@ -265,8 +265,7 @@ def test_several_steps_climb_and_stay_within_the_budget(
         "relative": relative,
         "norm": norm,
         "attack_scope": scope,
-        "steps": 3,
-        "step_size": 0.6,
+        "ascent": {"steps": 3, "step_size": 0.6},
     }
     loss, grads, drops, network = ours("at", settings, [batch])
     weights = leaves(network)
@@ -329,7 +328,7 @@ def test_r_at_is_the_clean_loss_half_both_attacked_ones_and_a_divergence(
 
 def test_r_at_as_released_moves_the_embedding_matrix_and_throws_the_attack_away() -> None:
     batch = rows(5, 3, 6)
-    loss, grads, drops, network = ours("r_at", {"released": True}, [batch])
+    loss, grads, drops, network = ours("r_at", {"preset": "released"}, [batch])
     clean_pass, attack, _ = drops["before_head"]
     assert not torch.equal(attack, clean_pass)
     weights = leaves(network)
@@ -358,9 +357,11 @@ def test_uegr_sums_clean_attacked_and_divergence(adaptive: str, passes: int) -> 
     settings = {
         "epsilon": 0.2,
         "passes": passes,
-        "adaptive": adaptive,
-        "rates": (0.1, 0.5, 0.3)[:passes] if adaptive == "fixed" else (),
-        **({"low": 0.3, "high": 0.5} if adaptive == "gradient" else {}),
+        "adaptive": {
+            "gradient": {"low": 0.3, "high": 0.5},
+            "uniform": "uniform",
+            "fixed": {"rates": (0.1, 0.5, 0.3)[:passes]},
+        }[adaptive],
         "adversarial_weight": 0.8,
         "divergence_weight": 0.3,
     }

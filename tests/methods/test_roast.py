@@ -36,7 +36,7 @@ PUBLISHED = {
     "divergence": "sym_kl",
     "reduction": "sum",
     "same_dropout": False,
-    "released": False,
+    "detached": False,
 }
 # The noise is raised so that a forgotten one shows.
 NOISY = {"noise": 0.05}
@@ -49,7 +49,7 @@ CASES: dict[str, dict[str, Any]] = {
     "word": {**NOISY, "site": "word", "epsilon": 0.4, "divergence_weight": 0.8},
     "relative": {"relative": True, "norm": "l2", "attack_scope": "example", "epsilon": 0.3},
     "same_dropout": {**NOISY, "same_dropout": True, "divergence_weight": 0.8},
-    "released": {"released": True, "adversarial_weight": 0.0, "divergence_weight": 0.8, **NOISY},
+    "released": {"detached": True, "adversarial_weight": 0.0, "divergence_weight": 0.8, **NOISY},
     "divergence_alone": {"adversarial_weight": 0.0, "divergence_weight": 0.8},
     "no_divergence": {"divergence_weight": 0.0},
     "no_clean_loss": {**NOISY, "clean_weight": 0.0},
@@ -89,7 +89,7 @@ def by_the_equation(
             scope=settings["attack_scope"],
         )
         inside = dict(weights)
-        if settings["released"]:
+        if settings["detached"]:
             inside["words.weight"] = weights["words.weight"].detach()
         moved = reference.forward(
             inside, batch, drops, call=call + 1, delta=noises[place] + step, site=site
@@ -204,7 +204,7 @@ def test_passes_that_drop_alike_differ_by_the_attack_alone() -> None:
 def test_a_released_pass_gives_the_embeddings_no_gradient(passes: list[Pass]) -> None:
     settings = {"preset": "released", "clean_weight": 0.0, "divergence_weight": 1.0}
     found = configure("roast", settings)
-    assert (found.adversarial_weight, found.released) == (0.0, True)
+    assert (found.adversarial_weight, found.detached) == (0.0, True)
     logs = Stepper(tiny_network(), found).backward(rows(5, 3))
     assert [each.detached for each in passes] == [False, True, False]
     assert set(logs) >= {"loss/consistency"}
@@ -300,14 +300,14 @@ def test_roast_is_its_objective_and_an_epoch_s_mask_over_the_blocks() -> None:
     assert (rule.orientation, rule.alpha, rule.beta) == ("prose", 0.6, 1.0)
     assert method.objective == configure("adv_embed").build().objective
     sentiment = configure("roast", {"preset": "sentiment"})
-    assert (sentiment.alpha, sentiment.beta) == (0.9, 10.0)
+    assert (sentiment.mask.alpha, sentiment.mask.beta) == (0.9, 10.0)
 
 
 # Settings
 
 
 @pytest.mark.parametrize("name", ["adv_embed", "roast"])
-@pytest.mark.parametrize("settings", [{}, {"released": True}, {"divergence_weight": 1.0}])
+@pytest.mark.parametrize("settings", [{}, {"preset": "released"}, {"divergence_weight": 1.0}])
 def test_off_is_one_clean_loss_of_weight_1_and_no_rule(name: str, settings: dict[str, Any]) -> None:
     off = configure(name, settings).off()
     assert off.off() == off
@@ -326,7 +326,6 @@ def test_without_a_perturbed_pass_the_clean_loss_keeps_its_weight() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"released": True, "adversarial_weight": 0.5}, "would ignore adversarial_weight=0.5"),
         (
             {"clean_weight": 0, "adversarial_weight": 0, "divergence_weight": 0},
             "nothing is minimised",

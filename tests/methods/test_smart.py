@@ -126,7 +126,7 @@ def test_the_average_follows_its_recursion(total: int, decays: list[float]) -> N
     ("config", "forwards"),
     [
         (SMART(), 4),
-        (SMART(steps=2), 5),
+        (SMART(ascent={"steps": 2}), 5),
         (SMART(proximal_weight=0.0), 3),
         (SMART(weight=0.0), 2),
         (SMART().off(), 1),
@@ -216,7 +216,6 @@ def test_the_part_can_stand_in_an_objective_of_one_s_own() -> None:
         ({"decay": 1.0}, r"`SMART.decay` must be < 1"),
         ({"early": 1.5}, r"`SMART.early` must be <= 1"),
         ({"proximal_weight": -1}, r"`SMART.proximal_weight` must be >= 0"),
-        ({"step_size": 0.1}, "step_size is read only with steps > 1"),
     ],
 )
 def test_a_wrong_setting_is_refused(values: dict[str, Any], message: str) -> None:

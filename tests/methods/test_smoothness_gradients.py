@@ -33,8 +33,8 @@ def dropping_bert() -> nn.Module:
 
 
 def uniform(scheme: str, **more: Any) -> dict[str, Any]:
-    own = {"dimensions": 2} if scheme == "loop" and more.get("hessian_weight", 1) else {}
-    return {"weight": 0.5, "strategy": "uniform", "scheme": scheme, **own, **more}
+    own = {"kind": "loop", "dimensions": 2} if scheme == "loop" else scheme
+    return {"strength": {"weight": 0.5}, "layers": "uniform", "scheme": own, **more}
 
 
 def stepper_of(
@@ -101,7 +101,7 @@ def test_the_fused_layer_norm_would_spoil_the_gradient_of_a_second_derivative(
 
 @pytest.mark.parametrize("name", ["jacobian", "cross_holder"])
 def test_the_baselines_gradients_are_those_of_their_totals(name: str) -> None:
-    stepper = stepper_of(dropping_bert(), {"weight": 0.5}, name=name)
+    stepper = stepper_of(dropping_bert(), {"strength": {"weight": 0.5}}, name=name)
     assert farthest_from_differences(stepper, rows(5, 3), step=1e-5) < RIGHT
 
 
@@ -202,7 +202,7 @@ def test_adapters_around_a_frozen_table_have_the_gradient_of_the_total(scheme: s
 @pytest.mark.parametrize("method", ["r_drop + jachess", "embedding_noise + jacobian"])
 def test_composed_totals_have_their_own_gradient_under_dropout(method: str) -> None:
     """Where the clean pass is another, the penalty is of that pass."""
-    own = uniform("difference") if "jachess" in method else {"weight": 0.5}
+    own = uniform("difference") if "jachess" in method else {"strength": {"weight": 0.5}}
     settings = {method.split(" + ")[1]: own}
     stepper = stepper_of(dropping_bert(), settings, name=method)
     assert farthest_from_differences(stepper, rows(5, 3), step=1e-5) < RIGHT
@@ -214,7 +214,7 @@ def test_composed_totals_have_their_own_gradient_under_dropout(method: str) -> N
 
 SUMS: dict[str, dict[str, dict[str, Any]]] = {
     # Equal passes, so that the divergence and the masks of the parts are those of each alone.
-    "uegr + jachess": {"uegr": {"low": 0.0, "high": 0.0, "mask": False}},
+    "uegr + jachess": {"uegr": {"mask": False, "adaptive": {"low": 0.0, "high": 0.0}}},
     "at + jachess": {"at": {"epsilon": 0.1}},
     "smart + jachess": {},
     "vat + cross_holder": {},
@@ -230,7 +230,7 @@ def test_the_gradient_of_a_sum_is_the_sum_of_gradients_less_the_clean_one(method
 
     one, other = method.split(" + ")
     given = SUMS[method].get(one, {})
-    own = uniform("difference") if other == "jachess" else {"weight": 0.5}
+    own = uniform("difference") if other == "jachess" else {"strength": {"weight": 0.5}}
     batch = rows(5, 3, 6)
     both = gradients(quiet(), method, {one: given, other: own}, batch)
     left, right = gradients(quiet(), one, given, batch), gradients(quiet(), other, own, batch)

@@ -1,4 +1,4 @@
-"""Settings of UEGR that would be ignored are refused."""
+"""Settings of UEGR that would be ignored cannot be written."""
 
 from __future__ import annotations
 
@@ -11,35 +11,17 @@ from temper.methods import configure
 
 
 @pytest.mark.parametrize(
-    ("settings", "named"),
+    ("settings", "message"),
     [
-        (
-            {"adaptive": "uniform", "low": 0.3, "high": 0.5},
-            "adaptive='uniform' would ignore low, high",
-        ),
-        ({"adaptive": "uniform", "high": 0.5}, "ignore high, which only adaptive='gradient' reads"),
-        (
-            {"adaptive": "fixed", "rates": (0.1, 0.2), "low": 0.0},
-            "adaptive='fixed' would ignore low",
-        ),
-        ({"preset": "paper", "adaptive": "uniform"}, "leave them at low=0.05, high=0.2"),
+        ({"kind": "uniform", "low": 0.3}, "`UEGR.adaptive`: 'low' belongs to the kind 'gradient'"),
+        ({"kind": "fixed", "rates": [0.1, 0.2], "high": 0.5}, "'high' .* its kind is 'fixed'"),
+        ({"low": 0.3, "rates": [0.1, 0.2]}, "'rates' belongs to the kind 'fixed'"),
+        ("unifrom", "`UEGR.adaptive`: Unknown kind 'unifrom'. Did you mean 'uniform'"),
+        ({"lwo": 0.3}, "Unknown setting of the kind 'gradient' 'lwo'. Did you mean 'low'"),
+        ("fixed", "`UEGR.adaptive.rates` is missing"),
+        (3, "must be one of gradient, uniform, fixed, or a table with such a `kind`"),
     ],
 )
-def test_rates_of_adaptive_dropout_are_refused_where_they_are_not_read(
-    settings: dict[str, Any], named: str
-) -> None:
-    with pytest.raises(SettingError, match=named):
-        configure("uegr", settings)
-
-
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {"adaptive": "uniform"},
-        {"adaptive": "gradient", "low": 0.3, "high": 0.5},
-        {"preset": "paper", "adaptive": "uniform", "low": 0.05, "high": 0.2},
-    ],
-)
-def test_rates_are_taken_where_they_are_read_or_left_alone(settings: dict[str, Any]) -> None:
-    found = configure("uegr", settings)
-    assert found.off().off() == found.off()
+def test_rates_of_adaptive_dropout_are_those_of_their_kind(settings: Any, message: str) -> None:
+    with pytest.raises(SettingError, match=message):
+        configure("uegr", {"adaptive": settings})

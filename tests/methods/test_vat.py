@@ -29,6 +29,7 @@ from tests.methods.tiny import TinyBlock, recorded_drops, rows, tiny_bert, tiny_
 
 # Starting noise of an appreciable size, so that the loop must treat it right.
 PLAIN = {"epsilon": 0.3, "relative": False, "init_noise": 0.05, "weight": 0.7}
+SEVERAL = {"steps": 3, "step_size": 0.6}
 CASES: dict[str, dict[str, Any]] = {
     "as_smart": PLAIN,
     "relative": {**PLAIN, "epsilon": 0.2, "relative": True},
@@ -44,13 +45,12 @@ CASES: dict[str, dict[str, Any]] = {
     },
     "js": {**PLAIN, "divergence": "js"},
     "sum": {**PLAIN, "reduction": "sum"},
-    "several": {**PLAIN, "steps": 3, "step_size": 0.6},
+    "several": {**PLAIN, "ascent": SEVERAL},
     "several_l2": {
         **PLAIN,
         "norm": "l2",
         "attack_scope": "example",
-        "steps": 3,
-        "step_size": 0.6,
+        "ascent": SEVERAL,
     },
 }
 
@@ -117,8 +117,8 @@ def vat_total(
     labelled: bool = True,
 ) -> Tensor:
     """Write ``CE(x) + w max_d D(f(x), f(x + d))`` as a loop over rows, steps and micro-batches."""
-    steps, site = values.get("steps", 1), values.get("site", "output")
-    share = 1.0 if steps == 1 else values["step_size"]
+    ascent, site = values.get("ascent", {}), values.get("site", "output")
+    steps, share = ascent.get("steps", 1), ascent.get("step_size", 1.0)
     kind = "mse" if regression else values.get("divergence", "sym_kl")
     count = sum(len(batch["labels"]) for batch in batches)
     total = torch.zeros((), dtype=torch.float64)
@@ -207,7 +207,7 @@ def test_rows_without_labels_train_on_the_divergence_alone(regression: bool) -> 
 def test_all_passes_drop_the_same_units_and_are_as_many_as_the_cost_says(
     steps: int, forwards: int
 ) -> None:
-    _, _, drops, _, _ = run(VAT(steps=steps), [rows(5, 3)])
+    _, _, drops, _, _ = run(VAT(ascent={"steps": steps} if steps > 1 else "single"), [rows(5, 3)])
     for calls in drops.values():
         assert len(calls) == forwards
         assert all(torch.equal(call != 0, calls[0] != 0) for call in calls)
@@ -304,8 +304,9 @@ def test_the_perturbation_stays_in_its_budget_and_off_the_padding(
     epsilon: float, relative: bool, steps: int, norm: str, scope: str
 ) -> None:
     values = {"epsilon": epsilon, "relative": relative, "norm": norm, "attack_scope": scope}
+    ascent = "single" if steps == 1 else {"kind": "projected", "steps": steps}
     logging.disable(logging.WARNING)
-    config = configure("vat", {**values, "steps": steps, "init_noise": 0.5})
+    config = configure("vat", {**values, "ascent": ascent, "init_noise": 0.5})
     logging.disable(logging.NOTSET)
     model, inputs = tiny_network(rate=0.0), rows(5, 3, 6)
     real = inputs["attention_mask"].bool()
@@ -385,8 +386,8 @@ def test_blocks_that_are_recomputed_get_the_delta_of_their_own_pass() -> None:
     [
         ({"epsilon": -1.0}, r"`VAT.epsilon` must be >= 0"),
         ({"init_noise": 0.0}, r"`VAT.init_noise` must be > 0"),
-        ({"steps": 0}, r"`VAT.steps` must be >= 1"),
-        ({"step_size": 0.3}, "step_size is read only with steps > 1"),
+        ({"ascent": {"steps": 1}}, r"`VAT.ascent.steps` must be >= 2"),
+        ({"ascent": {"kind": "single", "step_size": 0.3}}, "belongs to the kind 'projected'"),
         ({"divergence": "kl"}, r"`VAT.divergence` must be 'js' or 'sym_kl'"),
         ({"weight": float("inf")}, r"`VAT.weight`"),
     ],

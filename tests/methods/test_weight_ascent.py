@@ -87,7 +87,10 @@ def tall(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Non
     ("config", "steps"),
     [
         (AdvWeight(rho=0.3), lambda w, g: sam(w, g, 0.3)),
-        (AdvWeight(rho=0.7, adaptive=True, eta=0.05), lambda w, g: asam(w, g, 0.7, 0.05)),
+        (
+            AdvWeight(rho=0.7, adaptive={"eta": 0.05}),
+            lambda w, g: asam(w, g, 0.7, 0.05),
+        ),
         (AWP(gamma=0.2), lambda w, g: awp(w, g, 0.2)),
     ],
     ids=["sam", "asam", "awp"],
@@ -286,8 +289,8 @@ def test_two_ascents_do_not_compose_but_one_goes_with_an_attack() -> None:
 def test_settings_that_do_not_fit_are_refused_or_warned_of(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    with pytest.raises(SettingError, match="eta is read only with adaptive=True"):
-        AdvWeight(eta=0.1)
+    with pytest.raises(SettingError, match="'eta' belongs to the kind 'asam'"):
+        AdvWeight(adaptive={"kind": "off", "eta": 0.1})
     with pytest.raises(SettingError, match=r"`AdvWeight.rho` must be >= 0"):
         AdvWeight(rho=-1.0)
     with pytest.raises(SettingError, match=r"`AWP.gamma` must be >= 0"):

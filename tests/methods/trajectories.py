@@ -37,7 +37,7 @@ NUDGE = 1e-12
 BOUND = 1e-7
 # A penalty as steep as the task makes this network's course so rough that rounding decides it.
 STEEP = ("jacobian", "cross_holder", "jachess", "jachess_unlabeled")
-SETTINGS = {name: {"gradient_ratio": 0.1} for name in STEEP}
+SETTINGS = {name: {"strength": {"ratio": 0.1}} for name in STEEP}
 
 
 class UniformDropout(TorchDispatchMode):

@@ -252,7 +252,10 @@ def test_attention_without_a_second_derivative_is_put_on_eager_until_release(
     attention: str,
 ) -> None:
     model = tiny_bert()
-    stepper = Stepper(model, configure("jachess", {"weight": 1.0, "strategy": "uniform"}))
+    stepper = Stepper(
+        model,
+        configure("jachess", {"strength": {"weight": 1.0}, "layers": "uniform"}),
+    )
     stepper.network.probe(Batch.of(rows(5, 3)))
     model.config._attn_implementation = attention
     used: list[str] = []
@@ -276,7 +279,10 @@ def test_attention_without_a_second_derivative_is_put_on_eager_until_release(
 
 def test_attention_that_cannot_be_put_on_eager_is_refused_with_what_to_do() -> None:
     model = tiny_bert()
-    stepper = Stepper(model, configure("jachess", {"weight": 1.0, "strategy": "uniform"}))
+    stepper = Stepper(
+        model,
+        configure("jachess", {"strength": {"weight": 1.0}, "layers": "uniform"}),
+    )
     stepper.network.probe(Batch.of(rows(5, 3)))
     model.config._attn_implementation = "paged|sdpa"
     called: list[None] = []
@@ -295,7 +301,7 @@ def test_attention_that_cannot_be_put_on_eager_is_refused_with_what_to_do() -> N
 
 def test_four_points_never_ask_for_a_second_derivative() -> None:
     """The default kernels, which have none, will do; see the platform's traps."""
-    settings_ = {"weight": 1.0, "strategy": "uniform", "scheme": "four_point"}
+    settings_ = {"strength": {"weight": 1.0}, "layers": "uniform", "scheme": "four_point"}
     stepper = Stepper(tiny_bert(attention=0.0), configure("jachess", settings_))
     kernels: list[str] = []
     plain = nn.functional.scaled_dot_product_attention
@@ -314,7 +320,10 @@ def test_four_points_never_ask_for_a_second_derivative() -> None:
 
 def test_a_compiled_model_is_refused_before_it_compiles() -> None:
     model = tiny_bert()
-    stepper = Stepper(model, configure("jachess", {"weight": 1.0, "strategy": "uniform"}))
+    stepper = Stepper(
+        model,
+        configure("jachess", {"strength": {"weight": 1.0}, "layers": "uniform"}),
+    )
     model._orig_mod = nn.Identity()
     with pytest.raises(ModelError, match=r"compiled model has no second.*scheme='four_point'"):
         stepper.backward(rows(5, 3))
@@ -326,7 +335,11 @@ def test_recomputed_blocks_refuse_a_third_derivative(scheme: str) -> None:
     model = tiny_bert()
     checkpoint_blocks(model)
     stepper = Stepper(
-        model, configure("jachess", {"weight": 1.0, "strategy": "uniform", "scheme": scheme})
+        model,
+        configure(
+            "jachess",
+            {"scheme": scheme, "strength": {"weight": 1.0}, "layers": "uniform"},
+        ),
     )
     with pytest.raises(ModelError, match=r"recomputes the blocks.*Switch it off.*'difference'"):
         stepper.backward(rows(5, 3))
@@ -351,7 +364,7 @@ def test_a_model_without_blocks_refuses_hidden_states_and_trains_on_its_logits()
     with pytest.raises(ModelError, match=message):
         Stepper(Flat(), "jachess").prepare([rows(5, 3)])
     with pytest.raises(ModelError, match=message):
-        Stepper(Flat(), configure("jachess", {"strategy": "uniform"})).backward(rows(5, 3))
+        Stepper(Flat(), configure("jachess", {"layers": "uniform"})).backward(rows(5, 3))
     for name in ("jacobian", "cross_holder"):
         stepper = Stepper(Flat(), name)
         logs = stepper.backward(rows(5, 3))

@@ -105,7 +105,7 @@ def test_table_four_runs_at_scale_smoke_with_its_own_network(tmp_path: Path) -> 
     # What the table calls without dropout, and the rate that its other rows share.
     assert settings["vanilla"]["architecture"]["dropout"] == 0.0
     assert settings["uegr"]["architecture"]["dropout"] == 0.5
-    assert settings["uegr"]["method"]["mask_scope"] == "all"
+    assert settings["uegr"]["method"]["mask"]["scope"] == "all"
 
 
 def test_where_no_case_could_be_run_the_command_fails_with_the_reason(tmp_path: Path) -> None:

@@ -277,9 +277,14 @@ def test_a_folder_of_another_reproduction_is_refused(folder: Path) -> None:
 
 def test_settings_of_a_method_that_are_not_the_tables_are_said(tmp_path: Path) -> None:
     scores = {"vanilla": VANILLA, "uegr": UEGR, "r_drop": UEGR}
-    # Of these only low is not what the scale `full` sets.
-    method = {"low": 0.1, "high": 0.5, "epsilon": 0.1, "relative": False, "alpha": 0.6}
+    # Of these only the low rate is not what the scale `full` sets.
+    method = {
+        "adaptive": {"kind": "gradient", "low": 0.1, "high": 0.5},
+        "epsilon": 0.1,
+        "relative": False,
+        "mask": {"kind": "selective", "alpha": 0.6},
+    }
     write_study(tmp_path / "text_cnn-imdb", scores, methods={"uegr": method})
     table = reproduction_table(read_specification("uegr-table-4"), tmp_path)
     said = [note for note in table.notes if note.startswith("Of ")]
-    assert said == ["Of uegr, low 0.1 (table: 0.3): text_cnn-imdb."]
+    assert said == ["Of uegr, adaptive.low 0.1 (table: 0.3): text_cnn-imdb."]

@@ -67,10 +67,13 @@ def test_a_run_that_names_no_method_takes_the_default(table: dict[str, Any]) -> 
         ({"method": {"name": "uerg"}}, "Unknown method 'uerg'.*'uegr'"),
         ({"method": {"name": "uegr", "epsilon": -0.1}}, "epsilon"),
         ({"method": {"name": "uegr", "epsilom": 0.1}}, "'method.epsilom'.*'method.epsilon'"),
-        ({"method": {"name": "uegr", "alpha": 2}}, "`method.alpha` must be <= 1, got 2"),
         (
-            {"method": {"name": "uegr", "low": 0.5, "high": 0.2}},
-            "`method` low must be at most high",
+            {"method": {"name": "uegr", "mask": {"alpha": 2}}},
+            "`method.mask.alpha` must be <= 1, got 2",
+        ),
+        (
+            {"method": {"name": "uegr", "adaptive": {"low": 0.5, "high": 0.2}}},
+            "`method.adaptive` low must be at most high",
         ),
         (
             {"method": {"name": "r_drop + at", "r_drop": {"wait": 1}}},
@@ -107,17 +110,17 @@ def test_one_tracker_is_a_tuple_of_one() -> None:
 
 
 def test_a_wrong_setting_of_a_method_can_be_told_to_another_process() -> None:
-    with pytest.raises(SettingError, match=r"`method\.alpha`") as found:
-        RunConfig.of(tree(method={"name": "uegr", "alpha": 2}))
-    with pytest.raises(SettingError, match=r"`UEGR\.alpha`") as own:
-        UEGR(alpha=2)
+    with pytest.raises(SettingError, match=r"`method\.mask\.alpha`") as found:
+        RunConfig.of(tree(method={"name": "uegr", "mask": {"alpha": 2}}))
+    with pytest.raises(SettingError, match=r"`UEGR\.mask\.alpha`") as own:
+        UEGR(mask={"alpha": 2})
     for error in (found.value, own.value):
         made, arguments = error.__reduce__()[:2]
         assert str(made(*arguments)) == str(error)
 
 
 def test_a_composition_reads_its_own_record_and_has_one_key_however_it_is_spaced() -> None:
-    method = {"name": "r_drop+uegr.rule", "r_drop": {"weight": 2}, "uegr": {"alpha": 0.9}}
+    method = {"name": "r_drop+uegr.rule", "r_drop": {"weight": 2}, "uegr": {"mask": {"alpha": 0.9}}}
     config = RunConfig.of(tree(method=method))
     assert config.method_name == "r_drop + uegr.rule"
     assert config.method["r_drop"] == {"weight": 2.0, "divergence": "sym_kl", "reduction": "mean"}

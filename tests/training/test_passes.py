@@ -51,7 +51,7 @@ def test_the_count_is_what_the_method_declares(
         ("uegr", {}, 9),
         ("uegr", {"passes": 1, "divergence_weight": 0.0}, 6),
         ("lp_ft", {}, 3),
-        ("jachess", {"every": 4, "weight": 0.01, "gradient_ratio": None}, 3 + 10 / 4),
+        ("jachess", {"every": 4, "strength": {"weight": 0.01}}, 3 + 10 / 4),
         ("r_drop + at", {}, 11),
         ("uegr.objective + w_cons", {}, 9),
     ],

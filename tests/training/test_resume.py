@@ -28,15 +28,17 @@ EPOCH = 4
 METHODS: dict[str, MethodConfig] = {
     **{name: configure(name) for name in names()},
     "uegr-uniform": UEGR(adaptive="uniform"),
-    "uegr-fixed": UEGR(adaptive="fixed", rates=(0.1, 0.3)),
+    "uegr-fixed": UEGR(adaptive={"kind": "fixed", "rates": (0.1, 0.3)}),
     "uegr-last": UEGR(sites="last", divergence="sym_kl", reduction="mean", passes=3),
-    "uegr-epoch": UEGR(refresh="epoch", mask_scope="all"),
-    "uegr-epoch-frozen": UEGR(refresh="epoch", freeze_masked=True, clipping="before"),
-    "uegr-frozen": UEGR(freeze_masked=True),
-    "uegr-before": UEGR(clipping="before", normalise="range", alpha=0.2),
-    "r_at_su-printed": RATSU(orientation="printed", scale=False),
-    "at-pgd": AT(steps=2, norm="linf_scaled", attack_scope="token"),
-    "r_at-released": RAT(released=True, epsilon=1.0, relative=False),
+    "uegr-epoch": UEGR(mask={"refresh": "epoch", "scope": "all"}),
+    "uegr-epoch-frozen": UEGR(
+        mask={"refresh": "epoch", "freeze_masked": True, "clipping": "before"}
+    ),
+    "uegr-frozen": UEGR(mask={"freeze_masked": True}),
+    "uegr-before": UEGR(mask={"clipping": "before", "normalise": "range", "alpha": 0.2}),
+    "r_at_su-printed": RATSU(mask={"orientation": "printed", "scale": False}),
+    "at-pgd": AT(norm="linf_scaled", attack_scope="token", ascent={"steps": 2}),
+    "r_at-released": RAT.preset("released"),
 }
 
 

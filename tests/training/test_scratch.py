@@ -85,26 +85,39 @@ def test_vanilla_alone_is_without_dropout_unless_a_rate_is_given(
 @pytest.mark.parametrize(
     ("method", "expected"),
     [
-        ({"name": "uegr"}, {"mask_scope": "all", "low": 0.3, "high": 0.5}),
-        ({"name": "uegr", "mask_scope": "blocks"}, {"mask_scope": "blocks", "low": 0.3}),
-        ({"name": "uegr", "high": 0.1}, {"mask_scope": "all", "low": 0.05, "high": 0.1}),
-        ({"name": "uegr", "adaptive": "uniform"}, {"mask_scope": "all", "low": 0.05}),
-        ({"name": "roast"}, {"mask_scope": "all"}),
+        ({"name": "uegr"}, {"mask.scope": "all", "adaptive.low": 0.3, "adaptive.high": 0.5}),
+        (
+            {"name": "uegr", "mask": {"scope": "blocks"}},
+            {"mask.scope": "blocks", "adaptive.low": 0.3},
+        ),
+        (
+            {"name": "uegr", "adaptive": {"high": 0.1}},
+            {"mask.scope": "all", "adaptive.low": 0.05, "adaptive.high": 0.1},
+        ),
+        (
+            {"name": "uegr", "adaptive": "uniform"},
+            {"mask.scope": "all", "adaptive.kind": "uniform"},
+        ),
+        ({"name": "roast", "mask": {"alpha": 0.9}}, {"mask.scope": "all", "mask.alpha": 0.9}),
+        ({"name": "roast", "mask": False}, {"mask.kind": "off"}),
     ],
 )
 def test_a_selective_update_covers_all_parameters_of_a_network_from_scratch(
     method: dict[str, Any], expected: dict[str, Any]
 ) -> None:
     found = config(method=method).method
-    assert {name: found[name] for name in expected} == expected
-    assert config(model="minilm", method=method["name"]).method["mask_scope"] == "blocks"
+    for name, value in expected.items():
+        setting, key = name.split(".")
+        assert found[setting][key] == value
+    plain = config(model="minilm", method=method["name"]).method
+    assert plain["mask"]["scope"] == "blocks"
 
 
 def test_halves_of_a_composition_have_what_they_read() -> None:
     rule = config(method="r_at + uegr.rule").method["uegr"]
-    assert (rule["mask_scope"], rule["low"]) == ("all", 0.05)
+    assert (rule["mask"]["scope"], rule["adaptive"]["low"]) == ("all", 0.05)
     objective = config(method="uegr.objective + child_tuning_f").method["uegr"]
-    assert (objective["mask_scope"], objective["low"]) == ("blocks", 0.3)
+    assert (objective["mask"]["scope"], objective["adaptive"]["low"]) == ("blocks", 0.3)
 
 
 def test_settings_of_another_network_and_wrong_ones_are_all_named() -> None:

@@ -462,7 +462,7 @@ def test_a_loss_that_is_not_finite_is_named_and_leaves_the_gradient_unused() -> 
 
 def test_masks_that_last_an_epoch_say_what_they_miss() -> None:
     model = tiny_model()
-    stepper = Stepper(model, UEGR(refresh="epoch"))
+    stepper = Stepper(model, UEGR(mask={"refresh": "epoch"}))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     before = weights(model)
     stepper.backward(batch(0, 1))

@@ -140,7 +140,7 @@ def test_the_gradient_is_clipped_to_the_norm_that_was_asked_for(tmp_path: Path) 
 
 def test_the_logged_norm_is_the_unmasked_one(tmp_path: Path) -> None:
     diary = Diary()
-    method = UEGR(alpha=0.9, beta=10.0)
+    method = UEGR(mask={"alpha": 0.9, "beta": 10.0})
     trainer = make_trainer(
         tmp_path, more={"callbacks": [diary], "method": method}, max_grad_norm=0.0
     )
@@ -424,7 +424,7 @@ def test_model_init_gives_the_model(tmp_path: Path) -> None:
 
 
 def test_training_again_starts_a_schedule_of_its_own(tmp_path: Path) -> None:
-    trainer = make_trainer(tmp_path, more={"method": UEGR(refresh="epoch")})
+    trainer = make_trainer(tmp_path, more={"method": UEGR(mask={"refresh": "epoch"})})
     trainer.train()
     first = weights(trainer.model)
     trainer.train()

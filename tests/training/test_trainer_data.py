@@ -205,7 +205,7 @@ def test_a_stream_that_ends_begins_anew(tmp_path: Path) -> None:
 
 def test_masks_that_last_an_epoch_need_rows_that_can_be_counted(tmp_path: Path) -> None:
     trainer = make_trainer(
-        tmp_path, rows=Stream(8), more={"method": UEGR(refresh="epoch")}, max_steps=5
+        tmp_path, rows=Stream(8), more={"method": UEGR(mask={"refresh": "epoch"})}, max_steps=5
     )
     with pytest.raises(SettingError, match=r"needs a dataset with a length"):
         trainer.train()

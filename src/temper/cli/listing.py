@@ -108,7 +108,7 @@ def _show_method(name: str, *, as_json: bool) -> None:
     """Print a method's settings and presets."""
     refuse([partial(check_methods, [name])])
     from temper.methods import entry
-    from temper.methods.description import presets, settings
+    from temper.methods.description import flat, presets, settings
     from temper.methods.table import claims
 
     found, about = settings(name), entry(name)
@@ -127,7 +127,10 @@ def _show_method(name: str, *, as_json: bool) -> None:
     else:
         say(f"{name} has no settings.", as_json=False)
     rows = [
-        {"preset": preset, "sets": ", ".join(f"{key}={value}" for key, value in values.items())}
+        {
+            "preset": preset,
+            "sets": ", ".join(f"{key}={value}" for key, value in flat(name, values).items()),
+        }
         for preset, values in presets(name).items()
     ]
     if rows:

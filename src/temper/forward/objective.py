@@ -86,7 +86,7 @@ class Clean:
         claims = {
             "sub-models": self.submodels is not None,
             "perturbation": self.noise is not None,
-            "label smoothing": self.smoothing > 0,
+            "label smoothing": bool(self.smoothing),
         }
         return frozenset(name for name, claimed in claims.items() if claimed)
 
@@ -154,7 +154,8 @@ class Joint:
 
     @property
     def _has_clean(self) -> bool:
-        return self.clean.weight != 0 or any(part.clean for part in self.parts)
+        weighed = self.clean.weight != 0 or not self.parts
+        return weighed or any(part.clean for part in self.parts)
 
     def passes(self, step: Step) -> int:
         """Return one for the clean stage, and those of the parts that yield totals of their own."""

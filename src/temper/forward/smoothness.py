@@ -66,6 +66,7 @@ class Smoothness(Part):
     Args:
         weight: eta, the factor on everything; the weights of the layers sum to 1. Not read with
             ``gradient_ratio``.
+        half: Whether the weight stands before half of the squared norms.
         gradient_ratio: Sets eta so that this share of the norm of the task's gradient is the norm
             of this one's: the median over the first 8 steps that pay it (with ``only_unlabelled``
             the first 8 with labels), then held; None keeps ``weight``. Compared are the gradients
@@ -89,6 +90,7 @@ class Smoothness(Part):
     """
 
     weight: float = 1.0
+    half: bool = False
     gradient_ratio: float | None = None
     jacobian: float = 1.0
     hessian: float = 1.0
@@ -184,7 +186,7 @@ class Smoothness(Part):
     def _eta(self, stage: Stage, rows: dict[str, Tensor]) -> float:
         """Return the factor on everything: as set, or from the ratio of gradient norms."""
         if self.gradient_ratio is None:
-            return self.weight
+            return self.weight / 2 if self.half else self.weight
         held = stage.state[RULE]
         task = stage.there.task
         if task is not None and self._measures(stage):

@@ -8,7 +8,7 @@ not the sign.
 Source: RoAST (arXiv 2312.04032) without its mask; released code bbuing9/RoAST. Differs: the clean
 pass is made at ``x + n`` and gives the attack its gradient (7F; theirs takes an attack pass of its
 own, 8F); padding is left out (theirs runs without an attention mask). The released code never adds
-the perturbed loss (a branch that cannot be taken) and detaches all of ``x~``: ``released=True``.
+the perturbed loss (a branch that cannot be taken) and detaches all of ``x~``: preset ``released``.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from __future__ import annotations
 import logging
 from typing import Any, ClassVar, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from temper.backward.rule import chain
 from temper.forward.consistency import Consistency
@@ -24,6 +24,7 @@ from temper.forward.noise import Noise
 from temper.forward.objective import Clean, Joint, Objective, plain
 from temper.functional.losses import Divergence
 from temper.functional.norms import Norm
+from temper.functional.schedules import ScalarOrSchedule
 from temper.methods.attack import AttackConfig
 from temper.methods.divergence import check_attack_off, warn_of_small_divergence
 from temper.methods.method import Method
@@ -59,8 +60,8 @@ class AdvEmbed(AttackConfig):
         divergence: ``sym_kl`` as published, or ``js``.
         reduction: ``sum`` over the rows as released, or ``mean``.
         same_dropout: Whether both passes drop the same units (the released code: no).
-        released: Leave the perturbed loss out and give the embeddings no gradient of the perturbed
-            pass, as the released code does.
+        detached: Whether the embeddings get no gradient of the perturbed pass (the released code:
+            yes).
     """
 
     PUBLISHED: ClassVar[dict[str, Published]] = {
@@ -83,37 +84,26 @@ class AdvEmbed(AttackConfig):
 
     PRESETS: ClassVar[dict[str, dict[str, Any]]] = {
         # transformers/models/*/modeling_*.py of the released code, run.sh's settings.
-        "released": {"released": True},
+        "released": {"adversarial_weight": 0.0, "divergence_weight": 0.01, "detached": True},
     }
 
-    epsilon: float = Field(default=0.1, ge=0.0, allow_inf_nan=False)
+    epsilon: ScalarOrSchedule = Field(default=0.1, ge=0.0)
     relative: bool = False
     norm: Norm = "linf_scaled"
     attack_scope: Literal["example", "token", "batch"] = "token"
     site: Literal["word", "output"] = "output"
-    noise: float = Field(default=1e-5, ge=0.0, allow_inf_nan=False)
-    clean_weight: float = Field(default=0.5, ge=0.0, allow_inf_nan=False)
-    adversarial_weight: float = Field(default=0.5, ge=0.0, allow_inf_nan=False)
-    divergence_weight: float = Field(default=0.01, ge=0.0, allow_inf_nan=False)
+    noise: ScalarOrSchedule = Field(default=1e-5, ge=0.0)
+    clean_weight: ScalarOrSchedule = Field(default=0.5, ge=0.0)
+    adversarial_weight: ScalarOrSchedule = Field(default=0.5, ge=0.0)
+    divergence_weight: ScalarOrSchedule = Field(default=0.01, ge=0.0)
     divergence: Divergence = "sym_kl"
     reduction: Reduction = "sum"
     same_dropout: bool = False
-    released: bool = False
+    detached: bool = False
 
-    @model_validator(mode="before")
-    @classmethod
-    def _fill_in_what_was_released(cls, values: Any) -> Any:
-        if isinstance(values, dict) and values.get("released") is True:
-            return {"adversarial_weight": 0.0, **values}
-        return values
-
-    @model_validator(mode="after")
-    def _refuse_what_cannot_be(self) -> Self:
-        if self.released and self.adversarial_weight:
-            raise ValueError(
-                "released=True has no perturbed loss and would ignore adversarial_weight="
-                f"{self.adversarial_weight:g}; leave it out, or leave released out"
-            )
+    def check(self) -> None:
+        """Refuse to minimise nothing, and warn of what does next to nothing."""
+        super().check()
         if not (self.clean_weight or self.adversarial_weight or self.divergence_weight):
             raise ValueError(
                 "clean_weight, adversarial_weight and divergence_weight are all 0, so that nothing "
@@ -130,15 +120,13 @@ class AdvEmbed(AttackConfig):
                 "epsilon=0 leaves the attack out: the second pass differs by its dropout alone, "
                 "as R-Drop's does."
             )
-        if not self.released:
-            check_attack_off(self, divergence_weight=self.divergence_weight)
+        check_attack_off(self, divergence_weight=self.divergence_weight)
         warn_of_small_divergence(
             type(self).__name__,
             weight=self.divergence_weight,
             divergence=self.divergence,
             reduction=self.reduction,
         )
-        return self
 
     def off(self) -> Self:
         """Switch the perturbed pass off and weigh the clean loss by 1."""
@@ -156,7 +144,7 @@ class AdvEmbed(AttackConfig):
             divergence=self.divergence,
             reduction=self.reduction,
             same_dropout=self.same_dropout,
-            detached=self.released,
+            detached=self.detached,
         )
         return Joint(Clean(weight=self.clean_weight), (part,))
 

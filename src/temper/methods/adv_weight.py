@@ -14,21 +14,33 @@ nothing.
 from __future__ import annotations
 
 import logging
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from temper.backward.rule import chain
 from temper.backward.sharpness import SharpnessAware
 from temper.forward.objective import Clean
+from temper.functional.schedules import ScalarOrSchedule
 from temper.methods.method import Method, MethodConfig
 from temper.methods.published import Published
 from temper.methods.registry import register
+from temper.methods.variants import Off, Variant
 
 logger = logging.getLogger(__name__)
 
-ETA = 0.01
 LARGE = 1.0
+
+
+class ASAM(Variant):
+    """A ball that follows the weights' sizes.
+
+    Args:
+        eta: What is added to the weights' sizes, above 0.
+    """
+
+    kind: Literal["asam"] = "asam"
+    eta: float = Field(default=0.01, gt=0.0)
 
 
 @register(
@@ -44,13 +56,12 @@ class AdvWeight(MethodConfig):
     Args:
         rho: Radius, at least 0; 0 is plain fine-tuning. ASAM's radius is measured
             relative to the weights and is ten times as large or more.
-        adaptive: Whether to do ASAM.
-        eta: What ASAM adds to the weights' sizes, above 0.
+        adaptive: ``asam``, whose ball follows the weights' sizes, or ``off``.
     """
 
     PUBLISHED: ClassVar[dict[str, Published]] = {
         "rho": Published(".05", "the paper"),
-        "eta": Published(".01", "ASAM's paper"),
+        "adaptive.eta": Published(".01", "ASAM's paper"),
     }
 
     PRESETS: ClassVar[dict[str, dict[str, Any]]] = {
@@ -60,21 +71,18 @@ class AdvWeight(MethodConfig):
         "asam_released": {"adaptive": True, "rho": 0.5},
     }
 
-    rho: float = Field(default=0.05, ge=0.0, allow_inf_nan=False)
-    adaptive: bool = False
-    eta: float = Field(default=ETA, gt=0.0, allow_inf_nan=False)
+    rho: ScalarOrSchedule = Field(default=0.05, ge=0.0)
+    adaptive: ASAM | Off = Field(default=Off(), discriminator="kind")
 
-    @model_validator(mode="after")
-    def _check(self) -> Self:
-        if not self.adaptive and self.eta != ETA:
-            raise ValueError(f"eta is read only with adaptive=True, got eta={self.eta}")
-        if not self.adaptive and self.rho >= LARGE:
+    def check(self) -> None:
+        """Warn of a radius that is meant for the other kind of ball."""
+        super().check()
+        if self.adaptive.is_off and self.rho >= LARGE:
             logger.warning(
                 "rho=%g is a radius for adaptive=True. Without it the published one is .05, and "
                 "one so large takes the gradient far from the weights.",
                 self.rho,
             )
-        return self
 
     def off(self) -> Self:
         """Take the gradient where the weights are."""
@@ -84,5 +92,6 @@ class AdvWeight(MethodConfig):
         """Return the method."""
         if not self.rho:
             return Method("adv_weight", self, Clean(), chain())
-        rule = SharpnessAware(rho=self.rho, adaptive=self.adaptive, eta=self.eta)
+        adaptive = not self.adaptive.is_off
+        rule = SharpnessAware(rho=self.rho, adaptive=adaptive, **self.adaptive.values)
         return Method("adv_weight", self, Clean(), chain(rule))

@@ -16,7 +16,8 @@ from pydantic import Field
 from temper.backward.rule import chain
 from temper.forward.adversarial import AdversarialLoss
 from temper.forward.objective import Clean, Joint
-from temper.methods.attack import AttackConfig
+from temper.functional.schedules import ScalarOrSchedule
+from temper.methods.attack import AttackConfig, Projected, Single
 from temper.methods.method import Method
 from temper.methods.published import Published
 from temper.methods.registry import register
@@ -34,8 +35,7 @@ class AT(AttackConfig):
 
     Args:
         adversarial_weight: Weight of the attacked loss; 0 is plain fine-tuning.
-        steps: Ascent steps; more than one is PGD with projection.
-        step_size: Size of each of several steps, as a share of epsilon.
+        ascent: ``single`` step of the whole budget, or ``projected`` ones (PGD).
     """
 
     PUBLISHED: ClassVar[dict[str, Published]] = {
@@ -43,9 +43,8 @@ class AT(AttackConfig):
         "norm": Published("l2", "the paper"),
     }
 
-    adversarial_weight: float = Field(default=1.0, ge=0.0, allow_inf_nan=False)
-    steps: int = Field(default=1, ge=1)
-    step_size: float = Field(default=0.5, gt=0.0, allow_inf_nan=False)
+    adversarial_weight: ScalarOrSchedule = Field(default=1.0, ge=0.0)
+    ascent: Single | Projected = Field(default=Single(), discriminator="kind")
 
     def off(self) -> Self:
         """Switch the attacked loss off."""
@@ -56,7 +55,7 @@ class AT(AttackConfig):
         if not self.adversarial_weight:
             return Method("at", self, Clean(), chain())
         attack = AdversarialLoss(
-            self.perturbation(steps=self.steps, step_size=self.step_size),
+            self.perturbation(**self.ascent.values),
             weight=self.adversarial_weight,
         )
         return Method("at", self, Joint(Clean(weight=1.0), (attack,)), chain())

@@ -6,9 +6,30 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from temper.forward.perturbations import Perturbation, PerturbationScope
+from temper.forward.perturbations import Perturbation
 from temper.functional.norms import Norm
+from temper.functional.schedules import ScalarOrSchedule
 from temper.methods.method import MethodConfig
+from temper.methods.variants import Variant
+
+
+class Single(Variant):
+    """One step up, which has the whole budget."""
+
+    kind: Literal["single"] = "single"
+
+
+class Projected(Variant):
+    """Several steps up, each projected to the budget (PGD).
+
+    Args:
+        steps: Ascent steps, at least 2.
+        step_size: Size of a step as a share of epsilon, above 0.
+    """
+
+    kind: Literal["projected"] = "projected"
+    steps: int = Field(default=2, ge=2)
+    step_size: ScalarOrSchedule = Field(default=0.5, gt=0.0)
 
 
 class AttackConfig(MethodConfig):
@@ -29,27 +50,24 @@ class AttackConfig(MethodConfig):
 
     SIZE: ClassVar[str] = "epsilon"
 
-    epsilon: float = Field(default=0.025, ge=0.0, allow_inf_nan=False)
+    epsilon: ScalarOrSchedule = Field(default=0.025, ge=0.0)
     relative: bool = True
     norm: Norm = "l2"
     attack_scope: Literal["example", "token", "batch"] = "example"
     site: Literal["word", "output"] = "word"
     special_tokens: bool = True
 
-    def perturbation(
-        self, *, scope: PerturbationScope | None = None, **ascent: float
-    ) -> Perturbation:
+    def perturbation(self, **ascent: float) -> Perturbation:
         """Return the perturbation that these settings describe.
 
         Args:
-            scope: In place of ``attack_scope``.
             ascent: ``steps`` and ``step_size`` of several ascent steps.
         """
         return Perturbation(
             epsilon=self.epsilon,
             relative=self.relative,
             norm=self.norm,
-            scope=scope or self.attack_scope,
+            scope=self.attack_scope,
             site=self.site,
             special_tokens=self.special_tokens,
             **ascent,  # type: ignore[arg-type]

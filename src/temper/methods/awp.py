@@ -13,11 +13,12 @@ from __future__ import annotations
 import logging
 from typing import Any, ClassVar, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from temper.backward.rule import chain
 from temper.backward.sharpness import RelativeAscent
 from temper.forward.objective import Clean
+from temper.functional.schedules import ScalarOrSchedule
 from temper.methods.method import Method, MethodConfig
 from temper.methods.published import Published
 from temper.methods.registry import register
@@ -50,17 +51,17 @@ class AWP(MethodConfig):
         "trades": {"gamma": 0.005},
     }
 
-    gamma: float = Field(default=0.01, ge=0.0, allow_inf_nan=False)
+    gamma: ScalarOrSchedule = Field(default=0.01, ge=0.0)
 
-    @model_validator(mode="after")
-    def _warn_of_explosion(self) -> Self:
+    def check(self) -> None:
+        """Warn of a share that moves matrices by their whole norm."""
+        super().check()
         if self.gamma >= 1.0:
             logger.warning(
                 "gamma=%g moves every matrix by its whole norm or more; the published share is "
                 ".01.",
                 self.gamma,
             )
-        return self
 
     def off(self) -> Self:
         """Take the gradient where the weights are."""

@@ -12,11 +12,12 @@ from __future__ import annotations
 import logging
 from typing import ClassVar, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from temper.backward.child_tuning import RandomMask
 from temper.backward.rule import chain
 from temper.forward.objective import Clean
+from temper.functional.schedules import ScalarOrSchedule
 from temper.methods.method import Method, MethodConfig
 from temper.methods.published import Published
 from temper.methods.registry import register
@@ -43,10 +44,11 @@ class ChildTuningF(MethodConfig):
         "reserve_p": Published(".3", "released script"),
     }
 
-    reserve_p: float = Field(default=0.3, gt=0.0, le=1.0)
+    reserve_p: ScalarOrSchedule = Field(default=0.3, gt=0.0, le=1.0)
 
-    @model_validator(mode="after")
-    def _warn_of_explosion(self) -> Self:
+    def check(self) -> None:
+        """Warn of a probability that multiplies what is kept a hundredfold."""
+        super().check()
         if self.reserve_p < 0.01:
             logger.warning(
                 "reserve_p=%g keeps one entry of %.0f and multiplies it by as much; the released "
@@ -54,7 +56,6 @@ class ChildTuningF(MethodConfig):
                 self.reserve_p,
                 1 / self.reserve_p,
             )
-        return self
 
     def off(self) -> Self:
         """Keep everything."""

@@ -7,7 +7,6 @@ them.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Literal, Self
@@ -17,6 +16,7 @@ from pydantic import BaseModel, ConfigDict
 from temper.backward.rule import Chain, UpdateRule, chain
 from temper.errors import CompositionError, SettingError, TemperError, unknown
 from temper.forward.objective import Clean, add
+from temper.functional.schedules import Schedule
 from temper.methods.declared import HALVES, labels_of, name_faults
 from temper.methods.method import Method, MethodConfig
 from temper.methods.registry import configure, name_of
@@ -68,6 +68,15 @@ class Composed(MethodConfig):
         """The settings of the one method that moves embeddings; None where none does."""
         found = (each.config.moves_embeddings for each in self.shares if each.half != "rule")
         return next(filter(None, found), None)
+
+    @property
+    def schedules(self) -> dict[str, Schedule]:
+        """The settings that change over the run, by method and name."""
+        return {
+            f"{share.name}.{name}": schedule
+            for share in self.shares
+            for name, schedule in share.config.schedules.items()
+        }
 
     def settings(self) -> dict[str, Any]:
         """Return the settings of each method, by its name."""
@@ -152,7 +161,7 @@ def smoothed(method: Method, smoothing: float) -> Method:
         return method
     more = configure("label_smoothing", {"smoothing": smoothing}).build().objective
     both = [(method.name, method.objective), ("label_smoothing_factor", more)]
-    return replace(method, objective=add(both))
+    return replace(method, objective=add(both), smoothing=smoothing)
 
 
 def configure_composed(
@@ -195,8 +204,8 @@ def configure_composed(
                 prefix=None if prefix is None else f"{prefix}{method}.",
             )
             taken = next((each for each in HALVES if each == half), "both")
-            own = set(table) if isinstance(table, Mapping) else set()
-            by_preset = config.model_fields_set - own if "preset" in own else set()
+            written = set(table) if isinstance(table, Mapping) else set()
+            by_preset = config.model_fields_set - written if "preset" in written else set()
             shares.append(
                 Share(name=method, config=config, half=taken, preset=frozenset(by_preset))
             )
@@ -232,65 +241,25 @@ def _only_half(share: Share) -> Share:
     """
     if share.half == "both" or isinstance(share.config, Composed):
         return share
-    empty = _half_of(share.config, share.half) in ((), Clean())
-    if empty and share.name != "vanilla":
+    config = share.config
+    method = config.build()
+    own = chain(method.rule).rules if share.half == "rule" else method.objective
+    if own in ((), Clean()) and share.name != "vanilla":
         what = "update rule" if share.half == "rule" else "objective"
         raise CompositionError(
             f"{share.name!r} has no {what} of its own with these settings, so that "
             f"{share.label!r} is plain fine-tuning's. Leave it out, or name another."
         )
-    unread = _unread(share)
-    ignored = sorted(unread - share.preset)
-    if ignored:
+    fields = type(config).model_fields
+    unread = [name for name in config.model_fields_set if not config.reads(name, share.half)]
+    changed = {name for name in unread if getattr(config, name) != fields[name].default}
+    if ignored := sorted(changed - share.preset):
         raise SettingError(
             f"{share.label!r} would ignore {', '.join(ignored)}: only the other half of "
             f"{share.name!r} reads it. Leave it out, or take the method whole."
         )
-    if not unread:
-        return share
-    return Share(name=share.name, config=_without(share.config, unread), half=share.half)
-
-
-def _half_of(config: MethodConfig, half: Half) -> object:
-    method = config.build()
-    return chain(method.rule).rules if half == "rule" else method.objective
-
-
-def _without(config: MethodConfig, unread: set[str]) -> MethodConfig:
-    kept = config.model_fields_set - unread
-    return type(config)(**{name: getattr(config, name) for name in kept})
-
-
-def _unread(share: Share) -> set[str]:
-    """Return the settings that change nothing in the half that is taken."""
-    config, half = share.config, share.half
-    fields = type(config).model_fields
-    changed = {n for n in config.model_fields_set if getattr(config, n) != fields[n].default}
-    whole = _half_of(config, half)
-    found: set[str] = set()
-    bound: set[str] = set()
-
-    def same(names: set[str]) -> bool:
-        return bool(_half_of(_without(config, names), half) == whole)
-
-    # The warnings of settings that nobody gave are nobody's business.
-    logging.disable(logging.WARNING)
-    try:
-        for name in changed:
-            try:
-                if same({name}):
-                    found.add(name)
-            except TemperError:
-                # Others do not hold without it (low and high): they go together or not at all.
-                bound.add(name)
-        if bound and same(found | bound):
-            found |= bound
-    except TemperError:
-        # What is bound holds only with settings that matter, so it matters too.
-        found -= bound
-    finally:
-        logging.disable(logging.NOTSET)
-    return found
+    kept = config.model_copy(update={name: fields[name].default for name in changed})
+    return Share(name=share.name, config=kept, half=share.half)
 
 
 def _joined(named: list[tuple[str, UpdateRule]]) -> Chain:

@@ -14,7 +14,7 @@ from pydantic import Field
 
 from temper.methods.method import Method
 from temper.methods.registry import register
-from temper.methods.smoothness import RATIO_OF_LOGITS, SmoothnessConfig
+from temper.methods.smoothness import RATIO_OF_LOGITS, GradientRatio, SmoothnessConfig, Weight
 
 
 @register(
@@ -28,12 +28,13 @@ class CrossHolder(SmoothnessConfig):
     """Settings of Cross-Hoelder regularisation: those of every smoothness penalty.
 
     Args:
-        gradient_ratio: Norm of the penalty's gradient as a share of that of the task's loss, above
-            0; eta follows from it as in jachess. A penalty on the logits opposes the task's loss
-            itself, so that the default is small.
+        strength: How strong the penalty is: by the ``gradient_ratio``, or by its ``weight``, eta.
+            A penalty on the logits opposes the task's loss itself, so that the default is small.
     """
 
-    gradient_ratio: float | None = Field(default=RATIO_OF_LOGITS, gt=0.0, allow_inf_nan=False)
+    strength: GradientRatio | Weight = Field(
+        default=GradientRatio(ratio=RATIO_OF_LOGITS), discriminator="kind"
+    )
 
     def build(self) -> Method:
         """Return the method."""

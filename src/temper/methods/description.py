@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import Any, Literal, get_args, get_origin
 
 from pydantic.fields import FieldInfo
 
+from temper.functional.schedules import SCHEDULABLE
 from temper.importing import argument_texts
 from temper.methods.published import Published
 from temper.methods.registry import entry
+from temper.methods.variants import as_table, kinds_of
 
 _SIGNS = {"ge": "\u2265", "gt": ">", "le": "\u2264", "lt": "<"}
 
@@ -30,21 +33,67 @@ def settings(name: str) -> list[dict[str, Any]]:
         >>> [each["setting"] for each in settings("r_drop")]
         ['weight', 'divergence', 'reduction']
         >>> settings("r_drop")[0]["bounds"], settings("r_drop")[0]["published"]
-        ('≥ 0', '.5 to 5 (the paper, for the batch mean)')
+        ('≥ 0, schedulable', '.5 to 5 (the paper, for the batch mean)')
     """
     config = entry(name).config
-    meanings = argument_texts(config)
     sources = published(name)
-    return [
-        {
-            "setting": setting,
-            "default": field.default,
-            "bounds": bounds(field),
-            "published": str(sources.get(setting, "")),
-            "meaning": meanings.get(setting, ""),
-        }
-        for setting, field in config.model_fields.items()
-    ]
+    found: list[dict[str, Any]] = []
+    for setting, field in config.model_fields.items():
+        kinds = kinds_of(field)
+        default = field.default.kind if kinds else field.default
+        takes = " or ".join(kinds) or bounds(field)
+        found.append(_described(setting, default, takes, argument_texts(config).get(setting, "")))
+        rows: dict[str, dict[str, Any]] = {}
+        for kind, variant in kinds.items():
+            for key, inner in variant.model_fields.items():
+                if key == "kind":
+                    continue
+                default = None if inner.is_required() else inner.get_default()
+                if kind == field.default.kind:
+                    default = getattr(field.default, key)
+                meaning = argument_texts(variant).get(key, "")
+                row = _described(f"{setting}.{key}", default, bounds(inner), meaning)
+                rows.setdefault(str(row), {**row, "kinds": []})["kinds"].append(kind)
+        for row in rows.values():
+            readers = row.pop("kinds")
+            alone = "" if readers == [field.default.kind] else f"Of {' or '.join(readers)}: "
+            found.append({**row, "meaning": alone + row["meaning"]})
+    return [{**row, "published": str(sources.get(row["setting"], ""))} for row in found]
+
+
+def _described(setting: str, default: Any, takes: str, meaning: str) -> dict[str, Any]:
+    return {
+        "setting": setting,
+        "default": default,
+        "bounds": takes,
+        "published": "",
+        "meaning": meaning,
+    }
+
+
+def flat(name: str, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return some settings of a method by dotted name, as the table of settings has them.
+
+    Args:
+        name: A registered name.
+        values: Settings, a preset's for example.
+
+    Example:
+        >>> flat("uegr", {"epsilon": 0.1, "adaptive": {"low": 0.3}, "mask": False})
+        {'epsilon': 0.1, 'adaptive.low': 0.3, 'mask': 'off'}
+    """
+    found: dict[str, Any] = {}
+    for setting, value in values.items():
+        field = entry(name).config.model_fields[setting]
+        if not kinds_of(field):
+            found[setting] = value
+            continue
+        table = as_table(value, field)
+        kind = table.pop("kind")
+        if kind != field.default.kind or not table:
+            found[setting] = kind
+        found |= {f"{setting}.{key}": inner for key, inner in table.items()}
+    return found
 
 
 def published(name: str) -> dict[str, Published]:
@@ -67,8 +116,10 @@ def bounds(field: FieldInfo) -> str:
         field: Of a settings class.
 
     Example:
-        >>> bounds(entry("uegr").config.model_fields["low"])
-        '≥ 0, < 1'
+        >>> bounds(entry("lp_ft").config.model_fields["head_learning_rate_scale"])
+        '> 0'
+        >>> bounds(entry("r_drop").config.model_fields["weight"])
+        '≥ 0, schedulable'
     """
     limits = [
         f"{sign} {getattr(limit, name):g}"
@@ -76,8 +127,16 @@ def bounds(field: FieldInfo) -> str:
         for name, sign in _SIGNS.items()
         if getattr(limit, name, None) is not None
     ]
+    if SCHEDULABLE in _metadata(field.annotation, field.metadata):
+        limits.append("schedulable")
     choices = [str(choice) for choice in _choices(field.annotation)]
     return ", ".join(limits) or " or ".join(choices)
+
+
+def _metadata(annotation: Any, metadata: Iterable[Any] = ()) -> list[Any]:
+    """Return what stands beside a type and beside those that it is made of."""
+    inner = [found for part in get_args(annotation) for found in _metadata(part)]
+    return [*metadata, *getattr(annotation, "__metadata__", ()), *inner]
 
 
 def _choices(annotation: Any) -> list[Any]:

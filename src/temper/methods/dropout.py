@@ -12,6 +12,7 @@ from pydantic import Field
 from temper.backward.rule import chain
 from temper.forward.objective import Clean
 from temper.forward.submodels import SubModels
+from temper.functional.schedules import ScalarOrSchedule
 from temper.methods.method import Method, MethodConfig
 from temper.methods.published import Published
 from temper.methods.registry import register
@@ -36,7 +37,7 @@ class Dropout(MethodConfig):
         "rate": Published(".5", "UEGR, Table IV"),
     }
 
-    rate: float | None = Field(default=0.5, ge=0.0, lt=1.0)
+    rate: ScalarOrSchedule | None = Field(default=0.5, ge=0.0, lt=1.0)
 
     def off(self) -> Self:
         """Leave the model's own rates."""

@@ -17,6 +17,7 @@ from pydantic import Field
 from temper.backward.rule import chain
 from temper.forward.noise import Noise
 from temper.forward.objective import Clean
+from temper.functional.schedules import ScalarOrSchedule
 from temper.methods.method import Method, MethodConfig
 from temper.methods.published import Published
 from temper.methods.registry import register
@@ -51,7 +52,7 @@ class EmbeddingNoise(MethodConfig):
 
     SIZE: ClassVar[str] = "alpha"
 
-    alpha: float = Field(default=5.0, ge=0.0, allow_inf_nan=False)
+    alpha: ScalarOrSchedule = Field(default=5.0, ge=0.0)
     special_tokens: bool = True
 
     def off(self) -> Self:

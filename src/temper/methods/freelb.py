@@ -16,11 +16,12 @@ import logging
 import math
 from typing import Any, ClassVar, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from temper.backward.rule import chain
 from temper.forward.ascents import FreeAscent
 from temper.forward.objective import Clean, Joint, plain
+from temper.functional.schedules import ScalarOrSchedule
 from temper.methods.method import Method, MethodConfig
 from temper.methods.published import Published
 from temper.methods.registry import register
@@ -102,23 +103,24 @@ class FreeLB(MethodConfig):
     SIZE: ClassVar[str] = "step_size"
 
     passes: int = Field(default=3, ge=2, le=64)
-    adversarial_weight: float = Field(default=1.0, ge=0.0, allow_inf_nan=False)
-    clean_weight: float = Field(default=0.0, ge=0.0, allow_inf_nan=False)
-    step_size: float = Field(default=0.0125, gt=0.0, allow_inf_nan=False)
+    adversarial_weight: ScalarOrSchedule = Field(default=1.0, ge=0.0)
+    clean_weight: ScalarOrSchedule = Field(default=0.0, ge=0.0)
+    step_size: ScalarOrSchedule = Field(default=0.0125, gt=0.0)
     init: float = Field(default=0.0, ge=0.0, allow_inf_nan=False)
     max_norm: float = Field(default=0.0, ge=0.0, allow_inf_nan=False)
     relative: bool = True
     special_tokens: bool = True
 
-    @model_validator(mode="after")
-    def _check(self) -> Self:
+    def check(self) -> None:
+        """Refuse to minimise nothing, and warn of an ascent that goes far."""
+        super().check()
         if not self.adversarial_weight:
             if not self.clean_weight:
                 raise ValueError(
                     "adversarial_weight and clean_weight are both 0, so nothing is minimised; set "
                     "one of them"
                 )
-            return self
+            return
         reach = self.init / math.sqrt(3) + (self.passes - 1) * self.step_size
         reach = min(reach, self.max_norm) if self.max_norm else reach
         if self.relative and reach > FAR:
@@ -128,7 +130,6 @@ class FreeLB(MethodConfig):
                 "relative=False.",
                 reach,
             )
-        return self
 
     def off(self) -> Self:
         """Leave the clean loss alone, at weight 1."""

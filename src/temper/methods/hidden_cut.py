@@ -19,6 +19,7 @@ from pydantic import Field
 from temper.backward.rule import chain
 from temper.forward.cut import SpanCut
 from temper.forward.objective import Clean, Joint
+from temper.functional.schedules import ScalarOrSchedule
 from temper.methods.method import Method, MethodConfig
 from temper.methods.published import Published
 from temper.methods.registry import register
@@ -55,8 +56,8 @@ class HiddenCut(MethodConfig):
 
     ratio: float = Field(default=0.1, gt=0.0, le=1.0, allow_inf_nan=False)
     candidates: float = Field(default=0.4, gt=0.0, le=1.0, allow_inf_nan=False)
-    cut_weight: float = Field(default=1.0, ge=0.0, allow_inf_nan=False)
-    divergence_weight: float = Field(default=1.0, ge=0.0, allow_inf_nan=False)
+    cut_weight: ScalarOrSchedule = Field(default=1.0, ge=0.0)
+    divergence_weight: ScalarOrSchedule = Field(default=1.0, ge=0.0)
     special_tokens: bool = True
 
     def off(self) -> Self:

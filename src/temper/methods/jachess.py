@@ -13,19 +13,68 @@ penalty.
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from temper.backward.layer_norms import LayerNorms
 from temper.forward.smoothness import Layers
-from temper.functional.smoothness import Strategy
-from temper.methods.method import Method
+from temper.methods.method import Method, ReadBy
 from temper.methods.published import Published
 from temper.methods.registry import register
 from temper.methods.smoothness import SmoothnessConfig
+from temper.methods.variants import Variant
 
-NORM_ROWS = 256
+
+class _Measured(Variant):
+    """Weights of the layers from the base model's Jacobian norms s, measured before training.
+
+    Args:
+        rows: Training rows that s is measured on, at least 1.
+    """
+
+    rows: int = Field(default=256, ge=1)
+
+
+class Log(_Measured):
+    """``softmax(-log(s) / temperature)``.
+
+    Args:
+        temperature: Above 0; high values are nearly uniform.
+    """
+
+    kind: Literal["log"] = "log"
+    temperature: float = Field(default=1.0, gt=0.0)
+
+
+class Normalised(_Measured):
+    """``log`` at temperature 1: the paper's best."""
+
+    kind: Literal["normalised"] = "normalised"
+
+
+class Printed(_Measured):
+    """``softmax(-s)``, as the paper prints it."""
+
+    kind: Literal["printed"] = "printed"
+
+
+class Inverse(_Measured):
+    """``s / sum(s)``."""
+
+    kind: Literal["inverse"] = "inverse"
+
+
+class Uniform(Variant):
+    """Every layer weighs the same, and nothing is measured."""
+
+    kind: Literal["uniform"] = "uniform"
+
+
+class Logits(Variant):
+    """The logits alone, and no block (the paper's ablation)."""
+
+    kind: Literal["logits"] = "logits"
 
 
 @register(
@@ -39,62 +88,44 @@ class JacHess(SmoothnessConfig):
     """Settings of JacHess, with those of every smoothness penalty.
 
     Args:
-        layers: ``all`` blocks, or the ``logits`` alone (the paper's ablation).
-        strategy: Weights of the layers from the base model's Jacobian norms s, which are measured
-            once before training: ``log`` is ``softmax(-log(s) / temperature)``; ``normalised``
-            that at temperature 1 (the paper's best); ``printed`` is ``softmax(-s)``; ``uniform``;
-            ``inverse`` is ``s / sum(s)``.
-        temperature: Of ``log``, above 0; high values are nearly uniform.
-        norm_rows: Training rows that s is measured on, at least 1.
+        layers: What is smoothed: all blocks, weighed by ``log``, ``normalised``, ``printed``,
+            ``inverse`` or ``uniform``, or the ``logits`` alone.
     """
 
     PUBLISHED: ClassVar[dict[str, Published]] = {
-        "weight": Published("the learning rate", "the paper"),
+        "strength.weight": Published("the learning rate", "the paper"),
         "jacobian_weight": Published("1", "the paper"),
         "hessian_weight": Published("1", "the paper"),
-        "layers": Published("all", "the paper; logits as ablation"),
+        "layers": Published("normalised", "the paper; logits as ablation"),
         "scheme": Published("loop", "released code"),
-        "dimensions": Published("10; 0, 5, 20 and 50 as ablation", "the paper"),
+        "scheme.dimensions": Published("10; 0, 5, 20 and 50 as ablation", "the paper"),
     }
 
     # The paper: eta is the learning rate.
     PRESETS: ClassVar[dict[str, dict[str, Any]]] = {
-        "paper": {"weight": 2e-5, "strategy": "normalised"},
-        "printed": {"weight": 2e-5, "strategy": "printed"},
+        "paper": {"strength": {"weight": 2e-5}, "layers": "normalised"},
+        "printed": {"strength": {"weight": 2e-5}, "layers": "printed"},
         "lazy": {"every": 4},
     }
 
-    layers: Layers = "all"
-    strategy: Strategy = "log"
-    temperature: float = Field(default=1.0, gt=0.0, allow_inf_nan=False)
-    norm_rows: int = Field(default=NORM_ROWS, ge=1)
+    HALVES: ClassVar[dict[str, ReadBy]] = {**SmoothnessConfig.HALVES, "layers": "both"}
 
-    @model_validator(mode="after")
-    def _refuse_unread_layer_settings(self) -> Self:
-        if self.temperature != 1.0 and (self.strategy != "log" or self.layers == "logits"):
-            raise ValueError(
-                "temperature is read with strategy='log' and layers='all' only, got "
-                f"strategy={self.strategy!r} and layers={self.layers!r}"
-            )
-        measured = self.layers == "all" and self.strategy != "uniform"
-        if self.norm_rows != NORM_ROWS and not measured:
-            raise ValueError(
-                "norm_rows is read where norms are measured only, got "
-                f"strategy={self.strategy!r} and layers={self.layers!r}"
-            )
-        if self.layers == "logits" and self.strategy != "log":
-            raise ValueError(
-                f"strategy is read with layers='all' only, got strategy={self.strategy!r}"
-            )
-        return self
+    layers: Log | Normalised | Printed | Inverse | Uniform | Logits = Field(
+        default=Log(), discriminator="kind"
+    )
+
+    @property
+    def smoothed(self) -> Layers:
+        """What is smoothed."""
+        return "logits" if isinstance(self.layers, Logits) else "all"
 
     def norms(self) -> LayerNorms:
         """Return what weighs the layers."""
-        if self.layers == "logits":
+        if isinstance(self.layers, Logits):
             return LayerNorms("uniform")
-        twice = self.scheme != "four_point"
-        return LayerNorms(self.strategy, self.temperature, self.norm_rows, twice=twice)
+        twice = self.scheme.kind != "four_point"
+        return LayerNorms(self.layers.kind, **self.layers.values, twice=twice)
 
     def build(self) -> Method:
         """Return the method."""
-        return self.method(layers=self.layers, norms=self.norms())
+        return self.method(layers=self.smoothed, norms=self.norms())

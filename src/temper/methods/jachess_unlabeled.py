@@ -40,4 +40,4 @@ class JacHessUnlabeled(JacHess):
 
     def build(self) -> Method:
         """Return the method."""
-        return self.method(layers=self.layers, norms=self.norms(), only_unlabelled=True)
+        return self.method(layers=self.smoothed, norms=self.norms(), only_unlabelled=True)

@@ -13,10 +13,11 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
+from temper.functional.schedules import ScalarOrSchedule
 from temper.methods.method import Method
 from temper.methods.published import Published
 from temper.methods.registry import register
-from temper.methods.smoothness import RATIO_OF_LOGITS, SmoothnessConfig
+from temper.methods.smoothness import RATIO_OF_LOGITS, GradientRatio, SmoothnessConfig, Weight
 
 
 @register(
@@ -30,25 +31,25 @@ class Jacobian(SmoothnessConfig):
     """Settings of Jacobian regularisation, with those of every smoothness penalty.
 
     Args:
-        gradient_ratio: Norm of the penalty's gradient as a share of that of the task's loss, above
-            0; eta follows from it as in jachess. A penalty on the logits opposes the task's loss
-            itself, so that the default is small.
-        weight: eta before half of the squared norm, at least 0 (the paper: .01, for images), in
-            place of ``gradient_ratio``.
+        strength: How strong the penalty is: by the ``gradient_ratio``, or by its ``weight``, eta
+            before half of the squared norm (the paper: .01, for images).
+            A penalty on the logits opposes the task's loss itself, so that the default is small.
         hessian_weight: Factor on half the Hessian's mean squared norm, at least 0; the paper has
             none.
     """
 
     PUBLISHED: ClassVar[dict[str, Published]] = {
-        "weight": Published(".01", "the paper, images"),
+        "strength.weight": Published(".01", "the paper, images"),
         "jacobian_weight": Published("1", "the paper"),
         "hessian_weight": Published("0", "the paper has no such term"),
     }
 
-    PRESETS: ClassVar[dict[str, dict[str, Any]]] = {"paper": {"weight": 0.01}}
+    PRESETS: ClassVar[dict[str, dict[str, Any]]] = {"paper": {"strength": {"weight": 0.01}}}
 
-    gradient_ratio: float | None = Field(default=RATIO_OF_LOGITS, gt=0.0, allow_inf_nan=False)
-    hessian_weight: float = Field(default=0.0, ge=0.0, allow_inf_nan=False)
+    strength: GradientRatio | Weight = Field(
+        default=GradientRatio(ratio=RATIO_OF_LOGITS), discriminator="kind"
+    )
+    hessian_weight: ScalarOrSchedule = Field(default=0.0, ge=0.0)
 
     def build(self) -> Method:
         """Return the method."""

@@ -13,6 +13,7 @@ from pydantic import Field
 
 from temper.backward.rule import chain
 from temper.forward.objective import Clean
+from temper.functional.schedules import ScalarOrSchedule
 from temper.methods.method import Method, MethodConfig
 from temper.methods.published import Published
 from temper.methods.registry import register
@@ -37,7 +38,7 @@ class LabelSmoothing(MethodConfig):
         "smoothing": Published(".1", "the paper"),
     }
 
-    smoothing: float = Field(default=0.1, ge=0.0, lt=1.0, allow_inf_nan=False)
+    smoothing: ScalarOrSchedule = Field(default=0.1, ge=0.0, lt=1.0)
 
     def off(self) -> Self:
         """Leave the labels whole."""

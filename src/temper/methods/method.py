@@ -3,16 +3,29 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, ClassVar, Literal, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 from temper.backward.rule import UpdateRule, chain
 from temper.errors import CompositionError, FieldError, SettingError, unknown
 from temper.forward.objective import Objective
+from temper.functional.schedules import Schedule
 from temper.methods.published import Published
+from temper.methods.variants import completed, merged
+
+Held = TypeVar("Held")
+ReadBy = Literal["rule", "both"]
 
 
 class MethodConfig(BaseModel, ABC):
@@ -37,11 +50,56 @@ class MethodConfig(BaseModel, ABC):
 
     SIZE: ClassVar[str] = ""
     """Its setting that says how far embeddings are moved; empty where they are not."""
+    HALVES: ClassVar[dict[str, ReadBy]] = {}
+    """Of a method with both halves: the settings that its update rule reads alone, and those that
+    both read; all others are the objective's."""
 
     @property
     def moves_embeddings(self) -> MethodConfig | None:
         """The settings that say how far embeddings are moved; None where they are not."""
         return self if self.SIZE else None
+
+    @property
+    def schedules(self) -> dict[str, Schedule]:
+        """The settings that change over the run, by their dotted names."""
+        return dict(_schedules_in(self))
+
+    def at(self, share: float) -> Self:
+        """Return the settings of one step: every schedule has its value there.
+
+        Args:
+            share: Optimiser steps done over all steps, in [0, 1].
+        """
+        return _replaced(self, lambda schedule: schedule.at(share))
+
+    def check(self) -> None:
+        """Refuse settings that contradict each other, and warn of those that do next to nothing.
+
+        It is asked of settings in which every schedule has the value farthest from 0.
+
+        Raises:
+            ValueError: What is wrong, as the end of a sentence about the settings.
+        """
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _choose_variant(cls, given: Any, info: ValidationInfo) -> Any:
+        return completed(given, cls.model_fields[str(info.field_name)])
+
+    @model_validator(mode="after")
+    def _checked(self) -> Self:
+        _replaced(self, lambda schedule: schedule.peak).check()
+        return self
+
+    @classmethod
+    def reads(cls, setting: str, half: Literal["objective", "rule"]) -> bool:
+        """Whether one half of the method reads a setting.
+
+        Args:
+            setting: Name of a setting.
+            half: The half.
+        """
+        return not cls.HALVES or cls.HALVES.get(setting, "objective") in (half, "both")
 
     @abstractmethod
     def off(self) -> Self:
@@ -64,13 +122,13 @@ class MethodConfig(BaseModel, ABC):
 
         Example:
             >>> from temper import UEGR
-            >>> UEGR.preset("sentiment").alpha
+            >>> UEGR.preset("sentiment").mask.alpha
             0.9
         """
         presets: Mapping[str, Mapping[str, Any]] = getattr(cls, "PRESETS", {})
         if name not in presets:
             raise SettingError(unknown(f"preset of {cls.__name__}", str(name), presets))
-        return cls(**{**presets[name], **settings})
+        return cls(**merged(presets[name], settings, config=cls))
 
     @classmethod
     def from_scratch(cls, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -108,6 +166,7 @@ class Method:
         config: The settings it was built from.
         objective: The forward stage.
         rule: The backward stage.
+        smoothing: Share of each label that is spread over all classes beside the settings.
 
     Raises:
         CompositionError: If the objective reads the state of a rule that is not there.
@@ -117,6 +176,7 @@ class Method:
     config: MethodConfig
     objective: Objective
     rule: UpdateRule
+    smoothing: float = 0.0
 
     def __post_init__(self) -> None:
         # Always a chain, so that a rule's state lies under its name whoever looks for it.
@@ -132,6 +192,68 @@ class Method:
                 "not its objective alone, or set the weight of the term that reads it to 0."
             )
 
+    @cached_property
+    def schedules(self) -> dict[str, Schedule]:
+        """The settings that change over the run, by their dotted names."""
+        return self.config.schedules
+
+    def at(self, share: float) -> Method:
+        """Return the method of one step: every schedule has its value there.
+
+        What has weight 0 in this step is left out, as in a method that is built so. A rule without
+        a schedule of its own stays, whatever the objective does in this step.
+
+        Args:
+            share: Optimiser steps done over all steps, in [0, 1].
+        """
+        if not self.schedules:
+            return self
+        from temper.methods.composition import smoothed
+
+        step = smoothed(self.config.at(share).build(), self.smoothing)
+        moving = {rule.name: rule for rule in chain(step.rule).rules}
+        rules = [
+            moving.get(rule.name) if _has_schedule(rule) else rule
+            for rule in chain(self.rule).rules
+        ]
+        return replace(step, name=self.name, rule=chain(*filter(None, rules)))
+
     def off(self) -> Method:
         """Return the method with its weights 0 and masks off: plain fine-tuning, bit for bit."""
         return self.config.off().build()
+
+
+def _has_schedule(rule: UpdateRule) -> bool:
+    return any(isinstance(value, Schedule) for value in vars(rule).values())
+
+
+def _members(held: object) -> list[tuple[str, Any]]:
+    """Return what settings or a tuple hold, by name."""
+    if isinstance(held, BaseModel):
+        return list(held)
+    return [(str(n), value) for n, value in enumerate(held)] if isinstance(held, tuple) else []
+
+
+def _schedules_in(held: object) -> Iterator[tuple[str, Schedule]]:
+    for name, value in _members(held):
+        if isinstance(value, Schedule):
+            yield name, value
+        else:
+            for inner, schedule in _schedules_in(value):
+                yield f"{name}.{inner}", schedule
+
+
+def _replaced(held: Held, value: Callable[[Schedule], float]) -> Held:
+    """Return settings with a value for each schedule; without schedules, the very same object."""
+    found: dict[str, Any] = {}
+    for name, inner in _members(held):
+        new = value(inner) if isinstance(inner, Schedule) else _replaced(inner, value)
+        if new is not inner:
+            found[name] = new
+    if not found:
+        return held
+    if isinstance(held, BaseModel):
+        # A copy is not checked again: a value between checked extremes holds.
+        return held.model_copy(update=found)
+    assert isinstance(held, tuple)
+    return tuple(found.get(str(place), inner) for place, inner in enumerate(held))  # type: ignore[return-value]

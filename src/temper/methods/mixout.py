@@ -14,11 +14,12 @@ from __future__ import annotations
 import logging
 from typing import Any, ClassVar, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from temper.backward.mixing import Mixing, Scope, Unit
 from temper.backward.rule import chain
 from temper.forward.objective import Clean
+from temper.functional.schedules import ScalarOrSchedule
 from temper.methods.method import Method, MethodConfig
 from temper.methods.published import Published
 from temper.methods.registry import register
@@ -56,19 +57,19 @@ class Mixout(MethodConfig):
         "released": {"probability": 0.9, "unit": "neuron", "mix_scope": "all"},
     }
 
-    probability: float = Field(default=0.7, ge=0.0, lt=1.0)
+    probability: ScalarOrSchedule = Field(default=0.7, ge=0.0, lt=1.0)
     mix_scope: Scope = "blocks"
     unit: Unit = "entry"
 
-    @model_validator(mode="after")
-    def _warn_of_explosion(self) -> Self:
+    def check(self) -> None:
+        """Warn of a probability that multiplies what stays a hundredfold."""
+        super().check()
         if self.probability > 0.99:
             logger.warning(
                 "probability=%g multiplies the few weights that stay, as far as they differ from "
                 "the start, by more than 100; the largest published one is .9.",
                 self.probability,
             )
-        return self
 
     def off(self) -> Self:
         """Leave the weights as they are."""

@@ -13,11 +13,12 @@ from __future__ import annotations
 import logging
 from typing import ClassVar, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from temper.backward.rule import chain
 from temper.forward.ascents import ProjectedAscent
 from temper.forward.objective import Clean, Joint, plain
+from temper.functional.schedules import ScalarOrSchedule
 from temper.methods.attack import AttackConfig
 from temper.methods.method import Method
 from temper.methods.published import Published
@@ -52,14 +53,15 @@ class PGD(AttackConfig):
         "random_start": Published("true", "the paper"),
     }
 
-    adversarial_weight: float = Field(default=1.0, ge=0.0, allow_inf_nan=False)
-    clean_weight: float = Field(default=0.0, ge=0.0, allow_inf_nan=False)
+    adversarial_weight: ScalarOrSchedule = Field(default=1.0, ge=0.0)
+    clean_weight: ScalarOrSchedule = Field(default=0.0, ge=0.0)
     steps: int = Field(default=3, ge=1, le=64)
-    step_size: float = Field(default=0.5, gt=0.0, allow_inf_nan=False)
+    step_size: ScalarOrSchedule = Field(default=0.5, gt=0.0)
     random_start: bool = False
 
-    @model_validator(mode="after")
-    def _check(self) -> Self:
+    def check(self) -> None:
+        """Refuse to minimise nothing, and warn of an attack that moves nothing."""
+        super().check()
         if not self.adversarial_weight and not self.clean_weight:
             raise ValueError(
                 "adversarial_weight and clean_weight are both 0, so nothing is minimised; set one "
@@ -71,7 +73,6 @@ class PGD(AttackConfig):
                 "%d forward passes. Raise epsilon, or use vanilla.",
                 3 + 2 * self.steps,
             )
-        return self
 
     def off(self) -> Self:
         """Leave the clean loss alone, at weight 1."""

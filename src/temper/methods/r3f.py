@@ -15,13 +15,14 @@ from __future__ import annotations
 import logging
 from typing import Any, ClassVar, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from temper.backward.rule import chain
 from temper.forward.consistency import SMALLEST_NOISE, Consistency
 from temper.forward.noise import Noise
 from temper.forward.objective import Clean, Joint
 from temper.functional.losses import Divergence
+from temper.functional.schedules import ScalarOrSchedule
 from temper.methods.divergence import warn_of_small_divergence
 from temper.methods.method import Method, MethodConfig
 from temper.methods.published import Published
@@ -79,8 +80,8 @@ class R3F(MethodConfig):
 
     SIZE: ClassVar[str] = "epsilon"
 
-    weight: float = Field(default=2.0, ge=0.0, allow_inf_nan=False)
-    epsilon: float = Field(default=1e-5, ge=0.0, allow_inf_nan=False)
+    weight: ScalarOrSchedule = Field(default=2.0, ge=0.0)
+    epsilon: ScalarOrSchedule = Field(default=1e-5, ge=0.0)
     law: Literal["uniform", "normal"] = "uniform"
     divergence: Divergence = "sym_kl"
     reduction: Reduction = "mean"
@@ -89,8 +90,9 @@ class R3F(MethodConfig):
     site: Literal["word", "output"] = "word"
     special_tokens: bool = True
 
-    @model_validator(mode="after")
-    def _warn_where_it_is_inert(self) -> Self:
+    def check(self) -> None:
+        """Warn where the method is inert."""
+        super().check()
         if self.weight and self.same_dropout and self.epsilon < SMALLEST_NOISE:
             logger.warning(
                 "R3F: with same_dropout=True the passes differ by the noise alone, and noise of "
@@ -102,7 +104,6 @@ class R3F(MethodConfig):
         warn_of_small_divergence(
             "R3F", weight=self.weight, divergence=self.divergence, reduction=self.reduction
         )
-        return self
 
     def off(self) -> Self:
         """Switch the noised pass and the divergence off."""

@@ -4,22 +4,23 @@
 batch and classes.
 
 Source: Ni et al., Findings of EMNLP 2022; released code IKMLab/R-AT. Differs: UEGR's attack (per
-example, epsilon a share of the embedding norm) and its shared backward, 9F; ``released=True``
+example, epsilon a share of the embedding norm) and its shared backward, 9F; preset ``released``
 moves the whole embedding matrix by ``epsilon * G / ||G||_F``, takes an attack gradient of its own
 and throws it away, 11F.
 """
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from temper.backward.rule import chain
 from temper.forward.adversarial import AdversarialLoss
 from temper.forward.objective import Clean, Joint, Objective
 from temper.forward.submodels import SubModels
 from temper.functional.losses import Divergence
+from temper.functional.schedules import ScalarOrSchedule
 from temper.methods.attack import AttackConfig
 from temper.methods.divergence import check_attack_off, warn_of_small_divergence
 from temper.methods.method import Method
@@ -44,8 +45,10 @@ class RAT(AttackConfig):
         divergence_weight: Weight of the divergence.
         divergence: ``sym_kl`` as published, or ``js``.
         reduction: ``sum`` over the rows as published, or ``mean``.
-        released: Move the embedding matrix as the released code does, with an absolute epsilon
-            (theirs, and the default here, is 1).
+        attack_scope: What shares the budget: ``example``, ``token``, ``batch``, or the ``matrix``
+            of the word embeddings, in which every occurrence of a word moves alike.
+        reuse: Whether clean pass and attack share one backward (9F); the released code has one
+            more pass for the attack's gradient (11F).
     """
 
     PUBLISHED: ClassVar[dict[str, Published]] = {
@@ -58,41 +61,28 @@ class RAT(AttackConfig):
         "train.batch_size": Published("32", "released code"),
     }
 
-    adversarial_weight: float = Field(default=1.0, ge=0.0, allow_inf_nan=False)
-    divergence_weight: float = Field(default=0.5, ge=0.0, allow_inf_nan=False)
+    adversarial_weight: ScalarOrSchedule = Field(default=1.0, ge=0.0)
+    divergence_weight: ScalarOrSchedule = Field(default=0.5, ge=0.0)
     divergence: Divergence = "sym_kl"
     reduction: Reduction = "sum"
-    released: bool = False
+    attack_scope: Literal["example", "token", "batch", "matrix"] = "example"  # type: ignore[assignment]
+    reuse: bool = True
 
-    PRESETS: ClassVar[dict[str, dict[str, Any]]] = {"released": {"released": True}}
+    # As the released code: the whole embedding matrix moves, by a gradient that is thrown away.
+    PRESETS: ClassVar[dict[str, dict[str, Any]]] = {
+        "released": {"epsilon": 1.0, "relative": False, "attack_scope": "matrix", "reuse": False}
+    }
 
-    @model_validator(mode="before")
-    @classmethod
-    def _fill_in_what_was_released(cls, values: Any) -> Any:
-        if isinstance(values, dict) and values.get("released") is True:
-            return {"epsilon": 1.0, "relative": False, **values}
-        return values
-
-    @model_validator(mode="after")
-    def _refuse_what_released_ignores(self) -> Self:
-        if not self.released:
-            return self
-        ignored = {
-            "relative": self.relative,
-            "norm": self.norm != "l2",
-            "attack_scope": self.attack_scope != "example",
-            "site": self.site != "word",
-        }
-        named = [name for name, given in ignored.items() if given]
-        if named:
+    def check(self) -> None:
+        """Refuse geometries that a matrix has not, and warn of a divergence that does nothing."""
+        super().check()
+        fixed = (self.relative, self.norm, self.site)
+        if self.attack_scope == "matrix" and fixed != (False, "l2", "word"):
             raise ValueError(
-                "released=True moves the whole embedding matrix by an absolute epsilon in the l2 "
-                f"norm and would ignore {', '.join(named)}; leave them out, or leave released out"
+                "attack_scope='matrix' moves the matrix of the word embeddings by an absolute "
+                "epsilon in the l2 norm: set relative=False, norm='l2' and site='word', got "
+                f"relative={self.relative}, norm={self.norm!r} and site={self.site!r}"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _check_divergence(self) -> Self:
         check_attack_off(self, divergence_weight=self.divergence_weight)
         warn_of_small_divergence(
             type(self).__name__,
@@ -100,7 +90,6 @@ class RAT(AttackConfig):
             divergence=self.divergence,
             reduction=self.reduction,
         )
-        return self
 
     def off(self) -> Self:
         """Switch the attacked passes off."""
@@ -111,13 +100,13 @@ class RAT(AttackConfig):
         if not self.adversarial_weight and not self.divergence_weight:
             return Clean()
         attack = AdversarialLoss(
-            self.perturbation(scope="matrix" if self.released else None),
+            self.perturbation(),
             SubModels(passes=2),
             weight=self.adversarial_weight,
             divergence_weight=self.divergence_weight,
             divergence=self.divergence,
             reduction=self.reduction,
-            reuse=not self.released,
+            reuse=self.reuse,
         )
         return Joint(Clean(weight=1.0), (attack,))
 

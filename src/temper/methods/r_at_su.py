@@ -32,7 +32,7 @@ class RATSU(RAT, SelectionConfig):
 
     def off(self) -> Self:
         """Switch the attacked passes and the mask off."""
-        return self._with(adversarial_weight=0.0, divergence_weight=0.0, mask=False)
+        return self._with(adversarial_weight=0.0, divergence_weight=0.0, mask="off")
 
     def build(self) -> Method:
         """Return the method."""

@@ -18,6 +18,7 @@ from temper.backward.rule import chain
 from temper.forward.objective import Clean
 from temper.forward.submodels import SubModels
 from temper.functional.losses import Divergence
+from temper.functional.schedules import ScalarOrSchedule
 from temper.methods.method import Method, MethodConfig
 from temper.methods.published import Published
 from temper.methods.registry import register
@@ -56,7 +57,7 @@ class RDrop(MethodConfig):
         "released_roberta": {"weight": 0.7, "reduction": "sum"},
     }
 
-    weight: float = Field(default=1.0, ge=0.0, allow_inf_nan=False)
+    weight: ScalarOrSchedule = Field(default=1.0, ge=0.0)
     divergence: Divergence = "sym_kl"
     reduction: Reduction = "mean"
 

@@ -13,14 +13,52 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from temper.backward.anchoring import Recall
 from temper.backward.rule import chain
 from temper.forward.objective import Clean
+from temper.functional.schedules import ScalarOrSchedule
 from temper.methods.method import Method, MethodConfig
 from temper.methods.published import Published
 from temper.methods.registry import register
+from temper.methods.variants import Off, Variant
+
+
+class Sigmoid(Variant):
+    """lambda(t) = 1 / (1 + exp(-k (t - t0))).
+
+    Args:
+        k: Steepness (searched: .05, .1, .2, .5, 1; the released code: .5).
+        t0: Step, counted from 1, at which it is 1/2 (searched: 100, 250, 500, 1000; the code: 250).
+            Set it below the number of steps.
+    """
+
+    kind: Literal["sigmoid"] = "sigmoid"
+    k: float = Field(default=0.5, gt=0.0)
+    t0: int = Field(default=250, ge=1)
+
+
+class Rising(Variant):
+    """lambda(t) = min(1, t / t0).
+
+    Args:
+        t0: Step, counted from 1, at which it reaches 1. Set it below the number of steps.
+    """
+
+    kind: Literal["linear"] = "linear"
+    t0: int = Field(default=250, ge=1)
+
+
+class Held(Variant):
+    """lambda(t) is the same in every step.
+
+    Args:
+        share: lambda, in (0, 1].
+    """
+
+    kind: Literal["constant"] = "constant"
+    share: float = Field(default=0.5, gt=0.0, le=1.0)
 
 
 @register(
@@ -35,20 +73,16 @@ class RecAdam(MethodConfig):
 
     Args:
         anneal: How the task's share lambda of the step grows: ``sigmoid`` (the paper), ``linear``
-            (``min(1, t / t0)``, in the released code), ``constant`` (``share``; the released code's
-            is 1, which is plain Adam), or ``off``: plain fine-tuning.
-        k: Steepness of the sigmoid (searched: .05, .1, .2, .5, 1; the released code: .5).
-        t0: Step, counted from 1, at which the sigmoid is 1/2 and the linear one reaches 1
-            (searched: 100, 250, 500, 1000; the code: 250). Set it below the number of steps.
+            (in the released code), ``constant`` (the released code's share is 1, which is plain
+            Adam), or ``off``: plain fine-tuning.
         gamma: Strength of the pull (the paper: 5000, at learning rates of 1e-5 and 2e-5). Its
             product with the learning rate is the share of the way back that a step goes at first.
-        share: lambda of ``constant``, in (0, 1].
     """
 
     PUBLISHED: ClassVar[dict[str, Published]] = {
         "anneal": Published("sigmoid", "the paper"),
-        "k": Published(".5; searched .05 to 1", "released code"),
-        "t0": Published("250; searched 100 to 1000", "released code"),
+        "anneal.k": Published(".5; searched .05 to 1", "released code"),
+        "anneal.t0": Published("250; searched 100 to 1000", "released code"),
         "gamma": Published("5000", "the paper"),
         "train.learning_rate": Published("1e-5 and 2e-5", "the paper"),
     }
@@ -57,29 +91,12 @@ class RecAdam(MethodConfig):
 
     # README of the released code: ALBERT-xxlarge on CoLA, BERT-base on STS-B.
     PRESETS: ClassVar[dict[str, dict[str, Any]]] = {
-        "albert_cola": {"k": 0.2, "t0": 1000},
-        "bert_sts": {"k": 1.0, "t0": 1000},
+        "albert_cola": {"anneal": {"k": 0.2, "t0": 1000}},
+        "bert_sts": {"anneal": {"k": 1.0, "t0": 1000}},
     }
 
-    anneal: Literal["sigmoid", "linear", "constant", "off"] = "sigmoid"
-    k: float = Field(default=0.5, gt=0.0, allow_inf_nan=False)
-    t0: int = Field(default=250, ge=1)
-    gamma: float = Field(default=5000.0, ge=0.0, allow_inf_nan=False)
-    share: float = Field(default=0.5, gt=0.0, le=1.0)
-
-    @model_validator(mode="after")
-    def _refuse_what_the_annealing_does_not_read(self) -> Self:
-        if self.anneal == "off":
-            return self
-        readers = {"k": ("sigmoid",), "t0": ("sigmoid", "linear"), "share": ("constant",)}
-        for name, read_by in readers.items():
-            default = type(self).model_fields[name].default
-            if self.anneal not in read_by and getattr(self, name) != default:
-                raise ValueError(
-                    f"{name} is read only with anneal={' or '.join(map(repr, read_by))}, got "
-                    f"{name}={getattr(self, name)} with anneal={self.anneal!r}"
-                )
-        return self
+    anneal: Sigmoid | Rising | Held | Off = Field(default=Sigmoid(), discriminator="kind")
+    gamma: ScalarOrSchedule = Field(default=5000.0, ge=0.0)
 
     def off(self) -> Self:
         """Leave the optimiser's step as it is."""
@@ -87,7 +104,7 @@ class RecAdam(MethodConfig):
 
     def build(self) -> Method:
         """Return the method."""
-        if self.anneal == "off":
+        if isinstance(self.anneal, Off):
             return Method("rec_adam", self, Clean(), chain())
-        rule = Recall(self.anneal, self.k, self.t0, self.gamma, self.share)
+        rule = Recall(self.anneal.kind, gamma=self.gamma, **self.anneal.values)
         return Method("rec_adam", self, Clean(), chain(rule))

@@ -11,13 +11,16 @@ one of 255 before the draw; every batch of an epoch counts (the released code le
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Self
+
+from pydantic import Field
 
 from temper.methods.adv_embed import AdvEmbed
 from temper.methods.method import Method
 from temper.methods.published import Published
 from temper.methods.registry import register
-from temper.methods.selection import SelectionConfig
+from temper.methods.selection import SelectionConfig, Selective
+from temper.methods.variants import Off
 
 
 @register(
@@ -31,35 +34,33 @@ class RoAST(AdvEmbed, SelectionConfig):
     """Settings of RoAST: those of adversarial embeddings and of the selective update.
 
     Args:
-        alpha: Turning point in [0, 1]; about the share that is masked. The default is the milder
-            one: p is .23 at least, so that nothing is divided by less.
-        beta: Sharpness, above 0.
-        refresh: A new mask every ``epoch`` as published, or every ``step``.
+        mask: ``selective``, or ``off``. A mask lasts an epoch, as published; alpha and beta are
+            the milder ones: p is .23 at least, so that nothing is divided by less.
     """
 
     PUBLISHED: ClassVar[dict[str, Published]] = {
         **AdvEmbed.PUBLISHED,
-        "alpha": Published(".9 sentiment, .6 entailment", "run.sh"),
-        "beta": Published("10 sentiment, 1 entailment", "run.sh"),
-        "refresh": Published("epoch", "the paper"),
-        "scale": Published("true", "run.sh, --unbiased_scale"),
-        "normalise": Published("rank", "released code"),
-        "orientation": Published("prose", "released code"),
-        "mask_scope": Published("blocks", "released code"),
+        "mask.alpha": Published(".9 sentiment, .6 entailment", "run.sh"),
+        "mask.beta": Published("10 sentiment, 1 entailment", "run.sh"),
+        "mask.refresh": Published("epoch", "the paper"),
+        "mask.scale": Published("true", "run.sh, --unbiased_scale"),
+        "mask.normalise": Published("rank", "released code"),
+        "mask.orientation": Published("prose", "released code"),
+        "mask.scope": Published("blocks", "released code"),
     }
 
     PRESETS: ClassVar[dict[str, dict[str, Any]]] = {
         # run.sh of the released code.
-        "sentiment": {"alpha": 0.9, "beta": 10.0},
-        "entailment": {"alpha": 0.6, "beta": 1.0},
-        "released": {"released": True},
+        "sentiment": {"mask": {"alpha": 0.9, "beta": 10.0}},
+        "entailment": {"mask": {"alpha": 0.6, "beta": 1.0}},
+        **AdvEmbed.PRESETS,
     }
 
-    refresh: Literal["step", "epoch"] = "epoch"
+    mask: Selective | Off = Field(default=Selective(refresh="epoch"), discriminator="kind")
 
     def off(self) -> Self:
         """Switch the perturbed pass and the mask off and weigh the clean loss by 1."""
-        return super().off()._with(mask=False)
+        return super().off()._with(mask="off")
 
     def build(self) -> Method:
         """Return the method."""

@@ -19,7 +19,8 @@ from temper.backward.averaging import WeightAverage
 from temper.backward.rule import chain
 from temper.forward.objective import Clean, Joint
 from temper.forward.proximal import Proximal
-from temper.methods.method import Method
+from temper.functional.schedules import ScalarOrSchedule
+from temper.methods.method import Method, ReadBy
 from temper.methods.published import Published
 from temper.methods.registry import register
 from temper.methods.vat import VAT
@@ -58,7 +59,14 @@ class SMART(VAT):
         "paper": {**VAT.PRESETS["smart_paper"], "proximal_weight": 2.0},
     }
 
-    proximal_weight: float = Field(default=2.0, ge=0.0, allow_inf_nan=False)
+    HALVES: ClassVar[dict[str, ReadBy]] = {
+        "proximal_weight": "both",
+        "decay": "rule",
+        "final_decay": "rule",
+        "early": "rule",
+    }
+
+    proximal_weight: ScalarOrSchedule = Field(default=2.0, ge=0.0)
     decay: float = Field(default=0.99, ge=0.0, lt=1.0)
     final_decay: float = Field(default=0.999, ge=0.0, lt=1.0)
     early: float = Field(default=0.1, ge=0.0, le=1.0)

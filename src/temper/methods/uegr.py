@@ -12,21 +12,62 @@ Source: UEGR, arXiv 2503.16550. Where the paper contradicts itself: docs/methods
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
 from temper.forward.adversarial import AdversarialLoss
 from temper.forward.objective import Clean, Joint
-from temper.forward.submodels import Adaptive, SubModels
+from temper.forward.submodels import SubModels
 from temper.functional.losses import Divergence
+from temper.functional.schedules import ScalarOrSchedule
 from temper.methods.attack import AttackConfig
 from temper.methods.divergence import check_attack_off, warn_of_small_divergence
 from temper.methods.method import Method
 from temper.methods.published import Published
 from temper.methods.registry import register
 from temper.methods.selection import OF_UEGR, SelectionConfig
+from temper.methods.variants import Variant
 from temper.types import Reduction
+
+Rate = Annotated[float, Field(ge=0.0, lt=1.0)]
+
+
+class Gradient(Variant):
+    """A rate per example and channel that follows the clean pass's gradient (section V-A).
+
+    Args:
+        low: Smallest adaptive rate (the paper's best region: .3 to .5, for models trained from
+            scratch, which a run of such a model takes).
+        high: Largest adaptive rate.
+    """
+
+    kind: Literal["gradient"] = "gradient"
+    low: ScalarOrSchedule = Field(default=0.05, ge=0.0, lt=1.0)
+    high: ScalarOrSchedule = Field(default=0.2, ge=0.0, lt=1.0)
+
+    @model_validator(mode="after")
+    def _check_order(self) -> Self:
+        if not self.low <= self.high:
+            raise ValueError(f"low must be at most high, got low={self.low} and high={self.high}")
+        return self
+
+
+class Uniform(Variant):
+    """The model's own rates."""
+
+    kind: Literal["uniform"] = "uniform"
+
+
+class Fixed(Variant):
+    """One set rate a pass (Figure 3).
+
+    Args:
+        rates: K rates in [0, 1).
+    """
+
+    kind: Literal["fixed"] = "fixed"
+    rates: tuple[Rate, ...]
 
 
 @register(
@@ -48,12 +89,7 @@ class UEGR(AttackConfig, SelectionConfig):
             no pairs, so no divergence.
         divergence: ``js`` (Eq. 4) or ``sym_kl``.
         reduction: ``sum`` over the rows as R-Drop, R-AT and RoAST run it, or ``mean``.
-        adaptive: Rates of the attacked passes: ``gradient`` (section V-A), ``uniform``, or
-            ``fixed`` (Figure 3).
-        low: Smallest adaptive rate (the paper's best region: .3 to .5, for models trained from
-            scratch, which a run of such a model takes). Read with ``gradient`` only, as ``high``.
-        high: Largest adaptive rate.
-        rates: K fixed rates, for ``fixed``.
+        adaptive: Rates of the attacked passes: ``gradient``, ``uniform`` or ``fixed``.
         sites: ``all`` dropout layers or the ``last`` before the head.
     """
 
@@ -66,71 +102,40 @@ class UEGR(AttackConfig, SelectionConfig):
         "adversarial_weight": Published("1", "Eq. 6"),
         "divergence_weight": Published(".01", "Section VI-A"),
         "divergence": Published("js", "Eq. 4"),
-        "low": Published(".3", "Figure 3, best region"),
-        "high": Published(".5", "Figure 3, best region"),
+        "adaptive.low": Published(".3", "Figure 3, best region"),
+        "adaptive.high": Published(".5", "Figure 3, best region"),
         **OF_UEGR,
     }
 
     PRESETS: ClassVar[dict[str, dict[str, Any]]] = {
-        "paper": {"epsilon": 0.1, "relative": False, "low": 0.3, "high": 0.5},
-        "sentiment": {"alpha": 0.9, "beta": 10.0},
-        "entailment": {"alpha": 0.6, "beta": 1.0},
+        "paper": {"epsilon": 0.1, "relative": False, "adaptive": {"low": 0.3, "high": 0.5}},
+        "sentiment": {"mask": {"alpha": 0.9, "beta": 10.0}},
+        "entailment": {"mask": {"alpha": 0.6, "beta": 1.0}},
     }
 
     passes: int = Field(default=2, ge=1, le=64)
-    adversarial_weight: float = Field(default=1.0, ge=0.0, allow_inf_nan=False)
-    divergence_weight: float = Field(default=0.01, ge=0.0, allow_inf_nan=False)
+    adversarial_weight: ScalarOrSchedule = Field(default=1.0, ge=0.0)
+    divergence_weight: ScalarOrSchedule = Field(default=0.01, ge=0.0)
     divergence: Divergence = "js"
     reduction: Reduction = "sum"
-    adaptive: Adaptive = "gradient"
-    low: float = Field(default=0.05, ge=0.0, lt=1.0)
-    high: float = Field(default=0.2, ge=0.0, lt=1.0)
-    rates: tuple[float, ...] = ()
+    adaptive: Gradient | Uniform | Fixed = Field(default=Gradient(), discriminator="kind")
     sites: Literal["all", "last"] = "all"
 
-    @model_validator(mode="after")
-    def _check_rates(self) -> Self:
-        if self.low > self.high:
-            raise ValueError(f"low must be at most high, got low={self.low} and high={self.high}")
-        if self.adaptive == "fixed":
-            if len(self.rates) != self.passes:
-                raise ValueError(
-                    f"adaptive='fixed' needs {self.passes} rates, one a pass, got "
-                    f"{list(self.rates)}"
-                )
-            if not all(0 <= rate < 1 for rate in self.rates):
-                raise ValueError(f"rates must lie in [0, 1), got {list(self.rates)}")
-        elif self.rates:
-            raise ValueError(f"rates are read only with adaptive='fixed', got {list(self.rates)}")
-        return self
-
-    @model_validator(mode="after")
-    def _refuse_what_is_ignored(self) -> Self:
-        own = type(self).model_fields
-        given = {name: getattr(self, name) for name in ("low", "high")}
-        changed = [name for name, value in given.items() if value != own[name].default]
-        if changed and self.adaptive != "gradient":
-            defaults = ", ".join(f"{name}={own[name].default:g}" for name in given)
+    def check(self) -> None:
+        """Refuse rates for another number of passes, and half an attack."""
+        super().check()
+        if isinstance(self.adaptive, Fixed) and len(self.adaptive.rates) != self.passes:
             raise ValueError(
-                f"adaptive={self.adaptive!r} would ignore {', '.join(changed)}, which only "
-                f"adaptive='gradient' reads; leave them at {defaults}"
+                f"adaptive='fixed' needs {self.passes} rates, one a pass, got "
+                f"{list(self.adaptive.rates)}"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _check_attack_off(self) -> Self:
         check_attack_off(self, divergence_weight=self._divergence_weight)
-        return self
-
-    @model_validator(mode="after")
-    def _warn_of_small_divergence(self) -> Self:
         warn_of_small_divergence(
             "UEGR",
             weight=self._divergence_weight,
             divergence=self.divergence,
             reduction=self.reduction,
         )
-        return self
 
     @property
     def _divergence_weight(self) -> float:
@@ -140,12 +145,13 @@ class UEGR(AttackConfig, SelectionConfig):
     def from_scratch(cls, given: Mapping[str, Any]) -> dict[str, Any]:
         """Mask all, and drop at the paper's rates; as `MethodConfig.from_scratch`."""
         rates = {"low": 0.3, "high": 0.5}
-        free = given.get("adaptive", "gradient") == "gradient" and not rates.keys() & given.keys()
-        return {**super().from_scratch(given), **(rates if free else {})}
+        asked = given.get("adaptive", {})
+        free = not (isinstance(asked, Mapping) and rates.keys() & asked.keys())
+        return {**super().from_scratch(given), **({"adaptive": rates} if free else {})}
 
     def off(self) -> Self:
         """Switch the attacked passes and the mask off."""
-        return self._with(adversarial_weight=0.0, divergence_weight=0.0, mask=False)
+        return self._with(adversarial_weight=0.0, divergence_weight=0.0, mask="off")
 
     def build(self) -> Method:
         """Return the method."""
@@ -154,10 +160,8 @@ class UEGR(AttackConfig, SelectionConfig):
             return Method("uegr", self, Clean(), self.rule())
         passes = SubModels(
             passes=self.passes,
-            adaptive=self.adaptive,
-            low=self.low,
-            high=self.high,
-            rates=self.rates,
+            adaptive=self.adaptive.kind,
+            **self.adaptive.values,
             sites=self.sites,
         )
         attack = AdversarialLoss(

@@ -15,7 +15,7 @@ from __future__ import annotations
 import logging
 from typing import Any, ClassVar, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from temper.backward.rule import chain
 from temper.forward.objective import Clean, Joint
@@ -23,7 +23,8 @@ from temper.forward.stage import Part
 from temper.forward.virtual import Virtual
 from temper.functional.losses import Divergence
 from temper.functional.norms import Norm
-from temper.methods.attack import AttackConfig
+from temper.functional.schedules import ScalarOrSchedule
+from temper.methods.attack import AttackConfig, Projected, Single
 from temper.methods.method import Method
 from temper.methods.published import Published
 from temper.methods.registry import register
@@ -33,7 +34,6 @@ logger = logging.getLogger(__name__)
 
 # Noise below it changes logits by less than single precision resolves (1e-5: KL of -3e-8).
 SMALLEST_NOISE = 1e-3
-STEP_SIZE = 0.5
 
 
 @register(
@@ -55,8 +55,7 @@ class VAT(AttackConfig):
         site: ``output`` of the embeddings block (as SMART) or ``word`` embeddings.
         weight: Weight of the divergence (SMART's paper: 1, of a divergence without our half, so
             2 here); 0 is plain fine-tuning.
-        steps: Ascent steps (SMART's paper: 1).
-        step_size: Size of each of several steps, as a share of epsilon; one step has all of it.
+        ascent: ``single`` step of the whole budget (as SMART), or ``projected`` ones.
         init_noise: Standard deviation of the noise that the ascent starts from, above 0 (SMART's
             paper: 1e-5, which is below what single precision resolves). Keep it well below the
             budget's entries; "attack/alignment" near 1 in the logs says that it is.
@@ -69,7 +68,7 @@ class VAT(AttackConfig):
         "relative": Published("false", "SMART's paper"),
         "norm": Published("linf_scaled", "SMART's paper"),
         "weight": Published("1 of a divergence without the half, 2 here", "SMART's paper"),
-        "steps": Published("1", "SMART's paper"),
+        "ascent": Published("single", "SMART's paper"),
         "init_noise": Published("1e-5", "SMART's paper"),
         "divergence": Published("sym_kl", "SMART's paper"),
         "reduction": Published("mean", "SMART's paper"),
@@ -84,26 +83,17 @@ class VAT(AttackConfig):
     norm: Norm = "linf_scaled"
     attack_scope: Literal["example", "token", "batch"] = "token"
     site: Literal["word", "output"] = "output"
-    weight: float = Field(default=2.0, ge=0.0, allow_inf_nan=False)
-    steps: int = Field(default=1, ge=1)
-    step_size: float = Field(default=STEP_SIZE, gt=0.0, allow_inf_nan=False)
+    weight: ScalarOrSchedule = Field(default=2.0, ge=0.0)
+    ascent: Single | Projected = Field(default=Single(), discriminator="kind")
     init_noise: float = Field(default=1e-3, gt=0.0, allow_inf_nan=False)
     divergence: Divergence = "sym_kl"
     reduction: Reduction = "mean"
 
-    @model_validator(mode="after")
-    def _refuse_a_size_that_is_not_read(self) -> Self:
-        if self.steps == 1 and self.step_size != STEP_SIZE:
-            raise ValueError(
-                "step_size is read only with steps > 1, since a single step has the whole "
-                f"budget, got step_size={self.step_size} with steps=1"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _warn_of_what_does_nothing(self) -> Self:
+    def check(self) -> None:
+        """Warn of noise and perturbations that do next to nothing."""
+        super().check()
         if not self.weight:
-            return self
+            return
         if self.init_noise < SMALLEST_NOISE:
             logger.warning(
                 "init_noise=%g changes the logits by less than single precision resolves, so the "
@@ -126,7 +116,6 @@ class VAT(AttackConfig):
                 self.init_noise,
                 self.epsilon,
             )
-        return self
 
     def off(self) -> Self:
         """Switch the divergence off."""
@@ -136,7 +125,7 @@ class VAT(AttackConfig):
         """Return what is minimised beside the clean loss."""
         if not self.weight:
             return ()
-        attack = self.perturbation(steps=self.steps, step_size=self.step_size)
+        attack = self.perturbation(**self.ascent.values)
         part = Virtual(attack, self.init_noise, self.weight, self.divergence, self.reduction)
         return (part,)
 

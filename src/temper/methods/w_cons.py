@@ -16,6 +16,7 @@ from pydantic import Field
 from temper.backward.anchoring import Anchor
 from temper.backward.rule import chain
 from temper.forward.objective import Clean
+from temper.functional.schedules import ScalarOrSchedule
 from temper.methods.method import Method, MethodConfig
 from temper.methods.registry import register
 
@@ -37,7 +38,7 @@ class WCons(MethodConfig):
 
     PRETRAINED = "holds the weights near pre-trained ones"
 
-    weight: float = Field(default=0.01, ge=0.0, allow_inf_nan=False)
+    weight: ScalarOrSchedule = Field(default=0.01, ge=0.0)
 
     def off(self) -> Self:
         """Let the weights go."""

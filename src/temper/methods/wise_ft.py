@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 from typing import ClassVar, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from temper.backward.interpolation import Interpolation
 from temper.backward.rule import chain
@@ -47,14 +47,14 @@ class WiseFT(MethodConfig):
 
     alpha: float = Field(default=0.5, ge=0.0, le=1.0)
 
-    @model_validator(mode="after")
-    def _warn_of_waste(self) -> Self:
+    def check(self) -> None:
+        """Warn where nearly all that was trained is thrown away."""
+        super().check()
         if self.alpha == 0.0:
             logger.warning(
                 "alpha=0 throws away all that is trained but the head, which then stands on "
                 "features that it was not trained on."
             )
-        return self
 
     def off(self) -> Self:
         """Keep the trained weights."""

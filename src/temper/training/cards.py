@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from temper.errors import DataError
-from temper.methods.description import bounds, presets, published, settings
+from temper.methods.description import bounds, flat, presets, published, settings
 from temper.methods.registry import entry, names
 from temper.methods.table import CLOSING, OPENING, between, markdown
 from temper.training.settings import TrainSettings
@@ -55,8 +55,8 @@ def settings_table(name: str) -> str:
     Args:
         name: A registered method.
     """
-    from_scratch = entry(name).config.from_scratch({})
-    own = presets(name)
+    from_scratch = flat(name, entry(name).config.from_scratch({}))
+    own = {preset: flat(name, values) for preset, values in presets(name).items()}
     lines = []
     for setting in settings(name):
         key = setting["setting"]

@@ -14,7 +14,7 @@ from temper import methods
 from temper.errors import CompositionError, SettingError
 from temper.methods.composition import Composed
 from temper.methods.method import MethodConfig
-from temper.methods.selection import SelectionConfig
+from temper.methods.variants import merged
 from temper.models.classical import ARCHITECTURES
 from temper.models.classical.build import DROPOUT
 from temper.models.classical.settings import ArchitectureSettings
@@ -128,13 +128,14 @@ def _suited(method: Mapping[str, Any]) -> Tree:
     except (SettingError, CompositionError):
         return dict(method)
     if not isinstance(config, Composed):
-        return {**type(config).from_scratch(given), **method}
+        suits = type(config).from_scratch(given)
+        return {**merged(suits, given, config=type(config)), "name": method["name"]}
     tables = {}
     for share in config.shares:
-        own = given.get(share.name, {})
-        suits = type(share.config).from_scratch(own)
-        # A half of a method refuses settings that only its other half reads.
-        of_rule = suits.keys() & SelectionConfig.model_fields.keys()
-        read = {"both": suits.keys(), "rule": of_rule, "objective": suits.keys() - of_rule}
-        tables[share.name] = {**{name: suits[name] for name in read[share.half]}, **own}
+        table, settings = given.get(share.name, {}), type(share.config)
+        suits = settings.from_scratch(table)
+        if share.half != "both":
+            # A half of a method refuses settings that only its other half reads.
+            suits = {name: suits[name] for name in suits if settings.reads(name, share.half)}
+        tables[share.name] = merged(suits, table, config=settings)
     return {**method, **tables}

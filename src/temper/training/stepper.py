@@ -20,6 +20,7 @@ import torch
 import torch.distributed
 from torch import Tensor, nn
 
+from temper.backward.rule import UpdateRule
 from temper.errors import DataError, NonFiniteError, SettingError
 from temper.forward.objective import Clean, Joint, Objective
 from temper.functional.losses import GivenLoss, OwnLoss, TaskLoss
@@ -95,20 +96,38 @@ class Stepper:
         check_task_loss(self.method, task_loss, class_weights)
         loss = _weighted(model, class_weights) if task_loss is None else GivenLoss(task_loss)
         self.network = Network(model, special_ids=special_ids, task_loss=loss)
-        self.rule = self.method.rule
         self.params = self.network.parameters()
-        if self.rule.wants_start:
+        if self.method.rule.wants_start:
             tensors = self.params.tensors
             self.params.start.update({n: t.detach().clone() for n, t in tensors.items()})
         self.total = total
-        self.state: State = self.rule.init(self.params)
+        self.state: State = self.method.rule.init(self.params)
         self.number = 0
+        self._share, self._current = -1.0, self.method
         self.ranks = ranks
         self.streams = Streams(seed, rank=rank)
         self.log = StepLog()
         self._waiting = self._sized = False
         self._scaled: list[tuple[dict[str, Any], float]] = []
         self._rates: dict[str, tuple[float, float]] = {}
+        self._scheduled: dict[str, float] = {}
+
+    @property
+    def share(self) -> float:
+        """Optimiser steps done over all steps of the run, 0 where their number is not known."""
+        return self.number / self.total if self.total else 0.0
+
+    @property
+    def current(self) -> Method:
+        """The method of this step: every schedule has its value there."""
+        if self.share != self._share:
+            self._share, self._current = self.share, self.method.at(self.share)
+        return self._current
+
+    @property
+    def rule(self) -> UpdateRule:
+        """The update rule of this step."""
+        return self.current.rule
 
     def backward(self, *micro_batches: Mapping[str, Any] | Batch) -> dict[str, float]:
         """Add the gradient of one optimiser step to ``.grad``.
@@ -158,11 +177,16 @@ class Stepper:
         Raises:
             SettingError: If the rule has phases and the number of steps is not known.
         """
-        if self.rule.wants_total and not step.total:
+        if (self.rule.wants_total or self.method.schedules) and not step.total:
+            what = "schedules" if self.method.schedules else "phases"
             raise SettingError(
-                f"The method {self.method.name!r} has phases and must know how many steps there "
+                f"The method {self.method.name!r} has {what} and must know how many steps there "
                 "will be: Stepper(..., total=STEPS)."
             )
+        self._scheduled = {
+            f"schedule/{name}": schedule.at(self.share)
+            for name, schedule in self.method.schedules.items()
+        }
         self.rule.enter(self.params, self.state, step, self.streams.at(step=step.number))
 
     def leave(self) -> None:
@@ -269,7 +293,7 @@ class Stepper:
         Returns:
             The weighted total of this micro-batch, detached.
         """
-        objective = objective or self.method.objective
+        objective = objective or self.current.objective
         if batch.labels is None:
             objective = self._without_labels(objective)
         streams = self.streams.at(step=step.number, micro=micro)
@@ -367,7 +391,7 @@ class Stepper:
 
     def _warn_of_size(self, moved: Tensor, own: Tensor) -> None:
         """Warn of a first perturbation that is larger than the embeddings."""
-        text = size_warning(self.method, moved=float(moved), own=float(own))
+        text = size_warning(self.current, moved=float(moved), own=float(own))
         if text and self.streams.rank == 0:
             self.network.tell(text)
 
@@ -390,8 +414,9 @@ class Stepper:
         self._scaled = []
 
     def diagnostics(self) -> dict[str, float]:
-        """Return what the rule has to say of the last step, for logs."""
-        return {name: float(value) for name, value in self.rule.diagnostics(self.state).items()}
+        """Return what schedules and the rule have to say of the last step, for logs."""
+        notes = self.rule.diagnostics(self.state)
+        return {**self._scheduled, **{name: float(value) for name, value in notes.items()}}
 
     def state_dict(self) -> dict[str, Any]:
         """Return the step number and the rule's state: tensors and plain values."""

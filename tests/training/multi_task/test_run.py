@@ -216,7 +216,7 @@ def test_a_method_that_needs_classes_is_refused_with_a_regression_before_a_model
     "method",
     [
         {"name": "label_smoothing", "smoothing": 0.0},
-        {"name": "cross_holder", "weight": 0.0},
+        {"name": "cross_holder", "strength": {"weight": 0.0}},
         {"name": "uegr + label_smoothing", "label_smoothing": {"smoothing": 0.0}},
         {"name": "jacobian"},
     ],

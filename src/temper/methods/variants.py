@@ -1,0 +1,137 @@
+"""Variants: a setting that is one of several kinds, each with settings of its own.
+
+A field is written as a union, its discriminator ``kind``::
+
+    adaptive: Gradient | Uniform | Fixed = Field(default=Gradient(), discriminator="kind")
+
+It takes a variant, the name of a kind (with its defaults), or a table; one without a ``kind`` is of
+the only kind that has what it sets, or else of the default's. What a table leaves out is as in the
+default where the kind is the same. Where one kind is ``off``, ``false`` stands for it, and ``true``
+for the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal, get_args
+
+from pydantic import BaseModel, ConfigDict
+from pydantic.fields import FieldInfo
+
+from temper.errors import unknown
+
+OFF = "off"
+
+
+class Variant(BaseModel):
+    """One kind of a setting, with what it reads and nothing else."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    kind: str
+
+    @property
+    def is_off(self) -> bool:
+        """Whether it switches off what it is a setting of."""
+        return self.kind == OFF
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """Its settings by name, without the kind."""
+        return {name: value for name, value in self if name != "kind"}
+
+
+class Off(Variant):
+    """Nothing of it."""
+
+    kind: Literal["off"] = "off"
+
+
+def kinds_of(field: FieldInfo) -> dict[str, type[Variant]]:
+    """Return the variants that a field may be, by their kind; none for a plain field.
+
+    Args:
+        field: Of a class of settings.
+    """
+    choices = [field.annotation, *get_args(field.annotation)]
+    variants = [c for c in choices if isinstance(c, type) and issubclass(c, Variant)]
+    return {str(variant.model_fields["kind"].default): variant for variant in variants}
+
+
+def as_table(given: Any, field: FieldInfo) -> dict[str, Any]:
+    """Return a value of a field of variants as a table with its kind.
+
+    Args:
+        given: A variant, the name of a kind, a table, or for a field that may be off a boolean.
+        field: The field.
+
+    Raises:
+        ValueError: If it is something else.
+    """
+    kinds, default = kinds_of(field), field.default
+    if isinstance(given, bool) and OFF in kinds:
+        on = next(kind for kind in (default.kind, *kinds) if kind != OFF)
+        return {"kind": on if given else OFF}
+    if isinstance(given, Variant):
+        own = {name: getattr(given, name) for name in given.model_fields_set}
+        return {**own, "kind": given.kind}
+    if isinstance(given, str):
+        return {"kind": given}
+    if isinstance(given, Mapping):
+        named = set(given) - {"kind"}
+        fits = [kind for kind, variant in kinds.items() if named <= variant.model_fields.keys()]
+        alone = fits[0] if len(fits) == 1 else default.kind
+        return {"kind": alone, **given}
+    raise ValueError(f"must be one of {', '.join(kinds)}, or a table with such a `kind`")
+
+
+def completed(given: Any, field: FieldInfo) -> Any:
+    """Return a value of a field as pydantic checks it: of a variant, a table with its kind.
+
+    Args:
+        given: What somebody wrote.
+        field: The field.
+
+    Raises:
+        ValueError: If there is no such kind, or it does not have what the table sets.
+    """
+    kinds = kinds_of(field)
+    if not kinds:
+        return given
+    table = as_table(given, field)
+    kind = table["kind"]
+    if kind not in kinds:
+        raise ValueError(unknown("kind", str(kind), kinds))
+    for name in table:
+        _check_field(name, kind, kinds)
+    return {**dict(field.default), **table} if kind == field.default.kind else table
+
+
+def _check_field(name: str, kind: str, kinds: Mapping[str, type[Variant]]) -> None:
+    own = kinds[kind].model_fields
+    if name in own:
+        return
+    owners = [other for other, variant in kinds.items() if name in variant.model_fields]
+    if owners:
+        raise ValueError(
+            f"{name!r} belongs to the kind {' or '.join(map(repr, owners))}, and its kind is "
+            f"{kind!r}. Set the kind too, or leave {name!r} out."
+        )
+    raise ValueError(unknown(f"setting of the kind {kind!r}", name, set(own) - {"kind"}))
+
+
+def merged(below: Mapping[str, Any], above: Mapping[str, Any], *, config: type[BaseModel]) -> Any:
+    """Lay settings over others; a table of a variant completes one of the same kind.
+
+    Args:
+        below: Settings, of a preset for example.
+        above: Settings that come first.
+        config: The class that they are settings of.
+    """
+    found = {**below, **above}
+    for name in below.keys() & above.keys() & config.model_fields.keys():
+        field = config.model_fields[name]
+        if kinds_of(field):
+            first, second = as_table(below[name], field), as_table(above[name], field)
+            found[name] = {**first, **second} if first["kind"] == second["kind"] else second
+    return found
