@@ -48,20 +48,17 @@ def case_facts(case: Case, source: Source) -> dict[str, str]:
     }
 
 
-def changes(
-    specification: Specification, scale: Scale | None, sources: Mapping[str, Source]
-) -> list[str]:
+def changes(specification: Specification, scale: Scale | None, cases: Cases) -> list[str]:
     """Say what differs from the paper's run, as far as that is known.
 
     Args:
         specification: The table.
         scale: Scale of the folder, None where it does not say it.
-        sources: The finished cases' studies.
+        cases: The finished cases with their studies.
 
     Returns:
         A sentence each.
     """
-    cases = [(case, sources[case.name]) for case in specification.case if case.name in sources]
     notes = [f"Grid: {specification.grid_from}"]
     if not specification.published:
         return notes + _left_out(specification, cases, scale)

@@ -66,26 +66,26 @@ class Line:
         score: Name of the score in the specification.
         label: The score in words.
         column: Name of the method.
-        printed: The paper's digits, None where they are not at hand.
         seeds: Our value of every seed.
+        higher_is_better: Direction of the score.
+        unit: How it is shown.
+        printed: The paper's digits, None where they are not at hand.
         to_paper: Ours less the paper's.
         to_reference: Ours less the reference's, seed by seed; None for the reference.
         corrected: Its p after Holm's correction over the methods of the same case and score; None
             where there is no p.
-        higher_is_better: Direction of the score.
-        unit: How it is shown.
     """
 
     case: str
     score: str
     label: str
     column: str
-    printed: str | None
     seeds: dict[int, float]
-    to_paper: Interval | None
-    to_reference: Interval | None
     higher_is_better: bool | None
     unit: Unit
+    printed: str | None = None
+    to_paper: Interval | None = None
+    to_reference: Interval | None = None
     corrected: float | None = None
 
     @property

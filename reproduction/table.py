@@ -117,12 +117,13 @@ def reproduction_table(specification: Specification, folder: Path) -> Reproducti
             f"{'is a file' if folder.is_file() else 'holds none'}. Give the folder that "
             f"`temper reproduce {specification.name}` wrote, or run that first."
         )
+    cases = [(case, sources[case.name]) for case in specification.case if case.name in sources]
     lines = [
         line
-        for case, source in sources.items()
+        for case, source in cases
         for compared in [compare(source)]
         for score in specification.score
-        for line in _lines(specification, case, compared, score)
+        for line in _lines(specification, case.name, compared, score)
     ]
     choices = tuple(chosen(specification, lines))
     for score in specification.score:
@@ -134,7 +135,7 @@ def reproduction_table(specification: Specification, folder: Path) -> Reproducti
         for run in source.missing
     }
     scale = next((each for each in SCALES if record is not None and each == record.scale), None)
-    differs = changes(specification, scale, sources) + _unshown(specification, lines)
+    differs = changes(specification, scale, cases) + _unshown(specification, lines)
     if missing:
         differs.append(
             "Runs are missing: a difference is over the seeds that both methods have, and a mean "
@@ -149,11 +150,7 @@ def reproduction_table(specification: Specification, folder: Path) -> Reproducti
         differs=tuple(differs),
         chosen=choices,
         published=specification.published,
-        facts=tuple(
-            case_facts(case, sources[case.name])
-            for case in specification.case
-            if case.name in sources
-        ),
+        facts=tuple(case_facts(case, source) for case, source in cases),
     )
 
 
@@ -174,12 +171,10 @@ def _lines(
                 score=score.name,
                 label=label,
                 column=column.name,
-                printed=None,
                 seeds=seeds,
-                to_paper=None,
-                to_reference=None if column.name == reference else less(seeds, base),
                 higher_is_better=row.higher_is_better,
                 unit=row.unit,
+                to_reference=None if column.name == reference else less(seeds, base),
             )
             named = "" if len(rows) == 1 else label
             yield _beside(line, specification.number(case, column.name, score.name, named), score)

@@ -115,36 +115,26 @@ def _findings(gradient: Tensor, q: Tensor, *, draws: int, seed: int, named: str)
         masked = thin(batch, q, generator, scale=True)
         more = (masked - gradient).square().sum() - noise.square().sum()
         added.append(float(more / deviation.square().sum()))
-    mean, variance, less = paired_t(means), paired_t(variances), paired_t(added)
-    return [
-        Finding(
-            "mean",
-            f"the mean of m g / p is g ({named})",
-            "1",
-            mean.mean,
-            mean.low,
-            mean.high,
-            mean.low <= 1 <= mean.high,
+    samples: dict[Statement, tuple[list[float], str]] = {
+        "mean": (means, "the mean of m g / p is g"),
+        "variance": (
+            variances,
+            "the variance of m g / p is g\u00b2 (1 \u2212 p) / p, over the formula",
         ),
-        Finding(
-            "variance",
-            f"the variance of m g / p is g\u00b2 (1 \u2212 p) / p, over the formula ({named})",
-            "1",
-            variance.mean,
-            variance.low,
-            variance.high,
-            variance.low <= 1 <= variance.high,
+        "less": (
+            added,
+            "the masked update varies less: variance added, over the gradient's own",
         ),
-        Finding(
-            "less",
-            f"the masked update varies less: variance added, over the gradient's own ({named})",
-            "below 0",
-            less.mean,
-            less.low,
-            less.high,
-            less.high < 0,
-        ),
-    ]
+    }
+    findings = []
+    for statement, (values, text) in samples.items():
+        t = paired_t(values)
+        holds = t.high < 0 if statement == "less" else t.low <= 1 <= t.high
+        expected = "below 0" if statement == "less" else "1"
+        findings.append(
+            Finding(statement, f"{text} ({named})", expected, t.mean, t.low, t.high, holds)
+        )
+    return findings
 
 
 def _gradient(entries: int, seed: int) -> Tensor:

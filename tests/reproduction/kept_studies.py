@@ -25,10 +25,7 @@ def make_line(
         score=score,
         label=score,
         column=column,
-        printed=None,
         seeds=dict(enumerate(values)),
-        to_paper=None,
-        to_reference=None,
         higher_is_better=higher,
         unit=PERCENT,
     )
