@@ -15,7 +15,6 @@ from transformers import (
     BertForTokenClassification,
     GPT2Config,
     GPT2LMHeadModel,
-    Trainer,
 )
 
 from temper import AT, UEGR, RDrop, Stepper
@@ -23,13 +22,14 @@ from temper.errors import CompositionError, DataError, ModelError, SettingError
 from temper.methods import configure
 from tests.training.tiny_training import (
     Rows,
-    arguments,
     collate,
     farthest,
     make_trainer,
     quiet_model,
+    stock_trainer,
     tiny_model,
     training_logs,
+    unbucketed_trainer,
     unequal,
     weights,
 )
@@ -55,27 +55,14 @@ def balanced(outputs: Any, labels: Tensor, num_items_in_batch: Any = None) -> Te
     return cross_entropy(outputs[0], labels, weight=BALANCE)
 
 
-def ours(folder: Path, *, rows: int = 12, more: Any = None, **changes: Any) -> Any:
-    trainer = make_trainer(
-        folder,
-        model=quiet_model().double(),
-        rows=rows,
-        more={"bucket_by_length": False, **(more or {})},
-        **UNCLIPPED,
-        **changes,
-    )
+def ours(folder: Path, **changes: Any) -> Any:
+    trainer = unbucketed_trainer(folder, model=quiet_model().double(), **UNCLIPPED, **changes)
     trainer.train()
     return trainer
 
 
-def stock(folder: Path, *, rows: int = 12, more: Any = None, **changes: Any) -> Any:
-    trainer = Trainer(
-        quiet_model().double(),
-        arguments(folder, **UNCLIPPED, **changes),
-        train_dataset=Rows(rows),
-        data_collator=collate,
-        **(more or {}),
-    )
+def stock(folder: Path, **changes: Any) -> Any:
+    trainer = stock_trainer(folder, model=quiet_model().double(), **UNCLIPPED, **changes)
     trainer.train()
     return trainer
 

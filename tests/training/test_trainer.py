@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
-from transformers import Trainer, TrainerCallback
+from transformers import TrainerCallback
 from transformers.integrations import integration_utils
 
 from temper import AT, UEGR, Vanilla
@@ -17,13 +17,14 @@ from temper.errors import ModelError, SettingError
 from temper.methods import names
 from tests.training.tiny_training import (
     Rows,
-    arguments,
     collate,
     farthest,
     make_trainer,
     quiet_model,
+    stock_trainer,
     tiny_model,
     training_logs,
+    unbucketed_trainer,
     unequal,
     weights,
 )
@@ -118,10 +119,8 @@ def test_micro_batches_equal_one_batch(tmp_path: Path, method: Any, size: int, s
 
 
 def test_plain_training_equals_transformers_own_trainer(tmp_path: Path) -> None:
-    ours = make_trainer(tmp_path, model=quiet_model(), more={"bucket_by_length": False})
-    theirs = Trainer(
-        quiet_model(), arguments(tmp_path), train_dataset=Rows(12), data_collator=collate
-    )
+    ours = unbucketed_trainer(tmp_path)
+    theirs = stock_trainer(tmp_path)
     ours.train()
     theirs.train()
     assert farthest(weights(ours.model), weights(theirs.model)) < 1e-5

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.utils.data import Dataset
-from transformers import BertConfig, BertForSequenceClassification, TrainingArguments
+from transformers import BertConfig, BertForSequenceClassification, Trainer, TrainingArguments
 
 from temper.methods import build
 from temper.training.checks import wants_unlabelled
@@ -134,6 +134,40 @@ def make_trainer(
         args=arguments(folder, **changes),
         train_dataset=Rows(rows) if isinstance(rows, int) else rows,
         **given,
+    )
+
+
+def stock_trainer(
+    folder: Path | str,
+    *,
+    model: nn.Module | None = None,
+    rows: int = 12,
+    more: Mapping[str, Any] | None = None,
+    **changes: Any,
+) -> Trainer:
+    """Return Transformers' own trainer of the model without dropout."""
+    return Trainer(
+        quiet_model() if model is None else model,
+        arguments(folder, **changes),
+        train_dataset=Rows(rows),
+        data_collator=collate,
+        **(more or {}),
+    )
+
+
+def unbucketed_trainer(
+    folder: Path | str,
+    *,
+    model: nn.Module | None = None,
+    more: Mapping[str, Any] | None = None,
+    **changes: Any,
+) -> RobustTrainer:
+    """Return our trainer of that model, whose rows come in the order of `stock_trainer`'s."""
+    return make_trainer(
+        folder,
+        model=quiet_model() if model is None else model,
+        more={"bucket_by_length": False, **(more or {})},
+        **changes,
     )
 
 

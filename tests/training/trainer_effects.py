@@ -20,21 +20,11 @@ from tests.training.tiny_training import (
     farthest,
     make_trainer,
     quiet_model,
+    stock_trainer,
     tiny_model,
+    unbucketed_trainer,
     weights,
 )
-
-
-def stock(folder: Path, **changes: Any) -> Trainer:
-    return Trainer(
-        quiet_model(), arguments(folder, **changes), train_dataset=Rows(12), data_collator=collate
-    )
-
-
-def plain(folder: Path, *, more: Any = None, **changes: Any) -> RobustTrainer:
-    return make_trainer(
-        folder, model=quiet_model(), more={"bucket_by_length": False, **(more or {})}, **changes
-    )
 
 
 def as_stock(**changes: Any) -> Callable[[Path], None]:
@@ -45,9 +35,9 @@ def as_stock(**changes: Any) -> Callable[[Path], None]:
         others = {"lr_scheduler_kwargs": {"lr_scheduler_type": "polynomial"}}
         beside = others.get(next(iter(changes)), {})
         # One after the other: making a trainer seeds torch's generator.
-        (ours := plain(folder, **{**base, **beside, **changes})).train()
-        (theirs := stock(folder, **{**base, **beside, **changes})).train()
-        (usual := plain(folder, **{**base, **beside})).train()
+        (ours := unbucketed_trainer(folder, **{**base, **beside, **changes})).train()
+        (theirs := stock_trainer(folder, **{**base, **beside, **changes})).train()
+        (usual := unbucketed_trainer(folder, **{**base, **beside})).train()
         moved = farthest(weights(ours.model), weights(usual.model))
         assert moved > 1e-7
         assert farthest(weights(ours.model), weights(theirs.model)) < 0.1 * moved
@@ -70,7 +60,7 @@ def evaluates(**changes: Any) -> Callable[[Path], None]:
 
     def check(folder: Path) -> None:
         found = []
-        for make in (plain, stock):
+        for make in (unbucketed_trainer, stock_trainer):
             seen: list[Any] = []
             trainer = make(folder, **changes)
             trainer.compute_metrics = metrics_noted(seen)

@@ -89,6 +89,7 @@ def task_loss(
     *,
     class_weights: Tensor | None = None,
     smoothing: float = 0.0,
+    checks_classes: bool | None = None,
 ) -> Tensor:
     """Compute each row's task loss: cross-entropy for class indices, squared error for floats.
 
@@ -100,13 +101,15 @@ def task_loss(
         labels: [B] int64 class indices, or [B] floating targets; [B, 1] is taken as [B].
         class_weights: [C] factors on the rows of each class; not renormalised.
         smoothing: Share of each label that is spread over all classes, in [0, 1].
+        checks_classes: Whether labels are looked at that may be none of the classes; None looks at
+            those on the CPU alone, because elsewhere the look waits for the device.
 
     Returns:
         [B] in at least fp32.
 
     Raises:
         DataError: If the labels and the logits are of different kinds of task, there is not one
-            label a row, or a label on the CPU is none of the classes.
+            label a row, or a label is none of the classes.
         SettingError: If class weights or smoothing are given for a regression.
 
     Example:
@@ -130,8 +133,7 @@ def task_loss(
             "The labels are class indices, but the model gives one number a row (a regression "
             "head). Give floating point labels, or a head with a logit for every class."
         )
-    if labels.device.type == "cpu":
-        # Elsewhere the look at the values would wait for the device in every pass.
+    if checks_classes or (checks_classes is None and labels.device.type == "cpu"):
         check_classes(labels, scores.shape[-1])
     weights = None if class_weights is None else class_weights.to(scores.dtype)
     return cross_entropy(
@@ -157,10 +159,14 @@ class OwnLoss:
             DataError: As `task_loss`.
             SettingError: As `task_loss`.
         """
-        if not self._checked and logits.shape[-1] > 1 and not labels.is_floating_point():
-            check_classes(one_label_a_row(logits, labels), logits.shape[-1])
-        self._checked = True
-        return task_loss(logits, labels, class_weights=self.class_weights, smoothing=smoothing)
+        first, self._checked = not self._checked, True
+        return task_loss(
+            logits,
+            labels,
+            class_weights=self.class_weights,
+            smoothing=smoothing,
+            checks_classes=first or None,
+        )
 
 
 def check_classes(labels: Tensor, classes: int) -> None:
