@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from temper.app.evaluate import EvaluationRequest, evaluate_model
-from temper.app.judge import load_evaluated
+from temper.app.measure import load_evaluated
 from temper.data.examples import Examples
 from temper.errors import SettingError
 from temper.evaluation.function import CallablePredictor

@@ -11,10 +11,10 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from temper.app.judge import judging_key
+from temper.app.measure import evaluation_key
 from temper.app.predictors import load_predictor
 from temper.app.reference import pretrained_name, with_reference
-from temper.app.sets import JudgedSets
+from temper.app.sets import EvaluationSets
 from temper.data.examples import Examples
 from temper.errors import ModelError, SettingError
 from temper.evaluation.function import CallablePredictor
@@ -23,7 +23,7 @@ from temper.evaluation.settings import EvaluationSettings
 
 SETTINGS = EvaluationSettings(perspectives=("representation",), cka_batch=4, bootstrap=0)
 TEXTS = ["good film", "a bad film", "the phone is very fine", "why not", "it was awful", "great"]
-SETS = JudgedSets(
+SETS = EvaluationSets(
     EvaluationData(Examples("dev", TEXTS, labels=[1, 0, 1, 0, 0, 1], kind="classification"))
 )
 
@@ -130,11 +130,11 @@ def test_the_key_of_an_evaluation_knows_the_weights_of_the_named_model(
 ) -> None:
     base = trained(tiny_model, tmp_path / "base")
     named = SETTINGS.model_copy(update={"reference": str(base)})
-    before = judging_key("model", SETS, named, max_length=32)
-    assert judging_key("model", SETS, named, max_length=32) == before
-    assert judging_key("model", SETS, SETTINGS, max_length=32) != before
+    before = evaluation_key("model", SETS, named, max_length=32)
+    assert evaluation_key("model", SETS, named, max_length=32) == before
+    assert evaluation_key("model", SETS, SETTINGS, max_length=32) != before
     (base / "model.safetensors").write_bytes(b"others")
-    assert judging_key("model", SETS, named, max_length=32) != before
+    assert evaluation_key("model", SETS, named, max_length=32) != before
 
 
 def test_a_reference_that_nothing_reads_is_refused() -> None:

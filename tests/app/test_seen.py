@@ -13,7 +13,7 @@ import pytest
 from temper.app.calibrate import calibrate
 from temper.app.evaluate import EvaluationRequest
 from temper.app.predictors import load_predictor
-from temper.app.seen import runs_of, said_of_trained, seen_among
+from temper.app.seen import overlap_notices, runs_of, seen_among
 from temper.app.sets import trained_rows
 from temper.data.examples import Examples
 from temper.data.settings import DataSettings
@@ -140,12 +140,12 @@ def test_of_each_scored_set_it_is_said_how_many_rows_were_trained_on(tmp_path: P
     members = [run(tmp_path / "film", films), run(tmp_path / "phone", source(tmp_path / "p", "p"))]
     made = str(soup(tmp_path / "soup", *members))
     sets = {"dev": rows("new", *texts("film", 3)), "far": rows("why", *texts("film it", 4))}
-    (notice,) = said_of_trained(made, sets)
+    (notice,) = overlap_notices(made, sets)
     assert notice.startswith("3 of 4 rows of set 'dev', the first row 2, were trained on")
     assert "leave these out" in notice
-    assert said_of_trained(str(tmp_path / "plain"), sets) == ()
+    assert overlap_notices(str(tmp_path / "plain"), sets) == ()
     shutil.rmtree(films)
-    (unknown,) = said_of_trained(made, sets)
+    (unknown,) = overlap_notices(made, sets)
     assert "was trained on rows among these could not be checked" in unknown
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from temper.app.sets import JudgedSets, load_sets, trained_rows
+from temper.app.sets import EvaluationSets, load_sets, trained_rows
 from temper.app.settings import SetSources
 from temper.data.examples import Examples
 from temper.data.settings import DataSettings
@@ -35,7 +35,7 @@ def labelled(texts: list[str], **more: Any) -> list[dict[str, Any]]:
     return [{"text": text, "label": index % 2, **more} for index, text in enumerate(texts)]
 
 
-def load(sources: SetSources, *, dev: Examples | None = None, **more: Any) -> JudgedSets:
+def load(sources: SetSources, *, dev: Examples | None = None, **more: Any) -> EvaluationSets:
     settings = more.pop("settings", DataSettings(source="mine"))
     more.setdefault("evaluate", ALL)
     dev = examples(["one", "two"]) if dev is None else dev

@@ -254,7 +254,7 @@ def test_an_evaluation_loads_the_models_of_an_attack_before_it_measures(
         model=str(tiny_model),
     )
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("temper.app.judge.judge", lambda *_, **__: pytest.fail("measured"))
+        patch.setattr("temper.app.measure.measure", lambda *_, **__: pytest.fail("measured"))
         with pytest.raises(SettingError, match=r"text_attack\.masked_model`: .*masked_bare"):
             evaluate_model(asked, tmp_path / "out")
     assert not (tmp_path / "out").exists()

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from temper.app.evaluate import EvaluationRequest
-from temper.app.judge import load_evaluated
+from temper.app.measure import load_evaluated
 from temper.app.predictors import load_predictor
 from temper.data.settings import DataSettings
 from temper.errors import SettingError

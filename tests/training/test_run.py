@@ -93,13 +93,13 @@ def test_a_run_killed_while_its_trainer_is_made_goes_on(
     class Killed(BaseException):
         """Passes every handler, as the end of the process would."""
 
-    def killed(begun: module.Begun, callbacks: object) -> None:
+    def killed(begun: module.ActiveRun, callbacks: object) -> None:
         begun.folder.checkpoints.mkdir()
         raise Killed("killed")
 
     out = project / "killed"
     with monkeypatch.context() as patched:
-        patched.setattr(module.Begun, "_trainer", killed)
+        patched.setattr(module.ActiveRun, "_trainer", killed)
         with pytest.raises(Killed, match="killed"):
             train(config(project), out)
     train(config(project), out)

@@ -13,7 +13,7 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from temper.app.predictors import load_predictor
 from temper.app.reference import with_reference
-from temper.app.sets import JudgedSets
+from temper.app.sets import EvaluationSets
 from temper.data.sources import load_splits
 from temper.errors import DataError, SettingError
 from temper.evaluation.run import EvaluationData
@@ -264,7 +264,7 @@ def test_representation_has_nothing_to_compare_with_and_says_so(data: Path, tmp_
     out = train(config(data, architecture=SMALL), tmp_path / "run")
     predictor = load_predictor(str(out), device="cpu")
     dev = load_splits(config(data).data).dev
-    sets = JudgedSets(EvaluationData(dev))
+    sets = EvaluationSets(EvaluationData(dev))
     settings = EvaluationSettings(perspectives=("representation",))
     found = with_reference(sets, str(out), predictor, settings)
     assert found.data.reference is None

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from temper.app.evaluate import EvaluationRequest
-from temper.app.judge import load_evaluated
+from temper.app.measure import load_evaluated
 from temper.app.predictors import load_predictor, longest_row
 from temper.app.seen import seen_among
 from temper.app.temperature import FILE, SCHEMA

@@ -168,7 +168,7 @@ def evaluate_model(
     Raises:
         TemperError: Where model, data or settings do not fit, or the folder holds something else.
     """
-    from temper.app.judge import evaluation_key, judge, judging_key, load_evaluated, which_rows
+    from temper.app.measure import evaluation_key, load_evaluated, measure, stored_key, which_rows
     from temper.app.named_models import check_named_models
     from temper.app.predictors import (
         load_predictor,
@@ -178,13 +178,13 @@ def evaluate_model(
         trained_columns,
     )
     from temper.app.reference import with_reference
-    from temper.app.seen import said_of_trained
+    from temper.app.seen import overlap_notices
     from temper.app.sets import load_sets, trained_rows
-    from temper.app.temperature import said_of_stored
+    from temper.app.temperature import stored_temperature_notices
     from temper.report.wording import folded
 
     progress = progress or Progress()
-    held = evaluation_key(out)
+    held = stored_key(out)
     check_room(out, what="evaluation", held=held is not None)
     predictor = load_predictor(
         request.model,
@@ -204,12 +204,12 @@ def evaluate_model(
         evaluate=request.evaluate,
         dev=dev,
         train=train,
-        tells_trained=False,
+        looks_for_overlap=False,
         known=trained_columns(request.model),
-        notices=(*notices, *said_of_stored(request.model)),
+        notices=(*notices, *stored_temperature_notices(request.model)),
     )
     identity = predictor_identity(request.model, request.predictor)
-    key = judging_key(identity, sets, request.evaluate, max_length=longest_row(predictor))
+    key = evaluation_key(identity, sets, request.evaluate, max_length=longest_row(predictor))
     if held is not None and held != key:
         raise CheckpointError(
             f"{out} holds an evaluation of another model, other data or other settings. "
@@ -219,10 +219,10 @@ def evaluate_model(
         regression = predictor.gives == "values"
         check_named_models(request.evaluate, regression=regression, reference=False)
         scored = {"dev": dev, **sets.data.shift, **sets.data.adversarial}
-        told = said_of_trained(request.model, scored)
-        sets = replace(sets, notices=(*sets.notices, *told))
+        overlap = overlap_notices(request.model, scored)
+        sets = replace(sets, notices=(*sets.notices, *overlap))
         sets = with_reference(sets, request.model, predictor, request.evaluate)
-        found = judge(
+        evaluation = measure(
             predictor,
             sets,
             request.evaluate,
@@ -232,7 +232,7 @@ def evaluate_model(
             run=run_key_of(request.model),
             progress=progress,
         )
-        for text in folded(found.notices):
+        for text in folded(evaluation.notices):
             progress.notice(text)
     else:
         progress.notice(f"{out} holds this very evaluation already; it is kept.")

@@ -62,8 +62,8 @@ def load_predictor(
     device = device or settings.device
     skops = skops_file(model)
     if skops is None and not names_code(model):
-        said = "a checkpoint says what it gives and names, and nothing in it is loaded on trust"
-        _refuse(model, said, settings, "gives", "label_names", "trust")
+        why = "a checkpoint says what it gives and names, and nothing in it is loaded on trust"
+        _refuse(model, why, settings, "gives", "label_names", "trust")
         return _checkpoint(model, max_length=max_length, batch_size=batch_size, device=device)
     if max_length is not None:
         raise SettingError(
@@ -138,7 +138,7 @@ def predictor_identity(model: str, settings: PredictorSettings | None = None) ->
 
     Args:
         model: As `load_predictor` takes it, and has loaded it.
-        settings: What was said of it.
+        settings: What is known of it beside its files.
 
     Returns:
         A hash of the content, or the name itself of a model of the Hub.
@@ -150,9 +150,9 @@ def predictor_identity(model: str, settings: PredictorSettings | None = None) ->
         file = Path(import_named(source, purpose="predictors").__file__ or source)
     if file is None:
         return model_identity(model)
-    said = {"gives": settings.gives, "label_names": settings.label_names, "name": name}
+    described = {"gives": settings.gives, "label_names": settings.label_names, "name": name}
     content = hashlib.blake2b(file.read_bytes(), digest_size=16).hexdigest()
-    return digest({"content": content, **said})
+    return digest({"content": content, **described})
 
 
 def trained_settings(model: str) -> Mapping[str, Any]:
@@ -220,8 +220,8 @@ def _of_code(model: str, settings: PredictorSettings) -> Predictor:
         _refuse(model, "a predictor says what it gives and names", settings, "gives", "label_names")
         return thing
     if is_text_pipeline(thing):
-        said = "its model's config says what it gives and names"
-        _refuse(model, said, settings, "gives", "label_names")
+        why = "its model's config says what it gives and names"
+        _refuse(model, why, settings, "gives", "label_names")
         return PipelinePredictor(thing)
     if hasattr(thing, "predict_proba") or (hasattr(thing, "predict") and hasattr(thing, "fit")):
         _refuse(model, "a scikit-learn estimator says what it gives", settings, "gives")
@@ -268,7 +268,7 @@ def _parts(model: str) -> tuple[str, str]:
 
 
 def _told(model: str, what: str, option: Any, attribute: Any) -> Any:
-    """Return what is said of a function by its attribute or by an option."""
+    """Return what a function's attribute or an option says of it."""
     if option is not None and attribute is not None and option != attribute:
         raise SettingError(
             f"{model} says itself that its `{what}` is {attribute!r}, and the option says "
@@ -278,7 +278,7 @@ def _told(model: str, what: str, option: Any, attribute: Any) -> Any:
 
 
 def _refuse(model: str, why: str, settings: PredictorSettings, *names: str) -> None:
-    """Refuse what was said of a predictor and has no meaning for it."""
+    """Refuse settings that have no meaning for a predictor."""
     given = [name for name in names if getattr(settings, name)]
     if given:
         options = ", ".join(f"--{name.replace('_', '-')}" for name in given)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from temper.app.sets import JudgedSets
+from temper.app.sets import EvaluationSets
 from temper.errors import ModelError, SettingError
 from temper.evaluation.classifier import ClassifierPredictor
 from temper.evaluation.predictor import Predictor
@@ -16,8 +16,8 @@ from temper.training.checkpoint_folder import read_json
 
 
 def with_reference(
-    sets: JudgedSets, model: str, predictor: Predictor, settings: EvaluationSettings
-) -> JudgedSets:
+    sets: EvaluationSets, model: str, predictor: Predictor, settings: EvaluationSettings
+) -> EvaluationSets:
     """Add the pre-trained model to the sets where a perspective compares with it.
 
     It is read with the fine-tuned model's longest row, on its device. Its head is new: states are
@@ -49,18 +49,18 @@ def with_reference(
     if name is None:
         return sets
     if settings.reference is None and name in ARCHITECTURES:
-        said = (
+        notice = (
             f"{model} was trained from scratch, so there is no pre-trained model to compare its "
             "hidden states with. To compare with another, name it with --reference."
         )
-        return replace(sets, notices=(*sets.notices, said))
+        return replace(sets, notices=(*sets.notices, notice))
     try:
         network, tokenizer = load_classifier(name, labels=("0", "1"), device=str(predictor.device))
     except ModelError as error:
         if settings.reference is not None:
             raise
-        said = f"The pre-trained model {name!r} of {model} could not be loaded: {error}"
-        return replace(sets, notices=(*sets.notices, said))
+        notice = f"The pre-trained model {name!r} of {model} could not be loaded: {error}"
+        return replace(sets, notices=(*sets.notices, notice))
     reference = ClassifierPredictor(
         network,
         tokenizer,

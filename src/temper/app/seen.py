@@ -77,7 +77,7 @@ def seen_among(model: str, rows: Examples) -> Seen:
     )
 
 
-def said_of_trained(model: str, sets: Mapping[str, Examples]) -> tuple[str, ...]:
+def overlap_notices(model: str, sets: Mapping[str, Examples]) -> tuple[str, ...]:
     """Say which of the rows that a checkpoint is scored on it was trained on.
 
     Args:

@@ -25,7 +25,7 @@ from temper.training.config import digest
 
 
 @dataclass(frozen=True)
-class JudgedSets:
+class EvaluationSets:
     """The loaded sets of an evaluation.
 
     Args:
@@ -57,10 +57,10 @@ def load_sets(
     evaluate: EvaluationSettings,
     dev: Examples,
     train: Examples | None = None,
-    tells_trained: bool = True,
+    looks_for_overlap: bool = True,
     known: Sequence[Columns] = (),
     notices: Iterable[str] = (),
-) -> JudgedSets:
+) -> EvaluationSets:
     """Load all that a model is judged on beside its dev rows.
 
     The columns of a set are those of the task's files where it has these, else they are found by
@@ -72,8 +72,8 @@ def load_sets(
         evaluate: What is measured.
         dev: The evaluated rows, which say what the labels are.
         train: What the model was trained on, where that is known.
-        tells_trained: Whether labelled rows that it was trained on are looked for; of a checkpoint
-            `temper.app.seen.said_of_trained` tells them, of a soup's members too.
+        looks_for_overlap: Whether labelled rows that it was trained on are looked for; of a
+            checkpoint `temper.app.seen.overlap_notices` tells them, of a soup's members too.
         known: What the columns of the model's own data are called, beside those of ``settings``.
         notices: What is to be said already.
 
@@ -89,11 +89,11 @@ def load_sets(
     """
     kind: LabelKind = "regression" if dev.kind == "regression" else "classification"
     _check_labels(sources.found_suite, dev)
-    said = [*notices, *_missing(sources.found_suite)]
+    told = [*notices, *_missing(sources.found_suite)]
     # Groups are looked at in evaluated rows alone.
     columns = (replace(settings.columns, group=None), *known)
-    seen = train if tells_trained else None
-    sets = {each: _of_kind(each, sources, settings, kind, seen, said, columns) for each in KINDS}
+    seen = train if looks_for_overlap else None
+    sets = {each: _of_kind(each, sources, settings, kind, seen, told, columns) for each in KINDS}
     scored = [dev, *(examples for each in sets.values() for examples in each.values())]
     fit = held_out = None
     trained = [] if train is None else [train]
@@ -102,18 +102,18 @@ def load_sets(
             train = load_examples(
                 sources.fit, labelled=None, reading=settings.reading, known=columns
             )
-            said += train.notices
+            told += train.notices
         if train is not None:
-            fit = _apart(train, scored, what="that detectors would learn from", said=said)
+            fit = _apart(train, scored, what="that detectors would learn from", notices=told)
         if fit is not None:
             fit = replace(fit.sample(evaluate.detector_rows, seed=evaluate.seed), name="fit")
     if sources.held_out is not None:
         rows = load_examples(sources.held_out, kind=kind, reading=settings.reading, known=columns)
-        said += rows.notices
+        told += rows.notices
         # On rows that it was trained on a model is surer than it is right.
         apart = [*scored, *trained]
         why = "are evaluated too or were trained on"
-        held_out = _apart(rows, apart, what="held out for a temperature", said=said, why=why)
+        held_out = _apart(rows, apart, what="held out for a temperature", notices=told, why=why)
         if held_out is None:
             raise DataError(
                 f"All {len(rows)} rows of --held-out {sources.held_out} {why}, so none is left to "
@@ -130,7 +130,7 @@ def load_sets(
         fit=fit,
         held_out=held_out,
     )
-    return JudgedSets(data, dict(sources.missing), tuple(dict.fromkeys(said)))
+    return EvaluationSets(data, dict(sources.missing), tuple(dict.fromkeys(told)))
 
 
 def trained_rows(model: str) -> tuple[Examples | None, tuple[str, ...]]:
@@ -209,7 +209,7 @@ def _of_kind(
     settings: DataSettings,
     kind: LabelKind,
     train: Examples | None,
-    said: list[str],
+    notices: list[str],
     known: Sequence[Columns],
 ) -> dict[str, Examples]:
     """Load the sets of one kind, those of the suite last."""
@@ -234,7 +234,7 @@ def _of_kind(
             limits[name] = min(given, default=None)
     if labelled and train is not None:
         loaded = {
-            name: _unseen(examples, train, name, drop=settings.drop_overlap, said=said)
+            name: _unseen(examples, train, name, drop=settings.drop_overlap, notices=notices)
             for name, examples in loaded.items()
         }
     return {
@@ -244,7 +244,7 @@ def _of_kind(
 
 
 def _unseen(
-    examples: Examples, train: Examples, name: str, *, drop: bool, said: list[str]
+    examples: Examples, train: Examples, name: str, *, drop: bool, notices: list[str]
 ) -> Examples:
     """Tell of a set's rows that were trained on, and leave them out where that is wanted."""
     kept = examples.apart([train])
@@ -258,11 +258,11 @@ def _unseen(
         return examples
     those = f"{gone:,} of {len(examples):,} rows of set {name!r} were trained on"
     if not drop:
-        said.append(f"{those}. A study's --drop-overlap leaves them out.")
+        notices.append(f"{those}. A study's --drop-overlap leaves them out.")
         return examples
     if not kept:
         raise DataError(f"All rows of set {name!r} were trained on. Leave the set out.")
-    said.append(f"{those}, so they are left out.")
+    notices.append(f"{those}, so they are left out.")
     return examples.select(kept)
 
 
@@ -288,13 +288,13 @@ def _apart(
     others: Iterable[Examples],
     *,
     what: str,
-    said: list[str],
+    notices: list[str],
     why: str = "are evaluated too",
 ) -> Examples | None:
     """Leave out rows that other sets hold and say so; None where no row is left."""
     kept = rows.apart(others)
     if len(kept) < len(rows):
-        said.append(
+        notices.append(
             f"{len(rows) - len(kept)} of {len(rows)} rows {what} {why}, so they are left out."
         )
     return rows.select(kept) if kept else None

@@ -24,7 +24,7 @@ from torch import Tensor
 
 from temper.app.evaluate import EvaluationRequest
 from temper.app.ingredients import Ingredient, check_alike, read_ingredient
-from temper.app.judge import load_evaluated
+from temper.app.measure import load_evaluated
 from temper.app.predictors import DEFAULT_LENGTH, load_predictor
 from temper.data.augmentation_settings import AUGMENTATION
 from temper.data.examples import Examples

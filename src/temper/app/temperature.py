@@ -71,7 +71,7 @@ def stored_temperature(model: str) -> StoredTemperature | None:
     return StoredTemperature(float(value), length)
 
 
-def said_of_stored(model: str) -> tuple[str, ...]:
+def stored_temperature_notices(model: str) -> tuple[str, ...]:
     """Return what an evaluation, which measures a model as it is, says of a stored temperature.
 
     Args:

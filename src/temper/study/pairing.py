@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from temper.app.judge import evaluation_key
+from temper.app.measure import stored_key
 from temper.evaluation.folder import read
 from temper.evaluation.pairing import RESAMPLES, paired_differences
 from temper.training.checkpoint_folder import read_json, write_json
@@ -43,7 +43,7 @@ def pair_columns(
         if column == reference:
             continue
         other = evaluations[reference, run_seed]
-        keys = [evaluation_key(evaluation), evaluation_key(other)]
+        keys = [stored_key(evaluation), stored_key(other)]
         if held.get(column, {}).get("keys") == keys:
             columns[column] = held[column]
             continue

@@ -22,7 +22,7 @@ PLACES = ("model", "data", "train", "architecture", "evaluate")
 # A column may be called after a composition: r_drop+at.
 COLUMN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]*")
 # What a column may do to the training rows and the network that all columns share.
-OF_ITS_OWN = {*(("data", name) for name in AUGMENTATION), ("architecture", "dropout")}
+VARIANT_SETTINGS = {*(("data", name) for name in AUGMENTATION), ("architecture", "dropout")}
 OPENING, CLOSING = "[{", "]}"
 
 
@@ -100,7 +100,7 @@ class Column:
             is_free = (
                 path[0] in ("method", "train") and len(path) > 1 and path != ("method", "name")
             )
-            if not is_free and path not in OF_ITS_OWN:
+            if not is_free and path not in VARIANT_SETTINGS:
                 raise SettingError(
                     f"Variant {name!r} sets `{'.'.join(path)}`, but a variant may set "
                     "`method.KEY`, `train.KEY`, `data.augment` and what belongs to it "
@@ -156,10 +156,10 @@ class StudyConfig:
         """
         sets = sets or SetSources()
         tree = sets.completed(tree)
-        found = [_unknown_place(name) for name in tree if name not in PLACES]
-        found += _repeats("column", [column.name for column in columns])
-        found += _repeats("seed", list(seeds))
-        found += [
+        faults = [_unknown_place(name) for name in tree if name not in PLACES]
+        faults += _repeats("column", [column.name for column in columns])
+        faults += _repeats("seed", list(seeds))
+        faults += [
             f"The column name {column.name!r} must be made of letters, digits, '_', '.', '-' and "
             "'+'."
             for column in columns
@@ -170,25 +170,25 @@ class StudyConfig:
         evaluate = EvaluationSettings()
         try:
             evaluate = section(EvaluationSettings, "evaluate", tree.get("evaluate", {}))
-            found += sets.faults(evaluate)
+            faults += sets.faults(evaluate)
         except SettingError as error:
-            found.append(str(error))
+            faults.append(str(error))
         runs = {}
         for column in columns:
             for seed in seeds:
                 try:
                     runs[column.name, seed] = _run(base, column, seed)
                 except SettingError as error:
-                    found.append(str(error))
+                    faults.append(str(error))
         given = isinstance(base.get("data"), dict) and base["data"].get("unlabeled") is not None
-        if not found and given and all(run.data.unlabeled is None for run in runs.values()):
+        if not faults and given and all(run.data.unlabeled is None for run in runs.values()):
             names = ", ".join(repr(column.name) for column in columns)
-            found.append(
+            faults.append(
                 f"There is text without labels, but no column trains on it ({names}). Leave "
                 "--unlabeled PATH (`data.unlabeled`) out, or add a method that does."
             )
-        if found:
-            lines = [line for fault in found for line in fault.splitlines()]
+        if faults:
+            lines = [line for fault in faults for line in fault.splitlines()]
             raise SettingError("\n".join(dict.fromkeys(lines)))
         return cls(
             base,
@@ -235,7 +235,7 @@ def columns_of(
     Raises:
         SettingError: Where a method is unknown or a variant has another form; it lists every fault.
     """
-    columns, found = [_column(method) for method in chosen], []
+    columns, faults = [_column(method) for method in chosen], []
     for variant in variants:
         try:
             if isinstance(variants, Mapping):
@@ -243,11 +243,11 @@ def columns_of(
             else:
                 columns.append(Column.parse(variant))
         except SettingError as error:
-            found.append(str(error))
+            faults.append(str(error))
     for column in columns:
-        found += methods.name_faults(column.method)
-    if found:
-        raise SettingError("\n".join(dict.fromkeys(found)))
+        faults += methods.name_faults(column.method)
+    if faults:
+        raise SettingError("\n".join(dict.fromkeys(faults)))
     return columns
 
 

@@ -22,7 +22,7 @@ from temper.study.cost import step_cost
 from temper.study.pairing import FILE, pair_columns
 from temper.study.plan import StudyConfig
 from temper.study.store import StudyFolder
-from temper.study.work import Place, Work, judged_sets
+from temper.study.work import GridCell, Work, evaluation_sets
 from temper.study.workers import check_workers, side_by_side
 from temper.training.checkpoint_folder import make_folder, read_json, remove_empty
 from temper.training.checks import check_regressions
@@ -110,14 +110,14 @@ def run_study(
         progress.notice(text)
     for run in config.runs.values():
         check_augmentation(run.data, splits.train)
-    sets = judged_sets(config, splits)
+    sets = evaluation_sets(config, splits)
     # The evaluation does the same; here a wrong label or model shows before hours of training.
     check_before_training(sets.data, config.evaluate, splits.train)
     check_named_models(config.evaluate, regression=splits.train.kind == "regression")
     for text in sets.notices:
         progress.notice(text)
     identity = model_identity(any_run.model)
-    keys = {place: run_key(run, splits, identity=identity) for place, run in config.runs.items()}
+    keys = {cell: run_key(run, splits, identity=identity) for cell, run in config.runs.items()}
     folder.check(config, keys)
     work = Work(config, folder, splits, sets, keys)
     made = make_folder(folder.path)
@@ -154,15 +154,15 @@ class _Schedule:
         page = report.build(folder.path)
         return Study(folder.path, page, report.comparison(folder.path))
 
-    def _runs(self) -> Generator[tuple[Place, float]]:
+    def _runs(self) -> Generator[tuple[GridCell, float]]:
         """Do all runs, and tell of each that is finished what a step took."""
         if self.workers > 1:
             yield from side_by_side(self.work, workers=self.workers, progress=self.progress)
             return
         order, attack = self.work.config.order(), RowAttacker()
-        for number, place in enumerate(order, start=1):
-            self.progress.runs(number, len(order), f"{place[0]}, seed {place[1]}")
-            yield place, self.work.do(place, progress=self.progress, attack=attack)
+        for number, cell in enumerate(order, start=1):
+            self.progress.runs(number, len(order), f"{cell[0]}, seed {cell[1]}")
+            yield cell, self.work.do(cell, progress=self.progress, attack=attack)
 
     def _pair(self) -> None:
         """Compare the columns over examples where one seed is all that there is."""
@@ -173,7 +173,7 @@ class _Schedule:
             return
         pair_columns(
             folder.path,
-            {place: work.run(place).path / "evaluation" for place in config.order()},
+            {cell: work.run(cell).path / "evaluation" for cell in config.order()},
             reference=config.reference,
             metric=work.sets.data.metric,
             perspectives=config.evaluate.perspectives,

@@ -1,16 +1,15 @@
-"""The runs of a study, one at a time: train it, judge it, tell what its steps took."""
+"""The runs of a study, one at a time: train, evaluate, return what a step took."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
-from temper.app.judge import evaluation_key, judge, judging_key
+from temper.app.measure import evaluation_key, measure, stored_key
 from temper.app.predictors import load_predictor
 from temper.app.reference import with_reference
 from temper.app.row_attack import RowAttacker
-from temper.app.sets import JudgedSets, load_sets
+from temper.app.sets import EvaluationSets, load_sets
 from temper.data.examples import Splits
 from temper.study.plan import StudyConfig
 from temper.study.store import StudyFolder
@@ -19,7 +18,7 @@ from temper.training.config import RunConfig
 from temper.training.progress import Progress
 from temper.training.run import train
 
-Place = tuple[str, int]
+GridCell = tuple[str, int]
 """Column and seed of a run."""
 
 
@@ -38,19 +37,19 @@ class Work:
     config: StudyConfig
     folder: StudyFolder
     splits: Splits
-    sets: JudgedSets
-    keys: Mapping[Place, str]
+    sets: EvaluationSets
+    keys: Mapping[GridCell, str]
 
-    def run(self, place: Place) -> RunFolder:
+    def run(self, cell: GridCell) -> RunFolder:
         """Return the folder of a run."""
-        column, seed = place
-        return self.folder.run(column, seed, self.keys[place])
+        column, seed = cell
+        return self.folder.run(column, seed, self.keys[cell])
 
-    def do(self, place: Place, *, progress: Progress, attack: RowAttacker) -> float:
-        """Train and judge one run; what is finished of it is left.
+    def do(self, cell: GridCell, *, progress: Progress, attack: RowAttacker) -> float:
+        """Train and evaluate one run; what is finished of it is left.
 
         Args:
-            place: Which.
+            cell: Which.
             progress: Hears of its steps and of its evaluation.
             attack: Runs the attacks that its settings name, or knows what they found.
 
@@ -60,21 +59,20 @@ class Work:
         Raises:
             TemperError: Where model or method does not fit, or a loss is not finite.
         """
-        run, settings = self.run(place), self.config.runs[place]
-        said = _Unsaid(progress, self.splits.notices)
-        train(settings, run.path, splits=self.splits, progress=said, attack=attack)
+        run, settings = self.run(cell), self.config.runs[cell]
+        train(settings, run.path, splits=self.splits, progress=progress, attack=attack)
         seconds = float((run.record() or {})["times"]["step_seconds_median"])
-        self._judge(run, settings, progress)
+        self._evaluate(run, settings, progress)
         return seconds
 
-    def _judge(self, run: RunFolder, settings: RunConfig, progress: Progress) -> None:
+    def _evaluate(self, run: RunFolder, settings: RunConfig, progress: Progress) -> None:
         out = run.path / "evaluation"
         record = run.record() or {}
         max_length = settings.data.max_length
-        key = judging_key(
+        key = evaluation_key(
             str(record.get("key")), self.sets, self.config.evaluate, max_length=max_length
         )
-        if evaluation_key(out) == key:
+        if stored_key(out) == key:
             return
         predictor = load_predictor(
             str(run.path),
@@ -82,7 +80,7 @@ class Work:
             batch_size=self.config.evaluate.batch_size,
             device=settings.train.device,
         )
-        judge(
+        measure(
             predictor,
             with_reference(self.sets, str(run.path), predictor, self.config.evaluate),
             self.config.evaluate,
@@ -94,7 +92,7 @@ class Work:
         )
 
 
-def judged_sets(config: StudyConfig, splits: Splits) -> JudgedSets:
+def evaluation_sets(config: StudyConfig, splits: Splits) -> EvaluationSets:
     """Load what every run of a plan is judged on.
 
     Args:
@@ -112,23 +110,3 @@ def judged_sets(config: StudyConfig, splits: Splits) -> JudgedSets:
         dev=splits.dev,
         train=splits.train,
     )
-
-
-class _Unsaid(Progress):
-    """Pass on all but the data's notices: the study has said them once, for all runs."""
-
-    def __init__(self, progress: Progress, said: tuple[str, ...]) -> None:
-        self._progress, self._said = progress, said
-
-    def notice(self, text: str) -> None:
-        if text not in self._said:
-            self._progress.notice(text)
-
-    def steps(self, done: int, total: int, *, loss: float | None) -> None:
-        self._progress.steps(done, total, loss=loss)
-
-    def logged(self, entry: Mapping[str, Any]) -> None:
-        self._progress.logged(entry)
-
-    def evaluation(self, done: int, total: int, what: str) -> None:
-        self._progress.evaluation(done, total, what)

@@ -29,7 +29,7 @@ from temper.errors import SettingError, TemperError
 from temper.methods import plugins
 from temper.study.plan import StudyConfig
 from temper.study.store import StudyFolder
-from temper.study.work import Place, Work, judged_sets
+from temper.study.work import GridCell, Work, evaluation_sets
 from temper.training.progress import Progress
 
 WAIT = 0.2
@@ -49,7 +49,7 @@ class _Job:
 
     config: StudyConfig
     folder: StudyFolder
-    keys: dict[Place, str]
+    keys: dict[GridCell, str]
     imports: tuple[str, ...]
     threads: int
     gpus: tuple[str, ...]
@@ -65,7 +65,9 @@ def check_workers(workers: int) -> None:
         raise SettingError(f"--workers is the number of processes, at least 1, got {workers}.")
 
 
-def side_by_side(work: Work, *, workers: int, progress: Progress) -> Iterator[tuple[Place, float]]:
+def side_by_side(
+    work: Work, *, workers: int, progress: Progress
+) -> Iterator[tuple[GridCell, float]]:
     """Do all runs of a study in several processes.
 
     The threads of this process are shared out among them, and so are the GPUs. Warnings of other
@@ -86,7 +88,7 @@ def side_by_side(work: Work, *, workers: int, progress: Progress) -> Iterator[tu
     order = work.config.order()
     workers = min(workers, len(order))
     context = get_context("spawn")
-    told: Any = context.Queue()
+    messages: Any = context.Queue()
     numbers: Any = context.Queue()
     for number in range(workers):
         numbers.put(number)
@@ -99,20 +101,23 @@ def side_by_side(work: Work, *, workers: int, progress: Progress) -> Iterator[tu
         max(1, torch.get_num_threads() // workers),
         _gpus(),
     )
-    board = _Board(progress, len(order))
+    shared = _SharedProgress(progress, len(order))
     pool = ProcessPoolExecutor(
-        workers, mp_context=context, initializer=_begin, initargs=(job, told, numbers, stop)
+        workers,
+        mp_context=context,
+        initializer=_start_worker,
+        initargs=(job, messages, numbers, stop),
     )
     try:
-        waiting = {pool.submit(_do, place): place for place in order}
+        waiting = {pool.submit(_do_run, cell): cell for cell in order}
         while waiting:
             done, _ = wait(waiting, timeout=WAIT, return_when=FIRST_COMPLETED)
-            board.hear(told)
+            shared.hear(messages)
             for future in done:
-                place = waiting.pop(future)
+                cell = waiting.pop(future)
                 seconds = future.result()
-                board.end(place)
-                yield place, seconds
+                shared.end(cell)
+                yield cell, seconds
     except BrokenProcessPool as error:
         raise TemperError(
             "A worker died: it was killed, or the machine ran out of memory. Finished runs are "
@@ -123,7 +128,7 @@ def side_by_side(work: Work, *, workers: int, progress: Progress) -> Iterator[tu
         pool.shutdown(wait=True, cancel_futures=True)
 
 
-class _Board:
+class _SharedProgress:
     """Tell one listener of several runs.
 
     Args:
@@ -133,22 +138,22 @@ class _Board:
 
     def __init__(self, progress: Progress, total: int) -> None:
         self._progress, self._total = progress, total
-        self._begun = 0
-        self._steps: dict[Place, tuple[int, int]] = {}
+        self._started = 0
+        self._steps: dict[GridCell, tuple[int, int]] = {}
 
-    def hear(self, told: Any) -> None:
+    def hear(self, messages: Any) -> None:
         """Pass on what the workers have said since."""
         while True:
             try:
-                place, kind, content = told.get_nowait()
+                cell, kind, content = messages.get_nowait()
             except queue.Empty:
                 return
             if kind == "begin":
-                self._begun += 1
-                self._steps[place] = (0, 0)
-                self._progress.runs(self._begun, self._total, f"{place[0]}, seed {place[1]}")
+                self._started += 1
+                self._steps[cell] = (0, 0)
+                self._progress.runs(self._started, self._total, f"{cell[0]}, seed {cell[1]}")
             elif kind == "steps":
-                self._steps[place] = content
+                self._steps[cell] = content
                 done, total = (sum(part) for part in zip(*self._steps.values(), strict=True))
                 self._progress.steps(done, total, loss=None)
             elif kind == "evaluation":
@@ -158,52 +163,52 @@ class _Board:
             else:
                 self._progress.notice(content)
 
-    def end(self, place: Place) -> None:
+    def end(self, cell: GridCell) -> None:
         """Forget the steps of a finished run."""
-        self._steps.pop(place, None)
+        self._steps.pop(cell, None)
 
 
-class _Teller(Progress):
+class _WorkerProgress(Progress):
     """Send what a run says to the study's process, and stop the run where that wants it.
 
     Args:
-        place: The run.
-        told: The queue.
+        cell: The run.
+        messages: The queue.
         stop: Set where the study is stopped.
     """
 
-    def __init__(self, place: Place, told: Any, stop: Any) -> None:
-        self._place, self._told, self._stop = place, told, stop
-        self._said = 0.0
+    def __init__(self, cell: GridCell, messages: Any, stop: Any) -> None:
+        self._cell, self._messages, self._stop = cell, messages, stop
+        self._last_message = 0.0
 
     def steps(self, done: int, total: int, *, loss: float | None) -> None:
         self._check()
         # A step of a small network is a matter of milliseconds.
-        if monotonic() - self._said >= WAIT or done == total:
-            self._said = monotonic()
-            self._told.put((self._place, "steps", (done, total)))
+        if monotonic() - self._last_message >= WAIT or done == total:
+            self._last_message = monotonic()
+            self._messages.put((self._cell, "steps", (done, total)))
 
     def evaluation(self, done: int, total: int, what: str) -> None:
         self._check()
-        self._told.put((self._place, "evaluation", (done, total, what)))
+        self._messages.put((self._cell, "evaluation", (done, total, what)))
 
     def notice(self, text: str) -> None:
-        self._told.put((self._place, "notice", text))
+        self._messages.put((self._cell, "notice", text))
 
     def _check(self) -> None:
         if self._stop.is_set():
             raise KeyboardInterrupt
 
 
-class _Forward(logging.Handler):
+class _LogForwarder(logging.Handler):
     """Send log lines to the study's process."""
 
-    def __init__(self, told: Any) -> None:
+    def __init__(self, messages: Any) -> None:
         super().__init__()
-        self._told = told
+        self._messages = messages
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._told.put((("", 0), "log", (record.levelno, record.getMessage())))
+        self._messages.put((("", 0), "log", (record.levelno, record.getMessage())))
 
 
 @dataclass(frozen=True)
@@ -211,7 +216,7 @@ class _Worker:
     """One process between its start and its end."""
 
     work: Work
-    told: Any
+    messages: Any
     stop: Any
     attack: RowAttacker
 
@@ -219,16 +224,16 @@ class _Worker:
 _worker: _Worker | TemperError | None = None
 
 
-def _begin(job: _Job, told: Any, numbers: Any, stop: Any) -> None:
-    """Begin a worker: its share of the machine, its data. What fails is told with the first run."""
+def _start_worker(job: _Job, messages: Any, numbers: Any, stop: Any) -> None:
+    """Begin a worker: its share of the machine, its data. What fails is raised by the first run."""
     global _worker
     # Ctrl-C reaches every process of a terminal; the study's own decides what it means.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     warnings.simplefilter("ignore")
-    told.cancel_join_thread()
+    messages.cancel_join_thread()
     logger = logging.getLogger("temper")
-    logger.addHandler(_Forward(told))
+    logger.addHandler(_LogForwarder(messages))
     logger.propagate = False
     number = numbers.get()
     if len(job.gpus) > 1:
@@ -238,23 +243,23 @@ def _begin(job: _Job, told: Any, numbers: Any, stop: Any) -> None:
         for each in job.imports:
             plugins.load(each)
         splits = load_splits(job.config.data)
-        sets = judged_sets(job.config, splits)
+        sets = evaluation_sets(job.config, splits)
     except TemperError as error:
         _worker = error
         return
     work = Work(job.config, job.folder, splits, sets, job.keys)
-    _worker = _Worker(work, told, stop, RowAttacker())
+    _worker = _Worker(work, messages, stop, RowAttacker())
 
 
-def _do(place: Place) -> float:
+def _do_run(cell: GridCell) -> float:
     """Do one run in a worker."""
     if _worker is None:
         raise RuntimeError("A worker was asked for a run before it began.")
     if isinstance(_worker, TemperError):
         raise _worker
-    teller = _Teller(place, _worker.told, _worker.stop)
-    _worker.told.put((place, "begin", None))
-    return _worker.work.do(place, progress=teller, attack=_worker.attack)
+    progress = _WorkerProgress(cell, _worker.messages, _worker.stop)
+    _worker.messages.put((cell, "begin", None))
+    return _worker.work.do(cell, progress=progress, attack=_worker.attack)
 
 
 def _end_with_parent() -> None:

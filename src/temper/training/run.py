@@ -68,7 +68,7 @@ def train(
         out: The run's folder; made once the data, the labels, the model and the method are known to
             fit.
         resume: Whether a stopped run goes on; where False it starts anew.
-        splits: The data, where the caller has loaded ``config.data`` already.
+        splits: The data, where the caller has loaded ``config.data`` and told its notices already.
         progress: Hears of steps and notices.
         callbacks: Further callbacks of Transformers' Trainer.
         attack: Who runs the attacks that ``data.augment`` names; a resumed run reads what they
@@ -86,11 +86,12 @@ def train(
     progress = progress or Progress()
     folder = RunFolder(Path(out))
     found = folder.record()
-    splits = splits or load_splits(config.data)
+    if splits is None:
+        splits = load_splits(config.data)
+        for text in splits.notices:
+            progress.notice(text)
     if config.data.unlabeled is None:
         splits = splits.labelled()
-    for text in splits.notices:
-        progress.notice(text)
     key = run_key(config, splits)
     if is_finished(folder, found, config, key, progress):
         return folder.path
@@ -107,8 +108,8 @@ def train(
     )
     for text in (*network_notices(config, prepared.model, prepared.tokenizer), *prepared.notices):
         progress.notice(text)
-    begun = Begun(config, folder, key, splits, progress, prepared)
-    begun.go(found if resume else None, callbacks)
+    run = ActiveRun(config, folder, key, splits, progress, prepared)
+    run.go(found if resume else None, callbacks)
     return folder.path
 
 
@@ -368,7 +369,7 @@ def is_finished(
     )
 
 
-class Begun:
+class ActiveRun:
     """One run between its checks and its end.
 
     Args:

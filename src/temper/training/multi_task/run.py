@@ -28,7 +28,7 @@ from temper.training.network import make_network, network_notices
 from temper.training.progress import Progress
 from temper.training.rewriting import rewriters_of
 from temper.training.run import (
-    Begun,
+    ActiveRun,
     Prepared,
     is_finished,
     label_names,
@@ -89,7 +89,7 @@ def train_tasks(
     ):
         progress.notice(text)
     prepared = replace(prepared, notices=(*said, *prepared.notices))
-    _BegunTasks(config, folder, key, loaded, progress, prepared).go(
+    _ActiveTasks(config, folder, key, loaded, progress, prepared).go(
         found if resume else None, callbacks
     )
     return folder.path
@@ -170,7 +170,7 @@ def notices_of(splits: Mapping[str, Splits]) -> list[str]:
     return said
 
 
-class _BegunTasks(Begun):
+class _ActiveTasks(ActiveRun):
     """A run on several tasks between its checks and its end."""
 
     def __init__(
@@ -240,7 +240,7 @@ class _BegunTasks(Begun):
         told = {name: each for name, each in found.items() if each is not None}
         return {"epochs": told} if told else {}
 
-    def _of_task(self, name: str) -> Begun:
+    def _of_task(self, name: str) -> ActiveRun:
         """Return the run as one on a single task, to write its record."""
         others = [other for other in self.whole.tasks if other != name]
         rows: Any = self.prepared.rows
@@ -248,7 +248,7 @@ class _BegunTasks(Begun):
             f"Trained together with {', '.join(others)}: the encoder has seen their rows too."
         )
         prepared = replace(self.prepared, rows=rows.parts[name], notices=(together,))
-        run = Begun(
+        run = ActiveRun(
             self.whole.tasks[name],
             RunFolder(self.folder.path / FOLDER / name),
             digest([self.key, name]),

@@ -1,4 +1,4 @@
-"""Load a model and the sets to judge it on, and measure it, for ``compare`` and ``evaluate``."""
+"""Load the rows that a model is evaluated on, measure it, and write the evaluation whole."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from temper.app.predictors import trained_columns, trained_settings
-from temper.app.sets import JudgedSets
+from temper.app.sets import EvaluationSets
 from temper.data.examples import Examples
 from temper.data.folders import split_files
 from temper.data.labels import LabelKind
@@ -124,9 +124,9 @@ def _are_own(trained: Mapping[str, Any], settings: DataSettings) -> bool:
     )
 
 
-def judge(
+def measure(
     predictor: Predictor,
-    sets: JudgedSets,
+    sets: EvaluationSets,
     settings: EvaluationSettings,
     out: Path,
     *,
@@ -170,7 +170,7 @@ def judge(
     return evaluation
 
 
-def evaluation_key(folder: Path) -> str | None:
+def stored_key(folder: Path) -> str | None:
     """Return the key that an evaluation was made under, None where there is no whole evaluation.
 
     One whose files are damaged is not whole, so that it is made again.
@@ -201,8 +201,8 @@ def publish_evaluation(staged: Path, folder: Path, settings: Mapping[str, Any]) 
         shutil.rmtree(older)
 
 
-def judging_key(
-    model: str, sets: JudgedSets, settings: EvaluationSettings, *, max_length: int | None
+def evaluation_key(
+    model: str, sets: EvaluationSets, settings: EvaluationSettings, *, max_length: int | None
 ) -> str:
     """Hash all that decides an evaluation's outcome.
 
