@@ -6,15 +6,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from statistics import fmean
 
-from reproduction.lines import Line, less
+from reproduction.lines import Line, difference
 from reproduction.specification import Specification
 
 
-def chosen(specification: Specification, lines: Sequence[Line]) -> list[dict[str, str]]:
+def choose_columns(specification: Specification, lines: Sequence[Line]) -> list[dict[str, str]]:
     """Let every case choose a method, and what it is compared with.
 
     Both are the best of their columns by the mean of the deciding score, so that neither side has
-    looked at the score that is told.
+    looked at the score that is reported.
 
     Args:
         specification: The table, whose ``choice`` says among which columns and by which score.
@@ -29,30 +29,33 @@ def chosen(specification: Specification, lines: Sequence[Line]) -> list[dict[str
     if choice is None:
         return []
     labels = {score.name: score.label for score in specification.score}
-    found = []
+    columns = [*choice.among, *choice.against]
+    needed = [(score, name) for score in (choice.by, choice.reported) for name in columns]
+    rows = []
     for case in specification.case:
-        own = {(line.score, line.column): line for line in lines if line.case == case.name}
-        columns = [*choice.among, *choice.against]
-        wanted = [own.get((score, name)) for score in (choice.by, choice.told) for name in columns]
-        if None in wanted or len({tuple(line.seeds) for line in wanted if line is not None}) != 1:
+        of_case = {(line.score, line.column): line for line in lines if line.case == case.name}
+        if not of_case.keys() >= set(needed):
             continue
-        best = _best(own, choice.by, choice.among)
-        base = _best(own, choice.by, choice.against)
-        told, other = own[choice.told, best], own[choice.told, base]
-        margin = less(told.seeds, other.seeds)
+        if len({tuple(of_case[place].seeds) for place in needed}) > 1:
+            continue
+        best = _best(of_case, choice.by, choice.among)
+        base = _best(of_case, choice.by, choice.against)
+        reported, other = of_case[choice.reported, best], of_case[choice.reported, base]
+        margin = difference(reported.seeds, other.seeds)
         if margin is None:
             continue
-        found.append(
+        deciding = f"{of_case[choice.by, best].ours}, {of_case[choice.by, base].ours}"
+        rows.append(
             {
                 "case": case.name,
                 f"chosen by {labels[choice.by]}": f"{best}, {base}",
-                labels[choice.by]: f"{own[choice.by, best].ours}, {own[choice.by, base].ours}",
-                labels[choice.told]: f"{told.ours}, {other.ours}",
-                "margin": margin.text(told.unit),
-                "verdict": replace(told, to_reference=margin, corrected=None).verdict,
+                labels[choice.by]: deciding,
+                labels[choice.reported]: f"{reported.ours}, {other.ours}",
+                "margin": margin.text(reported.unit),
+                "verdict": replace(reported, to_reference=margin, corrected=None).verdict,
             }
         )
-    return found
+    return rows
 
 
 def _best(lines: Mapping[tuple[str, str], Line], score: str, columns: Sequence[str]) -> str:

@@ -10,7 +10,7 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from reproduction.lines import Line, corrected, group, means
+from reproduction.lines import Line, corrected, group_difference, mean_lines
 from reproduction.specification import (
     PAPERS,
     THEOREM,
@@ -82,7 +82,7 @@ class Claims(Entry):
 
 
 @dataclass(frozen=True)
-class Judged:
+class JudgedClaim:
     """A claim with our verdict.
 
     Args:
@@ -109,7 +109,7 @@ def read_claims() -> tuple[Claim, ...]:
     return Claims.model_validate(read_toml(_FILE)).claim
 
 
-def judge_claims(claims: Iterable[Claim], root: Path) -> list[Judged]:
+def judge_claims(claims: Iterable[Claim], root: Path) -> list[JudgedClaim]:
     """Say of each claim what the kept scores under a clone's root say.
 
     A claim that something is better holds where its difference against something else (`Trial`) is
@@ -131,12 +131,12 @@ def judge_claims(claims: Iterable[Claim], root: Path) -> list[Judged]:
             findings = findings or _default_findings()
             finding = findings[claim.theorem]
             verdict = HOLDS if finding.holds else FAILS
-            number = f"{finding.found}, expected {finding.expected}"
-            judged.append(Judged(claim, verdict, number, f"temper reproduce {THEOREM}"))
+            number = f"{finding.measured}, expected {finding.expected}"
+            judged.append(JudgedClaim(claim, verdict, number, f"temper reproduce {THEOREM}"))
         elif claim.test is not None:
             judged.append(_tested(claim, claim.test, root))
         else:
-            judged.append(Judged(claim, UNTESTED, claim.why, ""))
+            judged.append(JudgedClaim(claim, UNTESTED, claim.why, ""))
     return judged
 
 
@@ -162,12 +162,12 @@ def _default_findings() -> dict[Statement, Finding]:
     return {finding.statement: finding for finding in reversed(check_theorem())}
 
 
-def _tested(claim: Claim, test: Trial, root: Path) -> Judged:
+def _tested(claim: Claim, test: Trial, root: Path) -> JudgedClaim:
     specification = read_specification(test.reproduction)
     kept = specification.folder
     command = f"temper reproduce {specification.name}"
     if not (root / kept).is_dir():
-        return Judged(claim, UNTESTED, "", command)
+        return JudgedClaim(claim, UNTESTED, "", command)
     table = reproduction_table(specification, root / kept)
     lines = [line for line in table.lines if line.score == test.score]
     cases = {case.name for case in specification.case}
@@ -175,25 +175,27 @@ def _tested(claim: Claim, test: Trial, root: Path) -> Judged:
         # Of several cases the mean is judged; a method that one of them lacks has none.
         lines = [line for line in lines if line.case not in cases]
         if test.column and not any(line.column == test.column for line in lines):
-            return Judged(claim, UNTESTED, f"{test.column} is not in every finished case", command)
+            return JudgedClaim(
+                claim, UNTESTED, f"{test.column} is not in every finished case", command
+            )
     lines = _over_conditions(lines, table.reference)
     against = table.reference
     if test.within is None:
         line = next((line for line in lines if line.column == test.column), None)
     elif table.not_run:
-        return Judged(claim, UNTESTED, "not every pair is finished", command)
+        return JudgedClaim(claim, UNTESTED, "not every pair is finished", command)
     else:
         line = _pairs_within(specification, test.within, test.beside == "lower", lines)
         against = f"pairs with a {test.beside} value"
     verdict = verdict_of(line, test.claimed)
     if line is None or line.to_reference is None:
-        return Judged(claim, verdict, "", command)
+        return JudgedClaim(claim, verdict, "", command)
     number = f"{line.to_reference.text(line.unit)} in {line.label} against {against}, {line.case}"
     if test.claimed == "worse":
         number = f"{line.column}: {number}"
     if line.corrected is not None:
         number += f"; corrected p {line.corrected:.2f}"
-    return Judged(claim, verdict, number, f"{command} --from {kept}")
+    return JudgedClaim(claim, verdict, number, f"{command} --from {kept}")
 
 
 def _over_conditions(lines: list[Line], reference: str) -> list[Line]:
@@ -206,7 +208,7 @@ def _over_conditions(lines: list[Line], reference: str) -> list[Line]:
         return lines
     label = f"the mean of {len(conditions)} conditions"
     return corrected(
-        means(lines, conditions, lambda line: line.label, reference=reference, label=label)
+        mean_lines(lines, conditions, lambda line: line.label, reference=reference, label=label)
     )
 
 
@@ -220,7 +222,7 @@ def _pairs_within(
     inside = specification.pairs.within(low, high)
     wider = (-math.inf, high) if lower else (low, math.inf)
     further = specification.pairs.within(*wider)
-    return group(
+    return group_difference(
         [line for line in lines if line.column in inside],
         [line for line in lines if line.column in further - inside],
     )

@@ -124,7 +124,7 @@ def _table(given: Namespace) -> None:
             run_reproduction(request, folder, workers=workers, progress=shown)
     table = reproduction_table(specification, folder)
     if not table.lines:
-        raise CheckpointError("\n".join([f"No case of {name} has numbers.", *table.gone]))
+        raise CheckpointError("\n".join([f"No case of {name} has numbers.", *table.not_run_notes]))
     if given.keep is not None:
         kept = keep(specification, folder, given.keep)
         say(f"Kept {len(kept)} of {len(specification.case)} cases: {given.keep}", as_json=True)
@@ -223,7 +223,7 @@ def _theorem(given: Namespace) -> None:
         {
             "statement": finding.text,
             "expected": finding.expected,
-            "found": finding.found,
+            "found": finding.measured,
             "verdict": "holds" if finding.holds else "does not hold",
         }
         for finding in findings

@@ -32,8 +32,8 @@ def filled(text: str) -> str:
         DataError: A command fails.
     """
 
-    def block(found: re.Match[str]) -> str:
-        command = found[1]
+    def block(match: re.Match[str]) -> str:
+        command = match[1]
         return f"<!-- {command} -->\n`{command}` prints:\n\n{_output(command)}\n<!-- /temper -->"
 
     return _BLOCK.sub(block, text)

@@ -28,13 +28,12 @@ _ALONE = {"better": "{} (+)", "higher": "{} (+)", "worse": "{} (\u2212)", "lower
 
 def sections(table: ReproductionTable) -> dict[str, Rows]:
     """Return what a table holds by title: every difference, what was chosen and what was run."""
-    every = [_cells(line, table) for line in table.lines]
-    found = {
-        "Every difference": every,
+    titles = {
+        "Every difference": [_cells(line, table) for line in table.lines],
         "What was chosen": table.chosen,
         "What was run": table.facts,
     }
-    return {title: rows for title, rows in found.items() if rows}
+    return {title: rows for title, rows in titles.items() if rows}
 
 
 def markdown(table: ReproductionTable) -> str:

@@ -39,8 +39,8 @@ class Interval:
             return None
         if not told_apart(values):
             return cls(fmean(values))
-        found = paired_t(values)
-        return cls(found.mean, found.low, found.high, found.p)
+        test = paired_t(values)
+        return cls(test.mean, test.low, test.high, test.p)
 
     @property
     def side(self) -> int | None:
@@ -103,9 +103,9 @@ class Line:
 
         Outside is what lies wholly above or below 0 and outlasts the correction.
         """
-        own = None if self.to_reference is None else self.to_reference.side
-        if own is None or self.corrected is None or self.corrected <= LEVEL:
-            return own
+        alone = None if self.to_reference is None else self.to_reference.side
+        if alone is None or self.corrected is None or self.corrected <= LEVEL:
+            return alone
         return 0
 
     @property
@@ -125,12 +125,12 @@ class Line:
         return "better" if above == self.higher_is_better else "worse"
 
 
-def less(values: Mapping[int, float], others: Mapping[int, float]) -> Interval | None:
+def difference(values: Mapping[int, float], others: Mapping[int, float]) -> Interval | None:
     """Return the difference of two methods over the seeds that both have; None where none is."""
     return Interval.of([value - others[seed] for seed, value in values.items() if seed in others])
 
 
-def means(
+def mean_lines(
     lines: Iterable[Line],
     parts: Sequence[str],
     part: Callable[[Line], str],
@@ -156,18 +156,19 @@ def means(
     by_method: dict[str, list[Line]] = {}
     for line in lines:
         by_method.setdefault(line.column, []).append(line)
-    found = {}
-    for method, own in by_method.items():
-        if sorted(map(part, own)) == sorted(parts):
-            found[method] = replace(_mean(own), case=case or own[0].case, label=label)
-    base = found[reference].seeds if reference in found else {}
+    averaged = {}
+    for method, of_method in by_method.items():
+        if sorted(map(part, of_method)) == sorted(parts):
+            first = of_method[0]
+            averaged[method] = replace(_mean(of_method), case=case or first.case, label=label)
+    base = averaged[reference].seeds if reference in averaged else {}
     return [
-        replace(line, to_reference=None if method == reference else less(line.seeds, base))
-        for method, line in found.items()
+        replace(line, to_reference=None if method == reference else difference(line.seeds, base))
+        for method, line in averaged.items()
     ]
 
 
-def group(lines: Sequence[Line], others: Sequence[Line]) -> Line | None:
+def group_difference(lines: Sequence[Line], others: Sequence[Line]) -> Line | None:
     """Return the mean of some methods, set against the mean of others, over their common seeds.
 
     Args:
@@ -183,7 +184,7 @@ def group(lines: Sequence[Line], others: Sequence[Line]) -> Line | None:
     return replace(
         mean,
         column=f"{len(lines)} methods",
-        to_reference=less(mean.seeds, _mean(others).seeds),
+        to_reference=difference(mean.seeds, _mean(others).seeds),
     )
 
 

@@ -140,8 +140,8 @@ def check_keep(to: Path, folder: Path, record: Record) -> Record | None:
     """
     if to.exists() and not to.is_dir():
         raise CheckpointError(f"--keep {to} is a file, expected a folder. Give another.")
-    here, there = folder.resolve(), to.resolve()
-    if here == there or here in there.parents or there in here.parents:
+    source, target = folder.resolve(), to.resolve()
+    if source == target or source in target.parents or target in source.parents:
         raise CheckpointError(
             f"--keep {to} must lie apart from {folder}, whose scores it is to hold. Give another."
         )

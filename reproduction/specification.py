@@ -221,18 +221,18 @@ class Score(Entry):
 
 
 class Choice(Entry):
-    """A column that each case chooses by one score, to be told by another.
+    """A column that each case chooses by one score, to be reported by another.
 
     Args:
         by: The score that decides, by its mean over the seeds.
-        told: The score that is told of the chosen column.
+        reported: The score that is reported of the chosen column.
         among: Columns to choose from.
         against: Columns of which the best by the same score is what the chosen one is compared
             with; one alone gives no choice.
     """
 
     by: str
-    told: str
+    reported: str
     among: Annotated[tuple[str, ...], Field(min_length=1)]
     against: Annotated[tuple[str, ...], Field(min_length=1)]
 
@@ -324,7 +324,7 @@ class Specification(Entry):
             _known("column", scale.columns, [each.name for each in self.column])
             _known("column", scale.method, [each.name for each in self.column])
         if self.choice is not None:
-            _known("score", [self.choice.by, self.choice.told], scores)
+            _known("score", [self.choice.by, self.choice.reported], scores)
             _known("column", [*self.choice.among, *self.choice.against], columns)
         for number in self.printed:
             _known("case", [number.case], [*cases, AVERAGE])
@@ -411,9 +411,8 @@ def read_specification(name: str, *, numbers: Path | None = None) -> Specificati
     like = content.get("like")
     if like is not None:
         base = read_toml(_FOLDER / f"{like}.toml")
-        own = {key: value for key, value in content.items() if key != "like"}
-        content = {**{key: base[key] for key in _GRID if key in base}, **own}
-        content = {"family": base.get("family", like), "like": like, **content}
+        grid = {key: base[key] for key in _GRID if key in base}
+        content = {"family": base.get("family", like), **grid, **content}
     if numbers is not None:
         further = read_toml(numbers)
         if set(further) != {"printed"}:

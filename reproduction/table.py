@@ -11,9 +11,9 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from reproduction.choice import chosen
+from reproduction.choice import choose_columns
 from reproduction.facts import case_facts, changes
-from reproduction.lines import Line, corrected, less, means
+from reproduction.lines import Line, corrected, difference, mean_lines
 from reproduction.run import finished_cases, read_record
 from reproduction.specification import (
     AVERAGE,
@@ -59,10 +59,10 @@ class ReproductionTable:
     @property
     def notes(self) -> tuple[str, ...]:
         """What a reader has to know, a sentence each."""
-        return (*self.differs, *self.gone)
+        return (*self.differs, *self.not_run_notes)
 
     @property
-    def gone(self) -> tuple[str, ...]:
+    def not_run_notes(self) -> tuple[str, ...]:
         """Why cases have no lines, a sentence each."""
         return tuple(f"Not run: {case}: {reason}" for case, reason in self.not_run.items())
 
@@ -125,7 +125,7 @@ def reproduction_table(specification: Specification, folder: Path) -> Reproducti
         for score in specification.score
         for line in _lines(specification, case.name, compared, score)
     ]
-    choices = tuple(chosen(specification, lines))
+    choices = tuple(choose_columns(specification, lines))
     for score in specification.score:
         if score.average:
             lines += _averages(specification, score, lines, list(sources))
@@ -174,7 +174,7 @@ def _lines(
                 seeds=seeds,
                 higher_is_better=row.higher_is_better,
                 unit=row.unit,
-                to_reference=None if column.name == reference else less(seeds, base),
+                to_reference=None if column.name == reference else difference(seeds, base),
             )
             named = "" if len(rows) == 1 else label
             yield _beside(line, specification.number(case, column.name, score.name, named), score)
@@ -232,7 +232,7 @@ def _averages(
     """Return the mean over the finished cases, for every method that all of them have."""
     if len(names) < 2:
         return []
-    made = means(
+    made = mean_lines(
         [line for line in lines if line.score == score.name],
         names,
         lambda line: line.case,
@@ -254,4 +254,4 @@ def _beside(line: Line, printed: Printed | None, score: Score) -> Line:
     if printed is None:
         return line
     paper = dict.fromkeys(line.seeds, float(printed.value) / score.times)
-    return replace(line, printed=printed.value, to_paper=less(line.seeds, paper))
+    return replace(line, printed=printed.value, to_paper=difference(line.seeds, paper))

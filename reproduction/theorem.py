@@ -50,7 +50,7 @@ class Finding:
     holds: bool
 
     @property
-    def found(self) -> str:
+    def measured(self) -> str:
         """The number with its interval."""
         return f"{self.mean:.3f} [{self.low:.3f}, {self.high:.3f}]"
 
@@ -90,12 +90,14 @@ def check_theorem(
             f"The check needs entries >= 2 and draws >= 3, got {entries} and {draws}."
         )
     gradient = _gradient(entries, seed)
-    found = []
+    findings = []
     for alpha, beta in SETTINGS:
         probability = keep_probability(exact_ranks(gradient), alpha=alpha, beta=beta)
         q = quantise(probability, p_min=p_min)
-        found += _findings(gradient, q, draws=draws, seed=seed, named=f"alpha {alpha}, beta {beta}")
-    return found
+        findings += _findings(
+            gradient, q, draws=draws, seed=seed, named=f"alpha {alpha}, beta {beta}"
+        )
+    return findings
 
 
 def _findings(gradient: Tensor, q: Tensor, *, draws: int, seed: int, named: str) -> list[Finding]:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from temper.errors import CheckpointError
 from temper.report import comparison
 from temper.report.folders import keep_study, read
-from temper.report.kept import apart, joined, shared
+from temper.report.kept import joined, own_part, shared
 from temper.training.checkpoint_folder import check_study_room
 from tests.reproduction.kept_studies import write_study
 
@@ -102,7 +102,7 @@ def test_a_kept_study_cannot_go_on(kept: Path) -> None:
 def test_what_records_share_and_their_own_make_them_whole_again(
     records: list[dict[str, Any]],
 ) -> None:
-    alike = shared(records)
+    common = shared(records)
     for record in records:
-        whole = joined(alike, apart(record, alike))
+        whole = joined(common, own_part(record, common))
         assert json.dumps(whole, sort_keys=True) == json.dumps(record, sort_keys=True)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from reproduction.choice import chosen
+from reproduction.choice import choose_columns
 from reproduction.lines import Line
 from reproduction.plan import Request, plan_cases
 from reproduction.specification import read_specification
@@ -39,7 +39,7 @@ def scores(*values: float, vanilla: float = 0.55, dropout: float = 0.5) -> dict[
 
 
 def test_the_best_on_dev_is_told_by_test_though_another_is_better_there() -> None:
-    (found,) = chosen(READ, lines(scores(0.6, 0.7, 0.65, 0.6, 0.6)))
+    (found,) = choose_columns(READ, lines(scores(0.6, 0.7, 0.65, 0.6, 0.6)))
     assert found == {
         "case": CASE,
         f"chosen by {DEV}": "uegr_10_30, vanilla",
@@ -51,18 +51,18 @@ def test_the_best_on_dev_is_told_by_test_though_another_is_better_there() -> Non
 
 
 def test_what_it_is_compared_with_is_chosen_too() -> None:
-    (found,) = chosen(READ, lines(scores(0.6, 0.7, 0.65, 0.6, 0.6, dropout=0.56)))
+    (found,) = choose_columns(READ, lines(scores(0.6, 0.7, 0.65, 0.6, 0.6, dropout=0.56)))
     assert found[f"chosen by {DEV}"] == "uegr_10_30, dropout"
     assert found["margin"] == "+0.00"
 
 
 def test_of_equal_ones_the_first_is_chosen() -> None:
-    (found,) = chosen(READ, lines(scores(0.6, 0.6, 0.5, 0.6, 0.6)))
+    (found,) = choose_columns(READ, lines(scores(0.6, 0.6, 0.5, 0.6, 0.6)))
     assert found[f"chosen by {DEV}"] == "uegr, vanilla"
 
 
 def test_of_a_score_that_should_be_low_the_least_is_chosen() -> None:
-    (found,) = chosen(READ, lines(scores(0.6, 0.5, 0.7, 0.6, 0.6), higher=False))
+    (found,) = choose_columns(READ, lines(scores(0.6, 0.5, 0.7, 0.6, 0.6), higher=False))
     assert found[f"chosen by {DEV}"] == "uegr_10_30, dropout"
 
 
@@ -72,15 +72,15 @@ def test_seeds_that_a_column_lacks_leave_nothing_to_choose() -> None:
         replace(each, seeds={0: each.seeds[0]}) if each.column == "uegr_sharper" else each
         for each in whole
     ]
-    assert chosen(READ, lacking) == []
+    assert choose_columns(READ, lacking) == []
 
 
 @pytest.mark.parametrize("score", ["dev", "test"])
 def test_where_a_column_or_a_score_is_missing_nothing_is_chosen(score: str) -> None:
     whole = lines(scores(0.6, 0.7, 0.65, 0.6, 0.6))
     lacking = [each for each in whole if (each.score, each.column) != (score, "uegr_10_30")]
-    assert chosen(READ, whole)
-    assert chosen(READ, lacking) == []
+    assert choose_columns(READ, whole)
+    assert choose_columns(READ, lacking) == []
 
 
 def test_rows_come_from_the_named_files_of_the_tasks_folder(tmp_path: Path) -> None:

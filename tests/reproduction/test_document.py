@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,22 @@ def test_every_table_with_kept_scores_is_shown() -> None:
     for each in names:
         if (document.ROOT / each.folder).is_dir():
             assert f"<!-- temper reproduce {each.name} --from {each.folder} --markdown -->" in text
+
+
+def test_every_figure_of_the_summary_stands_in_what_is_printed() -> None:
+    """A difference with its interval is that of the study's page, or of the claims."""
+    docs = document.ROOT / "docs"
+    claims = (docs / "reproduction.md").read_text(encoding="utf-8")
+    summary = (docs / "results.md").read_text(encoding="utf-8")
+    for row in summary.splitlines():
+        page = re.search(r"\((results/.*\.md)\)", row)
+        if page:
+            text = (claims + (docs / page[1]).read_text(encoding="utf-8")).replace("\\", "")
+            for figure in re.findall(r"[\u2212+]\d+\.\d+ \[[^\]]+\]", row):
+                assert figure in text, f"{page[1]}: {figure}"
+    assert {page.name for page in document.documents()} <= {
+        "reproduction.md", *re.findall(r"\(results/(.*\.md)\)", summary)
+    }  # fmt: skip
 
 
 def test_a_part_is_made_anew_and_the_rest_is_left() -> None:

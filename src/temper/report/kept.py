@@ -69,7 +69,7 @@ def write_kept(folder: Path, plan: Mapping[str, Any], runs: Mapping[str, KeptRun
         records[place] = {**record, "evaluation": scores}
         rows += [_row(run, score) for score in run.scores.scores]
     record = shared(list(records.values()))
-    own = {place: apart(each, record) for place, each in records.items()}
+    own = {place: own_part(each, record) for place, each in records.items()}
     content = {**plan, "record": record, "records": own}
     text = json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False)
     (folder / "study.json").write_text(text + "\n", encoding="utf-8", newline="\n")
@@ -117,7 +117,7 @@ def read_kept(folder: Path, study: StudyRecord) -> dict[str, KeptRun]:
 
 
 def shared(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return what nested records have alike.
+    """Return what nested records have in common.
 
     Example:
         >>> shared([{"a": 1, "b": {"c": 2, "d": 3}}, {"a": 1, "b": {"c": 2, "d": 4}}])
@@ -126,32 +126,32 @@ def shared(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     if not records:
         return {}
     first, *others = records
-    alike = {}
+    common = {}
     for name, value in first.items():
         values = [value, *(other[name] for other in others if name in other)]
         if len(values) < len(records):
             continue
         if all(_text(each) == _text(value) for each in values):
-            alike[name] = value
+            common[name] = value
         elif all(isinstance(each, dict) for each in values):
-            alike[name] = shared(values)
-    return alike
+            common[name] = shared(values)
+    return common
 
 
-def apart(record: Mapping[str, Any], alike: Mapping[str, Any]) -> dict[str, Any]:
+def own_part(record: Mapping[str, Any], common: Mapping[str, Any]) -> dict[str, Any]:
     """Return what of a nested record is not in what it shares with others; see `shared`."""
     return {
-        name: apart(value, alike[name])
-        if isinstance(value, dict) and isinstance(alike.get(name), dict)
+        name: own_part(value, common[name])
+        if isinstance(value, dict) and isinstance(common.get(name), dict)
         else value
         for name, value in record.items()
-        if name not in alike or _text(alike[name]) != _text(value)
+        if name not in common or _text(common[name]) != _text(value)
     }
 
 
-def joined(alike: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
-    """Put a nested record together again; the inverse of `apart`."""
-    whole = dict(alike)
+def joined(common: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+    """Put a nested record together again; the inverse of `own_part`."""
+    whole = dict(common)
     for name, value in own.items():
         both = isinstance(value, dict) and isinstance(whole.get(name), dict)
         whole[name] = joined(whole[name], value) if both else value

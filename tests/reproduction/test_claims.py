@@ -19,7 +19,7 @@ from reproduction.claims import (
     HOLDS,
     NOISE,
     UNTESTED,
-    Judged,
+    JudgedClaim,
     Trial,
     judge_claims,
     read_claims,
@@ -133,7 +133,7 @@ def test_claims_are_judged_by_what_is_kept_and_else_not_tested(tmp_path: Path) -
     assert changed.command.endswith("--from results/uegr-table-4")
 
 
-def judged(root: Path, reproduction: str) -> Judged:
+def judged(root: Path, reproduction: str) -> JudgedClaim:
     """Judge the one claim that is tested by a table."""
     own = [each for each in read_claims() if each.test and each.test.reproduction == reproduction]
     (found,) = judge_claims(own, root)
@@ -211,7 +211,7 @@ PAIRS = {
 }
 
 
-def of_pairs(root: Path) -> dict[str, Judged]:
+def of_pairs(root: Path) -> dict[str, JudgedClaim]:
     """Judge the claims on Figure 3, by what the pairs are set against."""
     own = [each for each in read_claims() if each.test and each.test.within]
     found = judge_claims(own, root)
