@@ -88,7 +88,7 @@ class AdversarialLoss(Part):
         """Yield the attacked terms."""
         network, batch = stage.network, stage.batch
         if self.reuse:
-            gradient, recording = stage.there.gradient, stage.there.recording
+            gradient, recording = stage.clean.gradient, stage.clean.recording
         else:
             gradient, recording = gradient_at(
                 stage, self.perturbation, None, norms=self.wants_norms

@@ -88,7 +88,7 @@ class Consistency(Part):
         Raises:
             DataError: If the batch has no labels.
         """
-        batch, clean = stage.batch, stage.there.logits
+        batch, clean = stage.batch, stage.clean.logits
         # The clean stage leaves its loss out of a batch without labels; here that is a fault.
         labels_of(batch)
         delta, recording = self._delta(stage), Recording()
@@ -127,7 +127,7 @@ class Consistency(Part):
             if not self.same_dropout and self.noise.size < SMALLEST_NOISE:
                 stage.network.expect_dropout()
             return self._draw(stage)
-        clean = stage.there
+        clean = stage.clean
         assert clean.start is not None
         if not self.perturbation.epsilon:
             stage.network.expect_dropout()
@@ -161,7 +161,7 @@ class Consistency(Part):
 
         Where it is as large as the divergence itself, the objective is R-Drop's.
         """
-        clean = stage.there
+        clean = stage.clean
         start = None if clean.start is None else clean.start.detach()
         with torch.no_grad():
             quiet = stage.logits(stream, delta=start, site=self.site, wrapped=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 import torch
@@ -48,13 +49,14 @@ class SpanCut(Part):
         named = {"cut": self.weight, "cut_divergence": self.divergence_weight}
         return tuple(name for name, weight in named.items() if weight)
 
-    def before(self, stage: Stage) -> None:
+    def watching(self, stage: Stage) -> AbstractContextManager[None]:
         """Have the clean pass note what it attends to.
 
         Raises:
             ModelError: If the model gives no attention probabilities.
         """
         stage.network.cuts(stage.batch).watch(stage.batch.mask)
+        return nullcontext()
 
     def losses(self, stage: Stage) -> Iterator[LossTerms]:
         """Yield the cut terms."""
@@ -90,7 +92,7 @@ class SpanCut(Part):
         yield LossTerms.of(found, notes)
 
     def _divergence(self, stage: Stage, logits: Tensor) -> Term:
-        (clean,) = stage.there.logits
+        (clean,) = stage.clean.logits
         return divergence_term(
             (clean, logits),
             stage.batch,

@@ -8,23 +8,23 @@ of them claim, or set differently, is an error that names both.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from typing import Any, Protocol
 
-import torch
 from torch import Tensor
 
 from temper.errors import CompositionError
-from temper.forward.clean import CleanForward
 from temper.forward.noise import Noise
 from temper.forward.perturbations import relative_size
-from temper.forward.stage import CleanPass, Part, Stage, Tracing
+from temper.forward.stage import CleanPass, Part, Stage
 from temper.forward.submodels import SubModels
 from temper.forward.terms import divergence_term
 from temper.functional.losses import SMOOTHING_NEEDS_CLASSES, Divergence
 from temper.models.network import Network, Recording, Site
 from temper.seeding import Streams
-from temper.types import Batch, LossTerms, Reduction, State, Step, Term
+from temper.types import Batch, LossTerms, Reduction, State, Step
 
 
 class Objective(Protocol):
@@ -170,88 +170,50 @@ class Joint:
         stage = Stage(network, batch, state, step, rng, self.clean.smoothing, single)
         if self._has_clean:
             yield self._clean_total(stage)
-            stage.there.release()
+            stage.clean.release()
         for part in self._apart:
             yield from part.losses(stage)
 
     def _clean_total(self, stage: Stage) -> LossTerms:
-        for part in self.parts:
-            part.before(stage)
-        tracer = next((part for part in self._joint if part.tracing(stage) is not None), None)
-        terms = self._clean_terms(stage, tracer.tracing(stage) if tracer else None)
-        clean = stage.there
+        self._run_clean(stage)
+        clean, terms = stage.clean, stage.clean.terms
         notes: dict[str, Tensor] = {}
         if self.clean.noise is not None and clean.start is not None:
             size = relative_size(clean.start, clean.embeddings, stage.batch, stage.network)
             notes["attack/relative_size"] = size
-        wanting = [part for part in self.parts if part.wants_gradient]
-
-        def take(part: Part) -> None:
+        carried: list[Tensor] = []
+        for part in sorted(self._joint, key=lambda part: part.last):
             if part.wants_gradient:
                 clean.differentiate()
             (found,) = part.losses(stage)
             terms.extend(found.terms)
             notes.update(found.diagnostics)
-
-        for part in self._joint:
-            if part is not tracer:
-                take(part)
-        carried = None
-        if tracer is not None:
-            carried = self._carry(stage, terms)
-            if wanting:
-                clean.differentiate()
-            take(tracer)
+            carried += [] if found.carried is None else [found.carried]
         # A backward of the task's loss alone leaves the gradient that the attack wants for nothing.
-        if wanting and [term.name for term in terms] != ["task"]:
+        wanted = any(part.wants_gradient for part in self.parts)
+        if wanted and [term.name for term in terms] != ["task"]:
             clean.differentiate()
         if clean.task is None or not terms:
-            # What the penalty does not reach, or nothing does, has a gradient of 0 and not none:
-            # distributed training waits for one, and one process must step as several do.
-            zero = clean.logits[0].sum() * 0
-            carried = zero if carried is None else carried + zero
-        return LossTerms.of(terms, notes, carried)
+            # What no term reaches has a gradient of 0 and not none: distributed training waits for
+            # one, and one process must step as several do.
+            carried.append(clean.logits[0].sum() * 0)
+        return LossTerms.of(terms, notes, sum(carried[1:], carried[0]) if carried else None)
 
-    def _carry(self, stage: Stage, terms: Sequence[Term]) -> Tensor | None:
-        """Bring the terms' gradient past the cuts at the word embeddings to the table before it."""
-        clean, network = stage.there, stage.network
-        # A root without a past belongs to a table that is not trained.
-        if clean.trace is None or not terms or clean.trace.root.is_leaf:
-            return None
-        values = [term.value(stage.step) for term in terms]
-        others = clean.trace.others
-        gradient, *further = torch.autograd.grad(
-            sum(values[1:], values[0]),
-            [clean.trace.root, *(cut for _, cut in others)],
-            retain_graph=True,
-        )
-        copies = len(gradient) // stage.batch.size
-        at_words = next((part.site for part in self.parts if part.wants_gradient), None) == "word"
-        if at_words and copies == 1 and [term.name for term in terms] == ["task"]:
-            clean.take(gradient)
-        words = network.embeddings(stage.batch.repeat(copies), detached=False)
-        carried = ((words - words.detach()) * gradient).sum()
-        for (again, _), each in zip(others, further, strict=True):
-            words = again()
-            carried = carried + ((words - words.detach()) * each).sum()
-        return carried
-
-    def _clean_terms(self, stage: Stage, tracing: Tracing | None) -> list[Term]:
+    def _run_clean(self, stage: Stage) -> None:
         """Run the clean pass and make its own terms."""
         clean = self.clean
         weight = 1.0 if clean.weight is None else clean.weight
-        forward = self._forward(stage, tracing)
-        logits, trace = forward.first()
+        start, site = self._start(stage)
+        again = partial(_pass_through, stage, clean.submodels, start, site)
+        wanted = any(part.wants_gradient for part in self.parts)
+        norms = any(part.wants_norms for part in self.parts)
+        recording = Recording(channel_norms=wanted and norms)
+        with ExitStack() as watching:
+            for part in sorted(self.parts, key=lambda part: part.last):
+                watching.enter_context(part.watching(stage))
+            logits = again(None if start is None else recording, wrapped=True)
         unlabelled = stage.batch.labels is None and bool(self._joint)
         task = None if unlabelled else stage.task_term(logits, weight=weight)
-        stage.clean = CleanPass(
-            logits,
-            task,
-            forward.start,
-            forward.recording,
-            trace,
-            None if tracing is None else forward.again,
-        )
         terms = [task] if task is not None and weight else []
         if clean.divergence_weight:
             terms.append(
@@ -263,20 +225,44 @@ class Joint:
                     reduction=clean.reduction,
                 )
             )
-        return terms
+        stage.clean = CleanPass(logits, task, start, recording, site, again, terms)
 
-    def _forward(self, stage: Stage, tracing: Tracing | None) -> CleanForward:
+    def _start(self, stage: Stage) -> tuple[Tensor | None, Site]:
+        """Return what the clean pass adds to the embeddings, and where."""
         wanting = next((part for part in self.parts if part.wants_gradient), None)
-        norms = any(part.wants_norms for part in self.parts)
-        noise, start = self.clean.noise, None
-        site: Site = "word"
         if wanting is not None:
-            start, site = wanting.start(stage), wanting.site
-        elif noise is not None:
-            seed = stage.rng.local("noise", "clean")
-            start, site = noise.draw(stage.network, stage.batch, seed=seed), noise.site
-        recording = Recording(channel_norms=wanting is not None and norms)
-        return CleanForward(stage, self.clean.submodels, start, site, recording, tracing)
+            return wanting.start(stage), wanting.site
+        noise = self.clean.noise
+        if noise is None:
+            return None, "word"
+        seed = stage.rng.local("noise", "clean")
+        return noise.draw(stage.network, stage.batch, seed=seed), noise.site
+
+
+def _pass_through(
+    stage: Stage,
+    submodels: SubModels | None,
+    start: Tensor | None,
+    site: Site,
+    recording: Recording | None = None,
+    *,
+    wrapped: bool = False,
+) -> tuple[Tensor, ...]:
+    """Run the clean pass: K tensors of logits [B, C]."""
+    if submodels is None or submodels.passes == 1:
+        return (
+            stage.logits("clean", delta=start, site=site, recording=recording, wrapped=wrapped),
+        )
+    return submodels.logits(
+        stage.network,
+        stage.batch,
+        rng=stage.rng,
+        stream="clean",
+        delta=start,
+        site=site,
+        noted=recording,
+        wrapped=wrapped,
+    )
 
 
 def plain(weight: float) -> Clean:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterator, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Literal
 
@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from temper.errors import ModelError, SettingError
-from temper.forward.stage import Part, Stage, Tracing
+from temper.forward.stage import Part, Stage
 from temper.functional.precision import at_least_single, in_half_precision
 from temper.functional.smoothness import (
     Law,
@@ -105,6 +105,7 @@ class Smoothness(Part):
 
     slots = frozenset({"smoothness"})
     joint = True
+    last = True
     reads_labels = False
 
     @property
@@ -133,16 +134,31 @@ class Smoothness(Part):
     def _of_differences(self) -> bool:
         return self.layers == "logits" and self.law == "zero_sum"
 
-    def tracing(self, stage: Stage) -> Tracing | None:
-        """Ask for the clean pass's hidden states in the steps that pay the penalty."""
-        if not (self._pays(stage) or self._measures(stage)):
-            return None
-        third = self.hessian > 0 and self.scheme in ("nested", "loop")
-        return Tracing(twice=self.scheme != "four_point", composite=third)
-
-    def before(self, stage: Stage) -> None:
-        """Hook the network before its first pass: a compiled one is compiled with its hooks."""
+    @contextmanager
+    def watching(self, stage: Stage) -> Iterator[None]:
+        """Trace the clean pass in the steps that need it, unless it runs in half precision."""
+        # Before the first pass: a compiled network is compiled with its hooks.
         stage.network.tracer(stage.batch)
+        if not self._acts(stage) or in_half_precision(stage.batch.device):
+            yield
+            return
+        with self.tracing(stage) as stage.seen[self]:
+            yield
+
+    def tracing(self, stage: Stage, shift: Tensor | None = None) -> AbstractContextManager[Trace]:
+        """Trace the forward inside the block as the scheme will differentiate it.
+
+        Args:
+            stage: The micro-batch.
+            shift: Added to the word embeddings [K*B, T, E]; None leaves them.
+        """
+        third = self.hessian > 0 and self.scheme in ("nested", "loop")
+        tracer = stage.network.tracer(stage.batch)
+        return tracer.tracing(shift=shift, twice=self.scheme != "four_point", composite=third)
+
+    def _acts(self, stage: Stage) -> bool:
+        """Tell whether the step needs hidden states."""
+        return self._pays(stage) or self._measures(stage)
 
     def _pays(self, stage: Stage) -> bool:
         """Tell whether the batch has the penalty."""
@@ -163,16 +179,21 @@ class Smoothness(Part):
 
     def losses(self, stage: Stage) -> Iterator[LossTerms]:
         """Yield the terms that have a weight; none in the steps that go without."""
-        if self.tracing(stage) is None:
+        if not self._acts(stage):
             yield LossTerms.of([])
             return
+        trace = stage.seen.pop(self, None)
+        carried = None if trace is None else _carried(trace, stage)
+        # An attack's gradient is taken before others go through the graph, whose own would be noted
+        # at its dropout sites.
+        stage.clean.differentiate()
         kind = stage.batch.device.type
         half = in_half_precision(stage.batch.device)
         with torch.autocast(kind, enabled=False) if half else nullcontext():
-            rows = _Estimate(self, stage).rows()
+            rows = _Estimate(self, stage, trace).rows()
             factor = self._eta(stage, rows)
         if not self._pays(stage):
-            yield LossTerms.of([])
+            yield LossTerms.of([], carried=carried)
             return
         notes = {}
         if self.gradient_ratio is not None:
@@ -181,14 +202,14 @@ class Smoothness(Part):
             factor *= self.every
         shares = {"jacobian": self.jacobian, "hessian": self.hessian}
         terms = [Term(name, each, weight=factor * shares[name]) for name, each in rows.items()]
-        yield LossTerms.of(terms, notes)
+        yield LossTerms.of(terms, notes, carried)
 
     def _eta(self, stage: Stage, rows: dict[str, Tensor]) -> float:
         """Return the factor on everything: as set, or from the ratio of gradient norms."""
         if self.gradient_ratio is None:
             return self.weight / 2 if self.half else self.weight
         held = stage.state[RULE]
-        task = stage.there.task
+        task = stage.clean.task
         if task is not None and self._measures(stage):
             # Nothing to compare as long as no trainable weight is reached (lp_ft's first steps).
             if found := self._ratio(stage, task, rows):
@@ -226,6 +247,42 @@ class Smoothness(Part):
         return float((sums[0] / sums[1]).sqrt()) if sums[1] > 0 else 0.0
 
 
+def _carried(trace: Trace, stage: Stage) -> Tensor | None:
+    """Bring the gradient of the total's other terms to the embedding table.
+
+    The trace is cut off from the table, where nothing of the penalty may arrive, and the clean
+    pass with it.
+
+    Returns:
+        A scalar that is 0, whose gradient is what the terms owe to the table; None where there are
+        none, or the table is not trained.
+    """
+    clean, network = stage.clean, stage.network
+    # A root without a past belongs to a table that is not trained.
+    if not clean.terms or trace.root.is_leaf:
+        return None
+    values = [term.value(stage.step) for term in clean.terms]
+    gradient, *further = torch.autograd.grad(
+        sum(values[1:], values[0]),
+        [trace.root, *(cut for _, cut in trace.others)],
+        retain_graph=True,
+    )
+    copies = len(gradient) // stage.batch.size
+    if clean.site == "word" and copies == 1 and [term.name for term in clean.terms] == ["task"]:
+        # An attack at the words wants the same gradient.
+        clean.take(gradient)
+    words = network.embeddings(stage.batch.repeat(copies), detached=False)
+    carried = ((words - words.detach()) * gradient).sum()
+    for (again, _), each in zip(trace.others, further, strict=True):
+        words = again()
+        carried = carried + ((words - words.detach()) * each).sum()
+    return carried
+
+
+def _logits_of(passes: Sequence[Tensor]) -> Tensor:
+    return torch.cat(list(passes)) if len(passes) > 1 else passes[0]
+
+
 def _squared(gradient: Tensor) -> float:
     return float(at_least_single(gradient).square().sum())
 
@@ -233,12 +290,13 @@ def _squared(gradient: Tensor) -> float:
 class _Estimate:
     """One estimate of the penalty's terms on one micro-batch."""
 
-    def __init__(self, part: Smoothness, stage: Stage) -> None:
+    def __init__(self, part: Smoothness, stage: Stage, trace: Trace | None) -> None:
         self.part, self.stage = part, stage
-        clean = stage.there
-        assert clean.again is not None
-        self.again = clean.again
-        self.trace = clean.trace if clean.trace is not None else self.again(None)
+        if trace is None:
+            self.trace = self.again(None)
+        else:
+            self.trace = trace
+            trace.logits = _logits_of(stage.clean.logits)
         self.draws = generator(stage.rng.local("smoothness"))
         self.copies = len(self.trace.root) // stage.batch.size
         self.mask = stage.batch.repeat(self.copies).mask
@@ -261,6 +319,16 @@ class _Estimate:
         found = zip(("jacobian", "hessian"), scheme(), strict=False)
         shares = {"jacobian": self.part.jacobian, "hessian": self.part.hessian}
         return {name: each.view(self.copies, -1).mean(0) for name, each in found if shares[name]}
+
+    def again(self, shift: Tensor | None) -> Trace:
+        """Run the clean pass once more under the same dropout, and trace it.
+
+        Args:
+            shift: Added to the word embeddings [K*B, T, E]; None leaves them.
+        """
+        with self.part.tracing(self.stage, shift) as trace:
+            trace.logits = _logits_of(self.stage.clean.again())
+        return trace
 
     def _read(self, trace: Trace) -> list[Tensor]:
         if self.part.layers == "all":

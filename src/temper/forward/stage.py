@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -12,25 +14,11 @@ from temper.forward.submodels import SubModels
 from temper.forward.terms import task_term
 from temper.models.network import Network, Recording, Site
 from temper.models.sites import DropoutPlan
-from temper.models.states import Trace
 from temper.seeding import Streams
 from temper.types import Batch, LossTerms, State, Step, Term
 
 MEASURE_EVERY = 50
 """Steps between two measurements that cost a pass of their own; the first step is one of them."""
-
-
-@dataclass(frozen=True)
-class Tracing:
-    """How a part wants hidden states traced.
-
-    Args:
-        twice: Whether they are differentiated twice.
-        composite: Whether three times, so that layer norms must be composed.
-    """
-
-    twice: bool = False
-    composite: bool = False
 
 
 @dataclass
@@ -43,17 +31,18 @@ class CleanPass:
         start: Leaf that was added to the embeddings [B, T, D] (zeros, or small noise); None where
             no part asks for the gradient.
         recording: What was noted on the way.
-        trace: The hidden states of this very pass, where a part asked for them.
-        again: Runs the pass once more under the same dropout, with the word embeddings shifted by
-            [K*B, T, E] (None leaves them), and traces it.
+        site: Where ``start`` was added.
+        again: Runs the pass once more under the same dropout, outside any distributed wrapper.
+        terms: The terms of the clean total so far, the clean stage's own first.
     """
 
     logits: tuple[Tensor, ...]
     task: Term | None
     start: Tensor | None
     recording: Recording
-    trace: Trace | None = None
-    again: Callable[[Tensor | None], Trace] | None = None
+    site: Site
+    again: Callable[[], tuple[Tensor, ...]]
+    terms: list[Term]
     _gradient: Tensor | None = None
 
     @property
@@ -71,11 +60,13 @@ class CleanPass:
         return self._gradient
 
     def differentiate(self) -> None:
-        """Take the gradient from the graph, which stays alive (one backward to the embeddings)."""
-        if self._gradient is None and self.start is not None and self.task is not None:
-            (self._gradient,) = torch.autograd.grad(
-                self.task.rows.sum(), self.start, retain_graph=True
-            )
+        """Take the gradient from the graph, which stays alive (one backward to the embeddings).
+
+        Nothing is done where no part asks for it, or it was taken before.
+        """
+        start, task = self.start, self.task
+        if self._gradient is None and start is not None and start.requires_grad and task:
+            (self._gradient,) = torch.autograd.grad(task.rows.sum(), start, retain_graph=True)
 
     def take(self, gradient: Tensor) -> None:
         """Keep a gradient of the task's loss by the word embeddings that another had to take."""
@@ -86,7 +77,7 @@ class CleanPass:
         """Take the gradient that the stage's own backward left, and let go of the graph."""
         if self._gradient is None and self.start is not None:
             self._gradient = self.start.grad
-        self.logits, self.task, self.trace, self.again = (), None, None, None
+        self.logits, self.task, self.terms = (), None, []
 
 
 @dataclass
@@ -101,7 +92,8 @@ class Stage:
         rng: Streams of this micro-batch.
         smoothing: Share of each label that is spread over all classes.
         rates: Dropout rates that every single pass takes; None leaves the model's own.
-        clean: The clean pass, once it was run; None for an objective without one.
+        clean: The clean pass, once it was run; an objective without one has none.
+        seen: What parts kept of the clean pass as it ran, by part.
     """
 
     network: Network
@@ -111,18 +103,13 @@ class Stage:
     rng: Streams
     smoothing: float = 0.0
     rates: SubModels | None = None
-    clean: CleanPass | None = None
+    clean: CleanPass = field(init=False)
+    seen: dict[Part, Any] = field(default_factory=dict)
 
     @property
     def measuring(self) -> bool:
         """Tell whether diagnostics that cost a pass are due."""
         return self.step.number % MEASURE_EVERY == 0 and self.rng.micro == 0
-
-    @property
-    def there(self) -> CleanPass:
-        """The clean pass of an objective that has one."""
-        assert self.clean is not None
-        return self.clean
 
     def task_term(
         self, logits: Sequence[Tensor], *, name: str = "task", weight: float = 1.0
@@ -184,6 +171,8 @@ class Part:
         joint: Whether its terms read the clean logits' graph and stand in the clean total; else it
             yields totals of its own once the clean backward has run.
         clean: Whether it needs the clean pass at all.
+        last: Whether it comes after the other parts: the last to watch the clean pass, and to
+            yield terms, since it reads theirs (``stage.clean.terms``).
         wants_gradient: Whether it reads the clean loss's gradient by the embeddings.
         wants_norms: Whether the clean pass must record gradient norms at the dropout sites.
         needs: Names of the update rules whose state it reads.
@@ -198,6 +187,7 @@ class Part:
     terms: tuple[str, ...] = ()
     joint: bool = False
     clean: bool = True
+    last: bool = False
     wants_gradient: bool = False
     wants_norms: bool = False
     needs: frozenset[str] = frozenset()
@@ -206,12 +196,9 @@ class Part:
     needs_classes: str = ""
     site: Site = "word"
 
-    def tracing(self, stage: Stage) -> Tracing | None:
-        """Return how it wants the clean pass's hidden states traced in this step; None for not."""
-        return None
-
-    def before(self, stage: Stage) -> None:
-        """Prepare the network for what the clean pass must show."""
+    def watching(self, stage: Stage) -> AbstractContextManager[None]:
+        """Watch the clean pass, which runs in this context; what it saw is for ``stage.seen``."""
+        return nullcontext()
 
     def start(self, stage: Stage) -> Tensor | None:
         """Return what the clean pass adds to the embeddings [B, T, D]; None for zeros."""

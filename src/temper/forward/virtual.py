@@ -130,7 +130,7 @@ def clean_logits(stage: Stage) -> tuple[Tensor, str]:
     Args:
         stage: The micro-batch, its clean pass run.
     """
-    logits = stage.there.logits
+    logits = stage.clean.logits
     if len(logits) == 1:
         return logits[0], "clean"
     return stage.logits("single", wrapped=False), "single"
