@@ -105,4 +105,4 @@ gpu:
 
 clean:
 	rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
-	find src tests benchmarks examples -name __pycache__ -type d -prune -exec rm -rf {} +
+	find src tests reproduction benchmarks examples -name __pycache__ -type d -prune -exec rm -rf {} +

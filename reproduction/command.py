@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 from argparse import ArgumentParser, Namespace
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from reproduction.document import ROOT, Run, write_documents
 from reproduction.specification import (
     AVERAGE,
     PAPERS,
@@ -56,19 +58,20 @@ def parser() -> ArgumentParser:
     return made
 
 
-def main(arguments: Sequence[str]) -> None:
+def main(arguments: Sequence[str], *, run: Run) -> None:
     """Run the command.
 
     Args:
         arguments: What stands behind ``temper reproduce``.
+        run: Runs a command line of ``temper``, whose output documents show.
 
     Raises:
         TemperError: Where something is wrong.
         SystemExit: The command line is not understood, or asks for help.
     """
     given = parser().parse_args(arguments)
-    modes = {
-        "--write": (given.write, _write),
+    modes: dict[str, tuple[bool, Callable[[Namespace], None]]] = {
+        "--write": (given.write, partial(_write, run=run)),
         "--claims": (given.claims, _claims),
         "--check-arithmetic": (given.check_arithmetic, _arithmetic),
         THEOREM: (given.name == THEOREM, _theorem),
@@ -96,7 +99,7 @@ def _table(given: Namespace) -> None:
     from reproduction.plan import Request
     from reproduction.run import Record, check_keep, keep, run_reproduction
     from reproduction.table import reproduction_table
-    from temper.app.settings import ROOT
+    from temper.app.settings import ROOT as DATA_ROOT
     from temper.cli.bars import progress
     from temper.training.checkpoint_folder import make_folder, remove_empty, write_text
 
@@ -109,7 +112,9 @@ def _table(given: Namespace) -> None:
             check_keep(given.keep, folder, Record(family, scale))
             # Whether it can be made is known before any training; it is made with its first score.
             remove_empty(make_folder(given.keep, option="--keep"))
-        root = given.data_root or (Path(os.environ[ROOT]) if os.environ.get(ROOT) else None)
+        root = given.data_root or (
+            Path(os.environ[DATA_ROOT]) if os.environ.get(DATA_ROOT) else None
+        )
         request = Request(
             specification,
             scale,
@@ -200,7 +205,6 @@ def _list(given: Namespace) -> None:
 def _claims(given: Namespace) -> None:
     """Print what the numbers that are kept in the clone say of each claim."""
     from reproduction.claims import judge_claims, read_claims
-    from reproduction.document import ROOT
 
     rows = [
         {
@@ -263,8 +267,6 @@ def _arithmetic(given: Namespace) -> None:
     )
 
 
-def _write(given: Namespace) -> None:
-    from reproduction.document import write_documents
-
-    changed = write_documents()
+def _write(given: Namespace, *, run: Run) -> None:
+    changed = write_documents(run)
     print("\n".join(f"Written: {page}" for page in changed) or "As it was.")

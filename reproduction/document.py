@@ -6,10 +6,13 @@ import contextlib
 import io
 import re
 import shlex
+from collections.abc import Callable
 from pathlib import Path
 
 from temper.errors import DataError
 from temper.training.checkpoint_folder import write_text
+
+Run = Callable[[list[str]], object]
 
 ROOT = Path(__file__).resolve().parent.parent
 """Root of the clone, where the commands are given."""
@@ -22,11 +25,12 @@ def documents() -> list[Path]:
     return [page for page in pages if _BLOCK.search(page.read_text(encoding="utf-8"))]
 
 
-def filled(text: str) -> str:
+def filled(text: str, run: Run) -> str:
     """Return a document with every such part made anew.
 
     Args:
         text: The document.
+        run: Runs a command line of ``temper``; what it returns is true where the command failed.
 
     Raises:
         DataError: A command fails.
@@ -34,13 +38,18 @@ def filled(text: str) -> str:
 
     def block(match: re.Match[str]) -> str:
         command = match[1]
-        return f"<!-- {command} -->\n`{command}` prints:\n\n{_output(command)}\n<!-- /temper -->"
+        return (
+            f"<!-- {command} -->\n`{command}` prints:\n\n{_output(command, run)}\n<!-- /temper -->"
+        )
 
     return _BLOCK.sub(block, text)
 
 
-def write_documents() -> list[Path]:
+def write_documents(run: Run) -> list[Path]:
     """Make the parts of all documents anew.
+
+    Args:
+        run: As `filled` takes it.
 
     Returns:
         The documents that changed.
@@ -48,18 +57,16 @@ def write_documents() -> list[Path]:
     changed = []
     for page in documents():
         before = page.read_text(encoding="utf-8")
-        after = filled(before)
+        after = filled(before, run)
         if after != before:
             write_text(page, after)
             changed.append(page)
     return changed
 
 
-def _output(command: str) -> str:
-    from temper.cli.app import app
-
+def _output(command: str, run: Run) -> str:
     with contextlib.chdir(ROOT), contextlib.redirect_stdout(io.StringIO()) as printed:
-        failed = app(shlex.split(command)[1:], standalone_mode=False)
+        failed = run(shlex.split(command)[1:])
     if failed:
         raise DataError(f"`{command}` fails, and a document holds what it prints.")
     return printed.getvalue()

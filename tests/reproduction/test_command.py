@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -248,3 +250,13 @@ def test_a_folder_of_something_else_is_refused(smoke: Path, tmp_path: Path) -> N
     other = call("uegr-table-1", "--scale", "smoke", "--out", smoke)
     assert other.exit_code == 2
     assert "holds jachess at scale 'smoke'" in other.stderr
+
+
+def test_the_package_is_run_as_a_module_too() -> None:
+    command = [sys.executable, "-m", "reproduction", "nope"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+    result = subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+    )
+    assert result.returncode == 2
+    assert "Unknown reproduction 'nope'" in result.stderr

@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from reproduction import document
 from reproduction.specification import read_specification, specification_names
+from temper.cli.app import app
 from temper.errors import DataError
 
 BLOCK = "Before.\n\n<!-- temper reproduce {} -->\nold\n<!-- /temper -->\n\nAfter.\n"
 
 
+def filled(text: str) -> str:
+    return document.filled(text, partial(app, standalone_mode=False))
+
+
 @pytest.mark.parametrize("page", document.documents(), ids=lambda page: page.name)
 def test_the_documents_hold_what_their_commands_print(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
-    assert text == document.filled(text), "run: temper reproduce --write"
+    assert text == filled(text), "run: temper reproduce --write"
 
 
 def test_every_table_with_kept_scores_is_shown() -> None:
@@ -45,15 +51,15 @@ def test_every_figure_of_the_summary_stands_in_what_is_printed() -> None:
 
 
 def test_a_part_is_made_anew_and_the_rest_is_left() -> None:
-    made = document.filled(BLOCK.format("--check-arithmetic"))
+    made = filled(BLOCK.format("--check-arithmetic"))
     assert made.startswith("Before.\n\n<!-- temper reproduce --check-arithmetic -->\n")
     assert "printed numbers at hand" in made
     assert "old" not in made
     assert made.endswith("<!-- /temper -->\n\nAfter.\n")
-    assert document.filled(made) == made
+    assert filled(made) == made
 
 
 def test_a_command_that_fails_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(DataError, match="`temper reproduce nope` fails"):
-        document.filled(BLOCK.format("nope"))
+        filled(BLOCK.format("nope"))
     assert "Unknown reproduction" in capsys.readouterr().err

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -16,6 +17,7 @@ CLONE = Path(temper.__file__).parents[2]
 
 
 def reproduce(
+    context: typer.Context,
     arguments: Annotated[list[str] | None, typer.Argument(metavar="TABLE ...")] = None,
 ) -> None:
     """Run a table or figure of the papers as studies; resume it where it was stopped."""
@@ -30,4 +32,5 @@ def reproduce(
             "The papers' tables lie in Temper's repository and not in the installed package. Clone "
             "it, run `make install` there, and give this command again."
         ) from error
-    main(arguments or ())
+    temper_command = context.find_root().command
+    main(arguments or (), run=partial(temper_command.main, standalone_mode=False))
