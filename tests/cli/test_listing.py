@@ -33,11 +33,13 @@ def test_a_list_of_nothing_names_the_kinds() -> None:
 
 def test_methods_say_what_they_cost_and_claim() -> None:
     rows = {row["name"]: row for row in answer("list", "methods")}
-    assert set(rows["uegr"]) == {"name", "summary", "passes", "memory", "slots", "paper"}
+    assert set(rows["uegr"]) == {
+        "name", "summary", "passes", "memory", "claims", "slots", "paper",
+    }  # fmt: skip
     assert rows["uegr"]["slots"] == {"objective": ["perturbation", "sub-models"], "rule": ["mask"]}
     assert rows["vanilla"]["slots"] == {"objective": [], "rule": []}
     heading = call("list", "methods").stdout.splitlines()[0]
-    assert heading.split() == ["name", "summary", "passes", "memory", "paper"]
+    assert heading.split() == ["name", "summary", "passes", "memory", "claims", "paper"]
     claims = "Claims for itself: perturbation, sub-models; rule: mask"
     assert claims in call("list", "methods", "uegr").stdout.splitlines()
     assert "Claims for itself: nothing" in call("list", "methods", "vanilla").stdout

@@ -153,7 +153,8 @@ def test_what_is_read_from_the_files_is_what_is_registered() -> None:
     assert list(declared()) == own
     for name, said in declared().items():
         entry = methods.entry(name)
-        assert said == Declaration(name, entry.summary, entry.cost, entry.memory, entry.paper)
+        about = (entry.summary, entry.cost, entry.memory, entry.paper, entry.claims)
+        assert said == Declaration(name, *about)
     assert set(declared_perspectives()) == set(perspectives.names())
 
 

@@ -48,6 +48,17 @@ def test_the_trainer_example_trains_saves_and_prints_its_accuracy(
     assert (out / "checkpoint-10" / "method.json").is_file()
 
 
+def test_the_calls_train_evaluate_and_compare(
+    model: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    more = ("--rows", 64, "--epochs", 1, "--out", tmp_path)
+    run("calls.py", model, *more, monkeypatch=monkeypatch)
+    assert re.search(rf"\d+ scores: {tmp_path}/study/report.html$", capsys.readouterr().out.strip())
+
+
 @pytest.mark.parametrize("method", ["uegr", "r_drop"])
 def test_the_stepper_example_trains_with_any_method(
     model: Path,

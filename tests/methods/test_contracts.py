@@ -90,6 +90,7 @@ def test_the_seven_methods_are_registered_vanilla_first() -> None:
 def test_every_entry_says_what_it_is(name: str) -> None:
     found = entry(name)
     assert all([found.summary, found.cost, found.paper])
+    assert found.claims == found.claimed
     fields = found.config.model_fields
     documentation = "\n".join(member.__doc__ or "" for member in found.config.__mro__)
     assert all(f"{field}:" in documentation for field in fields)

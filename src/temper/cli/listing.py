@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -81,8 +81,8 @@ def show(
         sys.stdout.write(MARKDOWN[kind]())
         return
     if kind == "methods" and not as_json:
-        print_table(_declared_methods(), ["name", "summary", "passes", "memory", "paper"])
-        say("What each claims and its settings: temper list methods NAME", as_json=False)
+        print_table(_declared_methods(), ["name", "summary", "passes", "memory", "claims", "paper"])
+        say("The settings of each: temper list methods NAME", as_json=False)
         return
     rows = KINDS[kind]()
     if as_json:
@@ -109,7 +109,6 @@ def _show_method(name: str, *, as_json: bool) -> None:
     refuse([partial(check_methods, [name])])
     from temper.methods import entry
     from temper.methods.description import flat, presets, settings
-    from temper.methods.table import claims
 
     found, about = settings(name), entry(name)
     if as_json:
@@ -117,7 +116,7 @@ def _show_method(name: str, *, as_json: bool) -> None:
         print_json({**named, "settings": found, "presets": presets(name)})
         return
     say(f"{name}: {about.summary} ({about.paper})", as_json=False)
-    say(f"Claims for itself: {claims(about.slots) or 'nothing'}", as_json=False)
+    say(f"Claims for itself: {about.claims or 'nothing'}", as_json=False)
     if found:
         print_table(
             found,
@@ -167,41 +166,30 @@ def _files(given: Path) -> list[Path]:
 def _methods() -> list[dict[str, Any]]:
     from temper import methods
 
-    rows = []
-    for name in methods.names():
-        found = methods.entry(name)
-        rows.append(
-            {
-                "name": name,
-                "summary": found.summary,
-                "passes": found.cost,
-                "memory": found.memory,
-                "slots": found.slots,
-                "paper": found.paper,
-            }
-        )
-    return rows
+    entries = {name: methods.entry(name) for name in methods.names()}
+    return [{**_row(about), "slots": about.slots} for about in entries.values()]
 
 
 def _declared_methods() -> list[dict[str, Any]]:
     """Return what methods say of themselves; torch is imported for those of other packages only."""
     from temper.methods.declared import are_all_declared, declared
 
-    found: Mapping[str, Declaration] = declared()
-    if not are_all_declared():
-        from temper import methods
+    if are_all_declared():
+        return [_row(about) for about in declared().values()]
+    from temper import methods
 
-        found = {name: methods.entry(name) for name in methods.names()}
-    return [
-        {
-            "name": name,
-            "summary": each.summary,
-            "passes": each.cost,
-            "memory": each.memory,
-            "paper": each.paper,
-        }
-        for name, each in found.items()
-    ]
+    return [_row(methods.entry(name)) for name in methods.names()]
+
+
+def _row(about: Declaration) -> dict[str, Any]:
+    return {
+        "name": about.name,
+        "summary": about.summary,
+        "passes": about.cost,
+        "memory": about.memory,
+        "claims": about.claims,
+        "paper": about.paper,
+    }
 
 
 def _models() -> list[dict[str, Any]]:

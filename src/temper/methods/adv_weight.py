@@ -49,6 +49,7 @@ class ASAM(Variant):
     cost="6F",
     memory="during a step, what moves once more",
     paper="Foret et al., ICLR 2021",
+    claims="rule: gradient",
 )
 class AdvWeight(MethodConfig):
     """Settings of sharpness-aware minimisation.

@@ -29,6 +29,7 @@ from temper.methods.registry import register
     cost="6F (+2F per further step)",
     memory="none",
     paper="Miyato et al., ICLR 2017",
+    claims="perturbation",
 )
 class AT(AttackConfig):
     """Settings of adversarial training, with those of the attack.

@@ -32,6 +32,7 @@ logger = logging.getLogger(__name__)
     cost="6F",
     memory="during a step, what moves once more",
     paper="Wu et al., NeurIPS 2020",
+    claims="rule: gradient",
 )
 class AWP(MethodConfig):
     """Settings of adversarial weight perturbation.

@@ -30,6 +30,7 @@ from temper.methods.registry import register
     cost="3F + mask, after one epoch of 3F",
     memory="one byte an entry; before training the blocks once more",
     paper="Xu et al., EMNLP 2021",
+    claims="rule: mask",
 )
 class ChildTuningD(MethodConfig):
     """Settings of Child-Tuning-D.

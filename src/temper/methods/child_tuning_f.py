@@ -31,6 +31,7 @@ logger = logging.getLogger(__name__)
     cost="3F + mask",
     memory="none",
     paper="Xu et al., EMNLP 2021",
+    claims="rule: mask",
 )
 class ChildTuningF(MethodConfig):
     """Settings of Child-Tuning-F.

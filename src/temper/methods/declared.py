@@ -33,6 +33,8 @@ class Declaration:
         cost: Forward passes a step, vanilla being 3F.
         memory: What it holds beside plain fine-tuning.
         paper: Source.
+        claims: What only one method of a composition may hold: slots of the objective, then
+            ``rule:`` and those of the update rule; empty where it claims nothing.
     """
 
     name: str
@@ -40,6 +42,7 @@ class Declaration:
     cost: str
     memory: str
     paper: str
+    claims: str
 
 
 @cache
@@ -53,7 +56,7 @@ def declared() -> dict[str, Declaration]:
     found = {}
     for call in calls_in(Path(__file__).parent, "register"):
         said = {str(each.arg): ast.literal_eval(each.value) for each in call.keywords}
-        made = Declaration(ast.literal_eval(call.args[0]), **said)
+        made = Declaration(ast.literal_eval(call.args[0]), **{"claims": "", **said})
         found[made.name] = made
     return {name: found[name] for name in in_order(found)}
 

@@ -24,6 +24,7 @@ from temper.methods.registry import register
     cost="3F",
     memory="none",
     paper="Srivastava et al., JMLR 2014; UEGR Table IV",
+    claims="sub-models",
 )
 class Dropout(MethodConfig):
     """Settings of dropout at a set rate.

@@ -29,6 +29,7 @@ from temper.methods.registry import register
     cost="3F",
     memory="none",
     paper="Jain et al., ICLR 2024",
+    claims="perturbation",
 )
 class EmbeddingNoise(MethodConfig):
     """Settings of NEFTune.

@@ -31,6 +31,7 @@ from temper.methods.registry import register
     cost="6F (eager attention)",
     memory="activations of two passes",
     paper="Chen et al., ACL 2021",
+    claims="sub-models",
 )
 class HiddenCut(MethodConfig):
     """Settings of HiddenCut.

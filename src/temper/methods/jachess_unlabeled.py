@@ -24,6 +24,7 @@ from temper.methods.registry import register
     cost="3F; a batch without labels 12F",
     memory="activations of two passes and of their gradients",
     paper="Jukic and Snajder, TACL 2025",
+    claims="smoothness",
 )
 class JacHessUnlabeled(JacHess):
     """Settings of two-phase JacHess: those of `JacHess` but for ``every``.

@@ -25,6 +25,7 @@ from temper.methods.registry import register
     cost="3F",
     memory="none",
     paper="Szegedy et al., CVPR 2016",
+    claims="label smoothing",
 )
 class LabelSmoothing(MethodConfig):
     """Settings of label smoothing.

@@ -50,6 +50,7 @@ class BySteps(Variant):
     cost="F while the head trains alone, then 3F",
     memory="none",
     paper="Kumar et al., ICLR 2022",
+    claims="rule: phases",
 )
 class LPFT(MethodConfig):
     """Settings of LP-FT.

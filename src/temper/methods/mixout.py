@@ -33,6 +33,7 @@ logger = logging.getLogger(__name__)
     cost="3F + mask",
     memory="one copy of the weights, and one of those that are mixed during a step",
     paper="Lee et al., ICLR 2020",
+    claims="rule: weights",
 )
 class Mixout(MethodConfig):
     """Settings of mixout.

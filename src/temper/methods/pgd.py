@@ -33,6 +33,7 @@ logger = logging.getLogger(__name__)
     cost="(3 + 2K)F (+3F with the clean loss)",
     memory="none",
     paper="Madry et al., ICLR 2018",
+    claims="perturbation",
 )
 class PGD(AttackConfig):
     """Settings of adversarial training with projected steps, with those of the attack.

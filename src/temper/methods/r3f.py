@@ -38,6 +38,7 @@ logger = logging.getLogger(__name__)
     cost="6F",
     memory="activations of two passes",
     paper="Aghajanyan et al., ICLR 2021",
+    claims="perturbation",
 )
 class R3F(MethodConfig):
     """Settings of R3F.

@@ -31,6 +31,7 @@ from temper.types import Reduction
     cost="6F",
     memory="activations of two passes",
     paper="Liang et al., NeurIPS 2021",
+    claims="sub-models",
 )
 class RDrop(MethodConfig):
     """Settings of R-Drop.

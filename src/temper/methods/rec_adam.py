@@ -67,6 +67,7 @@ class Held(Variant):
     cost="3F",
     memory="one copy of the weights, another while the optimiser steps",
     paper="Chen et al., EMNLP 2020",
+    claims="rule: settling",
 )
 class RecAdam(MethodConfig):
     """Settings of RecAdam.

@@ -29,6 +29,7 @@ class Entry(Declaration):
         cost: Forward passes a step, vanilla being 3F.
         memory: What it holds beside plain fine-tuning.
         paper: Source.
+        claims: What only one method of a composition may hold, as `claimed` says it.
         config: Settings class.
     """
 
@@ -43,9 +44,22 @@ class Entry(Declaration):
             "rule": sorted(method.rule.slots),
         }
 
+    @property
+    def claimed(self) -> str:
+        """The slots as ``claims`` must say them.
+
+        Example:
+            >>> entry("uegr").claimed
+            'perturbation, sub-models; rule: mask'
+        """
+        slots = self.slots
+        parts = [", ".join(slots["objective"])] if slots["objective"] else []
+        parts += [f"rule: {', '.join(slots['rule'])}"] if slots["rule"] else []
+        return "; ".join(parts)
+
 
 def register(
-    name: str, *, summary: str, cost: str, memory: str, paper: str
+    name: str, *, summary: str, cost: str, memory: str, paper: str, claims: str = ""
 ) -> Callable[[type[MethodConfig]], type[MethodConfig]]:
     """Register a settings class under a name.
 
@@ -55,6 +69,8 @@ def register(
         cost: Forward passes a step, for example ``"3F + 3KF"``.
         memory: What it holds beside plain fine-tuning: copies of the weights, activations.
         paper: Source.
+        claims: What only one method of a composition may hold, for example
+            ``"perturbation; rule: mask"``.
 
     Raises:
         ValueError: If the name is taken.
@@ -63,7 +79,7 @@ def register(
     def add(config: type[MethodConfig]) -> type[MethodConfig]:
         if name in _ENTRIES:
             raise ValueError(f"A method named {name!r} is registered already.")
-        _ENTRIES[name] = Entry(name, summary, cost, memory, paper, config)
+        _ENTRIES[name] = Entry(name, summary, cost, memory, paper, claims, config)
         return config
 
     return add

@@ -6,7 +6,7 @@ A document holds it between the lines ``<!-- methods -->`` and ``<!-- /methods -
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 from temper.errors import DataError
@@ -15,24 +15,6 @@ from temper.methods.registry import entry, names
 OPENING, CLOSING = "<!-- methods -->", "<!-- /methods -->"
 HEADINGS = ("method", "what it does", "cost", "memory", "claims", "source")
 CARDS = Path("docs") / "methods"
-
-
-def claims(slots: Mapping[str, Sequence[str]]) -> str:
-    """Say what a method claims for itself in a composition.
-
-    Args:
-        slots: Of a registered method, by ``objective`` and ``rule``.
-
-    Returns:
-        The objective's slots, then the rule's; empty where it claims nothing.
-
-    Example:
-        >>> claims(entry("uegr").slots)
-        'perturbation, sub-models; rule: mask'
-    """
-    parts = [", ".join(slots["objective"])] if slots["objective"] else []
-    parts += [f"rule: {', '.join(slots['rule'])}"] if slots["rule"] else []
-    return "; ".join(parts)
 
 
 def markdown(folder: Path | str = ".") -> str:
@@ -51,7 +33,7 @@ def markdown(folder: Path | str = ".") -> str:
         found, card = entry(name), cards / f"{name}.md"
         link = Path(os.path.relpath(card, folder)).as_posix()
         shown = f"[`{name}`]({link})" if card.exists() else f"`{name}`"
-        cells = (shown, found.summary, found.cost, found.memory, claims(found.slots), found.paper)
+        cells = (shown, found.summary, found.cost, found.memory, found.claims, found.paper)
         lines.append(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |")
     return "\n".join(lines) + "\n"
 

@@ -76,6 +76,7 @@ class Fixed(Variant):
     cost="3F + 3KF + mask",
     memory="activations of K passes",
     paper="UEGR, arXiv 2503.16550",
+    claims="perturbation, sub-models; rule: mask",
 )
 class UEGR(AttackConfig, SelectionConfig):
     """Settings of UEGR, with those of the attack and of the selective update.

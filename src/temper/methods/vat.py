@@ -42,6 +42,7 @@ SMALLEST_NOISE = 1e-3
     cost="8F (+2F per further step)",
     memory="activations of two passes",
     paper="Miyato et al., TPAMI 2019",
+    claims="perturbation",
 )
 class VAT(AttackConfig):
     """Settings of virtual adversarial training, with those of the attack.

@@ -30,6 +30,7 @@ logger = logging.getLogger(__name__)
     cost="3F",
     memory="one copy of the weights",
     paper="Wortsman et al., CVPR 2022",
+    claims="rule: finish",
 )
 class WiseFT(MethodConfig):
     """Settings of WiSE-FT.
