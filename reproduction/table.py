@@ -66,12 +66,6 @@ class ReproductionTable:
         """Why cases have no lines, a sentence each."""
         return tuple(f"Not run: {case}: {reason}" for case, reason in self.not_run.items())
 
-    def line(self, case: str, score: str, column: str) -> Line | None:
-        """Return one line; None where it is not there."""
-        place = (case, score, column)
-        same = (line for line in self.lines if (line.case, line.score, line.column) == place)
-        return next(same, None)
-
     def to_json(self) -> dict[str, Any]:
         """Return everything as JSON-ready data."""
         lines = [{**asdict(line), "verdict": line.verdict} for line in self.lines]

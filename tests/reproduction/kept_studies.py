@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from reproduction.lines import Line
+from reproduction.table import ReproductionTable
 from temper.report.wording import PERCENT
 
 
@@ -29,6 +30,12 @@ def make_line(
         higher_is_better=higher,
         unit=PERCENT,
     )
+
+
+def line_of(table: ReproductionTable, case: str, column: str, score: str = "accuracy") -> Line:
+    """Return one line of a table."""
+    place = (case, score, column)
+    return next(line for line in table.lines if (line.case, line.score, line.column) == place)
 
 
 def write_study(

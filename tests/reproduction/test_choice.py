@@ -15,7 +15,6 @@ from tests.reproduction.kept_studies import make_line
 
 AMONG = ("uegr", "uegr_10_30", "uegr_unmasked", "uegr_sharper", "uegr_stronger")
 WHOLE = read_specification("uegr-margin")
-assert WHOLE.choice is not None
 READ = WHOLE.model_copy(update={"choice": WHOLE.choice.model_copy(update={"among": AMONG})})
 CASE = "text_cnn-imdb"
 DEV, TEST = (score.label for score in READ.score)
@@ -32,7 +31,6 @@ def lines(dev: dict[str, float], *, higher: bool = True) -> list[Line]:
 
 
 def scores(*values: float, vanilla: float = 0.55, dropout: float = 0.5) -> dict[str, float]:
-    assert READ.choice is not None
     assert READ.choice.against == ("vanilla", "dropout")
     named = dict(zip(AMONG, values, strict=True))
     return {"vanilla": vanilla, "dropout": dropout, **named}
@@ -86,7 +84,6 @@ def test_where_a_column_or_a_score_is_missing_nothing_is_chosen(score: str) -> N
 def test_rows_come_from_the_named_files_of_the_tasks_folder(tmp_path: Path) -> None:
     (tmp_path / "imdb").mkdir()
     (found,) = plan_cases(Request(READ, "small", cases=(CASE,), data_root=tmp_path))
-    assert found.plan is not None
     folder = tmp_path / "imdb"
     assert found.plan.data.source == str(folder / "train.jsonl.gz")
     assert found.plan.sets.shift == {"test": str(folder / "test.jsonl.gz")}
@@ -95,5 +92,4 @@ def test_rows_come_from_the_named_files_of_the_tasks_folder(tmp_path: Path) -> N
     assert without.reason == "files of imdb are read from a folder: give --data-root DIR"
     # Other data that stand in for every task's have no such files.
     (smoke,) = plan_cases(Request(READ, "smoke"))
-    assert smoke.plan is not None
     assert (smoke.plan.data.source, smoke.plan.sets.shift) == ("demo", {})

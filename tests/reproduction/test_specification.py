@@ -57,7 +57,6 @@ def test_every_scale_becomes_studies_whose_settings_are_right(
     found = plan_cases(Request(read, scale, data_root=tasks))
     assert [each.case.name for each in found] == [case.name for case in read.cases(scale)]
     for each in found:
-        assert each.plan is not None
         assert each.plan.reference == read.column[0].name
         assert len(each.plan.seeds) == read.scales[scale].seeds
 
@@ -82,7 +81,6 @@ def test_seeds_cases_and_model_replace_those_of_the_scale(tasks: Path) -> None:
     read = read_specification("uegr-table-1")
     asked = Request(read, "small", seeds=2, cases=("rte",), model="other", data_root=tasks)
     (found,) = plan_cases(asked)
-    assert found.plan is not None
     assert found.plan.seeds == (0, 1)
     assert {run.model for run in found.plan.runs.values()} == {"other"}
     assert found.plan.data.source == str(tasks / "rte")
@@ -110,7 +108,6 @@ def test_a_suite_without_its_sets_is_planned_as_not_run(tmp_path: Path) -> None:
 def test_numbers_of_someone_with_the_paper_are_added(tmp_path: Path) -> None:
     read = read_specification("uegr-table-4", numbers=numbers(tmp_path, ENTRY))
     found = read.number("text_cnn-imdb", "uegr", "accuracy")
-    assert found is not None
     assert found.value == "83.0"
     assert read.number("text_cnn-imdb", "vanilla", "accuracy") is None
 

@@ -18,7 +18,7 @@ from reproduction.specification import (
 )
 from reproduction.table import reproduction_table
 from temper.errors import CheckpointError
-from tests.reproduction.kept_studies import write_study
+from tests.reproduction.kept_studies import line_of, write_study
 
 VANILLA, UEGR = (0.80, 0.82, 0.84), (0.83, 0.83, 0.86)
 # t of 2 degrees of freedom at .975 is 4.302653, a deviation of .01 over 3 seeds: .0248414.
@@ -45,11 +45,8 @@ def folder(tmp_path: Path) -> Path:
 
 def test_ours_stands_beside_the_paper_with_the_difference_and_its_interval(folder: Path) -> None:
     table = reproduction_table(with_numbers(("text_cnn-imdb", "uegr", "82.0")), folder)
-    line = table.line("text_cnn-imdb", "accuracy", "uegr")
-    assert line is not None
+    line = line_of(table, "text_cnn-imdb", "uegr")
     assert line.printed == "82.0"
-    assert line.to_reference is not None
-    assert line.to_paper is not None
     assert line.to_reference.mean == pytest.approx(0.02)
     assert line.to_reference.low == pytest.approx(0.02 - REACH, abs=1e-7)
     assert line.to_reference.high == pytest.approx(0.02 + REACH, abs=1e-7)
@@ -70,10 +67,8 @@ def test_a_number_that_could_not_be_read_is_said_to_be_absent(folder: Path) -> N
 
 def test_the_mean_over_cases_is_that_of_every_seed(folder: Path) -> None:
     table = reproduction_table(read_specification("uegr-table-4"), folder)
-    line = table.line("mean of 2 cases", "accuracy", "uegr")
-    assert line is not None
+    line = line_of(table, "mean of 2 cases", "uegr")
     assert line.seeds == pytest.approx({0: 0.615, 1: 0.615, 2: 0.63})
-    assert line.to_reference is not None
     # .03 and -.1, .01 and -.1, .02 and -.1.
     assert line.to_reference.mean == pytest.approx(-0.04)
     assert line.to_reference.high == pytest.approx(-0.04 + REACH / 2, abs=1e-7)
@@ -84,15 +79,12 @@ def test_a_printed_average_stands_beside_the_mean_over_all_cases_only(tmp_path: 
     read = with_numbers(("average", "uegr", "70.0"))
     for case in read.case[:2]:
         write_study(tmp_path / case.name, {"vanilla": VANILLA, "uegr": UEGR})
-    partial = reproduction_table(read, tmp_path).line("mean of 2 cases", "accuracy", "uegr")
-    assert partial is not None
+    partial = line_of(reproduction_table(read, tmp_path), "mean of 2 cases", "uegr")
     assert partial.printed is None
     for case in read.case[2:]:
         write_study(tmp_path / case.name, {"vanilla": VANILLA, "uegr": UEGR})
-    whole = reproduction_table(read, tmp_path).line("mean of 12 cases", "accuracy", "uegr")
-    assert whole is not None
+    whole = line_of(reproduction_table(read, tmp_path), "mean of 12 cases", "uegr")
     assert whole.printed == "70.0"
-    assert whole.to_paper is not None
     assert whole.to_paper.mean == pytest.approx(0.14)
 
 
@@ -102,8 +94,7 @@ def test_a_lower_score_is_better_where_the_score_says_so(tmp_path: Path) -> None
         tmp_path / "sst2", lower, name="brier", perspective="calibration", higher_is_better=False
     )
     table = reproduction_table(read_specification("jachess-brier"), tmp_path)
-    line = table.line("sst2", "brier", "jachess")
-    assert line is not None
+    line = line_of(table, "sst2", "jachess", "brier")
     assert line.verdict == "better"
 
 
@@ -176,10 +167,8 @@ def test_differences_are_corrected_for_the_number_of_methods(tmp_path: Path) -> 
     write_study(tmp_path / "text_cnn-imdb", {"vanilla": VANILLA, "uegr": better})
     write_study(tmp_path / "text_cnn-tnews", {"vanilla": VANILLA, **noise, "uegr": better})
     table = reproduction_table(read_specification("uegr-table-4"), tmp_path)
-    alone = table.line("text_cnn-imdb", "accuracy", "uegr")
-    among = table.line("text_cnn-tnews", "accuracy", "uegr")
-    assert alone is not None
-    assert among is not None
+    alone = line_of(table, "text_cnn-imdb", "uegr")
+    among = line_of(table, "text_cnn-tnews", "uegr")
     assert (alone.side, alone.verdict) == (1, "better")
     assert alone.corrected == pytest.approx(0.0131, abs=1e-4)
     assert (among.side, among.verdict) == (0, "better, not after correction")
