@@ -89,6 +89,16 @@ def test_the_groups_of_a_column_that_was_named_stay(tmp_path: Path) -> None:
     assert load_splits(settings).dev.group == [f"ched{n}" for n in range(3)] * 2
 
 
+def test_dev_sets_with_a_bad_row_left_out_are_joined_without_it(tmp_path: Path) -> None:
+    for split in ("train", "dev_matched", "dev_mismatched"):
+        rows = [{"text": f"{split} {n}", "text_pair": "b", "label": n} for n in range(3)]
+        json_lines(
+            tmp_path / f"{split}.jsonl", [*rows, {"text": None, "text_pair": "b", "label": 0}]
+        )
+    dev = load_splits(DataSettings(task="mnli", source=str(tmp_path), skip_bad_rows=True)).dev
+    assert (len(dev), dev.labels, dev.numbers) == (6, [0, 1, 2] * 2, None)
+
+
 def test_a_dev_set_of_mnli_without_labels_is_an_error(tmp_path: Path) -> None:
     for split, labels in (("train", [0, 1]), ("dev_matched", [1]), ("dev_mismatched", [-1])):
         rows = [{"text": split, "text_pair": f"{n}", "label": n} for n in labels]

@@ -7,6 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Any, Literal
 
 from temper.data.hashes import RowHashes, hashes_at
@@ -255,6 +256,30 @@ class Examples:
                 )
             place[label] = found
         return [place[int(label)] for label in self.labels or []]
+
+
+def joined(parts: Sequence[Examples], **changes: Any) -> Examples:
+    """Put sets one after the other.
+
+    Args:
+        parts: The sets, at least one; all of one kind, and of one text or two.
+        changes: What else is changed of the first.
+
+    Returns:
+        Their rows and their notices, each once.
+    """
+
+    def column(key: str) -> list[Any] | None:
+        lists = [getattr(part, key) for part in parts]
+        if all(values is None for values in lists):
+            return None
+        filled = (values or [None] * len(part) for part, values in zip(parts, lists, strict=True))
+        return list(chain.from_iterable(filled))
+
+    columns = {key: column(key) for key in ("text", "text_pair", "labels", "rows", "group", "pair")}
+    notices = tuple(dict.fromkeys(notice for part in parts for notice in part.notices))
+    # Numbers of rows in several files say nothing.
+    return replace(parts[0], **{**columns, "numbers": None, "notices": notices, **changes})
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ classes.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -339,19 +339,31 @@ def _gradient(target: Target, delta: Tensor, rows: Tensor) -> tuple[Tensor, Tens
         logits = _finite(target, target.forward(leaf, rows), rows)
         (gradient,) = torch.autograd.grad(_loss(target, logits, rows).sum(), leaf)
     gradient = torch.where(target.movable[rows].unsqueeze(-1), gradient, 0.0)
-    broken = ~torch.isfinite(gradient).flatten(1).all(dim=1)
-    if bool(broken.any()):
-        row = target.rows[int(rows[broken.nonzero()[0, 0]])]
-        raise ModelError(
-            f"The gradient at the embeddings of row {row} is not finite, so it cannot be attacked. "
-            "Load the model in fp32."
-        )
+    names = [target.rows[row] for row in rows.tolist()]
+    check_finite(gradient, names, what="The gradient at the embeddings")
     return logits.detach(), gradient
 
 
 def _finite(target: Target, logits: Tensor, rows: Tensor) -> Tensor:
-    broken = ~torch.isfinite(logits.detach()).all(dim=-1)
-    if bool(broken.any()):
-        row = target.rows[int(rows[broken.nonzero()[0, 0]])]
-        raise ModelError(f"The model's logits of row {row} are not finite. Load the model in fp32.")
+    names = [target.rows[row] for row in rows.tolist()]
+    check_finite(logits.detach(), names, what="The model's answer to the text")
     return logits
+
+
+def check_finite(values: Tensor, names: Sequence[str], *, what: str) -> None:
+    """Refuse to attack a row by values that are not finite.
+
+    Args:
+        values: Of each row, [b, ...].
+        names: Of the rows.
+        what: What the values are.
+
+    Raises:
+        ModelError: A value is not finite; it names the row.
+    """
+    broken = ~torch.isfinite(values).flatten(1).all(dim=1)
+    if bool(broken.any()):
+        row = names[int(broken.nonzero()[0, 0])]
+        raise ModelError(
+            f"{what} of row {row} is not finite, so it cannot be attacked. Load the model in fp32."
+        )

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from temper.data.columns import Columns
-from temper.data.examples import Examples
+from temper.data.examples import Examples, joined
 from temper.data.folders import choose_split, split_files
 from temper.data.sources import load_examples
 from temper.data.suites.suite import KINDS, Suite, SuiteSet
@@ -214,23 +213,8 @@ def _joined(name: str, parts: Sequence[Examples]) -> Examples:
             "Make them sets of their own in the suite."
         )
 
-    def column(key: str) -> Any:
-        lists = [getattr(part, key) for part in parts]
-        if all(values is None for values in lists):
-            return None
-        return [
-            value
-            for part, values in zip(parts, lists, strict=True)
-            for value in values or [None] * len(part)
-        ]
-
-    return replace(
-        first,
-        name=name,
-        **{key: column(key) for key in ("text", "text_pair", "labels", "rows", "group", "pair")},
-        source=first.source if len(parts) == 1 else {"parts": [part.source for part in parts]},
-        notices=tuple(notice for part in parts for notice in part.notices),
-    )
+    source = first.source if len(parts) == 1 else {"parts": [part.source for part in parts]}
+    return joined(parts, name=name, source=source)
 
 
 def _without(examples: Examples, names: Sequence[str]) -> Examples:

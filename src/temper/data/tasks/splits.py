@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
 from typing import Any
 
 from temper.data.columns import OPTIONS
-from temper.data.examples import Examples, Splits
+from temper.data.examples import Examples, Splits, joined
 from temper.data.folders import SAME_SPLIT, choose_split, first_split
 from temper.data.reading import Opened, read_split
 from temper.data.settings import DataSettings
-from temper.data.stored import StoredTexts
 from temper.data.tasks.task import Task
 from temper.errors import DataError
 
@@ -226,7 +224,17 @@ class _Copy:
         for split, part in zip(splits, parts.values(), strict=True):
             if part.labels is None:
                 raise self.hidden([split])
-        return _join(parts, named=self.settings.group_column is None)
+        if self.settings.group_column is None:
+            parts = {
+                name: replace(part, group=[name.removeprefix("dev_")] * len(part))
+                for name, part in parts.items()
+            }
+        sources = [dict(part.source) for part in parts.values()]
+        source = {**sources[0], "split": " + ".join(str(each.get("split")) for each in sources)}
+        if "path" in source:
+            # One file does not stand for both.
+            source = {"files": sources, "split": source["split"]}
+        return joined(list(parts.values()), pair=None, source=source)
 
     def no_dev(self) -> str:
         """Say that the test split is evaluated, and what else could be done."""
@@ -242,35 +250,3 @@ class _Copy:
             "because the benchmark scores it on a server of its own. Evaluate on dev: leave "
             "--eval-split out."
         )
-
-
-def _join(parts: Mapping[str, Examples], *, named: bool) -> Examples:
-    """Put sets one after the other; where ``named``, a row's group is its set."""
-    first = next(iter(parts.values()))
-
-    def column(key: str) -> Any:
-        return chain.from_iterable(
-            getattr(part, key) or [None] * len(part) for part in parts.values()
-        )
-
-    group: list[str | None]
-    if named:
-        group = [name.removeprefix("dev_") for name, part in parts.items() for _ in part.rows]
-    else:
-        group = list(column("group"))
-    sources = [dict(part.source) for part in parts.values()]
-    source = {**sources[0], "split": " + ".join(str(each.get("split")) for each in sources)}
-    if "path" in source:
-        # One file does not stand for both.
-        source = {"files": sources, "split": source["split"]}
-    return replace(
-        first,
-        text=StoredTexts.of(column("text")),
-        text_pair=None if first.text_pair is None else StoredTexts.of(column("text_pair")),
-        labels=list(column("labels")),
-        rows=(),
-        group=group,
-        pair=None,
-        source=source,
-        notices=tuple(dict.fromkeys(note for part in parts.values() for note in part.notices)),
-    )

@@ -12,7 +12,7 @@ from torch import Tensor
 from temper.data.examples import Examples
 from temper.data.spans import Span
 from temper.errors import ModelError
-from temper.evaluation.attack import ascent_loss
+from temper.evaluation.attack import ascent_loss, check_finite
 from temper.evaluation.predictor import Part, Session, WordPredictor
 from temper.evaluation.text_attack.contract import IN_FLIGHT, Draft, Place
 from temper.functional.precision import at_least_single
@@ -157,13 +157,7 @@ def _read(session: Session, part: Part, drafts: Sequence[Draft]) -> tuple[Tensor
             logits, torch.tensor(aims, device=logits.device), regression=False
         ) * torch.tensor(signs, dtype=torch.float64, device=logits.device)
         (gradient,) = torch.autograd.grad(climbed.sum(), delta)
-    broken = ~torch.isfinite(gradient).flatten(1).all(dim=1)
-    if bool(broken.any()):
-        row = drafts[int(broken.nonzero()[0, 0])].row
-        raise ModelError(
-            f"The gradient at the words of row {row} is not finite, so they cannot be swapped by "
-            "it. Load the model in fp32."
-        )
+    check_finite(gradient, [draft.row for draft in drafts], what="The gradient at the words")
     return embeddings.cpu(), gradient.cpu()
 
 
