@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import logging
-import math
 import types
 import typing
 from pathlib import Path
@@ -19,11 +18,10 @@ from torch import nn
 
 from temper import UEGR, RobustTrainer, Stepper
 from temper.errors import SettingError, TemperError
-from temper.methods import Method, MethodConfig, build, configure, entry, names, register
+from temper.methods import Method, build, configure, entry, names, register
 from temper.methods.selection import Selective
 from temper.methods.uegr import Uniform
 from temper.methods.vanilla import Vanilla
-from temper.seeding import Streams
 from temper.training.checks import wants_unlabelled
 from temper.types import Batch, Step
 from tests.backward.test_rule import arguments, dataset
@@ -31,17 +29,6 @@ from tests.methods.tiny import rows, tiny_bert, tiny_network
 
 EVERY = names()
 FIRST = {"vanilla", "at", "dropout", "r_at", "r_at_su", "r_drop", "uegr"}
-
-
-def presets_of(name: str) -> list[str | None]:
-    return [None, *getattr(entry(name).config, "PRESETS", {})]
-
-
-EVERY_SETTING = [(name, preset) for name in EVERY for preset in presets_of(name)]
-
-
-def settings_of(name: str, preset: str | None) -> MethodConfig:
-    return configure(name, {} if preset is None else {"preset": preset})
 
 
 def train(model: nn.Module, method: Method, *, steps: int = 3) -> dict[str, torch.Tensor]:
@@ -63,73 +50,9 @@ def train(model: nn.Module, method: Method, *, steps: int = 3) -> dict[str, torc
     return {name: value.clone() for name, value in model.state_dict().items()}
 
 
-@pytest.mark.parametrize(("name", "preset"), EVERY_SETTING)
-def test_the_logged_parts_of_the_loss_add_up_to_it(name: str, preset: str | None) -> None:
-    model = tiny_bert()
-    stepper = Stepper(model, settings_of(name, preset), seed=3, total=3)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
-    stepper.prepare([rows(5, 3)])
-    stepper.begin_epoch(0)
-    for step in range(3):
-        optimizer.zero_grad()
-        batches = [rows(5, 3, seed=step), rows(4, seed=step + 10)]
-        if wants_unlabelled(stepper.method):
-            del batches[1]["labels"]
-        logs = stepper.backward(*batches)
-        parts = [value for term, value in logs.items() if term.startswith("loss/")]
-        assert math.fsum(parts) == pytest.approx(logs["loss"], rel=1e-5, abs=1e-7)
-        stepper.step(optimizer)
-
-
 def test_the_seven_methods_are_registered_vanilla_first() -> None:
     assert set(EVERY) >= FIRST
     assert EVERY[0] == "vanilla"
-
-
-@pytest.mark.parametrize("name", EVERY)
-def test_every_entry_says_what_it_is(name: str) -> None:
-    found = entry(name)
-    assert all([found.summary, found.cost, found.paper])
-    assert found.claims == found.claimed
-    fields = found.config.model_fields
-    documentation = "\n".join(member.__doc__ or "" for member in found.config.__mro__)
-    assert all(f"{field}:" in documentation for field in fields)
-
-
-@pytest.fixture(scope="module")
-def plain_weights() -> dict[str, torch.Tensor]:
-    return train(tiny_bert(), build("vanilla"))
-
-
-@pytest.mark.parametrize(("name", "preset"), EVERY_SETTING)
-def test_off_is_plain_fine_tuning_bit_for_bit_and_draws_nothing_more(
-    name: str, preset: str | None, plain_weights: dict[str, torch.Tensor], monkeypatch: Any
-) -> None:
-    drawn: set[str] = set()
-    for kind in ("local", "shared"):
-        plain = getattr(Streams, kind)
-
-        def noted(self: Streams, stream: str, *key: object, _plain: Any = plain) -> int:
-            drawn.add(" ".join([stream, *map(str, key)]))
-            return _plain(self, stream, *key)
-
-        monkeypatch.setattr(Streams, kind, noted)
-    before = torch.get_rng_state()
-    model = tiny_bert()
-    start = torch.get_rng_state()
-    found = train(model, build(settings_of(name, preset)).off())
-    assert torch.equal(torch.get_rng_state(), start)
-    assert not torch.equal(before, start)
-    assert drawn == {"dropout clean"}
-    assert all(torch.equal(found[key], plain_weights[key]) for key in plain_weights)
-
-
-@pytest.mark.parametrize("name", [name for name in EVERY if name != "vanilla"])
-def test_on_a_method_is_not_plain_fine_tuning(
-    name: str, plain_weights: dict[str, torch.Tensor]
-) -> None:
-    found = train(tiny_bert(), build(name))
-    assert any(not torch.equal(found[key], plain_weights[key]) for key in plain_weights)
 
 
 def test_off_is_plain_fine_tuning_in_the_trainer_too(tmp_path: Path) -> None:
@@ -141,36 +64,6 @@ def test_off_is_plain_fine_tuning_in_the_trainer_too(tmp_path: Path) -> None:
         found.append(model.state_dict())
     for other in found[1:]:
         assert all(torch.equal(other[key], found[0][key]) for key in found[0])
-
-
-@pytest.mark.parametrize(("name", "preset"), EVERY_SETTING)
-def test_training_repeats_with_its_seed_and_leaves_the_model_s_modules_as_they_were(
-    name: str, preset: str | None
-) -> None:
-    model = tiny_bert()
-    kinds = [type(module) for module in model.modules()]
-    rates = [getattr(module, "p", None) for module in model.modules()]
-    first = train(model, build(settings_of(name, preset)), steps=2)
-    second = train(tiny_bert(), build(settings_of(name, preset)), steps=2)
-    assert all(torch.equal(first[key], second[key]) for key in first)
-    assert [type(module) for module in model.modules()] == kinds
-    assert [getattr(module, "p", None) for module in model.modules()] == rates
-
-
-@pytest.mark.parametrize("name", ["vanilla", "at", "r_at", "r_drop", "uegr"])
-def test_without_dropout_micro_batches_equal_one_batch(name: str) -> None:
-    settings = {"mask": False, "adaptive": {"low": 0.0, "high": 0.0}} if name == "uegr" else {}
-    whole = rows(5, 3, 6, 4, 2)
-    parts = [{key: value[part] for key, value in whole.items()} for part in (slice(3), slice(3, 5))]
-    found = []
-    for batches in ([whole], parts):
-        stepper = Stepper(tiny_network(rate=0.0), configure(name, settings))
-        logs = stepper.backward(*batches)
-        found.append((logs, stepper.params.gradients()))
-    (first, grads), (second, other) = found
-    assert first["loss"] == pytest.approx(second["loss"])
-    for key, gradient in grads.items():
-        torch.testing.assert_close(other[key], gradient)
 
 
 @pytest.mark.parametrize("name", ["vanilla", "at", "r_at", "r_drop", "uegr"])

@@ -8,12 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import torch
 
 from temper.errors import SettingError
 from temper.methods import entry, plugins, registry
 from temper.methods.scaffold import name_fault, new_method
-from tests.contracts import test_methods as behaviours
 from tests.methods import test_contracts as contracts
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -54,23 +52,8 @@ def test_a_new_method_passes_its_own_test_and_notices_another_equation(tmp_path:
     assert "2 failed, 2 passed" in run().stdout
 
 
-def test_a_new_method_keeps_the_contracts_of_every_method(
-    written: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    plain = contracts.train(contracts.tiny_bert(), contracts.build("vanilla"))
-    contracts.test_every_entry_says_what_it_is(NAME)
-    contracts.test_on_a_method_is_not_plain_fine_tuning(NAME, plain)
-    contracts.test_training_repeats_with_its_seed_and_leaves_the_model_s_modules_as_they_were(
-        NAME, None
-    )
-    behaviours.test_rows_without_labels_are_used_or_refused_with_one_error(NAME)
-    behaviours.test_micro_batches_give_the_gradient_of_one_batch(NAME)
-    behaviours.test_numbers_are_learned_or_refused_with_one_error(NAME)
+def test_a_new_method_takes_any_settings_or_refuses_them_with_one_error(written: Path) -> None:
     contracts.test_any_settings_give_a_method_or_one_setting_error(NAME)
-    torch.manual_seed(0)
-    contracts.test_off_is_plain_fine_tuning_bit_for_bit_and_draws_nothing_more(
-        NAME, None, plain, monkeypatch
-    )
 
 
 def test_a_new_method_composes(written: Path) -> None:

@@ -9,16 +9,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from transformers import (
-    BertConfig,
-    BertForSequenceClassification,
     LlamaConfig,
     LlamaForSequenceClassification,
     XLNetConfig,
     XLNetForSequenceClassification,
 )
 
-WORDS = 23
-"""Vocabulary; id 0 is the padding, 1 and 2 are special tokens."""
+from temper.testing.tiny import WORDS, rows, tiny_bert
+
+__all__ = ["recorded_drops", "rows", "tiny_bert", "tiny_llama", "tiny_network", "tiny_xlnet"]
 
 
 class TinyBlock(nn.Module):
@@ -60,27 +59,6 @@ def tiny_network(**settings: Any) -> TinyNetwork:
     return TinyNetwork(**settings).double().train()
 
 
-def tiny_bert(
-    *, classes: int = 3, dropout: float = 0.1, attention: float = 0.1, **settings: Any
-) -> BertForSequenceClassification:
-    """Return a BERT of two layers in training mode, the same at every call."""
-    torch.manual_seed(5)
-    values = {
-        "vocab_size": WORDS,
-        "hidden_size": 8,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 2,
-        "intermediate_size": 12,
-        "max_position_embeddings": 12,
-        "hidden_dropout_prob": dropout,
-        "attention_probs_dropout_prob": attention,
-        "num_labels": classes,
-        "initializer_range": 0.4,
-        **settings,
-    }
-    return BertForSequenceClassification(BertConfig(**values)).train()
-
-
 def tiny_xlnet() -> XLNetForSequenceClassification:
     """Return an XLNet of two layers, whose hidden states have the time first."""
     torch.manual_seed(6)
@@ -110,23 +88,6 @@ def tiny_llama() -> LlamaForSequenceClassification:
         pad_token_id=0,
     )
     return LlamaForSequenceClassification(config).train()
-
-
-def rows(
-    *lengths: int, seed: int = 0, classes: int = 3, regression: bool = False
-) -> dict[str, Tensor]:
-    """Return a collated batch with rows of the given lengths, padded on the right."""
-    draws = torch.Generator().manual_seed(seed)
-    longest = max(lengths)
-    ids = torch.randint(3, WORDS, (len(lengths), longest), generator=draws)
-    mask = torch.zeros_like(ids)
-    for row, length in enumerate(lengths):
-        mask[row, :length] = 1
-        ids[row, 0], ids[row, length - 1] = 1, 2
-    labels = torch.randint(0, classes, (len(lengths),), generator=draws)
-    if regression:
-        labels = torch.randn(len(lengths), generator=draws, dtype=torch.float64)
-    return {"input_ids": ids * mask, "attention_mask": mask, "labels": labels}
 
 
 @contextmanager

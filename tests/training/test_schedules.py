@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 from temper import RobustTrainer, Stepper
 from temper.errors import SettingError
-from temper.functional.schedules import Constant, Cosine, Linear, WarmUp
-from temper.methods import configure, entry, names
+from temper.functional.schedules import Cosine, Linear, WarmUp
+from temper.methods import configure
 from temper.methods.at import AT
 from temper.methods.composition import smoothed
 from temper.methods.r_drop import RDrop
@@ -52,30 +52,6 @@ def trained(model: nn.Module, method: Any, *, stop: int | None = None, saved: An
 
 def equal(one: nn.Module, other: nn.Module) -> bool:
     return all(torch.equal(p, q) for p, q in zip(one.parameters(), other.parameters(), strict=True))
-
-
-def schedulable(name: str) -> list[str]:
-    """Return the plain settings of a method that take a schedule."""
-    fields = entry(name).config.model_fields
-    found = []
-    for setting, field in fields.items():
-        if isinstance(field.default, float) and field.default:
-            try:
-                configure(name, {setting: Constant(field.default)})
-            except SettingError:
-                continue
-            found.append(setting)
-    return found
-
-
-@pytest.mark.parametrize("name", [name for name in names() if schedulable(name)])
-def test_a_constant_schedule_is_the_number_bit_for_bit(name: str) -> None:
-    config = configure(name)
-    constant = {setting: Constant(getattr(config, setting)) for setting in schedulable(name)}
-    one, other = tiny_bert(), tiny_bert()
-    trained(one, config)
-    trained(other, configure(name, constant))
-    assert equal(one, other)
 
 
 SCHEDULED = {

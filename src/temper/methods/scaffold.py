@@ -65,10 +65,14 @@ def new_method(name: str, folder: Path | str = ".") -> list[Path]:
         "name": name,
         "title": name.replace("_", " ").capitalize(),
         "class_name": class_name(name),
-        "module": f"temper.methods.{name}" if clone else name,
-        # Imports of another package stand apart.
-        "before": "" if clone else "\n",
     }
+    imports = ["from temper.testing import check_method"]
+    if clone:
+        imports.insert(0, f"from temper.methods.{name} import {class_name(name)}")
+    else:
+        # Imports of another package stand apart.
+        imports += ["", f"from {name} import {class_name(name)}"]
+    words["imports"] = "\n".join(imports)
     for kind, path in places.items():
         template = files("temper.methods").joinpath("assets", f"{kind}.txt")
         with path.open("x", encoding="utf-8") as file:

@@ -1,0 +1,24 @@
+"""Contracts that plug-ins keep, for the tests of whoever writes one.
+
+`check_method` and `check_predictor` run what Temper's own tests run, and raise one error that lists
+every fault::
+
+    def test_my_method_keeps_what_users_count_on() -> None:
+        check_method("my_method")
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from temper.importing import on_first_use
+
+if TYPE_CHECKING:
+    from temper.testing.methods import LAWS, check_method
+    from temper.testing.predictors import check_predictor
+
+__all__ = ["LAWS", "check_method", "check_predictor"]
+
+__getattr__ = on_first_use(
+    __name__, {"LAWS": "methods", "check_method": "methods", "check_predictor": "predictors"}
+)

@@ -1,0 +1,484 @@
+"""What users of any method count on, law by law, on a tiny BERT."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Literal, cast
+
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
+
+from temper.backward.rule import Chain
+from temper.errors import CompositionError, SettingError, TemperError, unknown
+from temper.functional.schedules import Constant
+from temper.methods import MethodConfig, compose, configure, entry, name_of, names
+from temper.methods.composition import Composed
+from temper.methods.declared import declared
+from temper.methods.description import published, settings
+from temper.models.network import Network
+from temper.seeding import Streams
+from temper.testing.tiny import rows, tiny_bert
+from temper.training.cards import TRAINING
+from temper.training.checks import wants_unlabelled
+from temper.training.stepper import Stepper
+
+STEPS = 3
+FAULT = "planted by check_method"
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A method under examination.
+
+    Args:
+        config: Its settings.
+        draws_by_row: Whether what it draws depends on which rows come together.
+    """
+
+    config: MethodConfig
+    draws_by_row: bool = False
+
+    @property
+    def plain(self) -> bool:
+        """Whether it is plain fine-tuning by its name."""
+        return name_of(self.config) == "vanilla"
+
+    def stepper(self, model: nn.Module, config: MethodConfig | str | None = None) -> Stepper:
+        """Return a stepper of it, or of other settings."""
+        method = self.config if config is None else config
+        return Stepper(model, method, seed=3, total=STEPS, special_ids=(1, 2))
+
+    def prepared(self, model: nn.Module, config: MethodConfig | str | None = None) -> Stepper:
+        """Return a stepper that stands before its first step."""
+        stepper = self.stepper(model, config)
+        stepper.prepare([rows(5, 3)])
+        stepper.begin_epoch(0)
+        return stepper
+
+    def train(
+        self, model: nn.Module, config: MethodConfig | str | None = None
+    ) -> dict[str, Tensor]:
+        """Take steps of AdamW over two micro-batches each and return the weights."""
+        stepper = self.prepared(model, config)
+        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+        for step in range(STEPS):
+            self.step(stepper, optimizer, step)
+        stepper.finish()
+        stepper.release()
+        return weights_of(model)
+
+    def step(self, stepper: Stepper, optimizer: torch.optim.Optimizer, step: int) -> None:
+        """Take one step."""
+        optimizer.zero_grad()
+        stepper.backward(*batches_of(stepper, step))
+        nn.utils.clip_grad_norm_(stepper.network.model.parameters(), 1.0)
+        stepper.step(optimizer)
+
+
+Law = Callable[[Subject], Iterator[str]]
+LAWS: dict[str, Law] = {}
+"""The laws by name; each yields its faults."""
+
+
+def check_method(
+    method: MethodConfig | str, *, draws_by_row: bool = False, laws: Iterable[str] | None = None
+) -> None:
+    """Check that a method keeps what users of any method count on.
+
+    Args:
+        method: A registered name, or settings of a registered class; no composition.
+        draws_by_row: Whether what the method draws (noise, spans, adaptive rates) depends on which
+            rows come together, so that micro-batches do not equal one batch.
+        laws: Names of `LAWS`; None for all.
+
+    Raises:
+        TemperError: It breaks a law; the message lists every fault.
+        SettingError: If there is no such method or law, or it is a composition.
+
+    Example:
+        >>> check_method("r_drop", laws=["declaration", "off"])
+    """
+    config = configure(method) if isinstance(method, str) else method
+    if isinstance(config, Composed):
+        raise SettingError("A composition is checked by its methods: give each by itself.")
+    chosen = list(LAWS if laws is None else laws)
+    if wrong := [unknown("law", law, LAWS) for law in chosen if law not in LAWS]:
+        raise SettingError("\n".join(wrong))
+    subject = Subject(config, draws_by_row)
+    found: list[str] = []
+    cause: Exception | None = None
+    for law in chosen:
+        try:
+            for fault in LAWS[law](subject):
+                found.append(f"{law}: {fault}")
+        except Exception as error:  # noqa: BLE001 - whatever it raises is a fault of the method
+            cause = cause or error
+            found.append(f"{law}: {type(error).__name__}: {error}")
+    if found:
+        lines = "\n".join(f"- {fault}" for fault in found)
+        raise TemperError(f"{type(config).__name__} breaks laws of methods:\n{lines}") from cause
+
+
+def law(check: Law) -> Law:
+    """Add a law under its function's name."""
+    LAWS[check.__name__] = check
+    return check
+
+
+@law
+def declaration(subject: Subject) -> Iterator[str]:
+    """It says what it is, its settings have meanings, and its published ones hold."""
+    config, name = type(subject.config), name_of(subject.config)
+    about = entry(name)
+    lacking = [each for each in ("summary", "cost", "memory", "paper") if not getattr(about, each)]
+    if lacking:
+        yield f"@register gives no {', '.join(lacking)}."
+    if config.__module__.startswith("temper.methods.") and name not in declared():
+        yield "@register must be given plain strings, which are read without importing the file."
+    described = settings(name)
+    unsaid = [each["setting"] for each in described if not each["meaning"]]
+    if unsaid:
+        yield f"The docstring says nothing of {', '.join(unsaid)} under Args."
+    training = [f"train.{setting}" for setting in TRAINING]
+    strange = set(published(name)) - {each["setting"] for each in described} - set(training)
+    if strange:
+        yield f"PUBLISHED names what is no setting: {', '.join(sorted(strange))}."
+    if about.claims != about.claimed:
+        yield f"@register says claims={about.claims!r}, and its default claims {about.claimed!r}."
+    for preset in getattr(config, "PRESETS", {}):
+        configure(name, {"preset": preset}).build()
+    if configure(name, subject.config.settings()) != subject.config:
+        yield "settings() gives values that configure reads otherwise."
+
+
+@law
+def off(subject: Subject) -> Iterator[str]:
+    """Switched off it is plain fine-tuning, bit for bit, and draws nothing more."""
+    plain = subject.train(tiny_bert(), "vanilla")
+    model = tiny_bert()
+    generator = torch.get_rng_state()
+    with _noted_draws() as drawn:
+        found = subject.train(model, subject.config.off())
+    yield from _told("off() is not plain fine-tuning", differences(found, plain))
+    yield from _told("off() draws", sorted(drawn - {"dropout clean"}))
+    if not torch.equal(torch.get_rng_state(), generator):
+        yield "off() draws from the global generator."
+    if subject.config.off().off() != subject.config.off():
+        yield "off().off() is not off()."
+
+
+@law
+def on(subject: Subject) -> Iterator[str]:
+    """Switched on it is not plain fine-tuning."""
+    plain = subject.train(tiny_bert(), "vanilla")
+    if not subject.plain and not differences(subject.train(tiny_bert()), plain):
+        yield "With these settings it is plain fine-tuning."
+
+
+@law
+def repetition(subject: Subject) -> Iterator[str]:
+    """A seed gives one run, and the model's modules are afterwards as they were."""
+    model = tiny_bert()
+    before = _modules(model)
+    first, second = subject.train(model), subject.train(tiny_bert())
+    yield from _told("Two runs of one seed differ", differences(first, second))
+    if _modules(model) != before:
+        yield "Modules or dropout rates of the model are left changed."
+
+
+@law
+def log(subject: Subject) -> Iterator[str]:
+    """The parts of the loss that are logged add up to it."""
+    stepper = subject.prepared(tiny_bert())
+    optimizer = torch.optim.AdamW(stepper.network.model.parameters(), lr=1e-2)
+    for step in range(STEPS):
+        optimizer.zero_grad()
+        logs = stepper.backward(*batches_of(stepper, step))
+        parts = math.fsum(value for name, value in logs.items() if name.startswith("loss/"))
+        if abs(parts - logs["loss"]) > 1e-7 + 1e-5 * abs(logs["loss"]):
+            yield f"In step {step} the parts of the loss sum to {parts:g}, not {logs['loss']:g}."
+        stepper.step(optimizer)
+
+
+@law
+def resumption(subject: Subject) -> Iterator[str]:
+    """A run that stops and goes on equals one that did not."""
+    whole = subject.train(tiny_bert())
+    model = tiny_bert()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    stepper = subject.prepared(model)
+    subject.step(stepper, optimizer, 0)
+    saved, held = stepper.state_dict(), optimizer.state_dict()
+    stepper.release()
+    for kind in {type(leaf) for leaf in tree_leaves(saved)} - {Tensor, int, float, bool, str}:
+        yield f"The state holds a {kind.__name__}: only tensors and plain values can be saved."
+    other = tiny_bert()
+    other.load_state_dict(model.state_dict())
+    optimizer = torch.optim.AdamW(other.parameters(), lr=1e-2)
+    optimizer.load_state_dict(held)
+    stepper = subject.stepper(other)
+    stepper.load_state_dict(saved)
+    stepper.begin_epoch(0)
+    for step in range(1, STEPS):
+        subject.step(stepper, optimizer, step)
+    stepper.finish()
+    yield from _told(
+        "A resumed run differs from a whole one", differences(weights_of(other), whole)
+    )
+
+
+@law
+def micro_batches(subject: Subject) -> Iterator[str]:
+    """Without dropout micro-batches have the gradient of one batch."""
+    if subject.draws_by_row:
+        return
+    whole = rows(5, 3, 6, 4)
+    parts = [{name: value[at] for name, value in whole.items()} for at in ([0], [1, 2], [3])]
+    gradients = []
+    for batches in ([whole], parts):
+        stepper = subject.stepper(tiny_bert(dropout=0.0, attention=0.0).double())
+        stepper.prepare([whole])
+        stepper.begin_epoch(0)
+        stepper.backward(*batches)
+        gradients.append({name: g.clone() for name, g in stepper.params.gradients().items()})
+    one, summed = gradients
+    if set(one) != set(summed):
+        yield "Micro-batches leave other parameters without a gradient than one batch does."
+        return
+    scale = max(float(gradient.abs().max()) for gradient in one.values())
+    far = [name for name in one if float((one[name] - summed[name]).abs().max()) > 1e-6 * scale]
+    advice = "If what is drawn depends on which rows come together, say draws_by_row=True"
+    yield from _told(f"Micro-batches have another gradient than one batch. {advice}. Of", far)
+
+
+@law
+def failing_pass(subject: Subject) -> Iterator[str]:
+    """A pass that fails leaves weights and modules as they were."""
+    model = tiny_bert()
+    modules = _modules(model)
+    stepper = subject.prepared(model)
+    before, forward, left = weights_of(model), Network.logits, [1]
+
+    def failing(self: Network, *arguments: Any, **keywords: Any) -> Tensor:
+        if not left:
+            raise ArithmeticError(FAULT)
+        left.pop()
+        return forward(self, *arguments, **keywords)
+
+    Network.logits = failing  # type: ignore[method-assign]
+    try:
+        # Methods of one pass fail in the second micro-batch.
+        stepper.backward(rows(5, 3), rows(5, 3))
+        yield "A failing pass is not told."
+    except ArithmeticError:
+        pass
+    finally:
+        Network.logits = forward  # type: ignore[method-assign]
+    yield from _told("A failing pass leaves moved", differences(weights_of(model), before))
+    frozen = [name for name, each in model.named_parameters() if not each.requires_grad]
+    yield from _told("A failing pass leaves frozen", frozen)
+    stepper.release()
+    if _modules(model) != modules:
+        yield "Modules or dropout rates of the model are left changed."
+
+
+@law
+def half_precision(subject: Subject) -> Iterator[str]:
+    """Under autocast losses are finite, and weights and gradients stay in single precision."""
+    model = tiny_bert()
+    stepper = subject.stepper(model)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        stepper.prepare([rows(5, 3)])
+        stepper.begin_epoch(0)
+        for _ in range(2):
+            optimizer.zero_grad()
+            logs = stepper.backward(rows(5, 3))
+            kinds = {g.dtype for g in stepper.params.gradients().values()}
+            if kinds - {torch.float32}:
+                yield f"Gradients are in {', '.join(map(str, kinds))}."
+            stepper.step(optimizer)
+    yield from _told("Not finite is", [name for name in logs if not math.isfinite(logs[name])])
+    lost = [
+        name
+        for name, each in model.named_parameters()
+        if each.dtype != torch.float32 or not bool(torch.isfinite(each).all())
+    ]
+    yield from _told("Not finite or not in single precision are", lost)
+
+
+@law
+def regression(subject: Subject) -> Iterator[str]:
+    """Numbers are learned, or refused with the error that the objective declares."""
+    stepper = subject.stepper(tiny_bert(classes=1))
+    batch = rows(5, 3, regression=True)
+    batch["labels"] = batch["labels"].float()
+    said: tuple[str, ...] = getattr(stepper.method.objective, "needs_classes", ())
+    try:
+        if not said:
+            stepper.prepare([batch])
+            stepper.begin_epoch(0)
+        loss = stepper.backward(batch)["loss"]
+    except TemperError as error:
+        if said != (str(error),):
+            yield f"needs_classes declares {said}, and a regression is refused with: {error}"
+        return
+    if said:
+        yield f"needs_classes declares {said}, and a regression is learned."
+    if not math.isfinite(loss):
+        yield "The loss of a regression is not finite."
+
+
+@law
+def unlabelled_rows(subject: Subject) -> Iterator[str]:
+    """Rows without labels are trained on, or refused with one error."""
+    stepper = subject.prepared(tiny_bert())
+    stepper.backward(rows(5, 3))
+    stepper.discard()
+    batch = rows(5, 3)
+    del batch["labels"]
+    silent = [part for part in _parts(stepper) if not part.reads_labels]
+    try:
+        logs = stepper.backward(batch)
+    except TemperError as error:
+        if silent or "The batch has no labels" not in str(error):
+            yield f"A batch without labels is refused with: {error}"
+        return
+    terms = {name for name in logs if name.startswith("loss/")}
+    expected = {f"loss/{term}" for part in silent for term in part.terms}
+    if not silent or terms != expected:
+        yield f"A batch without labels has the terms {sorted(terms)}, not {sorted(expected)}."
+
+
+@law
+def memory(subject: Subject) -> Iterator[str]:
+    """It keeps at most one more copy of the weights, and says so where it does."""
+    model = tiny_bert()
+    stepper = subject.prepared(model)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    optimizer.zero_grad()
+    stepper.backward(rows(5, 3))
+    stepper.step(optimizer)
+    held = [leaf for leaf in tree_leaves(stepper.state_dict()) if isinstance(leaf, Tensor)]
+    inside = sum(stepper.params.tensors[name].numel() for name in stepper.params.blocks)
+    weights, kept = _bytes(model.parameters()), _bytes(held)
+    # Beside the copy, a byte for each entry that a mask covers, and some scalars.
+    if kept > weights + inside + 256:
+        yield f"Its state holds {kept} bytes, and one copy of the weights has {weights}."
+    if (kept > weights / 3) != ("copy" in entry(name_of(subject.config)).memory):
+        yield f"@register's memory must say whether it holds a copy; its state has {kept} bytes."
+
+
+@law
+def composition(subject: Subject) -> Iterator[str]:
+    """It composes with every method, or one error names both; its halves read what they say."""
+    name = name_of(subject.config)
+    for other in names():
+        if other == name:
+            continue
+        try:
+            compose(subject.config, other).build()
+        except CompositionError as error:
+            if repr(name) not in str(error) or repr(other) not in str(error):
+                yield f"It does not compose with {other}, and the error does not name both: {error}"
+    fields = type(subject.config).model_fields
+    for setting in subject.config.HALVES:
+        if setting not in fields:
+            yield f"HALVES names {setting!r}, which is no setting."
+    presets = getattr(type(subject.config), "PRESETS", {})
+    halves: tuple[Literal["objective"], Literal["rule"]] = ("objective", "rule")
+    for config in (subject.config, *(configure(name, {"preset": each}) for each in presets)):
+        for half in halves:
+            unread = [each for each in fields if not config.reads(each, half)]
+            without = config.model_copy(update={each: fields[each].default for each in unread})
+            if _half(config, half) != _half(without, half):
+                yield f"Its {half} reads a setting that HALVES gives to the other half."
+
+
+@law
+def schedules(subject: Subject) -> Iterator[str]:
+    """A constant schedule of a setting is the number, bit for bit."""
+    constant = {}
+    for name, value in subject.config:
+        if isinstance(value, float):
+            try:
+                type(subject.config)(**{**dict(subject.config), name: Constant(value)})
+            except SettingError:
+                continue
+            constant[name] = Constant(value)
+    if constant:
+        given = type(subject.config)(**{**dict(subject.config), **constant})
+        found = differences(subject.train(tiny_bert(), given), subject.train(tiny_bert()))
+        yield from _told("A constant schedule is not the number", found)
+
+
+def batches_of(stepper: Stepper, step: int) -> list[dict[str, Tensor]]:
+    """Return two micro-batches; the second has no labels where the method learns from such."""
+    found = [rows(5, 3, seed=step), rows(4, seed=step + 10)]
+    if wants_unlabelled(stepper.method):
+        del found[1]["labels"]
+    return found
+
+
+def weights_of(model: nn.Module) -> dict[str, Tensor]:
+    """Return copies of all weights by name."""
+    return {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
+
+
+def differences(found: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> list[str]:
+    """Return the names of the tensors that are not equal, bit for bit."""
+    return [name for name, tensor in expected.items() if not torch.equal(found[name], tensor)]
+
+
+def _told(fault: str, which: Sequence[str]) -> Iterator[str]:
+    if which:
+        more = f" and {len(which) - 3} more" if len(which) > 3 else ""
+        yield f"{fault}: {', '.join(which[:3])}{more}."
+
+
+def _parts(stepper: Stepper) -> Sequence[Any]:
+    return cast("Sequence[Any]", getattr(stepper.method.objective, "parts", ()))
+
+
+def _half(config: MethodConfig, half: str) -> list[object]:
+    """Return what tells one half of a method from another of the same kinds."""
+    method = config.build()
+    if half == "rule":
+        return [(type(rule), vars(rule)) for rule in cast("Chain", method.rule).rules]
+    objective: Any = method.objective
+    parts = getattr(objective, "parts", ())
+    return [getattr(objective, "clean", objective), *((type(p), vars(p)) for p in parts)]
+
+
+def _modules(model: nn.Module) -> list[tuple[type[nn.Module], object]]:
+    return [(type(module), getattr(module, "p", None)) for module in model.modules()]
+
+
+def _bytes(tensors: Iterable[Tensor]) -> int:
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+
+
+@contextmanager
+def _noted_draws() -> Iterator[set[str]]:
+    """Note the streams that are drawn from."""
+    drawn: set[str] = set()
+    kinds: dict[str, Any] = {kind: getattr(Streams, kind) for kind in ("local", "shared")}
+
+    def noting(plain: Any) -> Any:
+        def noted(self: Streams, stream: str, *key: object) -> int:
+            drawn.add(" ".join([stream, *map(str, key)]))
+            return int(plain(self, stream, *key))
+
+        return noted
+
+    for kind, plain in kinds.items():
+        setattr(Streams, kind, noting(plain))
+    try:
+        yield drawn
+    finally:
+        for kind, plain in kinds.items():
+            setattr(Streams, kind, plain)
