@@ -138,7 +138,9 @@ def _place(loc: tuple[int | str, ...], settings: type[BaseModel]) -> tuple[str, 
 
 def _tables(annotation: Any) -> list[type[BaseModel]]:
     """Return the classes of settings that a field may hold."""
-    return [part for part in _within(annotation) if hasattr(part, "model_fields")]
+    # An annotated class passes on the attributes of its class.
+    parts = [part for part in _within(annotation) if isinstance(part, type)]
+    return [part for part in parts if hasattr(part, "model_fields")]
 
 
 def _keys(tables: Iterable[type[BaseModel]]) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from tests.cli.test_errors import refused
+from tests.cli.calls import refused
 from tests.cli.test_unlabelled import call
 
 ATTACKED = ("--augment", "attack:characters,typos")

@@ -9,19 +9,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
 from temper.app.calibrate import doubts
 from temper.app.predictors import load_predictor
-from temper.cli.app import app
 from temper.data.examples import Examples
 from temper.functional.temperature import fit_temperature, log_probabilities
 from temper.training.run import model_identity
+from tests.cli.calls import call
 from tests.cli.tiny_project import sentences, write_csv
-
-
-def call(*arguments: object) -> Result:
-    return CliRunner().invoke(app, [str(argument) for argument in arguments])
 
 
 def refused(result: Result, *words: str) -> None:

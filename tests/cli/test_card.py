@@ -6,15 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner, Result
 
-from temper.cli.app import app
 from temper.report.card import MARK
+from tests.cli.calls import call
 from tests.report.conftest import Plan, write_evaluation, write_run, write_study
-
-
-def call(*arguments: object) -> Result:
-    return CliRunner().invoke(app, [str(argument) for argument in arguments])
 
 
 @pytest.fixture

@@ -13,22 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner, Result
 
-from temper.cli.app import app
+from tests.cli.calls import answer, call
 
 ROOT = Path(__file__).resolve().parents[2]
-
-
-def call(*arguments: object, text: str | None = None) -> Result:
-    return CliRunner().invoke(app, [str(argument) for argument in arguments], input=text)
-
-
-def answer(*arguments: object, text: str | None = None) -> Any:
-    """Return the JSON on stdout of a command that must succeed."""
-    result = call(*arguments, "--json", text=text)
-    assert result.exit_code == 0, result.stderr
-    return json.loads(result.stdout)
 
 
 def stamps(folder: Path) -> dict[str, int]:

@@ -9,8 +9,8 @@ import pytest
 
 from temper.app.keywords import method_name
 from temper.errors import SettingError
-from tests.cli.test_commands import answer, call, stamps
-from tests.cli.test_errors import refused
+from tests.cli.calls import answer, call, refused
+from tests.cli.test_commands import stamps
 
 
 def tiny(model: Path, data: Path, out: Path) -> tuple[object, ...]:

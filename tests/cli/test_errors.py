@@ -5,24 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
-from temper.cli.app import app
+from tests.cli.calls import call, refused
 from tests.cli.tiny_project import sentences, write_csv
-
-
-def call(*arguments: object) -> Result:
-    return CliRunner().invoke(app, [str(argument) for argument in arguments])
-
-
-def refused(result: Result, *words: str) -> None:
-    """Check exit code 2, an empty stdout, and one message with the words and no traceback."""
-    assert result.exit_code == 2, result.output
-    assert result.stdout == ""
-    assert "Traceback" not in result.stderr
-    assert result.stderr.count("Error") == 1
-    for word in words:
-        assert word in result.stderr
 
 
 def training(model: Path, data: Path, out: Path, *more: object) -> Result:
@@ -195,9 +181,8 @@ def test_a_folder_with_something_else_is_left_as_it_is(
 
 
 def test_stdin_must_be_text(tiny_model: Path) -> None:
-    runner = CliRunner()
-    refused(runner.invoke(app, ["predict", str(tiny_model)], input=b"good\n\xff\n"), "Line 2")
-    refused(runner.invoke(app, ["predict", str(tiny_model)], input=b""), "Stdin is empty")
+    refused(call("predict", tiny_model, text=b"good\n\xff\n"), "Line 2")
+    refused(call("predict", tiny_model, text=b""), "Stdin is empty")
 
 
 def test_sentences_of_the_tiny_project_differ() -> None:

@@ -7,13 +7,9 @@ import shutil
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
-from temper.cli.app import app
-
-
-def call(*arguments: object) -> Result:
-    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+from tests.cli.calls import call
 
 
 def train(model: Path, data: Path, out: Path, *more: object, seed: int = 0) -> Result:

@@ -12,8 +12,7 @@ import pytest
 from temper import methods
 from temper.methods import registry
 from temper.methods.table import CLOSING, OPENING, markdown
-from tests.cli.test_commands import answer, call
-from tests.cli.test_errors import refused
+from tests.cli.calls import answer, call, refused
 from tests.methods.test_plugins import METHOD
 
 

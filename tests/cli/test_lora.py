@@ -8,20 +8,15 @@ from typing import Any
 
 import pytest
 import torch
-from typer.testing import CliRunner, Result
 
 from temper.app.predictors import load_predictor
-from temper.cli.app import app
 from temper.data.examples import Examples
+from tests.cli.calls import call
 from tests.cli.tiny_project import write_csv
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:`is_gradient_checkpointing` is deprecated:FutureWarning"
 )
-
-
-def call(*arguments: object) -> Result:
-    return CliRunner().invoke(app, [str(argument) for argument in arguments])
 
 
 def test_an_adapter_is_trained_judged_and_asked(

@@ -10,8 +10,7 @@ import pytest
 from temper.app.tasks import multi_task_settings
 from temper.data.settings import DataSettings
 from temper.data.tasks import TASKS
-from tests.cli.test_commands import answer, call
-from tests.cli.test_errors import refused
+from tests.cli.calls import answer, call, refused
 from tests.data.task_files import json_lines
 
 STEP = ("--method", "vanilla", "--set", "train.max_steps=2", "--max-length", "16",

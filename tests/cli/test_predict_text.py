@@ -9,18 +9,13 @@ import sys
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner, Result
 
 from temper import __version__
-from temper.cli.app import app
 from temper.training.run import model_identity
+from tests.cli.calls import call
 
 TEXTS = ("the film was good", "it was awful")
 GIVEN = [word for text in TEXTS for word in ("--text", text)]
-
-
-def call(*arguments: object, text: str | None = None) -> Result:
-    return CliRunner().invoke(app, [str(argument) for argument in arguments], input=text)
 
 
 @pytest.fixture(scope="module")

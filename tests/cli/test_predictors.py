@@ -14,7 +14,7 @@ from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 
-from tests.cli.test_commands import answer, call
+from tests.cli.calls import answer, call
 from tests.cli.tiny_project import GOOD, sentences
 
 CODE = f"""

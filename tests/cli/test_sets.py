@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from tests.cli.test_commands import answer
+from tests.cli.calls import answer
 
 SUITE = """summary = "Of tests"
 labels = ["negative", "positive"]

@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 from peft import LoraConfig, get_peft_model
-from typer.testing import CliRunner
 
-from temper.cli.app import app
+from tests.cli.calls import call
 from tests.evaluation.conftest import make_model, make_tokenizer
 
 
@@ -44,7 +43,7 @@ def test_a_checkpoint_is_measured_layer_by_layer(tmp_path: Path, adapted: bool) 
         "--set", "evaluate.smoothness_rows=6", "--set", "evaluate.bootstrap=0",
         "--max-length", 32, "--device", "cpu", "--out", tmp_path / "e",
     ]  # fmt: skip
-    result = CliRunner().invoke(app, [str(word) for word in command])
+    result = call(*command)
     assert result.exit_code == 0, result.stderr
     shown = [line.split() for line in result.stdout.splitlines() if line.startswith("smoothness")]
     assert [line[2:5] for line in shown] == [

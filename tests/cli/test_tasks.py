@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.test_commands import answer, call
-from tests.cli.test_errors import refused
+from tests.cli.calls import answer, call, refused
 from tests.data.task_files import glue, json_lines
 
 NLI = ("entailment", "neutral", "contradiction")

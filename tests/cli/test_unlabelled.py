@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from temper.cli.app import app
-from tests.cli.test_errors import refused
+from tests.cli.calls import refused
 from tests.cli.tiny_project import sentences, write_csv
 from tests.training.alternating import NAME, alternating_registered
 

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, model_validator
 
-from temper.data.suites import KINDS, FoundSuite, find_sets, read_suite
 from temper.errors import SettingError
 from temper.training.assignments import Tree, section
 
 if TYPE_CHECKING:
+    from temper.data.suites import FoundSuite
     from temper.evaluation.settings import EvaluationSettings
 
 ROOT = "TEMPER_DATA"
@@ -101,14 +101,14 @@ class SetSources(BaseModel):
     data_root: Path | None = None
     fit: str | None = None
     held_out: str | None = None
-    _found: FoundSuite | None = PrivateAttr(None)
+    _found: Any = PrivateAttr(None)
 
     @model_validator(mode="after")
     def _look_for_the_suite(self) -> Self:
         found = self._found = _suite(self.suite, self.data_root)
         names = [
             name
-            for kind in KINDS
+            for kind in ("shift", "adversarial", "anomaly")
             for name in (*getattr(self, kind), *(found.suite.sets(kind) if found else ()))
         ]
         if twice := sorted({name for name in names if names.count(name) > 1}):
@@ -134,7 +134,8 @@ class SetSources(BaseModel):
     @property
     def found_suite(self) -> FoundSuite | None:
         """The suite, and what of it is there."""
-        return self._found
+        found: FoundSuite | None = self._found
+        return found
 
     def named(self, kind: str) -> dict[str, str]:
         """Return name to source of a kind, those of the suite last.
@@ -206,6 +207,8 @@ def _suite(name: str | None, root: Path | str | None) -> FoundSuite | None:
                 "NAME, or leave it out."
             )
         return None
+    from temper.data.suites import find_sets, read_suite
+
     suite = read_suite(name)
     root = os.environ.get(ROOT) if root is None else root
     if not root:
