@@ -13,8 +13,7 @@ import pytest
 from temper.app.calibrate import calibrate
 from temper.app.evaluate import EvaluationRequest
 from temper.app.predictors import load_predictor
-from temper.app.seen import overlap_notices, runs_of, seen_among
-from temper.app.sets import trained_rows
+from temper.app.seen import overlap_notices, runs_of, seen_among, trained_rows
 from temper.data.examples import Examples
 from temper.data.settings import DataSettings
 from temper.data.sources import load_splits

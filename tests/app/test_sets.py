@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from temper.app.sets import EvaluationSets, load_sets, trained_rows
+from temper.app.seen import trained_rows
+from temper.app.sets import EvaluationSets, load_sets
 from temper.app.settings import SetSources
 from temper.data.examples import Examples
 from temper.data.settings import DataSettings

@@ -178,8 +178,8 @@ def evaluate_model(
         trained_columns,
     )
     from temper.app.reference import with_reference
-    from temper.app.seen import overlap_notices
-    from temper.app.sets import load_sets, trained_rows
+    from temper.app.seen import overlap_notices, trained_rows
+    from temper.app.sets import load_sets
     from temper.app.temperature import stored_temperature_notices
     from temper.report.wording import folded
 

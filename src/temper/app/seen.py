@@ -7,7 +7,7 @@ and what they were; they are read again. A soup has seen what its members have.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -52,28 +52,21 @@ def seen_among(model: str, rows: Examples) -> Seen:
     Raises:
         CheckpointError: A record is damaged.
     """
-    trained: set[str] = set()
+    runs = _read_runs(model)
+    trained, notices = _trained_on(runs, rows)
     judged: set[str] = set()
-    notices: list[str] = []
-    for run in _read_runs(model):
+    for run in runs:
         if isinstance(run, str):
-            notices.append(run)
             continue
-        train = run.train_among(rows)
-        dev = None if run.splits is None else _same(run.splits.dev, run.sets.get("dev"))
-        if train is None:
-            notices.append(_unknown(run.folder, *_TRAINED))
-        trained.update(() if train is None else train)
-        dev = _evaluated(run.folder) if dev is None else dev
-        if dev is None:
-            dev = _same(rows, run.sets.get("dev"))
+        dev = None if run.splits is None else run.recorded("dev", run.splits.dev)
+        dev = dev or _evaluated(run.folder) or run.recorded("dev", rows)
         if dev is None:
             notices.append(_unknown(run.folder, "is judged on rows among these", "dev rows"))
-        judged.update(() if dev is None else dev)
+        judged.update(dev or ())
     return Seen(
         tuple(place for place, row in enumerate(rows.rows) if row in trained),
         tuple(place for place, row in enumerate(rows.rows) if row in judged - trained),
-        tuple(notices),
+        tuple(dict.fromkeys(notices)),
     )
 
 
@@ -90,19 +83,12 @@ def overlap_notices(model: str, sets: Mapping[str, Examples]) -> tuple[str, ...]
     Raises:
         CheckpointError: A record is damaged.
     """
-    trained: dict[str, set[str]] = {name: set() for name in sets}
+    runs = _read_runs(model)
     notices: list[str] = []
-    for run in _read_runs(model):
-        if isinstance(run, str):
-            notices.append(run)
-            continue
-        for name, rows in sets.items():
-            train = run.train_among(rows)
-            if train is None:
-                notices.append(_unknown(run.folder, *_TRAINED))
-            trained[name].update(() if train is None else train)
     for name, rows in sets.items():
-        places = [place for place, row in enumerate(rows.rows) if row in trained[name]]
+        trained, unknown = _trained_on(runs, rows)
+        notices += unknown
+        places = [place for place, row in enumerate(rows.rows) if row in trained]
         if places:
             notices.append(
                 f"{len(places):,} of {len(rows):,} rows of set {name!r}, the first row "
@@ -130,56 +116,104 @@ def runs_of(model: str) -> list[Path]:
     return [Path(str(member)) for member in read_json(folder / "soup.json").get("members", [])]
 
 
+def trained_rows(model: str) -> tuple[Examples | None, tuple[str, ...]]:
+    """Load what a run, or all runs of a soup, were trained on, where it can still be read.
+
+    Args:
+        model: Folder of a run or a soup; anything else has no such rows.
+
+    Returns:
+        The rows, and what to say where a run has some that cannot be had. Both are empty for a
+        model that is no run.
+    """
+    runs = _read_runs(model)
+    if not runs:
+        return None, ()
+    advice = "Detectors that learn from them are left out; --fit PATH gives them rows."
+    first, *others = runs
+    if isinstance(first, str) or any(
+        isinstance(run, str) or run.hash_of("train") != first.hash_of("train") for run in others
+    ):
+        return None, (
+            f"The members of {model} were trained on different rows, or do not say on which, so "
+            f"held-out rows among them cannot be told. {advice}",
+        )
+    if first.splits is None:
+        said = f"The rows that {model} was trained on cannot be read ({first.fault}). {advice}"
+        return None, (said,)
+    if first.recorded("train", first.splits.train) is None:
+        source = first.record["settings"]["data"]["source"]
+        return None, (
+            f"The data that {model} was trained on has changed since: {source} gives other rows "
+            f"now. {advice}",
+        )
+    return first.splits.train, ()
+
+
 @dataclass(frozen=True)
 class _Run:
-    """A run whose record is known: what it was trained on, read again where that can be done."""
+    """A run whose record is known.
+
+    Args:
+        folder: Where it lies.
+        record: Its ``run.json``.
+        splits: Its data, read again; None where that cannot be done.
+        fault: Why it cannot.
+    """
 
     folder: Path
+    record: Mapping[str, Any]
     splits: Splits | None
-    sets: Mapping[str, Any]
+    fault: str = ""
 
-    def train_among(self, rows: Examples) -> Sequence[str] | None:
-        """Return the hashes of the run's train rows, or of ``rows`` where those are they."""
-        recorded = self.sets.get("train")
-        train = None if self.splits is None else _same(self.splits.train, recorded)
-        return _same(rows, recorded) if train is None else train
+    def hash_of(self, name: str) -> str | None:
+        """Return the recorded hash of its train or dev rows."""
+        found: str | None = self.record.get("data", {}).get(name, {}).get("hash")
+        return found
+
+    def recorded(self, name: str, rows: Examples) -> Sequence[str] | None:
+        """Return the hashes of rows that are still its train or dev rows; None for other rows."""
+        return rows.rows if rows.hash == self.hash_of(name) else None
 
 
-def _read_runs(model: str) -> Iterator[_Run | str]:
+def _read_runs(model: str) -> list[_Run | str]:
     """Read the runs of a checkpoint again; of one without a record, say so."""
-    loaded: dict[str, Splits | None] = {}
+    runs: list[_Run | str] = []
+    loaded: dict[str, tuple[Splits | None, str]] = {}
     for folder in runs_of(model):
         file = folder / "run.json"
         if not file.exists():
-            yield (
+            runs.append(
                 f"What {folder}, a member of {model}, was trained on is not known: it holds no "
                 "run.json."
             )
             continue
         record = read_json(file)
-        known = json.dumps(_data(record), sort_keys=True)
+        data = {**record.get("settings", {}).get("data", {}), **dict.fromkeys(UNLABELLED)}
+        known = json.dumps(data, sort_keys=True)
         if known not in loaded:
-            loaded[known] = _splits(record)
-        yield _Run(folder, loaded[known], record.get("data", {}))
+            try:
+                loaded[known] = load_splits(DataSettings.model_validate(data)), ""
+            except (DataError, ValueError) as error:
+                loaded[known] = None, str(error).splitlines()[0]
+        runs.append(_Run(folder, record, *loaded[known]))
+    return runs
 
 
-def _data(record: dict[str, Any]) -> dict[str, Any]:
-    """Return the settings of a run's labelled data."""
-    table: dict[str, Any] = record.get("settings", {}).get("data", {})
-    return {**table, **dict.fromkeys(UNLABELLED)}
-
-
-def _splits(record: dict[str, Any]) -> Splits | None:
-    """Read a run's data again; None where that cannot be done."""
-    try:
-        return load_splits(DataSettings.model_validate(_data(record)))
-    except (DataError, ValueError):
-        return None
-
-
-def _same(rows: Examples, recorded: dict[str, Any] | None) -> Sequence[str] | None:
-    """Return the hashes of rows that are still those of the record; None where they are others."""
-    return rows.rows if rows.hash == (recorded or {}).get("hash") else None
+def _trained_on(runs: Sequence[_Run | str], rows: Examples) -> tuple[set[str], list[str]]:
+    """Return the hashes of train rows, as far as they are known, and notices of what is not."""
+    trained: set[str] = set()
+    notices: list[str] = []
+    for run in runs:
+        if isinstance(run, str):
+            notices.append(run)
+            continue
+        train = None if run.splits is None else run.recorded("train", run.splits.train)
+        train = train or run.recorded("train", rows)
+        if train is None:
+            notices.append(_unknown(run.folder, "was trained on rows among these", "training rows"))
+        trained.update(train or ())
+    return trained, notices
 
 
 def _evaluated(folder: Path) -> Sequence[str] | None:
@@ -194,9 +228,6 @@ def _evaluated(folder: Path) -> Sequence[str] | None:
         if (block.condition.perspective, block.condition.set) == ("task", "dev")
         for row in block.row
     ] or None
-
-
-_TRAINED = ("was trained on rows among these", "training rows")
 
 
 def _unknown(folder: Path, what: str, which: str) -> str:

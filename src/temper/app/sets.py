@@ -6,13 +6,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from temper.app.seen import runs_of
 from temper.app.settings import SetSources
 from temper.data.columns import Columns
 from temper.data.examples import Examples
 from temper.data.labels import LabelKind
-from temper.data.settings import UNLABELLED, DataSettings
-from temper.data.sources import load_examples, load_splits
+from temper.data.settings import DataSettings
+from temper.data.sources import load_examples
 from temper.data.suites import KINDS, FoundSuite, load_set
 from temper.data.tasks import default_metric
 from temper.errors import DataError, SettingError
@@ -20,7 +19,6 @@ from temper.evaluation.alignment import align
 from temper.evaluation.run import EvaluationData
 from temper.evaluation.settings import EvaluationSettings
 from temper.seeding import derive_seed
-from temper.training.checkpoint_folder import read_json
 from temper.training.config import digest
 
 
@@ -131,42 +129,6 @@ def load_sets(
         held_out=held_out,
     )
     return EvaluationSets(data, dict(sources.missing), tuple(dict.fromkeys(told)))
-
-
-def trained_rows(model: str) -> tuple[Examples | None, tuple[str, ...]]:
-    """Load what a run, or all runs of a soup, were trained on, where it can still be read.
-
-    Args:
-        model: Folder of a run or a soup; anything else has no such rows.
-
-    Returns:
-        The rows, and what to say where a run has some that cannot be had. Both are empty for a
-        model that is no run.
-    """
-    files = [run / "run.json" for run in runs_of(model)]
-    if not files:
-        return None, ()
-    advice = "Detectors that learn from them are left out; --fit PATH gives them rows."
-    records = [read_json(file) for file in files if file.exists()]
-    hashes = {record.get("data", {}).get("train", {}).get("hash") for record in records}
-    if len(records) < len(files) or len(hashes) > 1:
-        return None, (
-            f"The members of {model} were trained on different rows, or do not say on which, so "
-            f"held-out rows among them cannot be told. {advice}",
-        )
-    record = records[0]
-    settings = {**record.get("settings", {}).get("data", {}), **dict.fromkeys(UNLABELLED)}
-    try:
-        train = load_splits(DataSettings.model_validate(settings)).train
-    except (DataError, ValueError) as error:
-        reason = str(error).splitlines()[0]
-        return None, (f"The rows that {model} was trained on cannot be read ({reason}). {advice}",)
-    if train.hash != record.get("data", {}).get("train", {}).get("hash"):
-        return None, (
-            f"The data that {model} was trained on has changed since: {settings['source']} gives "
-            f"other rows now. {advice}",
-        )
-    return train, ()
 
 
 def _missing(suite: FoundSuite | None) -> list[str]:
