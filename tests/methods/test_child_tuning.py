@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from temper import RobustTrainer, Stepper
+from temper import RobustTrainer
 from temper.backward import touched
 from temper.backward.child_tuning import ChosenMask, RandomMask, inside_top
 from temper.errors import SettingError, TemperError
@@ -224,18 +224,6 @@ def test_the_trainer_measures_once_before_its_first_step(tmp_path: Path) -> None
         elif "position" not in name:
             assert bool(moved.any())
     assert any(bool((before[name] != after[name]).any()) for name in masks)
-
-
-@pytest.mark.parametrize("name", ["child_tuning_f", "child_tuning_d"])
-def test_it_runs_under_bf16_autocast(name: str) -> None:
-    stepper = Stepper(tiny_bert(), name)
-    with torch.autocast("cpu", torch.bfloat16):
-        stepper.prepare([rows(5, 3)])
-        stepper.begin_epoch(0)
-        logs = stepper.backward(rows(5, 3))
-    stepper.step(torch.optim.SGD(stepper.params.tensors.values(), lr=0.1))
-    assert math.isfinite(logs["loss"])
-    assert stepper.diagnostics()["mask/kept"] == pytest.approx(0.3, abs=0.1)
 
 
 def test_settings_out_of_bounds_are_refused_and_extreme_ones_warned_of(

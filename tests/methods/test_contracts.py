@@ -241,13 +241,6 @@ def test_class_weights_on_a_regression_are_refused() -> None:
         stepper.backward(rows(5, 3, regression=True))
 
 
-def test_a_batch_without_labels_is_refused() -> None:
-    batch = rows(5, 3)
-    del batch["labels"]
-    with pytest.raises(TemperError, match="The batch has no labels; it has"):
-        Stepper(tiny_network(), "vanilla").backward(batch)
-
-
 def test_a_copied_model_trains_alike() -> None:
     model = tiny_bert()
     other = copy.deepcopy(model)

@@ -12,7 +12,6 @@ from hypothesis import given
 from temper import Stepper
 from temper.errors import SettingError
 from temper.forward import Noise
-from temper.forward.objective import Clean
 from temper.methods import configure
 from temper.models.network import Network
 from temper.types import Batch
@@ -86,13 +85,6 @@ def test_special_tokens_can_be_spared() -> None:
         stepper.backward(rows(4, 3))
     shaken = deltas[0].abs().sum(-1) > 0
     assert shaken.tolist() == [[False, True, True, False], [False, True, False, False]]
-
-
-def test_off_and_alpha_0_are_plain() -> None:
-    assert configure("embedding_noise", {"alpha": 0.0}).build().objective == Clean()
-    off = configure("embedding_noise", {"preset": "neftune_15"}).off()
-    assert off.build().objective == Clean()
-    assert off.off() == off
 
 
 def test_a_negative_alpha_is_refused() -> None:

@@ -227,10 +227,7 @@ def test_presets_count_all_passes() -> None:
     assert not albert.relative
 
 
-def test_off_is_the_clean_loss_alone() -> None:
-    off = configure("freelb", {"preset": "roberta_large_rte"}).off()
-    assert off.build().objective == Clean()
-    assert off.off() == off
+def test_without_an_attack_the_clean_loss_keeps_its_weight() -> None:
     light = configure("freelb", {"adversarial_weight": 0.0, "clean_weight": 0.3})
     assert light.build().objective == Clean(weight=0.3)
 

@@ -10,7 +10,6 @@ from torch import Tensor, nn
 
 from temper import Stepper
 from temper.errors import SettingError
-from temper.forward.objective import Clean
 from temper.methods import compose, configure
 from tests.methods import reference
 from tests.methods.test_reference import batches_of, compare, leaves, ours
@@ -81,17 +80,6 @@ def test_every_task_loss_of_a_composition_is_smoothed() -> None:
     )
     logs = Stepper(tiny_network(rate=0.0), attacked).backward(batch)
     assert logs["loss/adversarial"] == pytest.approx(float(expected))
-
-
-def test_a_regression_has_nothing_to_smooth_over() -> None:
-    stepper = Stepper(tiny_network(classes=1), "label_smoothing")
-    with pytest.raises(SettingError, match="Label smoothing needs classes"):
-        stepper.backward(rows(5, 3, regression=True))
-
-
-def test_off_and_smoothing_0_are_plain() -> None:
-    assert configure("label_smoothing").off().build().objective == Clean()
-    assert configure("label_smoothing", {"smoothing": 0.0}).build().objective == Clean()
 
 
 @pytest.mark.parametrize(("share", "message"), [(-0.1, "must be >= 0"), (1.0, "must be < 1")])

@@ -179,13 +179,6 @@ def test_without_a_number_of_steps_or_a_head_it_is_refused() -> None:
         Stepper(Headless(), "lp_ft", total=3)
 
 
-def test_it_runs_under_bf16_autocast() -> None:
-    stepper = Stepper(tiny_bert(), "lp_ft", total=5)
-    with torch.autocast("cpu", torch.bfloat16):
-        stepper.backward(rows(5, 3))
-    assert set(stepper.params.gradients()) == {"classifier.weight", "classifier.bias"}
-
-
 def test_settings_that_do_not_fit_are_refused_or_warned_of(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

@@ -178,10 +178,7 @@ def test_ascent_and_final_pass_drop_the_same_units_and_the_clean_one_others() ->
     assert logs["loss"] == pytest.approx(logs["loss/task"] + logs["loss/adversarial"])
 
 
-def test_off_is_the_clean_loss_alone() -> None:
-    off = configure("pgd", {"epsilon": 0.1}).off()
-    assert off.build().objective == Clean()
-    assert off.off() == off
+def test_without_an_attack_the_clean_loss_keeps_its_weight() -> None:
     light = configure("pgd", {"adversarial_weight": 0.0, "clean_weight": 0.3})
     assert light.build().objective == Clean(weight=0.3)
 

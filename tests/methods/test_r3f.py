@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 
 from temper import Stepper
-from temper.errors import CompositionError, DataError, SettingError
-from temper.forward.objective import Clean
+from temper.errors import CompositionError, SettingError
 from temper.methods import configure
 from tests.methods import reference
 from tests.methods.perturbed import Pass, passes
@@ -187,20 +186,6 @@ def test_a_network_that_drops_nothing_warns_where_the_noise_is_as_good_as_none(
             stepper.backward(rows(5, 3))
             stepper.discard()
     assert caplog.text.count("Every dropout rate of the model is 0") == int(warned)
-
-
-def test_a_weight_of_0_is_plain_fine_tuning() -> None:
-    off = configure("r3f", {"epsilon": 0.3}).off()
-    assert off.off() == off
-    assert off.build().objective == Clean()
-    assert off.build().rule.rules == ()
-
-
-def test_a_batch_without_labels_is_refused() -> None:
-    batch = rows(5, 3)
-    del batch["labels"]
-    with pytest.raises(DataError, match="The batch has no labels"):
-        Stepper(tiny_network(), "r3f").backward(batch)
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from temper.backward import UpdateRule, chain
 from temper.backward.anchoring import Recall
 from temper.errors import SettingError
 from temper.forward import Clean
-from temper.methods import Method, build, configure
+from temper.methods import Method, configure
 from temper.methods.rec_adam import RecAdam
 from temper.models.network import Parameters
 from temper.seeding import Streams
@@ -258,11 +258,3 @@ def test_a_classifier_that_cannot_be_told_apart_is_said(caplog: pytest.LogCaptur
 def test_a_wrong_setting_is_refused(values: dict[str, Any], message: str) -> None:
     with pytest.raises(SettingError, match=message):
         configure("rec_adam", values)
-
-
-@pytest.mark.parametrize("values", [{"anneal": {"k": 0.1}}, {"anneal": {"share": 0.9}}])
-def test_off_keeps_the_settings_and_builds_no_rule(values: dict[str, Any]) -> None:
-    off = configure("rec_adam", values).off()
-    assert off.anneal.is_off
-    assert build(off).rule.rules == ()
-    assert off.off() == off

@@ -12,9 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from temper import Stepper
-from temper.backward.rule import Chain
 from temper.backward.selective import SelectiveUpdate
-from temper.errors import DataError, ModelError, SettingError
+from temper.errors import ModelError, SettingError
 from temper.forward.objective import Clean
 from temper.methods import configure
 from tests.methods import reference
@@ -306,18 +305,6 @@ def test_roast_is_its_objective_and_an_epoch_s_mask_over_the_blocks() -> None:
 # Settings
 
 
-@pytest.mark.parametrize("name", ["adv_embed", "roast"])
-@pytest.mark.parametrize("settings", [{}, {"preset": "released"}, {"divergence_weight": 1.0}])
-def test_off_is_one_clean_loss_of_weight_1_and_no_rule(name: str, settings: dict[str, Any]) -> None:
-    off = configure(name, settings).off()
-    assert off.off() == off
-    method = off.build()
-    assert method.objective == Clean()
-    assert isinstance(method.rule, Chain)
-    assert method.rule.rules == ()
-    assert method.name == name
-
-
 def test_without_a_perturbed_pass_the_clean_loss_keeps_its_weight() -> None:
     settings = {"adversarial_weight": 0.0, "divergence_weight": 0.0}
     assert configure("adv_embed", settings).build().objective == Clean(weight=0.5)
@@ -337,13 +324,6 @@ def test_without_a_perturbed_pass_the_clean_loss_keeps_its_weight() -> None:
 def test_settings_that_cannot_be_are_refused(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(SettingError, match=message):
         configure("adv_embed", settings)
-
-
-def test_rows_without_labels_have_no_attack() -> None:
-    batch = rows(5, 3)
-    del batch["labels"]
-    with pytest.raises(DataError, match="The batch has no labels"):
-        Stepper(tiny_network(), "adv_embed").backward(batch)
 
 
 def test_a_network_without_blocks_is_told_to_perturb_the_words() -> None:

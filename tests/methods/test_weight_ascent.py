@@ -230,15 +230,6 @@ def test_weights_come_back_in_the_trainer_too(name: str, tmp_path: Path) -> None
     assert same(before, copies(model))
 
 
-@pytest.mark.parametrize("config", [AdvWeight(), AdvWeight(adaptive=True, rho=0.5), AWP()])
-def test_without_dropout_micro_batches_equal_one_batch(config: Any) -> None:
-    whole = rows(5, 3, 6, 4, 2)
-    parts = [{key: value[part] for key, value in whole.items()} for part in (slice(3), slice(3, 5))]
-    _, one, _ = step_of(stepper_of(config, rate=0.0), [whole])
-    _, many, _ = step_of(stepper_of(config, rate=0.0), parts)
-    close(many, one)
-
-
 def test_the_state_holds_no_weights_and_the_norm_is_logged() -> None:
     stepper = stepper_of("adv_weight")
     batches = two_batches()
@@ -246,17 +237,6 @@ def test_the_state_holds_no_weights_and_the_norm_is_logged() -> None:
     here = expected_gradient(leaves(stepper.network.model), batches, drops)
     assert logs["ascent/gradient_norm"] == pytest.approx(length(list(here.values())), rel=1e-9)
     assert all(isinstance(v, float) for v in stepper.state["ascent"].values())
-
-
-def test_it_runs_under_bf16_autocast() -> None:
-    model = tiny_bert()
-    before = copies(model)
-    stepper = Stepper(model, AdvWeight(adaptive=True, rho=0.5))
-    with torch.autocast("cpu", torch.bfloat16):
-        logs = stepper.backward(rows(5, 3))
-    assert math.isfinite(logs["loss"])
-    assert same(before, copies(model))
-    assert all(g.dtype == torch.float32 for g in stepper.params.gradients().values())
 
 
 @pytest.mark.parametrize(

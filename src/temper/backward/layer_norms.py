@@ -90,7 +90,7 @@ class LayerNorms(UpdateRule):
         state["norms"], state["weights"] = norms, weights
         if len(weights) > 1 and float(weights.max()) > SATURATED:
             logger.warning(
-                "strategy=%r gives %.1f %% of the weight to one of %d layers (number %d); the "
+                "layers=%r gives %.1f %% of the weight to one of %d layers (number %d); the "
                 "others are hardly smoothed. Use 'log' with a higher temperature, or 'uniform'.",
                 self.strategy,
                 100 * float(weights.max()),

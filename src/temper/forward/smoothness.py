@@ -222,7 +222,7 @@ class Smoothness(Part):
         if "eta" not in held:
             raise SettingError(
                 "gradient_ratio compares the penalty's gradient with that of the task's loss, and "
-                "no batch with labels has come yet. Set `weight` instead."
+                "no batch with labels has come yet. Set strength={'weight': ...} instead."
             )
         return float(held["eta"])
 
@@ -349,7 +349,7 @@ class _Estimate:
             raise SettingError(
                 "The base model's Jacobian norms have not been measured yet. Call "
                 "prepare(batches) once before the first step (RobustTrainer does), or set "
-                "strategy='uniform'."
+                "layers='uniform'."
             )
         if not len(held):
             return [1 / len(self.states)] * len(self.states)

@@ -18,7 +18,6 @@ from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field
 
-from temper.backward.rule import chain
 from temper.forward.consistency import Consistency
 from temper.forward.noise import Noise
 from temper.forward.objective import Clean, Joint, Objective, plain
@@ -151,4 +150,4 @@ class AdvEmbed(AttackConfig):
 
     def build(self) -> Method:
         """Return the method."""
-        return Method("adv_embed", self, self.objective(), chain())
+        return Method("adv_embed", self, self.objective())

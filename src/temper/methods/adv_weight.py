@@ -18,9 +18,7 @@ from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field
 
-from temper.backward.rule import chain
 from temper.backward.sharpness import SharpnessAware
-from temper.forward.objective import Clean
 from temper.functional.schedules import ScalarOrSchedule
 from temper.methods.method import Method, MethodConfig
 from temper.methods.published import Published
@@ -92,7 +90,7 @@ class AdvWeight(MethodConfig):
     def build(self) -> Method:
         """Return the method."""
         if not self.rho:
-            return Method("adv_weight", self, Clean(), chain())
+            return Method("adv_weight", self)
         adaptive = not self.adaptive.is_off
         rule = SharpnessAware(rho=self.rho, adaptive=adaptive, **self.adaptive.values)
-        return Method("adv_weight", self, Clean(), chain(rule))
+        return Method("adv_weight", self, rule=rule)

@@ -13,7 +13,6 @@ from typing import ClassVar, Self
 
 from pydantic import Field
 
-from temper.backward.rule import chain
 from temper.forward.adversarial import AdversarialLoss
 from temper.forward.objective import Clean, Joint
 from temper.functional.schedules import ScalarOrSchedule
@@ -54,9 +53,9 @@ class AT(AttackConfig):
     def build(self) -> Method:
         """Return the method."""
         if not self.adversarial_weight:
-            return Method("at", self, Clean(), chain())
+            return Method("at", self)
         attack = AdversarialLoss(
             self.perturbation(**self.ascent.values),
             weight=self.adversarial_weight,
         )
-        return Method("at", self, Joint(Clean(weight=1.0), (attack,)), chain())
+        return Method("at", self, Joint(Clean(weight=1.0), (attack,)))

@@ -15,9 +15,7 @@ from typing import Any, ClassVar, Self
 
 from pydantic import Field
 
-from temper.backward.rule import chain
 from temper.backward.sharpness import RelativeAscent
-from temper.forward.objective import Clean
 from temper.functional.schedules import ScalarOrSchedule
 from temper.methods.method import Method, MethodConfig
 from temper.methods.published import Published
@@ -71,5 +69,5 @@ class AWP(MethodConfig):
     def build(self) -> Method:
         """Return the method."""
         if not self.gamma:
-            return Method("awp", self, Clean(), chain())
-        return Method("awp", self, Clean(), chain(RelativeAscent(gamma=self.gamma)))
+            return Method("awp", self)
+        return Method("awp", self, rule=RelativeAscent(gamma=self.gamma))

@@ -17,8 +17,6 @@ from typing import ClassVar, Self
 from pydantic import Field
 
 from temper.backward.child_tuning import ChosenMask
-from temper.backward.rule import chain
-from temper.forward.objective import Clean
 from temper.methods.method import Method, MethodConfig
 from temper.methods.published import Published
 from temper.methods.registry import register
@@ -57,6 +55,6 @@ class ChildTuningD(MethodConfig):
     def build(self) -> Method:
         """Return the method."""
         if self.reserve_p == 1.0:
-            return Method("child_tuning_d", self, Clean(), chain())
+            return Method("child_tuning_d", self)
         rule = ChosenMask(keep=self.reserve_p, largest_norm=self.largest_norm)
-        return Method("child_tuning_d", self, Clean(), chain(rule))
+        return Method("child_tuning_d", self, rule=rule)

@@ -15,8 +15,6 @@ from typing import ClassVar, Self
 from pydantic import Field
 
 from temper.backward.child_tuning import RandomMask
-from temper.backward.rule import chain
-from temper.forward.objective import Clean
 from temper.functional.schedules import ScalarOrSchedule
 from temper.methods.method import Method, MethodConfig
 from temper.methods.published import Published
@@ -65,5 +63,5 @@ class ChildTuningF(MethodConfig):
     def build(self) -> Method:
         """Return the method."""
         if self.reserve_p == 1.0:
-            return Method("child_tuning_f", self, Clean(), chain())
-        return Method("child_tuning_f", self, Clean(), chain(RandomMask(keep=self.reserve_p)))
+            return Method("child_tuning_f", self)
+        return Method("child_tuning_f", self, rule=RandomMask(keep=self.reserve_p))

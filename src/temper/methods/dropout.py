@@ -9,7 +9,6 @@ from typing import ClassVar, Self
 
 from pydantic import Field
 
-from temper.backward.rule import chain
 from temper.forward.objective import Clean
 from temper.forward.submodels import SubModels
 from temper.functional.schedules import ScalarOrSchedule
@@ -47,6 +46,6 @@ class Dropout(MethodConfig):
     def build(self) -> Method:
         """Return the method."""
         if self.rate is None:
-            return Method("dropout", self, Clean(), chain())
+            return Method("dropout", self)
         passes = SubModels(passes=1, adaptive="fixed", rates=(self.rate,))
-        return Method("dropout", self, Clean(submodels=passes), chain())
+        return Method("dropout", self, Clean(submodels=passes))

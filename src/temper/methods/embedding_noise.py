@@ -14,7 +14,6 @@ from typing import Any, ClassVar, Self
 
 from pydantic import Field
 
-from temper.backward.rule import chain
 from temper.forward.noise import Noise
 from temper.forward.objective import Clean
 from temper.functional.schedules import ScalarOrSchedule
@@ -63,6 +62,6 @@ class EmbeddingNoise(MethodConfig):
     def build(self) -> Method:
         """Return the method."""
         if not self.alpha:
-            return Method("embedding_noise", self, Clean(), chain())
+            return Method("embedding_noise", self)
         noise = Noise(self.alpha, per="length", special_tokens=self.special_tokens)
-        return Method("embedding_noise", self, Clean(noise=noise), chain())
+        return Method("embedding_noise", self, Clean(noise=noise))

@@ -18,7 +18,6 @@ from typing import Any, ClassVar, Self
 
 from pydantic import Field
 
-from temper.backward.rule import chain
 from temper.forward.ascents import FreeAscent
 from temper.forward.objective import Clean, Joint, plain
 from temper.functional.schedules import ScalarOrSchedule
@@ -139,7 +138,7 @@ class FreeLB(MethodConfig):
     def build(self) -> Method:
         """Return the method."""
         if not self.adversarial_weight:
-            return Method("freelb", self, plain(self.clean_weight), chain())
+            return Method("freelb", self, plain(self.clean_weight))
         ascent = FreeAscent(
             steps=self.passes,
             step_size=self.step_size,
@@ -149,4 +148,4 @@ class FreeLB(MethodConfig):
             special_tokens=self.special_tokens,
             weight=self.adversarial_weight,
         )
-        return Method("freelb", self, Joint(Clean(weight=self.clean_weight), (ascent,)), chain())
+        return Method("freelb", self, Joint(Clean(weight=self.clean_weight), (ascent,)))

@@ -16,7 +16,6 @@ from typing import ClassVar, Self
 
 from pydantic import Field
 
-from temper.backward.rule import chain
 from temper.forward.cut import SpanCut
 from temper.forward.objective import Clean, Joint
 from temper.functional.schedules import ScalarOrSchedule
@@ -68,7 +67,7 @@ class HiddenCut(MethodConfig):
     def build(self) -> Method:
         """Return the method."""
         if not self.cut_weight and not self.divergence_weight:
-            return Method("hidden_cut", self, Clean(), chain())
+            return Method("hidden_cut", self)
         cut = SpanCut(
             ratio=self.ratio,
             candidates=self.candidates,
@@ -76,4 +75,4 @@ class HiddenCut(MethodConfig):
             divergence_weight=self.divergence_weight,
             special_tokens=self.special_tokens,
         )
-        return Method("hidden_cut", self, Joint(Clean(weight=1.0), (cut,)), chain())
+        return Method("hidden_cut", self, Joint(Clean(weight=1.0), (cut,)))

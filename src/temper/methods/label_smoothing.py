@@ -11,7 +11,6 @@ from typing import ClassVar, Self
 
 from pydantic import Field
 
-from temper.backward.rule import chain
 from temper.forward.objective import Clean
 from temper.functional.schedules import ScalarOrSchedule
 from temper.methods.method import Method, MethodConfig
@@ -47,4 +46,4 @@ class LabelSmoothing(MethodConfig):
 
     def build(self) -> Method:
         """Return the method."""
-        return Method("label_smoothing", self, Clean(smoothing=self.smoothing), chain())
+        return Method("label_smoothing", self, Clean(smoothing=self.smoothing))

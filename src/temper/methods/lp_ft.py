@@ -14,8 +14,6 @@ from typing import Literal, Self
 from pydantic import Field
 
 from temper.backward.phases import HeadFirst
-from temper.backward.rule import chain
-from temper.forward.objective import Clean
 from temper.methods.method import Method, MethodConfig
 from temper.methods.registry import register
 from temper.methods.variants import Variant
@@ -74,7 +72,7 @@ class LPFT(MethodConfig):
         share = self.probe.share if isinstance(self.probe, ByShare) else None
         steps = self.probe.steps if isinstance(self.probe, BySteps) else None
         if not (share or steps):
-            return Method("lp_ft", self, Clean(), chain())
+            return Method("lp_ft", self)
         scale = self.head_learning_rate_scale
         rule = HeadFirst(ratio=share, steps=steps, learning_rate_scale_of_head=scale)
-        return Method("lp_ft", self, Clean(), chain(rule))
+        return Method("lp_ft", self, rule=rule)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, ClassVar, Literal, Self, TypeVar
 
@@ -19,7 +19,7 @@ from pydantic import (
 
 from temper.backward.rule import UpdateRule, chain
 from temper.errors import CompositionError, FieldError, SettingError, unknown
-from temper.forward.objective import Objective
+from temper.forward.objective import Clean, Objective
 from temper.functional.schedules import Schedule
 from temper.methods.published import Published
 from temper.methods.variants import completed, merged
@@ -164,8 +164,8 @@ class Method:
     Args:
         name: Name in logs and tables.
         config: The settings it was built from.
-        objective: The forward stage.
-        rule: The backward stage.
+        objective: The forward stage; plain fine-tuning's unless given.
+        rule: The backward stage; none unless given.
         smoothing: Share of each label that is spread over all classes beside the settings.
 
     Raises:
@@ -174,8 +174,8 @@ class Method:
 
     name: str
     config: MethodConfig
-    objective: Objective
-    rule: UpdateRule
+    objective: Objective = field(default_factory=Clean)
+    rule: UpdateRule = field(default_factory=chain)
     smoothing: float = 0.0
 
     def __post_init__(self) -> None:

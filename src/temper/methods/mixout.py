@@ -17,8 +17,6 @@ from typing import Any, ClassVar, Self
 from pydantic import Field
 
 from temper.backward.mixing import Mixing, Scope, Unit
-from temper.backward.rule import chain
-from temper.forward.objective import Clean
 from temper.functional.schedules import ScalarOrSchedule
 from temper.methods.method import Method, MethodConfig
 from temper.methods.published import Published
@@ -79,6 +77,6 @@ class Mixout(MethodConfig):
     def build(self) -> Method:
         """Return the method."""
         if not self.probability:
-            return Method("mixout", self, Clean(), chain())
+            return Method("mixout", self)
         rule = Mixing(probability=self.probability, scope=self.mix_scope, unit=self.unit)
-        return Method("mixout", self, Clean(), chain(rule))
+        return Method("mixout", self, rule=rule)

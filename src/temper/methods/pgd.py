@@ -15,7 +15,6 @@ from typing import ClassVar, Self
 
 from pydantic import Field
 
-from temper.backward.rule import chain
 from temper.forward.ascents import ProjectedAscent
 from temper.forward.objective import Clean, Joint, plain
 from temper.functional.schedules import ScalarOrSchedule
@@ -82,7 +81,7 @@ class PGD(AttackConfig):
     def build(self) -> Method:
         """Return the method."""
         if not self.adversarial_weight:
-            return Method("pgd", self, plain(self.clean_weight), chain())
+            return Method("pgd", self, plain(self.clean_weight))
         # A perturbation of a single step takes the whole budget at once; here a step is a share
         # of it however many there are.
         attack = self.perturbation(steps=max(self.steps, 2), step_size=self.step_size)
@@ -92,4 +91,4 @@ class PGD(AttackConfig):
             random_start=self.random_start,
             weight=self.adversarial_weight,
         )
-        return Method("pgd", self, Joint(Clean(weight=self.clean_weight), (ascent,)), chain())
+        return Method("pgd", self, Joint(Clean(weight=self.clean_weight), (ascent,)))

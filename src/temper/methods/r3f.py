@@ -17,7 +17,6 @@ from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field
 
-from temper.backward.rule import chain
 from temper.forward.consistency import SMALLEST_NOISE, Consistency
 from temper.forward.noise import Noise
 from temper.forward.objective import Clean, Joint
@@ -113,7 +112,7 @@ class R3F(MethodConfig):
     def build(self) -> Method:
         """Return the method."""
         if not self.weight:
-            return Method("r3f", self, Clean(), chain())
+            return Method("r3f", self)
         part = Consistency(
             Noise(self.epsilon, law=self.law, site=self.site, special_tokens=self.special_tokens),
             divergence_weight=self.weight,
@@ -122,4 +121,4 @@ class R3F(MethodConfig):
             same_dropout=self.same_dropout,
             detached=self.detached,
         )
-        return Method("r3f", self, Joint(Clean(weight=1.0), (part,)), chain())
+        return Method("r3f", self, Joint(Clean(weight=1.0), (part,)))

@@ -15,7 +15,6 @@ from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field
 
-from temper.backward.rule import chain
 from temper.forward.adversarial import AdversarialLoss
 from temper.forward.objective import Clean, Joint, Objective
 from temper.forward.submodels import SubModels
@@ -113,4 +112,4 @@ class RAT(AttackConfig):
 
     def build(self) -> Method:
         """Return the method."""
-        return Method("r_at", self, self.objective(), chain())
+        return Method("r_at", self, self.objective())

@@ -14,7 +14,6 @@ from typing import Any, ClassVar, Self
 
 from pydantic import Field
 
-from temper.backward.rule import chain
 from temper.forward.objective import Clean
 from temper.forward.submodels import SubModels
 from temper.functional.losses import Divergence
@@ -69,7 +68,7 @@ class RDrop(MethodConfig):
     def build(self) -> Method:
         """Return the method."""
         if not self.weight:
-            return Method("r_drop", self, Clean(), chain())
+            return Method("r_drop", self)
         objective = Clean(
             weight=1.0,
             submodels=SubModels(passes=2),
@@ -77,4 +76,4 @@ class RDrop(MethodConfig):
             divergence=self.divergence,
             reduction=self.reduction,
         )
-        return Method("r_drop", self, objective, chain())
+        return Method("r_drop", self, objective)

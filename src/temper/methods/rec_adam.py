@@ -16,8 +16,6 @@ from typing import Any, ClassVar, Literal, Self
 from pydantic import Field
 
 from temper.backward.anchoring import Recall
-from temper.backward.rule import chain
-from temper.forward.objective import Clean
 from temper.functional.schedules import ScalarOrSchedule
 from temper.methods.method import Method, MethodConfig
 from temper.methods.published import Published
@@ -106,6 +104,6 @@ class RecAdam(MethodConfig):
     def build(self) -> Method:
         """Return the method."""
         if isinstance(self.anneal, Off):
-            return Method("rec_adam", self, Clean(), chain())
+            return Method("rec_adam", self)
         rule = Recall(self.anneal.kind, gamma=self.gamma, **self.anneal.values)
-        return Method("rec_adam", self, Clean(), chain(rule))
+        return Method("rec_adam", self, rule=rule)

@@ -148,7 +148,7 @@ class SmoothnessConfig(MethodConfig):
         name = name_of(self)
         strength = self.strength
         if self.is_off or not (self.jacobian_weight or self.hessian_weight):
-            return Method(name, self, Clean(), chain())
+            return Method(name, self)
         part = Smoothness(
             weight=strength.weight if isinstance(strength, Weight) else 0.0,
             gradient_ratio=strength.ratio if isinstance(strength, GradientRatio) else None,

@@ -158,7 +158,7 @@ class UEGR(AttackConfig, SelectionConfig):
         """Return the method."""
         divergence_weight = self._divergence_weight
         if not self.adversarial_weight and not divergence_weight:
-            return Method("uegr", self, Clean(), self.rule())
+            return Method("uegr", self, rule=self.rule())
         passes = SubModels(
             passes=self.passes,
             adaptive=self.adaptive.kind,

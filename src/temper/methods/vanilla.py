@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Self
 
-from temper.backward.rule import chain
-from temper.forward.objective import Clean
 from temper.methods.method import Method, MethodConfig
 from temper.methods.registry import register
 
@@ -26,4 +24,4 @@ class Vanilla(MethodConfig):
 
     def build(self) -> Method:
         """Return the method."""
-        return Method("vanilla", self, Clean(), chain())
+        return Method("vanilla", self)

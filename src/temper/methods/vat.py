@@ -17,7 +17,6 @@ from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field
 
-from temper.backward.rule import chain
 from temper.forward.objective import Clean, Joint
 from temper.forward.stage import Part
 from temper.forward.virtual import Virtual
@@ -134,4 +133,4 @@ class VAT(AttackConfig):
         """Return the method."""
         parts = self.parts()
         objective = Joint(Clean(weight=1.0), parts) if parts else Clean()
-        return Method("vat", self, objective, chain())
+        return Method("vat", self, objective)

@@ -15,7 +15,6 @@ from pydantic import Field
 
 from temper.backward.anchoring import Anchor
 from temper.backward.rule import chain
-from temper.forward.objective import Clean
 from temper.functional.schedules import ScalarOrSchedule
 from temper.methods.method import Method, MethodConfig
 from temper.methods.registry import register
@@ -47,4 +46,4 @@ class WCons(MethodConfig):
     def build(self) -> Method:
         """Return the method."""
         rule = chain(Anchor(self.weight)) if self.weight else chain()
-        return Method("w_cons", self, Clean(), rule)
+        return Method("w_cons", self, rule=rule)

@@ -15,8 +15,6 @@ from typing import ClassVar, Self
 from pydantic import Field
 
 from temper.backward.interpolation import Interpolation
-from temper.backward.rule import chain
-from temper.forward.objective import Clean
 from temper.methods.method import Method, MethodConfig
 from temper.methods.published import Published
 from temper.methods.registry import register
@@ -64,5 +62,5 @@ class WiseFT(MethodConfig):
     def build(self) -> Method:
         """Return the method."""
         if self.alpha == 1.0:
-            return Method("wise_ft", self, Clean(), chain())
-        return Method("wise_ft", self, Clean(), chain(Interpolation(alpha=self.alpha)))
+            return Method("wise_ft", self)
+        return Method("wise_ft", self, rule=Interpolation(alpha=self.alpha))

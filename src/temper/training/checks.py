@@ -64,7 +64,7 @@ def check_pre_pass(rule: UpdateRule, dataset: Any) -> None:
         raise SettingError(
             "This method measures what matters in a pass over all rows before training and needs a "
             f"dataset with a length, got {type(dataset).__name__}. Use a dataset with a length, or "
-            "a method without a pre-pass (of roast and uegr: refresh='step')."
+            "a method without a pre-pass (of roast and uegr: mask={'refresh': 'step'})."
         )
 
 
