@@ -36,7 +36,7 @@ endif
 SETTINGS ?= --set train.epochs=2 --set train.learning_rate=1e-4 \
 	--set evaluate.attack_rows=100 --set evaluate.pgd_steps=3
 
-.PHONY: install demo test test-narrow lint bench bench-loop bench-memory gpu-kit gpu clean
+.PHONY: install demo test test-narrow lint bench bench-memory gpu-kit gpu clean
 
 install: $(INSTALLED)
 
@@ -84,11 +84,6 @@ bench: $(INSTALLED)
 # Half an hour and more: the figures of docs/benchmarks.md from 50,000 and 200,000 texts, three times.
 bench-memory: $(INSTALLED)
 	$(BIN)/python -m benchmarks.evaluation_memory
-
-# The paper's order of work for JacHess holds so much at once that only 4 rows fit beside the others.
-bench-loop: $(INSTALLED)
-	$(BIN)/python -m benchmarks.step_cost --rounds 7 --batch 4 --name step_cost_loop \
-		--methods jachess "jachess four-point" "jachess paper's loop"
 
 # Everything that waits for a GPU, on a machine without a network: .gpu-kit travels with the checkout.
 GPU_PYTHON ?= $(shell for name in python3 $(BIN)/python; do \

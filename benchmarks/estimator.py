@@ -1,11 +1,11 @@
 """What the smoothness penalty's estimators give: mean, spread over draws, and bias.
 
 Run ``python -m benchmarks.estimator``. One batch of reviews on MiniLM before training; every draw
-has new probes and directions. The reference is ``nested``, whose derivatives are exact, so that
-what differs from it by more than the errors say is bias. *Shared probes* is ``difference`` with
-one probe for all layers, the mistake that the layers' cross terms turn into bias. *Spread* is one
-draw's standard deviation over the mean, *cosine* that between the gradient of one draw in the
-weights of the blocks and the mean gradient of the others.
+has new probes and directions. The reference is ``nested`` (tests/forward/nested.py), whose
+derivatives are exact, so that what differs from it by more than the errors say is bias. *Shared
+probes* is ``difference`` with one probe for all layers, the mistake that the layers' cross terms
+turn into bias. *Spread* is one draw's standard deviation over the mean, *cosine* that between the
+gradient of one draw in the weights of the blocks and the mean gradient of the others.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from __future__ import annotations
 import argparse
 import itertools
 import statistics
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -31,13 +31,15 @@ from temper.data.corpus import review_corpus
 from temper.methods import configure
 from temper.seeding import Streams
 from temper.types import Batch, Step, Term
+from tests.forward.nested import nested
 
 THREADS = 2
-LABELS = {
-    "nested": ("nested", False),
-    "difference": ("difference", False),
-    "four_point": ("four_point", False),
-    "difference, shared probes": ("difference", True),
+SHARED = "difference, shared probes"
+LABELS: dict[str, tuple[str, Callable[[], AbstractContextManager[None]]]] = {
+    "nested": ("difference", nested),
+    "difference": ("difference", nullcontext),
+    "four_point": ("four_point", nullcontext),
+    SHARED: ("difference", nullcontext),
 }
 
 
@@ -84,12 +86,13 @@ def draw(workload: Workload, batch: Batch, label: str, number: int) -> tuple[lis
     Returns:
         The terms, and their gradient in the blocks' weights as one vector.
     """
-    scheme, shared = LABELS[label]
+    scheme, context = LABELS[label]
+    shared = label == SHARED
     method = configure("jachess", {"scheme": scheme, "strength": {"weight": 1.0}}).build()
     stepper = workload.stepper
     step = Step(number, rows=batch.size)
     streams = Streams(0, step=number)
-    with sharing(shared):
+    with sharing(shared), context():
         if shared:
             penalty.probes.seed = number  # type: ignore[attr-defined]
         losses = method.objective.losses(stepper.network, batch, stepper.state, step, streams)

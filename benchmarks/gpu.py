@@ -344,9 +344,9 @@ def trainer_times(*, shape: str, batch: int, device: str, steps: int = 12) -> li
 
 def steps_stage(file: Path, *, device: str, shapes: Sequence[str], until: float) -> None:
     """Measure all shapes and batches, writing after each entry, until the time is up."""
-    from benchmarks.workload import FEW, METHODS
+    from benchmarks.workload import METHODS
 
-    labels = [label for label in METHODS if label not in FEW]
+    labels = list(METHODS)
     if shapes == ["tiny"]:
         labels = ["vanilla", "uegr", "roast"]
     found: dict[str, Any] = {"steps": [], "trainers": [], "left_out": []}

@@ -18,7 +18,7 @@ from torch.utils._pytree import tree_leaves
 
 from benchmarks.ledger import Ledger
 from benchmarks.record import write
-from benchmarks.workload import FEW, METHODS, Workload
+from benchmarks.workload import METHODS, Workload
 
 TARGETS = {
     "uegr": 2.2,
@@ -66,8 +66,7 @@ def held(workload: Workload) -> int:
 def main() -> None:
     """Count every method, print the table and write ``results/NAME.json``."""
     parser = argparse.ArgumentParser(description=main.__doc__)
-    usual = [label for label in METHODS if label not in FEW]
-    parser.add_argument("--methods", nargs="+", default=usual, choices=list(METHODS))
+    parser.add_argument("--methods", nargs="+", default=list(METHODS), choices=list(METHODS))
     parser.add_argument("--name", default="memory", help="of the file under results/")
     arguments = parser.parse_args()
     chosen = ["vanilla", *(label for label in arguments.methods if label != "vanilla")]

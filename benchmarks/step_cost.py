@@ -21,7 +21,7 @@ from rich.progress import track
 from rich.table import Table
 
 from benchmarks.record import write
-from benchmarks.workload import BATCH, FEW, METHODS, STEPS, USUAL, Workload
+from benchmarks.workload import BATCH, METHODS, STEPS, Workload
 
 TARGETS = {
     "uegr without mask": 3.0,
@@ -62,17 +62,13 @@ def rounds_of(
         batch: Rows of a step.
 
     Returns:
-        Seconds of every timed step, by label, round by round; of labels in ``FEW`` the first
-        rounds' alone.
+        Seconds of every timed step, by label, round by round.
     """
     workloads = {label: Workload(label, batch=batch) for label in labels}
     samples: dict[str, list[float]] = {label: [] for label in labels}
     order = random.Random(0)
     for number in track(range(WARM_UP + rounds), "rounds", console=console, transient=True):
         for label in order.sample(labels, len(labels)):
-            # The slow ones skip the warm-up and the late rounds.
-            if label in FEW and not WARM_UP <= number < WARM_UP + FEW[label]:
-                continue
             start = time.perf_counter()
             workloads[label].sample()
             elapsed = (time.perf_counter() - start) / STEPS.get(label, 1)
@@ -110,7 +106,7 @@ def main() -> None:
     """Time every method, print the table and write ``results/NAME.json``."""
     parser = argparse.ArgumentParser(description=main.__doc__)
     parser.add_argument("--rounds", type=int, default=40, help="timed steps of each method")
-    parser.add_argument("--methods", nargs="+", default=list(USUAL), choices=list(METHODS))
+    parser.add_argument("--methods", nargs="+", default=list(METHODS), choices=list(METHODS))
     parser.add_argument("--batch", type=int, default=BATCH, help="rows of a step")
     parser.add_argument("--name", default="step_cost", help="of the file under results/")
     arguments = parser.parse_args()

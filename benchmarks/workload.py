@@ -21,10 +21,6 @@ from temper.methods import configure
 BATCH, TOKENS, CLASSES = 16, 32, 2
 LEARNING_RATE, CLIP = 2e-5, 1.0
 
-# The paper's own order of work holds 10 dimensions of every layer at once: 24 GB do not do for 16
-# rows, so it is timed only where it is named, on fewer (`make bench-loop`).
-LOOP = "jachess paper's loop"
-
 # What a row of the tables stands for: a method's name and what differs from its defaults.
 METHODS: dict[str, tuple[str, dict[str, Any]]] = {
     "vanilla": ("vanilla", {}),
@@ -75,17 +71,10 @@ METHODS: dict[str, tuple[str, dict[str, Any]]] = {
         {"scheme": "four_point", "strength": {"weight": 0.01}},
     ),
     "jachess every 4": ("jachess", {"every": 4, "strength": {"weight": 0.01}}),
-    "jachess nested": (
-        "jachess",
-        {"scheme": "nested", "strength": {"weight": 0.01}},
-    ),
-    LOOP: ("jachess", {"scheme": "loop", "strength": {"weight": 0.01}}),
 }
 # Steps that one sample takes the mean of: a penalty that is paid now and then.
 STEPS = {"jachess every 4": 4}
 # Too slow to be in every round: samples at most.
-FEW = {"jachess nested": 5, LOOP: 1}
-USUAL = tuple(label for label in METHODS if label != LOOP)
 
 # A fresh head has no weights in the checkpoint, and that is what is wanted here.
 transformers.utils.logging.set_verbosity_error()

@@ -16,11 +16,12 @@ from temper.forward import smoothness
 from temper.methods import configure
 from tests.forward.estimates import copied, rows_of, weighted
 from tests.forward.exact_norms import LAYERS, Exact, exact, smooth_bert
+from tests.forward.nested import nested
 from tests.methods.tiny import rows, tiny_bert
 
 ROWS = rows(4, 3)
 DRAWS = 1500
-SCHEMES = ["difference", "four_point", "nested", "loop"]
+SCHEMES = ["difference", "four_point"]
 TERMS = ["jacobian", "hessian"]
 
 
@@ -29,10 +30,8 @@ def exactly(layers: str = "all") -> Exact:
     return exact(smooth_bert(), ROWS, layers=layers)
 
 
-def settings_of(scheme: Any, *, dimensions: int = 4, **more: Any) -> dict[str, Any]:
-    # Every dimension of the hidden state, which is four wide.
-    own = {"kind": "loop", "dimensions": dimensions} if scheme == "loop" else scheme
-    return {"strength": {"weight": 1.0}, "scheme": own, **more}
+def settings_of(scheme: Any, **more: Any) -> dict[str, Any]:
+    return {"strength": {"weight": 1.0}, "scheme": scheme, **more}
 
 
 def assert_mean(found: Tensor, expected: Tensor, *, bias: float = 0.0) -> None:
@@ -45,50 +44,26 @@ def assert_mean(found: Tensor, expected: Tensor, *, bias: float = 0.0) -> None:
         assert 4 * error < 0.2 * truth
 
 
-def many(scheme: str) -> dict[str, Tensor]:
-    # The loop, which averages over dimensions instead of drawing them, needs fewer draws.
-    return copied(ROWS, DRAWS // 6 if scheme == "loop" else DRAWS)
-
-
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_every_scheme_estimates_the_exact_norms_of_every_layer(scheme: str) -> None:
-    found = rows_of(smooth_bert(), many(scheme), settings_of(scheme), weights=LAYERS)
-    # What finite differences add at their default step is bounded below.
-    bias = 0.02 if scheme in ("difference", "four_point") else 0.0
+    found = rows_of(smooth_bert(), copied(ROWS, DRAWS), settings_of(scheme), weights=LAYERS)
     shares = torch.tensor(LAYERS, dtype=torch.float64)
-    assert_mean(found["jacobian"], shares @ exactly().jacobian, bias=bias)
-    assert_mean(found["hessian"], shares @ exactly().hessian, bias=bias)
+    # What finite differences add at their default step is bounded below.
+    assert_mean(found["jacobian"], shares @ exactly().jacobian, bias=0.02)
+    assert_mean(found["hessian"], shares @ exactly().hessian, bias=0.02)
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_every_scheme_estimates_the_exact_norms_of_the_logits(scheme: str) -> None:
-    settings = settings_of(scheme, dimensions=3, layers="logits")
-    found = rows_of(smooth_bert(), many(scheme), settings)
+    settings = settings_of(scheme, layers="logits")
+    found = rows_of(smooth_bert(), copied(ROWS, DRAWS), settings)
     assert_mean(found["jacobian"], exactly("logits").jacobian[0], bias=0.02)
     assert_mean(found["hessian"], exactly("logits").hessian[0], bias=0.02)
 
 
-def test_the_loop_over_a_few_dimensions_is_right_on_average() -> None:
-    found = [
-        rows_of(
-            smooth_bert(),
-            copied(ROWS, 20),
-            settings_of({"kind": "loop", "dimensions": 1, "projections": 2}),
-            weights=LAYERS,
-            seed=seed,
-        )["hessian"].view(2, -1)
-        for seed in range(12)
-    ]
-    # A step draws its dimension for all rows at once, so that steps are the independent draws.
-    means = torch.stack([each.mean(1) for each in found])
-    expected = torch.tensor(LAYERS, dtype=torch.float64) @ exactly().hessian
-    error = means.std(0) / math.sqrt(len(means))
-    assert ((means.mean(0) - expected).abs() < 4 * error).all()
-
-
 def test_the_jacobian_baseline_has_half_of_the_logits_norm() -> None:
     logs = Stepper(smooth_bert(), configure("jacobian", {"strength": {"weight": 0.6}})).backward(
-        many("difference")
+        copied(ROWS, DRAWS)
     )
     weighted = 0.3 * float(exactly("logits").jacobian.mean())
     assert logs["loss/jacobian"] == pytest.approx(weighted, rel=0.1)
@@ -115,8 +90,8 @@ def differences() -> Exact:
 
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_cross_hoelder_sums_over_pairs_of_logits_in_every_scheme(scheme: str) -> None:
-    settings = settings_of(scheme, dimensions=3)
-    found = rows_of(smooth_bert(), many("nested"), settings, name="cross_holder")
+    settings = settings_of(scheme)
+    found = rows_of(smooth_bert(), copied(ROWS, DRAWS), settings, name="cross_holder")
     assert_mean(found["jacobian"], differences().jacobian[0] / 3, bias=0.02)
     assert_mean(found["hessian"], differences().hessian[0] / 9, bias=0.02)
 
@@ -131,15 +106,16 @@ def test_cross_hoelder_refuses_a_single_output() -> None:
 
 def test_differences_of_gradients_equal_the_second_derivative_on_equal_draws() -> None:
     batch = copied(ROWS, 100)
-    nested = rows_of(smooth_bert(), batch, settings_of("nested"), weights=LAYERS)
+    with nested():
+        exact_rows = rows_of(smooth_bert(), batch, settings_of("difference"), weights=LAYERS)
     found = rows_of(smooth_bert(), batch, settings_of("difference"), weights=LAYERS)
-    torch.testing.assert_close(found["jacobian"], nested["jacobian"])
-    relative = (found["hessian"] / nested["hessian"] - 1).abs()
+    torch.testing.assert_close(found["jacobian"], exact_rows["jacobian"])
+    relative = (found["hessian"] / exact_rows["hessian"] - 1).abs()
     assert float(relative.median()) < 1e-2
-    assert float((found["hessian"].sum() / nested["hessian"].sum() - 1).abs()) < 2e-3
+    assert float((found["hessian"].sum() / exact_rows["hessian"].sum() - 1).abs()) < 2e-3
     # In single precision too.
     single = rows_of(smooth_bert().float(), batch, settings_of("difference"), weights=LAYERS)
-    assert float((single["hessian"].sum() / nested["hessian"].sum() - 1).abs()) < 2e-3
+    assert float((single["hessian"].sum() / exact_rows["hessian"].sum() - 1).abs()) < 2e-3
 
 
 @pytest.mark.parametrize("scheme", ["difference", "four_point"])
@@ -150,12 +126,13 @@ def test_the_passes_of_one_estimate_drop_the_same_units(scheme: str) -> None:
     def dropping() -> torch.nn.Module:
         return tiny_bert(dropout=0.3, attention=0.3, hidden_size=4).double()
 
-    nested = rows_of(dropping(), batch, settings_of("nested"), weights=LAYERS)
+    with nested():
+        exact_rows = rows_of(dropping(), batch, settings_of("difference"), weights=LAYERS)
     found = rows_of(dropping(), batch, settings_of(scheme), weights=LAYERS)
     # Four points have other draws; a row is no more than a few times its mean.
     most = 0.01 if scheme == "difference" else 0.5
     for term in TERMS:
-        assert float((found[term].median() / nested[term].median() - 1).abs()) < most
+        assert float((found[term].median() / exact_rows[term].median() - 1).abs()) < most
 
 
 def test_four_points_at_their_default_step_are_nearly_those_of_a_tiny_step() -> None:
@@ -175,7 +152,7 @@ def test_a_probe_that_layers_share_adds_their_cross_terms_and_ours_does_not(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """``E ||sum sqrt(l) J^T v||^2`` with one v for all has ``2 sqrt(l m) <J_l, J_m>`` beside it."""
-    plain, batch = smoothness.probes, many("difference")
+    plain, batch = smoothness.probes, copied(ROWS, DRAWS)
     settings = settings_of("difference", hessian_weight=0.0)
     shares = torch.tensor(LAYERS, dtype=torch.float64)
     truth = shares @ exactly().jacobian
@@ -215,7 +192,7 @@ def forwards(
     return len(calls)
 
 
-PASSES = {"difference": (1, 2), "four_point": (2, 4), "nested": (1, 1), "loop": (1, 1)}
+PASSES = {"difference": (1, 2), "four_point": (2, 4)}
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)

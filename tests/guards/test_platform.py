@@ -34,9 +34,9 @@ from transformers import (
 
 from temper.forward.perturbations import Perturbation
 from temper.models.network import Network
-from temper.models.states import composite_layer_norm
 from temper.training.trainer import RobustTrainer
 from temper.types import Batch
+from tests.forward.nested import composite_layer_norm
 
 IDS = torch.tensor([[4, 5, 6, 2], [7, 8, 9, 2], [4, 9, 3, 2]])
 
@@ -153,8 +153,8 @@ def test_the_fused_layer_norm_is_wrong_at_third_order_and_the_composed_one_right
     """pytorch#175754, #176234, #196700: values are right, so that nothing else tells."""
     assert weight_derivative_error(composite_layer_norm) < 1e-5
     assert weight_derivative_error(nn.functional.layer_norm) > 0.05, (
-        "F.layer_norm's third derivative is right now: the schemes nested and loop may use the "
-        "fused norm again, once the oldest supported torch has it (temper.models.states)"
+        "F.layer_norm's third derivative is right now: tests/forward/nested.py may use the fused "
+        "norm again, once the oldest supported torch has it"
     )
 
 

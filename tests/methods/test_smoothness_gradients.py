@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -15,14 +14,13 @@ from transformers.models.llama.modeling_llama import LlamaRMSNorm
 from temper import Stepper
 from temper.forward import smoothness
 from temper.methods import configure
-from temper.models import states
 from temper.types import Batch
 from tests.contracts.architectures import ARCHITECTURES, inputs_of, tiny
 from tests.methods.tiny import rows, tiny_bert, tiny_llama, tiny_xlnet
 from tests.methods.weight_gradients import farthest_from_differences
 from tests.models.test_sites import checkpoint_blocks
 
-SCHEMES = ["difference", "four_point", "nested", "loop"]
+SCHEMES = ["difference", "four_point"]
 TERMS = {"jacobian": {"hessian_weight": 0.0}, "hessian": {"jacobian_weight": 0.0}}
 RIGHT = 1e-4
 """What central differences of second derivatives are good for, of a gradient's size."""
@@ -33,8 +31,7 @@ def dropping_bert() -> nn.Module:
 
 
 def uniform(scheme: str, **more: Any) -> dict[str, Any]:
-    own = {"kind": "loop", "dimensions": 2} if scheme == "loop" else scheme
-    return {"strength": {"weight": 0.5}, "layers": "uniform", "scheme": own, **more}
+    return {"strength": {"weight": 0.5}, "layers": "uniform", "scheme": scheme, **more}
 
 
 def stepper_of(
@@ -83,20 +80,6 @@ def test_every_weight_of_a_llama_has_the_gradient_of_the_total(
     stepper = stepper_of(tiny_llama().double(), uniform(scheme, **TERMS[term]))
     worst = farthest_from_differences(stepper, rows(5, 3), step=1e-6, spare="embed_tokens")
     assert worst < 10 * RIGHT
-
-
-@pytest.mark.parametrize("scheme", ["nested", "loop"])
-def test_the_fused_layer_norm_would_spoil_the_gradient_of_a_second_derivative(
-    monkeypatch: pytest.MonkeyPatch, scheme: str
-) -> None:
-    """Why these schemes compose it: the total is the same, its gradient is not."""
-    settings, batch = uniform(scheme), rows(5, 3)
-    total = stepper_of(dropping_bert(), settings).backward(batch)["loss"]
-    monkeypatch.setattr(states, "CompositeLayerNorm", nullcontext)
-    stepper = stepper_of(dropping_bert(), settings)
-    assert stepper.backward(batch)["loss"] == pytest.approx(total, rel=1e-6)
-    stepper.discard()
-    assert farthest_from_differences(stepper, batch, step=1e-5) > 1000 * RIGHT
 
 
 @pytest.mark.parametrize("name", ["jacobian", "cross_holder"])

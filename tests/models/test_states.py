@@ -15,11 +15,10 @@ from temper import Stepper
 from temper.errors import ModelError
 from temper.methods import configure
 from temper.models.network import Network
-from temper.models.states import Trace, composite_layer_norm, read_positions
+from temper.models.states import Trace, read_positions
 from temper.types import Batch
 from tests.contracts.architectures import ARCHITECTURES, CASES, CLASSICAL, batch_of, marks, tiny
 from tests.methods.tiny import rows, tiny_bert, tiny_network
-from tests.models.test_sites import checkpoint_blocks
 
 DECODERS = {"gpt2", "opt", "llama", "qwen2", "llama_lora"}
 AT_END = {"t5", "bart"}
@@ -202,48 +201,6 @@ def test_nothing_reaches_the_table_from_a_trace_and_all_reaches_the_root() -> No
     assert model.bert.embeddings.position_embeddings.weight.grad.any()
 
 
-@given(
-    st.lists(st.integers(1, 4), min_size=1, max_size=3),
-    st.integers(1, 2),
-    st.booleans(),
-    st.integers(0, 2**31),
-)
-@settings(max_examples=25, deadline=None)
-def test_the_composed_layer_norm_is_the_fused_one(
-    shape: list[int], over: int, affine: bool, seed: int
-) -> None:
-    draws = torch.Generator().manual_seed(seed)
-    values = torch.randn((*shape, 3, 2), generator=draws, dtype=torch.float64)
-    normed = values.shape[-over:]
-    weight, bias = (
-        torch.randn(normed, generator=draws, dtype=torch.float64) if affine else None
-        for _ in range(2)
-    )
-    expected = nn.functional.layer_norm(values, normed, weight, bias, 1e-3)
-    found = composite_layer_norm(values, normed, weight, bias, 1e-3)
-    torch.testing.assert_close(found, expected)
-
-
-def test_every_layer_norm_of_a_composite_trace_is_composed() -> None:
-    model, batch = tiny("bert").double(), batch_of("bert")
-    plain = traced(model, batch)
-    composed = traced(model, batch, composite=True, twice=True)
-    torch.testing.assert_close(composed.logits, plain.logits)
-    assert any("LayerNorm" in name for name in operations(plain.logits))
-    assert not any("LayerNorm" in name for name in operations(composed.logits))
-
-
-def operations(tensor: Tensor) -> set[str]:
-    """Return the names of everything in a tensor's graph."""
-    seen, stack = set(), [tensor.grad_fn]
-    while stack:
-        node = stack.pop()
-        if node is not None and node not in seen:
-            seen.add(node)
-            stack += [each for each, _ in node.next_functions]
-    return {node.name() for node in seen}
-
-
 # What cannot be differentiated twice
 
 
@@ -326,22 +283,6 @@ def test_a_compiled_model_is_refused_before_it_compiles() -> None:
     )
     model._orig_mod = nn.Identity()
     with pytest.raises(ModelError, match=r"compiled model has no second.*scheme='four_point'"):
-        stepper.backward(rows(5, 3))
-
-
-@pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning")
-@pytest.mark.parametrize("scheme", ["nested", "loop"])
-def test_recomputed_blocks_refuse_a_third_derivative(scheme: str) -> None:
-    model = tiny_bert()
-    checkpoint_blocks(model)
-    stepper = Stepper(
-        model,
-        configure(
-            "jachess",
-            {"scheme": scheme, "strength": {"weight": 1.0}, "layers": "uniform"},
-        ),
-    )
-    with pytest.raises(ModelError, match=r"recomputes the blocks.*Switch it off.*'difference'"):
         stepper.backward(rows(5, 3))
 
 

@@ -26,7 +26,7 @@ from temper.models.states import Trace
 from temper.seeding import generator
 from temper.types import LossTerms, Term
 
-Scheme = Literal["difference", "four_point", "nested", "loop"]
+Scheme = Literal["difference", "four_point"]
 Layers = Literal["all", "logits"]
 
 # Of the embeddings' RMS. A first difference of gradients may be small; a second difference of
@@ -60,8 +60,6 @@ class Smoothness(Part):
       the difference of two such products (13F). Needs attention with a second derivative.
     - ``four_point``: first and second differences of the states themselves (J 7F, J and H 13F, with
       no derivative in the forward, so fused attention and compiled models will do).
-    - ``nested``: H by reverse mode over reverse mode, layer norms composed (exact in the step).
-    - ``loop``: the paper's, layer by layer and dimension by dimension, for tests and ablations.
 
     Args:
         weight: eta, the factor on everything; the weights of the layers sum to 1. Not read with
@@ -79,8 +77,6 @@ class Smoothness(Part):
         step_size: Of finite differences, over the RMS of the example's embeddings; None takes
             2e-3 for ``difference`` and 3e-2 for ``four_point``.
         law: What probes are drawn from.
-        dimensions: Hidden dimensions that ``loop`` takes the Hessian of, >= 1.
-        projections: Probes that ``loop`` takes for each norm, >= 1.
         every: Applies it every so many steps at so many times the weight; batches without labels
             always have it.
         only_unlabelled: Whether batches with labels go without it.
@@ -98,8 +94,6 @@ class Smoothness(Part):
     scheme: Scheme = "difference"
     step_size: float | None = None
     law: Law = "signs"
-    dimensions: int = 10
-    projections: int = 1
     every: int = 1
     only_unlabelled: bool = False
 
@@ -152,9 +146,8 @@ class Smoothness(Part):
             stage: The micro-batch.
             shift: Added to the word embeddings [K*B, T, E]; None leaves them.
         """
-        third = self.hessian > 0 and self.scheme in ("nested", "loop")
         tracer = stage.network.tracer(stage.batch)
-        return tracer.tracing(shift=shift, twice=self.scheme != "four_point", composite=third)
+        return tracer.tracing(shift=shift, twice=self.scheme == "difference")
 
     def _acts(self, stage: Stage) -> bool:
         """Tell whether the step needs hidden states."""
@@ -190,7 +183,7 @@ class Smoothness(Part):
         kind = stage.batch.device.type
         half = in_half_precision(stage.batch.device)
         with torch.autocast(kind, enabled=False) if half else nullcontext():
-            rows = _Estimate(self, stage, trace).rows()
+            rows = Estimate(self, stage, trace).rows()
             factor = self._eta(stage, rows)
         if not self._pays(stage):
             yield LossTerms.of([], carried=carried)
@@ -287,7 +280,7 @@ def _squared(gradient: Tensor) -> float:
     return float(at_least_single(gradient).square().sum())
 
 
-class _Estimate:
+class Estimate:
     """One estimate of the penalty's terms on one micro-batch."""
 
     def __init__(self, part: Smoothness, stage: Stage, trace: Trace | None) -> None:
@@ -310,12 +303,7 @@ class _Estimate:
 
     def rows(self) -> dict[str, Tensor]:
         """Return [B] for each term, its layers weighted and summed; passes of one row averaged."""
-        scheme = {
-            "difference": self._difference,
-            "four_point": self._four_point,
-            "nested": self._nested,
-            "loop": self._loop,
-        }[self.part.scheme]
+        scheme = self.difference if self.part.scheme == "difference" else self.four_point
         found = zip(("jacobian", "hessian"), scheme(), strict=False)
         shares = {"jacobian": self.part.jacobian, "hessian": self.part.hessian}
         return {name: each.view(self.copies, -1).mean(0) for name, each in found if shares[name]}
@@ -360,16 +348,19 @@ class _Estimate:
             )
         return [float(weight) for weight in held]
 
-    def _probes(self) -> list[Tensor]:
+    def probes(self) -> list[Tensor]:
+        """Draw a probe for every layer."""
         # Independent between layers: shared ones would add the layers' cross terms.
         law = self.part.law
         return [probes((len(h), h.shape[-1]), law, self.draws, like=h) for h in self.states]
 
-    def _direction(self) -> Tensor:
+    def direction(self) -> Tensor:
+        """Draw a direction in the word embeddings [B, T, E]."""
         root = self.trace.root
         return directions(self.mask, root.shape[-1], self.draws, like=root)
 
-    def _width(self) -> int:
+    def width(self) -> int:
+        """Return the layers' one width."""
         widths = {state.shape[-1] for state in self.states}
         if len(widths) > 1:
             raise ModelError(
@@ -384,78 +375,40 @@ class _Estimate:
         # A row without a real token has nothing to move, and its differences are 0.
         return torch.where(size_of_each > 0, size_of_each, 1.0)
 
-    def _gradient(self, trace: Trace, states: Sequence[Tensor], chosen: Sequence[Tensor]) -> Tensor:
+    def gradient(self, trace: Trace, states: Sequence[Tensor], chosen: Sequence[Tensor]) -> Tensor:
         """Return ``g = d/dx sum_l sqrt(lambda_l) v_l . h_l`` [B, T, E], with its graph."""
         scalar = projection(states, chosen, self.weights).sum()
         (found,) = torch.autograd.grad(scalar, trace.root, create_graph=True)
         return found
 
-    def _difference(self) -> Iterator[Tensor]:
-        chosen = self._probes()
-        here = self._gradient(self.trace, self.states, chosen)
-        yield squared_norm(here, self.mask)
+    def difference(self) -> Iterator[Tensor]:
+        """Yield the rows of both terms by vector-Jacobian products and their difference."""
+        chosen = self.probes()
+        gradient = self.gradient(self.trace, self.states, chosen)
+        yield squared_norm(gradient, self.mask)
         if not self.part.hessian:
             return
         step = self._step()
-        moved = self.again(step * self._direction())
-        there = self._gradient(moved, self._read(moved), chosen)
-        yield squared_norm((there - here) / step, self.mask) / self._width()
+        moved = self.again(step * self.direction())
+        moved_gradient = self.gradient(moved, self._read(moved), chosen)
+        yield squared_norm((moved_gradient - gradient) / step, self.mask) / self.width()
 
-    def _four_point(self) -> Iterator[Tensor]:
+    def four_point(self) -> Iterator[Tensor]:
+        """Yield the rows of both terms by differences of the states."""
         step = self._step()
-        one = step * self._direction()
+        one = step * self.direction()
         at_one = self._read(self.again(one))
         size = step.flatten(1)
         first = [(b - a) / size for a, b in zip(self.states, at_one, strict=True)]
         yield self._sum([each.square().sum(-1) for each in first])
         if not self.part.hessian:
             return
-        other = step * self._direction()
+        other = step * self.direction()
         at_other = self._read(self.again(other))
         at_both = self._read(self.again(one + other))
         points = zip(self.states, at_one, at_other, at_both, strict=True)
         second = [((d - c) - (b - a)) / size.square() for a, b, c, d in points]
         yield self._sum([each.square().mean(-1) for each in second])
-
-    def _nested(self) -> Iterator[Tensor]:
-        here = self._gradient(self.trace, self.states, self._probes())
-        yield squared_norm(here, self.mask)
-        if self.part.hessian:
-            product = self._product(here, self._direction())
-            yield squared_norm(product, self.mask) / self._width()
-
-    def _loop(self) -> Iterator[Tensor]:
-        count, root = self.part.projections, self.trace.root
-        jacobians = []
-        for state in self.states:
-            total = torch.zeros(len(root), dtype=root.dtype, device=root.device)
-            for _ in range(count):
-                probe = probes((len(state), state.shape[-1]), self.part.law, self.draws, like=state)
-                (found,) = torch.autograd.grad((state * probe).sum(), root, create_graph=True)
-                total = total + squared_norm(found, self.mask) / count
-            jacobians.append(total)
-        yield self._sum(jacobians)
-        if not self.part.hessian:
-            return
-        hessians = []
-        for state in self.states:
-            order = torch.randperm(state.shape[-1], generator=self.draws).tolist()
-            chosen = order[: self.part.dimensions]
-            total = torch.zeros(len(root), dtype=root.dtype, device=root.device)
-            for dimension in chosen:
-                (here,) = torch.autograd.grad(state[:, dimension].sum(), root, create_graph=True)
-                for _ in range(count):
-                    product = self._product(here, self._direction())
-                    total = total + squared_norm(product, self.mask) / (count * len(chosen))
-            hessians.append(total)
-        yield self._sum(hessians)
-
-    def _product(self, gradient: Tensor, direction: Tensor) -> Tensor:
-        """Return the Hessian's product with a direction [B, T, E], with its graph."""
-        (found,) = torch.autograd.grad(
-            (gradient * direction).sum(), self.trace.root, create_graph=True
-        )
-        return found
 
     def _sum(self, layers: Sequence[Tensor]) -> Tensor:
         total = layers[0] * self.weights[0]

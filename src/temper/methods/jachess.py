@@ -98,8 +98,6 @@ class JacHess(SmoothnessConfig):
         "jacobian_weight": Published("1", "the paper"),
         "hessian_weight": Published("1", "the paper"),
         "layers": Published("normalised", "the paper; logits as ablation"),
-        "scheme": Published("loop", "released code"),
-        "scheme.dimensions": Published("10; 0, 5, 20 and 50 as ablation", "the paper"),
     }
 
     # The paper: eta is the learning rate.

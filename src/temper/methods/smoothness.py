@@ -67,26 +67,6 @@ class FourPoint(Variant):
     step_size: float = Field(default=STEP_SIZES["four_point"], gt=0.0)
 
 
-class Nested(Variant):
-    """Reverse mode over reverse mode."""
-
-    kind: Literal["nested"] = "nested"
-
-
-class Loop(Variant):
-    """The paper's loop, layer by layer and dimension by dimension, for tests and ablations.
-
-    Args:
-        dimensions: Hidden dimensions that the Hessian is taken of, at least 1 (the paper: 0, 5,
-            10, 20 or 50, by default 10).
-        projections: Probes for each norm, at least 1.
-    """
-
-    kind: Literal["loop"] = "loop"
-    dimensions: int = Field(default=10, ge=1)
-    projections: int = Field(default=1, ge=1)
-
-
 class SmoothnessConfig(MethodConfig):
     """Settings of a smoothness penalty.
 
@@ -94,8 +74,7 @@ class SmoothnessConfig(MethodConfig):
         strength: How strong the penalty is: by the ``gradient_ratio``, or by its ``weight``.
         jacobian_weight: Factor on the Jacobian term, at least 0.
         hessian_weight: Factor on the Hessian term, at least 0; 0 spares its passes.
-        scheme: How the norms are estimated: ``difference``, ``four_point``, ``nested`` or
-            ``loop``.
+        scheme: How the norms are estimated: ``difference`` or ``four_point``.
         every: Penalise every so many steps, so many times as hard, at least 1.
     """
 
@@ -104,9 +83,7 @@ class SmoothnessConfig(MethodConfig):
     strength: GradientRatio | Weight = Field(default=GradientRatio(), discriminator="kind")
     jacobian_weight: ScalarOrSchedule = Field(default=1.0, ge=0.0)
     hessian_weight: ScalarOrSchedule = Field(default=1.0, ge=0.0)
-    scheme: Difference | FourPoint | Nested | Loop = Field(
-        default=Difference(), discriminator="kind"
-    )
+    scheme: Difference | FourPoint = Field(default=Difference(), discriminator="kind")
     every: int = Field(default=1, ge=1)
 
     def check(self) -> None:

@@ -16,7 +16,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.overrides import TorchFunctionMode
 
 from temper.errors import ModelError
 from temper.functional.precision import at_least_single
@@ -158,9 +157,7 @@ class StateTracer:
         self._hooks += [block.register_forward_hook(note) for _, block in behind or first]
 
     @contextmanager
-    def tracing(
-        self, *, shift: Tensor | None = None, twice: bool = False, composite: bool = False
-    ) -> Iterator[Trace]:
+    def tracing(self, *, shift: Tensor | None = None, twice: bool = False) -> Iterator[Trace]:
         """Trace the forward inside the block.
 
         Args:
@@ -169,8 +166,6 @@ class StateTracer:
                 operations that have a second derivative: until ``rest`` where blocks are computed
                 again in the backward. A model that knows no such kernel is switched to eager
                 attention until ``release``.
-            composite: Whether it will be differentiated three times; layer norms are then composed
-                of elementary operations, because the fused one's third derivative is wrong.
 
         Yields:
             Filled in by the forward.
@@ -185,9 +180,6 @@ class StateTracer:
                 # cuDNN's recurrent layers have no second derivative, PyTorch's own have.
                 if any(isinstance(module, nn.RNNBase) for module in self._model.modules()):
                     stack.enter_context(torch.backends.cudnn.flags(enabled=False))
-            if composite:
-                self._check_not_recomputed()
-                stack.enter_context(CompositeLayerNorm())
             try:
                 yield self._trace
             finally:
@@ -209,13 +201,6 @@ class StateTracer:
         self._implementation = None
         if self._donating is not None:
             torch._functorch.config.donated_buffer = self._donating
-
-    def _check_not_recomputed(self) -> None:
-        if recomputes(self._model):
-            raise ModelError(
-                "Gradient checkpointing recomputes the blocks with the fused layer norm, whose "
-                "third derivative is wrong. Switch it off, or use scheme='difference'."
-            )
 
     def _differentiable_attention(self) -> AbstractContextManager[Any]:
         if fault := lacks_second_derivative(self._model):
@@ -282,46 +267,6 @@ class _Cut(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[None, None]:
         return None, None
-
-
-class CompositeLayerNorm(TorchFunctionMode):
-    """Compose layer norms of elementary operations: right to any order, and slower."""
-
-    def __torch_function__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
-    ) -> Any:
-        kwargs = kwargs or {}
-        if func is torch.nn.functional.layer_norm or func is torch.layer_norm:
-            return composite_layer_norm(*args, **kwargs)
-        return func(*args, **kwargs)
-
-
-def composite_layer_norm(
-    values: Tensor,
-    normalized_shape: Sequence[int],
-    weight: Tensor | None = None,
-    bias: Tensor | None = None,
-    eps: float = 1e-5,
-    *_: Any,
-) -> Tensor:
-    """Normalise over the last dimensions, as ``torch.nn.functional.layer_norm``.
-
-    Args:
-        values: [..., *normalized_shape].
-        normalized_shape: Sizes of the dimensions that are normalised.
-        weight: Factor, of that shape.
-        bias: Summand, of that shape.
-        eps: Added to the variance.
-
-    Returns:
-        The shape of ``values``.
-    """
-    over = tuple(range(-len(normalized_shape), 0))
-    centred = values - values.mean(over, keepdim=True)
-    variance = (centred * centred).mean(over, keepdim=True)
-    normed = centred * (variance + eps).rsqrt()
-    normed = normed if weight is None else normed * weight
-    return normed if bias is None else normed + bias
 
 
 def compiled(model: nn.Module) -> bool:
