@@ -28,8 +28,8 @@ from temper.data.examples import Examples
 from temper.data.settings import DataSettings
 from temper.data.sources import load_splits
 from temper.evaluation.attack import Budget, Target, attack
+from temper.evaluation.perspectives.embedding_attack import PGDSettings
 from temper.evaluation.predictor import Part, Session
-from temper.evaluation.settings import EvaluationSettings
 from temper.functional.norms import project, steepest
 
 RADIUS = 0.25
@@ -41,13 +41,13 @@ METHODS, SEEDS = ("vanilla", "uegr"), (0, 1)
 
 def budgets() -> dict[str, Budget]:
     """Return the attacks that are compared, the default first."""
-    default = EvaluationSettings()
+    default = PGDSettings()
     own = Budget(
         ("pgd",),
         ("l2",),
         (RADIUS,),
-        steps=default.pgd_steps,
-        step_fraction=default.pgd_step_size,
+        steps=default.steps,
+        step_fraction=default.step_size,
         restarts=default.restarts,
     )
     name = f"default: {own.steps} steps, {own.restarts} start"

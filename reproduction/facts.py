@@ -9,8 +9,8 @@ from typing import Any
 from reproduction.plan import settings_of
 from reproduction.specification import Case, CaseAtScale, Scale, Specification, leaves
 from temper.data.tasks import TASKS
-from temper.report.folders import Source
-from temper.report.records import RunRecord
+from temper.display.folders import Source
+from temper.display.records import RunRecord
 from temper.training.assignments import Tree
 from temper.training.config import RunConfig, without_unread
 

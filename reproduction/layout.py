@@ -7,7 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from reproduction.lines import ABSENT as NOT_AT_HAND
 from reproduction.lines import Line
 from reproduction.table import ReproductionTable
-from temper.report.wording import ABSENT, escaped, pipe_table
+from temper.display.wording import escaped, pipe_table
+from temper.functional.units import ABSENT
 
 Rows = Sequence[Mapping[str, str]]
 """Lines of texts by heading, all of the same headings."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from statistics import fmean, stdev
 
 from temper.functional.intervals import LEVEL, holm, paired_t, told_apart
-from temper.report.wording import Unit
+from temper.functional.units import Unit
 
 ABSENT = "not at hand"
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from reproduction.plan import CasePlan, Request, plan_cases
 from reproduction.specification import Specification
+from temper.display.folders import Source, keep_study, read
 from temper.errors import CheckpointError, DataError, ModelError, NonFiniteError
-from temper.report.folders import Source, keep_study, read
 from temper.study.schedule import run_study
 from temper.study.workers import check_workers
 from temper.training.checkpoint_folder import check_room, make_folder, read_json, write_json
@@ -149,7 +149,7 @@ def check_keep(to: Path, folder: Path, record: Record) -> Record | None:
 
 
 def keep(specification: Specification, folder: Path, to: Path) -> list[str]:
-    """Keep plans, records and scores (`temper.report.kept`), and neither weights nor rows.
+    """Keep plans, records and scores (`temper.display.kept`), and neither weights nor rows.
 
     Args:
         specification: Whose cases.

@@ -25,8 +25,8 @@ from reproduction.specification import (
     Score,
     Specification,
 )
+from temper.display.cells import Comparison, Row
 from temper.errors import CheckpointError
-from temper.report.cells import Comparison, Row
 from temper.report.table import compare
 
 

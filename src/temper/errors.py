@@ -120,19 +120,23 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> str:
 def _place(loc: tuple[int | str, ...], settings: type[BaseModel]) -> tuple[str, list[str]]:
     """Return the dotted name of a wrong field, and the names that its table knows."""
     field = str(loc[0]) if loc else ""
-    known = settings.model_fields
-    if field not in known or len(loc) < 2:
-        tables = {name: _tables(known[name].annotation) for name in known}
-        inner = [f"{name}.{key}" for name in known for key in _keys(tables[name])]
-        return field, [*known, *inner]
-    tables_here = _tables(known[field].annotation)
+    fields = settings.model_fields
+    tables = {name: _tables(fields[name].annotation) for name in fields}
+    # Settings may have further tables under names that are known only while it runs.
+    tables |= {name: [table] for name, table in getattr(settings, "sections", dict)().items()}
+    if field not in tables or len(loc) < 2:
+        inner = [f"{name}.{key}" for name in tables for key in _keys(tables[name])]
+        # A name that stands in one table alone is most likely meant.
+        moved = [place for place in inner if place.endswith(f".{field}")]
+        return field, moved or [*tables, *inner]
+    tables_here = tables[field]
     if not tables_here:
-        return field, list(known)
+        return field, list(fields)
     if len(tables_here) > 1:
         # Of several tables the error names which one was meant before it names the field.
         loc = (field, *loc[2:])
     if len(loc) < 2:
-        return field, list(known)
+        return field, list(fields)
     return f"{field}.{loc[1]}", [f"{field}.{key}" for key in _keys(tables_here)]
 
 

@@ -20,8 +20,11 @@ from temper.errors import ModelError, SettingError
 from temper.evaluation.function import CallablePredictor
 from temper.evaluation.run import EvaluationData, evaluate
 from temper.evaluation.settings import EvaluationSettings
+from tests.evaluation.changed import changed
 
-SETTINGS = EvaluationSettings(perspectives=("representation",), cka_batch=4, bootstrap=0)
+SETTINGS = EvaluationSettings(
+    perspectives=("representation",), representation={"batch": 4}, bootstrap=0
+)
 TEXTS = ["good film", "a bad film", "the phone is very fine", "why not", "it was awful", "great"]
 SETS = EvaluationSets(
     EvaluationData(Examples("dev", TEXTS, labels=[1, 0, 1, 0, 0, 1], kind="classification"))
@@ -45,7 +48,7 @@ def alignment(model: Path, settings: EvaluationSettings = SETTINGS) -> dict[int,
     predictor = load_predictor(str(model), max_length=32, device="cpu")
     sets = with_reference(SETS, str(model), predictor, settings)
     found = evaluate(predictor, sets.data, settings)
-    return {entry["layer"]: entry["value"] for entry in found.scores}
+    return {entry["parameters"]["layer"]: entry["value"] for entry in found.scores}
 
 
 def test_a_run_is_compared_with_the_model_it_was_trained_from(
@@ -59,7 +62,7 @@ def test_a_run_is_compared_with_the_model_it_was_trained_from(
 
 def test_a_model_may_be_named_in_place_of_the_records(tiny_model: Path, tmp_path: Path) -> None:
     run = trained(tiny_model, tmp_path / "run", model="a/model-that-is-not-here")
-    named = SETTINGS.model_copy(update={"reference": str(run)})
+    named = changed(SETTINGS, {"representation": {"reference": str(run)}})
     assert alignment(run, named) == pytest.approx({1: 1.0, 2: 1.0}, abs=1e-6)
 
 
@@ -72,7 +75,7 @@ def test_a_recorded_model_that_is_gone_is_said_and_a_named_one_refused(
     found = with_reference(SETS, str(run), predictor, SETTINGS)
     assert found.data.reference is None
     assert f"The pre-trained model {gone!r} of {run} could not be loaded" in found.notices[0]
-    named = SETTINGS.model_copy(update={"reference": gone})
+    named = changed(SETTINGS, {"representation": {"reference": gone}})
     with pytest.raises(ModelError, match="gone"):
         with_reference(SETS, str(run), predictor, named)
 
@@ -87,7 +90,7 @@ def test_nothing_is_loaded_that_no_perspective_reads(tiny_model: Path, tmp_path:
 def test_a_function_has_no_pre_trained_model() -> None:
     predictor = CallablePredictor(lambda texts: [[0.5, 0.5]] * len(texts), gives="probabilities")
     assert with_reference(SETS, "a.py:answer", predictor, SETTINGS) is SETS
-    named = SETTINGS.model_copy(update={"reference": "minilm"})
+    named = changed(SETTINGS, {"representation": {"reference": "minilm"}})
     with pytest.raises(SettingError, match=r"a\.py:answer is no checkpoint"):
         with_reference(SETS, "a.py:answer", predictor, named)
 
@@ -129,7 +132,7 @@ def test_the_key_of_an_evaluation_knows_the_weights_of_the_named_model(
     tiny_model: Path, tmp_path: Path
 ) -> None:
     base = trained(tiny_model, tmp_path / "base")
-    named = SETTINGS.model_copy(update={"reference": str(base)})
+    named = changed(SETTINGS, {"representation": {"reference": str(base)}})
     before = evaluation_key("model", SETS, named, max_length=32)
     assert evaluation_key("model", SETS, named, max_length=32) == before
     assert evaluation_key("model", SETS, SETTINGS, max_length=32) != before
@@ -138,12 +141,12 @@ def test_the_key_of_an_evaluation_knows_the_weights_of_the_named_model(
 
 
 def test_a_reference_that_nothing_reads_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"`reference` \(only 'representation' does\)"):
-        EvaluationSettings(perspectives=("task",), reference="minilm")
+    with pytest.raises(ValueError, match=r"`representation` \(only 'representation' does\)"):
+        EvaluationSettings(perspectives=("task",), representation={"reference": "minilm"})
 
 
 def test_a_named_reference_must_be_given_to_the_library(tiny_model: Path) -> None:
     predictor = load_predictor(str(tiny_model), max_length=32, device="cpu")
-    named = SETTINGS.model_copy(update={"reference": "minilm"})
+    named = changed(SETTINGS, {"representation": {"reference": "minilm"}})
     with pytest.raises(SettingError, match=r"EvaluationData\(reference=\.\.\.\)"):
         evaluate(predictor, SETS.data, named)

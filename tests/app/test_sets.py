@@ -162,7 +162,7 @@ def test_rows_to_fit_on_are_drawn_and_none_of_them_is_evaluated(tmp_path: Path) 
     odd = write(tmp_path / "odd.jsonl", [{"text": "strange"}])
     sources = SetSources.of(anomaly=[f"odd={odd}"])
     train = replace(examples(["one", "strange", *(f"train {n}" for n in range(40))]), name="train")
-    few = EvaluationSettings(detector_rows=10)
+    few = EvaluationSettings(anomaly={"rows": 10})
     found = load(sources, train=train, evaluate=few)
     fit = found.data.fit
     assert fit is not None
@@ -174,7 +174,7 @@ def test_rows_to_fit_on_are_drawn_and_none_of_them_is_evaluated(tmp_path: Path) 
     assert turned is not None
     assert set(turned.text) == set(fit.text)
     other = load(
-        sources, train=train, evaluate=EvaluationSettings(detector_rows=10, seed=5)
+        sources, train=train, evaluate=EvaluationSettings(anomaly={"rows": 10}, seed=5)
     ).data.fit
     assert other is not None
     assert set(other.text) != set(fit.text)

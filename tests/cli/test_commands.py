@@ -138,7 +138,8 @@ def test_evaluating_writes_rows_and_scores_once(
         "evaluate", trained["out"], "--data", tiny_data / "reviews",
         "--shift", f"other={tiny_data / 'shift.csv'}",
         "--anomaly", f"odd={tiny_data / 'anomaly.csv'}",
-        "--set", "evaluate.radii=[0.1]", "--set", "evaluate.bootstrap=20", "--out", tmp_path / "e",
+        "--set", "evaluate.embedding_attack.radii=[0.1]", "--set", "evaluate.bootstrap=20",
+        "--out", tmp_path / "e",
     )  # fmt: skip
     found = answer(*arguments)
     assert {score["perspective"] for score in found["scores"]} == {

@@ -109,7 +109,7 @@ def test_unknown_data_leave_nothing(tiny_model: Path, tmp_path: Path) -> None:
         (("--shift", "yelp=missing.csv"), ("missing.csv",)),
         (("--anomaly", "trec=missing.csv"), ("missing.csv",)),
         (("--perspectives", "tasks"), ("'tasks'", "task", "worst_case.")),
-        (("--set", "evaluate.radii=[-1]"), ("evaluate.radii",)),
+        (("--set", "evaluate.embedding_attack.radii=[-1]"), ("evaluate.embedding_attack.radii",)),
         (("--set", "method.epsilon=1"), ("--variant",)),
         (("--model", "no/where/at-all"), ("no/where/at-all",)),
     ],

@@ -40,19 +40,17 @@ def test_a_checkpoint_is_measured_layer_by_layer(tmp_path: Path, adapted: bool) 
     data.write_text("\n".join(["text,label", *lines]) + "\n", encoding="utf-8")
     command = [
         "evaluate", model, "--data", data, "--perspectives", "task,smoothness",
-        "--set", "evaluate.smoothness_rows=6", "--set", "evaluate.bootstrap=0",
+        "--set", "evaluate.smoothness.rows=6", "--set", "evaluate.bootstrap=0",
         "--max-length", 32, "--device", "cpu", "--out", tmp_path / "e",
     ]  # fmt: skip
     result = call(*command)
     assert result.exit_code == 0, result.stderr
     shown = [line.split() for line in result.stdout.splitlines() if line.startswith("smoothness")]
-    assert [line[2:5] for line in shown] == [
-        [norm, place, f"{norm}_norm"]
-        for norm in ("jacobian", "hessian")
-        for place in ("1", "2", "logits")
-    ]
+    named = [line[2 : line.index(f"{line[2]}_norm")] for line in shown]
+    places = (["layer", "1"], ["layer", "2"], [])
+    assert named == [[norm, *place] for norm in ("jacobian", "hessian") for place in places]
     scores = json.loads((tmp_path / "e" / "scores.json").read_text())["scores"]
     found = [entry for entry in scores if entry["perspective"] == "smoothness"]
-    assert [entry["layer"] for entry in found] == [1, 2, None] * 2
+    assert [entry["parameters"].get("layer") for entry in found] == [1, 2, None] * 2
     assert all(entry["value"] > 0 < entry["standard_error"] for entry in found)
     assert {entry["n"] for entry in found} == {6}

@@ -17,9 +17,10 @@ from temper.evaluation.function import CallablePredictor
 from temper.evaluation.rows import Block, Condition, to_blocks
 from temper.evaluation.run import Evaluation, EvaluationData, evaluate, score
 from temper.evaluation.settings import EvaluationSettings
+from tests.evaluation.changed import changed
 from tests.evaluation.conftest import assert_same_scores
 
-ONLY = EvaluationSettings(perspectives=("task", "anomaly"), bootstrap=20, neighbours=3)
+ONLY = EvaluationSettings(perspectives=("task", "anomaly"), bootstrap=20, anomaly={"neighbours": 3})
 DETECTORS = ("clean", "max_logit", "energy", "mahalanobis", "knn")
 
 
@@ -136,7 +137,7 @@ def test_a_row_that_is_scored_does_not_teach(
 def test_neither_order_nor_batch_size_changes_a_detector(
     predictor: ClassifierPredictor, data: EvaluationData
 ) -> None:
-    few = ONLY.model_copy(update={"detector_rows": 20})
+    few = changed(ONLY, {"anomaly": {"rows": 20}})
     assert data.fit is not None
     turned = EvaluationData(data.dev, anomaly=data.anomaly, fit=data.fit.select(range(39, -1, -1)))
     first = evaluate(predictor, data, few)
@@ -153,19 +154,21 @@ def test_neither_order_nor_batch_size_changes_a_detector(
 def test_only_the_detectors_that_were_asked_for_are_measured(
     predictor: ClassifierPredictor, data: EvaluationData
 ) -> None:
-    found = evaluate(
-        predictor, data, EvaluationSettings(**{**ONLY.model_dump(), "detectors": "knn"})
-    )
+    found = evaluate(predictor, data, changed(ONLY, {"anomaly": {"detectors": "knn"}}))
     assert {e["condition"] for e in found.scores if e["perspective"] == "anomaly"} == {"knn"}
     with pytest.raises(ValueError, match="'max_softmax', 'max_logit', 'energy'"):
-        EvaluationSettings(detectors=("odin",))  # type: ignore[arg-type]
+        EvaluationSettings(anomaly={"detectors": ("odin",)})
 
 
 @pytest.mark.parametrize(
     ("change", "left", "words"),
     [
         ({"fit": None}, ("clean", "max_logit", "energy"), "there are no ordinary rows"),
-        ({"neighbours": 41}, DETECTORS[:4], "there are 40 rows, and neighbour number 41"),
+        (
+            {"anomaly": {"neighbours": 41}},
+            DETECTORS[:4],
+            "there are 40 rows, and neighbour number 41",
+        ),
     ],
     ids=["no rows", "too few rows"],
 )
@@ -176,7 +179,7 @@ def test_a_detector_that_cannot_be_computed_is_left_out_with_a_notice(
     left: tuple[str, ...],
     words: str,
 ) -> None:
-    settings = ONLY.model_copy(update={k: v for k, v in change.items() if k != "fit"})
+    settings = changed(ONLY, {k: v for k, v in change.items() if k != "fit"})
     fit = change.get("fit", data.fit)
     found = evaluate(predictor, EvaluationData(data.dev, anomaly=data.anomaly, fit=fit), settings)
     told = {e["condition"]: 0 for e in found.scores if e["perspective"] == "anomaly"}

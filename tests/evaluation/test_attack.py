@@ -90,7 +90,7 @@ def test_more_steps_or_starts_find_all_that_fewer_find(
     dev = examples_of(rows=24)
     right = {
         (steps, starts): attacked(
-            predictor, dev, norms=(norm,), radii=(0.2,), pgd_steps=steps, restarts=starts
+            predictor, dev, norms=(norm,), radii=(0.2,), pgd={"steps": steps, "restarts": starts}
         )["pgd", norm, 0.2].correct
         for steps in (1, 2, 3, 6, 12)
         for starts in (1, 2, 4)
@@ -242,14 +242,23 @@ def test_a_broken_gradient_names_its_row() -> None:
 def attacked(
     predictor: ClassifierPredictor, dev: Examples, **settings: Any
 ) -> dict[tuple[str, Any, Any], Block]:
-    chosen: dict[str, Any] = {"radii": (0.3, 1.0), "bootstrap": 0, "pgd_steps": 3, **settings}
+    chosen: dict[str, Any] = {"bootstrap": 0}
+    for name in ("batch_size", "seed", "attack_rows"):
+        if name in settings:
+            chosen[name] = settings.pop(name)
+    chosen["embedding_attack"] = {"radii": (0.3, 1.0), "pgd": {"steps": 3}, **settings}
     found = evaluate(
         predictor,
         EvaluationData(dev),
         EvaluationSettings(perspectives=("embedding_attack",), **chosen),
     )
     blocks = to_blocks(found.rows)
-    return {(block.condition.name, block.condition.norm, block.setting): block for block in blocks}
+    return {(block.condition.name, *_asked(block)): block for block in blocks}
+
+
+def _asked(block: Block) -> tuple[Any, Any]:
+    parameters = block.condition.parameters
+    return parameters.get("norm"), parameters.get("radius", parameters.get("radius_relative"))
 
 
 def test_an_attack_hurts_a_bert_and_more_radius_hurts_more(
@@ -268,15 +277,19 @@ def test_the_attack_of_a_row_does_not_depend_on_its_batch_or_place(
 ) -> None:
     dev = examples_of(rows=10)
     predictor = ClassifierPredictor(model, tokenizer, max_length=64)
-    settings: dict[str, Any] = {"norms": ("l2", "linf"), "restarts": 2, "radii": (0.3,)}
+    settings: dict[str, Any] = {
+        "norms": ("l2", "linf"),
+        "pgd": {"steps": 3, "restarts": 2},
+        "radii": (0.3,),
+    }
     alone = attacked(predictor, dev, batch_size=1, **settings)
     order = [3, 1, 4, 0, 5, 9, 2, 6, 8, 7]
     together = attacked(predictor, dev.select(order), batch_size=10, **settings)
     assert set(alone) == set(together)
     for key, block in alone.items():
         assert together[key].probabilities == pytest.approx(block.probabilities[order], abs=1e-5)
-        if block.radius_relative is not None:
-            assert together[key].radius_relative == pytest.approx(block.radius_relative[order])
+        for name, values in block.measured.items():
+            assert together[key].measured[name] == pytest.approx(values[order])
 
 
 def test_special_tokens_can_be_spared(model: Any, tokenizer: Any, examples_of: Any) -> None:
@@ -297,12 +310,11 @@ def test_both_radii_stand_in_every_row(model: Any, tokenizer: Any, examples_of: 
     block = attacked(predictor, dev, radii=(0.3,))["fgm", "l2", 0.3]
     table = model.bert.embeddings.word_embeddings.weight.detach().double()
     norms = [table[tokenizer(text)["input_ids"]].norm().item() for text in dev.text]
-    assert block.radius is not None
-    assert (block.radius == 0.3).all()
-    assert block.radius_relative == pytest.approx(0.3 / np.asarray(norms))
-    relative = attacked(predictor, dev, radii=(0.1,), radii_relative=True)["fgm", "l2", 0.1]
-    assert relative.relative
-    assert relative.radius == pytest.approx(0.1 * np.asarray(norms))
+    assert (block.measured["radius"] == 0.3).all()
+    assert block.measured["radius_relative"] == pytest.approx(0.3 / np.asarray(norms))
+    relative = attacked(predictor, dev, radii=(0.1,), relative=True)["fgm", "l2", 0.1]
+    assert relative.condition.parameters["radius_relative"] == 0.1
+    assert relative.measured["radius"] == pytest.approx(0.1 * np.asarray(norms))
 
 
 def test_fewer_attacked_rows_are_chosen_by_their_text(

@@ -21,9 +21,10 @@ from temper.evaluation.perspectives.cost import Gauge, gauge_of, passes
 from temper.evaluation.rows import to_blocks
 from temper.evaluation.run import EvaluationData, evaluate, score
 from temper.evaluation.settings import EvaluationSettings
+from tests.evaluation.changed import changed
 from tests.evaluation.conftest import assert_same_scores, make_examples
 
-SETTINGS = EvaluationSettings(perspectives=("cost",), cost_repetitions=3, bootstrap=50)
+SETTINGS = EvaluationSettings(perspectives=("cost",), cost={"repetitions": 3}, bootstrap=50)
 
 
 @dataclass
@@ -107,7 +108,7 @@ def test_rates_come_from_batches_and_the_time_of_a_row_from_rows_alone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     steady = timed(monkeypatch, [2**20, 3 * 2**20, 2**21])
-    settings = SETTINGS.model_copy(update={"cost_rows": 50, "cost_batch": 20})
+    settings = changed(SETTINGS, {"cost": {"rows": 50, "batch": 20}})
     found = values(measured(steady, 60, settings))
     # 50 rows in three calls take .3 + .5 s; a row alone .11 s. The peaks' middle is 2 MiB.
     assert found["rows_per_second"] == pytest.approx(50 / 0.8)
@@ -153,7 +154,7 @@ def test_passes_of_two_models_are_not_paired(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_a_single_pass_has_no_interval(monkeypatch: pytest.MonkeyPatch) -> None:
     steady = timed(monkeypatch, [2**20])
-    found = measured(steady, 10, SETTINGS.model_copy(update={"cost_repetitions": 1}))
+    found = measured(steady, 10, changed(SETTINGS, {"cost": {"repetitions": 1}}))
     assert {(entry["low"], entry["high"]) for entry in found.scores} == {(None, None)}
 
 
@@ -245,10 +246,10 @@ def test_on_a_gpu_its_own_peak_counts(model: Any, tokenizer: Any) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"cost_rows": 0}, "cost_rows"),
-        ({"cost_batch": 0}, "cost_batch"),
-        ({"cost_repetitions": 0}, "cost_repetitions"),
-        ({"cka_batch": 3}, "cka_batch"),
+        ({"cost": {"rows": 0}}, "cost.rows"),
+        ({"cost": {"batch": 0}}, "cost.batch"),
+        ({"cost": {"repetitions": 0}}, "cost.repetitions"),
+        ({"representation": {"batch": 3}}, "representation.batch"),
     ],
 )
 def test_numbers_below_their_bounds_are_refused(change: dict[str, Any], message: str) -> None:

@@ -10,7 +10,7 @@ import pytest
 from temper.data.examples import Examples
 from temper.errors import CheckpointError
 from temper.evaluation.function import CallablePredictor
-from temper.evaluation.pairing import FIELDS, paired_differences
+from temper.evaluation.pairing import paired_differences
 from temper.evaluation.rows import Block, Condition, to_table
 from temper.evaluation.run import Evaluation, EvaluationData, evaluate
 from temper.evaluation.settings import EvaluationSettings
@@ -50,7 +50,7 @@ def differences(
         seed=0,
         resamples=resamples,
     )
-    assert all(set(FIELDS) <= set(entry) for entry in found)
+    assert all({"parameters", "low", "high"} <= set(entry) for entry in found)
     return {(entry["perspective"], entry["name"]): entry for entry in found}
 
 
@@ -103,8 +103,7 @@ def test_two_models_are_compared_on_the_rows_that_both_have_under_attack() -> No
             prediction,
             np.stack([1 - prediction, prediction], axis=1),
             prediction,
-            queries=np.full(ROWS, 5),
-            changed=np.full(ROWS, 0.1),
+            measured={"queries": np.full(ROWS, 5.0), "changed": np.full(ROWS, 0.1)},
         )
 
     def rows_of(wrong: set[int]) -> Any:

@@ -21,9 +21,12 @@ from temper.evaluation.predictor import States
 from temper.evaluation.rows import to_blocks
 from temper.evaluation.run import EvaluationData, evaluate, score
 from temper.evaluation.settings import EvaluationSettings
+from tests.evaluation.changed import changed
 from tests.evaluation.conftest import assert_same_scores, make_examples, make_model, make_tokenizer
 
-SETTINGS = EvaluationSettings(perspectives=("representation",), cka_batch=4, bootstrap=50)
+SETTINGS = EvaluationSettings(
+    perspectives=("representation",), representation={"batch": 4}, bootstrap=50
+)
 
 
 def predictor_of(model: Any) -> ClassifierPredictor:
@@ -40,7 +43,11 @@ def measured(
 
 
 def by_layer(evaluation: Any) -> dict[int, float]:
-    return {entry["layer"]: entry["value"] for entry in evaluation.scores if entry["name"] == "cka"}
+    return {
+        entry["parameters"].get("layer"): entry["value"]
+        for entry in evaluation.scores
+        if entry["name"] == "cka"
+    }
 
 
 def cls_states(model: Any, dev: Examples) -> list[np.ndarray]:
@@ -75,7 +82,7 @@ def test_the_states_of_bert_are_transformers_own_at_cls() -> None:
 
 def test_one_batch_of_all_rows_is_cka_by_whole_gram_matrices() -> None:
     model, reference, dev = make_model(seed=1), make_model(seed=2), make_examples()
-    whole = SETTINGS.model_copy(update={"cka_batch": 24, "batch_size": 24})
+    whole = changed(SETTINGS, {"representation": {"batch": 24}, "batch_size": 24})
     pairs = zip(
         states_of(predictor_of(model), dev, batch_size=24),
         states_of(predictor_of(reference), dev, batch_size=24),
@@ -135,8 +142,8 @@ def test_another_seed_cuts_other_batches_and_estimates_the_same() -> None:
     model, reference = make_model(seed=8), make_model(seed=9)
     dev = make_examples(rows=120)
     found = [
-        by_layer(measured(model, reference, SETTINGS.model_copy(update=change), dev=dev))[2]
-        for change in ({"seed": 1}, {"seed": 2}, {"cka_batch": 120})
+        by_layer(measured(model, reference, changed(SETTINGS, change), dev=dev))[2]
+        for change in ({"seed": 1}, {"seed": 2}, {"representation": {"batch": 120}})
     ]
     assert found[0] != found[1]
     assert found[:2] == pytest.approx([found[2]] * 2, abs=0.15)
@@ -146,7 +153,7 @@ def test_scores_follow_from_the_batches_rows() -> None:
     found = measured(make_model(seed=10), make_model(seed=11))
     assert_same_scores(score(found.rows, "accuracy", settings=SETTINGS), found.scores)
     blocks = {
-        (block.condition.name, block.condition.layer): block
+        (block.condition.name, block.condition.parameters.get("layer")): block
         for block in to_blocks(found.rows)
         if block.condition.perspective == "representation"
     }
@@ -159,7 +166,7 @@ def test_scores_follow_from_the_batches_rows() -> None:
     cross, own, other = (
         float(np.sum(blocks[name, 2].value)) for name in ("hsic_xy", "hsic_xx", "hsic_yy")
     )
-    entry = next(entry for entry in found.scores if entry["layer"] == 2)
+    entry = next(entry for entry in found.scores if entry["parameters"].get("layer") == 2)
     assert entry["value"] == pytest.approx(cross / (own * other) ** 0.5)
     assert (entry["n"], entry["condition"], entry["higher_is_better"]) == (6, "cka", None)
     assert entry["low"] <= entry["value"] <= entry["high"]
@@ -167,7 +174,7 @@ def test_scores_follow_from_the_batches_rows() -> None:
 
 def test_one_batch_has_no_interval() -> None:
     found = measured(
-        make_model(), make_model(seed=1), SETTINGS.model_copy(update={"cka_batch": 24})
+        make_model(), make_model(seed=1), changed(SETTINGS, {"representation": {"batch": 24}})
     )
     assert {(entry["n"], entry["low"], entry["high"]) for entry in found.scores} == {
         (1, None, None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from temper.data.hashes import RowHashes
+from temper.display.parameters import Parameters
 from temper.errors import CheckpointError
 from temper.evaluation import columns
 from temper.evaluation.folder import GROUP, Evaluation, write
@@ -28,33 +30,28 @@ def block(
     classes: int = 2,
     **condition: Any,
 ) -> Block:
-    extent = np.asarray(norms, dtype=np.float64)[:rows]
-    asked = None if radius is None else np.full(rows, radius)
-    other = None if radius is None else (asked * extent if relative else asked / extent)
+    asked = {} if radius is None else {"radius_relative" if relative else "radius": radius}
     draw = np.random.default_rng(rows + classes)
     return Block(
-        condition=Condition("embedding_attack", "dev", name, **condition),
+        condition=Condition("embedding_attack", "dev", name, Parameters(asked, **condition)),
         row=[f"{number:016x}" for number in range(rows)],
         index=np.arange(rows),
         label=np.asarray([0.0, np.nan, 1.0])[:rows],
         prediction=np.asarray([0.0, 1.0, 1.0])[:rows],
         probabilities=draw.random((rows, classes)),
         loss=np.asarray([0.5, np.nan, np.inf])[:rows],
-        radius=other if relative else asked,
-        radius_relative=asked if relative else other,
-        relative=relative,
+        measured={} if radius is None else {"radius": radius * np.asarray(norms)[:rows]},
     )
 
 
 def assert_equal(first: Block, second: Block) -> None:
     assert first.condition == second.condition
     assert first.row == second.row
-    assert first.setting == second.setting
-    for name in ("index", "label", "prediction", "probabilities", "loss", "radius"):
-        one, two = getattr(first, name), getattr(second, name)
-        assert (one is None) == (two is None), name
-        if one is not None:
-            np.testing.assert_array_equal(one, two)
+    for name in ("index", "label", "prediction", "probabilities", "loss"):
+        np.testing.assert_array_equal(getattr(first, name), getattr(second, name))
+    assert first.measured.keys() == second.measured.keys()
+    for name, values in first.measured.items():
+        np.testing.assert_array_equal(values, second.measured[name])
     assert first.probabilities.shape == second.probabilities.shape
 
 
@@ -68,33 +65,39 @@ def test_blocks_come_back_from_a_shuffled_file(tmp_path: Any, relative: bool) ->
         block("pgd", radius=0.1, relative=relative, norm="l2", steps=3, restarts=2),
     ]
     table = to_table(blocks)
-    assert table.schema == SCHEMA
+    assert table.schema == pa.schema([*SCHEMA, pa.field("radius", pa.float64())])
     pq.write_table(table, tmp_path / "rows.parquet")
     back = pq.read_table(tmp_path / "rows.parquet")
     for first, second in zip(blocks, to_blocks(back), strict=True):
         assert_equal(first, second)
     order = np.random.default_rng(0).permutation(len(back))
-    found = {str((b.condition, b.setting)): b for b in to_blocks(back.take(pa.array(order)))}
+    found = {b.condition: b for b in to_blocks(back.take(pa.array(order)))}
     for one in blocks:
-        assert_equal(one, found[str((one.condition, one.setting))])
+        assert_equal(one, found[one.condition])
 
 
-@given(
-    st.lists(st.integers(1, 1000), min_size=1, max_size=4, unique=True),
-    st.lists(st.integers(1, 500), min_size=2, max_size=3, unique=True),
+VALUES = st.one_of(
+    st.text(max_size=4),
     st.booleans(),
+    st.integers(-9, 9),
+    st.floats(allow_nan=False, allow_infinity=False),
 )
-def test_the_radii_that_were_asked_for_are_found(
-    hundredths: list[int], tenths: list[int], relative: bool
+
+
+@given(st.lists(st.dictionaries(st.text(max_size=6), VALUES, max_size=3), min_size=1, max_size=4))
+def test_conditions_come_back_with_whatever_parameters_they_have(
+    named: list[dict[str, Any]],
 ) -> None:
-    radii, norms = [value / 100 for value in hundredths], [value / 10 for value in tenths]
-    blocks = [
-        block("fgm", rows=len(norms), radius=radius, relative=relative, norms=norms, norm="l2")
-        for radius in radii
-    ]
-    found = to_blocks(to_table(blocks))
-    assert sorted(one.setting or 0.0 for one in found) == sorted(radii)
-    assert all(one.relative == relative for one in found)
+    conditions = list(
+        dict.fromkeys(Condition("mine", "dev", "noise", Parameters(values)) for values in named)
+    )
+    blocks = [replace(block(), condition=condition) for condition in conditions]
+    assert [one.condition for one in to_blocks(to_table(blocks))] == conditions
+
+
+def test_what_else_is_measured_has_a_name_of_its_own() -> None:
+    with pytest.raises(ValueError, match="names of its own, got loss"):
+        replace(block(), measured={"loss": np.zeros(3)})
 
 
 def test_a_regression_has_no_probabilities_and_unlabelled_rows_are_null() -> None:
@@ -110,7 +113,7 @@ def test_a_regression_has_no_probabilities_and_unlabelled_rows_are_null() -> Non
 def test_pandas_reads_the_rows_as_they_are() -> None:
     frame = to_table([block(), block("fgm", radius=0.5, norm="l2")]).to_pandas()
     assert frame["radius"].isna().tolist() == [True] * 3 + [False] * 3
-    assert frame["norm"].isna().tolist() == [True] * 3 + [False] * 3
+    assert frame["parameters"].tolist() == ["{}"] * 3 + ['{"norm": "l2", "radius": 0.5}'] * 3
     assert frame["index"].dtype == np.int64
 
 
@@ -121,6 +124,10 @@ def test_no_rows_are_an_empty_table_of_the_same_columns() -> None:
 
 def test_damaged_rows_are_refused() -> None:
     table = to_table([block()])
+    place = table.schema.get_field_index("parameters")
+    broken = table.set_column(place, SCHEMA.field(place), pa.array(["radius"] * 3))
+    with pytest.raises(CheckpointError, match="Column 'parameters' .* got 'radius'"):
+        to_blocks(broken)
     with pytest.raises(CheckpointError, match="have no column 'loss'"):
         to_blocks(table.drop_columns(["loss"]))
     place = table.schema.get_field_index("index")

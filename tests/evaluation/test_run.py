@@ -39,19 +39,17 @@ LEAVING_ROWS = (
     "anomaly",
 )
 QUICK = EvaluationSettings(
-    radii=(0.3,), pgd_steps=2, sigmas=(0.5, 1.0), corruption_rates=(0.2,), bootstrap=50
+    embedding_attack={"radii": (0.3,), "pgd": {"steps": 2}},
+    embedding_noise={"sigmas": (0.5, 1.0)},
+    token_corruption={"rates": (0.2,)},
+    bootstrap=50,
 )
 CLEAN = EvaluationSettings(perspectives=("task", "shift", "calibration", "anomaly"), bootstrap=50)
 KEYS = {
     "perspective",
     "set",
     "condition",
-    "radius",
-    "radius_relative",
-    "norm",
-    "steps",
-    "restarts",
-    "layer",
+    "parameters",
     "name",
     "value",
     "n",
@@ -68,7 +66,7 @@ def by_name(found: Evaluation, perspective: str, name: str, **where: Any) -> dic
         entry
         for entry in found.scores
         if (entry["perspective"], entry["name"]) == (perspective, name)
-        and all(entry[key] == value for key, value in where.items())
+        and all({**entry, **entry["parameters"]}.get(key) == value for key, value in where.items())
     ]
     return entry
 
@@ -118,7 +116,7 @@ def test_every_perspective_leaves_its_rows_and_scores(
         undefined = entry["condition"] == "temperature"
         assert set(entry) == (KEYS | {"reason"} if undefined else KEYS)
         assert entry["low"] is None or entry["low"] <= entry["high"]
-        assert entry["name"] in perspectives.perspective(entry["perspective"]).scores
+        assert entry["name"] in perspectives.perspective(entry["perspective"]).score_names
     assert found.task == {"kind": "classification", "metric": "accuracy", "labels": ["0", "1"]}
     assert found.truncated == {"dev": 0.0, "far": 0.0, "odd": 0.0}
     assert all(0 <= done <= total for done, total, _ in heard)
@@ -151,19 +149,19 @@ def test_scores_are_those_of_the_rows_by_other_libraries(
     assert drop["value"] == pytest.approx(
         by_name(found, "task", "accuracy")["value"] - pgd["value"]
     )
-    assert (pgd["radius"], pgd["norm"], pgd["steps"], pgd["restarts"]) == (0.3, "l2", 2, 1)
+    assert pgd["parameters"] == {"radius": 0.3, "norm": "l2", "steps": 2, "restarts": 1}
 
 
 def test_the_noise_curve_has_its_area(predictor: ClassifierPredictor, data: EvaluationData) -> None:
     found = evaluate(predictor, data, QUICK)
     clean = by_name(found, "task", "accuracy")["value"]
     half, whole = (
-        by_name(found, "embedding_noise", "accuracy", radius_relative=sigma)["value"]
+        by_name(found, "embedding_noise", "accuracy", sigma_relative=sigma)["value"]
         for sigma in (0.5, 1.0)
     )
     area = by_name(found, "embedding_noise", "area")
     assert area["value"] == pytest.approx(((clean + half) / 2 + (half + whole) / 2) / 2)
-    assert area["radius"] is None
+    assert area["parameters"] == {}
 
 
 def test_scores_are_rebuilt_from_written_rows_alone(
@@ -348,18 +346,18 @@ def test_unfit_sets_are_named_at_once() -> None:
     ("settings", "message"),
     [
         ({"perspectives": ("taks",)}, "Unknown perspective 'taks'. Did you mean 'task'"),
-        ({"radii": (0.1, 0.1)}, "must not name one twice"),
-        ({"radii": (-0.1,)}, "greater than 0"),
-        ({"sigmas": ()}, "at least 1 item"),
+        ({"embedding_attack": {"radii": (0.1, 0.1)}}, "must not name one twice"),
+        ({"embedding_attack": {"radii": (-0.1,)}}, "greater than 0"),
+        ({"embedding_noise": {"sigmas": ()}}, "must name at least one"),
         ({"text_attack": {"rows": 5}}, r"`text_attack` \(only 'text_attack' does\)"),
-        ({"pgd_steps": 0}, "greater than or equal to 1"),
-        ({"attacks": ("fgsm",)}, "'fgm' or 'pgd'"),
+        ({"embedding_attack": {"pgd": {"steps": 0}}}, "greater than or equal to 1"),
+        ({"embedding_attack": {"fgm": False, "pgd": None}}, "neither `fgm` nor `pgd`"),
         ({"radius": 0.1}, "Extra inputs are not permitted"),
-        ({"sigmas": (float("inf"),)}, "finite"),
-        ({"corruption_rates": (0.1, 1.1)}, "less than or equal to 1"),
-        ({"corruption_rates": (0.0,)}, "greater than 0"),
-        ({"corruptions": ("swap",)}, "'random', 'mask' or 'drop'"),
-        ({"radii": True}, "valid tuple"),
+        ({"embedding_noise": {"sigmas": (float("inf"),)}}, "finite"),
+        ({"token_corruption": {"rates": (0.1, 1.1)}}, "less than or equal to 1"),
+        ({"token_corruption": {"rates": (0.0,)}}, "greater than 0"),
+        ({"token_corruption": {"kinds": ("swap",)}}, "'random', 'mask' or 'drop'"),
+        ({"embedding_attack": {"radii": True}}, "valid tuple"),
     ],
 )
 def test_a_wrong_setting_is_refused(settings: dict[str, Any], message: str) -> None:
@@ -368,19 +366,19 @@ def test_a_wrong_setting_is_refused(settings: dict[str, Any], message: str) -> N
 
 
 @pytest.mark.parametrize(
-    ("name", "value"),
+    ("name", "setting", "value"),
     [
-        ("perspectives", "task"),
-        ("attacks", "fgm"),
-        ("norms", "linf"),
-        ("radii", 0.1),
-        ("sigmas", 1),
-        ("corruptions", "drop"),
-        ("corruption_rates", 0.3),
+        ("embedding_attack", "norms", "linf"),
+        ("embedding_attack", "radii", 0.1),
+        ("embedding_noise", "sigmas", 1),
+        ("token_corruption", "kinds", "drop"),
+        ("token_corruption", "rates", 0.3),
     ],
 )
-def test_one_value_stands_for_a_list_of_one(name: str, value: Any) -> None:
-    assert getattr(EvaluationSettings(**{name: value}), name) == (value,)
+def test_one_value_stands_for_a_list_of_one(name: str, setting: str, value: Any) -> None:
+    settings = EvaluationSettings(perspectives=name, **{name: {setting: value}})
+    assert settings.perspectives == (name,)
+    assert settings.model_dump()[name][setting] == (value,)
 
 
 def test_truncation_is_said(model: Any, tokenizer: Any, examples_of: Any) -> None:

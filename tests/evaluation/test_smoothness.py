@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow.parquet as pq
 import pytest
 import torch
 from torch import Tensor, nn
@@ -20,7 +19,7 @@ from temper.evaluation.classifier import ClassifierPredictor
 from temper.evaluation.function import CallablePredictor
 from temper.evaluation.perspectives.smoothness import NORMS, norms, states_of
 from temper.evaluation.predictor import Part
-from temper.evaluation.rows import Block, to_blocks, to_table
+from temper.evaluation.rows import Block, to_blocks
 from temper.evaluation.run import EvaluationData, EvaluationSettings, evaluate, read, score, write
 from temper.functional.intervals import standard_error
 from temper.models.network import Network
@@ -28,6 +27,7 @@ from temper.models.precision import in_single
 from temper.types import Batch
 from tests.contracts.architectures import LORA, batch_of, tiny
 from tests.evaluation.by_hand import ByHand
+from tests.evaluation.changed import changed
 from tests.evaluation.conftest import assert_same_scores, make_model
 from tests.evaluation.test_token_corruption import left_padded, sharpened, tiny_decoder
 
@@ -38,7 +38,7 @@ COPIES = 200
 def measured(found: Any) -> dict[tuple[str, int | None], Block]:
     """Return the blocks of norms by what was measured and layer."""
     return {
-        (block.condition.name, block.condition.layer): block
+        (block.condition.name, block.condition.parameters.get("layer")): block
         for block in to_blocks(found.rows)
         if block.condition.perspective == "smoothness"
     }
@@ -47,7 +47,7 @@ def measured(found: Any) -> dict[tuple[str, int | None], Block]:
 def entries(found: Any) -> dict[tuple[str, int | None], dict[str, Any]]:
     """Return the scores by name and layer."""
     return {
-        (entry["name"], entry["layer"]): entry
+        (entry["name"], entry["parameters"].get("layer")): entry
         for entry in found.scores
         if entry["perspective"] == "smoothness"
     }
@@ -63,10 +63,13 @@ def copies(ids: list[int], *, pads: int, left: bool = False, count: int = COPIES
     return Part(Batch(inputs), list(range(count)), rows, torch.zeros(count, len(padded)))
 
 
-def estimates(model: nn.Module, part: Part, **settings: Any) -> dict[int | None, Any]:
+def estimates(
+    model: nn.Module, part: Part, *, seed: int = 0, projections: int = 1
+) -> dict[int | None, Any]:
     """Return the norms [2, B] of every layer."""
-    asked = {"perspectives": ("smoothness",), "smoothness_projections": 1, **settings}
-    chosen = EvaluationSettings(**asked)
+    chosen = EvaluationSettings(
+        perspectives=("smoothness",), smoothness={"projections": projections}, seed=seed
+    )
     with ClassifierPredictor(model, left_padded()).session() as session:
         trace = session.traced(part)
         states, lacking = states_of(trace)
@@ -206,7 +209,7 @@ def test_neither_batch_size_nor_order_changes_a_norm(
 def test_every_row_layer_and_projection_has_draws_of_its_own() -> None:
     part = copies([5, 17, 3], pads=0)
     one = estimates(make_model().double(), part)
-    four = estimates(make_model().double(), part, smoothness_projections=4)
+    four = estimates(make_model().double(), part, projections=4)
     for layer in (1, 2):
         for single, several in zip(one[layer], four[layer], strict=True):
             # Equal draws of rows would leave no variance, equal draws of projections all of it.
@@ -256,7 +259,7 @@ def test_a_pretrained_model_is_measured(minilm: str) -> None:
     sharpened(network, only="classifier")
     predictor = ClassifierPredictor(network, AutoTokenizer.from_pretrained(minilm), max_length=32)
     dev = Examples("dev", ["a fine film", "dull"], labels=[1, 0], kind="classification")
-    settings = ONLY.model_copy(update={"smoothness_projections": 1})
+    settings = changed(ONLY, {"smoothness": {"projections": 1}})
     blocks = measured(evaluate(predictor, EvaluationData(dev), settings))
     assert list(blocks)[:7] == [("jacobian", layer) for layer in (1, 2, 3, 4, 5, 6, None)]
     assert all((block.value > 0).all() for block in blocks.values())  # type: ignore[operator]
@@ -274,22 +277,7 @@ def test_scores_are_rebuilt_from_the_rows_of_the_folder(
     frame = frame[frame["perspective"] == "smoothness"]
     assert len(frame) == 6 * 2 * 3
     assert frame["prediction"].isna().all()
-    assert frame["layer"].isna().sum() == 6 * 2
-
-
-def test_rows_from_before_layers_and_values_are_read(
-    model: Any, tokenizer: Any, examples_of: Any, tmp_path: Path
-) -> None:
-    settings = ONLY.model_copy(update={"perspectives": ("task", "calibration")})
-    predictor = ClassifierPredictor(model, tokenizer, max_length=64)
-    found = evaluate(predictor, EvaluationData(examples_of(rows=6)), settings)
-    folder = write(found, tmp_path / "evaluation")
-    older = found.rows.drop_columns(["layer", "value"])
-    pq.write_table(older, folder / "rows.parquet")
-    back = read(folder)
-    assert back.rows.column_names == older.column_names
-    assert_same_scores(score(back.rows, "accuracy", settings=settings), found.scores)
-    assert to_table(to_blocks(older)).equals(found.rows)
+    assert (frame["parameters"] == "{}").sum() == 6 * 2
 
 
 def test_a_norm_that_is_not_finite_leaves_its_score_undefined(
@@ -335,11 +323,11 @@ def test_a_limit_takes_the_first_of_the_rows_that_are_attacked(
     predictor = ClassifierPredictor(model.double(), tokenizer, max_length=64)
     data = EvaluationData(examples_of(rows=30))
     few, more, attacked = (
-        measured(evaluate(predictor, data, ONLY.model_copy(update=limits)))["hessian", 1]
+        measured(evaluate(predictor, data, changed(ONLY, limits)))["hessian", 1]
         for limits in (
-            {"smoothness_rows": 4},
-            {"smoothness_rows": 9},
-            {"smoothness_rows": 9, "attack_rows": 6},
+            {"smoothness": {"rows": 4}},
+            {"smoothness": {"rows": 9}},
+            {"smoothness": {"rows": 9}, "attack_rows": 6},
         )
     )
     assert (len(few), len(more), len(attacked)) == (4, 9, 6)
@@ -420,7 +408,7 @@ def test_attention_without_a_second_derivative_is_refused_before_any_work(
     assert "scheme" not in str(caught.value)
 
 
-@pytest.mark.parametrize("name", ["smoothness_rows", "smoothness_projections"])
+@pytest.mark.parametrize("name", ["rows", "projections"])
 def test_less_than_one_row_or_projection_is_refused(name: str) -> None:
-    with pytest.raises(ValueError, match=f"{name}\n.*greater than or equal to 1"):
-        EvaluationSettings(**{name: 0})
+    with pytest.raises(ValueError, match=f"smoothness.{name}\n.*greater than or equal to 1"):
+        changed(ONLY, {"smoothness": {name: 0}})

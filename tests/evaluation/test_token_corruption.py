@@ -26,7 +26,9 @@ from temper.evaluation.function import CallablePredictor
 from temper.evaluation.predictor import TokenPredictor
 from temper.evaluation.rows import Block, to_blocks
 from temper.evaluation.run import EvaluationData, EvaluationSettings, evaluate, read, score, write
-from tests.evaluation.conftest import WORDS, assert_same_scores, make_model, make_tokenizer
+from temper.testing.tiny_texts import WORDS
+from tests.evaluation.changed import changed
+from tests.evaluation.conftest import assert_same_scores, make_model, make_tokenizer
 
 ONLY = EvaluationSettings(perspectives=("token_corruption",), bootstrap=20)
 KINDS = ("random", "mask", "drop")
@@ -95,7 +97,7 @@ def encoder(model: Any, tokenizer: Any) -> ClassifierPredictor:
 def corrupted(found: Any) -> dict[tuple[str, float], Block]:
     """Return the blocks of corrupted rows by kind and rate."""
     return {
-        (block.condition.name, block.setting or 0.0): block
+        (block.condition.name, block.condition.parameters.number("rate") or 0.0): block
         for block in to_blocks(found.rows)
         if block.condition.perspective == "token_corruption"
     }
@@ -144,7 +146,7 @@ def test_neither_batch_size_nor_order_changes_a_corrupted_row(
 ) -> None:
     dev = examples_of(rows=8)
     order = [7, 0, 6, 1, 5, 2, 4, 3]
-    settings = ONLY.model_copy(update={"corruption_rates": (0.3,)})
+    settings = changed(ONLY, {"token_corruption": {"rates": (0.3,)}})
     first = corrupted(evaluate(predictor, EvaluationData(dev), settings))
     other = settings.model_copy(update={"batch_size": batch_size})
     second = corrupted(evaluate(predictor, EvaluationData(dev.select(order)), other))
@@ -158,7 +160,7 @@ def test_at_rate_one_all_words_are_masked_swapped_or_gone_but_one(
     encoder: ClassifierPredictor, examples_of: Any
 ) -> None:
     dev = examples_of(rows=10)
-    settings = ONLY.model_copy(update={"corruption_rates": (1.0,)})
+    settings = changed(ONLY, {"token_corruption": {"rates": (1.0,)}})
     blocks = corrupted(evaluate(encoder, EvaluationData(dev), settings))
     masked = Examples("m", [" ".join(["[MASK]"] * len(text.split())) for text in dev.text])
     wanted = encoder.predict(masked).probabilities
@@ -182,7 +184,7 @@ def test_a_pair_is_corrupted_in_its_segments(model: Any) -> None:
 
     first, second = WORDS[:20], WORDS[20:40]
     pair = Examples("dev", [" ".join(first)], [" ".join(second)], labels=[1], kind="classification")
-    settings = ONLY.model_copy(update={"corruptions": ("drop",), "corruption_rates": (0.5,)})
+    settings = changed(ONLY, {"token_corruption": {"kinds": ("drop",), "rates": (0.5,)}})
     model.register_forward_pre_hook(note, with_kwargs=True)
     evaluate(ClassifierPredictor(model, tokenizer, max_length=64), EvaluationData(pair), settings)
     dropped = min(seen, key=len)
@@ -196,7 +198,9 @@ def test_the_area_of_each_kind_is_the_mean_over_its_rates(
     encoder: ClassifierPredictor, examples_of: Any
 ) -> None:
     settings = EvaluationSettings(
-        perspectives=("task", "token_corruption"), corruption_rates=(0.4, 0.1), bootstrap=20
+        perspectives=("task", "token_corruption"),
+        token_corruption={"rates": (0.4, 0.1)},
+        bootstrap=20,
     )
     found = evaluate(encoder, EvaluationData(examples_of(rows=40)), settings)
     clean = found.scores[0]["value"]
@@ -207,7 +211,7 @@ def test_the_area_of_each_kind_is_the_mean_over_its_rates(
         assert values(found, "area", kind) == [pytest.approx(wanted)]
     entries = [e for e in found.scores if e["perspective"] == "token_corruption"]
     assert len(entries) == 9
-    assert [e["radius"] for e in entries if e["name"] == "accuracy"] == [0.4, 0.1] * 3
+    assert [e["parameters"]["rate"] for e in entries if e["name"] == "accuracy"] == [0.4, 0.1] * 3
     assert all(e["low"] <= e["value"] <= e["high"] for e in entries)
 
 
@@ -269,8 +273,8 @@ def test_nothing_but_masking_without_a_mask_token_is_refused_before_any_work(
     decoder = tiny_decoder()
     decoder.register_forward_pre_hook(lambda *_: pytest.fail("the model was run"))
     predictor = ClassifierPredictor(decoder, left_padded(), max_length=64)
-    settings = ONLY.model_copy(update={"corruptions": ("mask",)})
-    message = "can do none of `corruptions`: not 'mask' because the tokenizer has no mask token"
+    settings = changed(ONLY, {"token_corruption": {"kinds": ("mask",)}})
+    message = "can do none of `kinds`: not 'mask' because the tokenizer has no mask token"
     with pytest.raises(SettingError, match=message):
         evaluate(predictor, EvaluationData(examples_of(rows=5)), settings)
 

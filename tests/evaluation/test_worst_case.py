@@ -15,6 +15,7 @@ from temper.errors import SettingError
 from temper.evaluation.classifier import ClassifierPredictor
 from temper.evaluation.folder import Evaluation
 from temper.evaluation.function import CallablePredictor
+from temper.evaluation.perspectives.worst_case import WorstCaseSettings
 from temper.evaluation.rows import Block, to_blocks
 from temper.evaluation.run import EvaluationData, EvaluationSettings, evaluate, read, score, write
 from temper.training.assignments import section
@@ -26,7 +27,7 @@ DEV = Examples("dev", TEXTS, labels=[1, 1, 0, 0], label_names=("no", "yes"), kin
 
 
 def settings(*perturbations: str, **more: Any) -> EvaluationSettings:
-    chosen = {"perturbations": perturbations} if perturbations else {}
+    chosen = {"worst_case": {"perturbations": perturbations}} if perturbations else {}
     return EvaluationSettings(perspectives=("worst_case",), bootstrap=20, **chosen, **more)
 
 
@@ -206,15 +207,15 @@ def test_pairs_are_perturbed_on_both_sides() -> None:
     ("given", "said"),
     [
         (["typo"], "Unknown perturbation 'typo'. Did you mean 'typos'"),
-        ([], "`evaluate.perturbations` must name at least one"),
+        ([], "`evaluate.worst_case.perturbations` must name at least one"),
         (["typos", "typos"], "must not name one twice"),
     ],
 )
 def test_wrong_names_are_refused_with_the_settings(given: list[str], said: str) -> None:
     with pytest.raises(SettingError, match=said):
-        section(EvaluationSettings, "evaluate", {"perturbations": given})
+        section(EvaluationSettings, "evaluate", {"worst_case": {"perturbations": given}})
 
 
 def test_one_name_stands_for_a_list_of_one() -> None:
-    checked = section(EvaluationSettings, "evaluate", {"perturbations": "typos"})
-    assert checked.perturbations == ("typos",)
+    checked = section(EvaluationSettings, "evaluate", {"worst_case": {"perturbations": "typos"}})
+    assert checked.section("worst_case", WorstCaseSettings).perturbations == ("typos",)

@@ -9,10 +9,20 @@ from pathlib import Path
 
 import pytest
 
+from temper.app.scaffold import METHOD, start
+from temper.app.scaffold import name_fault as fault_of
 from temper.errors import SettingError
 from temper.methods import entry, plugins, registry
-from temper.methods.scaffold import name_fault, new_method
 from tests.methods import test_contracts as contracts
+
+
+def new_method(name: str, folder: Path) -> list[Path]:
+    return start(METHOD, name, folder)
+
+
+def name_fault(name: str, *, alone: bool) -> str | None:
+    return fault_of(METHOD, name, alone=alone)
+
 
 ROOT = Path(__file__).resolve().parents[2]
 NAME = "small_logits_of_a_test"

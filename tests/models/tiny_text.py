@@ -20,31 +20,12 @@ from transformers import (
     RobertaForSequenceClassification,
 )
 
+from temper.testing.tiny_texts import MARKS, marked
+
 _OPINIONS = ("good", "great", "fine", "bad", "poor", "dull")
 _SUBJECTS = ("film", "movie", "plot", "cast", "story")
 WORDS = (*_OPINIONS, *_SUBJECTS, "was", "felt", "seemed", "truly", "rather", "the", "and", "but")
 PIECES = ("##s", "##ly", "##ness", "un", "a", "##n", ".", ",", "(", ")", "42")
-
-
-MARKS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
-
-
-def marked(core: Tokenizer, *, length: int) -> PreTrainedTokenizerFast:
-    """Return a tokenizer whose vocabulary begins with ``MARKS``, adding [CLS] and [SEP]."""
-    core.post_processor = processors.TemplateProcessing(
-        single="[CLS] $A [SEP]",
-        pair="[CLS] $A [SEP] $B:1 [SEP]:1",
-        special_tokens=[("[CLS]", 2), ("[SEP]", 3)],
-    )
-    return PreTrainedTokenizerFast(
-        tokenizer_object=core,
-        pad_token="[PAD]",
-        unk_token="[UNK]",
-        cls_token="[CLS]",
-        sep_token="[SEP]",
-        mask_token="[MASK]",
-        model_max_length=length,
-    )
 
 
 def wordpiece(*, length: int = 40) -> PreTrainedTokenizerFast:

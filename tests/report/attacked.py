@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -63,12 +64,13 @@ def add_attacks(
             answer = {"prediction": 0.0, "probabilities": [0.75, 0.25]} if broken else {}
             budget = {} if more else {"queries": 7 + row["index"], "changed": 0.125}
             where = {"perspective": perspective, "condition": condition}
-            added.append({**row, **where, **more, **budget, **answer})
+            parameters = {"parameters": json.dumps(more, sort_keys=True)}
+            added.append({**row, **where, **parameters, **budget, **answer})
             if not more:
                 at = {"set": "dev", "row": row["row"], "index": row["index"], "text_pair": None}
                 texts.append({**at, **where, "text": say_attacked(row["index"])})
     schema = table.schema
-    for name, kind in (("queries", pa.int64()), ("changed", pa.float64())):
+    for name, kind in (("queries", pa.float64()), ("changed", pa.float64())):
         if name not in schema.names:
             schema = schema.append(pa.field(name, kind))
     every = [{name: row.get(name) for name in schema.names} for row in [*table.to_pylist(), *added]]
@@ -82,7 +84,7 @@ def add_detectors(evaluation: Path, anomaly: str = "trec", *, rows: int = 40) ->
     table = pq.read_table(evaluation / "rows.parquet")
     schema = table.schema.append(pa.field("value", pa.float64()))
     every = [{**row, "value": None} for row in table.to_pylist()]
-    nothing = dict.fromkeys(schema.names) | {"probabilities": []}
+    nothing = dict.fromkeys(schema.names) | {"probabilities": [], "parameters": "{}"}
     for name, start in (("dev", 0.0), (anomaly, 10.0)):
         for index in range(rows):
             at = {"set": name, "row": f"{index:08x}", "index": index, "value": start + index}

@@ -21,6 +21,8 @@ YELP = {"vanilla": [0.60, 0.62, 0.64], "uegr": [0.61, 0.64, 0.67]}
 ECE = {"vanilla": [0.10, 0.12, 0.11], "uegr": [0.06, 0.07, 0.05]}
 AUROC = {"vanilla": [0.90, 0.90, 0.90], "uegr": [0.92, 0.92, 0.95]}
 
+PARAMETERS = ("radius", "radius_relative", "norm", "steps", "restarts", "sigma", "rate", "layer")
+
 
 @dataclass
 class Plan:
@@ -45,9 +47,7 @@ def score(perspective: str, set_name: str, name: str, value: float | None, **mor
         "perspective": perspective,
         "set": set_name,
         "condition": "clean",
-        "radius": None,
-        "norm": None,
-        "steps": None,
+        "parameters": {part: more.pop(part) for part in PARAMETERS if more.get(part) is not None},
         "name": name,
         "value": value,
         "n": 500,
@@ -55,7 +55,7 @@ def score(perspective: str, set_name: str, name: str, value: float | None, **mor
         "high": None if value is None else value + 0.02,
         "higher_is_better": not lower,
     }
-    return {**whole, **more}
+    return {**whole, **{part: more[part] for part in more if part not in PARAMETERS}}
 
 
 def scores_of(plan: Plan, column: str, seed: int) -> list[dict[str, Any]]:
@@ -73,12 +73,12 @@ def scores_of(plan: Plan, column: str, seed: int) -> list[dict[str, Any]]:
             kind = {"condition": condition, "radius": radius, "norm": "l2", "steps": steps}
             made.append(score("embedding_attack", "dev", "accuracy", accuracy - fall, **kind))
     for sigma in (0.1, 0.3):
-        kind = {"condition": "noise", "radius": sigma}
+        kind = {"condition": "noise", "sigma": sigma}
         made.append(score("embedding_noise", "dev", "accuracy", accuracy - sigma / 4, **kind))
     made.append(score("embedding_noise", "dev", "area", accuracy - 0.05, condition="noise"))
     for kind in ("random", "mask", "drop") if plan.corrupted else ():
         for rate in (0.05, 0.2):
-            where = {"condition": kind, "radius": rate}
+            where = {"condition": kind, "rate": rate}
             made.append(score("token_corruption", "dev", "accuracy", accuracy - rate, **where))
         made.append(score("token_corruption", "dev", "area", accuracy - 0.08, condition=kind))
     for set_name in ["dev", *plan.shifts]:
@@ -105,11 +105,7 @@ def write_rows(path: Path, sets: Sequence[tuple[str, str]], *, seed: int = 0) ->
                     "perspective": perspective,
                     "set": name,
                     "condition": "clean",
-                    "radius": None,
-                    "radius_relative": None,
-                    "norm": None,
-                    "steps": None,
-                    "restarts": None,
+                    "parameters": "{}",
                     "row": f"{index:08x}",
                     "index": index,
                     "label": None if perspective == "anomaly" else float(not wrong),
@@ -119,9 +115,9 @@ def write_rows(path: Path, sets: Sequence[tuple[str, str]], *, seed: int = 0) ->
                 }
             )
     kinds = {
-        **dict.fromkeys(("perspective", "set", "condition", "norm", "row"), pa.string()),
-        **dict.fromkeys(("radius", "radius_relative", "label", "prediction", "loss"), pa.float64()),
-        **dict.fromkeys(("steps", "restarts", "index"), pa.int64()),
+        **dict.fromkeys(("perspective", "set", "condition", "parameters", "row"), pa.string()),
+        **dict.fromkeys(("label", "prediction", "loss"), pa.float64()),
+        "index": pa.int64(),
         "probabilities": pa.list_(pa.float64()),
     }
     schema = pa.schema([(name, kinds[name]) for name in rows[0]])

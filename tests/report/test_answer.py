@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from temper.display.cells import Cell, Comparison, Difference, Row, ScoreKey
+from temper.display.folders import read
+from temper.display.wording import unit
 from temper.report.answer import answer
-from temper.report.cells import Cell, Comparison, Difference, Row, ScoreKey
-from temper.report.derived import PARTS
-from temper.report.folders import read
+from temper.report.derived import views
 from temper.report.table import comparison
 from temper.report.view import about
-from temper.report.wording import IMPROVEMENT
 from tests.report.conftest import Plan, write_study
 
 BETTER = Difference({0: 8.0, 1: 9.0, 2: 10.0}, 9.0, 6.5, 11.5, 0.004, 0.008, False, "better")
@@ -29,8 +29,11 @@ def told(best: Difference) -> str:
         "one": Cell({0: 1.0}, {}, 1.0, None, difference=other),
         "two": Cell({0: 9.0}, {}, 9.0, None, difference=best),
     }
-    keys = [ScoreKey("summary", part, "clean", "relative_improvement") for part in ("", *PARTS)]
-    rows = tuple(Row(key, key.label, True, IMPROVEMENT, cells) for key in keys)
+    keys = [
+        ScoreKey("summary", part, "clean", "relative_improvement")
+        for part in ("", *[view.name for view in views().those("improves")])
+    ]
+    rows = tuple(Row(key, "", "", True, unit(key.name, "accuracy"), cells) for key in keys)
     columns = ("vanilla", "one", "two")
     return answer(Comparison("study", "m", "accuracy", "vanilla", columns, (0, 1, 2), rows))
 

@@ -11,12 +11,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from temper.display.folders import Run, read
 from temper.errors import CheckpointError
 from temper.report import attacked, stream
 from temper.report.examples import gallery
-from temper.report.folders import Run, read
 from tests.report.attacked import add_attacks
-from tests.report.conftest import score
 
 
 @pytest.fixture
@@ -61,8 +60,9 @@ def sorted_whole(evaluation: Path) -> list[tuple[str, float | None, str]]:
             continue
         right, still = clean[index] == one["label"], one["prediction"] == one["label"]
         place = (0 if not still else 1) if right else 2
-        named = parts[perspective].setdefault((condition, one["radius"]), [])
-        named.append((place, one["row"], condition, one["radius"]))
+        radius = json.loads(one["parameters"]).get("radius")
+        named = parts[perspective].setdefault((condition, radius), [])
+        named.append((place, one["row"], condition, radius))
 
     def in_turn(lists: Any) -> list[Any]:
         return [one for turn in zip_longest(*lists) for one in turn if one is not None]
@@ -120,18 +120,16 @@ def test_answers_and_texts_are_read_of_shown_rows_alone(
 
 def test_the_radius_that_was_asked_for_is_named(evaluation: Path) -> None:
     add_attacks(evaluation, recipes=())
-    path = evaluation / "rows.parquet"
-    rows = pq.read_table(path)
-    place = rows.column_names.index("radius_relative")
-    rows = rows.set_column(place, "radius_relative", pa.array([0.125] * len(rows)))
-    pq.write_table(rows, path)
     shown = gallery(read(evaluation))
     assert shown is not None
     assert shown.attacks == [("Embedding attack", "PGD ℓ₂ radius 0.25 (5 steps)")]
-    scores = json.loads((evaluation / "scores.json").read_text())
-    budget = {"condition": "pgd", "norm": "l2", "steps": 5, "radius_relative": 0.125}
-    scores["scores"] = [score("embedding_attack", "dev", "accuracy", 0.5, **budget)]
-    (evaluation / "scores.json").write_text(json.dumps(scores))
+    path = evaluation / "rows.parquet"
+    rows = pq.read_table(path)
+    asked = json.dumps({"norm": "l2", "steps": 5, "radius_relative": 0.125})
+    rows = rows.set_column(
+        rows.column_names.index("parameters"), "parameters", pa.array([asked] * len(rows))
+    )
+    pq.write_table(rows, path)
     shown = gallery(read(evaluation))
     assert shown is not None
     assert shown.attacks == [("Embedding attack", "PGD ℓ₂ radius 0.125 of the norm (5 steps)")]
@@ -155,6 +153,6 @@ def test_a_damaged_file_is_named(made: Path, file: str, said: str) -> None:
 
 def test_a_missing_column_is_named(made: Path) -> None:
     path = made / "rows.parquet"
-    pq.write_table(pq.read_table(path).drop_columns(["queries"]), path)
-    with pytest.raises(CheckpointError, match=r"rows\.parquet lacks the columns \['queries'\]"):
+    pq.write_table(pq.read_table(path).drop_columns(["label"]), path)
+    with pytest.raises(CheckpointError, match=r"rows\.parquet lacks the columns \['label'\]"):
         gallery(read(made))

@@ -12,12 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import roc_auc_score, roc_curve
 
-from temper.report.cells import NAMED, Cell
-from temper.report.detection import CORNERS, anomaly_curves, roc
-from temper.report.drawing import Figure
+from temper.display.cells import NAMED, Cell
+from temper.display.drawing import Figure
+from temper.display.folders import read
+from temper.display.spread import ends, lines_are
+from temper.evaluation.perspectives.anomaly import CORNERS, roc, roc_curves
 from temper.report.figures import figures
-from temper.report.folders import read
-from temper.report.spread import ends, lines_are
 from temper.report.table import compare
 from tests.report.attacked import add_detectors, attack_study, robustness_scores
 from tests.report.conftest import Plan, score
@@ -48,7 +48,7 @@ def test_a_roc_curve_is_scikit_learns(ordinary: list[float], anomalies: list[flo
 
 def test_each_detector_has_a_curve_of_its_own(evaluation: Path) -> None:
     add_detectors(evaluation)
-    (figure,) = anomaly_curves(read(evaluation))
+    (figure,) = roc_curves(read(evaluation))
     assert [one.name for one in figure.figure.data] == ["chance", "by max softmax", "by the energy"]
     assert figure.numbers is not None
     # The fixture's dev and anomaly rows have the same confidences; energies are 0 to 39 and 10 to
@@ -62,7 +62,7 @@ def test_each_detector_has_a_curve_of_its_own(evaluation: Path) -> None:
 
 def test_a_curve_of_many_rows_stays_small_and_keeps_its_ends(evaluation: Path) -> None:
     add_detectors(evaluation, rows=3000)
-    (figure,) = anomaly_curves(read(evaluation))
+    (figure,) = roc_curves(read(evaluation))
     (energy,) = [one for one in figure.figure.data if one.name == "by the energy"]
     assert len(energy.x) == len(energy.y) == CORNERS
     assert (energy.x[0], energy.y[0], energy.x[-1], energy.y[-1]) == (0.0, 0.0, 1.0, 1.0)

@@ -9,10 +9,10 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
+from temper.display.folders import read
 from temper.errors import CheckpointError
 from temper.report import build
 from temper.report.examples import Gallery, gallery
-from temper.report.folders import read
 from tests.report.attacked import add_attacks, attack_study, attacked_text, text
 from tests.report.browser import Browser
 from tests.report.conftest import Plan, write_evaluation, write_study

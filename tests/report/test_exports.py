@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from temper.display.folders import read
 from temper.errors import CheckpointError, SettingError
 from temper.report import build
 from temper.report.exports import (
@@ -27,7 +28,6 @@ from temper.report.exports import (
     export_figures,
 )
 from temper.report.figures import figures
-from temper.report.folders import read
 from temper.report.table import compare
 from tests.report.conftest import Plan
 

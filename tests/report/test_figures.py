@@ -10,10 +10,10 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
+from temper.display.drawing import DARK, LIGHT, Figure, style
+from temper.display.folders import read
 from temper.report import build
-from temper.report.drawing import DARK, LIGHT, Figure, style
-from temper.report.figures import figures
-from temper.report.folders import read
+from temper.report.figures import figures, sections
 from temper.report.table import WITHOUT_ROWS, compare
 from tests.report.conftest import Plan, score
 
@@ -50,8 +50,8 @@ def test_a_study_whose_scores_alone_were_kept_has_a_page_that_says_so(study: Pat
 def test_a_study_draws_every_kind_of_figure(study: Path) -> None:
     assert list(drawn(study)) == [
         "Gap to a perfect score that is closed",
-        "FGM, \u2113\u2082, dev",
-        "PGD, \u2113\u2082, 10 steps, dev",
+        "FGM \u2113\u2082, dev",
+        "PGD \u2113\u2082 (10 steps), dev",
         "Gaussian noise, dev",
         "Reliability, dev",
         "Reliability, imdb",
@@ -66,7 +66,7 @@ def test_a_study_draws_every_kind_of_figure(study: Path) -> None:
 
 
 def test_a_robustness_curve_starts_at_the_clean_score(study: Path) -> None:
-    line = trace(drawn(study)["PGD, \u2113\u2082, 10 steps, dev"], "vanilla")
+    line = trace(drawn(study)["PGD \u2113\u2082 (10 steps), dev"], "vanilla")
     assert line.x == (0.0, 0.1, 0.25, 0.5)
     # 82 % less 90 points a unit of radius.
     assert line.y == pytest.approx((82.0, 73.0, 59.5, 37.0))
@@ -74,7 +74,7 @@ def test_a_robustness_curve_starts_at_the_clean_score(study: Path) -> None:
 
 
 def test_a_curve_of_one_seed_has_the_interval_over_examples(make_study: MakeStudy) -> None:
-    figure = drawn(make_study(Plan(seeds=[0])))["PGD, \u2113\u2082, 10 steps, dev"]
+    figure = drawn(make_study(Plan(seeds=[0])))["PGD \u2113\u2082 (10 steps), dev"]
     curve = trace(figure, "vanilla")
     # conftest gives every score an interval of 0.02 to either side.
     assert curve.error_y.array == pytest.approx((2.0, 2.0, 2.0, 2.0))
@@ -89,10 +89,8 @@ def test_relative_radii_are_a_curve_of_their_own(make_study: MakeStudy) -> None:
         return [score("embedding_attack", "dev", "accuracy", 0.5, **kind)]
 
     source = read(make_study(Plan(extra=relative)))
-    found = [
-        figure for figure in figures(source, compare(source)) if figure.section == "robustness"
-    ]
-    sizes = [one.figure.data[0].x for one in found if one.title == "FGM, \u2113\u2082, dev"]
+    found = dict(sections(source, compare(source)))["Robustness"]
+    sizes = [one.figure.data[0].x for one in found if one.title == "FGM \u2113\u2082, dev"]
     assert sorted(sizes) == [(0.0, 0.1, 0.25, 0.5), (0.0, 0.2)]
 
 
@@ -160,7 +158,7 @@ def test_an_attack_on_a_part_of_the_set_does_not_start_at_the_whole_sets_score(
             entry["n"] = 100
         return False
 
-    figure = drawn(make_study(Plan(drop=part)))["FGM, \u2113\u2082, dev"]
+    figure = drawn(make_study(Plan(drop=part)))["FGM \u2113\u2082, dev"]
     assert trace(figure, "vanilla").x == (0.1, 0.25, 0.5)
     assert "radius 0" not in figure.caption
 
@@ -168,7 +166,8 @@ def test_an_attack_on_a_part_of_the_set_does_not_start_at_the_whole_sets_score(
 def test_corrupted_tokens_have_a_curve_for_each_kind_beside_the_noise(
     make_study: MakeStudy,
 ) -> None:
-    found = drawn(make_study(Plan(corrupted=True)))
+    source = read(make_study(Plan(corrupted=True)))
+    found = {one.title: one for one in dict(sections(source, compare(source)))["Robustness"]}
     titles = list(found)
     place = titles.index("Gaussian noise, dev")
     named = ["Random tokens, dev", "Masked tokens, dev", "Dropped tokens, dev"]
@@ -177,7 +176,6 @@ def test_corrupted_tokens_have_a_curve_for_each_kind_beside_the_noise(
     # 82 % less the rate; clean at rate 0.
     assert line.x == (0.0, 0.05, 0.2)
     assert line.y == pytest.approx((82.0, 77.0, 62.0))
-    assert {found[name].section for name in named} == {"robustness"}
     assert "rate 0 is the clean set" in found["Masked tokens, dev"].caption
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from temper.display.folders import read
 from temper.errors import CheckpointError
 from temper.report import build, comparison
-from temper.report.folders import read
 
 
 def change(path: Path, edit: Callable[[dict], None]) -> None:

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from temper.display.folders import keep_study, read
+from temper.display.kept import joined, own_part, shared
 from temper.errors import CheckpointError
 from temper.report import comparison
-from temper.report.folders import keep_study, read
-from temper.report.kept import joined, own_part, shared
 from temper.training.checkpoint_folder import check_study_room
 from tests.reproduction.kept_studies import write_study
 
@@ -34,9 +34,17 @@ def study(tmp_path: Path) -> Path:
     """Return a study whose scores have parameters under several names."""
     folder = write_study(tmp_path / "study", {"vanilla": (0.8, 0.7, 0.9), "uegr": (0.7, 0.7, 0.8)})
     conditions = (
-        {"perspective": "embedding_noise", "condition": "noise", "radius_relative": 0.25},
-        {"perspective": "token_corruption", "condition": "mask", "radius": 0.1},
-        {"perspective": "embedding_attack", "condition": "pgd", "radius": 0.5, "steps": 5},
+        {
+            "perspective": "embedding_noise",
+            "condition": "noise",
+            "parameters": {"sigma_relative": 0.25},
+        },
+        {"perspective": "token_corruption", "condition": "mask", "parameters": {"rate": 0.1}},
+        {
+            "perspective": "embedding_attack",
+            "condition": "pgd",
+            "parameters": {"radius": 0.5, "steps": 5},
+        },
         {"perspective": "calibration", "name": "ece_10", "value": None, "reason": "No rows."},
     )
     for file in folder.glob("runs/*/evaluation/scores.json"):

@@ -9,14 +9,15 @@ from typing import Any
 
 import pytest
 
+from temper.display.drawing import Figure
+from temper.display.folders import read
+from temper.display.wording import unit
+from temper.functional.units import ANY_SIZE
 from temper.report import build
-from temper.report.drawing import Figure
-from temper.report.figures import figures
-from temper.report.folders import read
+from temper.report.figures import sections
 from temper.report.overview import overview
 from temper.report.table import compare, write
 from temper.report.view import groups
-from temper.report.wording import ANY_SIZE, unit
 from tests.report.conftest import Plan, score, write_run, write_study
 
 MakeStudy = Callable[[Plan], Path]
@@ -32,9 +33,9 @@ def smooth(column: str, seed: int) -> list[dict[str, Any]]:
     made = []
     for name, kind, times in (("jacobian_norm", "jacobian", 1.0), ("hessian_norm", "hessian", 7.0)):
         for layer, value in zip(LAYERS, JACOBIAN, strict=True):
-            whole = score("smoothness", "dev", name, times * factor * value, condition=kind, n=64)
-            more = {"layer": layer, "standard_error": 0.01 * value, "higher_is_better": False}
-            made.append({**whole, **more})
+            where = {"condition": kind, "layer": layer, "n": 64}
+            whole = score("smoothness", "dev", name, times * factor * value, **where)
+            made.append({**whole, "standard_error": 0.01 * value, "higher_is_better": False})
     return made
 
 
@@ -46,9 +47,7 @@ def plan() -> Plan:
 def drawn(folder: Path) -> dict[str, Figure]:
     source = read(folder)
     return {
-        figure.title: figure
-        for figure in figures(source, compare(source))
-        if figure.section == "smoothness"
+        figure.title: figure for figure in dict(sections(source, compare(source)))["Smoothness"]
     }
 
 
@@ -88,7 +87,9 @@ def test_one_seed_has_bars_of_its_standard_error(tmp_path: Path, plan: Plan) -> 
 def test_a_norm_of_zero_is_left_out_of_the_figure_and_said(make_study: MakeStudy) -> None:
     def flat(column: str, seed: int) -> list[dict[str, Any]]:
         made = smooth(column, seed)
-        return [{**each, "value": 0.0} if each["layer"] == 1 else each for each in made]
+        return [
+            {**each, "value": 0.0} if each["parameters"] == {"layer": 1} else each for each in made
+        ]
 
     figure = drawn(make_study(Plan(extra=flat)))["Smoothness by layer: Jacobian, dev"]
     assert figure.figure.data[0].x == ("2", "3", "logits")
@@ -113,12 +114,16 @@ def test_tables_show_the_last_layer_and_the_logits(study: Path) -> None:
     assert terminal[1][1] == "0.55 \u00b1 0.05"
     # Lower is better, on every seed.
     assert terminal[1][4] == "better"
-    order = list(dict.fromkeys(row.key.group for row in found.rows))
+    order = list(dict.fromkeys(row.group for row in found.rows))
     assert order.index("Smoothness") == order.index("Calibration") - 1
 
 
 def test_inner_layers_are_not_counted_in_the_answer(tmp_path: Path, plan: Plan) -> None:
-    last = Plan(extra=lambda *run: [each for each in smooth(*run) if each["layer"] in (3, None)])
+    last = Plan(
+        extra=lambda *run: [
+            each for each in smooth(*run) if each["parameters"] in ({"layer": 3}, {})
+        ]
+    )
     said = [
         compare(read(write_study(tmp_path / name, each))).answer
         for name, each in (("all", plan), ("last", last), ("none", Plan()))
@@ -140,7 +145,12 @@ def test_every_layer_and_error_stands_in_the_files(study: Path, tmp_path: Path) 
     found = [
         row for row in rows if row["name"] == "jacobian_norm" and row["run"] == "vanilla-s1-abc"
     ]
-    assert [row["layer"] for row in found] == ["1", "2", "3", ""]
+    assert [row["parameters"] for row in found] == [
+        '{"layer": 1}',
+        '{"layer": 2}',
+        '{"layer": 3}',
+        "{}",
+    ]
     assert [float(row["standard_error"]) for row in found] == pytest.approx(
         [0.1, 0.0002, 30.0, 0.005]
     )

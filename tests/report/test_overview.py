@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 
 from temper.cli.app import app
 from temper.cli.screen import print_overview
+from temper.display.cells import NAMED
 from temper.report import build, comparison, overview
-from temper.report.cells import NAMED
 from tests.report.attacked import robustness_scores
 from tests.report.conftest import Plan, score, write_study
 

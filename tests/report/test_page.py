@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from temper.display.drawing import DARK, LIGHT
 from temper.report import build
-from temper.report.drawing import DARK, LIGHT
 from tests.report.browser import Browser
 from tests.report.conftest import Plan, write_study
 
@@ -309,7 +309,7 @@ def test_the_keys_stand_for_the_legends(plain_page: Path, browser: Browser) -> N
     browser.open(plain_page, width=1400)
     legends = "document.querySelectorAll('#robustness .chart .legend').length"
     assert browser.evaluate(legends) == 0
-    names = "[...document.querySelectorAll('#overview-bars .keys button')].map(k => k.textContent)"
+    names = "[...document.querySelectorAll('#perspectives .keys button')].map(k => k.textContent)"
     assert browser.evaluate(names) == ["uegr"]
 
 
@@ -370,7 +370,7 @@ def test_what_is_filtered_stays_so_when_the_table_is_sorted(
 @pytest.mark.browser
 def test_long_labels_leave_room_on_a_narrow_screen(plain_page: Path, browser: Browser) -> None:
     browser.open(plain_page, width=400)
-    chart = "document.querySelector('#overview-bars .chart')"
+    chart = "document.querySelector('#perspectives .chart')"
     # Half of the figure at least is drawn upon, and no label stands out of it.
     plot = browser.evaluate(f"{chart}.querySelector('.bglayer rect, .plot').getBBox().width")
     assert plot > 130

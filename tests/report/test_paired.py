@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from temper.display.cells import ScoreKey
+from temper.display.records import ScoreRecord
 from temper.errors import CheckpointError
-from temper.report.cells import ScoreKey
 from temper.report.derived import Scores
 from temper.report.paired import Paired, read_paired
 from temper.report.ranks import add_mean_rank
-from temper.report.records import ScoreRecord
 from temper.report.table import _cell, _with_differences
 
 KEY = ScoreKey("task", "dev", "clean", "accuracy")

@@ -15,11 +15,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from temper.display import cells
+from temper.display.cells import Difference, Row
+from temper.display.records import ScoreRecord
 from temper.errors import CheckpointError
 from temper.functional.intervals import LEAST_ROWS
-from temper.report import cells, comparison, write
-from temper.report.cells import Difference, Row
-from temper.report.records import ScoreRecord
+from temper.report import comparison, write
 from temper.report.table import _cell, _with_differences
 from tests.report.conftest import Plan, score
 
@@ -426,7 +427,7 @@ def test_corrupted_tokens_are_told_in_words(make_study: MakeStudy) -> None:
         "Accuracy, dropped tokens, 5 %, dev",
     ]
     assert len(set(labels)) == 9
-    groups = list(dict.fromkeys(row.key.group for row in found.rows))
+    groups = list(dict.fromkeys(row.group for row in found.rows))
     assert groups[groups.index("Embedding noise") + 1] == "Token corruption"
     area = found.row("token_corruption", "area", condition="drop")
     # 82 % less 8 points, in the metric's unit.

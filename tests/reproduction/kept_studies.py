@@ -9,7 +9,7 @@ from typing import Any
 
 from reproduction.lines import Line
 from reproduction.table import ReproductionTable
-from temper.report.wording import PERCENT
+from temper.functional.units import PERCENT
 
 
 def make_line(

@@ -150,8 +150,8 @@ def test_a_claim_over_several_conditions_is_judged_by_their_mean(tmp_path: Path)
     for file in study.glob("runs/*/evaluation/scores.json"):
         content = json.loads(file.read_text(encoding="utf-8"))
         (first,) = content["scores"]
-        further = {"value": far[file.parts[-3].partition("-")[0]], "radius": 0.5}
-        content["scores"] = [{**first, "radius": 0.1}, {**first, **further}]
+        further = {"value": far[file.parts[-3].partition("-")[0]], "parameters": {"radius": 0.5}}
+        content["scores"] = [{**first, "parameters": {"radius": 0.1}}, {**first, **further}]
         file.write_text(json.dumps(content), encoding="utf-8")
     found = judged(tmp_path, "uegr-figure-2b")
     # Seed by seed .3 and -.1, .3 and -.1, .33 and -.1: .1, .1 and .115, in per cent.

@@ -126,8 +126,8 @@ def test_a_reference_that_cannot_be_loaded_is_refused_before_training(
 ) -> None:
     refused(
         tiny_model, tiny_data / "reviews", tmp_path / "out",
-        error=SettingError, match=rf"`evaluate\.reference`: .*{reference}",
-        perspectives=["representation"], reference=str(named[reference]),
+        error=SettingError, match=rf"`evaluate\.representation\.reference`: .*{reference}",
+        perspectives=["representation"], representation={"reference": str(named[reference])},
     )  # fmt: skip
 
 
@@ -218,7 +218,7 @@ def test_all_models_that_cannot_be_loaded_are_named_at_once(named: dict[str, Pat
     bad = EvaluationSettings.model_validate(
         {
             "perspectives": ["text_attack", "representation"],
-            "reference": str(named["absent"]),
+            "representation": {"reference": str(named["absent"])},
             "text_attack": {
                 "recipes": "masked",
                 "masked_model": str(named["masked_bare"]),
@@ -229,15 +229,20 @@ def test_all_models_that_cannot_be_loaded_are_named_at_once(named: dict[str, Pat
     )
     with pytest.raises(SettingError) as caught:
         check_named_models(bad, regression=False)
-    settings = ("reference", "text_attack.masked_model", "text_attack.similarity_model")
+    settings = (
+        "representation.reference",
+        "text_attack.masked_model",
+        "text_attack.similarity_model",
+    )
     for line, setting in zip(str(caught.value).splitlines(), settings, strict=True):
         assert line.startswith(f"`evaluate.{setting}`: ")
     attack = {
-        **bad.text_attack.model_dump(),
+        **bad.model_dump()["text_attack"],
         "masked_model": str(named["masked"]),
         "similarity_model": str(named["encoder"]),
     }
-    good = {**bad.model_dump(), "reference": str(named["classifier"]), "text_attack": attack}
+    reference = {"reference": str(named["classifier"])}
+    good = {**bad.model_dump(), "representation": reference, "text_attack": attack}
     check_named_models(EvaluationSettings.model_validate(good), regression=False)
 
 

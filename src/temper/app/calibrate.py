@@ -15,6 +15,7 @@ from temper.app.predictors import load_predictor, longest_row
 from temper.app.seen import seen_among
 from temper.app.temperature import FILE, SCHEMA
 from temper.data.examples import Examples
+from temper.display.wording import plural
 from temper.errors import CheckpointError, DataError, SettingError
 from temper.evaluation.alignment import align
 from temper.evaluation.measurement import block_of, labels_of
@@ -25,7 +26,6 @@ from temper.evaluation.scoring import statistic_of
 from temper.functional.intervals import LEAST_ROWS
 from temper.functional.temperature import fit_temperature
 from temper.models.names import checkpoint_folder
-from temper.report.wording import plural
 from temper.training.checkpoint_folder import read_json, write_json
 from temper.training.progress import Progress
 from temper.training.run import model_identity, versions

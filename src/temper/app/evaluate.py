@@ -181,7 +181,7 @@ def evaluate_model(
     from temper.app.seen import overlap_notices, trained_rows
     from temper.app.sets import load_sets
     from temper.app.temperature import stored_temperature_notices
-    from temper.report.wording import folded
+    from temper.display.wording import folded
 
     progress = progress or Progress()
     held = stored_key(out)

@@ -353,7 +353,7 @@ COMPARE = Keywords(
 )
 EVALUATE = Keywords(
     ("data", "sets", "predictor", "evaluate"),
-    {**_MEASURED, "reference": ("evaluate", "reference")},
+    {**_MEASURED, "reference": ("evaluate", "representation", "reference")},
     {*TRAINING_ONLY, "train_split"},
 )
 HELD_OUT = Keywords(

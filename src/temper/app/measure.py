@@ -23,9 +23,11 @@ from temper.data.sources import (
     with_configuration,
 )
 from temper.errors import CheckpointError, SettingError
+from temper.evaluation.perspectives.representation import RepresentationSettings
 from temper.evaluation.predictor import Predictor
 from temper.evaluation.run import Evaluation, evaluate, write
 from temper.evaluation.settings import EvaluationSettings
+from temper.evaluation.text_attack.settings import TextAttackSettings
 from temper.training.checkpoint_folder import differences, make_folder, read_json, write_json
 from temper.training.config import digest
 from temper.training.progress import Progress
@@ -228,9 +230,9 @@ def evaluation_key(
 
 def _identities(settings: EvaluationSettings) -> dict[str, str]:
     """Return what identifies the weights of the other models that were named."""
-    attack = settings.text_attack
+    attack = settings.section("text_attack", TextAttackSettings)
     named = {
-        "reference": settings.reference,
+        "reference": settings.section("representation", RepresentationSettings).reference,
         "masked_model": attack.masked_model,
         "similarity_model": attack.similarity_model,
     }

@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from temper.errors import ModelError, SettingError
+from temper.evaluation.perspectives.representation import RepresentationSettings
 from temper.evaluation.settings import EvaluationSettings
+from temper.evaluation.text_attack.settings import TextAttackSettings
 from temper.models.hf import load_classifier
 
 
@@ -28,9 +30,10 @@ def check_named_models(
     """
     named: dict[str, tuple[str | None, Callable[[str], object]]] = {}
     if reference:
-        named["reference"] = (settings.reference, _reference)
+        asked = settings.section("representation", RepresentationSettings)
+        named["representation.reference"] = (asked.reference, _reference)
     if "text_attack" in settings.perspectives and not regression:
-        attack = settings.text_attack
+        attack = settings.section("text_attack", TextAttackSettings)
         named["text_attack.masked_model"] = (attack.masked_model, _masked)
         named["text_attack.similarity_model"] = (attack.similarity_model, _similarity)
     found = []

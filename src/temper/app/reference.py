@@ -8,6 +8,7 @@ from pathlib import Path
 from temper.app.sets import EvaluationSets
 from temper.errors import ModelError, SettingError
 from temper.evaluation.classifier import ClassifierPredictor
+from temper.evaluation.perspectives.representation import RepresentationSettings
 from temper.evaluation.predictor import Predictor
 from temper.evaluation.settings import EvaluationSettings
 from temper.models.classical import ARCHITECTURES
@@ -36,19 +37,20 @@ def with_reference(
         ModelError: The model that was named cannot be loaded.
         SettingError: One was named for something without hidden states.
     """
+    asked = settings.section("representation", RepresentationSettings).reference
     if "representation" not in settings.perspectives:
         return sets
     if not isinstance(predictor, ClassifierPredictor):
-        if settings.reference is not None:
+        if asked is not None:
             raise SettingError(
                 f"`reference` names a model to compare hidden states with, and {model} is no "
                 "checkpoint, so it shows none. Leave the name out."
             )
         return sets
-    name = settings.reference or pretrained_name(model)
+    name = asked or pretrained_name(model)
     if name is None:
         return sets
-    if settings.reference is None and name in ARCHITECTURES:
+    if asked is None and name in ARCHITECTURES:
         notice = (
             f"{model} was trained from scratch, so there is no pre-trained model to compare its "
             "hidden states with. To compare with another, name it with --reference."
@@ -57,7 +59,7 @@ def with_reference(
     try:
         network, tokenizer = load_classifier(name, labels=("0", "1"), device=str(predictor.device))
     except ModelError as error:
-        if settings.reference is not None:
+        if asked is not None:
             raise
         notice = f"The pre-trained model {name!r} of {model} could not be loaded: {error}"
         return replace(sets, notices=(*sets.notices, notice))

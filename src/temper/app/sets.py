@@ -16,6 +16,7 @@ from temper.data.suites import KINDS, FoundSuite, load_set
 from temper.data.tasks import default_metric
 from temper.errors import DataError, SettingError
 from temper.evaluation.alignment import align
+from temper.evaluation.perspectives.anomaly import AnomalySettings
 from temper.evaluation.run import EvaluationData
 from temper.evaluation.settings import EvaluationSettings
 from temper.seeding import derive_seed
@@ -104,7 +105,8 @@ def load_sets(
         if train is not None:
             fit = _apart(train, scored, what="that detectors would learn from", notices=told)
         if fit is not None:
-            fit = replace(fit.sample(evaluate.detector_rows, seed=evaluate.seed), name="fit")
+            limit = evaluate.section("anomaly", AnomalySettings).rows
+            fit = replace(fit.sample(limit, seed=evaluate.seed), name="fit")
     if sources.held_out is not None:
         rows = load_examples(sources.held_out, kind=kind, reading=settings.reading, known=columns)
         told += rows.notices

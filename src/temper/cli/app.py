@@ -13,10 +13,10 @@ from temper.cli.calibrate import calibrate
 from temper.cli.compare import compare
 from temper.cli.evaluate import evaluate
 from temper.cli.listing import show
-from temper.cli.new_method import new_method
 from temper.cli.predict import predict
 from temper.cli.report import report
 from temper.cli.reproduce import reproduce
+from temper.cli.scaffold import new_method, new_perspective
 from temper.cli.screen import fail, quiet
 from temper.cli.soup import soup
 from temper.cli.train import train
@@ -80,6 +80,7 @@ app.command(context_settings={"ignore_unknown_options": True, "help_option_names
 app.command()(soup)
 app.command("list")(show)
 app.command("new-method")(new_method)
+app.command("new-perspective")(new_perspective)
 
 
 def main(arguments: list[str] | None = None) -> None:

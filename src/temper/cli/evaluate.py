@@ -18,10 +18,7 @@ COLUMNS = (
     "perspective",
     "set",
     "condition",
-    "layer",
-    "radius",
-    "radius_relative",
-    "norm",
+    "parameters",
     "name",
     "value",
     "low",
@@ -43,6 +40,7 @@ def evaluate(
     ] = None,
     assignments: options.Assignments = None,
     config: options.Config = None,
+    imports: options.Imports = None,
     card: options.Card = False,
     card_path: options.CardPath = None,
     as_json: options.Json = False,
@@ -53,6 +51,7 @@ def evaluate(
     What cannot be measured on it, for instance attacks on the embeddings of a scikit-learn
     pipeline, is left out and told.
     """
+    options.import_methods(imports)
     tree = EVALUATE.tree(config, settings, assignments or ())
     from temper.cli.bars import progress
 
@@ -68,21 +67,18 @@ def evaluate(
     if as_json:
         print_json({"out": str(result.folder), **result.content})
         return
-    rows = [_row(score) for score in result.content["scores"]]
-    # Most evaluations have no layers.
-    columns = [name for name in COLUMNS if name != "layer" or any(row["layer"] for row in rows)]
-    print_table(rows, columns, title=model)
+    print_table([_row(score) for score in result.content["scores"]], COLUMNS, title=model)
     say(f"Rows and scores: {result.folder}", as_json=False)
 
 
 def _row(score: dict[str, Any]) -> dict[str, Any]:
     """Return a score as a person reads it."""
-    layered = score["perspective"] == "smoothness"
+    from temper.display.wording import described, unit
+
     # Norms of two layers may be orders of magnitude apart.
-    digits = ".4g" if layered else ".4f"
+    digits = ".4f" if unit(score["name"], "").significant is None else ".4g"
     row = {
         name: float(format(value, digits)) if isinstance(value, float) else value
         for name, value in score.items()
     }
-    layer = score.get("layer")
-    return {**row, "layer": "logits" if layered and layer is None else layer}
+    return {**row, "parameters": described(score["parameters"])}

@@ -61,7 +61,7 @@ Imports = Annotated[
     typer.Option(
         "--import",
         metavar="FILE.py|MODULE",
-        help="Import methods of your own first; this runs that file's code.",
+        help="Import methods and perspectives of your own first; this runs that file's code.",
     ),
 ]
 MODEL_HELP = (
@@ -193,7 +193,7 @@ def _parameter(name: str, annotation: Any, default: Any) -> inspect.Parameter:
 
 
 def import_methods(named: list[str] | None) -> None:
-    """Import what ``--import`` names, so that its methods are known to all that follows.
+    """Import what ``--import`` names, so that its methods and perspectives are known.
 
     Args:
         named: Files and modules; None and an empty list import nothing.
@@ -202,9 +202,9 @@ def import_methods(named: list[str] | None) -> None:
         SettingError: Where one is not there or its code fails.
     """
     for source in named or []:
-        check_file_exists(source, purpose="methods")
+        check_file_exists(source, purpose="methods and perspectives")
     if named:
-        from temper.methods.plugins import load
+        from temper.app.plugins import load
 
         for source in named:
             load(source)

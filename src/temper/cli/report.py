@@ -48,6 +48,7 @@ def report(
             help="Write every figure to FOLDER/figures/ too; needs temper-lm[figures].",
         ),
     ] = None,
+    imports: options.Imports = None,
     as_json: options.Json = False,
 ) -> None:
     """Build report.html of a study, a run or an evaluation."""
@@ -58,6 +59,7 @@ def report(
         )
     if figures is not None and markdown:
         raise SettingError("--markdown prints text and no figures. Leave one of the two out.")
+    options.import_methods(imports)
     refuse([partial(check_reported, folder)])
     from temper.report import build, comparison, overview
     from temper.report.exports import choose_formats, export_figures

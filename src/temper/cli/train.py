@@ -93,8 +93,8 @@ def _card_file(out: Path, path: Path, evaluation: Path | None, tree: Mapping[str
 
 def _check_evaluation(out: Path, evaluation: Path) -> None:
     """Refuse, before any work, the evaluation of another run than the one in the folder."""
-    from temper.report.folders import evaluation_fault
-    from temper.report.records import RunRecord, parse
+    from temper.display.folders import evaluation_fault
+    from temper.display.records import RunRecord, parse
 
     record = parse(out / "run.json", RunRecord) if (out / "run.json").exists() else None
     if fault := evaluation_fault(evaluation, record):

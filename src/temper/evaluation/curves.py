@@ -14,12 +14,13 @@ from temper.functional.resampling import FloatArray
 from temper.functional.scores import SCORES
 
 
-def curve_entries(scoring: Scoring, blocks: Sequence[Block]) -> list[Entry]:
+def curve_entries(scoring: Scoring, blocks: Sequence[Block], size: str) -> list[Entry]:
     """Score each size of one perturbation, and the area from none to the largest size.
 
     Args:
         scoring: All rows, with the clean ones.
         blocks: Rows at each size, the same examples in the same order; may be empty.
+        size: Parameter that is the size.
 
     Returns:
         The task's metric and accuracy (MSE of a regression) of each block, then the area.
@@ -28,10 +29,10 @@ def curve_entries(scoring: Scoring, blocks: Sequence[Block]) -> list[Entry]:
     if blocks:
         first = blocks[0]
         curve = [rows_at(scoring.clean, first), *blocks]
-        sizes = [0.0, *(block.setting or 0.0 for block in blocks)]
+        sizes = [0.0, *(block.condition.parameters.number(size) or 0.0 for block in blocks)]
         entries.append(
             scoring.entry(
-                first.condition,
+                first.condition.without(size),
                 "area",
                 statistic=area(scoring.metric, curve, sizes),
                 rows=len(first),
@@ -55,7 +56,6 @@ def metric_entries(scoring: Scoring, block: Block) -> list[Entry]:
             name,
             statistic=statistic_of(name, block),
             rows=len(block),
-            block=block,
         )
         for name in dict.fromkeys((scoring.metric, usual))
     ]

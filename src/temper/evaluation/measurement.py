@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -19,13 +18,10 @@ from temper.evaluation.predictor import (
     TokenPredictor,
 )
 from temper.evaluation.rows import Block, Condition
+from temper.evaluation.sections import CommonSettings
 from temper.evaluation.texts import Texts
 from temper.functional.resampling import FloatArray, IntegerArray
 from temper.seeding import derive_seed
-
-if TYPE_CHECKING:
-    # The settings list the perspectives, and these take a measurement.
-    from temper.evaluation.settings import EvaluationSettings
 
 Progress = Callable[[int, int, str], None]
 """Called with parts done, parts in all, and what is being measured."""
@@ -89,7 +85,7 @@ class Measurement:
     dev: Examples
     shift: Mapping[str, Aligned]
     anomaly: Mapping[str, Examples]
-    settings: EvaluationSettings
+    settings: CommonSettings
     progress: Progress | None = None
     truncated: dict[str, float] = field(default_factory=dict)
     notices: list[str] = field(default_factory=list)

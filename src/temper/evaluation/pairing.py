@@ -21,17 +21,13 @@ from temper.evaluation.scoring import Entry, Scoring
 from temper.functional.intervals import Statistic, difference_interval
 
 RESAMPLES = 10_000
-FIELDS = (
-    *("perspective", "set", "condition", "name", "norm", "steps", "restarts"),
-    *("radius", "radius_relative", "layer"),
-)
-"""What names a score."""
 
 
 @dataclass(frozen=True)
 class _Taken:
-    """A score as a function of resamples, before any is drawn."""
+    """A score as a function of resamples, before any is drawn, and what names it."""
 
+    named: Entry
     statistic: Statistic
     rows: int
 
@@ -40,7 +36,7 @@ class _Taken:
 class _Statistics(Scoring):
     """A scoring that keeps the statistics and draws no resample."""
 
-    taken: dict[tuple[object, ...], _Taken] = field(default_factory=dict)
+    taken: dict[tuple[Condition, str], _Taken] = field(default_factory=dict)
 
     def entry(
         self,
@@ -49,14 +45,16 @@ class _Statistics(Scoring):
         *,
         statistic: Statistic,
         rows: int,
-        block: Block | None = None,
         higher_is_better: bool | None = None,
     ) -> Entry:
         """Keep the statistic of a score."""
         made = self.undefined(
-            condition, name, reason="not drawn", rows=rows, block=block, higher=higher_is_better
+            condition, name, reason="not drawn", rows=rows, higher=higher_is_better
         )
-        self.taken[tuple(made[part] for part in FIELDS)] = _Taken(statistic, rows)
+        named = {
+            part: made[part] for part in ("perspective", "set", "condition", "parameters", "name")
+        }
+        self.taken[condition, name] = _Taken(named, statistic, rows)
         return made
 
 
@@ -105,7 +103,7 @@ def paired_differences(
             continue
         found.append(
             {
-                **dict(zip(FIELDS, key, strict=True)),
+                **taken.named,
                 "low": interval.low,
                 "high": interval.high,
                 "p": interval.p,
@@ -117,7 +115,7 @@ def paired_differences(
 
 def _statistics(
     blocks: Sequence[Block], metric: str, chosen: Sequence[str]
-) -> dict[tuple[object, ...], _Taken]:
+) -> dict[tuple[Condition, str], _Taken]:
     scoring = _Statistics(blocks, metric, resamples=0)
     for name in perspectives.names():
         if name in chosen and perspectives.perspective(name).paired:
@@ -127,9 +125,9 @@ def _statistics(
 
 def _check_same(blocks: Sequence[Block], others: Sequence[Block]) -> None:
     """Refuse two evaluations whose blocks of one condition hold other rows."""
-    theirs = {(block.condition, block.setting): block.row for block in others}
+    theirs = {block.condition: block.row for block in others}
     for block in blocks:
-        row = theirs.get((block.condition, block.setting))
+        row = theirs.get(block.condition)
         if row is not None and row != block.row:
             raise CheckpointError(
                 f"The two models were measured on different rows of set {block.condition.set!r} "

@@ -7,7 +7,7 @@ shares its blocks' arrays, and blocks of one set share its hashes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from temper.data.hashes import hashes_at
+from temper.display.parameters import Parameters
 from temper.errors import CheckpointError
 from temper.evaluation import columns
 from temper.functional.resampling import FloatArray, IntegerArray, stretches
@@ -24,29 +25,21 @@ SCHEMA = pa.schema(
         pa.field("perspective", pa.string(), nullable=False),
         pa.field("set", pa.string(), nullable=False),
         pa.field("condition", pa.string(), nullable=False),
-        pa.field("radius", pa.float64()),
-        pa.field("radius_relative", pa.float64()),
-        pa.field("norm", pa.string()),
-        pa.field("steps", pa.int64()),
-        pa.field("restarts", pa.int64()),
+        pa.field("parameters", pa.string(), nullable=False),
         pa.field("row", pa.string(), nullable=False),
         pa.field("index", pa.int64(), nullable=False),
         pa.field("label", pa.float64()),
         pa.field("prediction", pa.float64()),
         pa.field("probabilities", pa.list_(pa.float64()), nullable=False),
         pa.field("loss", pa.float64()),
-        pa.field("layer", pa.int64()),
         pa.field("value", pa.float64()),
         pa.field("group", pa.string()),
         pa.field("pair", pa.string()),
-        pa.field("queries", pa.int64()),
-        pa.field("changed", pa.float64()),
     ]
 )
+"""Columns of every table; what else was measured of a row follows, in columns of numbers."""
 
-# Tables from before these columns have no rows that need them.
-_ADDED = ("layer", "value", "group", "pair", "queries", "changed")
-_KEYS = ("perspective", "set", "condition", "norm", "steps", "restarts", "layer")
+_KEYS = ("perspective", "set", "condition", "parameters")
 
 
 @dataclass(frozen=True)
@@ -56,21 +49,18 @@ class Condition:
     Args:
         perspective: Name of the perspective.
         set: Name of the data set.
-        name: ``clean``, ``fgm``, ``pgd``, ``noise``, ``random``, ``mask`` or ``drop``; of values
-            what was measured, ``jacobian`` or ``hessian``.
-        norm: ``l2`` or ``linf``, None without an attack.
-        steps: Gradient steps of the attack.
-        restarts: Restarts of the attack.
-        layer: Of the model, from 1, where a value belongs to one.
+        name: ``clean``, or what was done or measured: ``pgd``, ``noise``, ``jacobian`` ...
+        parameters: How: ``radius``, ``norm``, ``sigma``, ``rate``, ``layer`` and the like.
     """
 
     perspective: str
     set: str
     name: str = "clean"
-    norm: str | None = None
-    steps: int | None = None
-    restarts: int | None = None
-    layer: int | None = None
+    parameters: Parameters = field(default_factory=Parameters)
+
+    def without(self, *names: str) -> Condition:
+        """Return the same condition without some parameters."""
+        return replace(self, parameters=self.parameters.without(*names))
 
 
 @dataclass(frozen=True)
@@ -85,14 +75,10 @@ class Block:
         prediction: Class index or predicted value, [n]; NaN where the rows hold values.
         probabilities: [n, C]; [n, 0] for a regression and where the rows hold values.
         loss: NLL or squared error, [n]; NaN where unlabelled.
-        radius: Budget, sigma or rate of each row, [n], None without one.
-        radius_relative: The same over the example's own embeddings, [n], None without one.
-        relative: Whether ``radius_relative`` is the setting and ``radius`` follows from it.
         value: What was measured of each row, [n]; None where the rows hold answers.
         group: Group that each row belongs to, [n]; None where the set has no groups.
         pair: Rows of one contrast pair share its name, [n]; None where the set has no pairs.
-        queries: Texts that an attack asked the predictor about, for each row, [n]; None without.
-        changed: Words that an attack changed over the words of the text, [n]; None without.
+        measured: What else was measured of each row, by name, [n] each; NaN where there is none.
     """
 
     condition: Condition
@@ -102,14 +88,14 @@ class Block:
     prediction: FloatArray
     probabilities: FloatArray = field(repr=False)
     loss: FloatArray = field(repr=False)
-    radius: FloatArray | None = None
-    radius_relative: FloatArray | None = None
-    relative: bool = False
     value: FloatArray | None = None
     group: Sequence[str | None] | None = None
     pair: Sequence[str | None] | None = None
-    queries: IntegerArray | None = None
-    changed: FloatArray | None = None
+    measured: Mapping[str, FloatArray] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if taken := sorted(set(self.measured) & set(SCHEMA.names)):
+            raise ValueError(f"`measured` must have names of its own, got {', '.join(taken)}.")
 
     @classmethod
     def of_values(
@@ -138,12 +124,6 @@ class Block:
     def __len__(self) -> int:
         """Return the number of rows."""
         return len(self.row)
-
-    @property
-    def setting(self) -> float | None:
-        """The radius, sigma or rate that was asked for, in the unit it was asked in."""
-        values = self.radius_relative if self.relative else self.radius
-        return None if values is None or not len(values) else float(values[0])
 
     @property
     def classifies(self) -> bool:
@@ -195,9 +175,11 @@ def to_table(blocks: Iterable[Block]) -> pa.Table:
     Returns:
         A table with `SCHEMA`.
     """
+    blocks = list(blocks)
     hashes: dict[int, tuple[Sequence[str], pa.ChunkedArray]] = {}
+    measured = sorted({name for block in blocks for name in block.measured})
     with columns.system_memory():
-        parts = [_block_table(block, hashes) for block in blocks]
+        parts = [_block_table(block, hashes, measured) for block in blocks]
     # Chunk by chunk as they are: made one, the rows would stand in memory twice.
     return pa.concat_tables(parts) if parts else SCHEMA.empty_table()
 
@@ -205,13 +187,8 @@ def to_table(blocks: Iterable[Block]) -> pa.Table:
 def to_blocks(table: pa.Table) -> list[Block]:
     """Read the blocks of a table.
 
-    Whether a block's radii were given as absolute or relative stands in no column. It follows from
-    the rows: the radii that were asked for are the same for all examples, so they take fewer
-    distinct values than what each example's own embeddings make of them. Where these are all of one
-    size (one row alone, for instance) nothing tells the two apart, and they count as absolute.
-
     Args:
-        table: A table with `SCHEMA`; one from before layers and values counts as having none.
+        table: A table with `SCHEMA`, and columns of what else was measured.
 
     Returns:
         Blocks in the order of their first rows; rows within a block sorted by position.
@@ -219,70 +196,50 @@ def to_blocks(table: pa.Table) -> list[Block]:
     Raises:
         CheckpointError: A column is missing or has another type, or a row stands twice in a block.
     """
-    table = _completed(table)
     _check(table)
     codes = _codes([_column(table, name) for name in _KEYS])
-    return [
-        block
-        for members in _groups(codes)
-        for block in _radius_blocks(table.take(pa.array(members)))
-    ]
+    return [_block(table.take(pa.array(members))) for members in _groups(codes)]
 
 
 def _block_table(
-    block: Block, hashes: dict[int, tuple[Sequence[str], pa.ChunkedArray]]
+    block: Block,
+    hashes: dict[int, tuple[Sequence[str], pa.ChunkedArray]],
+    measured: Sequence[str],
 ) -> pa.Table:
     """Write one block; hashes that were written before are known by the object that holds them."""
     n, condition = len(block), block.condition
     # Most columns of a block are empty; those of one type are one.
-    empty = (pa.string(), pa.int64(), pa.float64())
-    nothing = {kind: columns.same(None, kind, n) for kind in empty}
+    nothing = {kind: columns.same(None, kind, n) for kind in (pa.string(), pa.float64())}
     if id(block.row) not in hashes:
         hashes[id(block.row)] = (block.row, columns.hashes(block.row))
 
-    def same(value: str | int | None, kind: pa.DataType) -> pa.ChunkedArray:
-        return nothing[kind] if value is None else columns.same(value, kind, n)
+    def same(value: str) -> pa.ChunkedArray:
+        return columns.same(value, pa.string(), n)
 
-    def given(
-        values: Sequence[str | None] | IntegerArray | None, kind: pa.DataType
-    ) -> pa.Array | pa.ChunkedArray:
-        return nothing[kind] if values is None else pa.array(values, kind)
+    def names(values: Sequence[str | None] | None) -> pa.Array | pa.ChunkedArray:
+        return nothing[pa.string()] if values is None else pa.array(values, pa.string())
 
     def number(values: FloatArray | None) -> pa.Array | pa.ChunkedArray:
         return nothing[pa.float64()] if values is None else columns.numbers(values)
 
     written = [
-        same(condition.perspective, pa.string()),
-        same(condition.set, pa.string()),
-        same(condition.name, pa.string()),
-        number(block.radius),
-        number(block.radius_relative),
-        same(condition.norm, pa.string()),
-        same(condition.steps, pa.int64()),
-        same(condition.restarts, pa.int64()),
+        same(condition.perspective),
+        same(condition.set),
+        same(condition.name),
+        same(condition.parameters.to_text()),
         hashes[id(block.row)][1],
         pa.array(block.index, pa.int64()),
         number(block.label),
         number(block.prediction),
         columns.lists(block.probabilities),
         number(block.loss),
-        same(condition.layer, pa.int64()),
         number(block.value),
-        given(block.group, pa.string()),
-        given(block.pair, pa.string()),
-        given(block.queries, pa.int64()),
-        number(block.changed),
+        names(block.group),
+        names(block.pair),
+        *(number(block.measured.get(name)) for name in measured),
     ]
-    return pa.Table.from_arrays(written, schema=SCHEMA)
-
-
-def _completed(table: pa.Table) -> pa.Table:
-    """Add the columns that tables of earlier versions lack."""
-    for name in _ADDED:
-        if name not in table.column_names:
-            kind = SCHEMA.field(name).type
-            table = table.append_column(name, pa.nulls(len(table), kind))
-    return table
+    added = [pa.field(name, pa.float64()) for name in measured]
+    return pa.Table.from_arrays(written, schema=pa.schema([*SCHEMA, *added]))
 
 
 def _check(table: pa.Table) -> None:
@@ -335,34 +292,23 @@ def _groups(codes: IntegerArray) -> list[IntegerArray]:
     return [parts[place] for place in np.argsort(first, kind="stable")]
 
 
-def _radius_blocks(part: pa.Table) -> list[Block]:
-    """Split the rows of one condition by the radius that was asked for."""
-    absolute, relative = _floats(part, "radius"), _floats(part, "radius_relative")
-    given = not bool(np.isnan(absolute).all())
-    distinct = [len(np.unique(values[~np.isnan(values)])) for values in (absolute, relative)]
-    is_relative = given and 0 < distinct[1] < distinct[0]
-    setting = relative if is_relative else absolute
-    codes = np.unique(setting, return_inverse=True)[1].astype(np.int64)
-    return [
-        _block(part.take(pa.array(members)), given=given, relative=is_relative)
-        for members in _groups(codes)
-    ]
-
-
-def _block(part: pa.Table, *, given: bool, relative: bool) -> Block:
+def _block(part: pa.Table) -> Block:
     """Read one block, its rows sorted by position."""
     index = _column(part, "index").to_numpy()
     order = np.argsort(index, kind="stable")
     part, index = part.take(pa.array(order)), index[order]
     keys = {name: _column(part, name)[0].as_py() for name in _KEYS}
-    name = keys.pop("condition")
-    condition = Condition(name=name, **keys)
+    condition = Condition(
+        keys["perspective"],
+        keys["set"],
+        keys["condition"],
+        _parameters(keys["parameters"]),
+    )
     if bool((np.diff(index) == 0).any()):
         twice = int(index[np.flatnonzero(np.diff(index) == 0)[0]])
         raise CheckpointError(f"Row {twice} stands twice in the rows of {condition}.")
-    prediction, value, changed = (
-        _floats(part, name) for name in ("prediction", "value", "changed")
-    )
+    prediction, value = _floats(part, "prediction"), _floats(part, "value")
+    added = {name: _floats(part, name) for name in part.column_names if name not in SCHEMA.names}
     lists = _column(part, "probabilities")
     lengths = np.unique(np.diff(lists.offsets.to_numpy()))
     if len(lengths) > 1:
@@ -377,24 +323,26 @@ def _block(part: pa.Table, *, given: bool, relative: bool) -> Block:
             len(index), -1 if int(lengths[0]) else 0
         ),
         loss=_floats(part, "loss"),
-        radius=_floats(part, "radius") if given else None,
-        radius_relative=_floats(part, "radius_relative") if given else None,
-        relative=relative,
         value=value if bool(np.isnan(prediction).all()) else None,
         group=_names(part, "group"),
         pair=_names(part, "pair"),
-        queries=_counts(part, "queries"),
-        changed=changed if bool((~np.isnan(changed)).any()) else None,
+        # Other perspectives' columns are there too, and empty.
+        measured={name: values for name, values in added.items() if not np.isnan(values).all()},
     )
+
+
+def _parameters(text: str) -> Parameters:
+    """Read a condition's parameters."""
+    try:
+        return Parameters.of_text(text)
+    except ValueError as error:
+        raise CheckpointError(
+            f"Column 'parameters' of the rows must hold JSON objects, got {text!r}. Evaluate the "
+            "model again."
+        ) from error
 
 
 def _names(part: pa.Table, column: str) -> list[str | None] | None:
     """Return a column of names, None where it holds none."""
     found: list[str | None] = part.column(column).to_pylist()
     return found if any(name is not None for name in found) else None
-
-
-def _counts(part: pa.Table, column: str) -> IntegerArray | None:
-    """Return a column of counts, None where one is missing."""
-    values = part.column(column)
-    return None if values.null_count else np.asarray(values.to_numpy(), dtype=np.int64)

@@ -124,10 +124,10 @@ def _score(blocks: Sequence[Block], metric: str, settings: EvaluationSettings) -
 
 def _rows(measurement: Measurement, settings: EvaluationSettings) -> dict[str, list[Block]]:
     """Let each perspective make its rows."""
+    known = perspectives.perspectives()
     wanted = {"task", *settings.perspectives}
-    if {"calibration", "groups"} & wanted:
-        wanted |= {"shift", "adversarial"}
-    chosen = [entry for entry in perspectives.PERSPECTIVES.values() if entry.name in wanted]
+    wanted |= {name for asked in settings.perspectives for name in known[asked].rescores}
+    chosen = [entry for entry in known.values() if entry.name in wanted]
     # The attack goes first: its first pass gives the clean answers, which are then not computed
     # again.
     chosen.sort(key=lambda entry: entry.needs != "embeddings")
@@ -150,16 +150,13 @@ def _check(
     faults: list[str] = []
     skipped: dict[str, str] = {}
     regression = predictor.gives == "values"
-    if settings.reference is not None and data.reference is None:
-        faults.append(
-            f"`reference` names {settings.reference!r}, and no model was given. Load it and give "
-            "its predictor as EvaluationData(reference=...)."
-        )
     chosen = [perspectives.perspective(name) for name in settings.perspectives]
     for need, (contract, words) in perspectives.NEEDS.items():
         asking = [entry for entry in chosen if entry.needs == need]
         if isinstance(predictor, contract):
-            faults += [fault for entry in asking for fault in entry.faults(predictor, settings)]
+            faults += [
+                fault for entry in asking for fault in entry.faults(predictor, data, settings)
+            ]
             reasons = {entry.name: entry.lacking(predictor, data) for entry in asking}
             skipped |= {name: reason for name, reason in reasons.items() if reason}
         else:

@@ -57,7 +57,6 @@ class Scoring:
         *,
         statistic: Statistic,
         rows: int,
-        block: Block | None = None,
         higher_is_better: bool | None = None,
     ) -> Entry:
         """Compute a score with its interval.
@@ -67,7 +66,6 @@ class Scoring:
             name: Name of the score.
             statistic: From counts [R, n] to [R] values.
             rows: Number of rows, n.
-            block: Where the radius is read from.
             higher_is_better: Direction, None for that of the score's name, if it has one.
         """
         value = float(statistic(np.ones((1, rows)))[0])
@@ -77,10 +75,10 @@ class Scoring:
             low, high = found.low, found.high
         facts = scores.facts(name)
         direction = facts.higher_is_better if higher_is_better is None else higher_is_better
-        made = self._head(condition, block)
+        made = _named(condition)
         if not np.isfinite(value):
             return self.undefined(
-                condition, name, reason=facts.undefined, rows=rows, block=block, higher=direction
+                condition, name, reason=facts.undefined, rows=rows, higher=direction
             )
         return {
             **made,
@@ -101,7 +99,6 @@ class Scoring:
         *,
         reason: str,
         rows: int,
-        block: Block | None = None,
         higher: bool | None = None,
     ) -> Entry:
         """Return the entry of a score that has no value.
@@ -111,12 +108,11 @@ class Scoring:
             name: Name of the score.
             reason: Why it has no value.
             rows: Number of rows.
-            block: Where the radius is read from.
             higher: Direction, None for that of the score's name, if it has one.
         """
         direction = scores.facts(name).higher_is_better if higher is None else higher
         return {
-            **self._head(condition, block),
+            **_named(condition),
             "name": name,
             "value": None,
             "n": rows,
@@ -128,21 +124,15 @@ class Scoring:
             "reason": reason,
         }
 
-    def _head(self, condition: Condition, block: Block | None) -> Entry:
-        """Return what says which score this is."""
-        setting = None if block is None else block.setting
-        relative = block is not None and block.relative
-        return {
-            "perspective": condition.perspective,
-            "set": condition.set,
-            "condition": condition.name,
-            "radius": None if relative else setting,
-            "radius_relative": setting if relative else None,
-            "norm": condition.norm,
-            "steps": condition.steps,
-            "restarts": condition.restarts,
-            "layer": condition.layer,
-        }
+
+def _named(condition: Condition) -> Entry:
+    """Return what says which score this is."""
+    return {
+        "perspective": condition.perspective,
+        "set": condition.set,
+        "condition": condition.name,
+        "parameters": dict(condition.parameters),
+    }
 
 
 def statistic_of(name: str, block: Block) -> Statistic:

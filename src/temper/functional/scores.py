@@ -8,7 +8,6 @@ number; `SCORES` says in words when that happens. Letters: n rows, R resamples, 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -27,6 +26,7 @@ from temper.functional.resampling import (
     stretches,
     weighted_mean,
 )
+from temper.functional.units import HUNDREDTHS, PERCENT, PLAIN, Unit
 
 
 @dataclass(frozen=True)
@@ -39,6 +39,7 @@ class ScoreFacts:
         higher_is_better: Direction; None where neither is better.
         perfect: The value that no model can beat; None without a direction.
         undefined: When the score has no value, as the end of "undefined: ...".
+        unit: How it is written; None is the unit of the task's metric.
     """
 
     name: str
@@ -46,59 +47,41 @@ class ScoreFacts:
     higher_is_better: bool | None
     perfect: float | None
     undefined: str
+    unit: Unit | None = PERCENT
 
 
 _CONSTANT = "the targets or the predictions are all equal"
-_ONE_KIND = "it needs ordinary rows and anomalies, and one kind is missing"
-_NO_ROWS = "there are no rows"
-_NONE_RIGHT = "no row is right without an attack"
-_NOT_FINITE = "a row's norm is not a finite number"
-_ALIKE = "the states of one of the two models hardly vary within the batches"
-_NO_PASSES = "no pass could be measured"
+NO_ROWS = "there are no rows"
 
 SCORES: dict[str, ScoreFacts] = {
     facts.name: facts
     for facts in (
-        ScoreFacts("accuracy", "Accuracy", True, 1.0, _NO_ROWS),
-        ScoreFacts("macro_f1", "Macro-F1", True, 1.0, _NO_ROWS),
-        ScoreFacts("mcc", "MCC", True, 1.0, "the labels hold one class only"),
+        ScoreFacts("accuracy", "Accuracy", True, 1.0, NO_ROWS),
+        ScoreFacts("macro_f1", "Macro-F1", True, 1.0, NO_ROWS),
+        ScoreFacts("mcc", "MCC", True, 1.0, "the labels hold one class only", HUNDREDTHS),
         ScoreFacts("f1", "F1", True, 1.0, "class 1 is neither a label nor a prediction"),
-        ScoreFacts("pearson", "Pearson", True, 1.0, _CONSTANT),
-        ScoreFacts("spearman", "Spearman", True, 1.0, _CONSTANT),
-        ScoreFacts("mse", "Mean squared error", False, 0.0, _NO_ROWS),
-        ScoreFacts("ece_10", "ECE (10 bins)", False, 0.0, _NO_ROWS),
-        ScoreFacts("ece_15", "ECE (15 bins)", False, 0.0, _NO_ROWS),
-        ScoreFacts("adaptive_ece", "ECE (15 equal masses)", False, 0.0, _NO_ROWS),
-        ScoreFacts("classwise_ece", "Class-wise ECE (15 bins)", False, 0.0, _NO_ROWS),
-        ScoreFacts("brier", "Brier", False, 0.0, _NO_ROWS),
-        ScoreFacts("nll", "NLL", False, 0.0, "a label has probability 0"),
-        ScoreFacts("auroc", "AUROC", True, 1.0, _ONE_KIND),
-        ScoreFacts("aupr", "AUPR", True, 1.0, _ONE_KIND),
-        ScoreFacts("fpr95", "FPR at 95 % TPR", False, 0.0, _ONE_KIND),
-        ScoreFacts(
-            "worst_group", "Worst group\u2019s accuracy", True, 1.0, "no group has enough rows"
-        ),
-        ScoreFacts(
-            "mean_group", "Mean of the groups\u2019 accuracy", True, 1.0, "no group has enough rows"
-        ),
-        ScoreFacts("consistency", "Contrast pairs right", True, 1.0, "there are no pairs"),
-        ScoreFacts("worst_case_accuracy", "Accuracy in the worst case", True, 1.0, _NO_ROWS),
-        ScoreFacts("worst_case_drop", "Accuracy lost in the worst case", False, 0.0, _NO_ROWS),
-        ScoreFacts("drop", "Drop against clean", False, 0.0, "the metric is undefined"),
-        ScoreFacts("attack_success", "Attack success", False, 0.0, _NONE_RIGHT),
-        ScoreFacts("changed_words", "Words that attacks change", True, 1.0, "no attack succeeded"),
-        ScoreFacts("queries", "Queries of an attack", True, math.inf, _NONE_RIGHT),
-        ScoreFacts("jacobian_norm", "Squared Jacobian norm", False, 0.0, _NOT_FINITE),
-        ScoreFacts("hessian_norm", "Squared Hessian norm", False, 0.0, _NOT_FINITE),
-        ScoreFacts("mean_rank", "Mean rank", False, 1.0, "no score is common to all columns"),
-        ScoreFacts("area", "Area under the curve", True, 1.0, "a point is undefined"),
-        ScoreFacts("cka", "CKA with the pre-trained model", None, None, _ALIKE),
-        ScoreFacts("rows_per_second", "Rows a second", True, math.inf, _NO_PASSES),
-        ScoreFacts("tokens_per_second", "Tokens a second", True, math.inf, _NO_PASSES),
-        ScoreFacts("seconds_per_row", "Time a row", False, 0.0, _NO_PASSES),
-        ScoreFacts("memory_mib", "Peak memory of inference", False, 0.0, _NO_PASSES),
+        ScoreFacts("pearson", "Pearson", True, 1.0, _CONSTANT, HUNDREDTHS),
+        ScoreFacts("spearman", "Spearman", True, 1.0, _CONSTANT, HUNDREDTHS),
+        ScoreFacts("mse", "Mean squared error", False, 0.0, NO_ROWS, PLAIN),
+        ScoreFacts("drop", "Drop against clean", False, 0.0, "the metric is undefined", None),
+        ScoreFacts("area", "Area under the curve", True, 1.0, "a point is undefined", None),
     )
 }
+"""Scores of labels and predictions, and those that perspectives add."""
+
+
+def add_scores(*scores: ScoreFacts) -> None:
+    """Make scores known.
+
+    Args:
+        scores: Their facts; a score may be added again with the same ones.
+
+    Raises:
+        ValueError: Other facts are known by the name.
+    """
+    for facts in scores:
+        if SCORES.setdefault(facts.name, facts) != facts:
+            raise ValueError(f"A score named {facts.name!r} is known already, with other facts.")
 
 
 def measure_of(name: str) -> Measure:

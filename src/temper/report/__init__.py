@@ -1,6 +1,6 @@
 """Reports: rows and JSON in, tables with intervals, figures and one self-contained page out."""
 
-from temper.report.cells import Comparison, TerminalTable
+from temper.display.cells import Comparison, TerminalTable
 from temper.report.overview import MANY, Overview, overview
 from temper.report.page import build
 from temper.report.table import comparison, write

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 
+from temper.display.cells import NAMED, Comparison, Difference, Row
+from temper.display.wording import listed, plural
 from temper.functional.intervals import LEAST_SEEDS, LEVEL
-from temper.report.cells import NAMED, Comparison, Difference, Row
-from temper.report.derived import PARTS
-from temper.report.wording import GROUPS, PERCENT, listed, plural
+from temper.functional.units import PERCENT
+from temper.report.derived import SUMMARY, views
 
 
 def _ahead(row: Row, column: str) -> int:
@@ -26,7 +27,7 @@ def _scored(comparison: Comparison) -> list[Row]:
     return [
         row
         for row in comparison.shown
-        if row.key.perspective not in ("summary", "rank", "cost")
+        if views().of(row.key.perspective).judged
         and not row.key.over_sets
         and row.key.name != "mean_group"
         and row.higher_is_better is not None
@@ -98,9 +99,7 @@ def _holds(names: list[str]) -> str:
 def _best(comparison: Comparison) -> str:
     """Name the column that holds best: by the average relative improvement, else by rows won."""
     others = [name for name in comparison.columns if name != comparison.reference]
-    summary = [
-        row for row in comparison.rows if row.key.perspective == "summary" and not row.key.set
-    ]
+    summary = [row for row in comparison.of(SUMMARY.name) if not row.key.set]
     if summary:
         row = summary[0]
         means = {
@@ -151,10 +150,11 @@ def _after_holm(difference: Difference) -> str:
 
 def _of_which(comparison: Comparison) -> str:
     """Say what the average relative improvement is over where parts of it are missing."""
-    parts = {row.key.set for row in comparison.rows if row.key.perspective == "summary"} - {""}
-    if len(parts) == len(PARTS):
+    parts = {row.key.set for row in comparison.of(SUMMARY.name)} - {""}
+    every = views().those("improves")
+    if len(parts) == len(every):
         return ""
-    return f" in {listed([GROUPS[part].lower() for part in PARTS if part in parts])} alone"
+    return f" in {listed([view.title.lower() for view in every if view.name in parts])} alone"
 
 
 def answer(comparison: Comparison) -> str:
@@ -167,11 +167,7 @@ def answer(comparison: Comparison) -> str:
         Plain sentences. They claim a difference only where the 95 % interval leaves 0 out.
     """
     if comparison.reference is None:
-        leading = [
-            row
-            for row in comparison.rows
-            if (row.key.perspective, row.key.name) == ("task", comparison.metric)
-        ]
+        leading = comparison.of("task", comparison.metric)
         said = [
             f"{row.label}: {row.text(name)}{' ' + PERCENT.sign if row.unit == PERCENT else ''}"
             for row in leading

@@ -14,17 +14,18 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from temper.display.folders import Run
 from temper.functional.resampling import IntegerArray
 from temper.report import stream
-from temper.report.folders import Run
+from temper.report.derived import views
 
 OUTCOMES = ("broken", "held", "wrong before")
 ROWS, TEXTS = "the evaluated rows", "the texts"
 
-_ANSWERED = ("task", "shift", "adversarial")
 _AT = ("perspective", "set", "condition", "index")
-_BUDGET = ("radius", "radius_relative", "norm", "steps", "restarts", "queries", "changed")
-_PART = ("perspective", "set", "condition", "norm", "steps", "restarts", "size")
+_PART = ("perspective", "set", "condition", "parameters")
+MEASURED = ("queries", "changed")
+"""What is shown of an attack on a row, where it was measured."""
 _SHIFT = 40  # bits of a key that hold a row's index
 
 
@@ -77,22 +78,19 @@ def attacked(run: Run, *, most: int) -> dict[str, list[Part]]:
         return {}
     rows = run.evaluation / "rows.parquet"
     known = _known(rows, table)
-    scores = () if run.scores is None else run.scores.scores
-    relative = {score.perspective for score in scores if score.radius_relative is not None}
     parts: dict[str, dict[tuple[Any, ...], Part]] = {name: {} for name in table.perspectives}
-    wanted = (*_AT, "row", "label", "prediction", *_BUDGET)
+    known_columns = stream.columns(rows, what=ROWS)
+    measured = [name for name in MEASURED if name in known_columns]
+    wanted = (*_AT, "row", "label", "prediction", "parameters", *measured)
     for piece in stream.pieces(rows, wanted, what=ROWS):
         own = piece[piece["perspective"].isin(table.perspectives)]
         own = own[own["label"].notna() & own["prediction"].notna()]
         found = table.changed(_joined(own, known, table))
         if not len(found):
             continue
-        found = found.assign(size=_sizes(found, relative), outcome=_outcomes(found))
-        # NaN is not equal to itself and would be another attack in every piece.
-        names = found[list(_PART)].astype(object).fillna("")
-        for key, named in names.groupby(list(_PART), sort=False):
-            part = parts[key[0]].setdefault(tuple(key), Part(run, most))
-            part.add(found.loc[named.index])
+        found = found.assign(outcome=_outcomes(found))
+        for key, alike in found.groupby(list(_PART), sort=False):
+            parts[key[0]].setdefault(tuple(key), Part(run, most)).add(alike)
     return {name: list(own.values()) for name, own in parts.items() if own}
 
 
@@ -148,7 +146,7 @@ class _Texts:
         clean: Place of every unchanged text, by the key of its set and index.
         altered: Place of every changed one, by the key of perspective, set, condition and index.
         codes: Number of every name that a key is made of.
-        perspectives: Perspectives whose rows are examples; the embedding attack leaves texts alone.
+        perspectives: Perspectives whose rows are examples; some leave texts alone.
         changing: Those of them that change texts.
     """
 
@@ -162,12 +160,13 @@ class _Texts:
     def read(cls, path: Path) -> _Texts:
         codes: dict[tuple[Any, ...], int] = {}
         clean, altered, names = [], [], []
+        unchanged = [view.name for view in views().those("unchanged_texts")]
         for piece in stream.pieces(path, _AT, what=TEXTS):
             plain = piece["perspective"].isna()
             clean.append(_places(piece[plain].assign(perspective=""), codes))
             altered.append(_places(piece[~plain], codes))
             names += list(piece.loc[~plain, "perspective"].unique())
-        perspectives = tuple(dict.fromkeys(["embedding_attack", *names]))
+        perspectives = tuple(dict.fromkeys([*unchanged, *names]))
         return cls(_first(clean), _first(altered), codes, perspectives, frozenset(names))
 
     def changed(self, rows: pd.DataFrame) -> pd.DataFrame:
@@ -180,8 +179,9 @@ class _Texts:
 def _known(path: Path, texts: _Texts) -> pd.DataFrame:
     """Return place and prediction of the answers to the kept unchanged texts, by their keys."""
     found = []
+    answered = [view.name for view in views().those("answered")]
     for piece in stream.pieces(path, [*_AT, "prediction"], what=ROWS):
-        own = piece[piece["perspective"].isin(_ANSWERED) & (piece["condition"] == "clean")]
+        own = piece[piece["perspective"].isin(answered) & (piece["condition"] == "clean")]
         keys = _keys(own.assign(perspective=""), texts.codes)
         answers = pd.DataFrame(
             {"clean_at": own.index, "prediction_clean": own["prediction"].to_numpy()}, index=keys
@@ -229,16 +229,6 @@ def _found(places: pd.Series[int], keys: IntegerArray) -> IntegerArray:
     found = np.full(len(keys), -1, dtype=np.int64)
     found[inside] = places.to_numpy()[at[inside]]
     return found
-
-
-def _sizes(rows: pd.DataFrame, relative: set[str]) -> list[str]:
-    """Write the radius that was asked for; a row has it in the norm's unit and in its own."""
-    own = rows["perspective"].isin(relative)
-    asked = rows["radius_relative"].where(own, rows["radius"])
-    return [
-        "" if np.isnan(size) else f"radius {size:g}{' of the norm' if of_norm else ''}"
-        for size, of_norm in zip(asked.astype(float), own, strict=True)
-    ]
 
 
 def _outcomes(rows: pd.DataFrame) -> IntegerArray:

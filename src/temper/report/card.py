@@ -14,15 +14,15 @@ from pathlib import Path
 
 from huggingface_hub import ModelCardData
 
+from temper.display.cells import Comparison, Row
+from temper.display.folders import Source, evaluation_fault, evaluation_of, read
+from temper.display.records import AdapterRecord, RunRecord, parse
+from temper.display.wording import escaped, folded
 from temper.errors import CheckpointError
-from temper.report.cells import Comparison, Row
 from temper.report.exports import score_table
-from temper.report.folders import Source, evaluation_fault, evaluation_of, read
 from temper.report.hub import hub_id, results
-from temper.report.records import AdapterRecord, RunRecord, parse
 from temper.report.table import compare, replace_text
 from temper.report.view import flatten
-from temper.report.wording import escaped, folded
 
 MARK = "<!-- Written by Temper; `--card` writes it anew, so keep changes elsewhere. -->"
 CARD = "README.md"
@@ -254,7 +254,7 @@ def _scores(comparison: Comparison | None) -> str:
         return "Not evaluated yet."
     groups: dict[str, list[Row]] = {}
     for row in comparison.shown:
-        groups.setdefault(row.key.group, []).append(row)
+        groups.setdefault(row.group, []).append(row)
     parts = ["Each score with its 95 % interval over examples, and n."]
     for group, rows in groups.items():
         parts += [f"### {escaped(group)}", score_table(comparison, rows)]

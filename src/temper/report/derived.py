@@ -8,18 +8,68 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 
+from temper.display.cells import Row, ScoreKey
+from temper.display.records import ScoreRecord
+from temper.display.views import View, Views
+from temper.display.wording import listed, title
+from temper.evaluation.perspectives import perspectives
 from temper.functional.intervals import average_relative_improvement
-from temper.functional.scores import facts
-from temper.report.cells import ScoreKey, leading_name
-from temper.report.records import ScoreRecord
-from temper.report.wording import GROUPS, listed
-from temper.report.wording import condition as words
+from temper.functional.scores import ScoreFacts, add_scores, facts
+from temper.functional.units import Unit
 
 # Column and seed.
 Place = tuple[str, int]
 
-PARTS = ("shift", "adversarial", "calibration", "anomaly")
+
+def _without_parts(rows: Sequence[Row]) -> list[Row]:
+    return [row for row in rows if not row.key.set]
+
+
+def _part_in_words(key: ScoreKey) -> str:
+    return views().of(key.set).title.lower() if key.set else "mean of the parts"
+
+
+def _rank_in_words(key: ScoreKey) -> str:
+    return f"{title(key.name)} over the perspectives"
+
+
+SUMMARY = View(
+    name="summary",
+    title="Average relative improvement",
+    place=0,
+    leads="relative_improvement",
+    sums_up=_without_parts,
+    words=_part_in_words,
+    judged=False,
+    ranked=False,
+)
+RANK = View(
+    name="rank",
+    title="Mean rank",
+    place=1,
+    leads="mean_rank",
+    words=_rank_in_words,
+    judged=False,
+    ranked=False,
+)
+add_scores(
+    ScoreFacts("relative_improvement", "Relative improvement", True, None, "", Unit(1.0, 2, "%")),
+    ScoreFacts(
+        "mean_rank", "Mean rank", False, 1.0, "no score is common to all columns", Unit(1.0, 2, "")
+    ),
+)
+
+
+def views() -> Views:
+    """Return how all groups of scores are shown: those worked out here, and the perspectives."""
+    return _views(tuple(perspectives().values()))
+
+
+@cache
+def _views(known: tuple[View, ...]) -> Views:
+    return Views([SUMMARY, RANK, *known])
 
 
 @dataclass
@@ -53,14 +103,15 @@ class Scores:
             perspective: Its name.
             condition: Of the rows: a detector of anomalies, or after temperature scaling.
         """
-        name = leading_name(perspective, self.metric)
+        view = views().of(perspective)
+        name = view.lead(self.metric)
         keys = [
             key
             for key in self.values
             if (key.perspective, key.name, key.condition) == (perspective, name, condition)
         ]
         kept = []
-        how = "" if condition == "clean" else f" {words(perspective, condition)}"
+        how = "" if condition == "clean" else f" {view.condition(condition)}"
         for key in keys:
             at = self.values[key]
             lacking = [place for place in self.places if place not in at or at[place].value is None]
@@ -68,7 +119,7 @@ class Scores:
                 kept.append(key)
                 continue
             who = listed([f"{column} (seed {seed})" for column, seed in lacking])
-            what = f"{GROUPS[perspective]}: set {key.set!r} is left out of the means{how}"
+            what = f"{view.title}: set {key.set!r} is left out of the means{how}"
             note = f"{what}; {who} {'lacks' if len(lacking) == 1 else 'lack'} it."
             if note not in self.notices:
                 self.notices.append(note)
@@ -113,15 +164,11 @@ def add_set_means(scores: Scores) -> None:
     Args:
         scores: Collected scores; changed in place.
     """
-    for perspective in ("task", *PARTS):
-        name = leading_name(perspective, scores.metric)
-        kinds = [
-            key.condition
-            for key in scores.values
-            if (key.perspective, key.name) == (perspective, name)
-        ]
+    for view in views().those("averaged"):
+        named = (view.name, view.lead(scores.metric))
+        kinds = [key.condition for key in scores.values if (key.perspective, key.name) == named]
         for condition in dict.fromkeys(kinds):
-            keys = scores.common(perspective, condition)
+            keys = scores.common(view.name, condition)
             if len(keys) > 1:
                 _add_mean(scores, keys)
 
@@ -163,18 +210,19 @@ def add_relative_improvement(scores: Scores, reference: str) -> None:
     held = {seed for _, seed in seeds}
     if not any(column != reference and seed in held for column, seed in scores.places):
         return
-    found = {part: _set_means(scores, part) for part in PARTS}
+    names = [view.name for view in views().those("improves")]
+    found = {part: _set_means(scores, part) for part in names}
     parts = {part: means for part, means in found.items() if means}
     if not parts:
         return
-    absent = [GROUPS[part].lower() for part in PARTS if part not in parts]
+    absent = [views().of(part).title.lower() for part in names if part not in parts]
     if absent:
         scores.notices.append(
             f"The average relative improvement is over the other parts, without {listed(absent)}: "
             "no set of that kind was given, or none that every run was evaluated on."
         )
     start = {part: _mean(means[place] for place in seeds) for part, means in parts.items()}
-    best = {part: facts(leading_name(part, scores.metric)).perfect for part in parts}
+    best = {part: facts(views().of(part).lead(scores.metric)).perfect for part in parts}
     perfect = {part: value for part, value in best.items() if value is not None}
     for place in scores.places:
         own = {part: means[place] for part, means in parts.items()}

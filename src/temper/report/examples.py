@@ -12,10 +12,12 @@ from typing import Any, TypeVar
 
 import pandas as pd
 
-from temper.report.attacked import OUTCOMES, Part, attacked, records
+from temper.display.cells import ScoreKey
+from temper.display.folders import Source
+from temper.display.parameters import Parameters
+from temper.report.attacked import MEASURED, OUTCOMES, Part, attacked, records
+from temper.report.derived import views
 from temper.report.diff import Segment, shorten, word_diff
-from temper.report.folders import Source
-from temper.report.wording import GROUPS, attack, condition
 
 MOST = 300
 """Examples that a page holds unless told otherwise."""
@@ -23,7 +25,6 @@ MOST = 300
 # Characters of an unchanged text, and of each stretch between two changes.
 _WHOLE, _BETWEEN = 1200, 240
 _KINDS = {"same": 0, "removed": 1, "added": 2}
-_BUDGET = ("norm", "steps", "restarts", "queries", "changed")
 
 _Any = TypeVar("_Any")
 
@@ -174,17 +175,14 @@ def gallery(source: Source, *, most: int = MOST) -> Gallery | None:
 
 def _example(column: str, row: dict[str, Any]) -> Example:
     before, after = int(row["prediction_clean"]), int(row["prediction"])
-    own = {name: None if pd.isna(row[name]) else row[name] for name in _BUDGET}
+    own = {name: None if pd.isna(row.get(name)) else row[name] for name in MEASURED}
+    parameters = Parameters.of_text(row["parameters"])
+    key = ScoreKey(row["perspective"], row["set"], row["condition"], "", parameters)
+    view = views().of(key.perspective)
     return Example(
         column=column,
-        group=GROUPS.get(row["perspective"], row["perspective"]),
-        attack=attack(
-            condition(row["perspective"], row["condition"]),
-            norm=own["norm"],
-            size=row["size"],
-            steps=own["steps"],
-            restarts=own["restarts"],
-        ),
+        group=view.title,
+        attack=view.attack(key),
         set=row["set"],
         row=row["row"],
         label=int(row["label"]),

@@ -12,15 +12,16 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from temper.display.cells import Comparison, Row
+from temper.display.drawing import Figure
+from temper.display.folders import Source, read
+from temper.display.wording import escaped, folded, pipe_table
 from temper.errors import CheckpointError, SettingError, unknown
+from temper.functional.units import ABSENT
 from temper.report import view
-from temper.report.cells import Comparison, Row
-from temper.report.drawing import Figure
 from temper.report.figures import figures
-from temper.report.folders import Source, read
 from temper.report.markdown import MARKS
 from temper.report.table import compare
-from temper.report.wording import ABSENT, escaped, folded, pipe_table
 
 FORMATS = ("svg", "png")
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
@@ -47,7 +48,7 @@ def document(source: Source, comparison: Comparison) -> str:
     parts.append(_legend(comparison))
     rows: dict[str, list[Row]] = {}
     for row in comparison.shown:
-        rows.setdefault(row.key.group, []).append(row)
+        rows.setdefault(row.group, []).append(row)
     for group, own in rows.items():
         parts += [f"### {escaped(group)}", score_table(comparison, own)]
     if comparison.missing:

@@ -1,24 +1,28 @@
-"""All figures of a report; training and cost are drawn here, the others elsewhere."""
+"""All figures of a report: perspectives draw theirs; summary, training and cost are drawn here."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import product
 from statistics import mean
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import plotly.graph_objects as go
+from temper.display.bars import Bar, bars, lying_bars
+from temper.display.cells import NAMED, Comparison, Row
+from temper.display.drawing import Figure, Numbers, empty, plain, style
+from temper.display.folders import Source
+from temper.display.heat import Shade, heat_map
+from temper.display.wording import plural
+from temper.functional.scores import SCORES
+from temper.functional.units import ABSENT
+from temper.report.derived import SUMMARY, views
+from temper.report.overview import leading
 
-from temper.report import bars
-from temper.report.cells import Comparison
-from temper.report.curves import corruptions, noise, robustness
-from temper.report.detection import anomaly_curves
-from temper.report.drawing import Figure, Numbers, empty, plain, style
-from temper.report.folders import Source
-from temper.report.layers import alignment, smoothness
-from temper.report.reliability import reliability_diagrams
-from temper.report.wording import ABSENT, plural
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
 
 
-def figures(source: Source, comparison: Comparison) -> list[Figure]:
+def sections(source: Source, comparison: Comparison) -> list[tuple[str, list[Figure]]]:
     """Draw everything that a folder has data for.
 
     Args:
@@ -26,19 +30,108 @@ def figures(source: Source, comparison: Comparison) -> list[Figure]:
         comparison: Its scores.
 
     Returns:
-        The figures in the order of the page; a folder without, say, attacks has no attack figure.
+        Headings and their figures in the order of the page; a folder without, say, attacks has no
+        figure of them. Perspectives of one heading share a section.
 
     Raises:
         CheckpointError: Rows or metrics are damaged.
     """
-    drawn = [*bars.perspectives(comparison)]
-    drawn += [*robustness(comparison), *noise(comparison), *corruptions(comparison)]
-    drawn += [*bars.text_attacks(comparison), *bars.worst_cases(comparison)]
-    drawn += [*bars.groups(comparison), *smoothness(comparison), *alignment(comparison)]
-    drawn += [*reliability_diagrams(source), *bars.detectors(comparison), *anomaly_curves(source)]
-    drawn += training(source)
-    drawn += [figure for figure in (cost(source), benefit(source, comparison)) if figure]
-    return drawn
+    found = {"Perspectives": gaps_closed(comparison)}
+    for view in views():
+        drawn = view.figures(source, comparison)
+        if drawn:
+            found.setdefault(view.heading or view.title, []).extend(drawn)
+    found["Training"] = training(source)
+    of_cost = [figure for figure in (cost(source), benefit(source, comparison)) if figure]
+    found["Cost"] = [*found.pop("Cost", []), *of_cost]
+    return [(heading, drawn) for heading, drawn in found.items() if drawn]
+
+
+def figures(source: Source, comparison: Comparison) -> list[Figure]:
+    """Draw all figures; see `sections`."""
+    return [figure for _, drawn in sections(source, comparison) for figure in drawn]
+
+
+def gaps_closed(comparison: Comparison) -> list[Figure]:
+    """Draw how far each column closes the reference's gap to a perfect score, by perspective.
+
+    Each bar is ``(s - s_reference) / (s_perfect - s_reference)`` of the perspective's leading score
+    (`temper.report.overview`), as the average relative improvement is made of: to the right is
+    better whichever way the score points. One column alone has no reference and no such figure.
+
+    Args:
+        comparison: All scores.
+    """
+    if comparison.reference is None:
+        return []
+    found = []
+    for view in views().those("judged"):
+        for row in leading(comparison, view.name):
+            gap = _gap(row, comparison.reference)
+            if gap is not None:
+                found.append((row, gap))
+    others = [name for name in comparison.columns if name != comparison.reference]
+    if not found or not others:
+        return []
+    drawn_bars: dict[str, list[Bar]] = {name: [] for name in others}
+    for name, (row, gap) in product(others, found):
+        difference = row.cells[name].difference
+        if difference is None or difference.mean is None:
+            continue
+        low, high = difference.low, difference.high
+        reach = None if low is None or high is None else sorted((low / gap, high / gap))
+        seeds = plural(len(difference.seeds), "common seed")
+        drawn_bars[name].append((_score_name(row), 100 * difference.mean / gap, reach, seeds))
+    lines = tuple(
+        (name, label, f"{value:+.2f}", _ends_in_words(reach), seeds)
+        for name in others
+        for label, value, reach, seeds in drawn_bars[name]
+    )
+    drawn = Numbers(("column", "score", "closed (%)", "95 % interval", "n"), lines)
+    caption = (
+        f"Of the leading scores of each perspective, the part of {comparison.reference}'s distance "
+        "to a perfect score that a column closes, in per cent; "
+    )
+    if len(others) > NAMED:
+        caption += "above 0 (green) is better, whichever way the score points."
+        shades = {
+            (name, label): Shade(value, _ends_in_words(reach), seeds)
+            for name in others
+            for label, value, reach, seeds in drawn_bars[name]
+        }
+        figure = heat_map(others, [_score_name(row) for row, _ in found], shades, reach=100.0)
+    else:
+        caption += (
+            "right of 0 is better, whichever way the score points. Lines are 95 % paired intervals "
+            "where there are seeds enough."
+        )
+        looks = style(comparison.columns, comparison.reference)
+        figure = lying_bars(
+            len(found) * len(others), "share of the gap to perfect that is closed (%)"
+        )
+        figure.add_vline(x=0, line={"color": looks[comparison.reference]["color"], "width": 1})
+        for name in others:
+            figure.add_trace(bars(name, looks[name]["color"], drawn_bars[name]))
+    return [Figure("Gap to a perfect score that is closed", caption, figure, drawn)]
+
+
+def _score_name(row: Row) -> str:
+    arrow = "\u2191" if row.higher_is_better else "\u2193"
+    return f"{row.group}: {row.label} {arrow}"
+
+
+def _gap(row: Row, reference: str) -> float | None:
+    """Return what lies between the reference and a perfect score, None where that says nothing."""
+    facts = SCORES.get(row.key.name)
+    start = row.cells[reference].mean
+    if facts is None or facts.perfect is None or start is None or row.higher_is_better is None:
+        return None
+    gap = facts.perfect - start
+    return gap if gap not in (0.0, float("inf"), float("-inf")) else None
+
+
+def _ends_in_words(line: Sequence[float] | None) -> str:
+    return ABSENT if line is None else f"[{100 * line[0]:+.2f}, {100 * line[1]:+.2f}]"
 
 
 def training(source: Source) -> list[Figure]:
@@ -64,7 +157,6 @@ def training(source: Source) -> list[Figure]:
                 figure.add_trace(trace)
         drawn.append(
             Figure(
-                "training",
                 "Total loss" if name == "loss" else f"Term: {name.removeprefix('loss/')}",
                 "As logged while training; the thick line is the mean over seeds."
                 if name == "loss"
@@ -78,6 +170,8 @@ def training(source: Source) -> list[Figure]:
 def _losses(
     column: str, seeds: dict[int, list[tuple[int, float]]], look: dict[str, Any]
 ) -> list[go.Scatter]:
+    import plotly.graph_objects as go
+
     stroke = {"color": look["color"], "dash": look["dash"]}
     traces = []
     if len(seeds) > 1:
@@ -127,6 +221,8 @@ def cost(source: Source) -> Figure | None:
     ]
     if not known:
         return None
+    import plotly.graph_objects as go
+
     looks = style([column.name for column in source.columns], source.reference)
     figure = empty("step time over the reference's", "", showlegend=False)
     figure.update_layout(height=110 + 38 * len(known))
@@ -147,7 +243,6 @@ def cost(source: Source) -> Figure | None:
         )
     )
     return Figure(
-        "cost",
         "Cost of a step",
         f"Median time of an optimiser step over that of {source.reference}.",
         figure,
@@ -161,12 +256,14 @@ def benefit(source: Source, comparison: Comparison) -> Figure | None:
         source: The folder; ``cost`` of its ``study.json`` is read.
         comparison: Its scores.
     """
-    rows = [row for row in comparison.rows if row.key.perspective == "summary" and not row.key.set]
+    rows = [row for row in comparison.of(SUMMARY.name) if not row.key.set]
     costs = {
         column.name: column.cost.over_reference
         for column in source.columns
         if column.cost is not None and column.cost.over_reference is not None
     }
+    import plotly.graph_objects as go
+
     looks = style(comparison.columns, comparison.reference)
     figure = empty("step time over the reference's", "average relative improvement (%)")
     figure.update_layout(height=400)
@@ -212,7 +309,6 @@ def benefit(source: Source, comparison: Comparison) -> Figure | None:
     if len(lines) < 2:
         return None
     return Figure(
-        "cost",
         "Cost against benefit",
         "What a column gains over what its step costs; further to the upper left is better. Lines "
         f"are 95 % paired intervals against {comparison.reference}, from three seeds on.",

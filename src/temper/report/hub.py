@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 from huggingface_hub import EvalResult
 
-from temper.report.cells import Comparison, ScoreKey
-from temper.report.records import RunRecord
+from temper.display.cells import Comparison, Row
+from temper.display.records import RunRecord
 
 TASK = "text-classification"
 _FILES = (".csv", ".tsv", ".json", ".jsonl", ".parquet", ".txt", ".gz")
@@ -117,7 +117,7 @@ def results(
         value = row.cells[column].mean
         if value is None:
             continue
-        name = _set(row.key)
+        name = _set(row)
         told, split = data.get(name, ""), None
         if not told and name == "dev":
             told, split = _dev(record)
@@ -130,16 +130,16 @@ def results(
                 dataset_config=where.config,
                 dataset_split=where.split,
                 metric_type=_METRICS.get(row.key.name, row.key.name),
-                metric_name=f"{row.key.group}: {row.label}",
+                metric_name=f"{row.group}: {row.label}",
                 metric_value=value,
             )
         )
     return _told_apart(found)
 
 
-def _set(key: ScoreKey) -> str:
+def _set(row: Row) -> str:
     """Return the set's name; a mean over sets is another set in each perspective."""
-    return f"{key.group}, {key.set}" if key.over_sets else key.set
+    return f"{row.group}, {row.key.set}" if row.key.over_sets else row.key.set
 
 
 def _dev(record: RunRecord | None) -> tuple[str, str | None]:

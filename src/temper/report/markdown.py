@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from temper.display.cells import Comparison, Row
+from temper.display.wording import escaped, pipe_table
 from temper.errors import SettingError, unknown
-from temper.report.cells import Comparison, Row
-from temper.report.wording import escaped, pipe_table
 
 MARKS = {"better": " ▲", "worse": " ▼"}
 LEGEND = "▲ better and ▼ worse than {reference} by more than the noise."

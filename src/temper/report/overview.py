@@ -7,17 +7,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from temper.report.cells import NAMED, Comparison, Row, leading_name
-from temper.report.derived import PARTS
+from temper.display.cells import NAMED, Comparison, Row
+from temper.display.wording import escaped, pipe_table
+from temper.report.derived import SUMMARY, views
 from temper.report.markdown import LEGEND, mark_of
 from temper.report.view import value_detail
-from temper.report.wording import GROUPS, escaped, pipe_table
 
 SEEDS = 3
 """Seeds from which on a best mean is marked."""
 MANY = 5
 """Columns from which on a terminal shows the overview in place of the whole table."""
-_SHORT = {"shift": "Shift", "adversarial": "Adversarial", "text_attack": "Text attack"}
 
 
 @dataclass(frozen=True)
@@ -85,7 +84,7 @@ def overview(comparison: Comparison) -> Overview:
     Returns:
         The overview; no scores beside the names where there are none.
     """
-    rows = [row for group in GROUPS for row in leading(comparison, group)]
+    rows = [row for view in views() for row in leading(comparison, view.name)]
     return Overview(
         header=("method", *(_heading(row) for row in rows)),
         lines=tuple((name, *(row.text(name) for row in rows)) for name in comparison.columns),
@@ -105,37 +104,15 @@ def leading(comparison: Comparison, perspective: str) -> list[Row]:
         comparison: All scores.
         perspective: Its name; one without scores has no rows.
     """
-    rows = [row for row in comparison.rows if row.key.perspective == perspective]
-    if perspective == "summary":
-        return [row for row in rows if not row.key.set]
-    if perspective == "smoothness":
-        # The logits' Jacobian: every model has one, however many layers lie below.
-        key = ("jacobian_norm", None)
-        return [row for row in rows if (row.key.name, row.key.layer) == key][:1]
-    if perspective == "representation":
-        return sorted(rows, key=lambda row: row.key.layer or 0)[-1:]
-    name = leading_name(perspective, comparison.metric)
-    found = []
-    kinds: dict[str, list[Row]] = {}
-    for row in rows:
-        if row.key.name == name:
-            kinds.setdefault(row.key.condition, []).append(row)
-    for own in kinds.values():
-        means = [row for row in own if row.key.over_sets]
-        sets: dict[str, list[Row]] = {}
-        for row in means or own:
-            sets.setdefault(row.key.set, []).append(row)
-        # Of a perspective with means that has none, no set is like all of them: the first stands.
-        chosen = list(sets.values())[:1] if perspective in (*PARTS, "task") else sets.values()
-        found += [sizes[len(sizes) // 2] for sizes in chosen]
-    return found
+    view = views().of(perspective)
+    return view.sums_up(comparison.of(perspective, view.lead(comparison.metric)))
 
 
 def _heading(row: Row) -> str:
-    label = "Relative improvement" if row.key.perspective == "summary" else row.label
-    if row.key.perspective in _SHORT:
-        # Their scores are called alike.
-        label = f"{_SHORT[row.key.perspective]}: {label[:1].lower()}{label[1:]}"
+    label = "Relative improvement" if row.key.perspective == SUMMARY.name else row.label
+    if short := views().of(row.key.perspective).short:
+        # Scores of other groups are called alike.
+        label = f"{short}: {label[:1].lower()}{label[1:]}"
     return row.heading(label)
 
 

@@ -10,18 +10,17 @@ import base64
 import hashlib
 import json
 import logging
+import re
 from importlib import metadata, resources
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
-from plotly.offline import get_plotlyjs
 
-from temper.errors import CheckpointError
-from temper.report import view
-from temper.report.cells import SHOWN, Comparison, ScoreKey
-from temper.report.drawing import (
+from temper.display.cells import SHOWN, Comparison, ScoreKey
+from temper.display.drawing import (
     DARK,
     INK_DARK,
     INK_LIGHT,
@@ -32,30 +31,21 @@ from temper.report.drawing import (
     plain,
     style,
 )
+from temper.display.folders import Source, read
+from temper.display.wording import folded
+from temper.errors import CheckpointError
+from temper.report import view
+from temper.report.derived import views
 from temper.report.examples import MOST, gallery
 from temper.report.exports import document
-from temper.report.figures import figures
-from temper.report.folders import Source, read
+from temper.report.figures import sections
 from temper.report.overview import leading, overview
 from temper.report.table import compare, replace_text, write, write_scores
-from temper.report.wording import GROUPS, folded
 
 logger = logging.getLogger(__name__)
 
 MANY = 6
 """Figures of one caption from which on a section shows them small and says it once."""
-SECTIONS = {
-    "overview-bars": "Perspectives",
-    "robustness": "Robustness",
-    "attacks": "Text attacks and perturbations",
-    "groups": "Groups",
-    "smoothness": "Smoothness",
-    "representation": "Representation",
-    "calibration": "Calibration",
-    "anomaly": "Anomaly detection",
-    "training": "Training",
-    "cost": "Cost",
-}
 
 
 def build(folder: Path | str, out: Path | str | None = None, *, examples: int = MOST) -> Path:
@@ -107,7 +97,7 @@ def render(source: Source, comparison: Comparison, *, examples: int = MOST) -> s
         comparison: Its scores.
         examples: Examples under attack that it holds at most.
     """
-    drawn = figures(source, comparison)
+    drawn = _numbered(sections(source, comparison))
     shown = gallery(source, most=examples)
     environment = Environment(
         loader=PackageLoader("temper.report", "assets"),
@@ -117,7 +107,7 @@ def render(source: Source, comparison: Comparison, *, examples: int = MOST) -> s
         lstrip_blocks=True,
     )
     environment.filters["numbered"] = lambda texts: list(enumerate(texts))
-    scripts = [get_plotlyjs()] if drawn else []
+    scripts = [_plotly()] if drawn else []
     scripts += [_asset("page.js")] + ([_asset("examples.js")] if shown else [])
     scripts = [_normal(script) for script in scripts]
     return environment.get_template("page.html").render(
@@ -129,8 +119,8 @@ def render(source: Source, comparison: Comparison, *, examples: int = MOST) -> s
         overview=overview(comparison) if _wants_overview(comparison) else None,
         header=view.header(comparison),
         groups=view.groups(comparison, _leading(comparison)),
-        sections=_sections(drawn),
-        shared={name: _shared(inside) for name, _, inside in _sections(drawn)},
+        sections=drawn,
+        shared={name: _shared(inside) for name, _, inside in drawn},
         charts=_charts(drawn, comparison),
         examples=shown,
         examples_data=shown.to_json() if shown else None,
@@ -154,7 +144,13 @@ def _wants_overview(comparison: Comparison) -> bool:
 
 
 def _leading(comparison: Comparison) -> set[ScoreKey]:
-    return {row.key for group in GROUPS for row in leading(comparison, group)}
+    return {row.key for view in views() for row in leading(comparison, view.name)}
+
+
+def _plotly() -> str:
+    from plotly.offline import get_plotlyjs
+
+    return str(get_plotlyjs())
 
 
 def _asset(name: str) -> str:
@@ -174,14 +170,21 @@ def _hash(script: str) -> str:
     return f"sha256-{base64.b64encode(digest).decode()}"
 
 
-def _sections(drawn: list[Figure]) -> list[tuple[str, str, list[tuple[str, Figure]]]]:
-    numbered = [(f"figure-{place}", figure) for place, figure in enumerate(drawn, start=1)]
-    found = []
-    for name, heading in SECTIONS.items():
-        inside = [(place, figure) for place, figure in numbered if figure.section == name]
-        if inside:
-            found.append((name, heading, inside))
-    return found
+Numbered = tuple[str, str, list[tuple[str, Figure]]]
+"""Name and heading of a section, and its figures with their names on the page."""
+
+
+def _numbered(drawn: list[tuple[str, list[Figure]]]) -> list[Numbered]:
+    """Name sections and figures, so that the page can point to them."""
+    numbers = count(1)
+    return [
+        (
+            re.sub(r"[^a-z0-9]+", "-", heading.lower()).strip("-"),
+            heading,
+            [(f"figure-{next(numbers)}", figure) for figure in figures],
+        )
+        for heading, figures in drawn
+    ]
 
 
 def _shared(inside: list[tuple[str, Figure]]) -> str:
@@ -190,7 +193,7 @@ def _shared(inside: list[tuple[str, Figure]]) -> str:
     return captions.pop() if len(inside) >= MANY and len(captions) == 1 else ""
 
 
-def _charts(drawn: list[Figure], comparison: Comparison) -> dict[str, Any]:
+def _charts(drawn: list[Numbered], comparison: Comparison) -> dict[str, Any]:
     looks = style(comparison.columns, comparison.reference)
     return {
         # Traces carry names that are escaped for Plotly; the keys beside them show names as text.
@@ -200,7 +203,8 @@ def _charts(drawn: list[Figure], comparison: Comparison) -> dict[str, Any]:
             "dark": (*DARK, *SHARES_DARK, INK_DARK),
         },
         "figures": {
-            f"figure-{place}": json.loads(figure.figure.to_json())
-            for place, figure in enumerate(drawn, start=1)
+            name: json.loads(figure.figure.to_json())
+            for _, _, inside in drawn
+            for name, figure in inside
         },
     }

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from pydantic import Field
 
-from temper.report.cells import ScoreKey
-from temper.report.records import NamedRecord, Record, parse
+from temper.display.cells import ScoreKey
+from temper.display.records import NamedRecord, Record, parse
 
 FILE = "paired.json"
 

@@ -6,14 +6,11 @@ from statistics import fmean
 
 from scipy.stats import rankdata
 
+from temper.display.cells import ScoreKey
+from temper.display.records import ScoreRecord
 from temper.functional.scores import facts
-from temper.report.cells import ScoreKey
-from temper.report.derived import Scores
-from temper.report.records import ScoreRecord
+from temper.report.derived import RANK, Scores, views
 
-PERSPECTIVE, NAME = "rank", "mean_rank"
-VOTELESS = ("summary", PERSPECTIVE, "smoothness", "representation", "cost")
-"""Perspectives that repeat others, or say nothing of how well a column holds."""
 COLUMNS = 3
 """Columns from which on a rank says more than the sign of a difference."""
 
@@ -44,8 +41,8 @@ def add_mean_rank(scores: Scores) -> None:
             values = [at[place].value if place in at else None for place in places]
             known = [value for value in values if value is not None]
             if (
-                key.perspective not in VOTELESS
-                and key.leads(scores.metric)
+                views().of(key.perspective).ranked
+                and views().of(key.perspective).is_lead(key, scores.metric)
                 and len(known) == len(places)
             ):
                 sign = -1.0 if _higher(key, scores.metric) else 1.0
@@ -58,9 +55,9 @@ def add_mean_rank(scores: Scores) -> None:
             for number in range(len(places))
         ]
         for place, mean in zip(places, means, strict=True):
-            key = ScoreKey(PERSPECTIVE, "", "clean", NAME)
+            key = ScoreKey(RANK.name, "", "clean", RANK.leads)
             record = ScoreRecord(
-                perspective=PERSPECTIVE, set="", name=NAME, value=mean, higher_is_better=False
+                perspective=RANK.name, set="", name=RANK.leads, value=mean, higher_is_better=False
             )
             scores.add(key, place, record)
 

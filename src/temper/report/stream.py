@@ -16,6 +16,24 @@ ROWS = 1 << 15
 """Rows that are in memory at a time, at most."""
 
 
+def columns(path: Path, *, what: str) -> list[str]:
+    """Return the names of a file's columns.
+
+    Args:
+        path: A Parquet file.
+        what: What the file holds, for the error.
+
+    Raises:
+        CheckpointError: The file is missing or damaged.
+    """
+    try:
+        return list(pq.read_schema(path).names)
+    except (OSError, pa.ArrowException) as error:
+        raise CheckpointError(
+            f"Cannot read {what} in {path}: {error}. Evaluate the model again."
+        ) from error
+
+
 def pieces(path: Path, columns: Sequence[str], *, what: str) -> Iterator[pd.DataFrame]:
     """Yield a file's rows in order, a piece at a time.
 

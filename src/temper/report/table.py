@@ -13,11 +13,7 @@ from pathlib import Path
 from statistics import mean, stdev
 from types import MappingProxyType
 
-from temper.errors import CheckpointError
-from temper.functional.intervals import LEAST_ROWS, LEAST_SEEDS, holm, paired_t, told_apart
-from temper.report.answer import answer
-from temper.report.cells import (
-    COUNTED,
+from temper.display.cells import (
     NAMED,
     Cell,
     Comparison,
@@ -26,12 +22,15 @@ from temper.report.cells import (
     ScoreKey,
     Verdict,
 )
-from temper.report.derived import Scores, add_relative_improvement, add_set_means
-from temper.report.folders import Source, read
+from temper.display.folders import Source, read
+from temper.display.records import ScoreRecord
+from temper.display.wording import higher_is_better, listed, plural, unit
+from temper.errors import CheckpointError
+from temper.functional.intervals import LEAST_ROWS, LEAST_SEEDS, holm, paired_t, told_apart
+from temper.report.answer import answer
+from temper.report.derived import Scores, add_relative_improvement, add_set_means, views
 from temper.report.paired import Paired, read_paired
 from temper.report.ranks import add_mean_rank
-from temper.report.records import ScoreRecord
-from temper.report.wording import GROUPS, higher_is_better, listed, plural, unit
 
 
 def comparison(folder: Path | str) -> Comparison:
@@ -60,16 +59,10 @@ def compare(source: Source) -> Comparison:
         add_relative_improvement(scores, source.reference)
         add_mean_rank(scores)
     add_set_means(scores)
-    order = list(GROUPS)
-    keys = sorted(
-        scores.values,
-        key=lambda key: (
-            order.index(key.perspective) if key.perspective in order else len(order),
-            key.perspective,
-        ),
-    )
+    keys = sorted(scores.values, key=lambda key: views().position(key.perspective))
+    minor = _minor(keys)
     paired = read_paired(source.folder) if source.kind == "study" else {}
-    rows = tuple(_row(key, scores, source, paired) for key in keys)
+    rows = tuple(replace(_row(key, scores, source, paired), minor=key in minor) for key in keys)
     found = Comparison(
         kind=source.kind,
         model=source.model,
@@ -84,15 +77,21 @@ def compare(source: Source) -> Comparison:
     return replace(found, answer=answer(found))
 
 
+def _minor(keys: Sequence[ScoreKey]) -> set[ScoreKey]:
+    """Return the scores that stand in a figure and not in tables for people."""
+    groups: dict[str, list[ScoreKey]] = {}
+    for key in keys:
+        groups.setdefault(key.perspective, []).append(key)
+    return {key for name, alike in groups.items() for key in views().of(name).minor(alike)}
+
+
 def _undefined(rows: Sequence[Row]) -> list[str]:
     """Say which scores have no value, in one line a reason."""
     lacking: dict[str, dict[str, list[str]]] = {}
     for row in rows:
         for column, cell in row.cells.items():
             for reason in cell.reasons:
-                scores = lacking.setdefault(reason, {}).setdefault(
-                    f"{row.key.group}, {row.label}", []
-                )
+                scores = lacking.setdefault(reason, {}).setdefault(f"{row.group}, {row.label}", [])
                 scores.append(column)
     said = []
     for reason, found in lacking.items():
@@ -122,8 +121,9 @@ def _collect(source: Source) -> Scores:
         for record in scores.scores:
             key = ScoreKey.of(record)
             if not collected.add(key, (run.column, run.seed), record):
+                label = views().of(key.perspective).label(key)
                 raise CheckpointError(
-                    f"{run.evaluation}/scores.json has the score {key.label!r} twice. "
+                    f"{run.evaluation}/scores.json has the score {label!r} twice. "
                     "Evaluate the model again."
                 )
     return collected
@@ -167,7 +167,7 @@ def _some(names: Sequence[str]) -> str:
 def _row(
     key: ScoreKey, scores: Scores, source: Source, paired: Mapping[tuple[str, ScoreKey], Paired]
 ) -> Row:
-    records = scores.values[key]
+    records, view = scores.values[key], views().of(key.perspective)
     cells = {}
     for column in source.columns:
         runs = {seed: run.name for seed, run in column.runs.items()}
@@ -189,10 +189,18 @@ def _row(
             source.reference,
             higher=higher,
             common={name: judged[name] & judged[source.reference] for name in judged},
-            of_rows=key.perspective not in COUNTED,
+            of_rows=view.counts == "examples",
             paired={name: paired[name, key] for name in cells if (name, key) in paired},
         )
-    return Row(key, key.label, higher, unit(key.name, scores.metric), cells)
+    return Row(
+        key,
+        view.title,
+        view.label(key),
+        higher,
+        unit(key.name, scores.metric),
+        cells,
+        leads=view.is_lead(key, scores.metric),
+    )
 
 
 def _cell(records: dict[int, ScoreRecord], runs: dict[int, str]) -> Cell:
@@ -322,9 +330,8 @@ def _verdict(difference: Difference, *, higher: bool | None) -> Verdict:
 
 
 CSV_COLUMNS = (
-    *("perspective", "set", "condition", "name", "norm", "steps", "restarts"),
-    *("radius", "radius_relative", "layer", "column", "seed", "run", "value", "standard_error"),
-    *("low", "high", "n"),
+    *("perspective", "set", "condition", "name", "parameters"),
+    *("column", "seed", "run", "value", "standard_error", "low", "high", "n"),
 )
 
 
@@ -366,7 +373,8 @@ def write_scores(comparison: Comparison, folder: Path | str) -> Path:
                 doubt = {"standard_error": cell.standard_errors.get(seed)}
                 doubt |= {"low": cell.low, "high": cell.high}
                 count = {"n": cell.examples[0] if len(cell.examples) == 1 else None}
-                writer.writerow({**asdict(row.key), **run, **doubt, **count})
+                key = {**asdict(row.key), "parameters": row.key.parameters.to_text()}
+                writer.writerow({**key, **run, **doubt, **count})
     replace_text(scores, lines.getvalue())
     return scores
 

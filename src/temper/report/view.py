@@ -10,11 +10,12 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from temper.display.cells import Comparison, Difference, Row, ScoreKey
+from temper.display.folders import Run, Source
+from temper.display.wording import plural
 from temper.functional.intervals import LEVEL
-from temper.report.cells import COUNTED, Comparison, Difference, Row, ScoreKey
-from temper.report.derived import PARTS
-from temper.report.folders import Run, Source
-from temper.report.wording import ABSENT, plural
+from temper.functional.units import ABSENT
+from temper.report.derived import views
 
 MARKS = {
     "better": "\u25b2",
@@ -100,7 +101,7 @@ def groups(
             difference = row.cells[name].difference
             if difference is not None:
                 entries.append(_difference(row, difference))
-        found.setdefault(row.key.group, []).append(
+        found.setdefault(row.group, []).append(
             Line(
                 row.label,
                 row.unit.sign,
@@ -136,7 +137,7 @@ def value_detail(row: Row, column: str) -> str:
         column: Whose.
     """
     cell, unit = row.cells[column], row.unit
-    what = COUNTED.get(row.key.perspective, "examples")
+    what = views().of(row.key.perspective).counts
     if not cell.seeds:
         return " ".join([f"{column}: no value.", *cell.reasons])
     counts = " or ".join(str(count) for count in cell.examples)
@@ -347,7 +348,7 @@ def _sizes(rows: Iterable[Row]) -> dict[str, int]:
     """Return how many examples each set has."""
     sizes: dict[str, int] = {}
     for row in rows:
-        if row.key.perspective not in ("task", *PARTS) or not row.key.set:
+        if not views().of(row.key.perspective).averaged or not row.key.set:
             continue
         for cell in row.cells.values():
             if len(cell.examples) == 1 and not row.key.over_sets:

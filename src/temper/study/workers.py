@@ -23,10 +23,10 @@ from typing import Any
 
 import torch
 
+from temper.app import plugins
 from temper.app.row_attack import RowAttacker
 from temper.data.sources import load_splits
 from temper.errors import SettingError, TemperError
-from temper.methods import plugins
 from temper.study.plan import StudyConfig
 from temper.study.store import StudyFolder
 from temper.study.work import GridCell, Work, evaluation_sets
@@ -42,7 +42,7 @@ class _Job:
 
     Args:
         config, folder, keys: As of `Work`, which each worker completes with data of its own.
-        imports: What `temper.methods.plugins.load` has imported.
+        imports: What `temper.app.plugins.load` has imported.
         threads: Threads of torch in each worker.
         gpus: Names of the GPUs; the workers take them in turn.
     """

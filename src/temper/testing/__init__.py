@@ -1,7 +1,7 @@
 """Contracts that plug-ins keep, for the tests of whoever writes one.
 
-`check_method` and `check_predictor` run what Temper's own tests run, and raise one error that lists
-every fault::
+`check_method`, `check_perspective` and `check_predictor` run what Temper's own tests run, and raise
+one error that lists every fault::
 
     def test_my_method_keeps_what_users_count_on() -> None:
         check_method("my_method")
@@ -15,10 +15,17 @@ from temper.importing import on_first_use
 
 if TYPE_CHECKING:
     from temper.testing.methods import LAWS, check_method
+    from temper.testing.perspectives import check_perspective
     from temper.testing.predictors import check_predictor
 
-__all__ = ["LAWS", "check_method", "check_predictor"]
+__all__ = ["LAWS", "check_method", "check_perspective", "check_predictor"]
 
 __getattr__ = on_first_use(
-    __name__, {"LAWS": "methods", "check_method": "methods", "check_predictor": "predictors"}
+    __name__,
+    {
+        "LAWS": "methods",
+        "check_method": "methods",
+        "check_perspective": "perspectives",
+        "check_predictor": "predictors",
+    },
 )

@@ -81,25 +81,23 @@ def value(found: Any, name: str) -> Any:
 def test_the_scores_are_those_of_the_rows_by_hand() -> None:
     found = evaluate(predictor_of(), EvaluationData(dev_of()), settings_of(max_changed=1.0))
     block = block_of(found)
-    assert block.queries is not None
-    assert block.changed is not None
     right = np.array([by_letters([text])[0] for text in TEXTS]).argmax(1) == np.array(LABELS)
     assert right.tolist() == [True, True, True, True, False, True, True]
     # The row that is wrong unchanged is left alone, and rows without a word to change cost nothing.
-    assert block.queries[4:].tolist() == [0, 0, 0]
-    assert block.changed[4:].tolist() == [0, 0, 0]
-    assert (block.queries[:4] > 0).all()
+    assert block.measured["queries"][4:].tolist() == [0, 0, 0]
+    assert block.measured["changed"][4:].tolist() == [0, 0, 0]
+    assert (block.measured["queries"][:4] > 0).all()
     wrong = block.prediction != np.array(LABELS)
     assert wrong[4]
-    broken = right & wrong
+    broken, changed = right & wrong, block.measured["changed"]
     assert 0 < broken.sum() < right.sum()
     assert value(found, "accuracy")["value"] == pytest.approx(1 - wrong.mean())
     assert value(found, "drop")["value"] == pytest.approx(right.mean() - (1 - wrong.mean()))
     assert value(found, "attack_success")["value"] == pytest.approx(broken.sum() / 6)
     assert value(found, "attack_success")["n"] == 6
-    assert value(found, "changed_words")["value"] == pytest.approx(block.changed[broken].mean())
+    assert value(found, "changed_words")["value"] == pytest.approx(changed[broken].mean())
     assert value(found, "changed_words")["n"] == broken.sum()
-    assert value(found, "queries")["value"] == pytest.approx(block.queries.sum() / 6)
+    assert value(found, "queries")["value"] == pytest.approx(block.measured["queries"].sum() / 6)
     directions = {name: value(found, name)["higher_is_better"] for name in ("drop", "queries")}
     assert directions == {"drop": False, "queries": True}
 
@@ -117,10 +115,9 @@ def test_rows_that_ranking_starves_are_told() -> None:
 def test_rows_hold_the_answer_to_the_text_that_is_kept(tmp_path: Path) -> None:
     found = evaluate(predictor_of(), EvaluationData(dev_of()), settings_of(max_changed=1.0))
     block = block_of(found)
-    assert block.changed is not None
     kept = found.texts.to_pandas()
     own = kept[kept["condition"] == "characters"].set_index("index")["text"]
-    assert sorted(own.index) == np.flatnonzero(block.changed > 0).tolist()
+    assert sorted(own.index) == np.flatnonzero(block.measured["changed"] > 0).tolist()
     texts = [own.get(at, text) for at, text in enumerate(TEXTS)]
     np.testing.assert_allclose(block.probabilities, by_letters(texts))
     labels = np.array(LABELS)
@@ -138,11 +135,10 @@ def test_a_row_is_attacked_alike_wherever_it_stands_and_otherwise_with_another_s
         settings = settings_of(seed=seed).model_copy(update={"batch_size": batch_size})
         found = evaluate(predictor_of(), EvaluationData(dev_of().select(order)), settings)
         block, kept = block_of(found), found.texts.to_pandas()
-        assert block.queries is not None
         own = kept[kept["condition"] == "characters"].set_index("row")["text"]
         return {
             row: (own.get(row), int(queries))
-            for row, queries in zip(block.row, block.queries, strict=True)
+            for row, queries in zip(block.row, block.measured["queries"], strict=True)
         }
 
     whole = of(list(range(7)), 0)
@@ -156,13 +152,11 @@ def test_a_targeted_attack_leaves_out_the_target_and_puts_back_what_fails() -> N
     settings = settings_of(goal="targeted", target="fine", max_changed=1.0)
     found = evaluate(predictor_of(), EvaluationData(dev_of()), settings)
     block = block_of(found)
-    assert block.queries is not None
-    assert block.changed is not None
     assert block.index.tolist() == [0, 1, 2, 4, 5, 6]
-    attacked = block.queries > 0
+    attacked = block.measured["queries"] > 0
     # Wrong after the attack means that the target was reached, and unreached texts are as before.
     assert set(block.prediction[attacked & (block.correct == 0)]) <= {1.0}
-    assert (block.changed[block.correct == 1] == 0).all()
+    assert (block.measured["changed"][block.correct == 1] == 0).all()
     assert "leaves out 1 of 7 rows" in " ".join(found.notices)
     by_index = settings_of(goal="targeted", target=1, max_changed=1.0)
     again = evaluate(predictor_of(), EvaluationData(dev_of()), by_index)

@@ -31,7 +31,8 @@ from temper.evaluation.text_attack.search import (
 )
 from temper.evaluation.text_attack.settings import TextAttackSettings
 from temper.seeding import derive_seed
-from tests.evaluation.conftest import WORDS, make_examples, make_model, make_tokenizer
+from temper.testing.tiny_texts import WORDS
+from tests.evaluation.conftest import make_examples, make_model, make_tokenizer
 from tests.evaluation.text_attack.slow_search import slow_attack
 
 ALL = TextAttackSettings(stop_words=False)

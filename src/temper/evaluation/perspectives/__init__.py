@@ -12,34 +12,40 @@ from temper.importing import on_first_use
 if TYPE_CHECKING:
     from temper.evaluation.perspectives.contract import NEEDS, Perspective
     from temper.evaluation.perspectives.registry import (
-        PERSPECTIVES,
         defaults,
         listing,
         names,
         perspective,
-        readers,
+        perspectives,
+        register,
+        register_all,
+        registered_for_a_while,
     )
 
 _PUBLIC = {
     "NEEDS": "contract",
-    "PERSPECTIVES": "registry",
+    "perspectives": "registry",
     "Perspective": "contract",
     "defaults": "registry",
     "listing": "registry",
     "names": "registry",
     "perspective": "registry",
-    "readers": "registry",
+    "register": "registry",
+    "register_all": "registry",
+    "registered_for_a_while": "registry",
 }
 
 __all__ = [
     "NEEDS",
-    "PERSPECTIVES",
     "Perspective",
     "defaults",
     "listing",
     "names",
     "perspective",
-    "readers",
+    "perspectives",
+    "register",
+    "register_all",
+    "registered_for_a_while",
 ]
 
 __getattr__ = on_first_use(__name__, _PUBLIC)

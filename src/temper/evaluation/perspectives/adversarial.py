@@ -10,6 +10,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from temper.display.views import mean_or_first
 from temper.evaluation.measurement import Measurement
 from temper.evaluation.perspectives.contract import Perspective
 from temper.evaluation.perspectives.labelled import set_entries
@@ -17,6 +18,9 @@ from temper.evaluation.rows import Block
 from temper.evaluation.scoring import Entry, Scoring
 from temper.functional.proportions import Share
 from temper.functional.resampling import FloatArray
+from temper.functional.scores import ScoreFacts
+
+CONSISTENCY = ScoreFacts("consistency", "Contrast pairs right", True, 1.0, "there are no pairs")
 
 
 def rows(measurement: Measurement) -> Iterable[Block]:
@@ -61,8 +65,15 @@ def pairs_right(block: Block) -> FloatArray:
 
 ADVERSARIAL = Perspective(
     name="adversarial",
+    title="Adversarial sets",
+    place=30,
+    short="Adversarial",
+    sums_up=mean_or_first,
+    improves=True,
+    averaged=True,
+    answered=True,
     summary="Adversarial sets: the task's metric on sets made to mislead, and contrast pairs right",
-    scores=("accuracy", "macro_f1", "mcc", "f1", "pearson", "spearman", "mse", "consistency"),
+    scores=("accuracy", "macro_f1", "mcc", "f1", "pearson", "spearman", "mse", CONSISTENCY),
     rows=rows,
     score=score,
 )

@@ -11,11 +11,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from temper.data.examples import Examples
+from temper.display.cells import Comparison
+from temper.display.drawing import Figure, diagonal, empty, line, plain, style
+from temper.display.folders import Run, Source
+from temper.display.views import mean_or_first
 from temper.errors import DataError
 from temper.evaluation.alignment import Aligned, merge
 from temper.evaluation.measurement import Measurement, block_of, labels_of
@@ -23,13 +28,30 @@ from temper.evaluation.perspectives.contract import Perspective
 from temper.evaluation.prediction import Prediction
 from temper.evaluation.rows import Block, Condition
 from temper.evaluation.scoring import Entry, Scoring, statistic_of
+from temper.functional.calibration import reliability
 from temper.functional.resampling import FloatArray
+from temper.functional.scores import NO_ROWS, ScoreFacts
 from temper.functional.temperature import Temperature, fit_temperature, log_probabilities, scaled
+from temper.functional.units import PLAIN
 from temper.seeding import derive_seed
 
-NAMES = ("ece_10", "ece_15", "adaptive_ece", "classwise_ece", "brier", "nll")
+SCORES = (
+    ScoreFacts("ece_10", "ECE (10 bins)", False, 0.0, NO_ROWS),
+    ScoreFacts("ece_15", "ECE (15 bins)", False, 0.0, NO_ROWS),
+    ScoreFacts("adaptive_ece", "ECE (15 equal masses)", False, 0.0, NO_ROWS),
+    ScoreFacts("classwise_ece", "Class-wise ECE (15 bins)", False, 0.0, NO_ROWS),
+    ScoreFacts("brier", "Brier", False, 0.0, NO_ROWS, PLAIN),
+    ScoreFacts("nll", "NLL", False, 0.0, "a label has probability 0", PLAIN),
+)
+NAMES = tuple(score.name for score in SCORES)
+RESCORED = ("task", "shift", "adversarial")
 TEMPERATURE = "temperature"
 HELD_OUT = "held_out"
+BINS = 10
+"""Of the reliability diagrams."""
+AFTER = ", after temperature scaling"
+DRAWN = (*((name, "clean") for name in RESCORED), ("calibration", TEMPERATURE))
+"""Perspective and condition of the rows of the reliability diagrams."""
 
 
 def rows(measurement: Measurement) -> Iterable[Block]:
@@ -65,7 +87,7 @@ def score(scoring: Scoring) -> list[Entry]:
         if block.condition.name == TEMPERATURE
     }
     entries = []
-    for block in scoring.of("task", "shift", "adversarial"):
+    for block in scoring.of(*RESCORED):
         name = block.condition.set
         entries += _entries(scoring, Condition("calibration", name), block)
         if block.classifies:
@@ -214,10 +236,94 @@ def _words(fitted: Temperature) -> str:
     )
 
 
+def figures(source: Source, comparison: Comparison) -> list[Figure]:
+    """Draw accuracy over confidence in ten bins, one figure a labelled set, raw and scaled.
+
+    The rows of all seeds of a column are pooled: a bin of one seed is often too small to read.
+    Where rows after temperature scaling were written, the set has a second figure.
+
+    Args:
+        source: The folder; its ``rows.parquet`` files are read.
+        comparison: All scores.
+    """
+    pooled: dict[str, dict[str, list[tuple[Any, Any]]]] = {}
+    for run in source.runs:
+        for perspective, condition in DRAWN:
+            for name, hits, confidences in _confidences(run, perspective, condition):
+                after = AFTER if perspective == "calibration" else ""
+                columns = pooled.setdefault(name + after, {})
+                columns.setdefault(run.column, []).append((hits, confidences))
+    looks = style([column.name for column in source.columns], source.reference)
+    drawn = []
+    # A set's figure after scaling stands beside the one before.
+    for name in sorted(pooled, key=lambda name: _place(name, pooled)):
+        columns = pooled[name]
+        figure = empty("confidence", "share of right answers")
+        figure.update_xaxes(range=[0, 1.02])
+        figure.update_yaxes(range=[0, 1.02])
+        figure.add_trace(diagonal("perfect"))
+        for column, parts in columns.items():
+            figure.add_trace(_diagram(column, parts, looks[column]))
+        drawn.append(
+            Figure(
+                f"Reliability, {name}",
+                f"Below the dotted line a model is too sure of itself. {BINS} bins of equal width, "
+                "rows of all seeds together; a bin's size is in its label.",
+                figure,
+            )
+        )
+    return drawn
+
+
+def _place(name: str, pooled: dict[str, Any]) -> int:
+    return list(pooled).index(name.removesuffix(AFTER))
+
+
+def _confidences(run: Run, perspective: str, condition: str) -> Iterable[tuple[str, Any, Any]]:
+    """Yield set, hits and confidences of a run's labelled classification rows."""
+    rows = run.rows(["set", "condition", "label", "prediction", "probabilities"], perspective)
+    rows = rows[(rows["condition"] == condition) & rows["label"].notna()]
+    rows = rows[rows["probabilities"].map(len) > 0] if len(rows) else rows
+    for name, part in rows.groupby("set", sort=False):
+        hits = (part["label"] == part["prediction"]).to_numpy()
+        # Not the largest one: under `merge="argmax"` the class was chosen among more.
+        chosen = zip(part["probabilities"], part["prediction"], strict=True)
+        yield str(name), hits, np.asarray([row[int(label)] for row, label in chosen])
+
+
+def _diagram(column: str, parts: list[tuple[Any, Any]], look: dict[str, Any]) -> Any:
+    hits = np.concatenate([part[0] for part in parts])
+    confidences = np.concatenate([part[1] for part in parts])
+    bins = reliability(hits, confidences, bins=BINS)
+    filled = bins.rows > 0
+    return line(
+        column,
+        look,
+        x=bins.confidence[filled].tolist(),
+        y=bins.accuracy[filled].tolist(),
+        customdata=bins.rows[filled].tolist(),
+        hovertemplate=(
+            f"<b>{plain(column)}</b><br>confidence %{{x:.3f}}<br>right %{{y:.3f}}<br>"
+            "%{customdata} rows<extra></extra>"
+        ),
+    )
+
+
 CALIBRATION = Perspective(
     name="calibration",
+    title="Calibration",
+    place=110,
+    leads="ece_10",
+    leads_clean=True,
+    sums_up=mean_or_first,
+    conditions={TEMPERATURE: "after temperature scaling"},
+    heading="Calibration",
+    figures=figures,
+    improves=True,
+    averaged=True,
+    rescores=RESCORED,
     summary="Calibration: ECE, Brier and NLL on dev, shift and adversarial sets, raw and scaled",
-    scores=NAMES,
+    scores=SCORES,
     rows=rows,
     score=score,
 )

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
+from pydantic import BaseModel
+
+from temper.display.views import View
 from temper.errors import unknown
 from temper.evaluation.measurement import EvaluationData, Measurement
 from temper.evaluation.predictor import (
@@ -16,11 +19,8 @@ from temper.evaluation.predictor import (
 )
 from temper.evaluation.rows import Block
 from temper.evaluation.scoring import Entry, Scoring
-from temper.functional.scores import SCORES
-
-if TYPE_CHECKING:
-    # The settings list the perspectives, and these take the settings.
-    from temper.evaluation.settings import EvaluationSettings
+from temper.evaluation.sections import CommonSettings
+from temper.functional.scores import SCORES, ScoreFacts, add_scores
 
 Need = Literal["answers", "tokens", "embeddings", "states"]
 
@@ -33,13 +33,13 @@ NEEDS: dict[Need, tuple[type, str]] = {
 """What a perspective may ask of a predictor: the contract that it must keep, and it in words."""
 
 
-def no_faults(predictor: Predictor, settings: EvaluationSettings) -> list[str]:
+def no_faults(predictor: Predictor, data: EvaluationData, settings: CommonSettings) -> list[str]:
     """Find nothing wrong."""
     return []
 
 
 def no_misfits(
-    data: EvaluationData, settings: EvaluationSettings, label_names: Sequence[str] | None
+    data: EvaluationData, settings: CommonSettings, label_names: Sequence[str] | None
 ) -> list[str]:
     """Find nothing that does not fit."""
     return []
@@ -50,19 +50,21 @@ def nothing_lacking(predictor: Predictor, data: EvaluationData) -> str:
     return ""
 
 
-@dataclass(frozen=True)
-class Perspective:
-    """One way of looking at a classifier.
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Perspective(View):
+    """One way of looking at a classifier: what it measures, how it scores, how a report shows it.
 
     Args:
-        name: Its name in rows, scores and settings.
         summary: One line for lists.
-        scores: Names of its scores, keys of `temper.functional.scores.SCORES`; the first leads.
+        scores: Names of scores that are known (`temper.functional.scores.SCORES`), and facts of
+            those that it adds.
         rows: From a measurement to blocks of rows; may be empty where others' rows are scored.
         score: From all rows of an evaluation to score entries; it sees rows and nothing else.
         needs: What it asks of a predictor, a key of `NEEDS`; a bare function offers answers only.
-        reads: Settings that not every perspective reads, fields of `EvaluationSettings`: one that
-            is set and that nothing measured reads is refused.
+        rescores: Perspectives whose rows it scores, which then have to be measured.
+        settings: Class of its own settings, a section of ``evaluate`` under its name; None where it
+            has none.
+        perturbs: Whether it looks at ``attack_rows`` of the dev rows.
         misfits: What of the settings fits neither data nor classes, or names a model that is none,
             whoever answers, in sentences; asked before any work, and before a model is trained.
         faults: What is wrong with a predictor that has what it needs, under given settings, in
@@ -70,31 +72,40 @@ class Perspective:
         lacking: Why it cannot be measured on such data, of a predictor that has what it needs, in
             a sentence, empty where it can; asked before any work, and the perspective is skipped.
         by_default: Whether it is measured where nobody says what is.
+        repeats: Whether measuring again gives the same rows.
         paired: Whether the rows of two models belong together one by one, so that a difference of
             theirs can be resampled.
     """
 
-    name: str
     summary: str
-    scores: tuple[str, ...]
+    scores: tuple[str | ScoreFacts, ...]
     rows: Callable[[Measurement], Iterable[Block]]
     score: Callable[[Scoring], list[Entry]]
     needs: Need = "answers"
-    reads: tuple[str, ...] = ()
-    misfits: Callable[[EvaluationData, EvaluationSettings, Sequence[str] | None], list[str]] = (
+    rescores: tuple[str, ...] = ()
+    settings: type[BaseModel] | None = None
+    perturbs: bool = False
+    misfits: Callable[[EvaluationData, CommonSettings, Sequence[str] | None], list[str]] = (
         no_misfits
     )
-    faults: Callable[[Predictor, EvaluationSettings], list[str]] = no_faults
+    faults: Callable[[Predictor, EvaluationData, CommonSettings], list[str]] = no_faults
     lacking: Callable[[Predictor, EvaluationData], str] = nothing_lacking
     by_default: bool = True
+    repeats: bool = True
     paired: bool = True
 
     def __post_init__(self) -> None:
-        lacking = [name for name in self.scores if name not in SCORES]
+        add_scores(*(score for score in self.scores if isinstance(score, ScoreFacts)))
+        lacking = [name for name in self.score_names if name not in SCORES]
         if lacking:
             raise ValueError(unknown("score", lacking[0], SCORES))
 
     @property
+    def score_names(self) -> tuple[str, ...]:
+        """Names of its scores."""
+        return tuple(each if isinstance(each, str) else each.name for each in self.scores)
+
+    @property
     def directions(self) -> dict[str, bool | None]:
         """Whether higher is better, by score; None where neither is."""
-        return {name: SCORES[name].higher_is_better for name in self.scores}
+        return {name: SCORES[name].higher_is_better for name in self.score_names}

@@ -10,6 +10,7 @@ Unlike all other rows these differ from run to run, and from machine to machine.
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -19,19 +20,38 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from pydantic import Field
 
 from temper.evaluation.measurement import Measurement
 from temper.evaluation.perspectives.contract import Perspective
 from temper.evaluation.predictor import Predictor, TokenPredictor
 from temper.evaluation.rows import Block, Condition
 from temper.evaluation.scoring import Entry, Scoring
+from temper.evaluation.sections import PerspectiveSettings
 from temper.functional.resampling import FloatArray, weighted_median
+from temper.functional.scores import ScoreFacts
+from temper.functional.units import Unit
 
 ALONE = 32
 """At most so many rows are answered one by one, which takes long."""
 
 MEBIBYTE = 2**20
+NO_PASSES = "no pass could be measured"
 _STATUS, _RESET = Path("/proc/self/status"), Path("/proc/self/clear_refs")
+
+
+class CostSettings(PerspectiveSettings):
+    """How the cost is measured.
+
+    Args:
+        rows: At most so many dev rows, chosen by hash, are answered, >= 1.
+        batch: Rows of a forward pass, >= 1.
+        repetitions: Passes of which the cost is the median, >= 1; one more warms up.
+    """
+
+    rows: int = Field(default=128, ge=1)
+    batch: int = Field(default=32, ge=1)
+    repetitions: int = Field(default=5, ge=1)
 
 
 @dataclass(frozen=True)
@@ -53,8 +73,9 @@ class Gauge:
 
 def rows(measurement: Measurement) -> Iterable[Block]:
     """Answer some dev rows over and over; each block has one row a pass."""
-    settings, predictor = measurement.settings, measurement.predictor
-    examples, _ = measurement.attacked(at_most=settings.cost_rows)
+    predictor = measurement.predictor
+    settings = measurement.settings.section("cost", CostSettings)
+    examples, _ = measurement.attacked(at_most=settings.rows)
     few = examples.select(range(min(ALONE, len(examples))))
     gauge = gauge_of(predictor)
     if gauge is None:
@@ -63,10 +84,10 @@ def rows(measurement: Measurement) -> Iterable[Block]:
         )
     found = passes(
         {
-            "batched": lambda: predictor.predict(examples, batch_size=settings.cost_batch),
+            "batched": lambda: predictor.predict(examples, batch_size=settings.batch),
             "alone": lambda: predictor.predict(few, batch_size=1),
         },
-        repetitions=settings.cost_repetitions,
+        repetitions=settings.repetitions,
         gauge=gauge,
         tell=lambda done, total: measurement.tell(done, total, "cost"),
     )
@@ -191,12 +212,29 @@ def _process() -> int:
 
 COST = Perspective(
     name="cost",
+    title="Cost",
+    place=140,
+    leads="seconds_per_row",
+    counts="passes",
+    judged=False,
+    ranked=False,
     summary="Cost: rows and tokens answered a second, the time of a single row, and peak memory",
-    scores=("rows_per_second", "tokens_per_second", "seconds_per_row", "memory_mib"),
+    scores=(
+        ScoreFacts("rows_per_second", "Rows a second", True, math.inf, NO_PASSES, Unit(1.0, 1, "")),
+        ScoreFacts(
+            "tokens_per_second", "Tokens a second", True, math.inf, NO_PASSES, Unit(1.0, 0, "")
+        ),
+        ScoreFacts("seconds_per_row", "Time a row", False, 0.0, NO_PASSES, Unit(1000.0, 3, "ms")),
+        ScoreFacts(
+            "memory_mib", "Peak memory of inference", False, 0.0, NO_PASSES, Unit(1.0, 1, "MiB")
+        ),
+    ),
     rows=rows,
     score=score,
-    reads=("cost_rows", "cost_batch", "cost_repetitions", "attack_rows"),
+    settings=CostSettings,
+    perturbs=True,
     by_default=False,
     # A pass over one model has nothing to do with the pass of that number over another.
+    repeats=False,
     paired=False,
 )

@@ -8,11 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from itertools import product
+from typing import Literal, Self
 
 import numpy as np
 import torch
+from pydantic import Field, model_validator
 from torch import Tensor
 
+from temper.display.cells import Comparison, ScoreKey
+from temper.display.curves import strength_curves
+from temper.display.drawing import Figure
+from temper.display.folders import Source
+from temper.display.parameters import Parameters
+from temper.display.wording import described
 from temper.errors import ModelError
 from temper.evaluation.attack import Budget, Outcome, Target, attack
 from temper.evaluation.curves import drop_of, metric_entries
@@ -21,7 +30,60 @@ from temper.evaluation.perspectives.contract import Perspective
 from temper.evaluation.predictor import Part, Session
 from temper.evaluation.rows import Block, Condition, rows_at
 from temper.evaluation.scoring import Entry, Scoring
+from temper.evaluation.sections import PerspectiveSettings, PositiveFloat
+from temper.functional.norms import Norm
 from temper.functional.resampling import FloatArray
+
+
+class PGDSettings(PerspectiveSettings):
+    """How PGD climbs.
+
+    Args:
+        steps: Gradients of a run, >= 1.
+        step_size: Length of a run's first step as a fraction of the radius, > 0; a row's steps are
+            halved from where its loss stops rising.
+        restarts: Runs from different starts, >= 1; the worst of them counts. Only rows that are
+            still right are attacked again.
+    """
+
+    steps: int = Field(default=10, ge=1)
+    step_size: PositiveFloat = 1.0
+    restarts: int = Field(default=1, ge=1)
+
+
+class EmbeddingAttackSettings(PerspectiveSettings):
+    """How embeddings are attacked.
+
+    Args:
+        fgm: Whether one step is tried.
+        pgd: How several are; None tries none.
+        norms: ``l2`` bounds the whole example, ``linf`` every entry.
+        radii: Budgets, > 0, each measured; absolute unless ``relative``.
+        relative: Whether radii are fractions of the example's own embedding norm.
+        special_tokens: Whether an attack may move special tokens such as [CLS] and [SEP].
+    """
+
+    fgm: bool = True
+    pgd: PGDSettings | None = PGDSettings()
+    norms: tuple[Norm, ...] = ("l2",)
+    radii: tuple[PositiveFloat, ...] = (0.01, 0.25, 0.5)
+    relative: bool = False
+    special_tokens: bool = True
+
+    @property
+    def attacks(self) -> tuple[Literal["fgm", "pgd"], ...]:
+        """Names of the attacks."""
+        return (*(("fgm",) if self.fgm else ()), *(("pgd",) if self.pgd else ()))
+
+    @model_validator(mode="after")
+    def _attacks(self) -> Self:
+        if not self.attacks:
+            raise ValueError("has neither `fgm` nor `pgd`; leave one in")
+        return self
+
+
+def _settings(measurement: Measurement) -> EmbeddingAttackSettings:
+    return measurement.settings.section("embedding_attack", EmbeddingAttackSettings)
 
 
 @dataclass
@@ -76,22 +138,20 @@ def rows(measurement: Measurement) -> Iterable[Block]:
     if len(index) == len(measurement.dev):
         truncated = measurement.perturbable.truncated(examples)
         measurement.keep("dev", replace(measurement.read(answers.clean), truncated=truncated))
-    for kept in answers.attacked:
+    asked = product(budget.norms, budget.radii, range(len(budget.attacks)))
+    for kept, (_, radius, _) in zip(answers.attacked, asked, strict=True):
         outcome = kept.outcome
-        condition = Condition(
-            "embedding_attack",
-            "dev",
-            outcome.attack,
-            outcome.norm,
-            outcome.steps,
-            outcome.restarts,
+        parameters = Parameters(
+            {"radius_relative" if budget.relative else "radius": radius},
+            norm=outcome.norm,
+            steps=outcome.steps,
+            restarts=outcome.restarts,
         )
+        condition = Condition("embedding_attack", "dev", outcome.attack, parameters)
         block = block_of(condition, examples, measurement.read(kept.logits), index=index)
+        # The budget that it makes for each row, in the norm's unit and over the row's own norm.
         yield replace(
-            block,
-            radius=kept.radius,
-            radius_relative=kept.radius_relative,
-            relative=budget.relative,
+            block, measured={"radius": kept.radius, "radius_relative": kept.radius_relative}
         )
 
 
@@ -107,30 +167,30 @@ def score(scoring: Scoring) -> list[Entry]:
                 "drop",
                 statistic=drop_of(scoring.metric, rows_at(clean, block), block),
                 rows=len(block),
-                block=block,
             )
         )
     return entries
 
 
 def _budget(measurement: Measurement) -> Budget:
-    settings = measurement.settings
+    settings = _settings(measurement)
+    pgd = settings.pgd or PGDSettings()
     return Budget(
         attacks=settings.attacks,
         norms=settings.norms,
         radii=settings.radii,
-        relative=settings.radii_relative,
-        steps=settings.pgd_steps,
-        step_fraction=settings.pgd_step_size,
-        restarts=settings.restarts,
-        seed=settings.seed,
+        relative=settings.relative,
+        steps=pgd.steps,
+        step_fraction=pgd.step_size,
+        restarts=pgd.restarts,
+        seed=measurement.settings.seed,
     )
 
 
 def _target(measurement: Measurement, session: Session, part: Part, labels: FloatArray) -> Target:
     """Describe a batch to the attack."""
     movable = part.batch.mask
-    if not measurement.settings.special_tokens:
+    if not _settings(measurement).special_tokens:
         movable = movable & ~part.special
     return Target(
         forward=lambda delta, places: session.logits(part.take(places), delta=delta),
@@ -142,22 +202,36 @@ def _target(measurement: Measurement, session: Session, part: Part, labels: Floa
     )
 
 
+def figures(source: Source, comparison: Comparison) -> list[Figure]:
+    """Draw the metric over the attack's radius."""
+    return strength_curves(
+        comparison,
+        "embedding_attack",
+        "radius",
+        heading=_heading,
+        caption="The metric under attack",
+    )
+
+
+def _heading(key: ScoreKey) -> str:
+    """Write attack, norm, effort and set."""
+    kind = described(key.parameters.without("radius", "radius_relative"))
+    return f"{key.condition.upper()} {kind}, {key.set}"
+
+
 EMBEDDING_ATTACK = Perspective(
     name="embedding_attack",
+    title="Embedding attack",
+    place=50,
+    conditions={"fgm": "FGM", "pgd": "PGD"},
+    heading="Robustness",
+    figures=figures,
+    unchanged_texts=True,
     summary="Embedding attack: the metric under FGM and PGD at given radii, and its drop",
     scores=("accuracy", "macro_f1", "mcc", "f1", "pearson", "spearman", "mse", "drop"),
     rows=rows,
     score=score,
-    reads=(
-        "attacks",
-        "norms",
-        "radii",
-        "radii_relative",
-        "pgd_steps",
-        "pgd_step_size",
-        "restarts",
-        "special_tokens",
-        "attack_rows",
-    ),
+    settings=EmbeddingAttackSettings,
+    perturbs=True,
     needs="embeddings",
 )

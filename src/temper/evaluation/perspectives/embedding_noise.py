@@ -15,6 +15,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from temper.display.cells import Comparison, ScoreKey
+from temper.display.curves import strength_curves
+from temper.display.drawing import Figure
+from temper.display.folders import Source
+from temper.display.parameters import Parameters
+from temper.display.wording import described, title
 from temper.errors import ModelError
 from temper.evaluation.curves import curve_entries
 from temper.evaluation.measurement import Measurement, block_of
@@ -22,14 +28,29 @@ from temper.evaluation.perspectives.contract import Perspective
 from temper.evaluation.predictor import Part
 from temper.evaluation.rows import Block, Condition
 from temper.evaluation.scoring import Entry, Scoring
+from temper.evaluation.sections import PerspectiveSettings, PositiveFloat
 from temper.functional.resampling import FloatArray
 from temper.functional.smoothness import root_mean_square
 from temper.seeding import derive_seed, generator
 
 
+class EmbeddingNoiseSettings(PerspectiveSettings):
+    """How embeddings are noised.
+
+    Args:
+        sigmas: Standard deviations of the noise, > 0.
+        relative: Whether sigmas are fractions of the RMS of the example's embeddings, which carries
+            over between models.
+    """
+
+    sigmas: tuple[PositiveFloat, ...] = (0.25, 0.5, 1.0)
+    relative: bool = True
+
+
 def rows(measurement: Measurement) -> Iterable[Block]:
     """Predict the dev rows at every sigma."""
     settings = measurement.settings
+    noise = settings.section("embedding_noise", EmbeddingNoiseSettings)
     examples, index = measurement.attacked()
     answers: list[FloatArray] = []
     spread = np.empty(len(examples))
@@ -39,10 +60,10 @@ def rows(measurement: Measurement) -> Iterable[Block]:
             embeddings = session.embeddings(part)
             own = root_mean_square(embeddings.double(), part.batch.mask)
             spread[part.indices] = own.cpu().numpy()
-            for number, sigma in enumerate(settings.sigmas):
-                scale = own * sigma if settings.noise_relative else torch.full_like(own, sigma)
-                noise = standard_noise(part, embeddings, seed=settings.seed, key=number)
-                delta = noise * scale.float()[:, None, None]
+            for number, sigma in enumerate(noise.sigmas):
+                scale = own * sigma if noise.relative else torch.full_like(own, sigma)
+                drawn = standard_noise(part, embeddings, seed=settings.seed, key=number)
+                delta = drawn * scale.float()[:, None, None]
                 answer = session.logits(part, delta=delta).double().cpu().numpy()
                 if number == len(answers):
                     answers.append(np.empty((len(examples), answer.shape[-1])))
@@ -51,21 +72,26 @@ def rows(measurement: Measurement) -> Iterable[Block]:
             measurement.tell(done, len(examples), "embedding noise")
     if not answers:
         raise ModelError("The dev set has no rows to add noise to.")
-    condition = Condition("embedding_noise", "dev", "noise")
-    for sigma, logits in zip(settings.sigmas, answers, strict=True):
-        asked = np.full(len(examples), sigma)
-        relative = settings.noise_relative
+    relative = noise.relative
+    for sigma, logits in zip(noise.sigmas, answers, strict=True):
+        parameters = Parameters({"sigma_relative" if relative else "sigma": sigma})
+        condition = Condition("embedding_noise", "dev", "noise", parameters)
+        # The noise that it makes for each row, by itself and over the row's own RMS.
+        size = np.full(len(examples), sigma)
         yield replace(
             block_of(condition, examples, measurement.read(logits), index=index),
-            radius=asked * spread if relative else asked,
-            radius_relative=asked if relative else asked / spread,
-            relative=relative,
+            measured={
+                "sigma": size * spread if relative else size,
+                "sigma_relative": size if relative else size / spread,
+            },
         )
 
 
 def score(scoring: Scoring) -> list[Entry]:
     """Score each sigma, and the area under the curve from no noise to the largest sigma."""
-    return curve_entries(scoring, scoring.of("embedding_noise"))
+    blocks = scoring.of("embedding_noise")
+    relative = any("sigma_relative" in block.condition.parameters for block in blocks)
+    return curve_entries(scoring, blocks, "sigma_relative" if relative else "sigma")
 
 
 def standard_noise(part: Part, embeddings: Tensor, *, seed: int, key: int) -> Tensor:
@@ -87,12 +113,37 @@ def standard_noise(part: Part, embeddings: Tensor, *, seed: int, key: int) -> Te
     return noise.to(embeddings.device)
 
 
+def words(key: ScoreKey) -> str:
+    """Write a score with the sigma that it belongs to."""
+    name = "Area under the noise curve" if key.name == "area" else title(key.name)
+    return ", ".join(part for part in (name, described(key.parameters, of="RMS"), key.set) if part)
+
+
+def figures(source: Source, comparison: Comparison) -> list[Figure]:
+    """Draw the metric over the size of the noise."""
+    return strength_curves(
+        comparison,
+        "embedding_noise",
+        "sigma",
+        heading=lambda key: f"Gaussian noise, {key.set}",
+        caption="The metric when normal noise is added to every embedding",
+        relative_to="RMS",
+    )
+
+
 EMBEDDING_NOISE = Perspective(
     name="embedding_noise",
+    title="Embedding noise",
+    place=70,
+    leads="area",
+    words=words,
+    heading="Robustness",
+    figures=figures,
     summary="Embedding noise: the metric under Gaussian noise, and the area under its curve",
     scores=("area", "accuracy", "macro_f1", "mcc", "f1", "pearson", "spearman", "mse"),
     rows=rows,
     score=score,
-    reads=("sigmas", "noise_relative", "attack_rows"),
+    settings=EmbeddingNoiseSettings,
+    perturbs=True,
     needs="embeddings",
 )

@@ -14,15 +14,22 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from temper.display.bars import condition_bars
+from temper.display.cells import Comparison, ScoreKey
+from temper.display.drawing import Figure
+from temper.display.folders import Source
+from temper.display.wording import title
 from temper.evaluation.measurement import Measurement
 from temper.evaluation.perspectives.contract import Perspective
 from temper.evaluation.rows import Block
 from temper.evaluation.scoring import Entry, Scoring
 from temper.functional.proportions import GroupShares, Share
+from temper.functional.scores import ScoreFacts
 
 ENOUGH = 10
 """Rows that a group needs to be compared: of fewer, one row is more than a tenth."""
 WORST, MEAN = "worst", "mean"
+TOO_FEW = "no group has enough rows"
 
 
 def rows(measurement: Measurement) -> Iterable[Block]:
@@ -82,10 +89,42 @@ def _set_entries(scoring: Scoring, block: Block, groups: NDArray[np.str_]) -> li
     return entries
 
 
+def words(key: ScoreKey) -> str:
+    """Write a score: the group's name as the data have it, which may be any word."""
+    group = key.condition if key.name == "accuracy" else ""
+    return ", ".join(part for part in (title(key.name), group, key.set) if part)
+
+
+def figures(source: Source, comparison: Comparison) -> list[Figure]:
+    """Draw the accuracy of every group of a set, and of its worst."""
+    rows = [*comparison.of("groups", "accuracy"), *comparison.of("groups", "worst_group")]
+    caption = "Accuracy of every group that the data name, and of the worst; right is better."
+    return condition_bars(
+        comparison,
+        rows,
+        "Groups",
+        caption,
+        label=lambda row: (
+            row.key.condition if row.key.name == "accuracy" else f"{row.key.condition} group"
+        ),
+    )
+
+
 GROUPS = Perspective(
     name="groups",
+    title="Groups",
+    place=40,
+    leads="worst_group",
+    words=words,
+    heading="Groups",
+    figures=figures,
+    rescores=("task", "shift", "adversarial"),
     summary="Groups: accuracy of every group that the data name, of the worst, and their mean",
-    scores=("accuracy", "worst_group", "mean_group"),
+    scores=(
+        "accuracy",
+        ScoreFacts("worst_group", "Worst group\u2019s accuracy", True, 1.0, TOO_FEW),
+        ScoreFacts("mean_group", "Mean of the groups\u2019 accuracy", True, 1.0, TOO_FEW),
+    ),
     rows=rows,
     score=score,
 )

@@ -14,27 +14,57 @@ import hashlib
 from collections.abc import Iterable, Sequence
 
 import numpy as np
+from pydantic import Field
 
 from temper.data.examples import Examples
+from temper.display.cells import Comparison, Row, ScoreKey
+from temper.display.drawing import Figure
+from temper.display.folders import Source
+from temper.display.layers import layer_map
+from temper.display.parameters import Parameters
+from temper.display.wording import title
 from temper.errors import ModelError
 from temper.evaluation.measurement import EvaluationData, Measurement
 from temper.evaluation.perspectives.contract import Perspective
 from temper.evaluation.predictor import Predictor, StatePredictor
 from temper.evaluation.rows import Block, Condition
 from temper.evaluation.scoring import Entry, Scoring
+from temper.evaluation.sections import CommonSettings, PerspectiveSettings
 from temper.functional.kernel_alignment import LEAST, kernel_alignment, unbiased_hsic
 from temper.functional.resampling import FloatArray
+from temper.functional.scores import ScoreFacts
+from temper.functional.units import PLAIN
 from temper.seeding import derive_seed
 
+ALIKE = "the states of one of the two models hardly vary within the batches"
 ESTIMATES = ("hsic_xy", "hsic_xx", "hsic_yy")
 """Conditions of the rows: x is the model, y the pre-trained one."""
+
+
+class RepresentationSettings(PerspectiveSettings):
+    """What hidden states are compared with.
+
+    Args:
+        reference: The pre-trained model, a folder, a Hub id or a short name; None is what the
+            model's own record names. Who loads the model loads it (`temper evaluate`); `evaluate`
+            is given it as ``EvaluationData.reference``.
+        batch: Rows of a batch of the estimator behind CKA, >= 4; the states of one batch are held
+            at a time.
+    """
+
+    reference: str | None = Field(default=None, min_length=1)
+    batch: int = Field(default=64, ge=LEAST)
 
 
 def rows(measurement: Measurement) -> Iterable[Block]:
     """Estimate HSIC of each batch of dev rows at every layer."""
     reference, dev, settings = measurement.reference, measurement.dev, measurement.settings
     assert reference is not None
-    parts = batches(dev.rows, settings.cka_batch, seed=settings.seed)
+    parts = batches(
+        dev.rows,
+        settings.section("representation", RepresentationSettings).batch,
+        seed=settings.seed,
+    )
     found: dict[int, list[tuple[float, float, float]]] = {}
     done = 0
     for chosen in parts:
@@ -51,16 +81,27 @@ def rows(measurement: Measurement) -> Iterable[Block]:
     hashes = [_hash([dev.rows[place] for place in chosen]) for chosen in parts]
     for layer, estimates_of in found.items():
         for name, values in zip(ESTIMATES, np.asarray(estimates_of).T, strict=True):
-            condition = Condition("representation", "dev", name, layer=layer)
+            condition = Condition("representation", "dev", name, Parameters(layer=layer))
             yield Block.of_values(condition, hashes, np.arange(len(parts)), values)
 
 
 def score(scoring: Scoring) -> list[Entry]:
     """Combine the batches' estimates, layer by layer; n is the number of batches."""
-    by_layer: dict[int | None, dict[str, Block]] = {}
+    by_layer: dict[Parameters, dict[str, Block]] = {}
     for block in scoring.of("representation"):
-        by_layer.setdefault(block.condition.layer, {})[block.condition.name] = block
+        by_layer.setdefault(block.condition.parameters, {})[block.condition.name] = block
     return [_entry(scoring, layer, blocks) for layer, blocks in by_layer.items()]
+
+
+def faults(predictor: Predictor, data: EvaluationData, settings: CommonSettings) -> list[str]:
+    """Say that a model was named and not loaded."""
+    named = settings.section("representation", RepresentationSettings).reference
+    if named is None or data.reference is not None:
+        return []
+    return [
+        f"`reference` names {named!r}, and no model was given. Load it and give its predictor as "
+        "EvaluationData(reference=...)."
+    ]
 
 
 def lacking(predictor: Predictor, data: EvaluationData) -> str:
@@ -68,7 +109,8 @@ def lacking(predictor: Predictor, data: EvaluationData) -> str:
     if data.reference is None:
         return (
             "representation compares with the pre-trained model, and which that is is not known. "
-            "Name it: --reference MODEL, evaluate.reference, or EvaluationData(reference=...)."
+            "Name it: --reference MODEL, evaluate.representation.reference, or "
+            "EvaluationData(reference=...)."
         )
     if len(data.dev) < LEAST:
         return f"representation needs at least {LEAST} rows of dev, got {len(data.dev)}."
@@ -133,13 +175,13 @@ def states_of(
     return held
 
 
-def _entry(scoring: Scoring, layer: int | None, blocks: dict[str, Block]) -> Entry:
+def _entry(scoring: Scoring, layer: Parameters, blocks: dict[str, Block]) -> Entry:
     """Score one layer."""
     first = blocks[ESTIMATES[0]]
     values = [blocks[name].value for name in ESTIMATES]
     cross, own, other = (np.asarray(value, dtype=np.float64) for value in values)
     entry = scoring.entry(
-        Condition("representation", first.condition.set, "cka", layer=layer),
+        Condition("representation", first.condition.set, "cka", layer),
         "cka",
         statistic=lambda counts: kernel_alignment(cross, own, other, counts=counts),
         rows=len(first),
@@ -153,14 +195,61 @@ def _hash(row_hashes: Sequence[str]) -> str:
     return hashlib.blake2b("".join(row_hashes).encode(), digest_size=8).hexdigest()
 
 
+def last_layer(rows: Sequence[Row]) -> list[Row]:
+    """Choose the last layer, which the head reads."""
+    return sorted(rows, key=lambda row: row.key.parameters.number("layer") or 0.0)[-1:]
+
+
+def inner_layers(keys: Sequence[ScoreKey]) -> list[ScoreKey]:
+    """Return the scores of all layers but the last: one by one they would outweigh all others."""
+    last = max((key.parameters.number("layer") or 0.0 for key in keys), default=0.0)
+    return [key for key in keys if key.parameters.number("layer") != last]
+
+
+def words(key: ScoreKey) -> str:
+    """Write the score and its layer."""
+    return ", ".join((title(key.name), f"layer {key.parameters.get('layer')}", key.set))
+
+
+def figures(source: Source, comparison: Comparison) -> list[Figure]:
+    """Draw CKA with the pre-trained model as a heat map of layers by columns, one a set."""
+    of_layers = comparison.of("representation", "cka")
+    caption = (
+        "Linear CKA of each layer's states with those of the pre-trained model: 1 is the same "
+        "up to rotation and size. Neither more nor less is better."
+    )
+    return [
+        layer_map(
+            comparison,
+            [row for row in of_layers if row.key.set == chosen],
+            f"Likeness to the pre-trained model, {chosen}",
+            caption,
+            "CKA",
+            counts="batches",
+        )
+        for chosen in dict.fromkeys(row.key.set for row in of_layers)
+    ]
+
+
 REPRESENTATION = Perspective(
     name="representation",
+    title="Representation",
+    place=130,
+    leads="cka",
+    sums_up=last_layer,
+    words=words,
+    minor=inner_layers,
+    heading="Representation",
+    figures=figures,
+    counts="batches",
+    ranked=False,
     summary="Representation: linear CKA of every layer's states with the pre-trained model's",
-    scores=("cka",),
+    scores=(ScoreFacts("cka", "CKA with the pre-trained model", None, None, ALIKE, PLAIN),),
     rows=rows,
     score=score,
-    reads=("reference", "cka_batch"),
+    settings=RepresentationSettings,
     needs="states",
+    faults=faults,
     lacking=lacking,
     by_default=False,
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from temper.display.views import mean_or_first
 from temper.evaluation.measurement import Measurement
 from temper.evaluation.perspectives.contract import Perspective
 from temper.evaluation.perspectives.labelled import set_entries
@@ -24,6 +25,13 @@ def score(scoring: Scoring) -> list[Entry]:
 
 SHIFT = Perspective(
     name="shift",
+    title="Distribution shift",
+    place=20,
+    short="Shift",
+    sums_up=mean_or_first,
+    improves=True,
+    averaged=True,
+    answered=True,
     summary="Distribution shift: the task's metric on sets from other sources",
     scores=("accuracy", "macro_f1", "mcc", "f1", "pearson", "spearman", "mse"),
     rows=rows,

@@ -13,40 +13,64 @@ dimensions of a state, where the paper takes some at random.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import torch
+from pydantic import Field
 from torch import Tensor
 
+from temper.display.cells import Comparison, Row, ScoreKey
+from temper.display.drawing import Figure
+from temper.display.folders import Source
+from temper.display.layers import layer_lines
+from temper.display.parameters import Parameters
+from temper.display.wording import title
 from temper.errors import ModelError
-from temper.evaluation.measurement import Measurement
+from temper.evaluation.measurement import EvaluationData, Measurement
 from temper.evaluation.perspectives.contract import Perspective
 from temper.evaluation.predictor import Part, PerturbablePredictor, Predictor
 from temper.evaluation.rows import Block, Condition
 from temper.evaluation.scoring import Entry, Scoring, mean_of
+from temper.evaluation.sections import CommonSettings, PerspectiveSettings
 from temper.functional.intervals import standard_error
 from temper.functional.resampling import FloatArray
+from temper.functional.scores import ScoreFacts
 from temper.functional.smoothness import directions, probes, pulled_back, squared_norm
+from temper.functional.units import ANY_SIZE
 from temper.models.states import Trace
 from temper.seeding import derive_seed, generator
 
-if TYPE_CHECKING:
-    # The settings list the perspectives, and these take the settings.
-    from temper.evaluation.settings import EvaluationSettings
-
 NORMS = {"jacobian": "jacobian_norm", "hessian": "hessian_norm"}
 """Condition of the rows, and the score that they give."""
+NOT_FINITE = "a row's norm is not a finite number"
 
+LOGITS = "logits"
 Layer = int | None
 """Call of a block, from 1; None are the logits."""
+
+
+class SmoothnessSettings(PerspectiveSettings):
+    """How smoothness is measured.
+
+    Args:
+        rows: At most so many of the ``attack_rows`` are measured, >= 1.
+        projections: Random projections of a row and layer, >= 1; each is a backward pass and one
+            through it.
+    """
+
+    rows: int = Field(default=64, ge=1)
+    projections: int = Field(default=4, ge=1)
+
+
+def _settings(settings: CommonSettings) -> SmoothnessSettings:
+    return settings.section("smoothness", SmoothnessSettings)
 
 
 def rows(measurement: Measurement) -> Iterable[Block]:
     """Estimate both norms of some dev rows at every layer and at the logits."""
     settings = measurement.settings
-    examples, index = measurement.attacked(at_most=settings.smoothness_rows)
+    examples, index = measurement.attacked(at_most=_settings(settings).rows)
     found: dict[Layer, FloatArray] = {}
     lacking = ""
     with measurement.perturbable.session(single=True) as session:
@@ -65,7 +89,8 @@ def rows(measurement: Measurement) -> Iterable[Block]:
         found = {None: found[None]}
     for number, name in enumerate(NORMS):
         for layer, values in found.items():
-            condition = Condition("smoothness", "dev", name, layer=layer)
+            parameters = Parameters() if layer is None else Parameters(layer=layer)
+            condition = Condition("smoothness", "dev", name, parameters)
             yield Block.of_values(condition, examples.rows, index, values[number])
 
 
@@ -84,7 +109,7 @@ def score(scoring: Scoring) -> list[Entry]:
     return entries
 
 
-def faults(predictor: Predictor, settings: EvaluationSettings) -> list[str]:
+def faults(predictor: Predictor, data: EvaluationData, settings: CommonSettings) -> list[str]:
     """Say why a model cannot be differentiated twice."""
     assert isinstance(predictor, PerturbablePredictor)
     reason = predictor.lacks_second_derivative()
@@ -117,7 +142,7 @@ def states_of(trace: Trace) -> tuple[dict[Layer, Tensor], str]:
 
 
 def norms(
-    part: Part, trace: Trace, state: Tensor, layer: Layer, *, settings: EvaluationSettings
+    part: Part, trace: Trace, state: Tensor, layer: Layer, *, settings: CommonSettings
 ) -> FloatArray:
     """Estimate the squared norms of each row of a batch at one layer.
 
@@ -131,16 +156,16 @@ def norms(
     Returns:
         [2, B]: ``||J||_F^2`` and the mean over D of ``||H_i||_F^2``.
     """
-    words, mask = trace.root, part.batch.mask
+    words, mask, projections = trace.root, part.batch.mask, _settings(settings).projections
     total = torch.zeros((len(NORMS), len(state)), dtype=torch.float64, device=state.device)
-    for number in range(settings.smoothness_projections):
+    for number in range(projections):
         key = (settings.seed, layer, number)
         probe, direction = draw(part, state, words, key=key)
         gradient = pulled_back(state, words, probe, again=True)
         change = pulled_back(gradient, words, direction)
         total[0] += squared_norm(gradient.detach().double(), mask)
         total[1] += squared_norm(change.double(), mask) / state.shape[-1]
-    return np.asarray((total / settings.smoothness_projections).cpu().numpy())
+    return np.asarray((total / projections).cpu().numpy())
 
 
 def draw(
@@ -168,13 +193,66 @@ def draw(
     return probe.to(words.device), direction.to(words.device)
 
 
+def of_logits(rows: Sequence[Row]) -> list[Row]:
+    """Choose the logits' norm: every model has one, however many layers lie below."""
+    return [row for row in rows if "layer" not in row.key.parameters][:1]
+
+
+def inner_layers(keys: Sequence[ScoreKey]) -> list[ScoreKey]:
+    """Return the scores of all layers but the last: one by one they would outweigh all others.
+
+    The last layer is what the head reads, and the logits are what it answers.
+    """
+    last = max((key.parameters.number("layer") or 0.0 for key in keys), default=0.0)
+    return [key for key in keys if key.parameters.number("layer") not in (None, last)]
+
+
+def words(key: ScoreKey) -> str:
+    """Write a norm and its layer."""
+    layer = key.parameters.get("layer")
+    place = LOGITS if layer is None else f"layer {layer}"
+    return ", ".join(part for part in (title(key.name), place, key.set) if part)
+
+
+def figures(source: Source, comparison: Comparison) -> list[Figure]:
+    """Draw both norms at every layer and at the logits, one figure a norm and set."""
+    drawn = []
+    for name, norm in (("jacobian_norm", "Jacobian"), ("hessian_norm", "Hessian")):
+        of_norm = comparison.of("smoothness", name)
+        for chosen in dict.fromkeys(row.key.set for row in of_norm):
+            rows = [row for row in of_norm if row.key.set == chosen]
+            over = ", averaged over the state's dimensions" if name == "hessian_norm" else ""
+            caption = (
+                f"Mean over examples of the squared Frobenius norm of the {norm} by the word "
+                f"embeddings{over}; lower is smoother."
+            )
+            heading = f"Smoothness by layer: {norm}, {chosen}"
+            drawn.append(
+                layer_lines(comparison, rows, heading, caption, f"squared {norm} norm", last=LOGITS)
+            )
+    return drawn
+
+
 SMOOTHNESS = Perspective(
     name="smoothness",
+    title="Smoothness",
+    place=100,
+    leads="jacobian_norm",
+    sums_up=of_logits,
+    words=words,
+    minor=inner_layers,
+    heading="Smoothness",
+    figures=figures,
+    ranked=False,
     summary="Smoothness: squared Frobenius norms of each layer's Jacobian and Hessian by the words",
-    scores=tuple(NORMS.values()),
+    scores=(
+        ScoreFacts("jacobian_norm", "Squared Jacobian norm", False, 0.0, NOT_FINITE, ANY_SIZE),
+        ScoreFacts("hessian_norm", "Squared Hessian norm", False, 0.0, NOT_FINITE, ANY_SIZE),
+    ),
     rows=rows,
     score=score,
-    reads=("smoothness_rows", "smoothness_projections", "attack_rows"),
+    settings=SmoothnessSettings,
+    perturbs=True,
     needs="embeddings",
     faults=faults,
     by_default=False,

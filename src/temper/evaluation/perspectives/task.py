@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from temper.display.views import mean_or_first
 from temper.evaluation.alignment import Aligned
 from temper.evaluation.measurement import Measurement
 from temper.evaluation.perspectives.contract import Perspective
@@ -27,6 +28,11 @@ def score(scoring: Scoring) -> list[Entry]:
 
 TASK = Perspective(
     name="task",
+    title="In distribution",
+    place=10,
+    sums_up=mean_or_first,
+    averaged=True,
+    answered=True,
     summary="In distribution: the task's metric and macro-F1 on dev",
     scores=("accuracy", "macro_f1", "mcc", "f1", "pearson", "spearman", "mse"),
     rows=rows,

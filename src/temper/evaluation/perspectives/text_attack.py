@@ -8,14 +8,19 @@ reach it, so that an attacked row is wrong only where the goal was reached.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from temper.data.examples import Examples
+from temper.display.bars import condition_bars
+from temper.display.cells import Comparison
+from temper.display.drawing import Figure
+from temper.display.folders import Source
+from temper.display.wording import title
 from temper.errors import DataError, SettingError, unknown
 from temper.evaluation.curves import drop_of, metric_entries
 from temper.evaluation.measurement import EvaluationData, Measurement, block_of
@@ -24,6 +29,7 @@ from temper.evaluation.prediction import Prediction
 from temper.evaluation.predictor import Predictor
 from temper.evaluation.rows import Block, Condition, rows_at
 from temper.evaluation.scoring import Entry, Scoring
+from temper.evaluation.sections import CommonSettings
 from temper.evaluation.text_attack import recipes
 from temper.evaluation.text_attack.answers import Answer, answers_of
 from temper.evaluation.text_attack.contract import Draft, RecipeName, Similarity
@@ -33,10 +39,13 @@ from temper.evaluation.text_attack.subjects import attacked, drafts_of
 from temper.functional.intervals import Statistic
 from temper.functional.proportions import Share
 from temper.functional.resampling import IntegerArray, divide
+from temper.functional.scores import ScoreFacts
+from temper.functional.units import ANY_SIZE
 
-if TYPE_CHECKING:
-    # The settings list the perspectives, and these take the settings.
-    from temper.evaluation.settings import EvaluationSettings
+
+def settings_of(settings: CommonSettings) -> TextAttackSettings:
+    """Return this perspective's settings."""
+    return settings.section("text_attack", TextAttackSettings)
 
 
 def rows(measurement: Measurement) -> Iterable[Block]:
@@ -46,7 +55,7 @@ def rows(measurement: Measurement) -> Iterable[Block]:
         SettingError: There is no class that the settings ask for, and no names told so before.
         DataError: All rows bear the target.
     """
-    settings = measurement.settings.text_attack
+    settings = settings_of(measurement.settings)
     examples, index = measurement.attacked(at_most=settings.rows)
     clean = measurement.clean("dev", measurement.dev)
     target = _target(settings, measurement, clean.probabilities.shape[1])
@@ -71,15 +80,14 @@ def score(scoring: Scoring) -> list[Entry]:
         right = clean.correct == 1
         among = right.astype(np.float64)
         broken = right & (block.correct == 0)
-        assert block.queries is not None
-        changed = np.zeros(len(block)) if block.changed is None else block.changed
+        queries, changed = block.measured["queries"], block.measured["changed"]
         # Over all rows, of which each resample counts those that matter: two models that are right
         # on different rows are then resampled alike.
         statistics: dict[str, tuple[Statistic, int]] = {
             "drop": (drop_of(scoring.metric, clean, block), len(block)),
             "attack_success": (Share(1 - block.correct, among), int(right.sum())),
             "changed_words": (_mean_among(changed, broken), int(broken.sum())),
-            "queries": (_mean_among(block.queries, right), int(right.sum())),
+            "queries": (_mean_among(queries, right), int(right.sum())),
         }
         entries += [
             scoring.entry(block.condition, name, statistic=statistic, rows=len(block))
@@ -90,10 +98,10 @@ def score(scoring: Scoring) -> list[Entry]:
 
 
 def misfits(
-    data: EvaluationData, settings: EvaluationSettings, label_names: Sequence[str] | None
+    data: EvaluationData, settings: CommonSettings, label_names: Sequence[str] | None
 ) -> list[str]:
     """Say which settings the data or the classes cannot serve, and which models are none."""
-    asked, dev = settings.text_attack, data.dev
+    asked, dev = settings_of(settings), data.dev
     # Values cannot be turned wrong, so that nothing is attacked.
     if dev.kind == "regression":
         return []
@@ -112,9 +120,10 @@ def misfits(
     return found
 
 
-def faults(predictor: Predictor, settings: EvaluationSettings) -> list[str]:
+def faults(predictor: Predictor, data: EvaluationData, settings: CommonSettings) -> list[str]:
     """Say what is wrong with a predictor under given settings."""
-    return [] if predictor.gives == "values" else recipes.faults(predictor, settings.text_attack)
+    asked = settings_of(settings)
+    return [] if predictor.gives == "values" else recipes.faults(predictor, asked)
 
 
 def lacking(predictor: Predictor, data: EvaluationData) -> str:
@@ -140,7 +149,7 @@ def _outcomes(
 ) -> list[Outcome]:
     """Attack the rows that are right by one recipe, and leave the others as they are."""
     asked, predictor = measurement.settings, measurement.predictor
-    settings = asked.text_attack
+    settings = settings_of(asked)
     chosen = attacked(drafts, before, name, settings, asked.seed)
     found = recipes.run(
         name,
@@ -186,8 +195,10 @@ def _block(
     )
     return replace(
         block_of(Condition("text_attack", "dev", name), examples, prediction, index=index),
-        queries=np.array([outcome.queries for outcome in outcomes], dtype=np.int64),
-        changed=np.array([outcome.share for outcome in outcomes]),
+        measured={
+            "queries": np.array([outcome.queries for outcome in outcomes], dtype=np.float64),
+            "changed": np.array([outcome.share for outcome in outcomes]),
+        },
     )
 
 
@@ -239,8 +250,44 @@ def _without(
     return examples.select(kept), index[kept]
 
 
+CONDITIONS = {
+    "characters": "character edits",
+    "swaps": "word swaps",
+    "masked": "masked-model swaps",
+}
+NONE_RIGHT = "no row is right without an attack"
+
+
+def figures(source: Source, comparison: Comparison) -> list[Figure]:
+    """Draw how often attacks succeed, how many words they change and what they ask."""
+    captions = {
+        "attack_success": "Share of the rows right when clean that an attack made wrong; left is "
+        "better.",
+        "changed_words": "Mean share of the words that an attack changed where it succeeded; "
+        "right is better.",
+        "queries": "Texts that an attack asked about for each row.",
+    }
+    return [
+        figure
+        for name, caption in captions.items()
+        for figure in condition_bars(
+            comparison,
+            comparison.of("text_attack", name),
+            f"Text attacks: {title(name)}",
+            caption,
+            label=lambda row: CONDITIONS.get(row.key.condition, row.key.condition),
+        )
+    ]
+
+
 TEXT_ATTACK = Perspective(
     name="text_attack",
+    title="Text attack",
+    place=60,
+    short="Text attack",
+    conditions=CONDITIONS,
+    heading="Text attacks and perturbations",
+    figures=figures,
     summary="Text attack: the metric on words edited or swapped until the answer is wrong",
     scores=(
         "accuracy",
@@ -248,13 +295,14 @@ TEXT_ATTACK = Perspective(
         "mcc",
         "f1",
         "drop",
-        "attack_success",
-        "changed_words",
-        "queries",
+        ScoreFacts("attack_success", "Attack success", False, 0.0, NONE_RIGHT),
+        ScoreFacts("changed_words", "Words that attacks change", True, 1.0, "no attack succeeded"),
+        ScoreFacts("queries", "Queries of an attack", True, math.inf, NONE_RIGHT, ANY_SIZE),
     ),
     rows=rows,
     score=score,
-    reads=("text_attack", "attack_rows"),
+    settings=TextAttackSettings,
+    perturbs=True,
     misfits=misfits,
     faults=faults,
     lacking=lacking,

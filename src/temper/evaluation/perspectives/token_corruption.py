@@ -8,30 +8,49 @@ rates are answered once.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from temper.data.corruptions import Corruption, Vocabulary, corrupt
 from temper.data.encode import EncodedExamples
+from temper.display.cells import Comparison, ScoreKey
+from temper.display.curves import strength_curves
+from temper.display.drawing import Figure
+from temper.display.folders import Source
+from temper.display.parameters import Parameters
+from temper.display.wording import title
 from temper.evaluation.curves import curve_entries
-from temper.evaluation.measurement import Measurement, block_of
+from temper.evaluation.measurement import EvaluationData, Measurement, block_of
 from temper.evaluation.perspectives.contract import Perspective
 from temper.evaluation.predictor import Predictor, TokenPredictor
 from temper.evaluation.rows import Block, Condition
 from temper.evaluation.scoring import Entry, Scoring
+from temper.evaluation.sections import CommonSettings, PerspectiveSettings, Share
 from temper.functional.resampling import IntegerArray
 
-if TYPE_CHECKING:
-    # The settings list the perspectives, and these take the settings.
-    from temper.evaluation.settings import EvaluationSettings
+
+class TokenCorruptionSettings(PerspectiveSettings):
+    """How tokens are corrupted.
+
+    Args:
+        kinds: ``random`` (another token of the vocabulary), ``mask`` ([MASK]; left out with a
+            notice where the tokenizer has none), ``drop``.
+        rates: Probabilities that a token is corrupted, in (0, 1], each measured.
+    """
+
+    kinds: tuple[Corruption, ...] = ("random", "mask", "drop")
+    rates: tuple[Share, ...] = (0.05, 0.1, 0.2)
+
+
+def _settings(settings: CommonSettings) -> TokenCorruptionSettings:
+    return settings.section("token_corruption", TokenCorruptionSettings)
 
 
 def rows(measurement: Measurement) -> Iterable[Block]:
     """Predict the dev rows at every rate of every kind that the tokenizer allows."""
     vocabulary = measurement.tokens.vocabulary()
-    for kind in measurement.settings.corruptions:
+    for kind in _settings(measurement.settings).kinds:
         if reason := vocabulary.lacks(kind):
             measurement.notices.append(f"Token corruption by {kind!r} is left out: {reason}.")
             continue
@@ -41,24 +60,22 @@ def rows(measurement: Measurement) -> Iterable[Block]:
 def score(scoring: Scoring) -> list[Entry]:
     """Score each rate of each kind, and each kind's area from no corruption to the largest rate."""
     blocks = scoring.of("token_corruption")
-    kinds = dict.fromkeys(block.condition for block in blocks)
-    return [
-        entry
-        for kind in kinds
-        for entry in curve_entries(scoring, [block for block in blocks if block.condition == kind])
-    ]
+    kinds: dict[str, list[Block]] = {}
+    for block in blocks:
+        kinds.setdefault(block.condition.name, []).append(block)
+    return [entry for alike in kinds.values() for entry in curve_entries(scoring, alike, "rate")]
 
 
-def faults(predictor: Predictor, settings: EvaluationSettings) -> list[str]:
+def faults(predictor: Predictor, data: EvaluationData, settings: CommonSettings) -> list[str]:
     """Say what is wrong where a tokenizer allows none of the kinds that were asked for."""
     assert isinstance(predictor, TokenPredictor)
     vocabulary = predictor.vocabulary()
-    reasons = {kind: vocabulary.lacks(kind) for kind in settings.corruptions}
+    reasons = {kind: vocabulary.lacks(kind) for kind in _settings(settings).kinds}
     if not all(reasons.values()):
         return []
     said = ", ".join(f"{kind!r} because {reason}" for kind, reason in reasons.items())
     return [
-        f"token_corruption can do none of `corruptions`: not {said}. Give other kinds, or leave "
+        f"token_corruption can do none of `kinds`: not {said}. Give other kinds, or leave "
         "token_corruption out of `perspectives`."
     ]
 
@@ -66,11 +83,12 @@ def faults(predictor: Predictor, settings: EvaluationSettings) -> list[str]:
 def _of_kind(measurement: Measurement, kind: Corruption, vocabulary: Vocabulary) -> Iterable[Block]:
     """Predict the dev rows at every rate of one kind."""
     settings, predictor = measurement.settings, measurement.tokens
+    rates = _settings(settings).rates
     examples, index = measurement.attacked()
     encoded = predictor.encoded(examples)
     items = [
         corrupt(item, kind=kind, rate=rate, row=row, vocabulary=vocabulary, seed=settings.seed)
-        for rate in settings.corruption_rates
+        for rate in rates
         for item, row in zip(encoded.items, examples.rows, strict=True)
     ]
     distinct, places = _distinct(items)
@@ -79,11 +97,10 @@ def _of_kind(measurement: Measurement, kind: Corruption, vocabulary: Vocabulary)
         batch_size=settings.batch_size,
         tell=lambda done, total: measurement.tell(done, total, f"token corruption ({kind})"),
     )
-    by_rate = places.reshape(len(settings.corruption_rates), len(examples))
-    for rate, chosen in zip(settings.corruption_rates, by_rate, strict=True):
-        condition = Condition("token_corruption", "dev", kind)
-        answered = block_of(condition, examples, measurement.read(answers[chosen]), index=index)
-        yield replace(answered, radius=np.full(len(examples), rate))
+    by_rate = places.reshape(len(rates), len(examples))
+    for rate, chosen in zip(rates, by_rate, strict=True):
+        condition = Condition("token_corruption", "dev", kind, Parameters(rate=rate))
+        yield block_of(condition, examples, measurement.read(answers[chosen]), index=index)
 
 
 def _distinct(items: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], IntegerArray]:
@@ -99,13 +116,43 @@ def _distinct(items: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], Intege
     return first, np.asarray(places, dtype=np.int64)
 
 
+KINDS = {"random": "random tokens", "mask": "masked tokens", "drop": "dropped tokens"}
+
+
+def words(key: ScoreKey) -> str:
+    """Write a score with the kind of corruption, and the rate where it belongs to one."""
+    kind, rate = KINDS.get(key.condition, key.condition), key.parameters.number("rate")
+    said = kind if rate is None else f"{kind}, {round(100 * rate, 4):g} %"
+    return ", ".join(part for part in (title(key.name), said, key.set) if part)
+
+
+def figures(source: Source, comparison: Comparison) -> list[Figure]:
+    """Draw the metric over the rate of corrupted tokens."""
+    return strength_curves(
+        comparison,
+        "token_corruption",
+        "rate",
+        heading=lambda key: f"{KINDS.get(key.condition, key.condition).capitalize()}, {key.set}",
+        caption="The metric when each token that is not special is corrupted with that probability",
+        axis="rate of corrupted tokens",
+    )
+
+
 TOKEN_CORRUPTION = Perspective(
     name="token_corruption",
+    title="Token corruption",
+    place=80,
+    leads="area",
+    conditions=KINDS,
+    words=words,
+    heading="Robustness",
+    figures=figures,
     summary="Token corruption: the metric with tokens swapped, masked or dropped, and its area",
     scores=("area", "accuracy", "macro_f1", "mcc", "f1", "pearson", "spearman", "mse"),
     rows=rows,
     score=score,
-    reads=("corruptions", "corruption_rates", "attack_rows"),
+    settings=TokenCorruptionSettings,
+    perturbs=True,
     needs="tokens",
     faults=faults,
 )

@@ -15,31 +15,58 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import numpy as np
+from pydantic import field_validator
 
 from temper.data.examples import Examples
-from temper.data.perturbations import perturbed
+from temper.data.perturbations import known_names, perturbed
+from temper.data.perturbations import names as perturbation_names
+from temper.display.bars import condition_bars
+from temper.display.cells import Comparison
+from temper.display.drawing import Figure
+from temper.display.folders import Source
 from temper.evaluation.curves import metric_entries
 from temper.evaluation.measurement import Measurement, block_of
 from temper.evaluation.perspectives.contract import Perspective
 from temper.evaluation.prediction import Prediction
 from temper.evaluation.rows import Block, Condition, rows_at
 from temper.evaluation.scoring import Entry, Scoring
+from temper.evaluation.sections import PerspectiveSettings
 from temper.functional.intervals import Statistic
 from temper.functional.proportions import Share, ShareDifference
 from temper.functional.resampling import IntegerArray
+from temper.functional.scores import NO_ROWS, ScoreFacts
 
 ALL = Condition("worst_case", "dev", "all")
 """The condition of the scores over all perturbations and the clean text."""
+CONDITIONS = {"all": "under all perturbations"}
+
+
+class WorstCaseSettings(PerspectiveSettings):
+    """How texts are perturbed.
+
+    Args:
+        perturbations: Changes that keep a text's label, each measured and all of them together:
+            names of `temper.data.perturbations`. ``contractions``, ``expansions`` and
+            ``misspellings`` know English words only.
+    """
+
+    perturbations: tuple[str, ...] = perturbation_names()
+
+    @field_validator("perturbations")
+    @classmethod
+    def _known(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        return known_names(names)
 
 
 def rows(measurement: Measurement) -> Iterable[Block]:
     """Predict the dev rows under every perturbation."""
     settings = measurement.settings
+    perturbations = settings.section("worst_case", WorstCaseSettings).perturbations
     examples, index = measurement.attacked()
     clean = _at(measurement.clean("dev", measurement.dev), index)
     told = []
-    for done, name in enumerate(settings.perturbations):
-        measurement.tell(done, len(settings.perturbations), f"worst case ({name})")
+    for done, name in enumerate(perturbations):
+        measurement.tell(done, len(perturbations), f"worst case ({name})")
         changed = perturbed(examples, name, seed=settings.seed)
         pairs = enumerate(zip(changed.rows, examples.rows, strict=True))
         places = np.array([place for place, (new, old) in pairs if new != old], dtype=np.int64)
@@ -99,12 +126,35 @@ def _at(answers: Prediction, index: IntegerArray) -> Prediction:
     return Prediction(answers.probabilities[index], answers.prediction[index], logits)
 
 
+def figures(source: Source, comparison: Comparison) -> list[Figure]:
+    """Draw the accuracy under each perturbation, and under all of them."""
+    rows = comparison.of("worst_case", comparison.metric)
+    rows += comparison.of("worst_case", "worst_case_accuracy")
+    caption = (
+        "The metric under each perturbation that keeps the label, and the share of rows right "
+        "under all of them; right is better."
+    )
+    return condition_bars(
+        comparison,
+        rows,
+        "Worst case",
+        caption,
+        label=lambda row: CONDITIONS.get(row.key.condition, row.key.condition),
+    )
+
+
 WORST_CASE = Perspective(
     name="worst_case",
+    title="Worst case",
+    place=90,
+    leads="worst_case_accuracy",
+    conditions=CONDITIONS,
+    heading="Text attacks and perturbations",
+    figures=figures,
     summary="Worst case: right under all of a set of perturbations that keep the label",
     scores=(
-        "worst_case_accuracy",
-        "worst_case_drop",
+        ScoreFacts("worst_case_accuracy", "Accuracy in the worst case", True, 1.0, NO_ROWS),
+        ScoreFacts("worst_case_drop", "Accuracy lost in the worst case", False, 0.0, NO_ROWS),
         "accuracy",
         "macro_f1",
         "mcc",
@@ -115,5 +165,6 @@ WORST_CASE = Perspective(
     ),
     rows=rows,
     score=score,
-    reads=("perturbations", "attack_rows"),
+    settings=WorstCaseSettings,
+    perturbs=True,
 )

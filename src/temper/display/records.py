@@ -38,19 +38,14 @@ class NamedRecord(Record):
     """Say which score this is.
 
     Args:
-        layer: Of the model, from 1; None for other scores, and for the logits.
+        parameters: Of the condition: radius, norm, sigma, rate, layer and the like.
     """
 
     perspective: str
     set: str
     condition: str = "clean"
     name: str
-    radius: float | None = None
-    radius_relative: float | None = None
-    norm: str | None = None
-    steps: int | None = None
-    restarts: int | None = None
-    layer: int | None = None
+    parameters: dict[str, float | int | str | bool] = Field(default_factory=dict)
 
 
 class ScoreRecord(NamedRecord):

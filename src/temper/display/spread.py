@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from temper.report.cells import Cell
-from temper.report.wording import ABSENT, Unit, plural
+from temper.display.cells import Cell
+from temper.display.wording import plural
+from temper.functional.units import ABSENT, Unit
 
 
 def ends(cell: Cell) -> tuple[float, float] | None:

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import plotly.graph_objects as go
+from temper.display.cells import Cell
+from temper.display.wording import plural
 
-from temper.report.cells import Cell
-from temper.report.wording import plural
+if TYPE_CHECKING:
+    # Plotly takes its time to import, and is imported when something is drawn.
+    import plotly.graph_objects as go
 
 # The reference is grey; the others follow Okabe and Ito's colours, which stay apart for every kind
 # of colour vision. Same order in both themes: the page maps one to the other by position.
@@ -49,14 +51,12 @@ class Figure:
     """Hold one figure of the page.
 
     Args:
-        section: Which section of the page it belongs to.
         title: Its heading.
         caption: What is drawn, in a sentence.
         figure: The Plotly figure.
         numbers: What is drawn where no other table of the page holds it, else None.
     """
 
-    section: str
     title: str
     caption: str
     figure: go.Figure
@@ -97,6 +97,8 @@ def empty(x: str, y: str, **layout: Any) -> go.Figure:
         y: Title of the vertical axis.
         layout: What differs from the usual layout.
     """
+    import plotly.graph_objects as go
+
     figure = go.Figure()
     figure.update_layout(
         template="none",
@@ -131,6 +133,8 @@ def line(name: str, look: dict[str, Any], **trace: Any) -> go.Scatter:
         look: Its entry of `style`.
         trace: Data and the like.
     """
+    import plotly.graph_objects as go
+
     return go.Scatter(
         name=plain(name),
         # By its group the page knows whose trace it is.
@@ -142,12 +146,48 @@ def line(name: str, look: dict[str, Any], **trace: Any) -> go.Scatter:
     )
 
 
+def stroke(
+    name: str,
+    x: Sequence[float],
+    y: Sequence[float],
+    *,
+    colour: str,
+    dash: str,
+    group: str | None,
+    hover: str,
+) -> go.Scatter:
+    """Return a line without markers.
+
+    Args:
+        name: Its name in the legend.
+        x: Where its points stand from left to right.
+        y: Where they stand from below.
+        colour: Its colour.
+        dash: Its dash.
+        group: Column that it belongs to, None for no one's.
+        hover: Template of the hover text.
+    """
+    import plotly.graph_objects as go
+
+    return go.Scatter(
+        name=plain(name),
+        legendgroup=None if group is None else plain(group),
+        x=x,
+        y=y,
+        mode="lines",
+        line={"color": colour, "dash": dash, "width": 2},
+        hovertemplate=hover,
+    )
+
+
 def diagonal(name: str) -> go.Scatter:
     """Return the dotted line from (0, 0) to (1, 1) that a curve is held against.
 
     Args:
         name: What it stands for, in the legend.
     """
+    import plotly.graph_objects as go
+
     return go.Scatter(
         name=name,
         x=[0, 1],

@@ -2,42 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-from temper.report.records import NamedRecord
-from temper.report.wording import (
-    GROUPS,
-    Unit,
-    attack,
-    condition,
-    corruption,
-    folded,
-    plural,
-    radius,
-    title,
-)
+from temper.display.parameters import Parameters
+from temper.display.records import NamedRecord
+from temper.display.wording import folded, plural
+from temper.functional.units import Unit
 
 NAMED = 6
 """Columns up to which a title names them all."""
 SHOWN = 40
 """Scores up to which a terminal shows them all."""
-
-_BY_METRIC = ("task", "shift", "adversarial", "embedding_attack", "text_attack")
-_LEADING = {
-    "summary": "relative_improvement",
-    "rank": "mean_rank",
-    "embedding_noise": "area",
-    "token_corruption": "area",
-    "worst_case": "worst_case_accuracy",
-    "groups": "worst_group",
-    "smoothness": "jacobian_norm",
-    "calibration": "ece_10",
-    "anomaly": "auroc",
-    "representation": "cka",
-    "cost": "seconds_per_row",
-}
-"""By what a perspective is summed up, where it is not the task's metric."""
 
 Verdict = Literal[
     "better",
@@ -50,102 +26,33 @@ Verdict = Literal[
     "seeds missing",
     "no common seed",
 ]
-COUNTED = {"representation": "batches", "cost": "passes"}
-"""What the n of a perspective's scores counts, where not examples."""
 
 
-def leading_name(perspective: str, metric: str) -> str:
-    """Return the name of the score by which a perspective is summed up.
-
-    Args:
-        perspective: Its name.
-        metric: The task's leading score.
-
-    Example:
-        >>> leading_name("calibration", "mcc"), leading_name("shift", "mcc")
-        ('ece_10', 'mcc')
-    """
-    return _LEADING.get(perspective, metric)
-
-
-@dataclass(frozen=True, order=True)
+@dataclass(frozen=True)
 class ScoreKey:
     """Say which score this is.
 
     Args:
         perspective, set, condition, name: As in ``scores.json``.
-        norm, steps, restarts, radius, radius_relative: Of the attack, the noise or the corruption,
-            else None.
-        layer: Of the model, from 1; None for other scores, and for the logits.
+        parameters: Of the condition: radius, norm, sigma, rate, layer and the like.
     """
 
     perspective: str
     set: str
     condition: str
     name: str
-    norm: str | None = None
-    steps: int | None = None
-    restarts: int | None = None
-    radius: float | None = None
-    radius_relative: float | None = None
-    layer: int | None = None
+    parameters: Parameters = field(default_factory=Parameters)
 
     @property
     def over_sets(self) -> bool:
         """Whether it is a mean over sets, which `temper.report.derived` names so."""
         return self.set.startswith("mean of ")
 
-    def leads(self, metric: str) -> bool:
-        """Tell whether the score is one that its perspective is summed up by.
-
-        Args:
-            metric: The task's leading score.
-        """
-        # Detectors and temperatures beside the plain ones are other conditions.
-        plain = self.perspective not in ("calibration", "anomaly") or self.condition == "clean"
-        known = self.perspective in _BY_METRIC or self.perspective in _LEADING
-        return plain and known and self.name == leading_name(self.perspective, metric)
-
     @classmethod
     def of(cls, record: NamedRecord) -> ScoreKey:
         """Return the key of a score that was read."""
-        return cls(**{field.name: getattr(record, field.name) for field in fields(cls)})
-
-    @property
-    def group(self) -> str:
-        """Title of the group of rows that the score stands in."""
-        return GROUPS.get(self.perspective, self.perspective)
-
-    @property
-    def label(self) -> str:
-        """The score in words, unique within its group."""
-        if self.perspective == "summary":
-            return GROUPS[self.set].lower() if self.set else "mean of the parts"
-        if self.perspective == "rank":
-            return f"{title(self.name)} over the perspectives"
-        if self.perspective == "token_corruption":
-            kind = corruption(self.condition, self.radius)
-            return ", ".join(part for part in (title(self.name), kind, self.set) if part)
-        if self.perspective in ("smoothness", "representation"):
-            place = "logits" if self.layer is None else f"layer {self.layer}"
-            return ", ".join(part for part in (title(self.name), place, self.set) if part)
-        noise = self.perspective == "embedding_noise"
-        named = "Area under the noise curve" if noise and self.name == "area" else title(self.name)
-        parts = [named]
-        own = "RMS" if noise else "norm"
-        size = radius(self.radius, self.radius_relative, of=own)
-        parts.append(
-            attack(
-                # The name of a worst group's score says it already.
-                "" if self.name == "worst_group" else condition(self.perspective, self.condition),
-                norm=self.norm,
-                size=size and f"{'sigma' if self.condition == 'noise' else 'radius'} {size}",
-                steps=self.steps,
-                restarts=self.restarts,
-            )
-        )
-        parts.append(self.set)
-        return ", ".join(part for part in parts if part)
+        named = (record.perspective, record.set, record.condition, record.name)
+        return cls(*named, Parameters(record.parameters))
 
 
 @dataclass(frozen=True)
@@ -219,17 +126,23 @@ class Row:
 
     Args:
         key: Which score.
-        label: It in words.
+        group: Title of its perspective.
+        label: It in words, unique within its group.
         higher_is_better: Its direction, None where neither is better.
         unit: How it is shown.
         cells: Column name to cell, in the order of the columns.
+        leads: Whether its perspective is summed up by it.
+        minor: Whether it stands in a figure and not in tables for people.
     """
 
     key: ScoreKey
+    group: str
     label: str
     higher_is_better: bool | None
     unit: Unit
     cells: dict[str, Cell]
+    leads: bool = False
+    minor: bool = False
 
     def heading(self, label: str | None = None) -> str:
         """Write what the score is, its unit and which way is better, if one is.
@@ -344,17 +257,24 @@ class Comparison:
 
     @property
     def shown(self) -> tuple[Row, ...]:
-        """The rows of a table for people: of layers the last one and the logits.
+        """The rows of a table for people."""
+        return tuple(row for row in self.rows if not row.minor)
 
-        The last layer is what the head reads and the logits are what it answers; the layers before
-        them stand in a figure, and counted one by one they would outweigh all other scores.
+    def of(self, perspective: str, *names: str) -> list[Row]:
+        """Return the rows of a perspective.
+
+        Args:
+            perspective: Its name.
+            names: Of scores; all where none is named.
         """
-        layers = [row.key.layer for row in self.rows if row.key.layer is not None]
-        last = max(layers, default=None)
-        return tuple(row for row in self.rows if row.key.layer in (None, last))
+        return [
+            row
+            for row in self.rows
+            if row.key.perspective == perspective and (not names or row.key.name in names)
+        ]
 
     def row(self, perspective: str, name: str, **key: Any) -> Row:
-        """Return the one row that has this perspective, score name and other fields of its key.
+        """Return the one row that has this perspective, score name, and other fields or parameters.
 
         Raises:
             KeyError: No row, or more than one, fits.
@@ -363,7 +283,10 @@ class Comparison:
         found = [
             row
             for row in self.rows
-            if all(getattr(row.key, part) == value for part, value in wanted.items())
+            if all(
+                getattr(row.key, part, row.key.parameters.get(part)) == value
+                for part, value in wanted.items()
+            )
         ]
         if len(found) != 1:
             raise KeyError(f"Expected one row with {wanted}, found {len(found)}.")
@@ -399,7 +322,7 @@ class Comparison:
             if self.reference is not None and name != self.reference:
                 header += [f"{name} \u2212 {self.reference}", ""]
         rows = []
-        leading = [row for row in self.shown if row.key.leads(self.metric)]
+        leading = [row for row in self.shown if row.leads]
         chosen = self.shown if len(self.shown) <= SHOWN else leading
         for row in chosen:
             texts = [row.heading()]
@@ -409,7 +332,7 @@ class Comparison:
                 if self.reference is not None and name != self.reference:
                     verdict = "" if difference is None else difference.said
                     texts += [row.difference_text(name), verdict]
-            rows.append((row.key.group, tuple(texts)))
+            rows.append((row.group, tuple(texts)))
         said = (self.answer, *self.missing, *folded(self.notices))
         notes = tuple(note for note in said if note)
         if len(rows) < len(self.shown):

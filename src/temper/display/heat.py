@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import plotly.graph_objects as go
+from temper.display.drawing import LIGHT, SHARES_LIGHT, empty, plain
 
-from temper.report.drawing import LIGHT, SHARES_LIGHT, empty, plain
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
 
 _LINE = 30  # pixels of a score
 
@@ -44,6 +45,8 @@ def heat_map(
         reach: Size from which on a number has the full colour, green above 0 and orange below;
             None shades from the least to the greatest.
     """
+    import plotly.graph_objects as go
+
     figure = empty("", "", showlegend=False)
     figure.update_layout(height=190 + _LINE * len(labels))
     figure.update_xaxes(type="category", tickangle=-50)

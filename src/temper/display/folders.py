@@ -17,10 +17,9 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from temper.errors import CheckpointError, unknown
-from temper.report.kept import FILE as KEPT
-from temper.report.kept import KeptRun, read_kept, write_kept
-from temper.report.records import (
+from temper.display.kept import FILE as KEPT
+from temper.display.kept import KeptRun, read_kept, write_kept
+from temper.display.records import (
     CostRecord,
     RunRecord,
     ScoresRecord,
@@ -29,6 +28,7 @@ from temper.report.records import (
     parse,
     read_text,
 )
+from temper.errors import CheckpointError, unknown
 
 Kind = Literal["study", "run", "evaluation"]
 

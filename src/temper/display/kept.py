@@ -15,8 +15,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pydantic import ValidationError
 
+from temper.display.parameters import Parameters
+from temper.display.records import RunRecord, ScoreRecord, ScoresRecord, StudyRecord
 from temper.errors import CheckpointError
-from temper.report.records import RunRecord, ScoreRecord, ScoresRecord, StudyRecord
 
 FILE = "scores.parquet"
 SCHEMA = pa.schema(
@@ -29,12 +30,6 @@ SCHEMA = pa.schema(
         ("reason", pa.string()),
     ]
 )
-# What the fields of a score's name are called as parameters, where that is another name.
-_NAMES = {
-    "embedding_noise": {"radius": "sigma", "radius_relative": "sigma_relative"},
-    "token_corruption": {"radius": "rate"},
-}
-_FIELDS = ("radius", "radius_relative", "norm", "steps", "restarts", "layer")
 
 
 class KeptRun(NamedTuple):
@@ -164,17 +159,11 @@ def _text(value: Any) -> str:
 
 
 def _row(run: KeptRun, score: ScoreRecord) -> dict[str, Any]:
-    names = _NAMES.get(score.perspective, {})
-    given = {name: getattr(score, name) for name in _FIELDS}
-    parameters = {names.get(name, name): v for name, v in given.items() if v is not None}
     values = {name: getattr(score, name) for name in SCHEMA.names if hasattr(score, name)}
     place = {"column": run.column, "seed": run.seed}
-    return {**values, **place, "parameters": json.dumps(parameters, sort_keys=True)}
+    return {**values, **place, "parameters": Parameters(score.parameters).to_text()}
 
 
 def _score(row: Mapping[str, Any]) -> ScoreRecord:
-    parameters = json.loads(row["parameters"])
-    names = {new: old for old, new in _NAMES.get(row["perspective"], {}).items()}
     own = {name: value for name, value in row.items() if name in ScoreRecord.model_fields}
-    named = {names.get(name, name): value for name, value in parameters.items()}
-    return ScoreRecord.model_validate({**own, **named})
+    return ScoreRecord.model_validate({**own, "parameters": Parameters.of_text(row["parameters"])})

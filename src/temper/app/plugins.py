@@ -1,0 +1,39 @@
+"""Methods and perspectives of a file or module that a user names."""
+
+from __future__ import annotations
+
+import sys
+from types import ModuleType
+
+from temper.methods import plugins
+
+CONTRACT = "temper.evaluation.perspectives.contract"
+_WITH_PERSPECTIVES: list[str] = []
+
+
+def load(what: str) -> ModuleType:
+    """Import a file or a module, so that its methods and perspectives are known.
+
+    Args:
+        what: Path of a ``.py`` file, or the dotted name of an importable module.
+
+    Returns:
+        The module. A file or module that was imported before is not run again.
+
+    Raises:
+        SettingError: If it is not there, its name is another module's, or its code fails; the
+            message gives the line.
+    """
+    module = plugins.load(what)
+    # A module that has a perspective has imported their contract.
+    if CONTRACT in sys.modules:
+        from temper.evaluation.perspectives import register_all
+
+        if register_all(module) and what not in _WITH_PERSPECTIVES:
+            _WITH_PERSPECTIVES.append(what)
+    return module
+
+
+def loaded() -> tuple[str, ...]:
+    """Return what `load` has imported, so that another process can import it too."""
+    return tuple(dict.fromkeys((*plugins.loaded(), *_WITH_PERSPECTIVES)))

@@ -1,0 +1,168 @@
+"""How a report shows one perspective: its words, what sums it up, its figures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from temper.display.cells import Comparison, Row, ScoreKey
+from temper.display.drawing import Figure
+from temper.display.folders import Source
+from temper.display.wording import described, title
+
+METRIC = "metric"
+"""Stands for the task's leading score."""
+
+
+def no_figures(source: Source, comparison: Comparison) -> list[Figure]:
+    """Draw nothing."""
+    return []
+
+
+def no_minor(keys: Sequence[ScoreKey]) -> Sequence[ScoreKey]:
+    """Show every score."""
+    return ()
+
+
+def each_condition(rows: Sequence[Row]) -> list[Row]:
+    """Choose a row for each condition and set: that of the middle size.
+
+    Args:
+        rows: Those of the leading score.
+    """
+    sizes: dict[tuple[str, str], list[Row]] = {}
+    for row in rows:
+        sizes.setdefault((row.key.condition, row.key.set), []).append(row)
+    return [alike[len(alike) // 2] for alike in sizes.values()]
+
+
+def mean_or_first(rows: Sequence[Row]) -> list[Row]:
+    """Choose a row for each condition: the mean over its sets, else the first set.
+
+    Args:
+        rows: Those of the leading score.
+    """
+    conditions: dict[str, list[Row]] = {}
+    for row in rows:
+        conditions.setdefault(row.key.condition, []).append(row)
+    return [
+        next((row for row in alike if row.key.over_sets), alike[0]) for alike in conditions.values()
+    ]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class View:
+    """One group of scores in reports.
+
+    Args:
+        name: The perspective's name in rows and scores.
+        title: Heading of the group.
+        place: Where the group stands; lower comes first.
+        leads: Name of the score that sums it up, `METRIC` for the task's; empty where none does.
+        leads_clean: Whether that score leads under the condition ``clean`` alone.
+        sums_up: From the rows of the leading score to those that the overview shows.
+        short: What the overview puts before the scores' names, where another group has the same.
+        conditions: A condition's name to words; one without is written as it is.
+        unsaid: Conditions that go without saying.
+        relative_to: What relative sizes are measured against.
+        words: The score in words, unique within the group; None for `label`.
+        minor: From all keys to those that stand in a figure and not in tables for people.
+        heading: Heading of the figures on the page; groups of one heading share a section.
+        figures: Draws what the group has, from the rows and the scores.
+        counts: What n counts.
+        judged: Whether its scores say how well a model holds: they enter the answer.
+        ranked: Whether it has a vote in the mean ranks; needs ``judged``.
+        improves: Whether it is a part of the average relative improvement.
+        averaged: Whether there is a mean over its sets.
+        answered: Whether its rows are answers to labelled sets as they lie.
+        unchanged_texts: Whether its rows are examples though their texts were left alone.
+    """
+
+    name: str
+    title: str
+    place: int = 1000
+    leads: str = METRIC
+    leads_clean: bool = False
+    sums_up: Callable[[Sequence[Row]], list[Row]] = each_condition
+    short: str = ""
+    conditions: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    unsaid: tuple[str, ...] = ("clean",)
+    relative_to: str = "norm"
+    words: Callable[[ScoreKey], str] | None = None
+    minor: Callable[[Sequence[ScoreKey]], Sequence[ScoreKey]] = no_minor
+    heading: str = ""
+    figures: Callable[[Source, Comparison], list[Figure]] = no_figures
+    counts: str = "examples"
+    judged: bool = True
+    ranked: bool = True
+    improves: bool = False
+    averaged: bool = False
+    answered: bool = False
+    unchanged_texts: bool = False
+
+    def lead(self, metric: str) -> str:
+        """Return the name of the score that sums it up.
+
+        Args:
+            metric: The task's leading score.
+        """
+        return metric if self.leads == METRIC else self.leads
+
+    def is_lead(self, key: ScoreKey, metric: str) -> bool:
+        """Tell whether a score of it sums it up.
+
+        Args:
+            key: One of its scores.
+            metric: The task's leading score.
+        """
+        clean = key.condition == "clean" or not self.leads_clean
+        return clean and bool(self.leads) and key.name == self.lead(metric)
+
+    def condition(self, name: str) -> str:
+        """Write a condition in words; empty where it goes without saying."""
+        if name in self.unsaid:
+            return ""
+        return self.conditions.get(name, name.replace("_", " "))
+
+    def attack(self, key: ScoreKey) -> str:
+        """Write what was done to the examples, with its parameters."""
+        parts = (
+            self.condition(key.condition),
+            described(key.parameters, of=self.relative_to),
+        )
+        return " ".join(part for part in parts if part)
+
+    def label(self, key: ScoreKey) -> str:
+        """Write a score in words, unique within the group."""
+        if self.words is not None:
+            return self.words(key)
+        return ", ".join(part for part in (title(key.name), self.attack(key), key.set) if part)
+
+
+class Views:
+    """All groups in the order of reports.
+
+    Args:
+        views: The groups; a perspective that is not known here stands last, under its own name.
+    """
+
+    def __init__(self, views: Iterable[View]) -> None:
+        self._views = {view.name: view for view in sorted(views, key=lambda view: view.place)}
+
+    def of(self, name: str) -> View:
+        """Return the group of a perspective; a plain one that nothing leads where it is unknown."""
+        return self._views.get(name) or View(name=name, title=name, leads="", ranked=False)
+
+    def __iter__(self) -> Iterator[View]:
+        """Return the known groups in order."""
+        return iter(self._views.values())
+
+    def position(self, name: str) -> tuple[int, str]:
+        """Return what sorts groups: the known ones in order, then the others by name."""
+        names = list(self._views)
+        return (names.index(name), "") if name in self._views else (len(names), name)
+
+    def those(self, flag: str) -> list[View]:
+        """Return the groups of which a yes-or-no property holds, in order."""
+        return [view for view in self if getattr(view, flag)]

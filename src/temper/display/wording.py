@@ -1,0 +1,173 @@
+"""Name scores for readers: titles, labels, units, and numbers as text."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+
+from temper.display.parameters import Value
+from temper.errors import CheckpointError
+from temper.functional.scores import SCORES
+from temper.functional.units import PLAIN, Unit
+
+_NORMS = {"l2": "\u2113\u2082", "linf": "\u2113\u221e"}
+
+# Markdown lets HTML and table bars through, so text from data must not hold any.
+_ESCAPES = {"&": "&amp;", "<": "&lt;", ">": "&gt;", "|": "\\|", "\n": " ", "\r": " "}
+_ESCAPES |= {mark: f"\\{mark}" for mark in "\\`*_[]"}
+
+
+def unit(name: str, metric: str) -> Unit:
+    """Return how a score is shown.
+
+    Args:
+        name: Score name of docs/formats.md.
+        metric: The task's metric, whose unit the area under a curve has.
+
+    Returns:
+        The unit that the score's facts name; the bare number for an unknown score.
+    """
+    facts = SCORES.get(name)
+    if facts is not None and facts.unit is None:
+        facts = SCORES.get(metric)
+    return PLAIN if facts is None or facts.unit is None else facts.unit
+
+
+def title(name: str) -> str:
+    """Return a score's name as people read it; an unknown one keeps its own.
+
+    Example:
+        >>> title("ece_10")
+        'ECE (10 bins)'
+    """
+    return SCORES[name].title if name in SCORES else name
+
+
+def higher_is_better(name: str, stated: bool | None = None) -> bool | None:
+    """Return a score's direction: as stated with it, else by its name.
+
+    Args:
+        name: Score name.
+        stated: What ``scores.json`` says, None where it says nothing.
+
+    Returns:
+        Whether higher is better; None of a known score of which neither is better.
+
+    Raises:
+        CheckpointError: Neither is known, so that no difference could be called better or worse.
+
+    Example:
+        >>> higher_is_better("ece_10"), higher_is_better("auroc"), higher_is_better("cka")
+        (False, True, None)
+    """
+    if stated is not None:
+        return stated
+    if name not in SCORES:
+        raise CheckpointError(
+            f"Score {name!r} has no direction: scores.json gives no `higher_is_better` for it. "
+            "Evaluate the model again."
+        )
+    return SCORES[name].higher_is_better
+
+
+def described(parameters: Mapping[str, Value], *, of: str = "norm") -> str:
+    """Write the parameters of a condition.
+
+    Args:
+        parameters: Name to value; one that ends in ``_relative`` is over the example's own size.
+        of: What such a size is measured against.
+
+    Example:
+        >>> described({"norm": "l2", "radius": 0.25, "steps": 5})
+        'ℓ₂ radius 0.25 (5 steps)'
+        >>> described({"sigma_relative": 0.1}, of="RMS")
+        'sigma 0.1 of the RMS'
+    """
+    norm = parameters.get("norm")
+    efforts = ((parameters.get(noun + "s"), noun) for noun in ("step", "restart"))
+    # One step or restart goes without saying.
+    effort = [plural(int(count), noun) for count, noun in efforts if count and int(count) > 1]
+    sizes = []
+    for name, value in parameters.items():
+        if name in ("norm", "steps", "restarts"):
+            continue
+        said = f"{value:g}" if isinstance(value, float) else str(value)
+        plain = name.removesuffix("_relative")
+        sizes.append(f"{plain.replace('_', ' ')} {said}{'' if plain == name else f' of the {of}'}")
+    symbol = "" if norm is None else _NORMS.get(str(norm), str(norm))
+    return " ".join(part for part in (symbol, *sizes, effort and f"({', '.join(effort)})") if part)
+
+
+def pipe_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Write a table in Markdown.
+
+    Args:
+        header: Headings of the columns.
+        rows: Cells of each line.
+
+    Example:
+        >>> print(pipe_table(["a", "b"], [["1", "2"]]))
+        | a | b |
+        |---|---|
+        | 1 | 2 |
+    """
+    first, *rest = (f"| {' | '.join(texts)} |" for texts in (header, *rows))
+    return "\n".join([first, "|" + "---|" * len(header), *rest])
+
+
+def plural(count: int, noun: str) -> str:
+    """Count things in words.
+
+    Example:
+        >>> plural(1, "seed"), plural(3, "seed")
+        ('1 seed', '3 seeds')
+    """
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
+def listed(names: list[str]) -> str:
+    """Join names as a sentence does.
+
+    Example:
+        >>> listed(["a", "b", "c"])
+        'a, b and c'
+    """
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+# What may differ between notices that say the same: a name in quotes, a run in brackets, a number.
+_DETAIL = re.compile(r"'[^']*'|\([^()]*\)|\d+(\.\d+)?")
+
+
+def folded(notices: Iterable[str]) -> list[str]:
+    """Write notices that differ in names or numbers alone as one line with a count.
+
+    Args:
+        notices: In the order in which they are to stand.
+
+    Returns:
+        The first of each kind, with the number of the others behind it where there are two or more.
+
+    Example:
+        >>> folded([f"Set {name!r} lacks 3 rows." for name in "abc"])
+        ["Set 'a' lacks 3 rows. (And 2 more like it.)"]
+    """
+    kinds: dict[str, list[str]] = {}
+    for notice in dict.fromkeys(notices):
+        kinds.setdefault(_DETAIL.sub("", notice), []).append(notice)
+    said = []
+    for first, *others in kinds.values():
+        # Two lines say more than one line and a count of one.
+        counted = f"{first} (And {len(others)} more like it.)"
+        said += [counted] if len(others) > 1 else [first, *others]
+    return said
+
+
+def escaped(text: str) -> str:
+    r"""Write text so that Markdown shows it as it is.
+
+    Example:
+        >>> print(escaped("a|b <i>"))
+        a\|b &lt;i&gt;
+    """
+    return "".join(_ESCAPES.get(letter, letter) for letter in text)

@@ -1,0 +1,54 @@
+"""How a score is written: its unit and digits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+ABSENT = "\u2013"  # en dash: a number that does not exist
+
+
+@dataclass(frozen=True)
+class Unit:
+    """Say how a score is shown.
+
+    Args:
+        scale: Factor from the stored to the shown number.
+        decimals: Digits after the point.
+        sign: What stands behind the score's name, empty for a bare number.
+        significant: Digits of a number of any size, in place of ``decimals``; None where sizes are
+            alike.
+    """
+
+    scale: float
+    decimals: int
+    sign: str
+    significant: int | None = None
+
+    def text(self, value: float | None, *, signed: bool = False) -> str:
+        """Write a number, or a dash where there is none.
+
+        Args:
+            value: The stored number.
+            signed: Whether a positive number carries a plus.
+
+        Returns:
+            The number with a true minus sign, as wide as a plus, so that decimals align.
+
+        Example:
+            >>> Unit(100.0, 2, "%").text(0.8765)
+            '87.65'
+        """
+        if value is None:
+            return ABSENT
+        shown = value * self.scale
+        digits = f".{self.significant}g"
+        if self.significant is None:
+            shown, digits = round(shown, self.decimals), f".{self.decimals}f"
+        # Adding zero turns -0.0 into 0.0: a difference of nothing has no direction.
+        return f"{shown + 0.0:{'+' if signed else ''}{digits}}".replace("-", "\u2212")
+
+
+PERCENT = Unit(100.0, 2, "%")
+HUNDREDTHS = Unit(100.0, 2, "\u00d7 100")
+PLAIN = Unit(1.0, 4, "")
+ANY_SIZE = Unit(1.0, 4, "", significant=3)

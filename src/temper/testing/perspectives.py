@@ -1,0 +1,211 @@
+"""Check that a perspective keeps what every perspective keeps, and that reports show it."""
+
+from __future__ import annotations
+
+import csv
+import json
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from temper.evaluation.folder import read, write
+from temper.evaluation.measurement import EvaluationData
+from temper.evaluation.perspectives import Perspective, registered_for_a_while
+from temper.evaluation.rows import Block, to_blocks
+from temper.evaluation.run import Evaluation, evaluate, score
+from temper.evaluation.settings import EvaluationSettings
+from temper.evaluation.snapshots import differences, snapshot
+from temper.report.card import CardSources, card
+from temper.report.derived import RANK, views
+from temper.report.markdown import markdown
+from temper.report.overview import overview
+from temper.report.page import build
+from temper.report.table import comparison
+from temper.testing.tiny_texts import tiny_classifier, tiny_data
+
+COLUMNS = ("one", "two", "three")
+"""Models that are compared: three, from which on there are mean ranks."""
+
+
+def check_perspective(
+    perspective: Perspective,
+    *,
+    data: EvaluationData | None = None,
+    settings: Mapping[str, Any] | None = None,
+    tolerance: float = 1e-4,
+) -> None:
+    """Check a perspective on tiny random models.
+
+    It is measured on three models and, on one of them, again row by row and in another order. Then
+    a report of all three is made.
+
+    Args:
+        perspective: What to check.
+        data: Labelled rows and sets to measure on, small ones; None takes generated texts with
+            groups, contrast pairs, and a set of each kind.
+        settings: Other settings of its own than the defaults.
+        tolerance: By how much numbers may differ where they must be the same, relative to the
+            largest, > 0.
+
+    Raises:
+        AssertionError: It breaks a law; the message lists every fault.
+
+    Example:
+        >>> from temper.evaluation.perspectives import perspective
+        >>> check_perspective(perspective("shift"))
+    """
+    data = tiny_data() if data is None else data
+    with registered_for_a_while(perspective):
+        own = {perspective.name: dict(settings)} if settings else {}
+        asked = EvaluationSettings(perspectives=(perspective.name,), bootstrap=20, **own)
+        faults = [
+            *_of_declaration(perspective),
+            *_of_measurement(perspective, data, asked, tolerance),
+            *_of_report(perspective, data, asked),
+        ]
+    if faults:
+        raise AssertionError(
+            f"{perspective.name} breaks the contract of perspectives:\n"
+            + "\n".join(f"- {fault}" for fault in faults)
+        )
+
+
+def _of_declaration(perspective: Perspective) -> Iterator[str]:
+    """Say what is wrong with what it says of itself."""
+    for name in ("title", "summary"):
+        if not getattr(perspective, name).strip():
+            yield f"`{name}` says nothing."
+    if len(set(perspective.score_names)) < len(perspective.score_names):
+        yield f"`scores` names one twice: {perspective.score_names}."
+    if not perspective.score_names:
+        yield "It has no `scores`."
+
+
+def _of_measurement(
+    perspective: Perspective, data: EvaluationData, asked: EvaluationSettings, tolerance: float
+) -> Iterator[str]:
+    """Measure one model twice: as it is, and row by row in another order."""
+    predictor = tiny_classifier()
+    before = snapshot(predictor)
+    found = evaluate(predictor, data, asked)
+    yield from (
+        f"Measuring changes the {said}." for said in differences(before, snapshot(predictor))
+    )
+    if found.skipped:
+        yield f"It was not measured: {' '.join(found.skipped.values())}"
+        return
+    if not any(entry["perspective"] == perspective.name for entry in found.scores):
+        yield "It gave no score under its own name."
+    for entry in found.scores:
+        if entry["name"] not in perspective.score_names:
+            yield f"The score {entry['name']!r} is not in its `scores`."
+    with tempfile.TemporaryDirectory() as folder:
+        back = read(write(found, Path(folder) / "evaluation"))
+    for first, second in zip(
+        found.scores, score(back.rows, data.metric, settings=asked), strict=True
+    ):
+        if not _alike(first["value"], second["value"], 1e-9):
+            yield f"The score {first['name']!r} does not follow from the rows that were written."
+    if not perspective.repeats:
+        return
+    order = list(range(len(data.dev)))[::-1]
+    turned = replace(data, dev=data.dev.select(order))
+    again = evaluate(predictor, turned, asked.model_copy(update={"batch_size": 1}))
+    yield from _differing(found, again, tolerance)
+
+
+def _differing(found: Evaluation, again: Evaluation, tolerance: float) -> Iterator[str]:
+    """Say which rows depend on their batch or on where they stand."""
+    others = {block.condition: block for block in to_blocks(again.rows)}
+    blocks = {block.condition: block for block in to_blocks(found.rows)}
+    if others.keys() != blocks.keys():
+        yield "Its conditions depend on the batch size or on the order of the rows."
+        return
+    for condition, block in blocks.items():
+        one, two = _by_row(block), _by_row(others[condition])
+        for name in one:
+            if one[name].keys() != two[name].keys() or not all(
+                _alike(value, two[name][row], tolerance) for row, value in one[name].items()
+            ):
+                yield (
+                    f"`{name}` of {condition.name} on {condition.set} depends on the batch size or "
+                    "on the order of the rows. Key every draw by seed and row."
+                )
+
+
+def _by_row(block: Block) -> dict[str, dict[str, Any]]:
+    """Return what a block holds, by the row's hash."""
+    columns: dict[str, Any] = {"probabilities": block.probabilities, **block.measured}
+    if block.value is not None:
+        columns["value"] = block.value
+    return {name: dict(zip(block.row, values, strict=True)) for name, values in columns.items()}
+
+
+def _alike(one: Any, two: Any, tolerance: float) -> bool:
+    if one is None or two is None:
+        return one is two
+    first, second = np.asarray(one, dtype=np.float64), np.asarray(two, dtype=np.float64)
+    scale = max(1.0, float(np.abs(first[np.isfinite(first)]).max(initial=0.0)))
+    return bool(np.allclose(first, second, rtol=0, atol=tolerance * scale, equal_nan=True))
+
+
+def _of_report(
+    perspective: Perspective, data: EvaluationData, asked: EvaluationSettings
+) -> Iterator[str]:
+    """Compare three models and say where a report leaves the perspective out."""
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place)
+        _write_study(folder, data, asked)
+        found = comparison(folder)
+        rows = found.of(perspective.name)
+        if not rows:
+            yield "The comparison has no row of it."
+            return
+        labels = [row.label for row in rows]
+        if len(set(labels)) < len(labels):
+            yield f"Two scores have the same label: {max(labels, key=labels.count)!r}."
+        text = build(folder).read_text(encoding="utf-8")
+        report = (folder / "report.md").read_text(encoding="utf-8")
+        for where, written in (("page", text), ("report.md", report)):
+            if perspective.title not in written:
+                yield f"The {where} does not show {perspective.title!r}."
+        with (folder / "scores.csv").open(encoding="utf-8", newline="") as lines:
+            if perspective.name not in {line["perspective"] for line in csv.DictReader(lines)}:
+                yield "scores.csv has no line of it."
+        if "| score |" not in markdown(found, (perspective.name,)):
+            yield "The Markdown table does not show it."
+        shown = [row.label for row in rows if not row.minor]
+        if not shown or shown[0] not in card(CardSources(folder / "runs" / COLUMNS[0])):
+            yield "A model card does not show it."
+        view = views().of(perspective.name)
+        if view.leads and not any(row.leads for row in rows):
+            yield f"No row is of the score that leads, {view.lead(found.metric)!r}."
+        if view.leads and len(overview(found).header) == 1:
+            yield "The overview does not show it."
+        if view.leads and view.ranked and not found.of(RANK.name):
+            yield "It has no vote in the mean ranks."
+
+
+def _write_study(folder: Path, data: EvaluationData, asked: EvaluationSettings) -> None:
+    """Write a study of three evaluated models."""
+    columns = []
+    for number, name in enumerate(COLUMNS):
+        found = evaluate(tiny_classifier(seed=number), data, asked)
+        run = folder / "runs" / name
+        run.mkdir(parents=True)
+        write(found, run / "evaluation")
+        record = {"status": "finished", "key": name, "model": "tiny", "method": name, "seed": 0}
+        (run / "run.json").write_text(json.dumps(record), encoding="utf-8")
+        columns.append({"name": name, "method": name})
+    study = {
+        "model": "tiny",
+        "seeds": [0],
+        "reference": COLUMNS[0],
+        "columns": columns,
+        "runs": {name: {"0": f"runs/{name}"} for name in COLUMNS},
+    }
+    (folder / "study.json").write_text(json.dumps(study), encoding="utf-8")
