@@ -62,7 +62,7 @@ def test_every_method_trains_every_head_in_batches_of_one_task(tmp_path: Path, n
     model = shared(regression=regression)
     before = weights(model)
     # The rates of published settings leave the weights where they are for longer than this.
-    method = {"name": name, **({"t0": 2} if name == "rec_adam" else {})}
+    method = {"name": name, **({"anneal": {"t0": 2}} if name == "rec_adam" else {})}
     trainer = make_trainer(
         tmp_path,
         model=model,
