@@ -16,7 +16,7 @@ temper list methods
 
 # A plain Transformers checkpoint with its record and its metrics, resumed if it was stopped.
 temper train --model "$MODEL" --data "$DATA" --rows "$ROWS" --eval-rows "$EVAL_ROWS" \
-    --method uegr --set method.epsilon=0.025 --set train.epochs="$EPOCHS" --seed 0 --out "$OUT/uegr"
+    --method uegr --set method.epsilon=0.025 --epochs "$EPOCHS" --seed 0 --out "$OUT/uegr"
 
 # Accuracy, calibration, and how both hold under attack and noise.
 temper evaluate "$OUT/uegr" --data "$DATA" --eval-rows "$EVAL_ROWS" --out "$OUT/uegr-evaluation"
@@ -27,4 +27,4 @@ temper predict "$OUT/uegr" --data "$OUT/new.csv"
 
 # The same training with and without the method, over two seeds: a table and a page.
 temper compare --methods vanilla,uegr --seeds 0,1 --model "$MODEL" --data "$DATA" \
-    --rows "$ROWS" --eval-rows "$EVAL_ROWS" --set train.epochs="$EPOCHS" --out "$OUT/compare"
+    --rows "$ROWS" --eval-rows "$EVAL_ROWS" --epochs "$EPOCHS" --out "$OUT/compare"

@@ -189,20 +189,20 @@ def doubts(rows: int, before: Mapping[str, float], after: Mapping[str, float]) -
         before: NLL and ECE of these without it.
         after: The same with it.
     """
-    found = []
+    reasons = []
     if rows < LEAST_ROWS:
-        found.append(
+        reasons.append(
             f"The temperature is fitted on {plural(rows, 'row')}, fewer than the {LEAST_ROWS} from "
             "which on differences have a verdict: other rows may give quite another one. Give more "
             "with --data, or take it away with --remove."
         )
-    found += [
+    reasons += [
         f"{name} of these rows got worse by the temperature, {before[key]:.4f} -> {after[key]:.4f}:"
         " check it on other rows before using it; `temper calibrate` with --remove takes it away."
         for key, name in (("nll", "NLL"), ("ece_15", "ECE"))
         if round(after[key], 4) > round(before[key], 4)
     ]
-    return found
+    return reasons
 
 
 def _earlier(folder: Path) -> str:

@@ -121,7 +121,7 @@ def keywords_of(table: str) -> dict[str, Keyword]:
     """
     model = MODELS[table]
     meanings = argument_texts(model)
-    found = {}
+    keywords = {}
     for setting, field in model.model_fields.items():
         annotation: Any = field.annotation
         parts = list(_alternatives(annotation))
@@ -143,10 +143,10 @@ def keywords_of(table: str) -> dict[str, Keyword]:
             metavar = PAIRS if get_origin(many[0]) is dict else "|".join((*choices, "A,B"))
         default = None if field.is_required() else field.get_default(call_default_factory=True)
         path = (table, setting)
-        found[name_of(path).replace("-", "_")] = Keyword(
+        keywords[name_of(path).replace("-", "_")] = Keyword(
             path, kind, bool(many), metavar, meanings.get(setting, ""), default
         )
-    return found
+    return keywords
 
 
 def _alternatives(annotation: Any) -> Iterator[Any]:

@@ -65,13 +65,13 @@ def load_evaluated(model: str, settings: DataSettings, *, predictor: Predictor) 
             f"`data.kind` is {settings.kind!r}, and what {model} answers is a {kind}. Leave it out."
         )
     trained, known = trained_settings(model).get("data", {}), trained_columns(model)
-    if _are_own(trained, settings):
+    if _is_run_data(trained, settings):
         whole = {"eval_rows": None, **dict.fromkeys(UNLABELLED)}
         if settings.group_column is not None:
             whole["group_column"] = settings.group_column
-        own = DataSettings.model_validate({**trained, **whole})
-        _check_own(model, settings, own)
-        examples = load_splits(own).dev
+        run_data = DataSettings.model_validate({**trained, **whole})
+        _check_run_data(model, settings, run_data)
+        examples = load_splits(run_data).dev
     elif settings.task is not None:
         examples = load_task_dev(settings, known=known)
     elif _taken_whole(settings):
@@ -105,7 +105,7 @@ def which_rows(model: str, settings: DataSettings, rows: Examples) -> str:
     trained = trained_settings(model).get("data", {})
     split = rows.source.get("split")
     drawn = f", drawn with seed {settings.seed}" if len(rows) == settings.eval_rows else ""
-    if not _are_own(trained, settings):
+    if not _is_run_data(trained, settings):
         among = "" if split is None else f", split {split!r}"
         return f"{len(rows):,} rows of {settings.source}{among}{drawn} are evaluated."
     carved = split == trained.get("train_split", "train")
@@ -116,7 +116,7 @@ def which_rows(model: str, settings: DataSettings, rows: Examples) -> str:
     )
 
 
-def _are_own(trained: Mapping[str, Any], settings: DataSettings) -> bool:
+def _is_run_data(trained: Mapping[str, Any], settings: DataSettings) -> bool:
     """Say whether the rows asked for are the dev rows of the run that was trained so."""
     return (
         # Of a soup of runs with different data only the longest row is known.
@@ -154,9 +154,9 @@ def measure(
         Rows and scores.
     """
     told = (progress or Progress()).evaluation
-    found = evaluate(predictor, sets.data, settings, model=model, progress=told)
-    notices = dict.fromkeys((*sets.notices, *found.notices))
-    evaluation = replace(found, notices=tuple(notices), missing=sets.missing)
+    measured = evaluate(predictor, sets.data, settings, model=model, progress=told)
+    notices = dict.fromkeys((*sets.notices, *measured.notices))
+    evaluation = replace(measured, notices=tuple(notices), missing=sets.missing)
     make_folder(out.parent)
     staged = out.with_name(f".{out.name}.writing")
     try:
@@ -239,11 +239,11 @@ def _identities(settings: EvaluationSettings) -> dict[str, str]:
     return {use: model_identity(name) for use, name in named.items() if name is not None}
 
 
-def _check_own(model: str, settings: DataSettings, own: DataSettings) -> None:
+def _check_run_data(model: str, settings: DataSettings, run_data: DataSettings) -> None:
     """Refuse settings that were given and would be ignored, because a run's own are taken."""
     given = settings.model_fields_set - FREE
     changed = differences(
-        {"data": own.model_dump(include=given)}, {"data": settings.model_dump(include=given)}
+        {"data": run_data.model_dump(include=given)}, {"data": settings.model_dump(include=given)}
     )
     if changed:
         raise SettingError(

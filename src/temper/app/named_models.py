@@ -36,15 +36,15 @@ def check_named_models(
         attack = settings.section("text_attack", TextAttackSettings)
         named["text_attack.masked_model"] = (attack.masked_model, _masked)
         named["text_attack.similarity_model"] = (attack.similarity_model, _similarity)
-    found = []
+    faults = []
     for setting, (model, load) in named.items():
         try:
             if model is not None:
                 load(model)
         except ModelError as error:
-            found.append(f"`evaluate.{setting}`: {error}")
-    if found:
-        raise SettingError("\n".join(found))
+            faults.append(f"`evaluate.{setting}`: {error}")
+    if faults:
+        raise SettingError("\n".join(faults))
 
 
 def _reference(name: str) -> object:

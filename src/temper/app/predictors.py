@@ -127,8 +127,8 @@ def names_code(model: str) -> bool:
 
 def longest_row(predictor: Predictor) -> int | None:
     """Return the tokens that a predictor cuts texts to, None where it does not say."""
-    found = getattr(predictor, "max_length", None)
-    return None if found is None else int(found)
+    length = getattr(predictor, "max_length", None)
+    return None if length is None else int(length)
 
 
 def predictor_identity(model: str, settings: PredictorSettings | None = None) -> str:
@@ -160,8 +160,8 @@ def trained_settings(model: str) -> Mapping[str, Any]:
     for name in ("run.json", "soup.json"):
         file = Path(model) / name
         if file.exists():
-            found: Mapping[str, Any] = read_json(file).get("settings", {})
-            return found
+            settings: Mapping[str, Any] = read_json(file).get("settings", {})
+            return settings
     return {}
 
 
@@ -180,8 +180,8 @@ def trained_columns(model: str) -> tuple[Columns, ...]:
         model: Folder of a run or a soup; anything else has none.
     """
     data = trained_settings(model).get("data", {})
-    found = Columns(*(data.get(f"{role}_column") for role in ("text", "text_pair", "label")))
-    return () if found == Columns() else (found,)
+    columns = Columns(*(data.get(f"{role}_column") for role in ("text", "text_pair", "label")))
+    return () if columns == Columns() else (columns,)
 
 
 def trained_encoding(model: str) -> str | None:
@@ -247,17 +247,17 @@ def _named(model: str) -> Any:
     """Import what ``file.py:name`` or ``module:name`` stands for."""
     source, name = _parts(model)
     try:
-        found: Any = import_named(source, purpose="predictors")
+        target: Any = import_named(source, purpose="predictors")
     except SettingError as error:
         if not source.endswith(".py") and Path(f"{source}.py").is_file():
             raise SettingError(f"{error} Did you mean {source}.py:{name}?") from error
         raise
     for part in name.split("."):
-        if not hasattr(found, part):
-            known = [each for each in vars(found) if not each.startswith("_")]
+        if not hasattr(target, part):
+            known = [each for each in vars(target) if not each.startswith("_")]
             raise ModelError(f"{unknown('name', part, known)} It is looked for in {source}.")
-        found = getattr(found, part)
-    return found
+        target = getattr(target, part)
+    return target
 
 
 def _parts(model: str) -> tuple[str, str]:

@@ -97,24 +97,24 @@ def attack_settings(data: DataSettings) -> TextAttackSettings:
         ('characters',)
     """
     known = [ATTACK + name for name in (*OWN, f"{OUTSIDE}NAME")]
-    found = [
+    faults = [
         f"`data.augment`: {unknown('attack', ATTACK + name, known)}"
         for name in data.attacks
         if name not in OWN and not name.startswith(OUTSIDE)
     ]
-    found += [
+    faults += [
         f"`data.augment_attack` must not set `{name}`: {why}. Leave it out."
         for name, why in _ELSEWHERE.items()
         if name in data.augment_attack
     ]
     model = data.augment_model or ""
     if names_code(model) or skops_file(model) is not None:
-        found.append(
+        faults.append(
             f"`data.augment_model` must be a checkpoint, whose weights say what it is, got {model}."
             " Give the folder of a trained model, or a Hub id."
         )
-    if found:
-        raise SettingError("\n".join(found))
+    if faults:
+        raise SettingError("\n".join(faults))
     table = {**data.augment_attack, "recipes": data.attacks}
     if "masked" in data.attacks:
         table["masked_model"] = data.augment_masked_model
@@ -207,22 +207,22 @@ def _attack(
                 done, total, f"attack on training rows ({name})"
             ),
         )
-        found = [
+        successes = [
             _text(name, rows, at, outcome)
             for at, outcome in zip(chosen, outcomes, strict=True)
             if outcome.answer.reached and outcome.changed
         ]
-        texts += found
+        texts += successes
         queries = sum(outcome.queries for outcome in outcomes)
-        counts[name] = {"attacked": len(outcomes), "changed": len(found), "queries": queries}
+        counts[name] = {"attacked": len(outcomes), "changed": len(successes), "queries": queries}
         notices.append(
             f"{ATTACK}{name} found texts that {config.data.augment_model} answers wrongly for "
-            f"{len(found)} of {len(outcomes)} attacked training rows of {of}; the others are "
+            f"{len(successes)} of {len(outcomes)} attacked training rows of {of}; the others are "
             "trained on as they are."
         )
         if said := starved(outcomes, name, settings):
             notices.append(said)
-        if name in _REPLACING and found and settings.min_similarity is None:
+        if name in _REPLACING and successes and settings.min_similarity is None:
             notices.append(
                 f"{ATTACK}{name} replaces words by others and nothing bounds what they mean, so "
                 "that some of its texts have another label than their row. Set "

@@ -168,8 +168,8 @@ class _Run:
 
     def hash_of(self, name: str) -> str | None:
         """Return the recorded hash of its train or dev rows."""
-        found: str | None = self.record.get("data", {}).get(name, {}).get("hash")
-        return found
+        recorded_hash: str | None = self.record.get("data", {}).get(name, {}).get("hash")
+        return recorded_hash
 
     def recorded(self, name: str, rows: Examples) -> Sequence[str] | None:
         """Return the hashes of rows that are still its train or dev rows; None for other rows."""

@@ -40,13 +40,13 @@ class EvaluationSets:
     def fingerprint(self) -> dict[str, Any]:
         """Return what of the sets decides an evaluation's outcome, for its key."""
         data = self.data
-        found: dict[str, Any] = {"dev": _hash(data.dev)}
+        hashes: dict[str, Any] = {"dev": _hash(data.dev)}
         for kind in KINDS:
             sets: Mapping[str, Examples] = getattr(data, kind)
-            found[kind] = {name: _hash(examples) for name, examples in sets.items()}
+            hashes[kind] = {name: _hash(examples) for name, examples in sets.items()}
         for name, examples in (("fit", data.fit), ("held_out", data.held_out)):
-            found[name] = None if examples is None else _hash(examples)
-        return {**found, "missing": sorted(self.missing)}
+            hashes[name] = None if examples is None else _hash(examples)
+        return {**hashes, "missing": sorted(self.missing)}
 
 
 def load_sets(
@@ -192,10 +192,10 @@ def _of_kind(
     limits: dict[str, int | None] = dict.fromkeys(loaded, settings.eval_rows)
     if (suite := sources.found_suite) is not None:
         labels = suite.suite.labels if labelled else None
-        for name, found in suite.sets(each).items():
-            loaded[name] = load_set(found, labels, settings.reading)
-            given = [rows for rows in (found.entry.rows, settings.eval_rows) if rows is not None]
-            limits[name] = min(given, default=None)
+        for name, suite_set in suite.sets(each).items():
+            loaded[name] = load_set(suite_set, labels, settings.reading)
+            bounds = filter(None, (suite_set.entry.rows, settings.eval_rows))
+            limits[name] = min(bounds, default=None)
     if labelled and train is not None:
         loaded = {
             name: _unseen(examples, train, name, drop=settings.drop_overlap, notices=notices)

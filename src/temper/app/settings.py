@@ -105,11 +105,11 @@ class SetSources(BaseModel):
 
     @model_validator(mode="after")
     def _look_for_the_suite(self) -> Self:
-        found = self._found = _suite(self.suite, self.data_root)
+        suite = self._found = _suite(self.suite, self.data_root)
         names = [
             name
             for kind in ("shift", "adversarial", "anomaly")
-            for name in (*getattr(self, kind), *(found.suite.sets(kind) if found else ()))
+            for name in (*getattr(self, kind), *(suite.suite.sets(kind) if suite else ()))
         ]
         if twice := sorted({name for name in names if names.count(name) > 1}):
             raise SettingError(
@@ -134,8 +134,8 @@ class SetSources(BaseModel):
     @property
     def found_suite(self) -> FoundSuite | None:
         """The suite, and what of it is there."""
-        found: FoundSuite | None = self._found
-        return found
+        suite: FoundSuite | None = self._found
+        return suite
 
     def named(self, kind: str) -> dict[str, str]:
         """Return name to source of a kind, those of the suite last.
@@ -144,8 +144,8 @@ class SetSources(BaseModel):
             kind: One of `temper.data.suites.KINDS`.
         """
         sources: dict[str, str] = getattr(self, kind)
-        found = {} if self._found is None else self._found.sets(kind)
-        return {**sources, **{name: entry.source for name, entry in found.items()}}
+        entries = {} if self._found is None else self._found.sets(kind)
+        return {**sources, **{name: entry.source for name, entry in entries.items()}}
 
     def given(self) -> list[str]:
         """Return the sources that options name, those of a suite left out."""
@@ -184,18 +184,18 @@ class SetSources(BaseModel):
         Args:
             settings: What is measured.
         """
-        found = []
+        faults = []
         if self.fit is not None and not self.detects(settings):
-            found.append(
+            faults.append(
                 "--fit names rows that detectors of anomalies learn from, but no anomalies are "
                 "measured. Leave it out, or give --anomaly NAME=PATH."
             )
         if self.held_out is not None and "calibration" not in settings.perspectives:
-            found.append(
+            faults.append(
                 "--held-out names rows that a temperature is fitted on, but `calibration` is not "
                 "measured. Leave it out, or add that perspective."
             )
-        return found
+        return faults
 
 
 def _suite(name: str | None, root: Path | str | None) -> FoundSuite | None:

@@ -294,17 +294,17 @@ def _record(
 
 def _notices(members: Sequence[Ingredient], rows: Examples) -> list[str]:
     """Say what makes a soup fail, or its score worthless."""
-    found = list(rows.notices)
+    notices = list(rows.notices)
     seeds = {int(member.record["seed"]) for member in members if "seed" in member.record}
     if len(seeds) > 1:
-        found.append(
+        notices.append(
             f"The runs have the seeds {', '.join(map(str, sorted(seeds)))}, and so heads that were "
             "drawn apart (unless the model they began with had its head already). Averages of such "
             "runs often collapse; soup runs of one seed."
         )
     starts = {str(member.record["model"]) for member in members if "model" in member.record}
     if len(starts) > 1:
-        found.append(
+        notices.append(
             f"The runs began with different models ({', '.join(sorted(starts))}); their "
             "average has no reason to be better than chance."
         )
@@ -314,11 +314,11 @@ def _notices(members: Sequence[Ingredient], rows: Examples) -> list[str]:
         if member.record.get("data", {}).get("dev", {}).get("hash") == rows.hash
     ]
     if reported:
-        found.append(
+        notices.append(
             f"The held-out rows are the dev rows of {', '.join(reported)}. They choose the soup, "
             "so do not report a score on them; give rows that no report uses."
         )
-    return found
+    return notices
 
 
 def _length(member: Ingredient) -> int:

@@ -110,16 +110,16 @@ def _show_method(name: str, *, as_json: bool) -> None:
     from temper.methods import entry
     from temper.methods.description import flat, presets, settings
 
-    found, about = settings(name), entry(name)
+    described, about = settings(name), entry(name)
     if as_json:
         named = {"name": name, "class": about.config.__name__}
-        print_json({**named, "settings": found, "presets": presets(name)})
+        print_json({**named, "settings": described, "presets": presets(name)})
         return
     say(f"{name}: {about.summary} ({about.paper})", as_json=False)
     say(f"Claims for itself: {about.claims or 'nothing'}", as_json=False)
-    if found:
+    if described:
         print_table(
-            found,
+            described,
             ["setting", "default", "bounds", "published", "meaning"],
             title=f"method.SETTING of {name}",
         )

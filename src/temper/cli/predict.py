@@ -105,15 +105,15 @@ def predict(
             )
     if prediction.truncated:
         notice(f"{prediction.truncated:.1%} of the texts were cut at {longest} tokens.")
-    found = answers(examples, prediction, predictor.label_names)
+    predictions = answers(examples, prediction, predictor.label_names)
     if out is not None:
-        _write(found, out, as_json=as_json)
+        _write(predictions, out, as_json=as_json)
     elif as_json:
-        print_json(found)
+        print_json(predictions)
     elif text:
-        print_table(*_shown(found))
+        print_table(*_shown(predictions))
     else:
-        sys.stdout.write(lines(found))
+        sys.stdout.write(lines(predictions))
 
 
 def _check_source(data: str | None, text: list[str] | None, text_pair: list[str] | None) -> None:
@@ -157,21 +157,21 @@ def _read_table(model: str, data: str, reading: Mapping[str, Any]) -> Examples:
     return examples
 
 
-def _write(found: list[dict[str, Any]], out: Path, *, as_json: bool) -> None:
+def _write(predictions: list[dict[str, Any]], out: Path, *, as_json: bool) -> None:
     """Write answers to a file and say so."""
     from temper.training.checkpoint_folder import write_text
 
-    write_text(out, {".jsonl": lines, ".json": array, ".csv": table}[out.suffix](found))
+    write_text(out, {".jsonl": lines, ".json": array, ".csv": table}[out.suffix](predictions))
     if as_json:
-        print_json({"out": str(out), "rows": len(found)})
+        print_json({"out": str(out), "rows": len(predictions)})
     else:
-        say(f"Wrote {len(found)} predictions: {out}", as_json=False)
+        say(f"Wrote {len(predictions)} predictions: {out}", as_json=False)
 
 
-def _shown(found: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[str]]:
+def _shown(predictions: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[str]]:
     """Return answers as a person reads them, and the order of their columns."""
     rows = []
-    for answer in found:
+    for answer in predictions:
         row: dict[str, Any] = {}
         if "value" in answer:
             row["value"] = f"{answer['value']:.4f}"
@@ -227,7 +227,7 @@ def answers(
         ``text``, perhaps ``text_pair``, then ``label``, ``anomaly`` (1 less the largest
         probability) and ``probabilities``, or ``value`` of a regression.
     """
-    found = []
+    predictions = []
     for place, text in enumerate(examples.text):
         row: dict[str, Any] = {}
         if examples.numbers is not None:
@@ -245,24 +245,24 @@ def answers(
             row["probabilities"] = {
                 label: float(share) for label, share in zip(labels, shares, strict=True)
             }
-        found.append(row)
-    return found
+        predictions.append(row)
+    return predictions
 
 
-def lines(found: Iterable[dict[str, Any]]) -> str:
+def lines(predictions: Iterable[dict[str, Any]]) -> str:
     """Write one JSON object a line."""
-    return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in found)
+    return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in predictions)
 
 
-def array(found: Iterable[dict[str, Any]]) -> str:
+def array(predictions: Iterable[dict[str, Any]]) -> str:
     """Write one JSON array."""
-    return json.dumps(list(found), ensure_ascii=False, indent=2) + "\n"
+    return json.dumps(list(predictions), ensure_ascii=False, indent=2) + "\n"
 
 
-def table(found: Iterable[dict[str, Any]]) -> str:
+def table(predictions: Iterable[dict[str, Any]]) -> str:
     """Write CSV with a column ``probability:LABEL`` for every label."""
     flat = []
-    for row in found:
+    for row in predictions:
         shares = row.get("probabilities", {})
         plain = {name: value for name, value in row.items() if name != "probabilities"}
         flat.append({**plain, **{f"probability:{label}": share for label, share in shares.items()}})

@@ -207,8 +207,8 @@ class StudyConfig:
     @property
     def data(self) -> DataSettings:
         """What all runs together read: that of a run with unlabelled text, where there is one."""
-        found = [run.data for run in self.runs.values()]
-        return next((data for data in found if data.unlabeled is not None), found[0])
+        tables = [run.data for run in self.runs.values()]
+        return next((data for data in tables if data.unlabeled is not None), tables[0])
 
     def order(self) -> list[tuple[str, int]]:
         """Return column and seed of the runs: all columns of one seed, then the next seed.
