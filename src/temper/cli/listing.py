@@ -45,8 +45,8 @@ def show(
         typer.Option(
             "--write",
             metavar="FILE.md",
-            help="Write the methods' table, or a card's settings, into that document or the "
-            "documents of that folder, between their markers.",
+            help="Write the table of methods or perspectives, or a card's settings, into that "
+            "document or the documents of that folder, at their markers.",
         ),
     ] = None,
     as_json: options.Json = False,
@@ -58,9 +58,9 @@ def show(
         )
     if kind not in KINDS:
         raise SettingError(unknown("kind of list", kind, KINDS))
-    if (markdown and kind not in MARKDOWN) or (write and kind != "methods"):
+    if (markdown and kind not in MARKDOWN) or (write and kind not in WRITTEN):
         raise SettingError(
-            "--markdown is for methods and trainer, --write for methods: temper list methods, got "
+            f"--markdown is for {', '.join(MARKDOWN)} and --write for {', '.join(WRITTEN)}, got "
             f"{kind!r}."
         )
     if sum([as_json, markdown, bool(write)]) > 1:
@@ -75,7 +75,7 @@ def show(
         _show_method(name, as_json=as_json)
         return
     if write:
-        _write(write)
+        _write(write, WRITTEN[kind])
         return
     if markdown:
         sys.stdout.write(MARKDOWN[kind]())
@@ -136,9 +136,20 @@ def _show_method(name: str, *, as_json: bool) -> None:
         print_table(rows, ["preset", "sets"], title=f"\nmethod.preset of {name}")
 
 
-def _write(documents: list[Path]) -> None:
-    """Write tables into documents; all are read and made before one is written."""
+def _with_methods(text: str, document: Path) -> str:
     from temper.training.cards import rewrite
+
+    return rewrite(text, document)
+
+
+def _with_perspectives(text: str, document: Path) -> str:
+    from temper.evaluation.perspectives.registry import rewrite
+
+    return rewrite(text)
+
+
+def _write(documents: list[Path], rewrite: Callable[[str, Path], str]) -> None:
+    """Write tables into documents; all are read and made before one is written."""
     from temper.training.checkpoint_folder import write_text
 
     made = {}
@@ -246,6 +257,10 @@ def _trainer() -> list[dict[str, Any]]:
     ]
 
 
+WRITTEN: dict[str, Callable[[str, Path], str]] = {
+    "methods": _with_methods,
+    "perspectives": _with_perspectives,
+}
 MARKDOWN: dict[str, Callable[[], str]] = {
     "methods": _methods_in_markdown,
     "trainer": _trainer_in_markdown,

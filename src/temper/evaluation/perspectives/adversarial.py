@@ -72,7 +72,8 @@ ADVERSARIAL = Perspective(
     improves=True,
     averaged=True,
     answered=True,
-    summary="Adversarial sets: the task's metric on sets made to mislead, and contrast pairs right",
+    summary="the same on sets made to mislead (--adversarial, --suite), and contrast pairs "
+    "right in both rows",
     scores=("accuracy", "macro_f1", "mcc", "f1", "pearson", "spearman", "mse", CONSISTENCY),
     rows=rows,
     score=score,

@@ -475,7 +475,8 @@ ANOMALY = Perspective(
     figures=figures,
     improves=True,
     averaged=True,
-    summary="Anomaly detection by max softmax and other detectors: AUROC, AUPR, FPR at 95 % TPR",
+    summary="AUROC, AUPR and FPR at 95 % TPR of five detectors on texts of other tasks "
+    "(--anomaly, --suite)",
     scores=(
         ScoreFacts("auroc", "AUROC", True, 1.0, ONE_KIND),
         ScoreFacts("aupr", "AUPR", True, 1.0, ONE_KIND),

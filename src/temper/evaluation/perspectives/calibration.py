@@ -322,7 +322,8 @@ CALIBRATION = Perspective(
     improves=True,
     averaged=True,
     rescores=RESCORED,
-    summary="Calibration: ECE, Brier and NLL on dev, shift and adversarial sets, raw and scaled",
+    summary="ECE (10 and 15 bins), adaptive and class-wise ECE, Brier, NLL; as they are and "
+    "after temperature scaling",
     scores=SCORES,
     rows=rows,
     score=score,

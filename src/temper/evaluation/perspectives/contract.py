@@ -55,7 +55,7 @@ class Perspective(View):
     """One way of looking at a classifier: what it measures, how it scores, how a report shows it.
 
     Args:
-        summary: One line for lists.
+        summary: What it says, in one line for lists.
         scores: Names of scores that are known (`temper.functional.scores.SCORES`), and facts of
             those that it adds.
         rows: From a measurement to blocks of rows; may be empty where others' rows are scored.
@@ -71,7 +71,7 @@ class Perspective(View):
             sentences; asked before any work.
         lacking: Why it cannot be measured on such data, of a predictor that has what it needs, in
             a sentence, empty where it can; asked before any work, and the perspective is skipped.
-        by_default: Whether it is measured where nobody says what is.
+        left_out: Why it is measured only where it is named; empty where it always is.
         repeats: Whether measuring again gives the same rows.
         paired: Whether the rows of two models belong together one by one, so that a difference of
             theirs can be resampled.
@@ -90,7 +90,7 @@ class Perspective(View):
     )
     faults: Callable[[Predictor, EvaluationData, CommonSettings], list[str]] = no_faults
     lacking: Callable[[Predictor, EvaluationData], str] = nothing_lacking
-    by_default: bool = True
+    left_out: str = ""
     repeats: bool = True
     paired: bool = True
 
@@ -99,6 +99,11 @@ class Perspective(View):
         lacking = [name for name in self.score_names if name not in SCORES]
         if lacking:
             raise ValueError(unknown("score", lacking[0], SCORES))
+
+    @property
+    def by_default(self) -> bool:
+        """Whether it is measured where nobody says what is."""
+        return not self.left_out
 
     @property
     def score_names(self) -> tuple[str, ...]:

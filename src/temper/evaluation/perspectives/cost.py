@@ -218,7 +218,7 @@ COST = Perspective(
     counts="passes",
     judged=False,
     ranked=False,
-    summary="Cost: rows and tokens answered a second, the time of a single row, and peak memory",
+    summary="rows and tokens a second, time of one row, peak memory",
     scores=(
         ScoreFacts("rows_per_second", "Rows a second", True, math.inf, NO_PASSES, Unit(1.0, 1, "")),
         ScoreFacts(
@@ -233,7 +233,7 @@ COST = Perspective(
     score=score,
     settings=CostSettings,
     perturbs=True,
-    by_default=False,
+    left_out="depends on the machine's load",
     # A pass over one model has nothing to do with the pass of that number over another.
     repeats=False,
     paired=False,

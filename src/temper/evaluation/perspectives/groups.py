@@ -119,7 +119,8 @@ GROUPS = Perspective(
     heading="Groups",
     figures=figures,
     rescores=("task", "shift", "adversarial"),
-    summary="Groups: accuracy of every group that the data name, of the worst, and their mean",
+    summary="accuracy of every group that the data name, of the worst with 10 rows or more, "
+    "and the mean of such groups",
     scores=(
         "accuracy",
         ScoreFacts("worst_group", "Worst group\u2019s accuracy", True, 1.0, TOO_FEW),

@@ -243,7 +243,7 @@ REPRESENTATION = Perspective(
     figures=figures,
     counts="batches",
     ranked=False,
-    summary="Representation: linear CKA of every layer's states with the pre-trained model's",
+    summary="linear CKA of every layer with the pre-trained model",
     scores=(ScoreFacts("cka", "CKA with the pre-trained model", None, None, ALIKE, PLAIN),),
     rows=rows,
     score=score,
@@ -251,5 +251,5 @@ REPRESENTATION = Perspective(
     needs="states",
     faults=faults,
     lacking=lacking,
-    by_default=False,
+    left_out="needs that model",
 )

@@ -244,7 +244,8 @@ SMOOTHNESS = Perspective(
     heading="Smoothness",
     figures=figures,
     ranked=False,
-    summary="Smoothness: squared Frobenius norms of each layer's Jacobian and Hessian by the words",
+    summary="squared Jacobian and Hessian norms of every layer by the word embeddings, with "
+    "standard errors",
     scores=(
         ScoreFacts("jacobian_norm", "Squared Jacobian norm", False, 0.0, NOT_FINITE, ANY_SIZE),
         ScoreFacts("hessian_norm", "Squared Hessian norm", False, 0.0, NOT_FINITE, ANY_SIZE),
@@ -255,5 +256,5 @@ SMOOTHNESS = Perspective(
     perturbs=True,
     needs="embeddings",
     faults=faults,
-    by_default=False,
+    left_out="two backward passes a layer",
 )

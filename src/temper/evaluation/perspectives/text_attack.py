@@ -288,7 +288,8 @@ TEXT_ATTACK = Perspective(
     conditions=CONDITIONS,
     heading="Text attacks and perturbations",
     figures=figures,
-    summary="Text attack: the metric on words edited or swapped until the answer is wrong",
+    summary="the metric on texts edited until the answer is wrong: success, share of changed "
+    "words, queries",
     scores=(
         "accuracy",
         "macro_f1",
@@ -306,6 +307,5 @@ TEXT_ATTACK = Perspective(
     misfits=misfits,
     faults=faults,
     lacking=lacking,
-    # It asks several times as often as a text has words, so that some corpora would take hours.
-    by_default=False,
+    left_out="hundreds of answers a row",
 )

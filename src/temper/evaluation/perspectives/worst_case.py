@@ -151,7 +151,7 @@ WORST_CASE = Perspective(
     conditions=CONDITIONS,
     heading="Text attacks and perturbations",
     figures=figures,
-    summary="Worst case: right under all of a set of perturbations that keep the label",
+    summary="right under all of a set of changes that keep the label (HELM's robustness)",
     scores=(
         ScoreFacts("worst_case_accuracy", "Accuracy in the worst case", True, 1.0, NO_ROWS),
         ScoreFacts("worst_case_drop", "Accuracy lost in the worst case", False, 0.0, NO_ROWS),
