@@ -47,7 +47,7 @@ class Stepper:
         seed: Seed of every random draw (dropout, masks, noise).
         rank: Process number in distributed training.
         ranks: Number of processes; each takes as many rows a step.
-        total: Optimiser steps of the whole run, for methods with phases.
+        total: Optimiser steps of the whole run, for methods with phases or schedules.
         special_ids: Ids of special tokens, for settings that spare them.
         class_weights: Factor on the loss of each class.
         task_loss: A function of logits [B, C] and labels [B] in place of the task's loss, clean and
