@@ -162,6 +162,16 @@ def test_an_evaluation_of_a_run_lies_beside_it(run: Any, tiny_data: Path) -> Non
     assert found.report().is_file()
 
 
+def test_a_call_logs_what_a_command_prints(
+    run: Any, tiny_data: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    train = tiny_data / "reviews" / "train.csv"
+    temper.evaluate(
+        run, tmp_path / "out", data=train, perspectives="task", evaluate={"bootstrap": 0}
+    )
+    assert "40 of 40 rows of set 'dev', the first row 1, were trained on" in caplog.text
+
+
 def test_a_mistyped_model_without_a_folder_hears_of_the_model_too() -> None:
     with pytest.raises(SettingError, match="(?s)from 'no/run'.*--out is needed: no/run"):
         temper.evaluate("no/run", data="demo")

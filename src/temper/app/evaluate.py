@@ -21,7 +21,7 @@ from temper.data.settings import DataSettings
 from temper.errors import CheckpointError, SettingError, unknown
 from temper.training.assignments import section
 from temper.training.checkpoint_folder import check_room, read_json
-from temper.training.progress import Progress
+from temper.training.progress import LoggedNotices, Progress
 
 if TYPE_CHECKING:
     from temper.evaluation.settings import EvaluationSettings
@@ -61,7 +61,7 @@ def evaluate(
         out: Folder to write; of a run or a soup ``RUN-evaluation`` beside it if left out. An
             evaluation that it holds under the same settings is kept.
         config: TOML file or nested settings, which the others override.
-        progress: Hears how far it is.
+        progress: Hears how far it is; None logs the notices.
         settings: By the names of the options of ``temper evaluate`` (``data``, ``eval_rows``,
             ``shift`` ...), or whole tables: ``data``, ``evaluate``, ``sets``, ``predictor``.
 
@@ -71,7 +71,7 @@ def evaluate(
     Raises:
         TemperError: Where model, data or settings do not fit, or the folder holds something else.
     """
-    progress = progress or Progress()
+    progress = progress or LoggedNotices()
     name = str(model.folder if isinstance(model, TrainingResult) else model)
     tree = EVALUATE.tree(config, settings)
     sets = section(SetSources, "sets", tree.get("sets", {}))

@@ -13,7 +13,7 @@ from temper.app.keywords import TRAIN
 from temper.app.quick_checks import of_settings, refuse
 from temper.app.results import TrainingResult
 from temper.training.checkpoint_folder import RunFolder
-from temper.training.progress import Progress
+from temper.training.progress import LoggedNotices, Progress
 
 
 def train(
@@ -32,7 +32,7 @@ def train(
         out: The run's folder.
         config: TOML file, nested settings or a checked `RunConfig`, which the others override.
         resume: Whether a stopped run goes on; where False it starts anew.
-        progress: Hears of steps and notices.
+        progress: Hears of steps and notices; None logs the notices.
         settings: By the names of the options of ``temper train`` (``model``, ``data``, ``method``,
             ``epochs``, ``learning_rate``, ``rows``, ``seed`` ...), or whole tables: ``data``,
             ``method``, ``train``, ``architecture``, ``tasks``, ``mixing``. ``method`` may be the
@@ -45,7 +45,7 @@ def train(
         TemperError: Where settings, data, labels, model or method do not fit, the folder holds
             another run, or a loss is not finite.
     """
-    progress = progress or Progress()
+    progress = progress or LoggedNotices()
     folder = RunFolder(Path(out))
     tree = TRAIN.tree(config, settings)
     refuse([*of_settings(tree), folder.record])

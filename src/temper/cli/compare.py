@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from temper.app.keywords import COMPARE, split_list
+from temper.app.keywords import COMPARE
 from temper.cli import completion, options
 from temper.cli.screen import print_comparison, print_json, print_overview, say
 from temper.study.compare import compare as compare_methods
@@ -44,13 +44,13 @@ def compare(
     """Train and evaluate a grid of methods and seeds; resume it where it was stopped."""
     options.import_methods(imports)
     tree = COMPARE.tree(config, settings, assignments or ())
-    names, numbers = split_list(methods, "--methods"), options.split_seeds(seeds)
+    numbers = options.split_seeds(seeds)
     from temper.cli.bars import progress
 
     with progress() as shown:
         study = compare_methods(
             out,
-            methods=names,
+            methods=methods,
             seeds=numbers,
             variants=variants or (),
             workers=workers,

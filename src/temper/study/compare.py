@@ -10,12 +10,12 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from temper.app.keywords import COMPARE
+from temper.app.keywords import COMPARE, split_list
 from temper.app.quick_checks import check_methods, of_settings, of_sources, refuse
 from temper.app.settings import SetSources
 from temper.training.assignments import section
 from temper.training.checkpoint_folder import check_study_room
-from temper.training.progress import Progress
+from temper.training.progress import LoggedNotices, Progress
 
 if TYPE_CHECKING:
     from temper.study.schedule import Study
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 def compare(
     out: str | Path,
     *,
-    methods: Iterable[Any] = ("vanilla", "uegr"),
+    methods: str | Iterable[Any] = ("vanilla", "uegr"),
     seeds: Iterable[int] = (0, 1, 2),
     variants: Iterable[str] | Mapping[str, Mapping[str, Any]] = (),
     workers: int = 1,
@@ -36,13 +36,14 @@ def compare(
 
     Args:
         out: The study's folder.
-        methods: Methods, or compositions as ``"r_drop + at"``; the first is the reference.
+        methods: Methods, or compositions as ``"r_drop + at"``; the first is the reference. A text
+            has commas between them.
         seeds: Seeds of the runs.
         variants: Further columns: texts as ``--variant`` takes them, or name to settings, such as
             ``{"vanilla_x3": {"method": "vanilla", "train": {"epochs": 9}}}``.
         workers: Processes that train and judge runs side by side.
         config: TOML file or nested settings, which the others override.
-        progress: Hears of runs, steps and evaluations.
+        progress: Hears of runs, steps and evaluations; None logs the notices.
         settings: By the names of the options of ``temper compare`` (``model``, ``data``, ``shift``
             ...), or whole tables: ``data``, ``train``, ``sets``, ``evaluate``, ``architecture``.
 
@@ -53,7 +54,8 @@ def compare(
         TemperError: Where data, model or a method does not fit, the folder holds something else, or
             a loss is not finite.
     """
-    tree, names = COMPARE.tree(config, settings), list(methods)
+    tree = COMPARE.tree(config, settings)
+    names = split_list(methods, "--methods") if isinstance(methods, str) else list(methods)
     sets = section(SetSources, "sets", tree.pop("sets", {}))
     if isinstance(variants, Mapping):
         further = [table.get("method") for table in variants.values()]
@@ -76,4 +78,4 @@ def compare(
     from temper.study.schedule import run_study
 
     plan = StudyConfig.of(tree, columns=columns_of(names, variants), seeds=tuple(seeds), sets=sets)
-    return run_study(plan, out, workers=workers, progress=progress)
+    return run_study(plan, out, workers=workers, progress=progress or LoggedNotices())

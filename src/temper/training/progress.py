@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from typing import Any
 
@@ -51,3 +52,11 @@ class Progress:
 
     def notice(self, text: str) -> None:
         """Hear something that the user should know, for example rows that were dropped."""
+
+
+class LoggedNotices(Progress):
+    """Log what the user should know, where nobody shows it: the progress of a Python call."""
+
+    def notice(self, text: str) -> None:
+        """Log a notice as a warning."""
+        logging.getLogger("temper").warning(text)
