@@ -7,7 +7,6 @@ from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from temper.data.perturbations import PERTURBATIONS
 from temper.errors import unknown
 
 AUGMENT_SHARE = 0.5
@@ -57,6 +56,9 @@ class AugmentationSettings(BaseModel):
     @field_validator("augment")
     @classmethod
     def _known(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        # Importing the names takes numpy, and the options of commands are made without it.
+        from temper.data.perturbations import PERTURBATIONS
+
         for name in names:
             if name not in PERTURBATIONS and name != MASKED and not name[:-1].startswith(ATTACK):
                 every = (*PERTURBATIONS, MASKED, f"{ATTACK}RECIPE")

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from temper.data.augmentation_settings import AugmentationSettings
-from temper.data.columns import Columns
 from temper.data.content import known_encoding
-from temper.data.table import TableOptions
 from temper.data.tasks import TASKS, task_named
 from temper.errors import Option
+
+if TYPE_CHECKING:
+    from temper.data.columns import Columns
+    from temper.data.table import TableOptions
 
 UNLABELLED = ("unlabeled", "unlabeled_rows")
 """Settings of text that only some methods read; they decide nothing about what is evaluated."""
@@ -133,6 +135,9 @@ class DataSettings(AugmentationSettings):
     @property
     def columns(self) -> Columns:
         """The columns that are named."""
+        # Tables are read with numpy, and the options of commands are made without it.
+        from temper.data.columns import Columns
+
         return Columns(
             self.text_column, self.text_pair_column, self.label_column, self.group_column
         )
@@ -140,4 +145,6 @@ class DataSettings(AugmentationSettings):
     @property
     def reading(self) -> TableOptions:
         """How tables are read."""
+        from temper.data.table import TableOptions
+
         return TableOptions(self.encoding, self.skip_bad_rows)
