@@ -1,7 +1,7 @@
 """MT-DNN: one encoder that several tasks share, each with a head of its own (Liu et al. 2019).
 
-``registration`` makes it known to the auto classes of Transformers; importing ``temper`` sees to
-that as soon as those are there.
+``classifier`` makes it known to the auto classes of Transformers; importing ``temper`` sees to that
+as soon as those are there.
 """
 
 TYPE = "mt_dnn"

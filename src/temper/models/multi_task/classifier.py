@@ -182,17 +182,16 @@ class MTDNNForSequenceClassification(PreTrainedModel):
         return head(**inputs)
 
 
-def register_with_transformers() -> None:
-    """Let the auto classes of Transformers know the model; may be called again."""
-    AutoConfig.register(TYPE, MTDNNConfig, exist_ok=True)
-    AutoModelForSequenceClassification.register(
-        MTDNNConfig, MTDNNForSequenceClassification, exist_ok=True
-    )
-
-
 def _share_dropout(first: nn.Module, head: nn.Module) -> None:
     """Give a head the dropout layers of the first one, so that all tasks have the same sites."""
     for path, module in list(head.named_modules()):
         if isinstance(module, nn.Dropout):
             parent, _, name = path.rpartition(".")
             setattr(head.get_submodule(parent), name, first.get_submodule(path))
+
+
+# At the end of the module, whoever imports it: importing Transformers above imports it again.
+AutoConfig.register(TYPE, MTDNNConfig, exist_ok=True)
+AutoModelForSequenceClassification.register(
+    MTDNNConfig, MTDNNForSequenceClassification, exist_ok=True
+)
