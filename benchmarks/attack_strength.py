@@ -29,7 +29,7 @@ from temper.data.settings import DataSettings
 from temper.data.sources import load_splits
 from temper.evaluation.attack import Budget, Target, attack
 from temper.evaluation.perspectives.embedding_attack import PGDSettings
-from temper.evaluation.predictor import Part, Session
+from temper.evaluation.predictor import RowBatch, Session
 from temper.functional.norms import project, steepest
 
 RADIUS = 0.25
@@ -95,7 +95,7 @@ def measured(run: Path, examples: Examples, *, console: Console) -> dict[str, di
 
 
 def _answers(
-    session: Session, part: Part, labels: Tensor, ways: dict[str, Budget]
+    session: Session, part: RowBatch, labels: Tensor, ways: dict[str, Budget]
 ) -> Iterator[tuple[str, Tensor, int]]:
     """Yield each attack's name, the logits under it and the rows that it passed forward."""
     count = 0

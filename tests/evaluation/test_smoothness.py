@@ -18,7 +18,7 @@ from temper.errors import SettingError
 from temper.evaluation.classifier import ClassifierPredictor
 from temper.evaluation.function import CallablePredictor
 from temper.evaluation.perspectives.smoothness import NORMS, norms, states_of
-from temper.evaluation.predictor import Part
+from temper.evaluation.predictor import RowBatch
 from temper.evaluation.rows import Block, to_blocks
 from temper.evaluation.run import EvaluationData, EvaluationSettings, evaluate, read, score, write
 from temper.functional.intervals import standard_error
@@ -53,18 +53,18 @@ def entries(found: Any) -> dict[tuple[str, int | None], dict[str, Any]]:
     }
 
 
-def copies(ids: list[int], *, pads: int, left: bool = False, count: int = COPIES) -> Part:
+def copies(ids: list[int], *, pads: int, left: bool = False, count: int = COPIES) -> RowBatch:
     """Return one row many times, each with draws of its own, beside some padding."""
     padded = [0] * pads + ids if left else ids + [0] * pads
     mask = [0] * pads + [1] * len(ids) if left else [1] * len(ids) + [0] * pads
     inputs = {"input_ids": torch.tensor([padded] * count)}
     inputs["attention_mask"] = torch.tensor([mask] * count)
     rows = [f"row {number}" for number in range(count)]
-    return Part(Batch(inputs), list(range(count)), rows, torch.zeros(count, len(padded)))
+    return RowBatch(Batch(inputs), list(range(count)), rows, torch.zeros(count, len(padded)))
 
 
 def estimates(
-    model: nn.Module, part: Part, *, seed: int = 0, projections: int = 1
+    model: nn.Module, part: RowBatch, *, seed: int = 0, projections: int = 1
 ) -> dict[int | None, Any]:
     """Return the norms [2, B] of every layer."""
     chosen = EvaluationSettings(
@@ -135,7 +135,7 @@ def test_the_logits_norm_is_the_exact_one_in_every_kind_of_architecture(name: st
         wanted = wanted + gradient[1][batch.mask[1]].square().sum()
     network.release()
     row = {key: value[[1] * 100] for key, value in batch.inputs.items()}
-    part = Part(Batch(row), list(range(100)), [str(n) for n in range(100)], torch.zeros(100, 7))
+    part = RowBatch(Batch(row), list(range(100)), [str(n) for n in range(100)], torch.zeros(100, 7))
     found = estimates(model, part)
     assert list(found) == [1, 2, None]
     assert all(np.isfinite(values).all() and (values > 0).all() for values in found.values())

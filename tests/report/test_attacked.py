@@ -13,9 +13,9 @@ import pytest
 
 from temper.display.folders import Run, read
 from temper.errors import CheckpointError
-from temper.report import attacked, stream
-from temper.report.examples import gallery
-from tests.report.attacked import add_attacks
+from temper.report import stream
+from temper.report.examples import attacked_rows, gallery
+from tests.report.attacked_rows import add_attacks
 
 
 @pytest.fixture
@@ -95,7 +95,7 @@ def test_of_an_attack_no_more_rows_are_kept_than_a_page_shows(
     made: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(stream, "ROWS", 10)
-    parts = [part for own in attacked.attacked(one_run(made), most=3).values() for part in own]
+    parts = [part for own in attacked_rows(one_run(made), most=3).values() for part in own]
     assert [len(part.kept) for part in parts] == [3] * 4
     assert sorted(part.total for part in parts) == [38, 39, 39, 39]
     columns = {name for part in parts for name in part.kept.columns}

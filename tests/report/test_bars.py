@@ -19,7 +19,7 @@ from temper.display.spread import ends, lines_are
 from temper.evaluation.perspectives.anomaly import CORNERS, roc, roc_curves
 from temper.report.figures import figures
 from temper.report.table import compare
-from tests.report.attacked import add_detectors, attack_study, robustness_scores
+from tests.report.attacked_rows import add_detectors, attack_study, robustness_scores
 from tests.report.conftest import Plan, score
 
 MakeStudy = Callable[[Plan], Path]

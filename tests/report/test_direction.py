@@ -14,7 +14,7 @@ from temper.report import build
 from temper.report.markdown import NEITHER, markdown
 from temper.report.overview import overview
 from temper.report.table import comparison, write
-from temper.report.view import Entry, groups
+from temper.report.view import TableCell, groups
 from tests.report.conftest import Plan, score, write_study
 
 MakeStudy = Callable[[Plan], Path]
@@ -58,7 +58,7 @@ def row_of(folder: Path, layer: int = 2) -> Any:
     return comparison(folder).row("representation", "cka", layer=layer)
 
 
-def entry_of(folder: Path, label: str) -> Entry:
+def entry_of(folder: Path, label: str) -> TableCell:
     found = comparison(folder)
     (line,) = [
         line

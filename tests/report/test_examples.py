@@ -13,7 +13,7 @@ from temper.display.folders import read
 from temper.errors import CheckpointError
 from temper.report import build
 from temper.report.examples import Gallery, gallery
-from tests.report.attacked import add_attacks, attack_study, attacked_text, text
+from tests.report.attacked_rows import add_attacks, attack_study, attacked_text, text
 from tests.report.browser import Browser
 from tests.report.conftest import Plan, write_evaluation, write_study
 

@@ -14,7 +14,7 @@ from temper.cli.app import app
 from temper.cli.screen import print_overview
 from temper.display.cells import NAMED
 from temper.report import build, comparison, overview
-from tests.report.attacked import robustness_scores
+from tests.report.attacked_rows import robustness_scores
 from tests.report.conftest import Plan, score, write_study
 
 MakeStudy = Callable[[Plan], Path]

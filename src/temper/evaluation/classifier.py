@@ -19,7 +19,7 @@ from temper.data.examples import Examples
 from temper.data.spans import Span, lacks_spans, token_spans
 from temper.errors import ModelError
 from temper.evaluation.prediction import Prediction
-from temper.evaluation.predictor import Gives, Part, Session, States
+from temper.evaluation.predictor import Gives, RowBatch, Session, States
 from temper.functional.resampling import FloatArray
 from temper.models.modes import in_mode
 from temper.models.network import Network
@@ -158,7 +158,7 @@ class ClassifierPredictor:
         cut = sum(self.encoded(window).truncated * len(window) for window in windows)
         return cut / len(examples)
 
-    def parts(self, examples: Examples, *, batch_size: int | None = None) -> Iterator[Part]:
+    def parts(self, examples: Examples, *, batch_size: int | None = None) -> Iterator[RowBatch]:
         """Cut examples into batches of like length, on the model's device.
 
         Args:
@@ -174,7 +174,7 @@ class ClassifierPredictor:
             for indices, batch in self._batches(self.encoded(window), batch_size):
                 marks = torch.isin(batch.inputs["input_ids"], special) & batch.mask
                 rows = [window.rows[index] for index in indices]
-                yield Part(batch, [start + index for index in indices], rows, marks)
+                yield RowBatch(batch, [start + index for index in indices], rows, marks)
             start += len(window)
 
     @contextmanager
@@ -298,23 +298,23 @@ class _ClassifierSession:
         self._predictor = predictor
         self._network = network
 
-    def parts(self, examples: Examples, *, batch_size: int | None = None) -> Iterator[Part]:
+    def parts(self, examples: Examples, *, batch_size: int | None = None) -> Iterator[RowBatch]:
         return self._predictor.parts(examples, batch_size=batch_size)
 
-    def logits(self, part: Part, *, delta: Tensor | None = None) -> Tensor:
+    def logits(self, part: RowBatch, *, delta: Tensor | None = None) -> Tensor:
         # cuDNN's recurrent layers cannot run backward in eval mode.
         with torch.backends.cudnn.flags(enabled=False):
             return self._network.logits(part.batch, delta=delta)
 
-    def embeddings(self, part: Part) -> Tensor:
+    def embeddings(self, part: RowBatch) -> Tensor:
         return self._network.embeddings(part.batch)
 
-    def vectors(self, part: Part, ids: Tensor) -> Tensor:
+    def vectors(self, part: RowBatch, ids: Tensor) -> Tensor:
         self._network.probe(part.batch)
         rows = Batch({"input_ids": ids.to(part.batch.device).unsqueeze(0)})
         return self._network.embeddings(rows).squeeze(0)
 
-    def traced(self, part: Part, *, twice: bool = True) -> Trace:
+    def traced(self, part: RowBatch, *, twice: bool = True) -> Trace:
         tracer = self._network.tracer(part.batch)
         with torch.enable_grad(), tracer.tracing(twice=twice) as trace:
             trace.logits = self.logits(part)

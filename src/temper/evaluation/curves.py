@@ -7,14 +7,14 @@ from collections.abc import Sequence
 import numpy as np
 
 from temper.evaluation.rows import Block, rows_at
-from temper.evaluation.scoring import Entry, Scoring, statistic_of
+from temper.evaluation.scoring import ScoreEntry, Scoring, statistic_of
 from temper.functional.intervals import Statistic
 from temper.functional.proportions import Share, ShareDifference
 from temper.functional.resampling import FloatArray
 from temper.functional.scores import SCORES
 
 
-def curve_entries(scoring: Scoring, blocks: Sequence[Block], size: str) -> list[Entry]:
+def curve_entries(scoring: Scoring, blocks: Sequence[Block], size: str) -> list[ScoreEntry]:
     """Score each size of one perturbation, and the area from none to the largest size.
 
     Args:
@@ -42,7 +42,7 @@ def curve_entries(scoring: Scoring, blocks: Sequence[Block], size: str) -> list[
     return entries
 
 
-def metric_entries(scoring: Scoring, block: Block) -> list[Entry]:
+def metric_entries(scoring: Scoring, block: Block) -> list[ScoreEntry]:
     """Score the task's metric and accuracy (MSE of a regression) under one perturbation.
 
     Args:

@@ -17,7 +17,7 @@ import pyarrow as pa
 from temper.errors import CheckpointError
 from temper.evaluation import perspectives
 from temper.evaluation.rows import Block, Condition, to_blocks
-from temper.evaluation.scoring import Entry, Scoring
+from temper.evaluation.scoring import ScoreEntry, Scoring
 from temper.functional.intervals import Statistic, difference_interval
 
 RESAMPLES = 10_000
@@ -27,7 +27,7 @@ RESAMPLES = 10_000
 class _Taken:
     """A score as a function of resamples, before any is drawn, and what names it."""
 
-    named: Entry
+    named: ScoreEntry
     statistic: Statistic
     rows: int
 
@@ -46,7 +46,7 @@ class _Statistics(Scoring):
         statistic: Statistic,
         rows: int,
         higher_is_better: bool | None = None,
-    ) -> Entry:
+    ) -> ScoreEntry:
         """Keep the statistic of a score."""
         made = self.undefined(
             condition, name, reason="not drawn", rows=rows, higher=higher_is_better

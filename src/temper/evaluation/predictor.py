@@ -45,7 +45,7 @@ class Predictor(Protocol):
 
 
 @dataclass(frozen=True)
-class Part:
+class RowBatch:
     """Some examples as one batch.
 
     Args:
@@ -60,7 +60,7 @@ class Part:
     rows: list[str]
     special: Tensor
 
-    def take(self, places: Tensor) -> Part:
+    def take(self, places: Tensor) -> RowBatch:
         """Return some of the rows as a batch of their own, as long as this one.
 
         Args:
@@ -69,7 +69,7 @@ class Part:
         if len(places) == len(self.rows):
             return self
         chosen = places.tolist()
-        return Part(
+        return RowBatch(
             self.batch.take(places),
             [self.indices[place] for place in chosen],
             [self.rows[place] for place in chosen],
@@ -80,19 +80,19 @@ class Part:
 class Session(Protocol):
     """A predictor opened for perturbing: it is in eval mode, and its weights want no gradient."""
 
-    def parts(self, examples: Examples, *, batch_size: int | None = None) -> Iterator[Part]:
+    def parts(self, examples: Examples, *, batch_size: int | None = None) -> Iterator[RowBatch]:
         """Cut examples into batches of like length."""
         ...
 
-    def logits(self, part: Part, *, delta: Tensor | None = None) -> Tensor:
+    def logits(self, part: RowBatch, *, delta: Tensor | None = None) -> Tensor:
         """Return logits [B, C] in fp32, with ``delta`` [B, T, D] added to the word embeddings."""
         ...
 
-    def embeddings(self, part: Part) -> Tensor:
+    def embeddings(self, part: RowBatch) -> Tensor:
         """Return the word embeddings [B, T, D], detached."""
         ...
 
-    def vectors(self, part: Part, ids: Tensor) -> Tensor:
+    def vectors(self, part: RowBatch, ids: Tensor) -> Tensor:
         """Return the word embeddings [N, D] of token ids [N], detached.
 
         Args:
@@ -101,7 +101,7 @@ class Session(Protocol):
         """
         ...
 
-    def traced(self, part: Part, *, twice: bool = True) -> Trace:
+    def traced(self, part: RowBatch, *, twice: bool = True) -> Trace:
         """Return hidden states and logits, whose graph may be differentiated by the words.
 
         Args:

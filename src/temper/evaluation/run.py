@@ -18,7 +18,7 @@ from temper.evaluation.measurement import EvaluationData as EvaluationData
 from temper.evaluation.measurement import Measurement, Progress
 from temper.evaluation.predictor import Predictor
 from temper.evaluation.rows import Block, to_blocks, to_table
-from temper.evaluation.scoring import Entry, Scoring
+from temper.evaluation.scoring import ScoreEntry, Scoring
 from temper.evaluation.settings import EvaluationSettings as EvaluationSettings
 
 _LOG = logging.getLogger(__name__)
@@ -97,7 +97,7 @@ def evaluate(
     )
 
 
-def score(rows: pa.Table, metric: str, *, settings: EvaluationSettings) -> list[Entry]:
+def score(rows: pa.Table, metric: str, *, settings: EvaluationSettings) -> list[ScoreEntry]:
     """Compute all scores from rows alone.
 
     Args:
@@ -111,7 +111,7 @@ def score(rows: pa.Table, metric: str, *, settings: EvaluationSettings) -> list[
     return _score(to_blocks(rows), metric, settings)
 
 
-def _score(blocks: Sequence[Block], metric: str, settings: EvaluationSettings) -> list[Entry]:
+def _score(blocks: Sequence[Block], metric: str, settings: EvaluationSettings) -> list[ScoreEntry]:
     """Compute all scores from blocks."""
     scoring = Scoring(blocks, metric, settings.bootstrap, settings.seed)
     return [

@@ -17,7 +17,7 @@ from temper.functional.resampling import FloatArray, weighted_mean
 CLASSIFICATION_METRICS = ("accuracy", "macro_f1", "mcc", "f1")
 REGRESSION_METRICS = ("pearson", "spearman", "mse")
 
-Entry = dict[str, Any]
+ScoreEntry = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Scoring:
         statistic: Statistic,
         rows: int,
         higher_is_better: bool | None = None,
-    ) -> Entry:
+    ) -> ScoreEntry:
         """Compute a score with its interval.
 
         Args:
@@ -100,7 +100,7 @@ class Scoring:
         reason: str,
         rows: int,
         higher: bool | None = None,
-    ) -> Entry:
+    ) -> ScoreEntry:
         """Return the entry of a score that has no value.
 
         Args:
@@ -125,7 +125,7 @@ class Scoring:
         }
 
 
-def _named(condition: Condition) -> Entry:
+def _named(condition: Condition) -> ScoreEntry:
     """Return what says which score this is."""
     return {
         "perspective": condition.perspective,

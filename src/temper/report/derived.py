@@ -20,7 +20,7 @@ from temper.functional.scores import ScoreFacts, add_scores, facts
 from temper.functional.units import Unit
 
 # Column and seed.
-Place = tuple[str, int]
+RunPlace = tuple[str, int]
 
 
 def _without_parts(rows: Sequence[Row]) -> list[Row]:
@@ -84,11 +84,11 @@ class Scores:
     """
 
     metric: str
-    places: list[Place]
-    values: dict[ScoreKey, dict[Place, ScoreRecord]] = field(default_factory=dict)
+    places: list[RunPlace]
+    values: dict[ScoreKey, dict[RunPlace, ScoreRecord]] = field(default_factory=dict)
     notices: list[str] = field(default_factory=list)
 
-    def add(self, key: ScoreKey, place: Place, record: ScoreRecord) -> bool:
+    def add(self, key: ScoreKey, place: RunPlace, record: ScoreRecord) -> bool:
         """Add a score and tell whether it is new (False: it was there already)."""
         at = self.values.setdefault(key, {})
         return at.setdefault(place, record) is record
@@ -145,7 +145,7 @@ def _effective(records: Sequence[ScoreRecord]) -> int | None:
     return int(len(known) ** 2 / sum(1 / count for count in known)) if known else None
 
 
-def _set_means(scores: Scores, perspective: str) -> dict[Place, float]:
+def _set_means(scores: Scores, perspective: str) -> dict[RunPlace, float]:
     """Return the mean over a perspective's common sets, run by run; empty without sets."""
     keys = scores.common(perspective)
     if not keys:
@@ -239,7 +239,7 @@ def add_relative_improvement(scores: Scores, reference: str) -> None:
 
 
 def _add_improvement(
-    scores: Scores, place: Place, part: str, value: float | None, reason: str, fewest: int | None
+    scores: Scores, place: RunPlace, part: str, value: float | None, reason: str, fewest: int | None
 ) -> None:
     key = ScoreKey("summary", part, "clean", "relative_improvement")
     record = ScoreRecord(

@@ -31,7 +31,7 @@ MARKS = {
 
 
 @dataclass(frozen=True)
-class Entry:
+class TableCell:
     """Hold one cell of the comparison table.
 
     Args:
@@ -70,7 +70,7 @@ class Line:
     label: str
     unit: str
     higher_is_better: bool | None
-    entries: tuple[Entry, ...]
+    entries: tuple[TableCell, ...]
     leads: bool = False
 
 
@@ -113,13 +113,13 @@ def groups(
     return list(found.items())
 
 
-def _value(row: Row, column: str) -> Entry:
+def _value(row: Row, column: str) -> TableCell:
     cell, unit = row.cells[column], row.unit
     spread = cell.standard_deviation
     below = ""
     if cell.low is not None and cell.high is not None:
         below = f"[{unit.text(cell.low)}, {unit.text(cell.high)}]"
-    return Entry(
+    return TableCell(
         main=unit.text(cell.mean),
         beside="" if spread is None else f"\u00b1 {unit.text(spread)}",
         below=below,
@@ -161,7 +161,7 @@ def value_detail(row: Row, column: str) -> str:
     return "; ".join([*parts, *cell.reasons])
 
 
-def _difference(row: Row, difference: Difference) -> Entry:
+def _difference(row: Row, difference: Difference) -> TableCell:
     unit = row.unit
     sign = -1.0 if row.higher_is_better is False else 1.0
     parts = [f"difference {unit.text(difference.mean, signed=True)} {unit.sign}".strip()]
@@ -186,7 +186,7 @@ def _difference(row: Row, difference: Difference) -> Entry:
     if verdict in ("better", "worse", "higher", "lower") and (difference.holm_p or 0.0) > LEVEL:
         parts.append("the interval leaves 0 out, but not after Holm's correction")
         verdict += ", not after Holm"
-    return Entry(
+    return TableCell(
         main=unit.text(difference.mean, signed=True),
         below=below,
         decimals=0 if difference.mean is None else unit.decimals,

@@ -15,7 +15,7 @@ from temper.evaluation.measurement import Measurement
 from temper.evaluation.perspectives.contract import Perspective
 from temper.evaluation.perspectives.labelled import set_entries
 from temper.evaluation.rows import Block
-from temper.evaluation.scoring import Entry, Scoring
+from temper.evaluation.scoring import ScoreEntry, Scoring
 from temper.functional.proportions import Share
 from temper.functional.resampling import FloatArray
 from temper.functional.scores import ScoreFacts
@@ -29,7 +29,7 @@ def rows(measurement: Measurement) -> Iterable[Block]:
         yield measurement.clean_block("adversarial", name, aligned)
 
 
-def score(scoring: Scoring) -> list[Entry]:
+def score(scoring: Scoring) -> list[ScoreEntry]:
     """Score each set, and its contrast pairs where it has some."""
     entries = []
     for block in scoring.of("adversarial"):

@@ -27,7 +27,7 @@ from temper.evaluation.measurement import Measurement
 from temper.evaluation.perspectives.contract import Perspective
 from temper.evaluation.predictor import StatePredictor
 from temper.evaluation.rows import Block, Condition
-from temper.evaluation.scoring import Entry, Scoring
+from temper.evaluation.scoring import ScoreEntry, Scoring
 from temper.evaluation.sections import PerspectiveSettings
 from temper.functional import detectors
 from temper.functional.detection import aupr, auroc, fpr95
@@ -107,7 +107,7 @@ def rows(measurement: Measurement) -> Iterable[Block]:
             )
 
 
-def score(scoring: Scoring) -> list[Entry]:
+def score(scoring: Scoring) -> list[ScoreEntry]:
     """Score each detector on each anomaly set against the dev rows."""
     blocks = scoring.of("anomaly")
     ordinary = {b.condition.name: b for b in blocks if b.condition.set == "dev"}

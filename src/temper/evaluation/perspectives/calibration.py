@@ -27,7 +27,7 @@ from temper.evaluation.measurement import Measurement, block_of, labels_of
 from temper.evaluation.perspectives.contract import Perspective
 from temper.evaluation.prediction import Prediction
 from temper.evaluation.rows import Block, Condition
-from temper.evaluation.scoring import Entry, Scoring, statistic_of
+from temper.evaluation.scoring import ScoreEntry, Scoring, statistic_of
 from temper.functional.calibration import reliability
 from temper.functional.resampling import FloatArray
 from temper.functional.scores import NO_ROWS, ScoreFacts
@@ -79,7 +79,7 @@ def rows(measurement: Measurement) -> Iterable[Block]:
         yield block_of(condition, aligned.examples, prediction)
 
 
-def score(scoring: Scoring) -> list[Entry]:
+def score(scoring: Scoring) -> list[ScoreEntry]:
     """Score the labelled rows of dev, shift and adversarial sets, raw and scaled."""
     scaled_blocks = {
         block.condition.set: block
@@ -207,7 +207,7 @@ def _check_classes(examples: Examples, prediction: Prediction) -> None:
 
 def _entries(
     scoring: Scoring, condition: Condition, block: Block | None, *, rows: int = 0
-) -> list[Entry]:
+) -> list[ScoreEntry]:
     """Score one block by all names; without a block, or probabilities, say why not."""
     if block is None or not block.classifies:
         reason = "a regression gives no probabilities"

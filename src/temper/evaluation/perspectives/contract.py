@@ -18,7 +18,7 @@ from temper.evaluation.predictor import (
     TokenPredictor,
 )
 from temper.evaluation.rows import Block
-from temper.evaluation.scoring import Entry, Scoring
+from temper.evaluation.scoring import ScoreEntry, Scoring
 from temper.evaluation.sections import CommonSettings
 from temper.functional.scores import SCORES, ScoreFacts, add_scores
 
@@ -80,7 +80,7 @@ class Perspective(View):
     summary: str
     scores: tuple[str | ScoreFacts, ...]
     rows: Callable[[Measurement], Iterable[Block]]
-    score: Callable[[Scoring], list[Entry]]
+    score: Callable[[Scoring], list[ScoreEntry]]
     needs: Need = "answers"
     rescores: tuple[str, ...] = ()
     settings: type[BaseModel] | None = None

@@ -26,7 +26,7 @@ from temper.evaluation.measurement import Measurement
 from temper.evaluation.perspectives.contract import Perspective
 from temper.evaluation.predictor import Predictor, TokenPredictor
 from temper.evaluation.rows import Block, Condition
-from temper.evaluation.scoring import Entry, Scoring
+from temper.evaluation.scoring import ScoreEntry, Scoring
 from temper.evaluation.sections import PerspectiveSettings
 from temper.functional.resampling import FloatArray, weighted_median
 from temper.functional.scores import ScoreFacts
@@ -105,7 +105,7 @@ def rows(measurement: Measurement) -> Iterable[Block]:
         )
 
 
-def score(scoring: Scoring) -> list[Entry]:
+def score(scoring: Scoring) -> list[ScoreEntry]:
     """Take the median over passes; n is their number."""
     entries = []
     for block in scoring.of("cost"):

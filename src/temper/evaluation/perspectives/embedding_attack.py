@@ -27,9 +27,9 @@ from temper.evaluation.attack import Budget, Outcome, Target, attack
 from temper.evaluation.curves import drop_of, metric_entries
 from temper.evaluation.measurement import Measurement, block_of, labels_of
 from temper.evaluation.perspectives.contract import Perspective
-from temper.evaluation.predictor import Part, Session
+from temper.evaluation.predictor import RowBatch, Session
 from temper.evaluation.rows import Block, Condition, rows_at
-from temper.evaluation.scoring import Entry, Scoring
+from temper.evaluation.scoring import ScoreEntry, Scoring
 from temper.evaluation.sections import PerspectiveSettings, PositiveFloat
 from temper.functional.norms import Norm
 from temper.functional.resampling import FloatArray
@@ -155,7 +155,7 @@ def rows(measurement: Measurement) -> Iterable[Block]:
         )
 
 
-def score(scoring: Scoring) -> list[Entry]:
+def score(scoring: Scoring) -> list[ScoreEntry]:
     """Score each attack at each radius, and its drop against the same rows unperturbed."""
     entries = []
     clean = scoring.clean
@@ -187,7 +187,9 @@ def _budget(measurement: Measurement) -> Budget:
     )
 
 
-def _target(measurement: Measurement, session: Session, part: Part, labels: FloatArray) -> Target:
+def _target(
+    measurement: Measurement, session: Session, part: RowBatch, labels: FloatArray
+) -> Target:
     """Describe a batch to the attack."""
     movable = part.batch.mask
     if not _settings(measurement).special_tokens:

@@ -25,9 +25,9 @@ from temper.errors import ModelError
 from temper.evaluation.curves import curve_entries
 from temper.evaluation.measurement import Measurement, block_of
 from temper.evaluation.perspectives.contract import Perspective
-from temper.evaluation.predictor import Part
+from temper.evaluation.predictor import RowBatch
 from temper.evaluation.rows import Block, Condition
-from temper.evaluation.scoring import Entry, Scoring
+from temper.evaluation.scoring import ScoreEntry, Scoring
 from temper.evaluation.sections import PerspectiveSettings, PositiveFloat
 from temper.functional.resampling import FloatArray
 from temper.functional.smoothness import root_mean_square
@@ -87,14 +87,14 @@ def rows(measurement: Measurement) -> Iterable[Block]:
         )
 
 
-def score(scoring: Scoring) -> list[Entry]:
+def score(scoring: Scoring) -> list[ScoreEntry]:
     """Score each sigma, and the area under the curve from no noise to the largest sigma."""
     blocks = scoring.of("embedding_noise")
     relative = any("sigma_relative" in block.condition.parameters for block in blocks)
     return curve_entries(scoring, blocks, "sigma_relative" if relative else "sigma")
 
 
-def standard_noise(part: Part, embeddings: Tensor, *, seed: int, key: int) -> Tensor:
+def standard_noise(part: RowBatch, embeddings: Tensor, *, seed: int, key: int) -> Tensor:
     """Draw standard normal noise for each row's real tokens.
 
     Args:

@@ -22,7 +22,7 @@ from temper.display.wording import title
 from temper.evaluation.measurement import Measurement
 from temper.evaluation.perspectives.contract import Perspective
 from temper.evaluation.rows import Block
-from temper.evaluation.scoring import Entry, Scoring
+from temper.evaluation.scoring import ScoreEntry, Scoring
 from temper.functional.proportions import GroupShares, Share
 from temper.functional.scores import ScoreFacts
 
@@ -37,7 +37,7 @@ def rows(measurement: Measurement) -> Iterable[Block]:
     return ()
 
 
-def score(scoring: Scoring) -> list[Entry]:
+def score(scoring: Scoring) -> list[ScoreEntry]:
     """Score the groups of every set that has some."""
     entries = []
     for block in scoring.of("task", "shift", "adversarial"):
@@ -46,7 +46,7 @@ def score(scoring: Scoring) -> list[Entry]:
     return entries
 
 
-def _set_entries(scoring: Scoring, block: Block, groups: NDArray[np.str_]) -> list[Entry]:
+def _set_entries(scoring: Scoring, block: Block, groups: NDArray[np.str_]) -> list[ScoreEntry]:
     condition = replace(block.condition, perspective="groups")
     names = sorted(set(groups) - {""})
     worst = replace(condition, name=WORST)

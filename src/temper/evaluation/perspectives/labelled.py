@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from temper.evaluation.rows import Block
-from temper.evaluation.scoring import Entry, Scoring, statistic_of
+from temper.evaluation.scoring import ScoreEntry, Scoring, statistic_of
 
 
-def set_entries(scoring: Scoring, block: Block) -> list[Entry]:
+def set_entries(scoring: Scoring, block: Block) -> list[ScoreEntry]:
     """Score one set by the task's metric and the usual ones.
 
     A mean over sets is for who compares models, over the sets that all of them have.

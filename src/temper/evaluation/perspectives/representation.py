@@ -28,7 +28,7 @@ from temper.evaluation.measurement import EvaluationData, Measurement
 from temper.evaluation.perspectives.contract import Perspective
 from temper.evaluation.predictor import Predictor, StatePredictor
 from temper.evaluation.rows import Block, Condition
-from temper.evaluation.scoring import Entry, Scoring
+from temper.evaluation.scoring import ScoreEntry, Scoring
 from temper.evaluation.sections import CommonSettings, PerspectiveSettings
 from temper.functional.kernel_alignment import LEAST, kernel_alignment, unbiased_hsic
 from temper.functional.resampling import FloatArray
@@ -85,7 +85,7 @@ def rows(measurement: Measurement) -> Iterable[Block]:
             yield Block.of_values(condition, hashes, np.arange(len(parts)), values)
 
 
-def score(scoring: Scoring) -> list[Entry]:
+def score(scoring: Scoring) -> list[ScoreEntry]:
     """Combine the batches' estimates, layer by layer; n is the number of batches."""
     by_layer: dict[Parameters, dict[str, Block]] = {}
     for block in scoring.of("representation"):
@@ -175,7 +175,7 @@ def states_of(
     return held
 
 
-def _entry(scoring: Scoring, layer: Parameters, blocks: dict[str, Block]) -> Entry:
+def _entry(scoring: Scoring, layer: Parameters, blocks: dict[str, Block]) -> ScoreEntry:
     """Score one layer."""
     first = blocks[ESTIMATES[0]]
     values = [blocks[name].value for name in ESTIMATES]

@@ -9,7 +9,7 @@ from temper.evaluation.measurement import Measurement
 from temper.evaluation.perspectives.contract import Perspective
 from temper.evaluation.perspectives.labelled import set_entries
 from temper.evaluation.rows import Block
-from temper.evaluation.scoring import Entry, Scoring
+from temper.evaluation.scoring import ScoreEntry, Scoring
 
 
 def rows(measurement: Measurement) -> Iterable[Block]:
@@ -18,7 +18,7 @@ def rows(measurement: Measurement) -> Iterable[Block]:
         yield measurement.clean_block("shift", name, aligned)
 
 
-def score(scoring: Scoring) -> list[Entry]:
+def score(scoring: Scoring) -> list[ScoreEntry]:
     """Score each set."""
     return [entry for block in scoring.of("shift") for entry in set_entries(scoring, block)]
 

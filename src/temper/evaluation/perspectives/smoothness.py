@@ -29,9 +29,9 @@ from temper.display.wording import title
 from temper.errors import ModelError
 from temper.evaluation.measurement import EvaluationData, Measurement
 from temper.evaluation.perspectives.contract import Perspective
-from temper.evaluation.predictor import Part, PerturbablePredictor, Predictor
+from temper.evaluation.predictor import PerturbablePredictor, Predictor, RowBatch
 from temper.evaluation.rows import Block, Condition
-from temper.evaluation.scoring import Entry, Scoring, mean_of
+from temper.evaluation.scoring import ScoreEntry, Scoring, mean_of
 from temper.evaluation.sections import CommonSettings, PerspectiveSettings
 from temper.functional.intervals import standard_error
 from temper.functional.resampling import FloatArray
@@ -94,7 +94,7 @@ def rows(measurement: Measurement) -> Iterable[Block]:
             yield Block.of_values(condition, examples.rows, index, values[number])
 
 
-def score(scoring: Scoring) -> list[Entry]:
+def score(scoring: Scoring) -> list[ScoreEntry]:
     """Average each norm over the rows, layer by layer; not over layers, whose sizes differ."""
     entries = []
     for block in scoring.of("smoothness"):
@@ -142,7 +142,7 @@ def states_of(trace: Trace) -> tuple[dict[Layer, Tensor], str]:
 
 
 def norms(
-    part: Part, trace: Trace, state: Tensor, layer: Layer, *, settings: CommonSettings
+    part: RowBatch, trace: Trace, state: Tensor, layer: Layer, *, settings: CommonSettings
 ) -> FloatArray:
     """Estimate the squared norms of each row of a batch at one layer.
 
@@ -169,7 +169,7 @@ def norms(
 
 
 def draw(
-    part: Part, state: Tensor, words: Tensor, *, key: tuple[int, Layer, int]
+    part: RowBatch, state: Tensor, words: Tensor, *, key: tuple[int, Layer, int]
 ) -> tuple[Tensor, Tensor]:
     """Draw a probe of the state and a direction of the words for each row, of signs.
 

@@ -9,7 +9,7 @@ from temper.evaluation.alignment import Aligned
 from temper.evaluation.measurement import Measurement
 from temper.evaluation.perspectives.contract import Perspective
 from temper.evaluation.rows import Block
-from temper.evaluation.scoring import Entry, Scoring, statistic_of
+from temper.evaluation.scoring import ScoreEntry, Scoring, statistic_of
 
 
 def rows(measurement: Measurement) -> Iterable[Block]:
@@ -17,7 +17,7 @@ def rows(measurement: Measurement) -> Iterable[Block]:
     yield measurement.clean_block("task", "dev", Aligned(measurement.dev))
 
 
-def score(scoring: Scoring) -> list[Entry]:
+def score(scoring: Scoring) -> list[ScoreEntry]:
     """Score the clean dev rows."""
     block = scoring.clean
     return [

@@ -28,7 +28,7 @@ from temper.evaluation.perspectives.contract import Perspective
 from temper.evaluation.prediction import Prediction
 from temper.evaluation.predictor import Predictor
 from temper.evaluation.rows import Block, Condition, rows_at
-from temper.evaluation.scoring import Entry, Scoring
+from temper.evaluation.scoring import ScoreEntry, Scoring
 from temper.evaluation.sections import CommonSettings
 from temper.evaluation.text_attack import recipes
 from temper.evaluation.text_attack.answers import Answer, answers_of
@@ -71,7 +71,7 @@ def rows(measurement: Measurement) -> Iterable[Block]:
         yield _block(measurement, name, examples, index, outcomes)
 
 
-def score(scoring: Scoring) -> list[Entry]:
+def score(scoring: Scoring) -> list[ScoreEntry]:
     """Score each recipe: the metric, what it loses, and what the attack took."""
     entries = []
     for block in scoring.of("text_attack"):

@@ -25,7 +25,7 @@ from temper.evaluation.measurement import EvaluationData, Measurement, block_of
 from temper.evaluation.perspectives.contract import Perspective
 from temper.evaluation.predictor import Predictor, TokenPredictor
 from temper.evaluation.rows import Block, Condition
-from temper.evaluation.scoring import Entry, Scoring
+from temper.evaluation.scoring import ScoreEntry, Scoring
 from temper.evaluation.sections import CommonSettings, PerspectiveSettings, Share
 from temper.functional.resampling import IntegerArray
 
@@ -57,7 +57,7 @@ def rows(measurement: Measurement) -> Iterable[Block]:
         yield from _of_kind(measurement, kind, vocabulary)
 
 
-def score(scoring: Scoring) -> list[Entry]:
+def score(scoring: Scoring) -> list[ScoreEntry]:
     """Score each rate of each kind, and each kind's area from no corruption to the largest rate."""
     blocks = scoring.of("token_corruption")
     kinds: dict[str, list[Block]] = {}

@@ -29,7 +29,7 @@ from temper.evaluation.measurement import Measurement, block_of
 from temper.evaluation.perspectives.contract import Perspective
 from temper.evaluation.prediction import Prediction
 from temper.evaluation.rows import Block, Condition, rows_at
-from temper.evaluation.scoring import Entry, Scoring
+from temper.evaluation.scoring import ScoreEntry, Scoring
 from temper.evaluation.sections import PerspectiveSettings
 from temper.functional.intervals import Statistic
 from temper.functional.proportions import Share, ShareDifference
@@ -85,7 +85,7 @@ def rows(measurement: Measurement) -> Iterable[Block]:
     measurement.notices.append(f"Share of the texts that perturbations change: {', '.join(told)}.")
 
 
-def score(scoring: Scoring) -> list[Entry]:
+def score(scoring: Scoring) -> list[ScoreEntry]:
     """Score each perturbation, and of a classification what is right under all of them."""
     blocks = scoring.of("worst_case")
     entries = [entry for block in blocks for entry in metric_entries(scoring, block)]

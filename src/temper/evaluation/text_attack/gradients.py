@@ -13,7 +13,7 @@ from temper.data.examples import Examples
 from temper.data.spans import Span
 from temper.errors import ModelError
 from temper.evaluation.attack import ascent_loss, check_finite
-from temper.evaluation.predictor import Part, Session, WordPredictor
+from temper.evaluation.predictor import RowBatch, Session, WordPredictor
 from temper.evaluation.text_attack.contract import IN_FLIGHT, Draft, Place
 from temper.functional.precision import at_least_single
 
@@ -145,7 +145,7 @@ def _examples(drafts: Sequence[Draft]) -> Examples:
     return Examples("text attack", [draft.text for draft in drafts], pairs or None)
 
 
-def _read(session: Session, part: Part, drafts: Sequence[Draft]) -> tuple[Tensor, Tensor]:
+def _read(session: Session, part: RowBatch, drafts: Sequence[Draft]) -> tuple[Tensor, Tensor]:
     """Return embeddings and gradients [B, T, D] of one batch."""
     embeddings = at_least_single(session.embeddings(part))
     delta = torch.zeros_like(embeddings).requires_grad_(True)
@@ -162,7 +162,7 @@ def _read(session: Session, part: Part, drafts: Sequence[Draft]) -> tuple[Tensor
 
 
 def _reading(
-    part: Part, row: int, spans: list[Span | None], embeddings: Tensor, gradient: Tensor
+    part: RowBatch, row: int, spans: list[Span | None], embeddings: Tensor, gradient: Tensor
 ) -> Reading:
     """Cut one row out of a batch, without its padding."""
     real = part.batch.mask[row].cpu()
