@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 from temper.app.scaffold import PERSPECTIVE, start
 from temper.errors import SettingError
 
+ROOT = Path(__file__).resolve().parents[2]
 NAME = "fewer_words_of_a_test"
 
 
@@ -27,9 +29,7 @@ def test_a_new_perspective_passes_its_own_test_and_notices_a_draw_by_place(tmp_p
     assert found.returncode == 0, found.stdout
     text = file.read_text(encoding="utf-8")
     # One generator for all rows: what a row loses then hangs on those before it.
-    careless = text.replace("(common.seed,", "(0 * common.seed,").replace(
-        "random.Random(derive_seed", "drawn or random.Random(derive_seed"
-    )
+    careless = text.replace("random.Random(seed)", "drawn")
     file.write_text(careless.replace("\n\ndef rows", "\n\ndrawn = random.Random(0)\n\n\ndef rows"))
     assert "depends on the batch size or on the order of the rows" in run().stdout
 
@@ -55,6 +55,16 @@ def test_a_new_perspective_is_measured_where_it_is_imported(tmp_path: Path) -> N
     assert found.returncode == 0, found.stderr
     scores = json.loads(found.stdout)["scores"]
     assert {"share": 0.5} in [one["parameters"] for one in scores if one["perspective"] == NAME]
+
+
+def test_what_is_written_is_formatted_as_all_else(tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "src" / "temper", tmp_path / "src" / "temper")
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    written = [str(path) for path in start(PERSPECTIVE, "fewer_words", tmp_path)[:2]]
+    for command in (["check"], ["format", "--check"]):
+        ruff = [sys.executable, "-m", "ruff", *command, "--no-cache", *written]
+        found = subprocess.run(ruff, cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert found.returncode == 0, found.stdout
 
 
 def test_a_name_that_is_taken_is_refused(tmp_path: Path) -> None:
