@@ -73,7 +73,7 @@ test-narrow: $(INSTALLED)
 		$(PYTEST) $(addprefix tests/,$(NUMERICAL)) --ignore=tests/methods/test_scaffold.py
 
 bench: $(INSTALLED)
-	$(BIN)/python -m benchmarks.step_cost --rounds 7
+	$(BIN)/python -m benchmarks.step_cost --rounds 5
 	$(BIN)/python -m benchmarks.memory
 	$(BIN)/python -m benchmarks.mask_cost
 	$(BIN)/python -m benchmarks.estimator --draws 6

@@ -7,8 +7,10 @@ import re
 import shutil
 import subprocess
 import sys
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
+import grimp
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -72,3 +74,28 @@ def test_a_module_without_a_layer_is_noticed(tree: Path) -> None:
     held, output = contracts(tree)
     assert "stray" in output
     assert not all(held.values()) or not held
+
+
+def in_a_circle(package: str) -> list[str]:
+    """Return files that import each other in a circle, the first again at the end; none mostly."""
+    graph = grimp.build_graph(package, exclude_type_checking_imports=True, cache_dir=None)
+    imports = {name: graph.find_modules_directly_imported_by(name) for name in graph.modules}
+    try:
+        TopologicalSorter(imports).prepare()
+    except CycleError as error:
+        return list(error.args[1])
+    return []
+
+
+def test_no_files_import_each_other_in_a_circle() -> None:
+    assert in_a_circle("temper") == []
+
+
+def test_a_planted_circle_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "planted_circle"
+    folder.mkdir()
+    for name, other in (("__init__", ""), ("one", "two"), ("two", "one")):
+        line = f"def late():\n    import planted_circle.{other}\n" if other else ""
+        (folder / f"{name}.py").write_text(line, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert set(in_a_circle("planted_circle")) == {"planted_circle.one", "planted_circle.two"}

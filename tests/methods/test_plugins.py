@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from temper.errors import SettingError
-from temper.methods import build, names, plugins, registry
+from temper.methods import build, names, registry
 
 METHOD = '''
 from temper.methods import register
@@ -41,30 +41,30 @@ def written(folder: Path, text: str, *, file: str = "planted_one.py") -> str:
 
 def test_a_file_is_imported_once_and_its_methods_are_known(tmp_path: Path) -> None:
     path = written(tmp_path, METHOD.format(name="mine"))
-    module = plugins.load(path)
-    assert plugins.load(path) is module
+    module = registry.load(path)
+    assert registry.load(path) is module
     assert "mine" in names()
     assert type(build("mine + at").config.shares[0].config) is module.Mine
 
 
 def test_what_was_loaded_is_named_until_its_methods_are_gone(tmp_path: Path) -> None:
-    before, empty = plugins.loaded(), registry.registered()
+    before, empty = registry.loaded(), registry.registered()
     first = written(tmp_path, METHOD.format(name="mine"))
-    plugins.load(first)
-    plugins.load(first)
-    assert plugins.loaded() == (*before, first)
+    registry.load(first)
+    registry.load(first)
+    assert registry.loaded() == (*before, first)
     registry.forget_since(empty)
-    assert plugins.loaded() == before
+    assert registry.loaded() == before
     # The name is free, and another file takes it: only that file stands for it.
     second = written(tmp_path, METHOD.format(name="mine"), file="planted_two.py")
-    plugins.load(second)
-    assert plugins.loaded() == (*before, second)
+    registry.load(second)
+    assert registry.loaded() == (*before, second)
 
 
 def test_a_module_is_imported_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     written(tmp_path, METHOD.format(name="mine"), file="planted_two.py")
     monkeypatch.syspath_prepend(str(tmp_path))
-    plugins.load("planted_two")
+    registry.load("planted_two")
     assert "mine" in names()
 
 
@@ -73,7 +73,7 @@ def test_code_that_fails_is_told_with_its_line_and_leaves_no_method(tmp_path: Pa
     for _ in range(2):
         message = r"RuntimeError: halfway \(.*planted_one\.py, line 9\)"
         with pytest.raises(SettingError, match=message):
-            plugins.load(path)
+            registry.load(path)
     assert "mine" not in names()
     assert "planted_one" not in sys.modules
 
@@ -87,20 +87,20 @@ def test_code_that_fails_is_told_with_its_line_and_leaves_no_method(tmp_path: Pa
 )
 def test_what_is_not_there_is_named(what: str, message: str) -> None:
     with pytest.raises(SettingError, match=message):
-        plugins.load(what)
+        registry.load(what)
 
 
 def test_a_name_that_is_taken_is_told(tmp_path: Path) -> None:
     path = written(tmp_path, METHOD.format(name="at"))
     with pytest.raises(SettingError, match="A method named 'at' is registered already"):
-        plugins.load(path)
+        registry.load(path)
     assert build("at").name == "at"
 
 
 def test_a_file_does_not_take_a_loaded_module_s_name(tmp_path: Path) -> None:
     path = written(tmp_path, "", file="json.py")
     with pytest.raises(SettingError, match="a module named 'json' is loaded already"):
-        plugins.load(path)
+        registry.load(path)
 
 
 def test_packages_offer_methods_by_entry_points(

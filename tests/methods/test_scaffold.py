@@ -12,7 +12,7 @@ import pytest
 from temper.app.scaffold import METHOD, start
 from temper.app.scaffold import name_fault as fault_of
 from temper.errors import SettingError
-from temper.methods import entry, plugins, registry
+from temper.methods import configure, entry, registry
 from tests.methods import test_contracts as contracts
 
 
@@ -41,7 +41,7 @@ def written(tmp_path: Path) -> Iterator[Path]:
     """Return the folder of a new method that is registered for the length of a test."""
     new_method(NAME, tmp_path)
     before = registry.registered()
-    plugins.load(str(tmp_path / f"{NAME}.py"))
+    registry.load(str(tmp_path / f"{NAME}.py"))
     yield tmp_path
     registry.forget_since(before)
     del sys.modules[NAME]
@@ -67,7 +67,7 @@ def test_a_new_method_takes_any_settings_or_refuses_them_with_one_error(written:
 
 
 def test_a_new_method_composes(written: Path) -> None:
-    method = registry.configure(f"{NAME} + at + uegr.rule", {NAME: {"weight": 0.5}}).build()
+    method = configure(f"{NAME} + at + uegr.rule", {NAME: {"weight": 0.5}}).build()
     assert method.name == f"{NAME} + at + uegr.rule"
     assert [type(part).__name__ for part in method.objective.parts] == [
         "SmallLogitsOfATestLoss",

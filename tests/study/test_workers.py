@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import torch
 
+from temper.app import plugins
 from temper.errors import NonFiniteError, SettingError, TemperError
-from temper.methods import plugins
 from temper.study.plan import StudyConfig, columns_of
 from temper.study.schedule import run_study
 from temper.training.progress import Progress

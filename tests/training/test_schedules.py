@@ -13,7 +13,7 @@ from temper.errors import SettingError
 from temper.functional.schedules import Cosine, Linear, WarmUp
 from temper.methods import configure
 from temper.methods.at import AT
-from temper.methods.composition import smoothed
+from temper.methods.method import smoothed
 from temper.methods.r_drop import RDrop
 from temper.methods.smart import SMART
 from temper.methods.uegr import UEGR

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from types import ModuleType
 
-from temper.methods import plugins
+from temper.methods import registry
 
 CONTRACT = "temper.evaluation.perspectives.contract"
 _WITH_PERSPECTIVES: list[str] = []
@@ -24,7 +24,7 @@ def load(what: str) -> ModuleType:
         SettingError: If it is not there, its name is another module's, or its code fails; the
             message gives the line.
     """
-    module = plugins.load(what)
+    module = registry.load(what)
     # A module that has a perspective has imported their contract.
     if CONTRACT in sys.modules:
         from temper.evaluation.perspectives import register_all
@@ -36,4 +36,4 @@ def load(what: str) -> ModuleType:
 
 def loaded() -> tuple[str, ...]:
     """Return what `load` has imported, so that another process can import it too."""
-    return tuple(dict.fromkeys((*plugins.loaded(), *_WITH_PERSPECTIVES)))
+    return tuple(dict.fromkeys((*registry.loaded(), *_WITH_PERSPECTIVES)))

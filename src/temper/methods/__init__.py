@@ -10,14 +10,12 @@ from typing import TYPE_CHECKING, Any
 from temper.importing import on_first_use
 
 if TYPE_CHECKING:
-    from temper.methods.composition import Composed, compose
+    from temper.methods.composition import Composed, build, compose, configure
     from temper.methods.declared import name_faults
     from temper.methods.method import Method, MethodConfig
     from temper.methods.registry import (
         DEFAULT,
         Entry,
-        build,
-        configure,
         entry,
         name_of,
         names,
@@ -30,9 +28,9 @@ _PUBLIC = {
     "Entry": "registry",
     "Method": "method",
     "MethodConfig": "method",
-    "build": "registry",
+    "build": "composition",
     "compose": "composition",
-    "configure": "registry",
+    "configure": "composition",
     "entry": "registry",
     "name_faults": "declared",
     "name_of": "registry",
@@ -63,10 +61,8 @@ _public = on_first_use(__name__, _PUBLIC)
 def __getattr__(name: str) -> Any:
     """Return a public name, or a method's settings class: ``from temper.methods import FreeLB``."""
     if name not in _PUBLIC and not name.startswith("_"):
-        from temper.methods.registry import entry, names
-
-        for registered in names():
-            config = entry(registered).config
+        for registered in _public("names")():
+            config = _public("entry")(registered).config
             if config.__name__ == name:
                 return config
     return _public(name)

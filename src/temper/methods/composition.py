@@ -8,7 +8,6 @@ them.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict
@@ -17,9 +16,9 @@ from temper.backward.rule import Chain, UpdateRule, chain
 from temper.errors import CompositionError, SettingError, TemperError, unknown
 from temper.forward.objective import Clean, add
 from temper.functional.schedules import Schedule
-from temper.methods.declared import HALVES, labels_of, name_faults
+from temper.methods.declared import HALVES, is_composed, labels_of, name_faults
 from temper.methods.method import Method, MethodConfig
-from temper.methods.registry import configure, name_of
+from temper.methods.registry import configure_one, name_of
 
 Half = Literal["both", "objective", "rule"]
 
@@ -146,22 +145,57 @@ def compose(
     return _checked(shares)
 
 
-def smoothed(method: Method, smoothing: float) -> Method:
-    """Return a method with the labels smoothed in every task loss, clean and attacked.
+def configure(
+    name: str, settings: Mapping[str, Any] | None = None, *, prefix: str | None = None
+) -> MethodConfig:
+    """Make a method's settings from plain values.
 
     Args:
-        method: Any method whose objective can be added to another.
-        smoothing: Share of each label that is spread over all classes, in [0, 1); 0 for none.
+        name: A registered name, or several with ``+`` between. ``NAME.objective`` and
+            ``NAME.rule`` take one half of a method.
+        settings: Values by field; ``preset`` picks published settings that the others override. Of
+            several methods, a table of such values by method.
+        prefix: What stands before a setting's name in errors, ``"method."`` where it was written
+            so; None for the name of the settings class.
 
     Raises:
-        CompositionError: If the method smooths labels by itself.
-        SettingError: If the share is out of bounds.
+        SettingError: For an unknown name, field or value, all faults at once.
+        CompositionError: If the methods do not compose.
+
+    Example:
+        >>> configure("r_drop", {"weight": 2.0}).weight
+        2.0
     """
-    if not smoothing:
+    if is_composed(name):
+        return configure_composed(name, settings or {}, prefix=prefix)
+    return configure_one(name, settings, prefix=prefix)
+
+
+def build(method: Method | MethodConfig | str) -> Method:
+    """Return a method from a method, its settings or its name.
+
+    Args:
+        method: One of the three; a name takes the default settings, and may be several with ``+``
+            between.
+
+    Raises:
+        SettingError: If no method has that name.
+        CompositionError: If the methods do not compose.
+
+    Example:
+        >>> build("vanilla").name
+        'vanilla'
+    """
+    if isinstance(method, Method):
         return method
-    more = configure("label_smoothing", {"smoothing": smoothing}).build().objective
-    both = [(method.name, method.objective), ("label_smoothing_factor", more)]
-    return replace(method, objective=add(both), smoothing=smoothing)
+    if isinstance(method, type):
+        raise SettingError(
+            f"Expected a method, its settings or its name, got the class {method.__name__}. Give "
+            f"settings: {method.__name__}()."
+        )
+    if isinstance(method, MethodConfig):
+        return method.build()
+    return configure(method).build()
 
 
 def configure_composed(

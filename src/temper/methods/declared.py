@@ -77,9 +77,10 @@ def known_names() -> list[str]:
     """Return the names of all methods; modules are imported only where other packages have some."""
     if are_all_declared():
         return list(declared())
-    from temper.methods.registry import names
+    # Through the package's door: the registry stands on this file.
+    from temper import methods
 
-    return names()
+    return methods.names()
 
 
 def is_composed(name: str) -> bool:

@@ -19,7 +19,7 @@ from pydantic import (
 
 from temper.backward.rule import UpdateRule, chain
 from temper.errors import CompositionError, FieldError, SettingError, unknown
-from temper.forward.objective import Clean, Objective
+from temper.forward.objective import Clean, Objective, add
 from temper.functional.schedules import Schedule
 from temper.methods.published import Published
 from temper.methods.variants import completed, merged
@@ -149,9 +149,10 @@ class MethodConfig(BaseModel, ABC):
         Raises:
             CompositionError: If they do not compose; it names both.
         """
-        from temper.methods.composition import compose
+        # Through the package's door: composition stands on this file.
+        from temper import methods
 
-        return compose(self, other)
+        return methods.compose(self, other)
 
     def _with(self, **changes: object) -> Self:
         return type(self)(**{**self.model_dump(), **changes})
@@ -208,8 +209,6 @@ class Method:
         """
         if not self.schedules:
             return self
-        from temper.methods.composition import smoothed
-
         step = smoothed(self.config.at(share).build(), self.smoothing)
         moving = {rule.name: rule for rule in chain(step.rule).rules}
         rules = [
@@ -257,3 +256,25 @@ def _replaced(held: Held, value: Callable[[Schedule], float]) -> Held:
         return held.model_copy(update=found)
     assert isinstance(held, tuple)
     return tuple(found.get(str(place), inner) for place, inner in enumerate(held))  # type: ignore[return-value]
+
+
+def smoothed(method: Method, smoothing: float) -> Method:
+    """Return a method with the labels smoothed in every task loss, clean and attacked.
+
+    Args:
+        method: Any method whose objective can be added to another.
+        smoothing: Share of each label that is spread over all classes, in [0, 1); 0 for none.
+
+    Raises:
+        CompositionError: If the method smooths labels by itself.
+        SettingError: If the share is out of bounds.
+    """
+    if not smoothing:
+        return method
+    if not 0 < smoothing < 1:
+        raise SettingError(f"`smoothing` must be < 1 and >= 0, got {smoothing}.")
+    both = [
+        (method.name, method.objective),
+        ("label_smoothing_factor", Clean(smoothing=smoothing)),
+    ]
+    return replace(method, objective=add(both), smoothing=smoothing)

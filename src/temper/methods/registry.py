@@ -1,4 +1,13 @@
-"""The registry: name to settings class. Contract tests, the command line and the docs read it."""
+"""The registry: name to settings class. Contract tests, the command line and the docs read it.
+
+Methods of your own come in beside ours. A package offers its methods by an entry point, whose
+module registers them when it is imported::
+
+    [project.entry-points."temper.methods"]
+    my_method = "my_package.my_method"
+
+A file or module is imported only where ``--import`` or `load` names it.
+"""
 
 from __future__ import annotations
 
@@ -6,17 +15,22 @@ import importlib
 import pkgutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
+from importlib.metadata import entry_points
+from types import ModuleType
 from typing import Any
 
 from temper.errors import FieldError, SettingError, unknown
-from temper.methods.declared import Declaration, in_order, is_composed
-from temper.methods.method import Method, MethodConfig
+from temper.importing import import_named, run_import
+from temper.methods.declared import GROUP, Declaration, in_order
+from temper.methods.method import MethodConfig
 
 DEFAULT = "uegr"
 """The method of a run that names none."""
 
 _ENTRIES: dict[str, Entry] = {}
+_LOADED: dict[str, frozenset[str]] = {}
+PURPOSE = "methods"
 
 
 @dataclass(frozen=True)
@@ -94,8 +108,6 @@ def _load() -> None:
     package = importlib.import_module("temper.methods")
     for module in pkgutil.iter_modules(package.__path__):
         importlib.import_module(f"temper.methods.{module.name}")
-    from temper.methods.plugins import load_installed
-
     load_installed()
 
 
@@ -140,31 +152,19 @@ def entry(name: str) -> Entry:
     return _ENTRIES[name]
 
 
-def configure(
+def configure_one(
     name: str, settings: Mapping[str, Any] | None = None, *, prefix: str | None = None
 ) -> MethodConfig:
-    """Make a method's settings from plain values.
+    """Make one method's settings from plain values; `temper.methods.configure` takes several too.
 
     Args:
-        name: A registered name, or several with ``+`` between. ``NAME.objective`` and
-            ``NAME.rule`` take one half of a method.
-        settings: Values by field; ``preset`` picks published settings that the others override. Of
-            several methods, a table of such values by method.
-        prefix: What stands before a setting's name in errors, ``"method."`` where it was written
-            so; None for the name of the settings class.
+        name: A registered name.
+        settings: Values by field; ``preset`` picks published settings that the others override.
+        prefix: As `temper.methods.configure`.
 
     Raises:
         SettingError: For an unknown name, field or value, all faults at once.
-        CompositionError: If the methods do not compose.
-
-    Example:
-        >>> configure("r_drop", {"weight": 2.0}).weight
-        2.0
     """
-    if is_composed(name):
-        from temper.methods.composition import configure_composed
-
-        return configure_composed(name, settings or {}, prefix=prefix)
     chosen = entry(name)
     values = dict(settings or {})
     preset = values.pop("preset", None)
@@ -192,28 +192,53 @@ def name_of(config: MethodConfig) -> str:
     )
 
 
-def build(method: Method | MethodConfig | str) -> Method:
-    """Return a method from a method, its settings or its name.
+def load(what: str) -> ModuleType:
+    """Import a file or a module of methods, so that they are registered.
 
     Args:
-        method: One of the three; a name takes the default settings, and may be several with ``+``
-            between.
+        what: Path of a ``.py`` file, or the dotted name of an importable module.
+
+    Returns:
+        The module. A file or module that was imported before is not run again.
 
     Raises:
-        SettingError: If no method has that name.
-        CompositionError: If the methods do not compose.
-
-    Example:
-        >>> build("vanilla").name
-        'vanilla'
+        SettingError: If it is not there, its name is another module's, or its code fails; the
+            message gives the line.
     """
-    if isinstance(method, Method):
-        return method
-    if isinstance(method, type):
-        raise SettingError(
-            f"Expected a method, its settings or its name, got the class {method.__name__}. Give "
-            f"settings: {method.__name__}()."
-        )
-    if isinstance(method, MethodConfig):
-        return method.build()
-    return configure(method).build()
+    # First ours: a method that takes the name of one is then told so, and not the other way round.
+    names()
+    before = registered()
+    module = _keeping(partial(import_named, what, purpose=PURPOSE))
+    added = registered() - before
+    if added:
+        # A name that is free again belonged to something that was forgotten since.
+        for other in [other for other, its in _LOADED.items() if its & added]:
+            del _LOADED[other]
+        _LOADED[what] = added
+    return module
+
+
+def loaded() -> tuple[str, ...]:
+    """Return what `load` has imported methods from, so that another process can import it too."""
+    return tuple(what for what, its in _LOADED.items() if its <= registered())
+
+
+def load_installed() -> None:
+    """Import the methods that installed packages offer.
+
+    Raises:
+        SettingError: If the code of one fails; the message names it.
+    """
+    for point in entry_points(group=GROUP):
+        name = f"the entry point {point.name} = {point.value} ({GROUP})"
+        _keeping(partial(run_import, name, point.load, purpose=PURPOSE))
+
+
+def _keeping(act: Callable[[], ModuleType]) -> ModuleType:
+    """Run somebody's code; on failure leave the registry as it was."""
+    before = registered()
+    try:
+        return act()
+    except SettingError:
+        forget_since(before)
+        raise

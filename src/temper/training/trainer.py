@@ -24,7 +24,7 @@ from transformers.trainer_utils import rotate_checkpoints
 from temper.data.batches import LengthBucketSampler
 from temper.errors import ModelError, SettingError
 from temper.methods import Method, MethodConfig, build
-from temper.methods.composition import smoothed
+from temper.methods.method import smoothed
 from temper.models.kinds import check_sequence_classifier
 from temper.training import checkpoint_files
 from temper.training.arguments import arguments_of
