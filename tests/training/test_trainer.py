@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
-from transformers import TrainerCallback
+from transformers import TrainerCallback, TrainingArguments
 from transformers.integrations import integration_utils
 
 from temper import AT, UEGR, Vanilla
@@ -196,19 +196,20 @@ def test_bf16_runs_the_forward_in_bf16_and_keeps_weights_in_fp32(
 def test_gradient_checkpointing_changes_no_weight(tmp_path: Path, method: str) -> None:
     plain = make_trainer(tmp_path, more={"method": method}, max_steps=2)
     plain.train()
-    saving = make_trainer(
-        tmp_path,
-        more={"method": method},
-        max_steps=2,
-        activation_checkpointing=True,
-        activation_checkpointing_kwargs={"use_reentrant": False},
-    )
+    # Transformers calls it so from 5.23 on, and gradient checkpointing before.
+    fields = TrainingArguments.__dataclass_fields__
+    kind = "activation" if "activation_checkpointing" in fields else "gradient"
+    asked: dict[str, Any] = {
+        f"{kind}_checkpointing": True,
+        f"{kind}_checkpointing_kwargs": {"use_reentrant": False},
+    }
+    saving = make_trainer(tmp_path, more={"method": method}, max_steps=2, **asked)
     if method == "hidden_cut":
         with pytest.raises(ModelError, match="checkpointing"):
             saving.train()
         return
     saving.train()
-    assert saving.model.is_activation_checkpointing
+    assert getattr(saving.model, f"is_{kind}_checkpointing")
     assert farthest(weights(plain.model), weights(saving.model)) < 1e-5
 
 
