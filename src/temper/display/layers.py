@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from temper.display.cells import Cell, Comparison, Row
+from temper.display.cells import Cell, Comparison, Row, ScoreKey
 from temper.display.drawing import (
     SHARES_LIGHT,
     Figure,
@@ -15,8 +15,32 @@ from temper.display.drawing import (
     plain,
     style,
 )
-from temper.display.wording import plural
+from temper.display.wording import plural, title
 from temper.functional.units import ABSENT
+
+
+def inner_layers(keys: Sequence[ScoreKey]) -> list[ScoreKey]:
+    """Return the scores of all layers but the last: one by one they would outweigh all others.
+
+    The last layer is what the head reads. A score without a layer, such as the logits', stays too.
+
+    Args:
+        keys: All scores of a perspective.
+    """
+    last = max((key.parameters.number("layer") or 0.0 for key in keys), default=0.0)
+    return [key for key in keys if key.parameters.number("layer") not in (None, last)]
+
+
+def layer_label(key: ScoreKey, *, otherwise: str = "") -> str:
+    """Write a score and its layer.
+
+    Args:
+        key: The score.
+        otherwise: Name of the place of a score without a layer.
+    """
+    layer = key.parameters.get("layer")
+    place = otherwise if layer is None else f"layer {layer}"
+    return ", ".join(part for part in (title(key.name), place, key.set) if part)
 
 
 def layer_map(

@@ -17,12 +17,11 @@ import numpy as np
 from pydantic import Field
 
 from temper.data.examples import Examples
-from temper.display.cells import Comparison, Row, ScoreKey
+from temper.display.cells import Comparison, Row
 from temper.display.drawing import Figure
 from temper.display.folders import Source
-from temper.display.layers import layer_map
+from temper.display.layers import inner_layers, layer_label, layer_map
 from temper.display.parameters import Parameters
-from temper.display.wording import title
 from temper.errors import ModelError
 from temper.evaluation.measurement import EvaluationData, Measurement
 from temper.evaluation.perspectives.contract import Perspective
@@ -200,17 +199,6 @@ def last_layer(rows: Sequence[Row]) -> list[Row]:
     return sorted(rows, key=lambda row: row.key.parameters.number("layer") or 0.0)[-1:]
 
 
-def inner_layers(keys: Sequence[ScoreKey]) -> list[ScoreKey]:
-    """Return the scores of all layers but the last: one by one they would outweigh all others."""
-    last = max((key.parameters.number("layer") or 0.0 for key in keys), default=0.0)
-    return [key for key in keys if key.parameters.number("layer") != last]
-
-
-def words(key: ScoreKey) -> str:
-    """Write the score and its layer."""
-    return ", ".join((title(key.name), f"layer {key.parameters.get('layer')}", key.set))
-
-
 def figures(source: Source, comparison: Comparison) -> list[Figure]:
     """Draw CKA with the pre-trained model as a heat map of layers by columns, one a set."""
     of_layers = comparison.of("representation", "cka")
@@ -237,7 +225,7 @@ REPRESENTATION = Perspective(
     place=130,
     leads="cka",
     sums_up=last_layer,
-    words=words,
+    words=layer_label,
     minor=inner_layers,
     heading="Representation",
     figures=figures,

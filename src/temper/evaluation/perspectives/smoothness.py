@@ -23,9 +23,8 @@ from torch import Tensor
 from temper.display.cells import Comparison, Row, ScoreKey
 from temper.display.drawing import Figure
 from temper.display.folders import Source
-from temper.display.layers import layer_lines
+from temper.display.layers import inner_layers, layer_label, layer_lines
 from temper.display.parameters import Parameters
-from temper.display.wording import title
 from temper.errors import ModelError
 from temper.evaluation.measurement import EvaluationData, Measurement
 from temper.evaluation.perspectives.contract import Perspective
@@ -198,20 +197,9 @@ def of_logits(rows: Sequence[Row]) -> list[Row]:
     return [row for row in rows if "layer" not in row.key.parameters][:1]
 
 
-def inner_layers(keys: Sequence[ScoreKey]) -> list[ScoreKey]:
-    """Return the scores of all layers but the last: one by one they would outweigh all others.
-
-    The last layer is what the head reads, and the logits are what it answers.
-    """
-    last = max((key.parameters.number("layer") or 0.0 for key in keys), default=0.0)
-    return [key for key in keys if key.parameters.number("layer") not in (None, last)]
-
-
 def words(key: ScoreKey) -> str:
-    """Write a norm and its layer."""
-    layer = key.parameters.get("layer")
-    place = LOGITS if layer is None else f"layer {layer}"
-    return ", ".join(part for part in (title(key.name), place, key.set) if part)
+    """Write a norm and its layer, or that it is the logits'."""
+    return layer_label(key, otherwise=LOGITS)
 
 
 def figures(source: Source, comparison: Comparison) -> list[Figure]:
