@@ -32,6 +32,7 @@ class Outcome:
         norm: ``l2`` or ``linf``.
         steps: Gradients used by each start.
         restarts: Number of starts.
+        asked: Radius that the budget names.
         radius: Absolute budget of each row, [B] fp64.
         radius_relative: The same over the row's embedding norm, [B] fp64; NaN where that is 0.
         logits: Logits under the worst delta found, [B, C].
@@ -41,6 +42,7 @@ class Outcome:
     norm: Norm
     steps: int
     restarts: int
+    asked: float
     radius: Tensor
     radius_relative: Tensor
     logits: Tensor
@@ -196,7 +198,7 @@ def _outcomes(target: Target, budget: Budget, clean: Tensor, gradient: Tensor) -
             elif "fgm" in budget.attacks:
                 everyone = torch.arange(len(clean), device=clean.device)
                 fgm = _logits(target, first, everyone)
-            common = Outcome("fgm", norm, 1, 1, exact.flatten(), relative.flatten(), clean)
+            common = Outcome("fgm", norm, 1, 1, number, exact.flatten(), relative.flatten(), clean)
             if "fgm" in budget.attacks and fgm is not None:
                 yield replace(common, logits=fgm)
             if worst is not None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from itertools import product
 from typing import Literal, Self
 
 import numpy as np
@@ -138,11 +137,10 @@ def rows(measurement: Measurement) -> Iterable[Block]:
     if len(index) == len(measurement.dev):
         truncated = measurement.perturbable.truncated(examples)
         measurement.keep("dev", replace(measurement.read(answers.clean), truncated=truncated))
-    asked = product(budget.norms, budget.radii, range(len(budget.attacks)))
-    for kept, (_, radius, _) in zip(answers.attacked, asked, strict=True):
+    for kept in answers.attacked:
         outcome = kept.outcome
         parameters = Parameters(
-            {"radius_relative" if budget.relative else "radius": radius},
+            {"radius_relative" if budget.relative else "radius": outcome.asked},
             norm=outcome.norm,
             steps=outcome.steps,
             restarts=outcome.restarts,
