@@ -31,7 +31,7 @@ def told(best: Difference) -> str:
     }
     keys = [
         ScoreKey("summary", part, "clean", "relative_improvement")
-        for part in ("", *[view.name for view in views().those("improves")])
+        for part in ("", *[view.name for view in views() if view.improves])
     ]
     rows = tuple(Row(key, "", "", True, unit(key.name, "accuracy"), cells) for key in keys)
     columns = ("vanilla", "one", "two")

@@ -149,6 +149,7 @@ class Views:
 
     def __init__(self, views: Iterable[View]) -> None:
         self._views = {view.name: view for view in sorted(views, key=lambda view: view.place)}
+        self._positions = {name: position for position, name in enumerate(self._views)}
 
     def of(self, name: str) -> View:
         """Return the group of a perspective; a plain one that nothing leads where it is unknown."""
@@ -160,9 +161,6 @@ class Views:
 
     def position(self, name: str) -> tuple[int, str]:
         """Return what sorts groups: the known ones in order, then the others by name."""
-        names = list(self._views)
-        return (names.index(name), "") if name in self._views else (len(names), name)
-
-    def those(self, flag: str) -> list[View]:
-        """Return the groups of which a yes-or-no property holds, in order."""
-        return [view for view in self if getattr(view, flag)]
+        if name in self._positions:
+            return self._positions[name], ""
+        return len(self._positions), name

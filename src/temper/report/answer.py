@@ -151,7 +151,7 @@ def _after_holm(difference: Difference) -> str:
 def _of_which(comparison: Comparison) -> str:
     """Say what the average relative improvement is over where parts of it are missing."""
     parts = {row.key.set for row in comparison.of(SUMMARY.name)} - {""}
-    every = views().those("improves")
+    every = [view for view in views() if view.improves]
     if len(parts) == len(every):
         return ""
     return f" in {listed([view.title.lower() for view in every if view.name in parts])} alone"

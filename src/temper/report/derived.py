@@ -164,7 +164,7 @@ def add_set_means(scores: Scores) -> None:
     Args:
         scores: Collected scores; changed in place.
     """
-    for view in views().those("averaged"):
+    for view in [view for view in views() if view.averaged]:
         named = (view.name, view.lead(scores.metric))
         kinds = [key.condition for key in scores.values if (key.perspective, key.name) == named]
         for condition in dict.fromkeys(kinds):
@@ -210,7 +210,7 @@ def add_relative_improvement(scores: Scores, reference: str) -> None:
     held = {seed for _, seed in seeds}
     if not any(column != reference and seed in held for column, seed in scores.places):
         return
-    names = [view.name for view in views().those("improves")]
+    names = [view.name for view in views() if view.improves]
     found = {part: _set_means(scores, part) for part in names}
     parts = {part: means for part, means in found.items() if means}
     if not parts:

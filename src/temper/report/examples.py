@@ -280,7 +280,7 @@ class _Texts:
     def read(cls, path: Path) -> _Texts:
         codes: dict[tuple[Any, ...], int] = {}
         clean, altered, names = [], [], []
-        unchanged = [view.name for view in views().those("unchanged_texts")]
+        unchanged = [view.name for view in views() if view.unchanged_texts]
         for piece in stream.pieces(path, _AT, what=TEXTS):
             plain = piece["perspective"].isna()
             clean.append(_places(piece[plain].assign(perspective=""), codes))
@@ -299,7 +299,7 @@ class _Texts:
 def _known(path: Path, texts: _Texts) -> pd.DataFrame:
     """Return place and prediction of the answers to the kept unchanged texts, by their keys."""
     found = []
-    answered = [view.name for view in views().those("answered")]
+    answered = [view.name for view in views() if view.answered]
     for piece in stream.pieces(path, [*_AT, "prediction"], what=ROWS):
         own = piece[piece["perspective"].isin(answered) & (piece["condition"] == "clean")]
         keys = _keys(own.assign(perspective=""), texts.codes)

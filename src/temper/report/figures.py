@@ -65,7 +65,7 @@ def gaps_closed(comparison: Comparison) -> list[Figure]:
     if comparison.reference is None:
         return []
     found = []
-    for view in views().those("judged"):
+    for view in [view for view in views() if view.judged]:
         for row in leading(comparison, view.name):
             gap = _gap(row, comparison.reference)
             if gap is not None:

@@ -59,7 +59,8 @@ def compare(source: Source) -> Comparison:
         add_relative_improvement(scores, source.reference)
         add_mean_rank(scores)
     add_set_means(scores)
-    keys = sorted(scores.values, key=lambda key: views().position(key.perspective))
+    shown = views()
+    keys = sorted(scores.values, key=lambda key: shown.position(key.perspective))
     minor = _minor(keys)
     paired = read_paired(source.folder) if source.kind == "study" else {}
     rows = tuple(replace(_row(key, scores, source, paired), minor=key in minor) for key in keys)
