@@ -8,7 +8,7 @@ from typing import Any
 
 from reproduction.plan import settings_of
 from reproduction.specification import Case, CaseAtScale, Scale, Specification, leaves
-from temper.data.tasks import TASKS
+from temper.data.tasks.registry import TASKS
 from temper.display.folders import Source
 from temper.display.records import RunRecord
 from temper.training.assignments import Tree

@@ -13,7 +13,7 @@ from reproduction.specification import (
     Specification,
 )
 from temper.app.settings import SetSources
-from temper.data.tasks.place import task_source
+from temper.data.tasks.layouts import task_source
 from temper.errors import SettingError
 from temper.study.plan import Column, StudyConfig
 from temper.training.assignments import Tree

@@ -9,7 +9,7 @@ import pytest
 
 from temper.app.tasks import multi_task_settings
 from temper.data.settings import DataSettings
-from temper.data.tasks import TASKS
+from temper.data.tasks.registry import TASKS
 from tests.cli.calls import answer, call, refused
 from tests.data.task_files import json_lines
 

@@ -9,11 +9,10 @@ from typing import Any
 import pytest
 
 from temper.data.augmentation import AugmentedExamples, augmented
-from temper.data.augmentation_settings import AUGMENT_SHARE
 from temper.data.encode import encode
 from temper.data.examples import Examples
 from temper.data.perturbations import perturbed
-from temper.data.settings import DataSettings
+from temper.data.settings import AUGMENT_SHARE, DataSettings
 from temper.errors import SettingError
 from temper.training.assignments import section
 from tests.evaluation.conftest import make_tokenizer

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from temper.data.hashes import RowHashes, hashes_at, row_hash
+from temper.data.stored import RowHashes, hashes_at, row_hash
 
 TEXTS = st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=8), max_size=9)
 

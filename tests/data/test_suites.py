@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from temper.data.suites import (
+from temper.data.suites.suite import (
     KINDS,
     FoundSuite,
     find_sets,

@@ -9,8 +9,8 @@ import pydantic
 import pytest
 
 from temper.data.sources import DataSettings, load_splits, load_task_dev
-from temper.data.tasks import TASKS
-from temper.data.tasks.place import task_source
+from temper.data.tasks.layouts import task_source
+from temper.data.tasks.registry import TASKS
 from temper.errors import DataError
 from tests.data.task_files import glue, json_lines, plain_folder
 

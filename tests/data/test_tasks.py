@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from temper.data.tasks import TASKS, default_metric, task_of
+from temper.data.tasks.registry import TASKS, default_metric, task_of
 
 
 @pytest.mark.parametrize(

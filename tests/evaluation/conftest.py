@@ -11,7 +11,7 @@ from transformers import PreTrainedTokenizerFast
 from temper.data.examples import Examples
 from temper.evaluation.classifier import ClassifierPredictor
 from temper.evaluation.run import EvaluationData
-from temper.testing.tiny_texts import tiny_examples, tiny_model, tiny_tokenizer
+from temper.testing.tiny import tiny_examples, tiny_model, tiny_tokenizer
 
 
 def assert_same_scores(again: list[dict[str, Any]], scores: list[dict[str, Any]]) -> None:

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from temper.data.hashes import RowHashes
+from temper.data.stored import RowHashes
 from temper.display.parameters import Parameters
 from temper.errors import CheckpointError
 from temper.evaluation import columns

@@ -22,8 +22,8 @@ from temper.evaluation.predictor import RowBatch
 from temper.evaluation.rows import Block, to_blocks
 from temper.evaluation.run import EvaluationData, EvaluationSettings, evaluate, read, score, write
 from temper.functional.intervals import standard_error
+from temper.models.modes import in_single
 from temper.models.network import Network
-from temper.models.precision import in_single
 from temper.types import Batch
 from tests.contracts.architectures import LORA, batch_of, tiny
 from tests.evaluation.by_hand import ByHand

@@ -26,7 +26,7 @@ from temper.evaluation.function import CallablePredictor
 from temper.evaluation.predictor import TokenPredictor
 from temper.evaluation.rows import Block, to_blocks
 from temper.evaluation.run import EvaluationData, EvaluationSettings, evaluate, read, score, write
-from temper.testing.tiny_texts import WORDS
+from temper.testing.tiny import WORDS
 from tests.evaluation.changed import changed
 from tests.evaluation.conftest import assert_same_scores, make_model, make_tokenizer
 

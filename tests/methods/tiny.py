@@ -15,7 +15,7 @@ from transformers import (
     XLNetForSequenceClassification,
 )
 
-from temper.testing.tiny import WORDS, rows, tiny_bert
+from temper.testing.tiny import IDS, rows, tiny_bert
 
 __all__ = ["recorded_drops", "rows", "tiny_bert", "tiny_llama", "tiny_network", "tiny_xlnet"]
 
@@ -38,7 +38,7 @@ class TinyNetwork(nn.Module):
 
     def __init__(self, *, classes: int = 3, width: int = 4, rate: float = 0.3) -> None:
         super().__init__()
-        self.words = nn.Embedding(WORDS, width)
+        self.words = nn.Embedding(IDS, width)
         self.after_words = nn.Dropout(rate)
         self.layers = nn.ModuleList([TinyBlock(width, rate) for _ in range(2)])
         self.before_head = nn.Dropout(rate)

@@ -20,7 +20,7 @@ from transformers import (
     RobertaForSequenceClassification,
 )
 
-from temper.testing.tiny_texts import MARKS, marked
+from temper.testing.tiny import MARKS, marked
 
 _OPINIONS = ("good", "great", "fine", "bad", "poor", "dull")
 _SUBJECTS = ("film", "movie", "plot", "cast", "story")

@@ -16,7 +16,7 @@ from reproduction.specification import (
     specification_names,
 )
 from temper import methods
-from temper.data.tasks import TASKS
+from temper.data.tasks.registry import TASKS
 from temper.errors import SettingError
 
 ENTRY = 'printed.accuracy.uegr.text_cnn-imdb = "83.0"'

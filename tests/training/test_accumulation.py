@@ -21,8 +21,7 @@ from torch.utils.data import DataLoader
 from temper import AT, UEGR, Vanilla, methods
 from temper.data.batches import LengthBucketSampler, pack_steps
 from temper.errors import SettingError
-from temper.models.multi_task.build import share_encoder
-from temper.models.multi_task.configuration import TaskHead
+from temper.models.multi_task.classifier import TaskHead, share_encoder
 from temper.training.multi_task.rows import MixedBatches, TaskRows
 from temper.training.phases import Phases
 from temper.training.trainer import RobustTrainer

@@ -18,8 +18,7 @@ from pydantic import BaseModel
 
 from temper.app.settings import PredictorSettings, SetSources
 from temper.app.tasks import OF_ONE_DATASET, multi_task_settings, task_settings
-from temper.data.augmentation_settings import AUGMENTATION
-from temper.data.settings import UNLABELLED, DataSettings
+from temper.data.settings import AUGMENTATION, UNLABELLED, DataSettings
 from temper.errors import SettingError, unknown
 from temper.importing import argument_texts
 from temper.training.assignments import Tree, override, parse_assignment, parse_value, read_toml

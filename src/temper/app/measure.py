@@ -12,8 +12,8 @@ from typing import Any
 from temper.app.predictors import trained_columns, trained_settings
 from temper.app.sets import EvaluationSets
 from temper.data.examples import Examples
-from temper.data.folders import split_files
 from temper.data.labels import LabelKind
+from temper.data.reading import split_files
 from temper.data.settings import UNLABELLED
 from temper.data.sources import (
     DataSettings,

@@ -13,9 +13,8 @@ from dataclasses import dataclass, field
 
 from temper.app.predictors import load_predictor, names_code, skops_file
 from temper.data.attacked import AttackedText, AttackedTexts
-from temper.data.augmentation_settings import ATTACK
 from temper.data.examples import Examples
-from temper.data.settings import DataSettings
+from temper.data.settings import ATTACK, DataSettings
 from temper.errors import SettingError, unknown
 from temper.evaluation.alignment import align
 from temper.evaluation.predictor import Predictor

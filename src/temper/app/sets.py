@@ -12,8 +12,8 @@ from temper.data.examples import Examples
 from temper.data.labels import LabelKind
 from temper.data.settings import DataSettings
 from temper.data.sources import load_examples
-from temper.data.suites import KINDS, FoundSuite, load_set
-from temper.data.tasks import default_metric
+from temper.data.suites.suite import KINDS, FoundSuite, load_set
+from temper.data.tasks.registry import default_metric
 from temper.errors import DataError, SettingError
 from temper.evaluation.alignment import align
 from temper.evaluation.perspectives.anomaly import AnomalySettings

@@ -17,7 +17,7 @@ from temper.errors import SettingError
 from temper.training.assignments import Tree, section
 
 if TYPE_CHECKING:
-    from temper.data.suites import FoundSuite
+    from temper.data.suites.suite import FoundSuite
     from temper.evaluation.settings import EvaluationSettings
 
 ROOT = "TEMPER_DATA"
@@ -141,7 +141,7 @@ class SetSources(BaseModel):
         """Return name to source of a kind, those of the suite last.
 
         Args:
-            kind: One of `temper.data.suites.KINDS`.
+            kind: One of `temper.data.suites.suite.KINDS`.
         """
         sources: dict[str, str] = getattr(self, kind)
         entries = {} if self._found is None else self._found.sets(kind)
@@ -207,7 +207,7 @@ def _suite(name: str | None, root: Path | str | None) -> FoundSuite | None:
                 "NAME, or leave it out."
             )
         return None
-    from temper.data.suites import find_sets, read_suite
+    from temper.data.suites.suite import find_sets, read_suite
 
     suite = read_suite(name)
     root = os.environ.get(ROOT) if root is None else root

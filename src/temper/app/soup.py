@@ -26,11 +26,10 @@ from temper.app.evaluate import EvaluationRequest
 from temper.app.ingredients import Ingredient, check_alike, read_ingredient
 from temper.app.measure import load_evaluated
 from temper.app.predictors import DEFAULT_LENGTH, load_predictor
-from temper.data.augmentation_settings import AUGMENTATION
 from temper.data.examples import Examples
 from temper.data.labels import LabelKind
-from temper.data.settings import UNLABELLED, DataSettings
-from temper.data.tasks import default_metric
+from temper.data.settings import AUGMENTATION, UNLABELLED, DataSettings
+from temper.data.tasks.registry import default_metric
 from temper.errors import CheckpointError, DataError, SettingError
 from temper.evaluation.alignment import align, merge
 from temper.evaluation.measurement import block_of

@@ -46,7 +46,7 @@ def task_settings(
             "or give --task NAME without --data."
         )
     if task is not None and data is None:
-        from temper.data.tasks.place import task_source
+        from temper.data.tasks.layouts import task_source
 
         data = task_source(task, root or os.environ.get(ROOT))
     settings = {"task": task, "source": data}
@@ -73,9 +73,9 @@ def multi_task_settings(
         >>> multi_task_settings(["reviews=a.csv", "rte=data/RTE"], None)
         {'reviews': {'source': 'a.csv'}, 'rte': {'task': 'rte', 'source': 'data/RTE'}}
     """
-    from temper.data.tasks import task_named
-    from temper.data.tasks.place import task_source
-    from temper.models.multi_task.configuration import TaskHead
+    from temper.data.tasks.layouts import task_source
+    from temper.data.tasks.registry import task_named
+    from temper.models.multi_task.classifier import TaskHead
 
     if isinstance(named, Mapping):
         named = [name if path is None else f"{name}={path}" for name, path in named.items()]

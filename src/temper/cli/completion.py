@@ -31,14 +31,14 @@ def perspectives(incomplete: str) -> list[str]:
 
 def suites(incomplete: str) -> list[str]:
     """Complete a suite's name; where none fits, the shell completes a path."""
-    from temper.data.suites import suite_names
+    from temper.data.suites.suite import suite_names
 
     return _last_of(incomplete, None, suite_names())
 
 
 def tasks(incomplete: str) -> list[str]:
     """Complete a task's name."""
-    from temper.data.tasks import TASKS
+    from temper.data.tasks.registry import TASKS
 
     return _last_of(incomplete, None, TASKS)
 

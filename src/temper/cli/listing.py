@@ -217,7 +217,7 @@ def _perspectives() -> list[dict[str, Any]]:
 
 
 def _tasks() -> list[dict[str, Any]]:
-    from temper.data.tasks import TASKS
+    from temper.data.tasks.registry import TASKS
 
     return [
         {
@@ -236,8 +236,8 @@ def _tasks() -> list[dict[str, Any]]:
 
 
 def _suites() -> list[dict[str, Any]]:
-    from temper.data.suites import KINDS as KINDS_OF_SETS
-    from temper.data.suites import read_suite, suite_names
+    from temper.data.suites.suite import KINDS as KINDS_OF_SETS
+    from temper.data.suites.suite import read_suite, suite_names
 
     rows = []
     for name in suite_names():

@@ -10,9 +10,8 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any, Literal
 
-from temper.data.hashes import RowHashes, hashes_at
-from temper.data.hashes import row_hash as row_hash
-from temper.data.stored import texts_at
+from temper.data.stored import RowHashes, hashes_at, texts_at
+from temper.data.stored import row_hash as row_hash
 from temper.errors import DataError, unknown
 from temper.seeding import derive_seed
 

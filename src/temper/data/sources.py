@@ -12,15 +12,21 @@ from typing import Any
 from temper.data.columns import LABEL_NAMES, OPTIONS, Columns
 from temper.data.corpus import anomaly_examples, review_corpus, shift_examples
 from temper.data.examples import Examples, Splits
-from temper.data.folders import choose_split, named_labels
 from temper.data.formats import format_of, read_table, stem_of
 from temper.data.labels import LabelKind
-from temper.data.reading import Opened, open_folder, read_set, read_splits
+from temper.data.reading import (
+    Opened,
+    choose_split,
+    named_labels,
+    open_folder,
+    read_set,
+    read_splits,
+)
 from temper.data.settings import DataSettings
 from temper.data.splitting import finish_splits
 from temper.data.table import Streamed, Table, TableOptions
-from temper.data.tasks import TASKS, Task
-from temper.data.tasks.place import open_task
+from temper.data.tasks.layouts import open_task
+from temper.data.tasks.registry import TASKS, Task
 from temper.data.tasks.splits import read_task, read_task_dev
 from temper.errors import DataError, unknown
 

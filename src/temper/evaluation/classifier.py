@@ -14,17 +14,15 @@ from torch import Tensor, nn
 
 from temper.data.batches import ordered_batches
 from temper.data.corruptions import Vocabulary
-from temper.data.encode import Collator, EncodedExamples, encode
+from temper.data.encode import Collator, EncodedExamples, Span, encode, lacks_spans, token_spans
 from temper.data.examples import Examples
-from temper.data.spans import Span, lacks_spans, token_spans
 from temper.errors import ModelError
 from temper.evaluation.prediction import Prediction
 from temper.evaluation.predictor import Gives, RowBatch, Session, States
 from temper.functional.resampling import FloatArray
-from temper.models.modes import in_mode
+from temper.models.modes import in_mode, in_single
 from temper.models.network import Network
 from temper.models.pieces import WholeWords, whole_words
-from temper.models.precision import in_single
 from temper.models.states import Trace, lacks_second_derivative
 from temper.types import Batch
 

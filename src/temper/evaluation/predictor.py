@@ -15,9 +15,8 @@ from typing import Literal, Protocol, runtime_checkable
 from torch import Tensor
 
 from temper.data.corruptions import Vocabulary
-from temper.data.encode import EncodedExamples
+from temper.data.encode import EncodedExamples, Span
 from temper.data.examples import Examples
-from temper.data.spans import Span
 from temper.evaluation.prediction import Prediction
 from temper.functional.resampling import FloatArray
 from temper.models.pieces import WholeWords

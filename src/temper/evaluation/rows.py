@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from temper.data.hashes import hashes_at
+from temper.data.stored import hashes_at
 from temper.display.parameters import Parameters
 from temper.errors import CheckpointError
 from temper.evaluation import columns

@@ -1,10 +1,11 @@
-"""Hold a model in training or evaluation mode for a while."""
+"""Hold a model in a mode, or its weights in another precision, for a while."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import torch
 from torch import nn
 
 
@@ -23,3 +24,25 @@ def in_mode(model: nn.Module, *, training: bool) -> Iterator[None]:
     finally:
         for module, mode in modes:
             module.training = mode
+
+
+@contextmanager
+def in_single(model: nn.Module) -> Iterator[None]:
+    """Hold weights and buffers in half precision in single precision inside the block.
+
+    Afterwards each is the memory that it was, bit for bit. Nothing else is touched, so a model in
+    fp32 or fp64 stays as it is.
+
+    Args:
+        model: The network; the block holds its half-precision weights twice, once of double size.
+    """
+    tensors = [*model.parameters(), *model.buffers()]
+    half = [each for each in tensors if each.dtype in (torch.bfloat16, torch.float16)]
+    held = [each.data for each in half]
+    try:
+        for each in half:
+            each.data = each.data.float()
+        yield
+    finally:
+        for each, data in zip(half, held, strict=True):
+            each.data = data

@@ -10,8 +10,7 @@ from typing import Any
 from temper import methods
 from temper.app.row_attack import attack_settings
 from temper.app.settings import SetSources
-from temper.data.augmentation_settings import AUGMENTATION
-from temper.data.settings import DataSettings
+from temper.data.settings import AUGMENTATION, DataSettings
 from temper.errors import SettingError, unknown
 from temper.evaluation.settings import EvaluationSettings
 from temper.methods import MethodConfig

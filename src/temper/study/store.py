@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from temper.data.suites import KINDS
+from temper.data.suites.suite import KINDS
 from temper.errors import CheckpointError
 from temper.study.plan import StudyConfig
 from temper.training.checkpoint_folder import (

@@ -25,7 +25,7 @@ from temper.report.markdown import markdown
 from temper.report.overview import overview
 from temper.report.page import build
 from temper.report.table import comparison
-from temper.testing.tiny_texts import tiny_classifier, tiny_data
+from temper.testing.tiny import tiny_classifier, tiny_data
 
 COLUMNS = ("one", "two", "three")
 """Models that are compared: three, from which on there are mean ranks."""

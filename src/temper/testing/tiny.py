@@ -1,15 +1,139 @@
-"""A tiny BERT and rows for it: enough to see whether a method keeps its laws, in milliseconds."""
+"""Tiny BERTs with rows of ids or a tokenizer and texts: enough to see whether laws are kept."""
 
 from __future__ import annotations
 
+import random
+from dataclasses import replace
 from typing import Any
 
 import torch
+from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from torch import Tensor
-from transformers import BertConfig, BertForSequenceClassification
+from transformers import BertConfig, BertForSequenceClassification, PreTrainedTokenizerFast
 
-WORDS = 23
-"""Vocabulary; id 0 is the padding, 1 and 2 are special tokens."""
+from temper.data.examples import Examples
+from temper.evaluation.classifier import ClassifierPredictor
+from temper.evaluation.measurement import EvaluationData
+from temper.seeding import seeded
+
+MARKS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+WORDS = tuple(f"word{number}" for number in range(95))
+IDS = 23
+"""Token ids of `rows`; 0 is the padding, 1 and 2 are special tokens."""
+LENGTH = 64
+"""Tokens of the longest row that the classifier reads."""
+
+
+def tiny_tokenizer() -> PreTrainedTokenizerFast:
+    """Return a word-level tokenizer that adds [CLS] and [SEP]."""
+    vocabulary = {word: number for number, word in enumerate([*MARKS, *WORDS])}
+    core = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
+    core.pre_tokenizer = pre_tokenizers.Whitespace()
+    return marked(core, length=LENGTH)
+
+
+def marked(core: Tokenizer, *, length: int) -> PreTrainedTokenizerFast:
+    """Return a tokenizer whose vocabulary begins with `MARKS`, adding [CLS] and [SEP].
+
+    Args:
+        core: The tokenizer.
+        length: Tokens of the longest row.
+    """
+    core.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]",
+        pair="[CLS] $A [SEP] $B:1 [SEP]:1",
+        special_tokens=[("[CLS]", 2), ("[SEP]", 3)],
+    )
+    return PreTrainedTokenizerFast(
+        tokenizer_object=core,
+        pad_token="[PAD]",
+        unk_token="[UNK]",
+        cls_token="[CLS]",
+        sep_token="[SEP]",
+        mask_token="[MASK]",
+        model_max_length=length,
+    )
+
+
+def tiny_model(*, classes: int = 2, seed: int = 0, scale: float = 1.0) -> Any:
+    """Return a random BERT of two layers whose embeddings are so large that words matter.
+
+    Args:
+        classes: Number of classes, 1 for a regression.
+        seed: Seed of the weights.
+        scale: Standard deviation of the head's weights.
+    """
+    config = BertConfig(
+        vocab_size=len(MARKS) + len(WORDS),
+        hidden_size=16,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=32,
+        max_position_embeddings=LENGTH,
+        num_labels=classes,
+    )
+    with seeded(seed), torch.no_grad():
+        model = BertForSequenceClassification(config)
+        model.bert.embeddings.word_embeddings.weight.normal_(0, 0.5)
+        model.classifier.weight.normal_(0, scale)
+    return model
+
+
+def tiny_classifier(*, classes: int = 2, seed: int = 0) -> ClassifierPredictor:
+    """Return a random classifier that offers all that a perspective may ask of a predictor.
+
+    Args:
+        classes: Number of classes.
+        seed: Seed of the weights.
+    """
+    return ClassifierPredictor(
+        tiny_model(classes=classes, seed=seed), tiny_tokenizer(), max_length=LENGTH
+    )
+
+
+def tiny_examples(
+    name: str = "dev",
+    rows: int = 24,
+    *,
+    seed: int = 0,
+    classes: int = 2,
+    kind: Any = "classification",
+    **more: Any,
+) -> Examples:
+    """Return distinct texts of 1 to 12 words with arbitrary labels.
+
+    Args:
+        name: Name of the set.
+        rows: Number of texts.
+        seed: Seed of the texts.
+        classes: Number of classes, which take turns.
+        kind: ``classification``, ``regression`` or ``unlabelled``.
+        more: Other fields of `Examples`.
+    """
+    draw = random.Random(f"{name} {seed}")
+    texts = [" ".join(draw.choices(WORDS, k=draw.randint(1, 12))) for _ in range(rows)]
+    labels: Any = None
+    if kind == "classification":
+        labels = [index % classes for index in range(rows)]
+    elif kind == "regression":
+        labels = [draw.uniform(-1, 1) for _ in range(rows)]
+    return Examples(name, texts, labels=labels, kind=kind, **more)
+
+
+def tiny_data() -> EvaluationData:
+    """Return a set of each kind, with groups, contrast pairs and a pre-trained model."""
+    dev = tiny_examples(rows=40)
+    groups: list[str | None] = ["fiction" if row % 2 else "travel" for row in range(len(dev))]
+    paired = tiny_examples("mean", rows=12)
+    pairs: list[str | None] = [str(row // 2) for row in range(len(paired))]
+    return EvaluationData(
+        replace(dev, group=groups),
+        shift={"far": tiny_examples("far", rows=20), "near": tiny_examples("near", rows=20)},
+        anomaly={"odd": tiny_examples("odd", rows=15, kind="unlabelled")},
+        adversarial={"mean": replace(paired, pair=pairs)},
+        fit=tiny_examples("fit", rows=40),
+        reference=tiny_classifier(seed=9),
+    )
 
 
 def tiny_bert(
@@ -25,7 +149,7 @@ def tiny_bert(
     """
     torch.manual_seed(5)
     values = {
-        "vocab_size": WORDS,
+        "vocab_size": IDS,
         "hidden_size": 8,
         "num_hidden_layers": 2,
         "num_attention_heads": 2,
@@ -53,7 +177,7 @@ def rows(
     """
     draws = torch.Generator().manual_seed(seed)
     longest = max(lengths)
-    ids = torch.randint(3, WORDS, (len(lengths), longest), generator=draws)
+    ids = torch.randint(3, IDS, (len(lengths), longest), generator=draws)
     mask = torch.zeros_like(ids)
     for row, length in enumerate(lengths):
         mask[row, :length] = 1

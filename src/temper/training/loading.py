@@ -60,7 +60,7 @@ def check_task_rows(trainer: Any, rows: TaskRows) -> None:
         raise SettingError(
             f"The rows are of the tasks {', '.join(given)} in this order, and the model "
             f"{type(model).__name__} has {', '.join(own) or 'none'}. Give a model that "
-            "temper.models.multi_task.build.share_encoder made for these tasks."
+            "temper.models.multi_task.classifier.share_encoder made for these tasks."
         )
     if trainer.unlabeled_dataset is not None or trainer.class_weights is not None:
         raise SettingError(

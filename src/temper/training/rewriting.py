@@ -15,8 +15,8 @@ from pathlib import Path
 
 from temper.data.attacked import AttackedTexts
 from temper.data.augmentation import Rewriter
-from temper.data.augmentation_settings import ATTACK, MASKED, AugmentationSettings
 from temper.data.examples import Examples, Splits
+from temper.data.settings import ATTACK, MASKED, AugmentationSettings
 from temper.data.words import Words, is_stop_word
 from temper.errors import SettingError
 from temper.models.masked import Blank, MaskedModel, Proposal

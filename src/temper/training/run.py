@@ -19,7 +19,7 @@ from temper.data.augmentation import augmented
 from temper.data.encode import Collator, EncodedExamples, encode
 from temper.data.examples import Examples, Splits, label_counts
 from temper.data.sources import load_splits
-from temper.data.tasks import default_metric
+from temper.data.tasks.registry import default_metric
 from temper.errors import CheckpointError, SettingError, TemperError
 from temper.models.adapters import is_adapted, merged, save_adapter
 from temper.models.hf import lasting_name

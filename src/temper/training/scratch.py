@@ -17,7 +17,7 @@ from temper.methods.method import MethodConfig
 from temper.methods.variants import merged
 from temper.models.classical import ARCHITECTURES
 from temper.models.classical.build import DROPOUT
-from temper.models.classical.settings import ArchitectureSettings
+from temper.models.classical.registry import ArchitectureSettings
 from temper.models.classical.vectors import content_hash
 
 Tree = dict[str, Any]

@@ -31,7 +31,7 @@ from temper.evaluation.text_attack.search import (
 )
 from temper.evaluation.text_attack.settings import TextAttackSettings
 from temper.seeding import derive_seed
-from temper.testing.tiny_texts import WORDS
+from temper.testing.tiny import WORDS
 from tests.evaluation.conftest import make_examples, make_model, make_tokenizer
 from tests.evaluation.text_attack.slow_search import slow_attack
 

@@ -18,9 +18,13 @@ from torch import Tensor, nn
 from temper.errors import ModelError
 from temper.models.classical import ARCHITECTURES
 from temper.models.classical.build import build_classifier
-from temper.models.classical.recurrent import AttentionPooling, BiRecurrence, Sequences
+from temper.models.classical.recurrent import (
+    AttentionPooling,
+    BiRecurrence,
+    Sequences,
+    find_sentences,
+)
 from temper.models.classical.text_cnn import ConvolutionBank
-from temper.models.classical.text_han import find_sentences
 from temper.models.hf import load_classifier
 from temper.models.network import Network
 from temper.types import Batch

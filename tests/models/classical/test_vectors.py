@@ -9,7 +9,7 @@ import torch
 
 from temper.errors import DataError
 from temper.models.classical.build import build_classifier
-from temper.models.classical.settings import TextCNNSettings
+from temper.models.classical.registry import TextCNNSettings
 from temper.models.classical.vectors import content_hash, read_vectors
 
 TEXTS = ["good film", "good bad film", "bad film good"]

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from temper.errors import DataError
-from temper.models.classical.settings import SPECIAL
+from temper.models.classical.registry import SPECIAL
 from temper.models.classical.vocabulary import make_tokenizer, mostly_ideographs
 
 TEXTS = ["A good film, a very good film!", "Not good; I'd say: bad.", "bad film"]

@@ -24,11 +24,14 @@ from transformers import (
 
 from temper.errors import ModelError
 from temper.models import Network
-from temper.models.classical.configuration import TextCNNConfig
+from temper.models.classical.classifier import TextCNNConfig
 from temper.models.hf import load_classifier
-from temper.models.multi_task.build import share_encoder
-from temper.models.multi_task.classifier import MTDNNForSequenceClassification
-from temper.models.multi_task.configuration import MTDNNConfig, TaskHead
+from temper.models.multi_task.classifier import (
+    MTDNNConfig,
+    MTDNNForSequenceClassification,
+    TaskHead,
+    share_encoder,
+)
 from temper.types import Batch
 
 TASKS = (
@@ -265,7 +268,7 @@ def test_the_folder_of_all_tasks_is_no_classifier_of_one(tmp_path: Path) -> None
 def test_its_modules_can_be_imported_before_transformers() -> None:
     """Transformers' auto classes import the classifier while it waits for them."""
     code = (
-        "import temper.models.multi_task.build\n"
+        "import temper.models.multi_task.classifier\n"
         "from transformers.models.auto.configuration_auto import CONFIG_MAPPING\n"
         "assert 'mt_dnn' in CONFIG_MAPPING"
     )

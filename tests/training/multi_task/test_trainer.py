@@ -10,9 +10,11 @@ import torch
 
 from temper import methods
 from temper.errors import SettingError
-from temper.models.multi_task.build import share_encoder
-from temper.models.multi_task.classifier import MTDNNForSequenceClassification
-from temper.models.multi_task.configuration import TaskHead
+from temper.models.multi_task.classifier import (
+    MTDNNForSequenceClassification,
+    TaskHead,
+    share_encoder,
+)
 from temper.training.checks import wants_unlabelled
 from temper.training.multi_task.rows import TaskRows
 from tests.training.tiny_training import (

@@ -1,15 +1,22 @@
-"""Read a suite file: which sets a task is judged on, where they lie, how they are read."""
+"""Suites: the shifted, adversarial and foreign sets that one task is judged on, a file each."""
 
 from __future__ import annotations
 
 import re
 import tomllib
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from temper.errors import SettingError, unknown
+from temper.data.columns import Columns
+from temper.data.examples import Examples, joined
+from temper.data.reading import choose_split, split_files
+from temper.data.sources import load_examples
+from temper.data.table import TableOptions
+from temper.errors import DataError, SettingError, unknown
 
 KINDS = ("shift", "adversarial", "anomaly")
 """What a set of a suite may be there for."""
@@ -174,3 +181,226 @@ def _faults(error: ValidationError, path: Path) -> list[str]:
             text = f"{fault['msg'].removeprefix('Value error, ')}."
         found.append(f"The suite {path}, {'.'.join(where) or 'top'}: {text}")
     return found
+
+
+Place = tuple[Path, str | None]
+
+
+@dataclass(frozen=True)
+class FoundSet:
+    """A set of a suite that is there.
+
+    Args:
+        name: Its name.
+        entry: What the suite says of it.
+        places: File or folder, and split, of each part.
+    """
+
+    name: str
+    entry: SuiteSet
+    places: dict[str, Place]
+
+    @property
+    def source(self) -> str:
+        """Where it lies, in one line."""
+        texts = [
+            str(path) if split is None else f"{path}@{split}"
+            for path, split in self.places.values()
+        ]
+        return " + ".join(texts)
+
+
+@dataclass(frozen=True)
+class FoundSuite:
+    """What there is of a suite.
+
+    Args:
+        suite: The suite.
+        shift, adversarial, anomaly: The sets that are there, by name.
+        missing: Why each other set is not, by name.
+    """
+
+    suite: Suite
+    shift: dict[str, FoundSet] = field(default_factory=dict)
+    adversarial: dict[str, FoundSet] = field(default_factory=dict)
+    anomaly: dict[str, FoundSet] = field(default_factory=dict)
+    missing: dict[str, str] = field(default_factory=dict)
+
+    def sets(self, kind: str) -> dict[str, FoundSet]:
+        """Return the found sets of a kind by name.
+
+        Args:
+            kind: One of `temper.data.suites.KINDS`.
+        """
+        found: dict[str, FoundSet] = getattr(self, kind)
+        return found
+
+
+def find_sets(suite: Suite, root: Path | str) -> FoundSuite:
+    """Look which sets of a suite are under a folder; nothing is read.
+
+    Args:
+        suite: The suite.
+        root: The folder that its paths start from.
+
+    Returns:
+        The sets that are there, and the reason for each that is not.
+
+    Raises:
+        SettingError: The root is no folder, or none of the sets is under it.
+    """
+    folder = Path(root).expanduser().resolve()
+    if not folder.is_dir():
+        raise SettingError(
+            f"The data root of suite {suite.name!r} must be a folder, and {root} is none. Give "
+            "the folder that holds the suite's sets as --data-root."
+        )
+    sets: dict[str, dict[str, FoundSet]] = {kind: {} for kind in KINDS}
+    missing: dict[str, str] = {}
+    for kind in KINDS:
+        for name, entry in suite.sets(kind).items():
+            places, lacking = {}, []
+            for part, path in entry.paths.items():
+                place = _place(folder, path)
+                if place is None:
+                    lacking.append(path)
+                else:
+                    places[part] = place
+            if lacking:
+                missing[name] = _reason(entry, lacking, folder)
+            else:
+                sets[kind][name] = FoundSet(name, entry, places)
+    if not any(sets.values()):
+        first = next(iter(missing.values()))
+        raise SettingError(
+            f"None of the {len(missing)} sets of suite {suite.name!r} is under {folder}: {first}. "
+            "Give the folder that holds them as --data-root."
+        )
+    return FoundSuite(suite, **sets, missing=missing)
+
+
+def load_set(
+    found: FoundSet, labels: Sequence[str] | None, reading: TableOptions | None = None
+) -> Examples:
+    """Load a set of a suite.
+
+    Args:
+        found: The set.
+        labels: The task's labels by index, for a set that does not name its own; None for
+            anomalies, whose labels are not read.
+        reading: How its tables are read.
+
+    Returns:
+        All of its rows, those with a label that the suite leaves out excepted; a notice says so.
+
+    Raises:
+        DataError: The set cannot be read, or does not fit what the suite says of it.
+    """
+    entry = found.entry
+    parts = {
+        part: _load_part(path, split, entry, labels, reading)
+        for part, (path, split) in found.places.items()
+    }
+    if entry.parts and entry.group_column is None:
+        parts = {
+            part: replace(examples, group=[part] * len(examples))
+            for part, examples in parts.items()
+        }
+    if len(parts) > 1 and entry.pairs == "within":
+        parts = _paired_within(found.name, parts)
+    examples = _joined(found.name, list(parts.values()))
+    return _without(examples, entry.without) if entry.without and labels is not None else examples
+
+
+def _place(root: Path, text: str) -> Place | None:
+    """Return file or folder and split of a path, None where one of them is not there."""
+    base, _, split = text.partition("@")
+    path = root / base
+    if not split:
+        return (path, None) if path.exists() else None
+    if not path.is_dir():
+        return None
+    try:
+        return path, choose_split(split_files(path), split, title=text)
+    except DataError:
+        return None
+
+
+def _reason(entry: SuiteSet, lacking: Sequence[str], root: Path) -> str:
+    origin = "" if entry.hub is None else f" (on the Hub as {entry.hub})"
+    return f"{', '.join(lacking)} is not under {root}{origin}"
+
+
+def _load_part(
+    path: Path,
+    split: str | None,
+    entry: SuiteSet,
+    labels: Sequence[str] | None,
+    reading: TableOptions | None,
+) -> Examples:
+    columns = Columns(group=entry.group_column)
+    if labels is None:
+        return load_examples(
+            str(path), split=split, columns=columns, labelled=False, reading=reading
+        )
+    examples = load_examples(
+        str(path), split=split, columns=columns, kind="classification", reading=reading
+    )
+    return examples if examples.label_names is not None else examples.map_labels(labels)
+
+
+def _paired_within(name: str, parts: dict[str, Examples]) -> dict[str, Examples]:
+    """Name the pairs of each part after it, because parts may number their pairs alike."""
+    ids = [{pair for pair in part.pair or () if pair is not None} for part in parts.values()]
+    whole = any(len(own) < _paired(part) for own, part in zip(ids, parts.values(), strict=True))
+    if not whole and sum(map(len, ids)) > len(set().union(*ids)):
+        raise DataError(
+            f"The parts of set {name!r} must each hold whole contrast pairs, but none holds two "
+            'rows of one pair, and two parts name the same pair. Write `pairs = "across"` in the '
+            "suite where a pair's rows stand in different parts."
+        )
+    return {
+        key: part
+        if part.pair is None
+        else replace(part, pair=[None if pair is None else f"{key}/{pair}" for pair in part.pair])
+        for key, part in parts.items()
+    }
+
+
+def _paired(part: Examples) -> int:
+    """Count the rows that belong to a pair."""
+    return sum(pair is not None for pair in part.pair or ())
+
+
+def _joined(name: str, parts: Sequence[Examples]) -> Examples:
+    """Put parts one after the other."""
+    first = parts[0]
+    shapes = {(part.label_names, part.text_pair is None) for part in parts}
+    if len(shapes) > 1:
+        raise DataError(
+            f"The parts of set {name!r} must have the same labels and all one text or all two. "
+            "Make them sets of their own in the suite."
+        )
+
+    source = first.source if len(parts) == 1 else {"parts": [part.source for part in parts]}
+    return joined(parts, name=name, source=source)
+
+
+def _without(examples: Examples, names: Sequence[str]) -> Examples:
+    """Leave out the rows with some labels."""
+    known = examples.label_names or ()
+    for name in names:
+        if name not in known:
+            raise DataError(
+                f"Set {examples.name!r}, `without`: {unknown('label', name, known)} Correct the "
+                "suite."
+            )
+    out = {known.index(name) for name in names}
+    kept = [index for index, label in enumerate(examples.labels or []) if label not in out]
+    if not kept:
+        raise DataError(f"Set {examples.name!r} has no rows without the labels {list(names)}.")
+    notice = (
+        f"{len(examples) - len(kept)} rows of set {examples.name!r} are left out, because the "
+        f"task has no label {' or '.join(map(repr, names))}."
+    )
+    return replace(examples.select(kept), notices=(*examples.notices, notice))

@@ -8,10 +8,9 @@ from typing import Any
 
 from temper.data.columns import OPTIONS
 from temper.data.examples import Examples, Splits, joined
-from temper.data.folders import SAME_SPLIT, choose_split, first_split
-from temper.data.reading import Opened, read_split
+from temper.data.reading import SAME_SPLIT, Opened, choose_split, first_split, read_split
 from temper.data.settings import DataSettings
-from temper.data.tasks.task import Task
+from temper.data.tasks.registry import Task
 from temper.errors import DataError
 
 RECUT = ("resplit_train", "resplit_test")

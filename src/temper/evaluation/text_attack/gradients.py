@@ -9,8 +9,8 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from temper.data.encode import Span
 from temper.data.examples import Examples
-from temper.data.spans import Span
 from temper.errors import ModelError
 from temper.evaluation.attack import ascent_loss, check_finite
 from temper.evaluation.predictor import RowBatch, Session, WordPredictor

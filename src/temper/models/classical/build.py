@@ -10,8 +10,7 @@ from typing import Any
 import torch
 
 from temper.errors import DataError, ModelError, unknown
-from temper.models.classical.registry import ARCHITECTURES
-from temper.models.classical.settings import SPECIAL, ArchitectureSettings
+from temper.models.classical.registry import ARCHITECTURES, SPECIAL, ArchitectureSettings
 from temper.models.classical.vectors import read_vectors
 from temper.models.classical.vocabulary import make_tokenizer
 from temper.seeding import derive_seed, seeded

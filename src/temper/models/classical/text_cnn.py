@@ -13,8 +13,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from temper.models.classical.classifier import ClassicalBody, ClassicalClassifier, greatest
-from temper.models.classical.configuration import TextCNNConfig
+from temper.models.classical.classifier import (
+    ClassicalBody,
+    ClassicalClassifier,
+    TextCNNConfig,
+    greatest,
+)
 
 
 class ConvolutionBank(nn.Module):

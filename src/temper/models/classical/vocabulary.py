@@ -10,7 +10,7 @@ from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, pr
 from transformers import PreTrainedTokenizerFast
 
 from temper.errors import DataError
-from temper.models.classical.settings import PAD, SEPARATOR, SPECIAL, UNKNOWN, Units
+from temper.models.classical.registry import PAD, SEPARATOR, SPECIAL, UNKNOWN, Units
 
 # Texts that the trainer gets in one call.
 _CHUNK = 1000

@@ -12,14 +12,149 @@ from __future__ import annotations
 
 import copy
 import inspect
+import re
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from torch import Tensor, nn
-from transformers import AutoConfig, AutoModelForSequenceClassification, PreTrainedModel
+from transformers import (
+    AutoConfig,
+    AutoModelForSequenceClassification,
+    PreTrainedConfig,
+    PreTrainedModel,
+)
 
-from temper.errors import ModelError
+from temper.errors import ModelError, unknown
 from temper.models.multi_task import TYPE
-from temper.models.multi_task.configuration import MTDNNConfig
+from temper.seeding import derive_seed, seeded
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
+
+
+@dataclass(frozen=True)
+class TaskHead:
+    """What a head is for.
+
+    Args:
+        name: Name of the task: letters, digits, ``_`` and ``-``.
+        labels: Names of the classes; empty for a regression.
+        pair: Whether its rows are two texts.
+
+    Raises:
+        ModelError: If the name has another form, or there is one label alone.
+
+    Example:
+        >>> TaskHead("sts_b").problem_type
+        'regression'
+    """
+
+    name: str
+    labels: tuple[str, ...] = ()
+    pair: bool = False
+
+    def __post_init__(self) -> None:
+        # A head is kept under its task's name in a module, which has names of its own; some of
+        # them (`training`) only once it is made.
+        if not NAME.fullmatch(self.name) or hasattr(nn.ModuleDict(), self.name):
+            raise ModelError(
+                f"The name of a task must be letters, digits, _ and -, and no attribute of torch's "
+                f"ModuleDict, got {self.name!r}. Give another."
+            )
+        if len(self.labels) == 1 or len(set(self.labels)) < len(self.labels):
+            raise ModelError(
+                f"Task {self.name!r} must have two or more different labels, or none for a "
+                f"regression, got {list(self.labels)}."
+            )
+
+    @property
+    def problem_type(self) -> str:
+        """What Transformers calls its kind."""
+        return "single_label_classification" if self.labels else "regression"
+
+
+class MTDNNConfig(PreTrainedConfig):
+    """Config of an `MTDNNForSequenceClassification`.
+
+    Args:
+        encoder: Config of the encoder's architecture as a dictionary, with its ``model_type``.
+        tasks: The tasks as dictionaries of `TaskHead`; a task's place is its number in a batch.
+        pad_token_id: Id of the padding token, as the encoder's.
+    """
+
+    model_type = TYPE
+
+    encoder: dict[str, Any] | None = None
+    tasks: list[dict[str, Any]] | None = None
+    pad_token_id: int | None = None
+
+    @classmethod
+    def of(cls, encoder: Any, tasks: Sequence[TaskHead]) -> MTDNNConfig:
+        """Return the config of an encoder with heads for tasks.
+
+        Args:
+            encoder: Config of any classifier of Transformers.
+            tasks: The tasks, at least one; the order gives their numbers.
+
+        Raises:
+            ModelError: If a name stands twice, or the model is made of encoder and decoder.
+        """
+        names = [task.name for task in tasks]
+        if not names or len(set(names)) < len(names):
+            raise ModelError(f"Tasks must be one or more of different names, got {names}.")
+        if encoder.is_encoder_decoder or encoder.model_type == TYPE:
+            raise ModelError(
+                f"An MT-DNN shares one encoder between its tasks, and a {encoder.model_type!r} is "
+                "none. Give an encoder, or a folder tasks/NAME of a multi-task run."
+            )
+        described = [{**asdict(task), "labels": list(task.labels)} for task in tasks]
+        return cls(encoder=encoder.to_dict(), tasks=described, pad_token_id=encoder.pad_token_id)
+
+    @property
+    def heads(self) -> tuple[TaskHead, ...]:
+        """The tasks in the order of their numbers."""
+        return tuple(
+            TaskHead(each["name"], tuple(each["labels"]), each["pair"]) for each in self.tasks or ()
+        )
+
+    @property
+    def task_names(self) -> tuple[str, ...]:
+        """The tasks' names in the order of their numbers."""
+        return tuple(head.name for head in self.heads)
+
+    def number(self, name: str) -> int:
+        """Return the number by which a batch names a task.
+
+        Args:
+            name: The task's.
+
+        Raises:
+            ModelError: If there is no such task.
+        """
+        if name not in self.task_names:
+            raise ModelError(unknown("task of this model", name, self.task_names))
+        return self.task_names.index(name)
+
+    def of_task(self, name: str) -> Any:
+        """Return the config of the plain classifier of one task.
+
+        Args:
+            name: The task's.
+
+        Returns:
+            A config of the encoder's architecture, with the task's labels.
+
+        Raises:
+            ModelError: If there is no such task.
+        """
+        head, own = self.heads[self.number(name)], copy.deepcopy(dict(self.encoder or {}))
+        labels = head.labels or ("LABEL_0",)
+        own["id2label"] = dict(enumerate(labels))
+        own["label2id"] = {label: place for place, label in enumerate(labels)}
+        own["problem_type"] = head.problem_type
+        for stale in ("architectures", "num_labels", "transformers_version"):
+            own.pop(stale, None)
+        return AutoConfig.for_model(own.pop("model_type"), **own)
 
 
 class MTDNNForSequenceClassification(PreTrainedModel):
@@ -34,7 +169,7 @@ class MTDNNForSequenceClassification(PreTrainedModel):
     Example:
         >>> import torch
         >>> from transformers import BertConfig
-        >>> from temper.models.multi_task.configuration import MTDNNConfig, TaskHead
+        >>> from temper.models.multi_task.classifier import MTDNNConfig, TaskHead
         >>> encoder = BertConfig(
         ...     vocab_size=9,
         ...     hidden_size=4,
@@ -188,6 +323,38 @@ def _share_dropout(first: nn.Module, head: nn.Module) -> None:
         if isinstance(module, nn.Dropout):
             parent, _, name = path.rpartition(".")
             setattr(head.get_submodule(parent), name, first.get_submodule(path))
+
+
+def share_encoder(
+    classifier: Any, tasks: Sequence[TaskHead], *, seed: int = 0
+) -> MTDNNForSequenceClassification:
+    """Take a classifier's encoder, and draw a head for each task.
+
+    Args:
+        classifier: Of Transformers, or a network of `temper.models.classical`; its own head is not
+            taken, and it stays as it is.
+        tasks: The tasks, in the order of their numbers.
+        seed: Seed of the heads: equal seeds give equal heads.
+
+    Returns:
+        The model, in evaluation mode.
+
+    Raises:
+        ModelError: If the model is no encoder or a PEFT adapter, or the tasks' names do not fit.
+    """
+    if hasattr(classifier, "peft_config"):
+        raise ModelError(
+            "An adapter stands on one classifier, and its encoder cannot be shared by several "
+            "tasks. Merge it into its base (merge_and_unload), save that, and give its folder."
+        )
+    config = MTDNNConfig.of(classifier.config, tasks)
+    with seeded(derive_seed(seed, "head")):
+        model = MTDNNForSequenceClassification(config)
+    body = getattr(classifier, classifier.base_model_prefix)
+    model.to(classifier.dtype)
+    model.encoder.load_state_dict(body.state_dict())
+    model.eval()
+    return model
 
 
 # At the end of the module, whoever imports it: importing Transformers above imports it again.

@@ -23,7 +23,7 @@ from typing import Any, Self
 from pydantic import BaseModel, ConfigDict, Field
 
 from temper.errors import ModelError, SettingError, unknown
-from temper.models.multi_task.configuration import TaskHead
+from temper.models.multi_task.classifier import TaskHead
 from temper.training.assignments import Tree, section
 from temper.training.config import PLACES, RunConfig
 

@@ -16,8 +16,7 @@ from temper.data.augmentation import augmented
 from temper.data.encode import encode
 from temper.data.examples import Examples, Splits
 from temper.data.sources import load_splits
-from temper.models.multi_task.build import share_encoder
-from temper.models.multi_task.configuration import TaskHead
+from temper.models.multi_task.classifier import TaskHead, share_encoder
 from temper.training.checkpoint_folder import RunFolder, write_json
 from temper.training.checks import check_one_process, check_regressions
 from temper.training.config import digest
