@@ -31,12 +31,12 @@ from temper.data.examples import Examples
 from temper.data.settings import DataSettings
 from temper.data.sources import load_splits
 from temper.evaluation.classifier import ClassifierPredictor
-from temper.evaluation.prediction import Prediction
-from temper.evaluation.text_attack.answers import answers_of
-from temper.evaluation.text_attack.characters import characters
+from temper.evaluation.predictor import Prediction
+from temper.evaluation.text_attack.recipes import characters
 from temper.evaluation.text_attack.search import (
     Outcome,
     Row,
+    answers_of,
     attack,
     draft_of,
     free_places,

@@ -149,7 +149,7 @@ def check_keep(to: Path, folder: Path, record: Record) -> Record | None:
 
 
 def keep(specification: Specification, folder: Path, to: Path) -> list[str]:
-    """Keep plans, records and scores (`temper.display.kept`), and neither weights nor rows.
+    """Keep plans, records and scores (`temper.display.folders`), and neither weights nor rows.
 
     Args:
         specification: Whose cases.

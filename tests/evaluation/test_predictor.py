@@ -16,8 +16,7 @@ from temper.errors import ModelError
 from temper.evaluation import classifier
 from temper.evaluation.classifier import ClassifierPredictor
 from temper.evaluation.function import CallablePredictor
-from temper.evaluation.prediction import Prediction
-from temper.evaluation.predictor import PerturbablePredictor, Predictor
+from temper.evaluation.predictor import PerturbablePredictor, Prediction, Predictor
 
 
 def state_of(model: Any) -> dict[str, Any]:

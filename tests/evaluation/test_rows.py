@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from temper.data.stored import RowHashes
-from temper.display.parameters import Parameters
+from temper.display.records import Parameters
 from temper.errors import CheckpointError
-from temper.evaluation import columns
+from temper.evaluation import rows as rows_module
 from temper.evaluation.folder import GROUP, Evaluation, write
 from temper.evaluation.rows import SCHEMA, Block, Condition, to_blocks, to_table
 
@@ -165,7 +165,7 @@ def test_rows_of_many_stretches_are_those_of_one(
     hashes = RowHashes.of(map(str, range(7)))
     blocks = [large(7, "clean", hashes), block("fgm", radius=0.1, norm="l2", steps=1, restarts=1)]
     whole = to_table(blocks)
-    monkeypatch.setattr(columns, "STRETCH", stretch)
+    monkeypatch.setattr(rows_module, "STRETCH", stretch)
     assert to_table(blocks).equals(whole)
     for first, second in zip(blocks, to_blocks(to_table(blocks)), strict=True):
         assert_equal(first, second)
@@ -196,7 +196,7 @@ def test_arrow_has_its_own_pool_again_after_a_fault() -> None:
     before = pa.default_memory_pool().backend_name
     within = []
 
-    @columns.system_memory()
+    @rows_module.system_memory()
     def full() -> None:
         within.append(pa.default_memory_pool().backend_name)
         raise RuntimeError("full")

@@ -1,4 +1,4 @@
-"""Which attacked rows a page shows, and that the others are never held."""
+"""Which attacked rows a page shows."""
 
 from __future__ import annotations
 
@@ -11,10 +11,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from temper.display.folders import Run, read
+from temper.display.folders import read
 from temper.errors import CheckpointError
-from temper.report import stream
-from temper.report.examples import attacked_rows, gallery
+from temper.report.examples import gallery
 from tests.report.attacked_rows import add_attacks
 
 
@@ -36,11 +35,6 @@ def made(evaluation: Path) -> Path:
     kept = [(one["condition"], one["index"]) not in lost for one in table.to_pylist()]
     pq.write_table(table.filter(pa.array(kept)), path)
     return evaluation
-
-
-def one_run(evaluation: Path) -> Run:
-    (run,) = read(evaluation).runs
-    return run
 
 
 def sorted_whole(evaluation: Path) -> list[tuple[str, float | None, str]]:
@@ -71,12 +65,8 @@ def sorted_whole(evaluation: Path) -> list[tuple[str, float | None, str]]:
     return [(condition, radius, row) for _, row, condition, radius in in_turn(turns)]
 
 
-@pytest.mark.parametrize("piece", [1, 7, 1000])
 @pytest.mark.parametrize("most", [1, 5, 50, 1000])
-def test_pieces_show_what_sorting_everything_would(
-    made: Path, monkeypatch: pytest.MonkeyPatch, piece: int, most: int
-) -> None:
-    monkeypatch.setattr(stream, "ROWS", piece)
+def test_a_page_shows_what_sorting_everything_would(made: Path, most: int) -> None:
     wanted = sorted_whole(made)
     shown = gallery(read(made), most=most)
     assert shown is not None
@@ -89,33 +79,6 @@ def test_pieces_show_what_sorting_everything_would(
     assert [(one.attack, one.row) for one in shown.shown] == said
     for one in shown.shown:
         assert f"example {int(one.row, 16)} of dev" in "".join(words for _, words in one.text)
-
-
-def test_of_an_attack_no_more_rows_are_kept_than_a_page_shows(
-    made: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(stream, "ROWS", 10)
-    parts = [part for own in attacked_rows(one_run(made), most=3).values() for part in own]
-    assert [len(part.kept) for part in parts] == [3] * 4
-    assert sorted(part.total for part in parts) == [38, 39, 39, 39]
-    columns = {name for part in parts for name in part.kept.columns}
-    assert not columns & {"text", "text_pair", "probabilities"}
-
-
-def test_answers_and_texts_are_read_of_shown_rows_alone(
-    made: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked: list[int] = []
-
-    def counted(path: Path, columns: list[str], places: list[int], *, what: str) -> Any:
-        asked.append(len(places))
-        return taken(path, columns, places, what=what)
-
-    taken = stream.taken
-    monkeypatch.setattr(stream, "taken", counted)
-    shown = gallery(read(made), most=6)
-    assert shown is not None
-    assert asked == [12, 12]
 
 
 def test_the_radius_that_was_asked_for_is_named(evaluation: Path) -> None:

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from sklearn.metrics import roc_auc_score, roc_curve
 
 from temper.display.cells import NAMED, Cell
+from temper.display.charts import ends, lines_are
 from temper.display.drawing import Figure
 from temper.display.folders import read
-from temper.display.spread import ends, lines_are
 from temper.evaluation.perspectives.anomaly import CORNERS, roc, roc_curves
 from temper.report.figures import figures
 from temper.report.table import compare

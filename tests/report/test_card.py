@@ -13,8 +13,7 @@ from huggingface_hub.repocard_data import (
 
 from temper.errors import CheckpointError
 from temper.models.names import MODELS
-from temper.report.card import MARK, PACKAGED, CardSources, card, check_card, write_card
-from temper.report.hub import origin
+from temper.report.card import MARK, PACKAGED, CardSources, card, check_card, origin, write_card
 from tests.report.conftest import Plan, score, write_evaluation, write_run
 
 SCRIPT = "<script>alert(1)</script>"

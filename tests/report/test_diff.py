@@ -7,7 +7,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from temper.report.diff import CUT, shorten, word_diff
+from temper.report.examples import CUT, shorten, word_diff
 
 WORDS = st.lists(st.sampled_from(["a", "good", "g00d", "film", "don't", ",", " ", "\n", "né"]))
 TEXTS = st.one_of(st.text(max_size=40), WORDS.map(" ".join))

@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from temper.display.folders import keep_study, read
-from temper.display.kept import joined, own_part, shared
+from temper.display.folders import joined, keep_study, own_part, read, shared
 from temper.errors import CheckpointError
 from temper.report import comparison
 from temper.training.checkpoint_folder import check_study_room

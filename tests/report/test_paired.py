@@ -10,10 +10,8 @@ import pytest
 from temper.display.cells import ScoreKey
 from temper.display.records import ScoreRecord
 from temper.errors import CheckpointError
-from temper.report.derived import Scores
-from temper.report.paired import Paired, read_paired
-from temper.report.ranks import add_mean_rank
-from temper.report.table import _cell, _with_differences
+from temper.report.derived import Scores, add_mean_rank
+from temper.report.table import Paired, _cell, _with_differences, read_paired
 
 KEY = ScoreKey("task", "dev", "clean", "accuracy")
 

@@ -15,8 +15,7 @@ from temper.app.named_models import check_named_models
 from temper.app.settings import SetSources
 from temper.data.examples import Examples
 from temper.errors import DataError, SettingError, TemperError
-from temper.evaluation.checks import check_before_training
-from temper.evaluation.run import EvaluationData
+from temper.evaluation.run import EvaluationData, check_before_training
 from temper.evaluation.settings import EvaluationSettings
 from temper.study import work
 from temper.study.plan import StudyConfig, columns_of

@@ -20,7 +20,7 @@ from temper.errors import CheckpointError, DataError, SettingError
 from temper.evaluation.alignment import align
 from temper.evaluation.measurement import block_of, labels_of
 from temper.evaluation.perspectives.calibration import with_temperature
-from temper.evaluation.prediction import Prediction
+from temper.evaluation.predictor import Prediction
 from temper.evaluation.rows import Condition
 from temper.evaluation.scoring import statistic_of
 from temper.functional.intervals import LEAST_ROWS

@@ -19,11 +19,9 @@ from temper.errors import SettingError, unknown
 from temper.evaluation.alignment import align
 from temper.evaluation.predictor import Predictor
 from temper.evaluation.text_attack import recipes
-from temper.evaluation.text_attack.answers import answers_of
 from temper.evaluation.text_attack.contract import OUTSIDE, OWN
-from temper.evaluation.text_attack.search import Outcome, starved
+from temper.evaluation.text_attack.search import Outcome, answers_of, attacked, drafts_of, starved
 from temper.evaluation.text_attack.settings import TextAttackSettings
-from temper.evaluation.text_attack.subjects import attacked, drafts_of
 from temper.training.assignments import section
 from temper.training.config import RunConfig, digest
 from temper.training.progress import Progress

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from temper.errors import CheckpointError
 from temper.evaluation.perspectives.calibration import with_temperature
-from temper.evaluation.prediction import Prediction
+from temper.evaluation.predictor import Prediction
 from temper.training.checkpoint_folder import read_json
 from temper.training.run import model_identity
 

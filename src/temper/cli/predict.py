@@ -23,7 +23,7 @@ from temper.training.assignments import section
 
 if TYPE_CHECKING:
     from temper.data.examples import Examples
-    from temper.evaluation.prediction import Prediction
+    from temper.evaluation.predictor import Prediction
 
 FORMATS = (".jsonl", ".csv", ".json")
 TEXTS = ("text", "text_pair")

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-from temper.display.parameters import Parameters
-from temper.display.records import NamedRecord
+from temper.display.records import NamedRecord, Parameters
 from temper.display.wording import folded, plural
 from temper.functional.units import Unit
 

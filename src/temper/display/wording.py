@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
-from temper.display.parameters import Value
+from temper.display.records import Value
 from temper.errors import CheckpointError
 from temper.functional.scores import SCORES
 from temper.functional.units import PLAIN, Unit

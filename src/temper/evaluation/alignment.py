@@ -10,7 +10,7 @@ import numpy as np
 
 from temper.data.examples import Examples
 from temper.errors import DataError
-from temper.evaluation.prediction import Prediction
+from temper.evaluation.predictor import Prediction
 from temper.functional.calibration import probabilities_of
 
 _TWO = {"not_entailment", "non_entailment", "nonentailment", "notentailment"}

@@ -17,8 +17,7 @@ from temper.data.corruptions import Vocabulary
 from temper.data.encode import Collator, EncodedExamples, Span, encode, lacks_spans, token_spans
 from temper.data.examples import Examples
 from temper.errors import ModelError
-from temper.evaluation.prediction import Prediction
-from temper.evaluation.predictor import Gives, RowBatch, Session, States
+from temper.evaluation.predictor import Gives, Prediction, RowBatch, Session, States
 from temper.functional.resampling import FloatArray
 from temper.models.modes import in_mode, in_single
 from temper.models.network import Network

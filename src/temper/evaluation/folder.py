@@ -14,8 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from temper.errors import CheckpointError
-from temper.evaluation.columns import system_memory
-from temper.evaluation.rows import to_blocks
+from temper.evaluation.rows import system_memory, to_blocks
 from temper.evaluation.texts import SCHEMA
 
 SCHEMA_NUMBER = 1

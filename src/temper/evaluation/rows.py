@@ -7,7 +7,8 @@ shares its blocks' arrays, and blocks of one set share its hashes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -15,9 +16,8 @@ import numpy as np
 import pyarrow as pa
 
 from temper.data.stored import hashes_at
-from temper.display.parameters import Parameters
+from temper.display.records import Parameters
 from temper.errors import CheckpointError
-from temper.evaluation import columns
 from temper.functional.resampling import FloatArray, IntegerArray, stretches
 
 SCHEMA = pa.schema(
@@ -178,7 +178,7 @@ def to_table(blocks: Iterable[Block]) -> pa.Table:
     blocks = list(blocks)
     hashes: dict[int, tuple[Sequence[str], pa.ChunkedArray]] = {}
     measured = sorted({name for block in blocks for name in block.measured})
-    with columns.system_memory():
+    with system_memory():
         parts = [_block_table(block, hashes, measured) for block in blocks]
     # Chunk by chunk as they are: made one, the rows would stand in memory twice.
     return pa.concat_tables(parts) if parts else SCHEMA.empty_table()
@@ -209,18 +209,18 @@ def _block_table(
     """Write one block; hashes that were written before are known by the object that holds them."""
     n, condition = len(block), block.condition
     # Most columns of a block are empty; those of one type are one.
-    nothing = {kind: columns.same(None, kind, n) for kind in (pa.string(), pa.float64())}
+    nothing = {kind: _same(None, kind, n) for kind in (pa.string(), pa.float64())}
     if id(block.row) not in hashes:
-        hashes[id(block.row)] = (block.row, columns.hashes(block.row))
+        hashes[id(block.row)] = (block.row, _hashes(block.row))
 
     def same(value: str) -> pa.ChunkedArray:
-        return columns.same(value, pa.string(), n)
+        return _same(value, pa.string(), n)
 
     def names(values: Sequence[str | None] | None) -> pa.Array | pa.ChunkedArray:
         return nothing[pa.string()] if values is None else pa.array(values, pa.string())
 
     def number(values: FloatArray | None) -> pa.Array | pa.ChunkedArray:
-        return nothing[pa.float64()] if values is None else columns.numbers(values)
+        return nothing[pa.float64()] if values is None else _numbers(values)
 
     written = [
         same(condition.perspective),
@@ -231,7 +231,7 @@ def _block_table(
         pa.array(block.index, pa.int64()),
         number(block.label),
         number(block.prediction),
-        columns.lists(block.probabilities),
+        _lists(block.probabilities),
         number(block.loss),
         number(block.value),
         names(block.group),
@@ -346,3 +346,72 @@ def _names(part: pa.Table, column: str) -> list[str | None] | None:
     """Return a column of names, None where it holds none."""
     found: list[str | None] = part.column(column).to_pylist()
     return found if any(name is not None for name in found) else None
+
+
+STRETCH = 4096
+"""Rows for which what all of them share is written out; further ones repeat it at no cost."""
+
+
+@contextmanager
+def system_memory() -> Iterator[None]:
+    """Let Arrow take its memory where arrays have it from, for as long as a block lasts.
+
+    What scores have taken and let go can then be taken again; Arrow's own pool lies beside it.
+    """
+    before = pa.default_memory_pool()
+    pa.set_memory_pool(pa.system_memory_pool())
+    try:
+        yield
+    finally:
+        pa.set_memory_pool(before)
+
+
+def _same(value: str | int | None, kind: pa.DataType, rows: int) -> pa.ChunkedArray:
+    """Return a column of one value: the same stretch of rows as often as it takes.
+
+    Args:
+        value: What every row holds.
+        kind: The column's type.
+        rows: Number of rows.
+    """
+    stretch = pa.repeat(pa.scalar(value, kind), min(rows, STRETCH))
+    whole, rest = divmod(rows, STRETCH)
+    return pa.chunked_array([stretch] * whole + [stretch.slice(0, rest)] * (rest > 0), kind)
+
+
+def _hashes(row: Sequence[str]) -> pa.ChunkedArray:
+    """Return a column of row hashes, of which a stretch at a time is there as strings.
+
+    Args:
+        row: Hash of each text.
+    """
+    starts = range(0, len(row), STRETCH)
+    parts = [pa.array(list(row[start : start + STRETCH]), pa.string()) for start in starts]
+    return pa.chunked_array(parts, pa.string())
+
+
+def _lists(values: FloatArray) -> pa.ChunkedArray:
+    """Return a column of lists of one length, whose places are written out for one stretch.
+
+    Args:
+        values: [n, C]; the column shares them.
+    """
+    rows, width = values.shape
+    flat = pa.array(np.ascontiguousarray(values, dtype=np.float64).reshape(-1))
+    places = pa.array(np.arange(STRETCH + 1, dtype=np.int32) * width)
+    parts = []
+    for start in range(0, rows, STRETCH):
+        size = min(STRETCH, rows - start)
+        own = flat.slice(start * width, size * width)
+        parts.append(pa.ListArray.from_arrays(places.slice(0, size + 1), own))
+    return pa.chunked_array(parts, pa.list_(pa.float64()))
+
+
+def _numbers(values: FloatArray) -> pa.Array:
+    """Return a column of numbers with NaN as null: pandas and JSON readers would confuse the two.
+
+    Args:
+        values: [n]; the column shares them.
+    """
+    missing = np.isnan(values)
+    return pa.array(values, pa.float64(), mask=missing if bool(missing.any()) else None)

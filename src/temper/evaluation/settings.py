@@ -9,7 +9,7 @@ from pydantic_core import PydanticKnownError
 
 from temper.errors import unknown
 from temper.evaluation import perspectives
-from temper.evaluation.sections import CommonSettings
+from temper.evaluation.measurement import CommonSettings
 
 
 class _Section(NamedTuple):

@@ -1,28 +1,93 @@
 """The examples behind an attack's scores: text, answers before and after, and what was changed.
 
-Those that broke first are shown, of every attack so many. Rows and texts are read a piece at a
-time: what stays of those that are not shown is a few numbers each, and answers and texts are read
-of the chosen ones alone. Evaluations from before texts were kept have none.
+Those that broke first are shown. Evaluations from before texts were kept have none.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from difflib import SequenceMatcher
 from itertools import islice, zip_longest
-from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 import pandas as pd
 
 from temper.display.cells import ScoreKey
-from temper.display.folders import Run, Source
-from temper.display.parameters import Parameters
-from temper.functional.resampling import IntegerArray
-from temper.report import stream
+from temper.display.folders import Run, Source, read_columns
+from temper.display.records import Parameters
 from temper.report.derived import views
-from temper.report.diff import Segment, shorten, word_diff
+
+Kind = Literal["same", "removed", "added"]
+Segment = tuple[Kind, str]
+
+CUT = " […] "
+"""Stands where the middle of a long stretch was left out."""
+
+# A word with its apostrophes, a stretch of white space, or one other character.
+_PARTS = re.compile(r"\w+(?:['’]\w+)*|\s+|[^\w\s]")
+
+
+def word_diff(original: str, changed: str) -> list[Segment]:
+    """Split two texts into what both have, what only the first and what only the second has.
+
+    Args:
+        original: The text as it was.
+        changed: The text as it became.
+
+    Returns:
+        Segments in reading order, what was removed before what was added in its place. ``same`` and
+        ``removed`` segments joined give ``original``; ``same`` and ``added`` ones give ``changed``.
+
+    Example:
+        >>> word_diff("a good film", "a g00d film")
+        [('same', 'a '), ('removed', 'good'), ('added', 'g00d'), ('same', ' film')]
+    """
+    first, second = _PARTS.findall(original), _PARTS.findall(changed)
+    # The heuristic for long inputs would call frequent words noise and miss that they are the same.
+    codes = SequenceMatcher(None, first, second, autojunk=False).get_opcodes()
+    pieces = [("".join(first[a:b]), "".join(second[c:d]), tag) for tag, a, b, c, d in codes]
+    segments: list[Segment] = []
+    removed = added = ""
+    for place, (before, after, tag) in enumerate(pieces):
+        inside = 0 < place < len(pieces) - 1
+        # A space between two changed words belongs to the change: it reads as one.
+        if tag != "equal" or (inside and before.isspace()):
+            removed, added = removed + before, added + after
+            continue
+        segments += _changed(removed, added)
+        removed = added = ""
+        segments.append(("same", before))
+    return segments + _changed(removed, added)
+
+
+def shorten(segments: Sequence[Segment], *, longest: int) -> list[Segment]:
+    """Leave out the middle of long segments, so that the changes stay in sight.
+
+    Args:
+        segments: What `word_diff` gave.
+        longest: Characters of a segment that stay, >= 2; half of them at either end.
+
+    Returns:
+        As many segments; those that were cut hold `CUT` where the middle was.
+
+    Example:
+        >>> shorten([("same", "abcdefgh")], longest=4)
+        [('same', 'ab […] gh')]
+    """
+    half = longest // 2
+    return [
+        (kind, text if len(text) <= longest else text[:half] + CUT + text[len(text) - half :])
+        for kind, text in segments
+    ]
+
+
+def _changed(removed: str, added: str) -> list[Segment]:
+    found: list[Segment] = [("removed", removed)] if removed else []
+    return [*found, ("added", added)] if added else found
+
 
 MOST = 300
 """Examples that a page holds unless told otherwise."""
@@ -139,223 +204,9 @@ class Gallery:
 
 
 OUTCOMES = ("broken", "held", "wrong before")
-ROWS, TEXTS = "the evaluated rows", "the texts"
-
-_AT = ("perspective", "set", "condition", "index")
-_PART = ("perspective", "set", "condition", "parameters")
 MEASURED = ("queries", "changed")
 """What is shown of an attack on a row, where it was measured."""
-_SHIFT = 40  # bits of a key that hold a row's index
-
-
-@dataclass
-class AttackedRows:
-    """Hold the rows of one attack on one set that a page may show.
-
-    Args:
-        run: The run whose rows they are.
-        most: How many are kept.
-        kept: The rows, those that broke first, then by row hash; columns ``answer_at``,
-            ``clean_at``, ``text_at`` and ``changed_at`` say where answers and texts stand in their
-            files (-1: the text was not changed).
-        total: How many there are in all.
-    """
-
-    run: Run
-    most: int
-    kept: pd.DataFrame = field(default_factory=pd.DataFrame)
-    total: int = 0
-
-    def add(self, rows: pd.DataFrame) -> None:
-        """Add rows of the attack, in the file's order.
-
-        Args:
-            rows: With an ``outcome``, an index of `OUTCOMES`, and a ``row``.
-        """
-        self.total += len(rows)
-        every = pd.concat([self.kept, rows]) if len(self.kept) else rows
-        self.kept = every.sort_values(["outcome", "row"]).head(self.most)
-
-
-def attacked_rows(run: Run, *, most: int) -> dict[str, list[AttackedRows]]:
-    """Gather the attacks of a run whose texts were kept.
-
-    Args:
-        run: An evaluated run of a classification.
-        most: Rows to keep of each attack, >= 1.
-
-    Returns:
-        Parts by perspective, in the order of the files; none without texts.
-
-    Raises:
-        CheckpointError: Rows or texts are damaged.
-    """
-    if run.evaluation is None or not (texts := run.evaluation / "texts.parquet").exists():
-        return {}
-    table = _Texts.read(texts)
-    if not len(table.clean):
-        return {}
-    rows = run.evaluation / "rows.parquet"
-    known = _known(rows, table)
-    attacks: dict[str, dict[tuple[Any, ...], AttackedRows]]
-    attacks = {name: {} for name in table.perspectives}
-    known_columns = stream.columns(rows, what=ROWS)
-    measured = [name for name in MEASURED if name in known_columns]
-    wanted = (*_AT, "row", "label", "prediction", "parameters", *measured)
-    for piece in stream.pieces(rows, wanted, what=ROWS):
-        own = piece[piece["perspective"].isin(table.perspectives)]
-        own = own[own["label"].notna() & own["prediction"].notna()]
-        found = table.changed(_joined(own, known, table))
-        if not len(found):
-            continue
-        found = found.assign(outcome=_outcomes(found))
-        for key, alike in found.groupby(list(_PART), sort=False):
-            attacks[key[0]].setdefault(tuple(key), AttackedRows(run, most)).add(alike)
-    return {name: list(own.values()) for name, own in attacks.items() if own}
-
-
-def records(parts: Sequence[tuple[AttackedRows, int]]) -> list[dict[str, Any]]:
-    """Read answers and texts of chosen rows.
-
-    Args:
-        parts: Parts of one run, with the place of the chosen row among those that are kept.
-
-    Returns:
-        What is known of each row, by the names of the columns; of the unchanged text as ``text``
-        and ``text_pair``, of the answer to it ``probabilities_clean``.
-
-    Raises:
-        CheckpointError: Rows or texts are damaged.
-    """
-    if not parts or (folder := parts[0][0].run.evaluation) is None:
-        return []
-    rows = [part.kept.iloc[place].to_dict() for part, place in parts]
-    answers = stream.taken(
-        folder / "rows.parquet",
-        ["probabilities"],
-        [row[name] for row in rows for name in ("answer_at", "clean_at")],
-        what=ROWS,
-    )
-    texts = stream.taken(
-        folder / "texts.parquet",
-        ["text", "text_pair"],
-        [row[name] for row in rows for name in ("text_at", "changed_at")],
-        what=TEXTS,
-    )
-    nothing = {"text": None, "text_pair": None}
-    found = []
-    for row in rows:
-        changed = texts.get(row["changed_at"], nothing)
-        found.append(
-            {
-                **row,
-                "probabilities": answers[row["answer_at"]]["probabilities"],
-                "probabilities_clean": answers[row["clean_at"]]["probabilities"],
-                **texts[row["text_at"]],
-                **{f"{name}_changed": changed[name] for name in nothing},
-            }
-        )
-    return found
-
-
-@dataclass
-class _Texts:
-    """Say where texts stand in their file, as numbers alone.
-
-    Args:
-        clean: Place of every unchanged text, by the key of its set and index.
-        altered: Place of every changed one, by the key of perspective, set, condition and index.
-        codes: Number of every name that a key is made of.
-        perspectives: Perspectives whose rows are examples; some leave texts alone.
-        changing: Those of them that change texts.
-    """
-
-    clean: pd.Series[int]
-    altered: pd.Series[int]
-    codes: dict[tuple[Any, ...], int]
-    perspectives: tuple[str, ...]
-    changing: frozenset[str]
-
-    @classmethod
-    def read(cls, path: Path) -> _Texts:
-        codes: dict[tuple[Any, ...], int] = {}
-        clean, altered, names = [], [], []
-        unchanged = [view.name for view in views() if view.unchanged_texts]
-        for piece in stream.pieces(path, _AT, what=TEXTS):
-            plain = piece["perspective"].isna()
-            clean.append(_places(piece[plain].assign(perspective=""), codes))
-            altered.append(_places(piece[~plain], codes))
-            names += list(piece.loc[~plain, "perspective"].unique())
-        perspectives = tuple(dict.fromkeys([*unchanged, *names]))
-        return cls(_first(clean), _first(altered), codes, perspectives, frozenset(names))
-
-    def changed(self, rows: pd.DataFrame) -> pd.DataFrame:
-        """Say where the changed texts of rows stand; rows whose text was left alone are none."""
-        at = _positions(self.altered, _keys(rows, self.codes))
-        # Where texts were changed, those that were not are no example of it.
-        return rows.assign(changed_at=at)[(at >= 0) | ~rows["perspective"].isin(self.changing)]
-
-
-def _known(path: Path, texts: _Texts) -> pd.DataFrame:
-    """Return place and prediction of the answers to the kept unchanged texts, by their keys."""
-    found = []
-    answered = [view.name for view in views() if view.answered]
-    for piece in stream.pieces(path, [*_AT, "prediction"], what=ROWS):
-        own = piece[piece["perspective"].isin(answered) & (piece["condition"] == "clean")]
-        keys = _keys(own.assign(perspective=""), texts.codes)
-        answers = pd.DataFrame(
-            {"clean_at": own.index, "prediction_clean": own["prediction"].to_numpy()}, index=keys
-        )
-        found.append(answers[answers.index.isin(texts.clean.index)])
-    return _first(found)
-
-
-def _joined(rows: pd.DataFrame, known: pd.DataFrame, texts: _Texts) -> pd.DataFrame:
-    """Give attacked rows the answer to the unchanged text; rows without one are left out."""
-    keys = _keys(rows.assign(perspective="", condition="clean"), texts.codes)
-    inside = known.index.get_indexer(keys) >= 0
-    rows, keys = rows[inside], keys[inside]
-    clean = known.loc[keys]
-    return rows.assign(
-        answer_at=rows.index,
-        clean_at=clean["clean_at"].to_numpy(),
-        prediction_clean=clean["prediction_clean"].to_numpy(),
-        text_at=texts.clean.loc[keys].to_numpy(),
-    )
-
-
-def _keys(rows: pd.DataFrame, codes: dict[tuple[Any, ...], int]) -> IntegerArray:
-    """Return one number for perspective, set, condition and index of each row."""
-    keys: IntegerArray = rows["index"].to_numpy(dtype=np.int64, copy=True)
-    for name, places in rows.groupby(list(_AT[:3]), sort=False).indices.items():
-        keys[places] |= codes.setdefault(tuple(name), len(codes)) << _SHIFT
-    return keys
-
-
-def _places(rows: pd.DataFrame, codes: dict[tuple[Any, ...], int]) -> pd.Series[int]:
-    return pd.Series(rows.index.to_numpy(dtype=np.int64), index=_keys(rows, codes))
-
-
-def _first(parts: Iterable[Any]) -> Any:
-    """Join pieces that are indexed by keys; of a key that stands twice the first counts."""
-    every = pd.concat([*parts] or [pd.Series(dtype=np.int64)])
-    return every[~every.index.duplicated()]
-
-
-def _positions(places: pd.Series[int], keys: IntegerArray) -> IntegerArray:
-    """Return the place of each key, -1 where there is none."""
-    at = places.index.get_indexer(keys)
-    inside = at >= 0
-    found = np.full(len(keys), -1, dtype=np.int64)
-    found[inside] = places.to_numpy()[at[inside]]
-    return found
-
-
-def _outcomes(rows: pd.DataFrame) -> IntegerArray:
-    """Return the index of each row's outcome in `OUTCOMES`."""
-    broken = rows["prediction"] != rows["label"]
-    wrong = rows["prediction_clean"] != rows["label"]
-    return np.where(wrong, 2, np.where(broken, 0, 1))
+_ROW = ["set", "index"]
 
 
 def gallery(source: Source, *, most: int = MOST) -> Gallery | None:
@@ -374,53 +225,83 @@ def gallery(source: Source, *, most: int = MOST) -> Gallery | None:
     Raises:
         CheckpointError: Rows or texts are damaged.
     """
-    by_perspective: dict[str, list[AttackedRows]] = {}
+    by_perspective: dict[str, list[Iterator[Example]]] = {}
     labels: tuple[str, ...] = ()
-    seeds = {}
+    seeds, total = {}, 0
     for column in source.columns if most else ():
         run = next(iter(column.runs.values()), None)
         if run is None or run.scores is None or run.scores.task.kind != "classification":
             continue
         labels = labels or tuple(run.scores.task.labels)
-        for perspective, parts in attacked_rows(run, most=most).items():
+        for perspective, rows in _attacks(run):
             seeds[run.column] = run.seed
-            by_perspective.setdefault(perspective, []).extend(parts)
-    total = sum(part.total for parts in by_perspective.values() for part in parts)
+            total += len(rows)
+            by_perspective.setdefault(perspective, []).append(_examples(run, perspective, rows))
     if not total:
         return None
-    turns = [_in_turn([_candidates(part) for part in parts]) for parts in by_perspective.values()]
-    chosen = list(islice(_in_turn(turns), most))
-    found: dict[int, Example] = {}
-    for column_name in dict.fromkeys(part.run.column for part, _ in chosen):
-        own = [number for number, (part, _) in enumerate(chosen) if part.run.column == column_name]
-        rows = records([chosen[number] for number in own])
-        found.update(zip(own, (_example(column_name, row) for row in rows), strict=True))
-    return Gallery(tuple(found[number] for number in range(len(chosen))), total, labels, seeds)
+    shown = islice(_in_turn(map(_in_turn, by_perspective.values())), most)
+    return Gallery(tuple(shown), total, labels, seeds)
 
 
-def _example(column: str, row: dict[str, Any]) -> Example:
-    before, after = int(row["prediction_clean"]), int(row["prediction"])
-    own = {name: None if pd.isna(row.get(name)) else row[name] for name in MEASURED}
-    parameters = Parameters.of_text(row["parameters"])
-    key = ScoreKey(row["perspective"], row["set"], row["condition"], "", parameters)
-    view = views().of(key.perspective)
-    return Example(
-        column=column,
-        group=view.title,
-        attack=view.attack(key),
-        set=row["set"],
-        row=row["row"],
-        label=int(row["label"]),
-        before=before,
-        after=after,
-        confidence_before=float(row["probabilities_clean"][before]),
-        confidence_after=float(row["probabilities"][after]),
-        outcome=OUTCOMES[row["outcome"]],
-        changed=None if own["changed"] is None else float(own["changed"]),
-        queries=None if own["queries"] is None else int(own["queries"]),
-        text=_segments(row["text"], row["text_changed"]),
-        text_pair=_segments(row["text_pair"], row["text_pair_changed"]),
-    )
+def _attacks(run: Run) -> Iterator[tuple[str, pd.DataFrame]]:
+    """Yield the perspective and the rows of each attack of a run whose texts were kept."""
+    if run.evaluation is None or not (path := run.evaluation / "texts.parquet").exists():
+        return
+    texts = read_columns(path, ["perspective", *_ROW, "condition", "text", "text_pair"], "texts")
+    changed = texts["perspective"].notna()
+    known = texts[~changed].drop_duplicates(_ROW).drop(columns=["perspective", "condition"])
+    answers = [
+        run.rows([*_ROW, "condition", "prediction", "probabilities"], view.name)
+        for view in views()
+        if view.answered
+    ]
+    answers = [each for each in answers if len(each)]
+    if not answers:
+        return
+    clean = pd.concat(answers)
+    clean = clean[clean["condition"] == "clean"].drop_duplicates(_ROW).drop(columns="condition")
+    clean = clean.merge(known, on=_ROW)
+    unchanged = [view.name for view in views() if view.unchanged_texts]
+    wanted = [*_ROW, "row", "condition", "parameters", "label", "prediction", "probabilities"]
+    for name in dict.fromkeys([*unchanged, *texts.loc[changed, "perspective"]]):
+        rows = run.rows(wanted, name, optional=MEASURED)
+        rows = rows[rows["label"].notna() & rows["prediction"].notna()]
+        rows = rows.merge(clean, on=_ROW, suffixes=("", "_clean"))
+        own = texts[texts["perspective"] == name].drop(columns="perspective")
+        # Where texts were changed, those that were not are no example of it.
+        how: Literal["inner", "left"] = "inner" if len(own) else "left"
+        rows = rows.merge(own, on=[*_ROW, "condition"], how=how, suffixes=("", "_changed"))
+        for _, attack in rows.groupby(["set", "condition", "parameters"], sort=False):
+            yield name, attack
+
+
+def _examples(run: Run, perspective: str, rows: pd.DataFrame) -> Iterator[Example]:
+    """Yield the examples of one attack, those that broke first, then by row hash."""
+    broken = rows["prediction"] != rows["label"]
+    wrong = rows["prediction_clean"] != rows["label"]
+    rows = rows.assign(outcome=np.where(wrong, 2, np.where(broken, 0, 1)))
+    view = views().of(perspective)
+    for _, row in rows.sort_values(["outcome", "row"]).iterrows():
+        before, after = int(row["prediction_clean"]), int(row["prediction"])
+        measured = {name: None if pd.isna(row.get(name)) else row[name] for name in MEASURED}
+        parameters = Parameters.of_text(row["parameters"])
+        yield Example(
+            column=run.column,
+            group=view.title,
+            attack=view.attack(ScoreKey(perspective, row["set"], row["condition"], "", parameters)),
+            set=row["set"],
+            row=row["row"],
+            label=int(row["label"]),
+            before=before,
+            after=after,
+            confidence_before=float(row["probabilities_clean"][before]),
+            confidence_after=float(row["probabilities"][after]),
+            outcome=OUTCOMES[row["outcome"]],
+            changed=measured["changed"],
+            queries=None if measured["queries"] is None else int(measured["queries"]),
+            text=_segments(row["text"], row["text_changed"]),
+            text_pair=_segments(row["text_pair"], row["text_pair_changed"]),
+        )
 
 
 def _classes(entry: dict[str, Any]) -> tuple[int, int, int]:
@@ -434,10 +315,6 @@ def _segments(text: Any, changed: Any) -> tuple[Segment, ...]:
     if not isinstance(changed, str) or changed == text:
         return tuple(shorten([("same", text)], longest=_WHOLE))
     return tuple(shorten(word_diff(text, changed), longest=_BETWEEN))
-
-
-def _candidates(part: AttackedRows) -> Iterator[tuple[AttackedRows, int]]:
-    return ((part, place) for place in range(len(part.kept)))
 
 
 def _in_turn(parts: Iterable[Iterable[_Any]]) -> Iterator[_Any]:

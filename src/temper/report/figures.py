@@ -7,11 +7,10 @@ from itertools import product
 from statistics import mean
 from typing import TYPE_CHECKING, Any
 
-from temper.display.bars import Bar, bars, lying_bars
 from temper.display.cells import NAMED, Comparison, Row
+from temper.display.charts import Bar, Shade, bars, heat_map, lying_bars
 from temper.display.drawing import Figure, Numbers, empty, plain, style
 from temper.display.folders import Source
-from temper.display.heat import Shade, heat_map
 from temper.display.wording import plural
 from temper.functional.scores import SCORES
 from temper.functional.units import ABSENT

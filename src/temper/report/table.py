@@ -7,11 +7,13 @@ import io
 import json
 import os
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from statistics import mean, stdev
 from types import MappingProxyType
+
+from pydantic import Field
 
 from temper.display.cells import (
     NAMED,
@@ -23,14 +25,83 @@ from temper.display.cells import (
     Verdict,
 )
 from temper.display.folders import Source, read
-from temper.display.records import ScoreRecord
+from temper.display.records import NamedRecord, Record, ScoreRecord, parse
 from temper.display.wording import higher_is_better, listed, plural, unit
 from temper.errors import CheckpointError
 from temper.functional.intervals import LEAST_ROWS, LEAST_SEEDS, holm, paired_t, told_apart
 from temper.report.answer import answer
-from temper.report.derived import Scores, add_relative_improvement, add_set_means, views
-from temper.report.paired import Paired, read_paired
-from temper.report.ranks import add_mean_rank
+from temper.report.derived import (
+    Scores,
+    add_mean_rank,
+    add_relative_improvement,
+    add_set_means,
+    views,
+)
+
+FILE = "paired.json"
+
+
+class PairedScoreRecord(NamedRecord):
+    """Hold the interval of one score's difference against the reference; n examples."""
+
+    low: float
+    high: float
+    p: float
+    n: int
+
+
+class PairedColumnRecord(Record):
+    """Hold the intervals of one column at its one seed."""
+
+    seed: int
+    scores: list[PairedScoreRecord] = Field(default_factory=list)
+
+
+class PairedRecord(Record):
+    """Hold ``paired.json``."""
+
+    resamples: int
+    columns: dict[str, PairedColumnRecord] = Field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Paired:
+    """Say how a column differs from the reference over the examples of one seed.
+
+    Args:
+        seed: The seed that both have.
+        low, high: 95 % interval of the difference.
+        p: Two-sided p of the difference.
+        examples: Number of examples.
+    """
+
+    seed: int
+    low: float
+    high: float
+    p: float
+    examples: int
+
+
+def read_paired(folder: Path) -> dict[tuple[str, ScoreKey], Paired]:
+    """Read the differences over examples that a study kept.
+
+    Args:
+        folder: The study's folder.
+
+    Returns:
+        By column and score; empty where the study kept none.
+
+    Raises:
+        CheckpointError: The file is damaged.
+    """
+    file = folder / FILE
+    if not file.exists():
+        return {}
+    return {
+        (column, ScoreKey.of(score)): Paired(found.seed, score.low, score.high, score.p, score.n)
+        for column, found in parse(file, PairedRecord).columns.items()
+        for score in found.scores
+    }
 
 
 def comparison(folder: Path | str) -> Comparison:

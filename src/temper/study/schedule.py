@@ -16,8 +16,8 @@ from temper.app.results import Result
 from temper.app.row_attack import RowAttacker, check_augmentation
 from temper.data.sources import load_splits
 from temper.errors import CheckpointError, TemperError
-from temper.evaluation.checks import check_before_training
 from temper.evaluation.predictor import Predictor
+from temper.evaluation.run import check_before_training
 from temper.study.cost import step_cost
 from temper.study.pairing import FILE, pair_columns
 from temper.study.plan import StudyConfig

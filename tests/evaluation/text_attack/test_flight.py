@@ -10,9 +10,9 @@ import pytest
 
 from temper.data.examples import Examples
 from temper.evaluation.function import CallablePredictor
-from temper.evaluation.prediction import Prediction
-from temper.evaluation.text_attack.characters import characters
+from temper.evaluation.predictor import Prediction
 from temper.evaluation.text_attack.contract import Recipe
+from temper.evaluation.text_attack.recipes import characters
 from temper.evaluation.text_attack.search import attack, starved
 from tests.evaluation.conftest import make_examples
 from tests.evaluation.text_attack.test_search import (

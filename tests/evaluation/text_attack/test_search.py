@@ -18,16 +18,17 @@ from temper.data.words import Words
 from temper.errors import ModelError
 from temper.evaluation.classifier import ClassifierPredictor
 from temper.evaluation.function import CallablePredictor
-from temper.evaluation.prediction import Prediction
-from temper.evaluation.text_attack.answers import answers_of, in_order
-from temper.evaluation.text_attack.characters import characters
+from temper.evaluation.predictor import Prediction
 from temper.evaluation.text_attack.contract import Ask, Draft, Place, Recipe
+from temper.evaluation.text_attack.recipes import characters
 from temper.evaluation.text_attack.search import (
     Outcome,
     Row,
+    answers_of,
     attack,
     draft_of,
     free_places,
+    in_order,
 )
 from temper.evaluation.text_attack.settings import TextAttackSettings
 from temper.seeding import derive_seed
@@ -227,7 +228,7 @@ def test_the_rows_are_asked_about_together_and_in_pieces_that_memory_holds(
     assert calls[0] == 2 + 3 + found[2].queries
     assert sum(calls) == sum(each.queries for each in found)
     calls.clear()
-    monkeypatch.setattr("temper.evaluation.text_attack.service._AT_A_TIME", 4)
+    monkeypatch.setattr("temper.evaluation.text_attack.search._AT_A_TIME", 4)
     assert summary(attack(rows, predictor, characters(), ALL)) == summary(found)
     assert max(calls) == 4
 

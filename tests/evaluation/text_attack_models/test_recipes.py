@@ -17,9 +17,8 @@ from temper.evaluation.function import CallablePredictor
 from temper.evaluation.run import Evaluation, EvaluationData, evaluate
 from temper.evaluation.settings import EvaluationSettings
 from temper.evaluation.text_attack.contract import Ask, Place
-from temper.evaluation.text_attack.masked import MaskedWords
+from temper.evaluation.text_attack.recipes import MaskedWords, SentenceSimilarity
 from temper.evaluation.text_attack.search import draft_of
-from temper.evaluation.text_attack.similarity import SentenceSimilarity
 from temper.models.masked import Blank, MaskedModel, Proposal
 from temper.models.sentence import SentenceEncoder
 from tests.evaluation.text_attack_models import stub

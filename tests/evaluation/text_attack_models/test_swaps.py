@@ -15,9 +15,14 @@ from temper.errors import ModelError
 from temper.evaluation.classifier import ClassifierPredictor
 from temper.evaluation.function import CallablePredictor
 from temper.evaluation.text_attack.contract import Ask, Draft, Place
-from temper.evaluation.text_attack.gradients import Gradients
 from temper.evaluation.text_attack.search import draft_of
-from temper.evaluation.text_attack.swaps import GradientNorms, WordSwaps, lacks_swaps, swaps
+from temper.evaluation.text_attack.swaps import (
+    GradientNorms,
+    Gradients,
+    WordSwaps,
+    lacks_swaps,
+    swaps,
+)
 from tests.models.tiny_text import (
     byte_level,
     classifier_bert,
@@ -316,7 +321,7 @@ def test_no_more_readings_are_kept_than_rows_are_in_flight(
     predictor: ClassifierPredictor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read = counted_reads(predictor, monkeypatch)
-    monkeypatch.setattr("temper.evaluation.text_attack.gradients.IN_FLIGHT", 2)
+    monkeypatch.setattr("temper.evaluation.text_attack.swaps.IN_FLIGHT", 2)
     gradients = Gradients(predictor)
     first, second, third = drafts_of()[:3]
     # All three are answered; the two that were asked for last are kept.

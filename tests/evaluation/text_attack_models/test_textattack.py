@@ -14,9 +14,8 @@ from temper.data.words import Words
 from temper.errors import SettingError
 from temper.evaluation.function import CallablePredictor
 from temper.evaluation.text_attack import textattack
-from temper.evaluation.text_attack.answers import answers_of
 from temper.evaluation.text_attack.contract import OUTSIDE
-from temper.evaluation.text_attack.search import Row, draft_of, free_places
+from temper.evaluation.text_attack.search import Row, answers_of, draft_of, free_places
 from temper.evaluation.text_attack.settings import TextAttackSettings
 from temper.evaluation.text_attack.textattack import attack_with, textattack_faults
 from tests.evaluation.text_attack_models import stub

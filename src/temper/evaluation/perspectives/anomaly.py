@@ -15,20 +15,19 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from temper.data.examples import Examples
-from temper.display.bars import condition_bars
 from temper.display.cells import Comparison
+from temper.display.charts import condition_bars
 from temper.display.drawing import LIGHT, Figure, Numbers, diagonal, empty, plain, stroke, style
 from temper.display.folders import Run, Source
 from temper.display.views import mean_or_first
 from temper.display.wording import listed
 from temper.errors import ModelError
 from temper.evaluation.alignment import Aligned
-from temper.evaluation.measurement import Measurement
+from temper.evaluation.measurement import Measurement, PerspectiveSettings
 from temper.evaluation.perspectives.contract import Perspective
 from temper.evaluation.predictor import StatePredictor
 from temper.evaluation.rows import Block, Condition
 from temper.evaluation.scoring import ScoreEntry, Scoring
-from temper.evaluation.sections import PerspectiveSettings
 from temper.functional import detectors
 from temper.functional.detection import aupr, auroc, fpr95
 from temper.functional.intervals import Statistic

@@ -25,7 +25,7 @@ from temper.errors import DataError
 from temper.evaluation.alignment import Aligned, merge
 from temper.evaluation.measurement import Measurement, block_of, labels_of
 from temper.evaluation.perspectives.contract import Perspective
-from temper.evaluation.prediction import Prediction
+from temper.evaluation.predictor import Prediction
 from temper.evaluation.rows import Block, Condition
 from temper.evaluation.scoring import ScoreEntry, Scoring, statistic_of
 from temper.functional.calibration import reliability

@@ -10,7 +10,7 @@ from pydantic import BaseModel
 
 from temper.display.views import View
 from temper.errors import unknown
-from temper.evaluation.measurement import EvaluationData, Measurement
+from temper.evaluation.measurement import CommonSettings, EvaluationData, Measurement
 from temper.evaluation.predictor import (
     PerturbablePredictor,
     Predictor,
@@ -19,7 +19,6 @@ from temper.evaluation.predictor import (
 )
 from temper.evaluation.rows import Block
 from temper.evaluation.scoring import ScoreEntry, Scoring
-from temper.evaluation.sections import CommonSettings
 from temper.functional.scores import SCORES, ScoreFacts, add_scores
 
 Need = Literal["answers", "tokens", "embeddings", "states"]

@@ -22,12 +22,11 @@ import numpy as np
 import torch
 from pydantic import Field
 
-from temper.evaluation.measurement import Measurement
+from temper.evaluation.measurement import Measurement, PerspectiveSettings
 from temper.evaluation.perspectives.contract import Perspective
 from temper.evaluation.predictor import Predictor, TokenPredictor
 from temper.evaluation.rows import Block, Condition
 from temper.evaluation.scoring import ScoreEntry, Scoring
-from temper.evaluation.sections import PerspectiveSettings
 from temper.functional.resampling import FloatArray, weighted_median
 from temper.functional.scores import ScoreFacts
 from temper.functional.units import Unit

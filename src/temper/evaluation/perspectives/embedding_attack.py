@@ -16,20 +16,24 @@ from pydantic import Field, model_validator
 from torch import Tensor
 
 from temper.display.cells import Comparison, ScoreKey
-from temper.display.curves import strength_curves
+from temper.display.charts import strength_curves
 from temper.display.drawing import Figure
 from temper.display.folders import Source
-from temper.display.parameters import Parameters
+from temper.display.records import Parameters
 from temper.display.wording import described
 from temper.errors import ModelError
 from temper.evaluation.attack import Budget, Outcome, Target, attack
-from temper.evaluation.curves import drop_of, metric_entries
-from temper.evaluation.measurement import Measurement, block_of, labels_of
+from temper.evaluation.measurement import (
+    Measurement,
+    PerspectiveSettings,
+    PositiveFloat,
+    block_of,
+    labels_of,
+)
 from temper.evaluation.perspectives.contract import Perspective
 from temper.evaluation.predictor import RowBatch, Session
 from temper.evaluation.rows import Block, Condition, rows_at
-from temper.evaluation.scoring import ScoreEntry, Scoring
-from temper.evaluation.sections import PerspectiveSettings, PositiveFloat
+from temper.evaluation.scoring import ScoreEntry, Scoring, drop_of, metric_entries
 from temper.functional.norms import Norm
 from temper.functional.resampling import FloatArray
 

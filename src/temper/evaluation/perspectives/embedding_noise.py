@@ -16,19 +16,17 @@ import torch
 from torch import Tensor
 
 from temper.display.cells import Comparison, ScoreKey
-from temper.display.curves import strength_curves
+from temper.display.charts import strength_curves
 from temper.display.drawing import Figure
 from temper.display.folders import Source
-from temper.display.parameters import Parameters
+from temper.display.records import Parameters
 from temper.display.wording import described, title
 from temper.errors import ModelError
-from temper.evaluation.curves import curve_entries
-from temper.evaluation.measurement import Measurement, block_of
+from temper.evaluation.measurement import Measurement, PerspectiveSettings, PositiveFloat, block_of
 from temper.evaluation.perspectives.contract import Perspective
 from temper.evaluation.predictor import RowBatch
 from temper.evaluation.rows import Block, Condition
-from temper.evaluation.scoring import ScoreEntry, Scoring
-from temper.evaluation.sections import PerspectiveSettings, PositiveFloat
+from temper.evaluation.scoring import ScoreEntry, Scoring, curve_entries
 from temper.functional.resampling import FloatArray
 from temper.functional.smoothness import root_mean_square
 from temper.seeding import derive_seed, generator

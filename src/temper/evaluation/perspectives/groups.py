@@ -14,8 +14,8 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from temper.display.bars import condition_bars
 from temper.display.cells import Comparison, ScoreKey
+from temper.display.charts import condition_bars
 from temper.display.drawing import Figure
 from temper.display.folders import Source
 from temper.display.wording import title

@@ -18,17 +18,21 @@ from pydantic import Field
 
 from temper.data.examples import Examples
 from temper.display.cells import Comparison, Row
+from temper.display.charts import inner_layers, layer_label, layer_map
 from temper.display.drawing import Figure
 from temper.display.folders import Source
-from temper.display.layers import inner_layers, layer_label, layer_map
-from temper.display.parameters import Parameters
+from temper.display.records import Parameters
 from temper.errors import ModelError
-from temper.evaluation.measurement import EvaluationData, Measurement
+from temper.evaluation.measurement import (
+    CommonSettings,
+    EvaluationData,
+    Measurement,
+    PerspectiveSettings,
+)
 from temper.evaluation.perspectives.contract import Perspective
 from temper.evaluation.predictor import Predictor, StatePredictor
 from temper.evaluation.rows import Block, Condition
 from temper.evaluation.scoring import ScoreEntry, Scoring
-from temper.evaluation.sections import CommonSettings, PerspectiveSettings
 from temper.functional.kernel_alignment import LEAST, kernel_alignment, unbiased_hsic
 from temper.functional.resampling import FloatArray
 from temper.functional.scores import ScoreFacts

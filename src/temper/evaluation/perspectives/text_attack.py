@@ -16,26 +16,28 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from temper.data.examples import Examples
-from temper.display.bars import condition_bars
 from temper.display.cells import Comparison
+from temper.display.charts import condition_bars
 from temper.display.drawing import Figure
 from temper.display.folders import Source
 from temper.display.wording import title
 from temper.errors import DataError, SettingError, unknown
-from temper.evaluation.curves import drop_of, metric_entries
-from temper.evaluation.measurement import EvaluationData, Measurement, block_of
+from temper.evaluation.measurement import CommonSettings, EvaluationData, Measurement, block_of
 from temper.evaluation.perspectives.contract import Perspective
-from temper.evaluation.prediction import Prediction
-from temper.evaluation.predictor import Predictor
+from temper.evaluation.predictor import Prediction, Predictor
 from temper.evaluation.rows import Block, Condition, rows_at
-from temper.evaluation.scoring import ScoreEntry, Scoring
-from temper.evaluation.sections import CommonSettings
+from temper.evaluation.scoring import ScoreEntry, Scoring, drop_of, metric_entries
 from temper.evaluation.text_attack import recipes
-from temper.evaluation.text_attack.answers import Answer, answers_of
 from temper.evaluation.text_attack.contract import Draft, RecipeName, Similarity
-from temper.evaluation.text_attack.search import Outcome, starved
+from temper.evaluation.text_attack.search import (
+    Answer,
+    Outcome,
+    answers_of,
+    attacked,
+    drafts_of,
+    starved,
+)
 from temper.evaluation.text_attack.settings import TextAttackSettings
-from temper.evaluation.text_attack.subjects import attacked, drafts_of
 from temper.functional.intervals import Statistic
 from temper.functional.proportions import Share
 from temper.functional.resampling import IntegerArray, divide

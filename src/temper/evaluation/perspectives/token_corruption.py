@@ -15,18 +15,23 @@ import numpy as np
 from temper.data.corruptions import Corruption, Vocabulary, corrupt
 from temper.data.encode import EncodedExamples
 from temper.display.cells import Comparison, ScoreKey
-from temper.display.curves import strength_curves
+from temper.display.charts import strength_curves
 from temper.display.drawing import Figure
 from temper.display.folders import Source
-from temper.display.parameters import Parameters
+from temper.display.records import Parameters
 from temper.display.wording import title
-from temper.evaluation.curves import curve_entries
-from temper.evaluation.measurement import EvaluationData, Measurement, block_of
+from temper.evaluation.measurement import (
+    CommonSettings,
+    EvaluationData,
+    Measurement,
+    PerspectiveSettings,
+    Share,
+    block_of,
+)
 from temper.evaluation.perspectives.contract import Perspective
 from temper.evaluation.predictor import Predictor, TokenPredictor
 from temper.evaluation.rows import Block, Condition
-from temper.evaluation.scoring import ScoreEntry, Scoring
-from temper.evaluation.sections import CommonSettings, PerspectiveSettings, Share
+from temper.evaluation.scoring import ScoreEntry, Scoring, curve_entries
 from temper.functional.resampling import IntegerArray
 
 

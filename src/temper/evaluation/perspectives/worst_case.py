@@ -20,17 +20,15 @@ from pydantic import field_validator
 from temper.data.examples import Examples
 from temper.data.perturbations import known_names, perturbed
 from temper.data.perturbations import names as perturbation_names
-from temper.display.bars import condition_bars
 from temper.display.cells import Comparison
+from temper.display.charts import condition_bars
 from temper.display.drawing import Figure
 from temper.display.folders import Source
-from temper.evaluation.curves import metric_entries
-from temper.evaluation.measurement import Measurement, block_of
+from temper.evaluation.measurement import Measurement, PerspectiveSettings, block_of
 from temper.evaluation.perspectives.contract import Perspective
-from temper.evaluation.prediction import Prediction
+from temper.evaluation.predictor import Prediction
 from temper.evaluation.rows import Block, Condition, rows_at
-from temper.evaluation.scoring import ScoreEntry, Scoring
-from temper.evaluation.sections import PerspectiveSettings
+from temper.evaluation.scoring import ScoreEntry, Scoring, metric_entries
 from temper.functional.intervals import Statistic
 from temper.functional.proportions import Share, ShareDifference
 from temper.functional.resampling import IntegerArray

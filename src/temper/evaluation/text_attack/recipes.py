@@ -7,16 +7,147 @@ evaluations need neither a masked language model nor a sentence encoder.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
+import numpy as np
+
+from temper.data.edits import drawn_edits
+from temper.data.words import is_stop_word
 from temper.errors import ModelError
 from temper.evaluation.predictor import Predictor
-from temper.evaluation.text_attack.characters import characters
-from temper.evaluation.text_attack.contract import OUTSIDE, Recipe, RecipeName, Similarity
+from temper.evaluation.text_attack.contract import OUTSIDE, Ask, Recipe, RecipeName, Similarity
 from temper.evaluation.text_attack.search import Outcome, Row, attack
 from temper.evaluation.text_attack.settings import TextAttackSettings
 from temper.evaluation.text_attack.swaps import lacks_swaps, swaps
 from temper.evaluation.text_attack.textattack import attack_with, textattack_faults
+from temper.functional.resampling import FloatArray
+from temper.models.pieces import in_case_of
+from temper.seeding import derive_seed
+
+if TYPE_CHECKING:
+    from temper.models.masked import MaskedModel
+    from temper.models.sentence import SentenceEncoder
+
+
+class CharacterEdits:
+    """Offers one drawn edit of each kind, after DeepWordBug (Gao et al., 2018).
+
+    Words are ranked by what leaving them out does to the loss, and offered with one typing error or
+    look-alike each, drawn by row and word. Differs: the released code scores words by an unknown
+    token, which not every predictor knows; and edits are those of `temper.data.edits`, which leave
+    the ends of a word in place.
+    """
+
+    def propose(self, asked: Sequence[Ask]) -> list[list[str]]:
+        """Draw the edits.
+
+        Args:
+            asked: Requests; a draw is keyed by the row's seed and the word's place.
+
+        Returns:
+            Up to five words for each.
+        """
+        return [
+            drawn_edits(
+                ask.draft.word(ask.place),
+                seed=derive_seed(ask.seed, ask.place.side, ask.place.word),
+            )
+            for ask in asked
+        ]
+
+
+def characters() -> Recipe:
+    """Return the recipe; it works with any predictor."""
+    return Recipe("characters", CharacterEdits())
+
+
+CANDIDATES = 20
+"""Words offered for a place."""
+
+
+class MaskedWords:
+    """Offers words of a masked language model, the likeliest first.
+
+    After BERT-ATTACK (Li et al. 2020) and BAE-R (Garg & Ramakrishnan 2020): words are ranked by the
+    loss with a stand-in for each, and offered what the language model finds likely in the rest of
+    the text. It knows what fits, not what means the same: bound the change of meaning by
+    ``min_similarity``. Differs: the word itself is hidden from the language model, as in BAE, and
+    words of several pieces are not offered. Stop words are not offered: in a word's place they
+    break the sentence.
+
+    Args:
+        model: The language model.
+        candidates: Most words offered for a place, >= 1.
+    """
+
+    def __init__(self, model: MaskedModel, *, candidates: int = CANDIDATES) -> None:
+        self._model = model
+        self._candidates = candidates
+
+    def propose(self, asked: Sequence[Ask]) -> list[list[str]]:
+        """Offer words for places.
+
+        Args:
+            asked: Requests.
+        """
+        from temper.models.masked import Blank
+
+        blanks = []
+        for ask in asked:
+            side = ask.draft.sides[ask.place.side]
+            start, end = side.span(ask.place.word)
+            blanks.append(Blank(side.text[:start], side.text[end:], ask.draft.word(ask.place)))
+        # Some of the likeliest are stop words.
+        found = self._model.propose(blanks, count=3 * self._candidates)
+        offered = []
+        for blank, proposals in zip(blanks, found, strict=True):
+            words = [in_case_of(each.word, blank.word) for each in proposals]
+            kept = [word for word in words if not is_stop_word(word)]
+            offered.append(list(dict.fromkeys(kept))[: self._candidates])
+        return offered
+
+
+# Unchanged texts come once for each change that is weighed, so theirs are worth keeping.
+_HELD = 4096
+
+
+@dataclass
+class SentenceSimilarity:
+    """The cosine of two texts' sentence embeddings.
+
+    Args:
+        encoder: The sentence encoder.
+    """
+
+    encoder: SentenceEncoder
+    _held: dict[str, FloatArray] = field(default_factory=dict)
+
+    def similarities(self, pairs: Sequence[tuple[str, str]]) -> list[float]:
+        """Compare texts.
+
+        Args:
+            pairs: Unchanged and changed texts.
+
+        Returns:
+            Their cosines, in [-1, 1].
+        """
+        changed = self.encoder.embeddings([text for _, text in pairs])
+        originals = self._originals([text for text, _ in pairs])
+        found = [
+            float(np.clip(originals[text] @ embedding, -1.0, 1.0))
+            for (text, _), embedding in zip(pairs, changed, strict=True)
+        ]
+        return found
+
+    def _originals(self, texts: Sequence[str]) -> dict[str, FloatArray]:
+        """Return embeddings of unchanged texts, each worked out once."""
+        wanted = dict.fromkeys(texts)
+        new = [text for text in wanted if text not in self._held]
+        if len(self._held) + len(new) > _HELD:
+            self._held = {text: self._held[text] for text in wanted if text in self._held}
+        self._held |= dict(zip(new, self.encoder.embeddings(new), strict=True))
+        return self._held
 
 
 def _no_faults(predictor: Predictor) -> list[str]:
@@ -49,10 +180,12 @@ def _swaps_faults(predictor: Predictor) -> list[str]:
 
 
 def _masked(predictor: Predictor, settings: TextAttackSettings, batch_size: int) -> Recipe:
-    from temper.evaluation.text_attack.masked import masked
+    from temper.models.masked import MaskedModel
 
     assert settings.masked_model is not None
-    return masked(settings.masked_model, device=_device_of(predictor), batch_size=batch_size)
+    device = _device_of(predictor)
+    model = MaskedModel.load(settings.masked_model, device=device, batch_size=batch_size)
+    return Recipe("masked", MaskedWords(model))
 
 
 def _masked_misfits(settings: TextAttackSettings) -> list[str]:
@@ -150,10 +283,10 @@ def similarity(
     """
     if settings.similarity_model is None:
         return None
-    from temper.evaluation.text_attack.similarity import load_similarity
+    from temper.models.sentence import SentenceEncoder
 
-    device = _device_of(predictor)
-    return load_similarity(settings.similarity_model, device=device, batch_size=batch_size)
+    name, device = settings.similarity_model, _device_of(predictor)
+    return SentenceSimilarity(SentenceEncoder.load(name, device=device, batch_size=batch_size))
 
 
 def _own(settings: TextAttackSettings) -> list[RecipeEntry]:

@@ -21,14 +21,241 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
+
+from temper.data.examples import Examples
 from temper.data.words import Words, is_stop_word
-from temper.evaluation.predictor import Predictor
-from temper.evaluation.text_attack.answers import TOLERANCE, Answer, best_of, in_order
-from temper.evaluation.text_attack.contract import IN_FLIGHT, Ask, Draft, Place, Recipe, Similarity
-from temper.evaluation.text_attack.service import ORDER, Compare, Query, Rank, Request, Service
+from temper.errors import ModelError
+from temper.evaluation.predictor import Prediction, Predictor
+from temper.evaluation.text_attack.contract import (
+    IN_FLIGHT,
+    Ask,
+    Draft,
+    Place,
+    Recipe,
+    RecipeName,
+    Similarity,
+)
 from temper.evaluation.text_attack.settings import TextAttackSettings
+from temper.functional.resampling import IntegerArray
+from temper.seeding import derive_seed
+
+TOLERANCE = 1e-4
+"""Nats within which two gains count as equal."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What the predictor says of one text.
+
+    Args:
+        gain: What the search raises: the log odds against the label, or for the target, in nats.
+        reached: Whether the goal is reached.
+        source: The answers that this one is among.
+        at: Which of them.
+    """
+
+    gain: float
+    reached: bool
+    source: Prediction
+    at: int
+
+    def alone(self) -> Answer:
+        """Return the answer among no others, so that keeping it keeps no batch in memory."""
+        source = self.source
+        logits = None if source.logits is None else source.logits[[self.at]]
+        own = Prediction(source.probabilities[[self.at]], source.prediction[[self.at]], logits)
+        return Answer(self.gain, self.reached, own, 0)
+
+
+def answers_of(prediction: Prediction, drafts: Sequence[Draft]) -> list[Answer]:
+    """Read answers by each row's goal.
+
+    The log odds order texts as the probability does, and still tell apart what a sure classifier
+    rounds to 1.
+
+    Args:
+        prediction: n answers.
+        drafts: The n rows that they belong to.
+    """
+    goals = [draft.label if draft.target is None else draft.target for draft in drafts]
+    odds = _log_odds(prediction, np.asarray(goals, dtype=np.int64))
+    found = []
+    for at, (draft, goal) in enumerate(zip(drafts, goals, strict=True)):
+        hit = bool(prediction.prediction[at] == goal)
+        gain, reached = (-odds[at], not hit) if draft.target is None else (odds[at], hit)
+        found.append(Answer(gain, reached, prediction, at))
+    return found
+
+
+def best_of(answers: Sequence[Answer], nearness: Sequence[float]) -> int:
+    """Choose: the nearest in meaning of those that reach the goal, else what gains most.
+
+    Args:
+        answers: At least one.
+        nearness: How near each text is to the unchanged one; empty where nobody looked.
+
+    Returns:
+        The position of the chosen one.
+    """
+    reached = [at for at, answer in enumerate(answers) if answer.reached]
+    among = reached or list(range(len(answers)))
+    values = nearness if reached and nearness else [answer.gain for answer in answers]
+    return among[in_order([values[at] for at in among])[0]]
+
+
+def in_order(gains: Sequence[float]) -> list[int]:
+    """Return positions from the largest gain to the smallest, equal ones as they stand.
+
+    Args:
+        gains: Any numbers, infinite ones too.
+
+    Returns:
+        Positions. A run of gains each of which is within `TOLERANCE` of the next counts as equal.
+
+    Example:
+        >>> in_order([0.5, 0.7, 0.70005, 0.1])
+        [1, 2, 0, 3]
+    """
+    order = sorted(range(len(gains)), key=lambda at: (-gains[at], at))
+    runs: list[list[int]] = []
+    for at in order:
+        # Two infinite gains differ by no number, and are no longer apart than that.
+        if runs and not gains[runs[-1][-1]] - gains[at] > TOLERANCE:
+            runs[-1].append(at)
+        else:
+            runs.append([at])
+    return [at for run in runs for at in sorted(run)]
+
+
+def _log_odds(prediction: Prediction, classes: IntegerArray) -> list[float]:
+    """Return ``log p_c / (1 - p_c)`` of a class of each row; infinite where p_c is 0 or 1."""
+    if prediction.logits is None:
+        with np.errstate(divide="ignore"):
+            values = np.log(prediction.probabilities)
+    else:
+        values = prediction.logits
+    rows = np.arange(len(classes))
+    others = values.copy()
+    others[rows, classes] = -np.inf
+    against = np.logaddexp.reduce(others, axis=1)
+    return [float(value) for value in values[rows, classes] - against]
+
+
+# Texts handed to the predictor at a time: the texts of a whole round may be gigabytes.
+_AT_A_TIME = 2048
+
+
+class Rank(NamedTuple):
+    """Ask the ranker how much places of a row matter."""
+
+    draft: Draft
+    places: Sequence[Place]
+
+
+class Compare(NamedTuple):
+    """Ask how near pairs of texts are in meaning."""
+
+    pairs: list[tuple[str, str]]
+
+
+class Query(NamedTuple):
+    """Ask the predictor about a row with each of some words in a place."""
+
+    draft: Draft
+    changes: list[tuple[Place, str]]
+
+
+Request = Rank | Ask | Compare | Query
+# The model is asked when nothing else is open: then all rows stand at a question to it.
+ORDER = (Rank, Ask, Compare, Query)
+"""Kinds of requests in the order in which they are served."""
+
+
+class Service:
+    """Answers the requests of many searches.
+
+    Args:
+        predictor: Who is attacked.
+        recipe: Who ranks and proposes.
+        similarity: Who compares meanings, None where nobody asks.
+        batch_size: Texts of a forward pass.
+    """
+
+    def __init__(
+        self,
+        predictor: Predictor,
+        recipe: Recipe,
+        similarity: Similarity | None,
+        batch_size: int | None,
+    ) -> None:
+        self.predictor = predictor
+        self.recipe = recipe
+        self.similarity = similarity
+        self.batch_size = batch_size
+
+    def serve(self, requests: list[Any]) -> list[Any]:
+        """Answer requests of one kind.
+
+        Args:
+            requests: At least one.
+
+        Returns:
+            One answer a request, in order: importance of each place, words, cosines, or answers.
+
+        Raises:
+            ModelError: Ranker, proposer or similarity does not answer every request.
+        """
+        first = requests[0]
+        if isinstance(first, Query):
+            return self._asked(requests)
+        if isinstance(first, Ask):
+            found: list[Any] = self.recipe.proposer.propose(requests)
+        elif isinstance(first, Rank):
+            assert self.recipe.ranker is not None
+            drafts, places = zip(*requests, strict=True)
+            found = self.recipe.ranker.rank(drafts, places)
+            _check(list(map(len, found)), list(map(len, places)), "Ranker", self.recipe.name)
+        else:
+            found = self._compared(requests)
+        _check([len(found)], [len(requests)], type(first).__name__, self.recipe.name)
+        return found
+
+    def _compared(self, requests: list[Compare]) -> list[Any]:
+        assert self.similarity is not None
+        pairs = [pair for request in requests for pair in request.pairs]
+        values = self.similarity.similarities(pairs)
+        _check([len(values)], [len(pairs)], "Similarity", self.recipe.name)
+        return _split(values, [len(request.pairs) for request in requests])
+
+    def _asked(self, requests: list[Query]) -> list[Any]:
+        """Predict the texts of all requests, some thousands at a time."""
+        changes = [(request.draft, *change) for request in requests for change in request.changes]
+        answers: list[Answer] = []
+        for start in range(0, len(changes), _AT_A_TIME):
+            some = changes[start : start + _AT_A_TIME]
+            texts = [draft.texts_with(place, word) for draft, place, word in some]
+            pair = [second for _, second in texts if second is not None]
+            examples = Examples("text attack", [text for text, _ in texts], pair or None)
+            prediction = self.predictor.predict(examples, batch_size=self.batch_size)
+            answers += answers_of(prediction, [draft for draft, _, _ in some])
+        return _split(answers, [len(request.changes) for request in requests])
+
+
+def _split(values: Sequence[Any], lengths: Sequence[int]) -> list[Any]:
+    """Cut a list into parts."""
+    ends = np.cumsum(lengths).tolist()
+    return [list(values[end - length : end]) for end, length in zip(ends, lengths, strict=True)]
+
+
+def _check(found: list[int], wanted: list[int], who: str, recipe: str) -> None:
+    if found != wanted:
+        raise ModelError(
+            f"{who} of the recipe {recipe!r} must answer every request, expected {wanted[:3]} "
+            f"answers, got {found[:3]}."
+        )
 
 
 @dataclass(frozen=True)
@@ -271,3 +498,43 @@ def _near(
 def _left(settings: TextAttackSettings, queries: int) -> int | None:
     """Return the queries that are left, None where there is no limit."""
     return None if settings.max_queries is None else settings.max_queries - queries
+
+
+def drafts_of(examples: Examples, target: int | None = None) -> list[Draft]:
+    """Split labelled rows into words.
+
+    Args:
+        examples: The rows, their labels those of the predictor.
+        target: The class that is wanted, None for any wrong one.
+    """
+    pairs: Sequence[str | None] = examples.text_pair or [None] * len(examples)
+    labels = examples.labels or []
+    return [
+        draft_of(row, int(label), text, pair, target)
+        for row, label, text, pair in zip(examples.rows, labels, examples.text, pairs, strict=True)
+    ]
+
+
+def attacked(
+    drafts: Sequence[Draft],
+    before: Sequence[Answer],
+    name: RecipeName,
+    settings: TextAttackSettings,
+    seed: int,
+) -> dict[int, Row]:
+    """Return the rows that the predictor answers rightly, by position: no others are attacked.
+
+    Args:
+        drafts: n unchanged rows.
+        before: What the predictor says of them.
+        name: The recipe.
+        settings: With what may be changed.
+        seed: Seed of the draws.
+    """
+    chosen = {}
+    for number, (draft, answer) in enumerate(zip(drafts, before, strict=True)):
+        if answer.source.prediction[answer.at] == draft.label:
+            places, words = free_places(draft, settings)
+            own = derive_seed(seed, "text_attack", name, draft.row)
+            chosen[number] = Row(draft, answer, places, words, own)
+    return chosen
