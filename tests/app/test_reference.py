@@ -12,8 +12,8 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from temper.app.measure import evaluation_key
+from temper.app.named_models import pretrained_name, with_reference
 from temper.app.predictors import load_predictor
-from temper.app.reference import pretrained_name, with_reference
 from temper.app.sets import EvaluationSets
 from temper.data.examples import Examples
 from temper.errors import ModelError, SettingError

@@ -17,9 +17,8 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from temper.app import soup
 from temper.app.evaluate import EvaluationRequest
-from temper.app.ingredients import read_ingredient
 from temper.app.predictors import load_predictor, trained_settings
-from temper.app.soup import make_soup, write_average
+from temper.app.soup import make_soup, read_ingredient, write_average
 from temper.data.examples import Examples
 from temper.data.settings import DataSettings
 from temper.errors import CheckpointError, DataError, ModelError, SettingError, TemperError

@@ -15,7 +15,7 @@ from temper.errors import TemperError
 from temper.forward.objective import Clean
 from temper.methods import Method, configure
 from temper.seeding import Streams
-from temper.training.state_files import read_state, write_state
+from temper.training.checkpoint_files import read_state, write_state
 from temper.types import Step
 from tests.backward.test_rule import arguments, dataset
 from tests.backward.test_selective import (

@@ -22,7 +22,7 @@ from temper.methods.child_tuning_d import ChildTuningD
 from temper.methods.child_tuning_f import ChildTuningF
 from temper.models.blocks import Parameters
 from temper.seeding import Streams
-from temper.training.state_files import read_state, write_state
+from temper.training.checkpoint_files import read_state, write_state
 from tests.backward.test_rule import arguments, dataset
 from tests.methods.tiny import rows, tiny_bert
 from tests.methods.weights import copies, expected_gradient, leaves, stepper_of, two_batches

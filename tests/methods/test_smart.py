@@ -19,7 +19,7 @@ from temper.forward.proximal import Proximal
 from temper.methods import build, configure
 from temper.methods.smart import SMART
 from temper.models.network import Parameters
-from temper.training.state_files import read_state, write_state
+from temper.training.checkpoint_files import read_state, write_state
 from temper.types import Batch, Step
 from tests.methods import reference
 from tests.methods.test_reference import batches_of, compare, leaves

@@ -12,7 +12,7 @@ from torch import Tensor
 from temper import RobustTrainer, Stepper
 from temper.errors import SettingError
 from temper.methods.wise_ft import WiseFT
-from temper.training.state_files import read_state, write_state
+from temper.training.checkpoint_files import read_state, write_state
 from tests.backward.test_rule import arguments, dataset
 from tests.methods.tiny import rows, tiny_bert
 from tests.methods.weights import close, copies, same, stepper_of, two_batches

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from temper.study.cost import step_cost
+from temper.study.schedule import step_cost
 
 
 def test_the_ratio_is_the_median_over_the_seeds_that_both_have() -> None:

@@ -22,8 +22,7 @@ from temper import AT, UEGR, Vanilla, methods
 from temper.data.batches import LengthBucketSampler, pack_steps
 from temper.errors import SettingError
 from temper.models.multi_task.classifier import TaskHead, share_encoder
-from temper.training.multi_task.rows import MixedBatches, TaskRows
-from temper.training.phases import Phases
+from temper.training.loading import MixedBatches, Phases, TaskRows
 from temper.training.trainer import RobustTrainer
 from tests.training.alternating import Alternating
 from tests.training.tiny_training import (

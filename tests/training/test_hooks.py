@@ -18,7 +18,7 @@ from temper.forward.objective import Clean
 from temper.methods import Method
 from temper.models.network import Network, Parameters
 from temper.seeding import Streams
-from temper.training.state_files import read_state, write_state
+from temper.training.checkpoint_files import read_state, write_state
 from temper.training.step_log import squared_gradients
 from temper.types import Gradients, LossTerms, State, Step, Term
 from tests.backward.test_rule import arguments, dataset

@@ -12,8 +12,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from temper.data.batches import LengthBucketSampler
-from temper.training.phases import Phases, join
-from temper.training.rows import NumberedRows, RowKeeper
+from temper.training.loading import NumberedRows, Phases, RowKeeper, join
 
 
 def collate(items: list[int]) -> dict[str, Tensor]:
@@ -31,11 +30,9 @@ def loader_of(rows: list[int], *, size: int, ranks: int, rank: int) -> tuple[Any
 
 def joined(labelled: int, unlabelled: int, *, size: int, ranks: int, rank: int) -> Any:
     """Return the loader of both phases and their order."""
-    first, one = loader_of(list(range(labelled)), size=size, ranks=ranks, rank=rank)
-    # Values apart from the labelled ones, to see which rows a batch holds.
-    others = list(range(1000, 1000 + unlabelled))
-    second, two = loader_of(others, size=size, ranks=ranks, rank=rank)
-    return join(first, second, samplers=[one, two])
+    # Values of the unlabelled rows are apart, to see which rows a batch holds.
+    values = (range(labelled), range(1000, 1000 + unlabelled))
+    return join([loader_of(list(v), size=size, ranks=ranks, rank=rank) for v in values])
 
 
 @settings(max_examples=40)

@@ -11,8 +11,8 @@ import pytest
 import torch
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
+from temper.app.named_models import with_reference
 from temper.app.predictors import load_predictor
-from temper.app.reference import with_reference
 from temper.app.sets import EvaluationSets
 from temper.data.sources import load_splits
 from temper.errors import DataError, SettingError

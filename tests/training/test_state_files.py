@@ -17,8 +17,15 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from temper.errors import CheckpointError
-from temper.training.state_files import STORABLE, read_state, write_state
+from temper.training.checkpoint_files import read_state, write_state
 
+STORABLE = [
+    getattr(torch, name)
+    for name in (
+        *("bool", "uint8", "int8", "int16", "int32", "int64", "uint16", "uint32", "uint64"),
+        *("float8_e4m3fn", "float8_e5m2", "float16", "bfloat16", "float32", "float64", "complex64"),
+    )
+]
 SHAPES = st.lists(st.integers(0, 3), max_size=3)
 
 
@@ -26,7 +33,7 @@ SHAPES = st.lists(st.integers(0, 3), max_size=3)
 def tensors(draw: st.DrawFn) -> torch.Tensor:
     """Draw tensors of every dtype from random bytes, so NaN and infinity are among them."""
     shape = draw(SHAPES)
-    dtype = draw(st.sampled_from(sorted(STORABLE, key=str)))
+    dtype = draw(st.sampled_from(STORABLE))
     count = int(np.prod(shape, dtype=int))
     if dtype == torch.bool:
         return (
@@ -45,13 +52,7 @@ numbers = st.one_of(
     st.none(), st.booleans(), st.integers(), st.floats(allow_nan=True), st.text(max_size=5)
 )
 ndarrays = arrays.arrays(
-    dtype=st.one_of(
-        arrays.integer_dtypes(),
-        arrays.unsigned_integer_dtypes(),
-        arrays.floating_dtypes(sizes=(16, 32, 64)),
-        arrays.boolean_dtypes(),
-        arrays.complex_number_dtypes(sizes=(64, 128)),
-    ),
+    dtype=st.sampled_from(["i1", "i8", "u4", "u8", "f2", "f4", "f8", "?", "c8"]),
     shape=arrays.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=3),
 )
 states = st.recursive(
@@ -164,17 +165,22 @@ def test_an_optimiser_goes_on_from_what_was_read(tmp_path: Path) -> None:
         (1j, "complex"),
         (len, "builtin_function_or_method"),
         (torch.nn.Linear(1, 1), "Linear"),
-        (torch.ones(2).to_sparse(), "torch.sparse_coo tensor"),
-        (torch.ones(2, dtype=torch.complex128), "torch.complex128"),
-        (np.array([None]), "array of object"),
-        (np.zeros(1, dtype=[("a", "i4")]), "array of"),
-        (np.datetime64("2020-01-01"), "datetime64"),
+        (torch.ones(2).to_sparse(), "Tensor"),
+        (np.array([None]), "ndarray"),
+        (np.zeros(1, dtype=[("a", "i4")]), "ndarray"),
+        (np.datetime64("2020-01-01"), "date"),
     ],
     ids=lambda value: type(value).__name__,
 )
 def test_anything_else_is_refused_with_its_place(tmp_path: Path, value: Any, name: str) -> None:
     with pytest.raises(CheckpointError, match=rf"state\.groups\[1\]\.lr holds an? .*{name}"):
         write_state({"groups": [0, {"lr": value}]}, tmp_path, name="state")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_tensors_that_safetensors_cannot_hold_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="state holds a tensor .*complex128"):
+        write_state([torch.ones(2, dtype=torch.complex128)], tmp_path, name="state")
     assert list(tmp_path.iterdir()) == []
 
 

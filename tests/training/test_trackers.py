@@ -9,8 +9,7 @@ from transformers.integrations.integration_utils import INTEGRATION_TO_CALLBACK
 
 from temper.errors import SettingError
 from temper.training.assignments import section
-from temper.training.settings import TrainSettings
-from temper.training.trackers import TRACKERS, known_tracker
+from temper.training.settings import TRACKERS, TrainSettings, known_tracker
 
 
 def test_every_tracker_of_transformers_is_known() -> None:

@@ -169,7 +169,7 @@ def evaluate_model(
         TemperError: Where model, data or settings do not fit, or the folder holds something else.
     """
     from temper.app.measure import evaluation_key, load_evaluated, measure, stored_key, which_rows
-    from temper.app.named_models import check_named_models
+    from temper.app.named_models import check_named_models, with_reference
     from temper.app.predictors import (
         load_predictor,
         longest_row,
@@ -177,7 +177,6 @@ def evaluate_model(
         run_key_of,
         trained_columns,
     )
-    from temper.app.reference import with_reference
     from temper.app.seen import overlap_notices, trained_rows
     from temper.app.sets import load_sets
     from temper.app.temperature import stored_temperature_notices
@@ -216,8 +215,7 @@ def evaluate_model(
             "Give another --out."
         )
     if held is None:
-        regression = predictor.gives == "values"
-        check_named_models(request.evaluate, regression=regression, reference=False)
+        check_named_models(request.evaluate, regression=predictor.gives == "values")
         scored = {"dev": dev, **sets.data.shift, **sets.data.adversarial}
         overlap = overlap_notices(request.model, scored)
         sets = replace(sets, notices=(*sets.notices, *overlap))

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from temper.app.named_models import named_models
 from temper.app.predictors import trained_columns, trained_settings
 from temper.app.sets import EvaluationSets
 from temper.data.examples import Examples
@@ -23,11 +24,9 @@ from temper.data.sources import (
     with_configuration,
 )
 from temper.errors import CheckpointError, SettingError
-from temper.evaluation.perspectives.representation import RepresentationSettings
 from temper.evaluation.predictor import Predictor
 from temper.evaluation.run import Evaluation, evaluate, write
 from temper.evaluation.settings import EvaluationSettings
-from temper.evaluation.text_attack.settings import TextAttackSettings
 from temper.training.checkpoint_folder import differences, make_folder, read_json, write_json
 from temper.training.config import digest
 from temper.training.progress import Progress
@@ -217,26 +216,19 @@ def evaluation_key(
     Returns:
         12 hexadecimal digits.
     """
+    identities = {
+        setting.partition(".")[2]: model_identity(name)
+        for setting, name in named_models(settings).items()
+    }
     return digest(
         {
             "model": model,
             "evaluate": settings.model_dump(mode="json", exclude={"batch_size"}),
             **sets.fingerprint(),
-            **_identities(settings),
+            **identities,
             "max_length": max_length,
         }
     )
-
-
-def _identities(settings: EvaluationSettings) -> dict[str, str]:
-    """Return what identifies the weights of the other models that were named."""
-    attack = settings.section("text_attack", TextAttackSettings)
-    named = {
-        "reference": settings.section("representation", RepresentationSettings).reference,
-        "masked_model": attack.masked_model,
-        "similarity_model": attack.similarity_model,
-    }
-    return {use: model_identity(name) for use, name in named.items() if name is not None}
 
 
 def _check_run_data(model: str, settings: DataSettings, run_data: DataSettings) -> None:

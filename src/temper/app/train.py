@@ -50,8 +50,7 @@ def train(
     tree = TRAIN.tree(config, settings)
     refuse([*of_settings(tree), folder.record])
     if "tasks" in tree:
-        from temper.training.multi_task.config import MultiTaskConfig
-        from temper.training.multi_task.run import train_tasks
+        from temper.training.multi_task import MultiTaskConfig, train_tasks
 
         tasks = MultiTaskConfig.of(tree)
         _tell_default(tree, progress)

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from temper.app.keywords import COMPARE
-from temper.cli import completion, options
+from temper.cli import options
 from temper.cli.screen import print_comparison, print_json, print_overview, say
 from temper.study.compare import compare as compare_methods
 
@@ -22,7 +22,7 @@ def compare(
             "--methods",
             help="Methods, or compositions as `r_drop + at`, with commas between; the first is "
             "the reference.",
-            autocompletion=completion.method_list,
+            autocompletion=options.complete_methods,
         ),
     ] = "vanilla,uegr",
     seeds: Annotated[str, typer.Option("--seeds", help="Seeds with commas between.")] = "0,1,2",

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from temper.app.quick_checks import check_methods, refuse
-from temper.cli import completion, options
+from temper.cli import options
 from temper.cli.screen import print_json, print_table, say
 from temper.errors import DataError, SettingError, unknown
 
@@ -32,7 +32,7 @@ def show(
     name: Annotated[
         str | None,
         typer.Argument(
-            help="One method: its settings and presets.", autocompletion=completion.methods
+            help="One method: its settings and presets.", autocompletion=options.complete_method
         ),
     ] = None,
     imports: options.Imports = None,

@@ -3,18 +3,72 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import typer
 
 from temper.app.keywords import Keyword, Keywords, name_of, split_list
-from temper.cli import completion
 from temper.errors import SettingError
 from temper.importing import check_file_exists
 
 Command = TypeVar("Command", bound=Callable[..., None])
+
+
+def completing(names: Callable[[], Iterable[str]], sign: str = "") -> Callable[[str], list[str]]:
+    """Return what the shell completes a value with; torch is not imported for it.
+
+    Args:
+        names: Returns what there is; where none fits, the shell completes a path.
+        sign: What stands between several names, of which the last is completed.
+    """
+
+    def complete(incomplete: str) -> list[str]:
+        before, between, last = incomplete.rpartition(sign) if sign else ("", "", incomplete)
+        space = last[: len(last) - len(last.lstrip())]
+        return [
+            f"{before}{between}{space}{name}"
+            for name in sorted(names())
+            if name.startswith(last.lstrip())
+        ]
+
+    return complete
+
+
+def _methods() -> Iterable[str]:
+    from temper.methods.declared import known_names
+
+    return known_names()
+
+
+def _models() -> Iterable[str]:
+    from temper.models.names import SHORT_NAMES
+
+    return SHORT_NAMES
+
+
+def _perspectives() -> Iterable[str]:
+    from temper.evaluation.perspectives.declared import GROUPS, declared
+
+    return (*declared(), *GROUPS)
+
+
+def _suites() -> Iterable[str]:
+    from temper.data.suites.suite import suite_names
+
+    return suite_names()
+
+
+def _tasks() -> Iterable[str]:
+    from temper.data.tasks.registry import TASKS
+
+    return TASKS
+
+
+complete_method = completing(_methods, "+")
+complete_methods = completing(_methods, ",")
+COMPLETED = {"suite": completing(_suites), "task": completing(_tasks)}
 
 Json = Annotated[
     bool,
@@ -75,7 +129,7 @@ FURTHER: dict[str, Any] = {
         typer.Option(
             "--model",
             help="Hub id, folder, or short name of `temper list models`.",
-            autocompletion=completion.models,
+            autocompletion=completing(_models),
         ),
     ],
     "method": Annotated[
@@ -83,7 +137,7 @@ FURTHER: dict[str, Any] = {
         typer.Option(
             "--method",
             help="A method of `temper list methods`, or `ONE + OTHER`; uegr if left out.",
-            autocompletion=completion.methods,
+            autocompletion=complete_method,
         ),
     ],
     "objective": Annotated[
@@ -91,7 +145,7 @@ FURTHER: dict[str, Any] = {
         typer.Option(
             "--objective",
             help="A method of which only the objective is taken.",
-            autocompletion=completion.methods,
+            autocompletion=complete_method,
         ),
     ],
     "rule": Annotated[
@@ -99,7 +153,7 @@ FURTHER: dict[str, Any] = {
         typer.Option(
             "--rule",
             help="A method of which only the update rule is taken.",
-            autocompletion=completion.methods,
+            autocompletion=complete_method,
         ),
     ],
     "multi_task": Annotated[
@@ -126,7 +180,7 @@ FURTHER: dict[str, Any] = {
             "--perspectives",
             help="What to measure, with commas between: names of `temper list perspectives`, "
             "`default`, `all`.",
-            autocompletion=completion.perspectives,
+            autocompletion=completing(_perspectives, ","),
         ),
     ],
     "reference": Annotated[
@@ -139,7 +193,6 @@ FURTHER: dict[str, Any] = {
         ),
     ],
 }
-COMPLETED = {"suite": completion.suites, "task": completion.tasks}
 
 
 def with_settings(keywords: Keywords) -> Callable[[Command], Command]:

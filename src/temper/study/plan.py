@@ -209,6 +209,11 @@ class StudyConfig:
         tables = [run.data for run in self.runs.values()]
         return next((data for data in tables if data.unlabeled is not None), tables[0])
 
+    @property
+    def any_run(self) -> RunConfig:
+        """A run, which has the settings that all runs share."""
+        return next(iter(self.runs.values()))
+
     def order(self) -> list[tuple[str, int]]:
         """Return column and seed of the runs: all columns of one seed, then the next seed.
 

@@ -2,32 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
+from typing import Any
 
 import pandas
 
 from temper import methods, report
+from temper.app.measure import stored_key
 from temper.app.named_models import check_named_models
 from temper.app.predictors import load_predictor
 from temper.app.results import Result
 from temper.app.row_attack import RowAttacker, check_augmentation
 from temper.data.sources import load_splits
 from temper.errors import CheckpointError, TemperError
+from temper.evaluation.folder import read
+from temper.evaluation.pairing import RESAMPLES, paired_differences
 from temper.evaluation.predictor import Predictor
 from temper.evaluation.run import check_before_training
-from temper.study.cost import step_cost
-from temper.study.pairing import FILE, pair_columns
 from temper.study.plan import StudyConfig
-from temper.study.store import StudyFolder
-from temper.study.work import GridCell, Work, evaluation_sets
+from temper.study.work import GridCell, StudyFolder, Work, evaluation_sets
 from temper.study.workers import check_workers, side_by_side
-from temper.training.checkpoint_folder import make_folder, read_json, remove_empty
+from temper.training.checkpoint_folder import make_folder, read_json, remove_empty, write_json
 from temper.training.checks import check_regressions
 from temper.training.progress import Progress
 from temper.training.run import model_identity, run_key
+
+SCHEMA = 1
+PAIRED = "paired.json"
+"""Differences over examples, of columns with one common seed."""
 
 
 @dataclass(frozen=True)
@@ -99,12 +105,12 @@ def run_study(
     """
     check_workers(workers)
     progress = progress or Progress()
-    folder = StudyFolder(Path(out))
-    any_run = next(iter(config.runs.values()))
-    built = {column: methods.build(run.method_config()) for (column, _), run in config.runs.items()}
+    path = Path(out)
     splits = load_splits(config.data)
-    if splits.train.kind == "regression":
-        for column, method in built.items():
+    regression = splits.train.kind == "regression"
+    for (column, _), run in config.runs.items():
+        method = methods.build(run.method_config())
+        if regression:
             check_regressions(method, [f"Column {column!r}"])
     for text in splits.notices:
         progress.notice(text)
@@ -113,69 +119,110 @@ def run_study(
     sets = evaluation_sets(config, splits)
     # The evaluation does the same; here a wrong label or model shows before hours of training.
     check_before_training(sets.data, config.evaluate, splits.train)
-    check_named_models(config.evaluate, regression=splits.train.kind == "regression")
+    check_named_models(config.evaluate, regression=regression)
     for text in sets.notices:
         progress.notice(text)
-    identity = model_identity(any_run.model)
+    identity = model_identity(config.any_run.model)
     keys = {cell: run_key(run, splits, identity=identity) for cell, run in config.runs.items()}
-    folder.check(config, keys)
-    work = Work(config, folder, splits, sets, keys)
-    made = make_folder(folder.path)
+    folder = StudyFolder(path, config, keys)
+    folder.check()
+    work = Work(folder, splits, sets)
+    made = make_folder(path)
     try:
-        return _Schedule(work, workers, progress).go()
+        _do_all(work, workers, progress)
     except TemperError:
         # A model that cannot be loaded shows with the first run; nothing is worth keeping then.
-        if made and not (folder.path / "runs").exists():
-            (folder.path / "study.json").unlink(missing_ok=True)
+        if made and not (path / "runs").exists():
+            (path / "study.json").unlink(missing_ok=True)
             remove_empty(made)
         raise
+    _pair_columns(work)
+    page = report.build(path)
+    return Study(path, page, report.comparison(path))
 
 
-@dataclass(frozen=True)
-class _Schedule:
-    """A study between its checks and its report."""
+def _do_all(work: Work, workers: int, progress: Progress) -> None:
+    """Do all runs, and write of each that is finished what a step took."""
+    folder = work.folder
+    seconds: dict[str, dict[int, float]] = {name: {} for name, _ in folder.config.order()}
+    folder.write(cost={})
+    # Closed here, so that no worker outlives an error in what follows.
+    with closing(_runs(work, workers, progress)) as finished:
+        for (column, seed), taken in finished:
+            seconds[column][seed] = taken
+            folder.write(cost=step_cost(seconds, reference=folder.config.reference))
 
-    work: Work
-    workers: int
-    progress: Progress
 
-    def go(self) -> Study:
-        work = self.work
-        config, folder = work.config, work.folder
-        seconds: dict[str, dict[int, float]] = {column.name: {} for column in config.columns}
-        folder.write(config, work.keys, cost={})
-        # Closed here, so that no worker outlives an error in what follows.
-        with closing(self._runs()) as finished:
-            for (column, seed), taken in finished:
-                seconds[column][seed] = taken
-                cost = step_cost(seconds, reference=config.reference)
-                folder.write(config, work.keys, cost=cost)
-        self._pair()
-        page = report.build(folder.path)
-        return Study(folder.path, page, report.comparison(folder.path))
+def _runs(work: Work, workers: int, progress: Progress) -> Generator[tuple[GridCell, float]]:
+    """Do all runs, and yield each that is finished with the seconds that a step took."""
+    if workers > 1:
+        yield from side_by_side(work, workers=workers, progress=progress)
+        return
+    order, attack = work.folder.config.order(), RowAttacker()
+    for number, cell in enumerate(order, start=1):
+        progress.runs(number, len(order), f"{cell[0]}, seed {cell[1]}")
+        yield cell, work.do(cell, progress=progress, attack=attack)
 
-    def _runs(self) -> Generator[tuple[GridCell, float]]:
-        """Do all runs, and tell of each that is finished what a step took."""
-        if self.workers > 1:
-            yield from side_by_side(self.work, workers=self.workers, progress=self.progress)
-            return
-        order, attack = self.work.config.order(), RowAttacker()
-        for number, cell in enumerate(order, start=1):
-            self.progress.runs(number, len(order), f"{cell[0]}, seed {cell[1]}")
-            yield cell, self.work.do(cell, progress=self.progress, attack=attack)
 
-    def _pair(self) -> None:
-        """Compare the columns over examples where one seed is all that there is."""
-        work = self.work
-        config, folder = work.config, work.folder
-        if len(config.seeds) > 1 or len(config.columns) < 2:
-            (folder.path / FILE).unlink(missing_ok=True)
-            return
-        pair_columns(
-            folder.path,
-            {cell: work.run(cell).path / "evaluation" for cell in config.order()},
-            reference=config.reference,
-            metric=work.sets.data.metric,
-            perspectives=config.evaluate.perspectives,
+def step_cost(
+    seconds: Mapping[str, Mapping[int, float]], *, reference: str
+) -> dict[str, dict[str, float]]:
+    """Compare the columns' median step times.
+
+    Args:
+        seconds: Column to seed to the median seconds of a step.
+        reference: Column that the others are divided by.
+
+    Returns:
+        Column to ``step_seconds`` (median over its seeds) and ``over_reference`` (median over the
+        seeds that both have; left out where there is none).
+
+    Example:
+        >>> step_cost({"vanilla": {0: 1.0}, "uegr": {0: 2.5}}, reference="vanilla")["uegr"]
+        {'step_seconds': 2.5, 'over_reference': 2.5}
+    """
+    base = seconds.get(reference, {})
+    cost = {}
+    for column, by_seed in seconds.items():
+        if not by_seed:
+            continue
+        cost[column] = {"step_seconds": median(by_seed.values())}
+        ratios = [by_seed[seed] / base[seed] for seed in by_seed if base.get(seed)]
+        if ratios:
+            cost[column]["over_reference"] = median(ratios)
+    return cost
+
+
+def _pair_columns(work: Work) -> None:
+    """Compare each column with the reference over examples, where one seed is all that there is.
+
+    It is written beside the plan. What was written before is kept for evaluations that have not
+    changed.
+    """
+    folder, config = work.folder, work.folder.config
+    file = folder.path / PAIRED
+    if len(config.seeds) > 1 or len(config.columns) < 2:
+        file.unlink(missing_ok=True)
+        return
+    kept: dict[str, Any] = read_json(file).get("columns", {}) if file.exists() else {}
+    columns = {}
+    for column, seed in config.order():
+        if column == config.reference:
+            continue
+        evaluations = [
+            folder.run((name, seed)).path / "evaluation" for name in (column, config.reference)
+        ]
+        keys = list(map(stored_key, evaluations))
+        if kept.get(column, {}).get("keys") == keys:
+            columns[column] = kept[column]
+            continue
+        first, second = map(read, evaluations)
+        scores = paired_differences(
+            first.rows,
+            second.rows,
+            work.sets.data.metric,
+            chosen=config.evaluate.perspectives,
             seed=config.evaluate.seed,
         )
+        columns[column] = {"seed": seed, "keys": keys, "scores": scores}
+    write_json(file, {"schema": SCHEMA, "resamples": RESAMPLES, "columns": columns})

@@ -1,25 +1,123 @@
-"""The runs of a study, one at a time: train, evaluate, return what a step took."""
+"""A study's folder and its runs: the plan in ``study.json``; train, evaluate, return step times."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 from temper.app.measure import evaluation_key, measure, stored_key
+from temper.app.named_models import with_reference
 from temper.app.predictors import load_predictor
-from temper.app.reference import with_reference
 from temper.app.row_attack import RowAttacker
 from temper.app.sets import EvaluationSets, load_sets
 from temper.data.examples import Splits
+from temper.data.suites.suite import KINDS
+from temper.errors import CheckpointError
 from temper.study.plan import StudyConfig
-from temper.study.store import StudyFolder
-from temper.training.checkpoint_folder import RunFolder
+from temper.training.checkpoint_folder import (
+    RunFolder,
+    check_study_room,
+    difference_in_words,
+    read_json,
+    write_json,
+)
 from temper.training.config import RunConfig
 from temper.training.progress import Progress
 from temper.training.run import train
 
+SCHEMA = 1
 GridCell = tuple[str, int]
 """Column and seed of a run."""
+
+
+@dataclass(frozen=True)
+class StudyFolder:
+    """The folder of one study.
+
+    Args:
+        path: Where it lies, or shall lie.
+        config: The plan.
+        keys: Key of every run.
+    """
+
+    path: Path
+    config: StudyConfig
+    keys: Mapping[GridCell, str]
+
+    def run(self, cell: GridCell) -> RunFolder:
+        """Return the folder of a run; its key is part of the name: other settings lie elsewhere."""
+        column, seed = cell
+        return RunFolder(self.path / "runs" / f"{column}-s{seed}-{self.keys[cell]}")
+
+    def check(self) -> None:
+        """Refuse a folder that holds something else than this study.
+
+        Columns and seeds may be added to a study, or left out. A column that is in both must be the
+        same, or one name would stand for two things in one folder.
+
+        Raises:
+            CheckpointError: Where the folder is no study or has other settings; it names them.
+        """
+        file = self.path / "study.json"
+        check_study_room(self.path)
+        if not file.exists():
+            return
+        planned = read_json(file).get("runs", {})
+        for cell, run in self.config.runs.items():
+            column, seed = cell
+            before = planned.get(column, {}).get(str(seed))
+            if before is None or before == self._relative(cell):
+                continue
+            record = RunFolder(self.path / before).record()
+            if record is None:
+                # It was planned and never begun, so that its name stands for nothing yet.
+                continue
+            what = difference_in_words(
+                {"model": record.get("model"), **record.get("settings", {})},
+                {"model": run.model, **run.settings()},
+            )
+            raise CheckpointError(
+                f"{self.path} holds a study in which column {column!r} had other settings: {what}. "
+                "Give another --out, or give the changed column a name of its own with --variant."
+            )
+
+    def write(self, *, cost: Mapping[str, Mapping[str, float]]) -> None:
+        """Write ``study.json`` in one go.
+
+        Args:
+            cost: What a step of each column costs, as far as it is known.
+        """
+        config = self.config
+        suite = config.sets.found_suite
+        runs: dict[str, dict[str, str]] = {}
+        for column, seed in self.keys:
+            runs.setdefault(column, {})[str(seed)] = self._relative((column, seed))
+        content: dict[str, Any] = {
+            "schema": SCHEMA,
+            "model": config.any_run.model,
+            "data": config.data.model_dump(mode="json"),
+            "train": config.base.get("train", {}),
+            **{name: config.base[name] for name in ("architecture",) if name in config.base},
+            "evaluate": config.evaluate.model_dump(mode="json"),
+            **{kind: config.sets.named(kind) for kind in KINDS},
+            "suite": None if suite is None else suite.suite.name,
+            "missing": config.sets.missing,
+            "held_out": config.sets.held_out,
+            "seeds": list(config.seeds),
+            "reference": config.reference,
+            "columns": [
+                {"name": column.name, "method": column.method, "settings": column.settings}
+                for column in config.columns
+            ],
+            "runs": runs,
+            "cost": {name: dict(values) for name, values in cost.items()},
+        }
+        write_json(self.path / "study.json", content)
+
+    def _relative(self, cell: GridCell) -> str:
+        return self.run(cell).path.relative_to(self.path).as_posix()
 
 
 @dataclass(frozen=True)
@@ -27,23 +125,14 @@ class Work:
     """What the runs of a study share.
 
     Args:
-        config: The plan.
-        folder: The study's folder.
+        folder: The study's folder, with its plan.
         splits: The rows that all runs are trained on.
         sets: What they are judged on.
-        keys: Key of every run.
     """
 
-    config: StudyConfig
     folder: StudyFolder
     splits: Splits
     sets: EvaluationSets
-    keys: Mapping[GridCell, str]
-
-    def run(self, cell: GridCell) -> RunFolder:
-        """Return the folder of a run."""
-        column, seed = cell
-        return self.folder.run(column, seed, self.keys[cell])
 
     def do(self, cell: GridCell, *, progress: Progress, attack: RowAttacker) -> float:
         """Train and evaluate one run; what is finished of it is left.
@@ -59,35 +148,32 @@ class Work:
         Raises:
             TemperError: Where model or method does not fit, or a loss is not finite.
         """
-        run, settings = self.run(cell), self.config.runs[cell]
+        run, settings = self.folder.run(cell), self.folder.config.runs[cell]
         train(settings, run.path, splits=self.splits, progress=progress, attack=attack)
-        seconds = float((run.record() or {})["times"]["step_seconds_median"])
-        self._evaluate(run, settings, progress)
-        return seconds
-
-    def _evaluate(self, run: RunFolder, settings: RunConfig, progress: Progress) -> None:
-        out = run.path / "evaluation"
         record = run.record() or {}
+        self._evaluate(run.path, str(record["key"]), settings, progress)
+        return float(record["times"]["step_seconds_median"])
+
+    def _evaluate(self, run: Path, run_key: str, settings: RunConfig, progress: Progress) -> None:
+        out, evaluate = run / "evaluation", self.folder.config.evaluate
         max_length = settings.data.max_length
-        key = evaluation_key(
-            str(record.get("key")), self.sets, self.config.evaluate, max_length=max_length
-        )
+        key = evaluation_key(run_key, self.sets, evaluate, max_length=max_length)
         if stored_key(out) == key:
             return
         predictor = load_predictor(
-            str(run.path),
+            str(run),
             max_length=max_length,
-            batch_size=self.config.evaluate.batch_size,
+            batch_size=evaluate.batch_size,
             device=settings.train.device,
         )
         measure(
             predictor,
-            with_reference(self.sets, str(run.path), predictor, self.config.evaluate),
-            self.config.evaluate,
+            with_reference(self.sets, str(run), predictor, evaluate),
+            evaluate,
             out,
-            model=run.path.name,
+            model=run.name,
             key=key,
-            run=record.get("key"),
+            run=run_key,
             progress=progress,
         )
 
@@ -102,10 +188,9 @@ def evaluation_sets(config: StudyConfig, splits: Splits) -> EvaluationSets:
     Raises:
         TemperError: Where a set is wrong.
     """
-    any_run = next(iter(config.runs.values()))
     return load_sets(
         config.sets,
-        settings=any_run.data,
+        settings=config.any_run.data,
         evaluate=config.evaluate,
         dev=splits.dev,
         train=splits.train,

@@ -27,32 +27,11 @@ from temper.app import plugins
 from temper.app.row_attack import RowAttacker
 from temper.data.sources import load_splits
 from temper.errors import SettingError, TemperError
-from temper.study.plan import StudyConfig
-from temper.study.store import StudyFolder
-from temper.study.work import GridCell, Work, evaluation_sets
+from temper.study.work import GridCell, StudyFolder, Work, evaluation_sets
 from temper.training.progress import Progress
 
 WAIT = 0.2
 """Seconds between two looks at what the workers say, and between two steps that a run tells of."""
-
-
-@dataclass(frozen=True)
-class _Job:
-    """What a worker begins with.
-
-    Args:
-        config, folder, keys: As of `Work`, which each worker completes with data of its own.
-        imports: What `temper.app.plugins.load` has imported.
-        threads: Threads of torch in each worker.
-        gpus: Names of the GPUs; the workers take them in turn.
-    """
-
-    config: StudyConfig
-    folder: StudyFolder
-    keys: dict[GridCell, str]
-    imports: tuple[str, ...]
-    threads: int
-    gpus: tuple[str, ...]
 
 
 def check_workers(workers: int) -> None:
@@ -85,7 +64,7 @@ def side_by_side(
     Raises:
         TemperError: The first error of a run.
     """
-    order = work.config.order()
+    order = work.folder.config.order()
     workers = min(workers, len(order))
     context = get_context("spawn")
     messages: Any = context.Queue()
@@ -93,20 +72,14 @@ def side_by_side(
     for number in range(workers):
         numbers.put(number)
     stop = context.Event()
-    job = _Job(
-        work.config,
-        work.folder,
-        dict(work.keys),
-        plugins.loaded(),
-        max(1, torch.get_num_threads() // workers),
-        _gpus(),
-    )
+    # Each worker loads data of its own.
+    machine = (plugins.loaded(), max(1, torch.get_num_threads() // workers), _gpus())
     shared = _SharedProgress(progress, len(order))
     pool = ProcessPoolExecutor(
         workers,
         mp_context=context,
         initializer=_start_worker,
-        initargs=(job, messages, numbers, stop),
+        initargs=(work.folder, *machine, messages, numbers, stop),
     )
     try:
         waiting = {pool.submit(_do_run, cell): cell for cell in order}
@@ -224,7 +197,15 @@ class _Worker:
 _worker: _Worker | TemperError | None = None
 
 
-def _start_worker(job: _Job, messages: Any, numbers: Any, stop: Any) -> None:
+def _start_worker(
+    folder: StudyFolder,
+    imports: tuple[str, ...],
+    threads: int,
+    gpus: tuple[str, ...],
+    messages: Any,
+    numbers: Any,
+    stop: Any,
+) -> None:
     """Begin a worker: its share of the machine, its data. What fails is raised by the first run."""
     global _worker
     # Ctrl-C reaches every process of a terminal; the study's own decides what it means.
@@ -236,18 +217,17 @@ def _start_worker(job: _Job, messages: Any, numbers: Any, stop: Any) -> None:
     logger.addHandler(_LogForwarder(messages))
     logger.propagate = False
     number = numbers.get()
-    if len(job.gpus) > 1:
-        os.environ["CUDA_VISIBLE_DEVICES"] = job.gpus[number % len(job.gpus)]
-    torch.set_num_threads(job.threads)
+    if len(gpus) > 1:
+        os.environ["CUDA_VISIBLE_DEVICES"] = gpus[number % len(gpus)]
+    torch.set_num_threads(threads)
     try:
-        for each in job.imports:
-            plugins.load(each)
-        splits = load_splits(job.config.data)
-        sets = evaluation_sets(job.config, splits)
+        for source in imports:
+            plugins.load(source)
+        splits = load_splits(folder.config.data)
+        work = Work(folder, splits, evaluation_sets(folder.config, splits))
     except TemperError as error:
         _worker = error
         return
-    work = Work(job.config, job.folder, splits, sets, job.keys)
     _worker = _Worker(work, messages, stop, RowAttacker())
 
 

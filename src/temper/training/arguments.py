@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
 import torch
+from transformers import TrainingArguments
 
 from temper.errors import SettingError
 from temper.training.settings import TrainSettings
@@ -31,17 +33,13 @@ def arguments_of(settings: TrainSettings, out: Path | str, *, seed: int) -> dict
             f"`train.device` is {device!r}, but a run trains on the first GPU that it sees. Set "
             f"CUDA_VISIBLE_DEVICES={device.removeprefix('cuda:')} and use 'cuda'."
         )
-    if device.startswith("cuda") and not torch.cuda.is_available():
+    has_gpu, has_mps = torch.cuda.is_available(), torch.backends.mps.is_available()
+    if (device.startswith("cuda") and not has_gpu) or (device == "mps" and not has_mps):
         raise SettingError(
-            f"`train.device` is {device!r}, but no CUDA device is there. Use 'auto' or 'cpu'."
+            f"`train.device` is {device!r}, but no such device is there. Use 'auto' or 'cpu'."
         )
-    if device == "mps" and not torch.backends.mps.is_available():
-        raise SettingError(
-            "`train.device` is 'mps', but no such device is there. Use 'auto' or 'cpu'."
-        )
-    on_gpu = device.startswith("cuda") or (device == "auto" and torch.cuda.is_available())
-    on_mps = device == "mps" or (device == "auto" and torch.backends.mps.is_available())
-    on_cpu = not on_gpu and not on_mps
+    on_gpu = device.startswith("cuda") or (device == "auto" and has_gpu)
+    on_cpu = not on_gpu and (device == "cpu" or not has_mps)
     if settings.precision == "fp16" and on_cpu:
         raise SettingError(
             "`train.precision` is 'fp16', which a CPU cannot train in. Use 'bf16' or 'fp32'."
@@ -75,3 +73,25 @@ def arguments_of(settings: TrainSettings, out: Path | str, *, seed: int) -> dict
         values["activation_checkpointing"] = True
         values["activation_checkpointing_kwargs"] = {"use_reentrant": False}
     return values
+
+
+def training_arguments(
+    settings: TrainSettings, out: Path | str, *, seed: int, **more: Any
+) -> TrainingArguments:
+    """Return Transformers' arguments for Temper's settings.
+
+    Args:
+        settings: Of the training loop.
+        out: Folder of the checkpoints.
+        seed: Seed of weights, data order and every draw.
+        more: Further arguments, taken as they are.
+
+    Raises:
+        SettingError: If the device is not there, or cannot train at the precision.
+    """
+    values = arguments_of(settings, out, seed=seed)
+    fields = {field.name for field in dataclasses.fields(TrainingArguments)}
+    if "activation_checkpointing" not in fields:  # its name before Transformers 5.23
+        for name in [name for name in values if name.startswith("activation_")]:
+            values[name.replace("activation_", "gradient_")] = values.pop(name)
+    return TrainingArguments(**{**values, **more})

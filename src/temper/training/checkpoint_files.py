@@ -1,4 +1,7 @@
-"""What a checkpoint to resume from consists of: found, checked before use, and swept up."""
+"""What a checkpoint to resume from consists of: written, found, checked before use, and swept up.
+
+The nested state of optimisers, schedulers, generators and rules is safetensors + JSON, no pickle.
+"""
 
 from __future__ import annotations
 
@@ -6,21 +9,133 @@ import json
 import os
 import random
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from safetensors import SafetensorError, safe_open
+from safetensors.torch import load_file, save_file
 
 from temper.errors import CheckpointError
 from temper.training.checkpoint_folder import newest_checkpoint_in
-from temper.training.state_files import check_state, read_state
 
 PARTIAL = ".partial-"
 WEIGHTS = ("model.safetensors", "adapter_model.safetensors", "model.safetensors.index.json")
 ADVICE = "Resume from another checkpoint, or train anew."
+UNWRITABLE = (
+    "which cannot be written as safetensors or JSON. Use an optimiser and a scheduler whose state "
+    "is made of tensors and plain values."
+)
+
+
+def write_state(state: Any, folder: Path | str, *, name: str) -> None:
+    """Write ``NAME.json`` and, if there are tensors, ``NAME.safetensors``.
+
+    Args:
+        state: Nested dicts, lists and tuples of tensors, NumPy arrays, numbers, strings, booleans
+            and None. Integer keys and tuples survive.
+        folder: Where; must exist.
+        name: File stem.
+
+    Raises:
+        CheckpointError: If something else is inside.
+    """
+    tensors: dict[str, torch.Tensor] = {}
+    skeleton = _encode(state, tensors, where=name)
+    try:
+        if tensors:
+            save_file(tensors, Path(folder, f"{name}.safetensors"))
+    except (ValueError, KeyError) as error:
+        raise CheckpointError(f"{name} holds a tensor ({error}), {UNWRITABLE}") from error
+    Path(folder, f"{name}.json").write_text(json.dumps(skeleton), encoding="utf-8")
+
+
+def read_state(folder: Path | str, *, name: str) -> Any:
+    """Read what ``write_state`` wrote; tensors come on the CPU.
+
+    Raises:
+        CheckpointError: If a file is missing or damaged.
+    """
+    path = Path(folder, f"{name}.json")
+    stored = path.with_suffix(".safetensors")
+    with _whole(path):
+        skeleton = json.loads(path.read_text(encoding="utf-8"))
+        return _decode(skeleton, load_file(stored) if stored.exists() else {})
+
+
+@contextmanager
+def _whole(path: Path) -> Iterator[None]:
+    """Say of what is read inside this context that it is missing or damaged."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise CheckpointError(
+            f"{path} is missing: the checkpoint is not whole, or Temper did not write it. {ADVICE}"
+        ) from None
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, SafetensorError) as error:
+        raise CheckpointError(f"{path} is damaged ({error}). {ADVICE}") from error
+
+
+def _read_json(path: Path) -> Any:
+    with _whole(path):
+        return json.loads(path.read_text(encoding="utf-8"))
+
+
+def _tensor_names(skeleton: Any) -> Iterator[str]:
+    if isinstance(skeleton, dict):
+        if isinstance(skeleton.get("tensor"), str):
+            yield skeleton["tensor"]
+        skeleton = list(skeleton.values())
+    if isinstance(skeleton, list):
+        for part in skeleton:
+            yield from _tensor_names(part)
+
+
+def _encode(value: Any, tensors: dict[str, torch.Tensor], *, where: str) -> Any:
+    if isinstance(value, torch.Tensor) and value.layout == torch.strided:
+        key = f"t{len(tensors)}"
+        tensors[key] = value.detach().cpu().clone(memory_format=torch.contiguous_format)
+        return {"tensor": key}
+    if isinstance(value, np.ndarray) and value.dtype.kind in "biufc":
+        return {"array": _encode(torch.from_numpy(value.copy()), tensors, where=where)}
+    if isinstance(value, dict):
+        for key in value:
+            if not isinstance(key, int | str):
+                raise CheckpointError(
+                    f"{where} has a key {key!r}; only strings and integers can be written."
+                )
+        items = [
+            [key, _encode(each, tensors, where=f"{where}.{key}")] for key, each in value.items()
+        ]
+        return {"dict": items}
+    if isinstance(value, list | tuple):
+        kind = "list" if isinstance(value, list) else "tuple"
+        parts = [
+            _encode(each, tensors, where=f"{where}[{place}]") for place, each in enumerate(value)
+        ]
+        return {kind: parts}
+    if isinstance(value, np.generic):
+        value = value.item()
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    raise CheckpointError(f"{where} holds a {type(value).__name__}, {UNWRITABLE}")
+
+
+def _decode(value: Any, tensors: dict[str, torch.Tensor]) -> Any:
+    if not isinstance(value, dict):
+        return value
+    ((kind, content),) = value.items()
+    if kind == "tensor":
+        return tensors[content]
+    if kind == "array":
+        return _decode(content, tensors).numpy()
+    if kind == "dict":
+        return {key: _decode(each, tensors) for key, each in content}
+    decoded = [_decode(each, tensors) for each in content]
+    return {"list": decoded, "tuple": tuple(decoded)}[kind]
 
 
 def newest_checkpoint(folder: Path | str) -> Path:
@@ -51,10 +166,17 @@ def check_checkpoint(folder: Path | str, *, states: Sequence[str]) -> None:
     folder = Path(folder)
     if not folder.is_dir():
         raise CheckpointError(f"The checkpoint {folder} is not a folder. {ADVICE}")
-    if not (folder / "trainer_state.json").is_file():
-        raise CheckpointError(f"{folder / 'trainer_state.json'} is missing. {ADVICE}")
+    for file in (*folder.rglob("*.json"), folder / "trainer_state.json"):
+        _read_json(file)
+    held: dict[Path, set[str]] = {}
+    for file in sorted(folder.rglob("*.safetensors")):
+        with _whole(file), safe_open(file, framework="pt") as opened:
+            held[file] = set(opened.keys())
     for state in states:
-        check_state(folder, name=state)
+        file = folder / f"{state}.json"
+        stored = file.with_suffix(".safetensors")
+        if set(_tensor_names(_read_json(file))) - held.get(stored, set()):
+            raise CheckpointError(f"{stored} is missing, or tensors of it are. {ADVICE}")
     # PEFT gives every adapter but the one named "default" a folder of its own.
     if not any((folder / name).is_file() for name in WEIGHTS) and not list(
         folder.glob("*/adapter_model.safetensors")
@@ -62,17 +184,9 @@ def check_checkpoint(folder: Path | str, *, states: Sequence[str]) -> None:
         raise CheckpointError(f"{folder} holds no weights, expected {WEIGHTS[0]}. {ADVICE}")
     index = folder / WEIGHTS[2]
     shards = set(_read_json(index)["weight_map"].values()) if index.is_file() else set()
-    missing = sorted(name for name in shards if not (folder / name).is_file())
+    missing = sorted(name for name in shards if folder / name not in held)
     if missing:
         raise CheckpointError(f"{folder / missing[0]} is missing. {ADVICE}")
-    for file in sorted(folder.rglob("*.json")):
-        _read_json(file)
-    for file in sorted(folder.rglob("*.safetensors")):
-        try:
-            with safe_open(file, framework="pt"):
-                pass
-        except (SafetensorError, OSError) as error:
-            raise CheckpointError(f"{file} is damaged ({error}). {ADVICE}") from error
 
 
 def load_part(part: Any, folder: Path | str, *, name: str) -> None:
@@ -143,10 +257,3 @@ def set_generator_states(states: dict[str, Any]) -> None:
     torch.random.set_rng_state(states["cpu"])
     if torch.cuda.is_available() and "cuda" in states:
         torch.cuda.random.set_rng_state(states["cuda"])
-
-
-def _read_json(file: Path) -> Any:
-    try:
-        return json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise CheckpointError(f"{file} is damaged ({error}). {ADVICE}") from error

@@ -62,20 +62,9 @@ class RunFolder:
         Raises:
             CheckpointError: Where it is damaged, or the folder holds something else than a run.
         """
-        if self.path.exists() and not self.path.is_dir():
-            raise CheckpointError(f"{self.path} is a file, expected a folder. Give another --out.")
         file = self.path / "run.json"
-        if not file.exists():
-            foreign = (
-                sorted(found.name for found in self.path.iterdir()) if self.path.is_dir() else []
-            )
-            if foreign:
-                raise CheckpointError(
-                    f"{self.path} exists and holds {foreign[0]!r} but no run.json, so it is not "
-                    "a run. Give another --out, or empty that folder."
-                )
-            return None
-        return read_json(file)
+        check_room(self.path, what="run.json", held=file.exists())
+        return read_json(file) if file.exists() else None
 
     def write_record(self, record: Mapping[str, Any]) -> None:
         """Write ``run.json`` in one go."""
@@ -289,3 +278,14 @@ def differences(before: Any, now: Any, *, path: str = "") -> list[str]:
             )
         ]
     return [] if before == now else [f"{path} was {before!r} and is now {now!r}"]
+
+
+def difference_in_words(before: Any, now: Any) -> str:
+    """Say in what a run differs from the one in its folder, whose key is another.
+
+    Args:
+        before: Settings of the folder.
+        now: Settings of this call.
+    """
+    changed = differences(before, now)
+    return "; ".join(changed) or "the rows of the data or the model's weights changed"

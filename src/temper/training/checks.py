@@ -10,10 +10,11 @@ from typing import Any
 
 from torch import Tensor
 
-from temper.backward.rule import UpdateRule
 from temper.errors import NonFiniteError, SettingError
 from temper.methods import Method
-from temper.training.rows import countable
+from temper.models.blocks import unwrap
+from temper.models.probing import innermost
+from temper.training.loading import TaskRows, countable
 from temper.types import Step
 
 
@@ -31,40 +32,60 @@ def check_one_process() -> None:
         )
 
 
-def check_rows(method: Method, labelled: Any, unlabelled: Any, *, dispatched: bool) -> None:
-    """Refuse rows that a method cannot be trained on, before any step.
+def check_rows(trainer: Any) -> None:
+    """Refuse rows that a trainer cannot be trained on, before any step.
 
     Args:
-        method: The method.
-        labelled: The training rows.
-        unlabelled: Those without labels; None for none.
-        dispatched: Whether one process is to read the batches of all.
+        trainer: The `RobustTrainer`.
 
     Raises:
-        SettingError: If they are streams and must not be, or unlabelled ones are missing, of no
-            use, empty or dispatched.
+        SettingError: If they are streams and must not be; unlabelled ones are missing, of no use or
+            empty; tasks are not the model's; or a setting is not meant for such rows.
     """
-    check_pre_pass(method.rule, labelled)
-    check_unlabelled(method, given=unlabelled is not None)
-    if unlabelled is not None:
-        check_phases(labelled, unlabelled, dispatched=dispatched)
-
-
-def check_pre_pass(rule: UpdateRule, dataset: Any) -> None:
-    """Refuse a rule that looks at all rows before training, where they never end.
-
-    Args:
-        rule: The method's update rule.
-        dataset: The training rows.
-
-    Raises:
-        SettingError: If they are a stream.
-    """
-    if rule.pre_pass and not countable(dataset):
+    method, labelled, unlabelled = trainer.method, trainer.train_dataset, trainer.unlabeled_dataset
+    if method.rule.pre_pass and not countable(labelled):
         raise SettingError(
             "This method measures what matters in a pass over all rows before training and needs a "
-            f"dataset with a length, got {type(dataset).__name__}. Use a dataset with a length, or "
-            "a method without a pre-pass (of roast and uegr: mask={'refresh': 'step'})."
+            f"dataset with a length, got {type(labelled).__name__}. Use a dataset with a length, "
+            "or a method without a pre-pass (of roast and uegr: mask={'refresh': 'step'})."
+        )
+    if isinstance(labelled, TaskRows):
+        _check_tasks(trainer, labelled)
+    check_unlabelled(method, given=unlabelled is not None)
+    if unlabelled is not None:
+        for name, dataset in (("train_dataset", labelled), ("unlabeled_dataset", unlabelled)):
+            if not countable(dataset):
+                raise SettingError(
+                    "Unlabelled rows are trained on after the labelled ones of an epoch, so both "
+                    f"need a dataset with a length, but {name} is a {type(dataset).__name__}. Use "
+                    "a dataset with a length."
+                )
+        if not len(unlabelled):
+            raise SettingError("unlabeled_dataset has no rows. Give a dataset with some.")
+    if trainer.accelerator.dispatch_batches and (
+        unlabelled is not None or isinstance(labelled, TaskRows)
+    ):
+        raise SettingError(
+            "`dispatch_batches` of accelerator_config has one process read the batches of all, "
+            "which is not supported with unlabeled_dataset or several tasks. Leave it out."
+        )
+
+
+def _check_tasks(trainer: Any, rows: TaskRows) -> None:
+    """Refuse rows of other tasks than the model's, and settings that are meant for one task."""
+    model = innermost(unwrap(trainer.model))
+    of_model = tuple(getattr(getattr(model, "config", None), "task_names", None) or ())
+    given = tuple(rows.parts)
+    if of_model != given or "task" not in inspect.signature(model.forward).parameters:
+        raise SettingError(
+            f"The rows are of the tasks {', '.join(given)} in this order, and the model "
+            f"{type(model).__name__} has {', '.join(of_model) or 'none'}. Give a model that "
+            "temper.models.multi_task.classifier.share_encoder made for these tasks."
+        )
+    if trainer.unlabeled_dataset is not None or trainer.class_weights is not None:
+        raise SettingError(
+            "unlabeled_dataset and class_weights are for a training on one task, and the rows are "
+            f"of {len(given)}. Leave them out."
         )
 
 
@@ -112,33 +133,6 @@ def check_regressions(method: Method, regressions: Iterable[str]) -> None:
     found = [f"{name}: {fault}" for name in regressions for fault in said]
     if found:
         raise SettingError("\n".join(found))
-
-
-def check_phases(labelled: Any, unlabelled: Any, *, dispatched: bool) -> None:
-    """Refuse rows that cannot make up epochs of two phases.
-
-    Args:
-        labelled: The training rows.
-        unlabelled: Those without labels.
-        dispatched: Whether one process is to read the batches of all.
-
-    Raises:
-        SettingError: If either is a stream or the second is empty, or batches are dispatched.
-    """
-    for name, dataset in (("train_dataset", labelled), ("unlabeled_dataset", unlabelled)):
-        if not countable(dataset):
-            raise SettingError(
-                "Unlabelled rows are trained on after the labelled ones of an epoch, so both "
-                f"need a dataset with a length, but {name} is a {type(dataset).__name__}. Use a "
-                "dataset with a length."
-            )
-    if not len(unlabelled):
-        raise SettingError("unlabeled_dataset has no rows. Give a dataset with some.")
-    if dispatched:
-        raise SettingError(
-            "`dispatch_batches` of accelerator_config has one process read the batches of all, "
-            "which is not supported with unlabeled_dataset. Leave it out."
-        )
 
 
 def check_task_loss(method: Method, task_loss: Any, class_weights: Any) -> None:

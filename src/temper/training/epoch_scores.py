@@ -18,11 +18,10 @@ from temper.data.examples import Examples
 from temper.errors import CheckpointError, SettingError
 from temper.functional import scores
 from temper.models.modes import in_mode
-from temper.training.checkpoint_files import PARTIAL, put_in_place
+from temper.training.checkpoint_files import PARTIAL, put_in_place, read_state, write_state
 from temper.training.checkpoint_folder import RunFolder
 from temper.training.progress import Progress
 from temper.training.recorder import Listener
-from temper.training.state_files import read_state, write_state
 from temper.types import Batch
 
 DEV = "dev"

@@ -1,16 +1,429 @@
-"""The loader of a training: one dataset, two phases, or the mixed batches of several tasks."""
+"""The rows of a training and their loader: one dataset, two phases, or several tasks.
+
+Two phases: an epoch has every batch of labelled rows, then every batch of unlabelled ones. Each
+phase has the batches that its dataset would have by itself, on every process alike, so that no
+batch mixes the two and the labelled ones come as they do without the others. No optimiser step
+mixes them either: a short last one of the first phase is filled up with empty batches.
+
+Several tasks: the steps of all tasks are shuffled together (Liu et al. 2019, arXiv 1901.11504,
+algorithm 1: the rows of each task are packed into mini-batches, and the mini-batches of all tasks
+are merged and shuffled, so that tasks come in proportion to their size). The temperature is that of
+multilingual pre-training (Devlin 2019; Raffel et al. 2020, equation 1): tasks in proportion to
+size ** (1 / temperature). A mini-batch of theirs is an optimiser step here, so that accumulating
+splits it and changes nothing.
+"""
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from itertools import accumulate
 from typing import Any
 
+import torch
+from torch.utils.data import ConcatDataset, Dataset, IterableDataset, Sampler
+
+from temper.data.batches import pack_steps
 from temper.errors import SettingError
-from temper.models.blocks import unwrap
-from temper.models.probing import innermost
-from temper.training.multi_task.rows import TaskRows, mix
-from temper.training.phases import join
+from temper.seeding import derive_seed, generator
+
+ROW = "row_index"
+TASK = "task"
+"""Name of the model's input that says which task a batch belongs to, by number [B]."""
+
+LABELS = ("labels", "label")
+# What a loader is made with besides its rows, their order and the collator.
+LOADING = (
+    "num_workers",
+    "pin_memory",
+    "timeout",
+    "worker_init_fn",
+    "multiprocessing_context",
+    "generator",
+    "prefetch_factor",
+    "persistent_workers",
+    "in_order",
+)
+
+
+class NumberedRows(Dataset[tuple[int, Any]]):
+    """A map-style dataset whose items, whatever they are, come with their number.
+
+    Args:
+        rows: The user's dataset.
+    """
+
+    def __init__(self, rows: Any) -> None:
+        self.rows = rows
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, place: int) -> tuple[int, Any]:
+        return place, self.rows[place]
+
+
+class RowKeeper:
+    """A collator around the user's own that carries the row numbers past it.
+
+    Args:
+        collator: The user's; it gets the items as the user's dataset gives them.
+    """
+
+    def __init__(self, collator: Callable[[list[Any]], Mapping[str, Any]]) -> None:
+        self.collator = collator
+
+    def __call__(self, items: Sequence[tuple[int, Any]]) -> dict[str, Any]:
+        """Collate the items without their numbers, and add the numbers."""
+        numbers = torch.tensor([number for number, _ in items])
+        return {**self.collator([item for _, item in items]), ROW: numbers}
+
+
+def countable(dataset: Any) -> bool:
+    """Tell whether a dataset has a length and rows by number; a stream has not."""
+    # PyTorch gives every dataset an item access, streams among them.
+    return (
+        not isinstance(dataset, IterableDataset)
+        and hasattr(dataset, "__len__")
+        and hasattr(dataset, "__getitem__")
+    )
+
+
+def token_counts(dataset: Any, *, column: str = "") -> list[int] | None:
+    """Return the number of tokens of each row, or None where rows do not tell it beforehand.
+
+    Args:
+        dataset: Of any kind; its ``lengths``, where it has them, spare a look at every row.
+        column: Name of a column that holds them, where a table has it.
+
+    Example:
+        >>> token_counts([{"input_ids": [1, 2]}, {"input_ids": [1]}])
+        [2, 1]
+    """
+    lengths = getattr(dataset, "lengths", None)
+    if lengths is not None:
+        return list(lengths)
+    if not countable(dataset) or not len(dataset):
+        return None
+    if column and column in getattr(dataset, "column_names", ()):
+        return list(dataset[column])
+    if not isinstance(dataset[0], Mapping) or "input_ids" not in dataset[0]:
+        return None
+    if hasattr(dataset, "column_names"):
+        return [len(ids) for ids in dataset["input_ids"]]
+    return [len(dataset[place]["input_ids"]) for place in range(len(dataset))]
+
+
+class TaskRows(ConcatDataset[Any]):
+    """The rows of several tasks, one task after the other.
+
+    Args:
+        parts: The rows of each task, by name, in the order of the model's tasks.
+        temperature: T >= 1. At 1 (the paper) an epoch has every row of every task once. Above, it
+            has as many steps, of which a task has a share in proportion to
+            ``steps ** (1 / T)``, at least one; each task still goes through all its rows before
+            one comes again, over as many epochs as that takes.
+
+    Raises:
+        SettingError: If there are no tasks, one has no rows or is a stream, or T is below 1.
+
+    Example:
+        >>> rows = TaskRows({"rte": ["a", "b"], "cola": ["c"]})
+        >>> len(rows), rows[2]
+        (3, 'c')
+    """
+
+    def __init__(self, parts: Mapping[str, Any], *, temperature: float = 1.0) -> None:
+        if not temperature >= 1:
+            raise SettingError(
+                f"`temperature` must be >= 1, got {temperature}. Use 1 for no effect."
+            )
+        bad = [name for name, rows in parts.items() if not countable(rows) or not len(rows)]
+        if bad or not parts:
+            which = f"and {bad[0]!r} has none" if bad else "and there is no task"
+            raise SettingError(f"Every task must have rows that can be counted, {which}.")
+        super().__init__(parts.values())
+        self.parts = dict(parts)
+        self.temperature = temperature
+
+    def set_epoch(self, epoch: int) -> None:
+        """Tell the epoch, from 0, to rows that differ by it."""
+        for rows in self.parts.values():
+            if hasattr(rows, "set_epoch"):
+                rows.set_epoch(epoch)
+
+
+class Phases(Sampler[list[int]]):
+    """The batches of one dataset and then those of another, as row numbers of both together.
+
+    Args:
+        labelled: Batches of row numbers of the first dataset, the same ones each time it is
+            iterated at one epoch.
+        unlabelled: The same for the second, whose numbers begin at 0.
+        offset: Rows of the first dataset, where the numbers of the second begin here.
+        accumulation: Micro-batches of an optimiser step.
+        followers: What must hear of a new epoch, by ``set_epoch``.
+
+    Example:
+        >>> list(Phases([[0, 1], [2]], [[1, 0]], offset=3))
+        [[0, 1], [2], [4, 3]]
+        >>> list(Phases([[0], [1], [2]], [[1], [0]], offset=3, accumulation=2))
+        [[0], [1], [], [2], [4], [3]]
+    """
+
+    def __init__(
+        self,
+        labelled: Iterable[list[int]],
+        unlabelled: Iterable[list[int]],
+        *,
+        offset: int,
+        accumulation: int = 1,
+        followers: Sequence[Any] = (),
+    ) -> None:
+        self.labelled, self.unlabelled = labelled, unlabelled
+        self.offset = offset
+        self.accumulation = accumulation
+        self.followers = list(followers)
+        self._alone = False
+
+    def set_epoch(self, epoch: int) -> None:
+        """Choose the epoch, from 0; the next iteration follows its order in both phases."""
+        for follower in self.followers:
+            follower.set_epoch(epoch)
+
+    @contextmanager
+    def labelled_alone(self) -> Iterator[None]:
+        """Leave the second phase out inside this context, as a pre-pass needs it."""
+        self._alone = True
+        try:
+            yield
+        finally:
+            self._alone = False
+
+    def __len__(self) -> int:
+        """Return the number of batches, empty ones among them."""
+        first: Any = self.labelled
+        second: Any = self.unlabelled
+        if self._alone:
+            return len(first)
+        steps = -(-len(first) // self.accumulation)
+        return steps * self.accumulation + len(second)
+
+    def __iter__(self) -> Iterator[list[int]]:
+        """Yield every batch."""
+        if self._alone:
+            yield from self.labelled
+            return
+        for step in pack_steps(self.labelled, size=self.accumulation):
+            yield from step
+        for batch in self.unlabelled:
+            yield [self.offset + row for row in batch]
+
+
+class MixedBatches(Sampler[list[int]]):
+    """The steps of several tasks, shuffled together anew each epoch; no step mixes tasks.
+
+    The order is a function of seed and epoch alone. A task's short last step is filled up with
+    empty batches.
+
+    Args:
+        parts: For each task its batches of row numbers, the same ones each time it is iterated at
+            one epoch.
+        sizes: Rows of each task.
+        seed: Any integer.
+        temperature: As `TaskRows` says.
+        accumulation: Micro-batches of an optimiser step.
+        followers: For each task what must hear which of its passes is asked for, by ``set_epoch``.
+
+    Example:
+        >>> sorted(MixedBatches([[[0, 1], [2]], [[0]]], sizes=[3, 1], seed=0))
+        [[0, 1], [2], [3]]
+    """
+
+    def __init__(
+        self,
+        parts: Sequence[Any],
+        *,
+        sizes: Sequence[int],
+        seed: int,
+        temperature: float = 1.0,
+        accumulation: int = 1,
+        followers: Sequence[Sequence[Any]] | None = None,
+    ) -> None:
+        self.parts = list(parts)
+        self.offsets = [0, *accumulate(sizes)][:-1]
+        self.seed = seed
+        self.followers = [list(each) for each in followers or [()] * len(self.parts)]
+        self.accumulation = accumulation
+        self.steps = [-(-len(part) // accumulation) for part in self.parts]
+        self.quotas = quotas(self.steps, temperature=temperature)
+        self.epoch = 0
+
+    def set_epoch(self, epoch: int) -> None:
+        """Choose the epoch, from 0; the next iteration follows its order."""
+        self.epoch = epoch
+
+    def __len__(self) -> int:
+        """Return the number of batches of an epoch, empty ones among them."""
+        return sum(self.quotas) * self.accumulation
+
+    def __iter__(self) -> Iterator[list[int]]:
+        """Yield the epoch's batches."""
+        steps: list[list[list[int]]] = []
+        for task, offset in enumerate(self.offsets):
+            for step in self._of_epoch(task):
+                steps.append([[offset + row for row in batch] for batch in step])
+        draw = generator(derive_seed(self.seed, "tasks", self.epoch))
+        for place in torch.randperm(len(steps), generator=draw).tolist():
+            yield from steps[place]
+
+    def _of_epoch(self, task: int) -> list[list[list[int]]]:
+        """Return the part of this epoch in a task's passes, which follow each other endlessly."""
+        each, wanted = self.steps[task], self.quotas[task]
+        begin = self.epoch * wanted
+        found: list[list[list[int]]] = []
+        for number in range(begin // each, -(-(begin + wanted) // each)):
+            for follower in self.followers[task]:
+                follower.set_epoch(number)
+            first = number * each
+            steps = pack_steps(self.parts[task], size=self.accumulation)
+            found += steps[max(begin - first, 0) : begin + wanted - first]
+        return found
+
+
+def quotas(steps: Sequence[int], *, temperature: float) -> list[int]:
+    """Share an epoch's steps out between tasks.
+
+    Args:
+        steps: Optimiser steps that each task has, >= 1.
+        temperature: T >= 1; the share is in proportion to ``steps ** (1 / T)``.
+
+    Returns:
+        Steps of each task in an epoch, at least 1 each; they sum to what there are.
+
+    Example:
+        >>> quotas([90, 10], temperature=1.0), quotas([90, 10], temperature=2.0)
+        ([90, 10], [75, 25])
+    """
+    if temperature == 1:
+        return list(steps)
+    whole, weights = sum(steps), [count ** (1 / temperature) for count in steps]
+    exact = [whole * weight / sum(weights) for weight in weights]
+    shares = [max(1, int(value)) for value in exact]
+    # Tasks below one step have taken from the others.
+    while sum(shares) > whole:
+        larger = [task for task, share in enumerate(shares) if share > 1]
+        shares[max(larger, key=lambda task: shares[task] - exact[task])] -= 1
+    while sum(shares) < whole:
+        shares[max(range(len(shares)), key=lambda task: exact[task] - shares[task])] += 1
+    return shares
+
+
+class PartCollator:
+    """Collate a batch as the rows of its dataset are collated; of no rows nothing.
+
+    Args:
+        collators: For each dataset the collator of its numbered rows.
+        ends: For each dataset the first number that is no longer of its rows.
+    """
+
+    def __init__(self, collators: Sequence[Callable[[Any], Any]], ends: Sequence[int]) -> None:
+        self.collators, self.ends = list(collators), list(ends)
+
+    def __call__(self, items: Sequence[tuple[int, Any]]) -> dict[str, Any]:
+        """Collate rows of one dataset."""
+        if not items:
+            return {}
+        return dict(self.collators[bisect_right(self.ends, items[0][0])](items))
+
+
+def _without_labels(items: Any, *, collator: Callable[[Any], Mapping[str, Any]]) -> dict[str, Any]:
+    return {name: value for name, value in collator(items).items() if name not in LABELS}
+
+
+def _with_task(
+    items: Any, *, collator: Callable[[Any], Mapping[str, Any]], task: int
+) -> dict[str, Any]:
+    return {**collator(items), TASK: torch.full((len(items),), task)}
+
+
+def join(loaders: Sequence[tuple[Any, Any]], *, accumulation: int = 1) -> tuple[Any, Phases]:
+    """Make one loader of those of labelled and unlabelled rows, shares of the processes included.
+
+    Args:
+        loaders: As `mix` takes them, the labelled rows first; the others lose any labels.
+        accumulation: Micro-batches of an optimiser step.
+
+    Returns:
+        The loader and the order of its batches.
+    """
+    (labelled, _), (unlabelled, _) = loaders
+    phases = Phases(
+        labelled.batch_sampler,
+        unlabelled.batch_sampler,
+        offset=len(labelled.dataset),
+        accumulation=accumulation,
+        followers=[each for pair in loaders for each in _followers(*pair)],
+    )
+    second = partial(_without_labels, collator=unlabelled.collate_fn)
+    collators = [labelled.collate_fn, second]
+    return _joined([labelled, unlabelled], order=phases, collators=collators), phases
+
+
+def mix(
+    loaders: Sequence[tuple[Any, Any]], rows: TaskRows, *, seed: int, accumulation: int = 1
+) -> tuple[Any, MixedBatches]:
+    """Make one loader of those of several tasks, shares of the processes included.
+
+    Args:
+        loaders: For each task the loader of its numbered rows, prepared by Accelerate, and the
+            sampler behind it whose order follows the epoch, or None. The first one's way of loading
+            is taken.
+        rows: The rows of the tasks.
+        seed: Seed of the order; the same one on every process.
+        accumulation: Micro-batches of an optimiser step.
+
+    Returns:
+        The loader and the order of its batches.
+    """
+    order = MixedBatches(
+        [loader.batch_sampler for loader, _ in loaders],
+        sizes=[len(part) for part in rows.parts.values()],
+        seed=seed,
+        temperature=rows.temperature,
+        accumulation=accumulation,
+        followers=[_followers(*pair) for pair in loaders],
+    )
+    collators = [
+        partial(_with_task, collator=loader.collate_fn, task=task)
+        for task, (loader, _) in enumerate(loaders)
+    ]
+    return _joined([loader for loader, _ in loaders], order=order, collators=collators), order
+
+
+def _followers(loader: Any, sampler: Any) -> list[Any]:
+    """Return what must hear of a new epoch of one dataset."""
+    # Accelerate reaches its own samplers, and not ours behind the shares of several processes.
+    return [loader] if sampler is None else [loader, sampler]
+
+
+def _joined(loaders: Sequence[Any], *, order: Any, collators: Sequence[Callable[..., Any]]) -> Any:
+    """Make a loader of the rows of several that loads as the first of them."""
+    first = loaders[0]
+    rows: ConcatDataset[Any] = ConcatDataset([loader.dataset.rows for loader in loaders])
+    # Accelerate's class, which knows nothing of shares: the order has taken its own.
+    return type(first)(
+        NumberedRows(rows),
+        device=first.device,
+        rng_types=first.rng_types,
+        synchronized_generator=first.synchronized_generator,
+        _non_blocking=first._non_blocking,
+        batch_sampler=order,
+        collate_fn=PartCollator(collators, rows.cumulative_sizes),
+        **{name: getattr(first, name) for name in LOADING},
+    )
 
 
 def training_loader(
@@ -26,49 +439,13 @@ def training_loader(
 
     Returns:
         The loader, and the sampler that must hear of every epoch, or None.
-
-    Raises:
-        SettingError: If rows of several tasks meet what cannot be trained on them.
     """
     accumulation = trainer.args.gradient_accumulation_steps
     if isinstance(rows, TaskRows):
-        check_task_rows(trainer, rows)
         seed = trainer.args.data_seed if trainer.args.data_seed is not None else trainer.args.seed
-        loaders = [numbered(each) for each in rows.parts.values()]
+        loaders = [numbered(part) for part in rows.parts.values()]
         return mix(loaders, rows, seed=seed, accumulation=accumulation)
-    loader, sampler = numbered(rows)
     if trainer.unlabeled_dataset is None:
-        return loader, sampler
-    second, other = numbered(trainer.unlabeled_dataset)
-    return join(loader, second, samplers=[sampler, other], accumulation=accumulation)
-
-
-def check_task_rows(trainer: Any, rows: TaskRows) -> None:
-    """Refuse what rows of several tasks cannot be trained with, before any step.
-
-    Args:
-        trainer: The `RobustTrainer`.
-        rows: Its training rows.
-
-    Raises:
-        SettingError: If the model has other tasks, or a setting is meant for one task.
-    """
-    model = innermost(unwrap(trainer.model))
-    own = tuple(getattr(getattr(model, "config", None), "task_names", None) or ())
-    given = tuple(rows.parts)
-    if own != given or "task" not in inspect.signature(model.forward).parameters:
-        raise SettingError(
-            f"The rows are of the tasks {', '.join(given)} in this order, and the model "
-            f"{type(model).__name__} has {', '.join(own) or 'none'}. Give a model that "
-            "temper.models.multi_task.classifier.share_encoder made for these tasks."
-        )
-    if trainer.unlabeled_dataset is not None or trainer.class_weights is not None:
-        raise SettingError(
-            "unlabeled_dataset and class_weights are for a training on one task, and the rows are "
-            f"of {len(given)}. Leave them out."
-        )
-    if trainer.accelerator.dispatch_batches:
-        raise SettingError(
-            "`dispatch_batches` of accelerator_config has one process read the batches of all, "
-            "which is not supported with rows of several tasks. Leave it out."
-        )
+        return numbered(rows)
+    both = [numbered(rows), numbered(trainer.unlabeled_dataset)]
+    return join(both, accumulation=accumulation)

@@ -23,7 +23,13 @@ from temper.data.tasks.registry import default_metric
 from temper.errors import CheckpointError, SettingError, TemperError
 from temper.models.adapters import is_adapted, merged, save_adapter
 from temper.models.hf import lasting_name
-from temper.training.checkpoint_folder import RunFolder, differences, make_folder, remove_empty
+from temper.training.arguments import training_arguments
+from temper.training.checkpoint_folder import (
+    RunFolder,
+    difference_in_words,
+    make_folder,
+    remove_empty,
+)
 from temper.training.checks import check_one_process, check_regressions, check_unlabelled
 from temper.training.config import RunConfig, digest
 from temper.training.epoch_scores import DEV, SELECTION, EpochScores, ScoredSet, carve
@@ -32,7 +38,7 @@ from temper.training.passes import cost_in_words, passes_of
 from temper.training.progress import Progress
 from temper.training.recorder import Recorder
 from temper.training.rewriting import RowAttack, kept_or_found, rewriters_of
-from temper.training.trainer import RobustTrainer, training_arguments
+from temper.training.trainer import RobustTrainer
 
 SCHEMA = 1
 CHUNK = 1 << 20
@@ -358,11 +364,10 @@ def is_finished(
         if finished:
             progress.notice(f"{folder.path} is finished already with these settings; it is kept.")
         return finished
-    changed = differences(
+    what = difference_in_words(
         {"model": found.get("model"), "seed": found.get("seed"), **found.get("settings", {})},
         {"model": config.model, "seed": config.seed, **config.settings()},
     )
-    what = "; ".join(changed) if changed else "the rows of the data or the model's weights changed"
     raise CheckpointError(
         f"{folder.path} holds a run with other settings: {what}. Give another --out, "
         "or remove that folder."

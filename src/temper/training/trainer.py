@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import shutil
 from collections.abc import Callable, Iterator, Sequence
@@ -16,7 +15,7 @@ import torch
 from safetensors.torch import save_model
 from torch import Tensor, nn
 from torch.utils.data import Dataset
-from transformers import Trainer, TrainingArguments
+from transformers import Trainer, TrainerCallback, TrainingArguments
 from transformers.modeling_outputs import SequenceClassifierOutput
 from transformers.trainer_callback import ExportableState
 from transformers.trainer_utils import rotate_checkpoints
@@ -27,24 +26,79 @@ from temper.methods import Method, MethodConfig, build
 from temper.methods.method import smoothed
 from temper.models.kinds import check_sequence_classifier
 from temper.training import checkpoint_files
-from temper.training.arguments import arguments_of
-from temper.training.callback import MethodCallback
+from temper.training.checkpoint_files import read_state, write_state
 from temper.training.checks import (
     check_drop_last,
     check_gradient_norm,
     check_loss_call,
+    check_resumable,
     check_rows,
     check_task_loss,
 )
-from temper.training.loading import training_loader
-from temper.training.multi_task.rows import MixedBatches
-from temper.training.phases import Phases
-from temper.training.rows import ROW, NumberedRows, RowKeeper, countable, token_counts
-from temper.training.settings import TrainSettings
-from temper.training.state_files import read_state, write_state
+from temper.training.loading import (
+    ROW,
+    MixedBatches,
+    NumberedRows,
+    Phases,
+    RowKeeper,
+    countable,
+    token_counts,
+    training_loader,
+)
 from temper.training.stepper import Stepper
 from temper.training.supported import check_arguments, check_hooks
 from temper.types import Batch, Gradients, Step
+
+
+class MethodCallback(TrainerCallback):
+    """Call the method's hooks around the loop's.
+
+    Args:
+        trainer: The `RobustTrainer`.
+    """
+
+    def __init__(self, trainer: Any) -> None:
+        self.trainer = trainer
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Tell the number of steps, go on logging after a resume, run a pre-pass before step 0."""
+        stepper = self.trainer.running()
+        stepper.total = state.max_steps
+        self.trainer.go_on_logging()
+        if state.global_step:
+            check_resumable(self.trainer.train_dataset, epoch=state.epoch)
+        if state.global_step == 0 and stepper.prepares:
+            self.trainer.model_wrapped.train()
+            stepper.network.use(self.trainer.model_wrapped)
+            loader, sampler = kwargs["train_dataloader"], self.trainer.sampler
+            with sampler.labelled_alone() if isinstance(sampler, Phases) else nullcontext():
+                full = (inputs for inputs in loader if inputs)
+                stepper.prepare(self.trainer._prepare_inputs(inputs) for inputs in full)
+
+    def on_epoch_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Tell sampler, rows that differ by epoch, and rule."""
+        epoch = int((state.epoch or 0.0) + 1e-6)
+        if self.trainer.sampler is not None:
+            self.trainer.sampler.set_epoch(epoch)
+        rows = self.trainer.train_dataset
+        # Accelerate tells streams itself.
+        if countable(rows) and hasattr(rows, "set_epoch"):
+            rows.set_epoch(epoch)
+        self.trainer.running().begin_epoch(epoch)
+
+    def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Let the rule transform the gradients."""
+        self.trainer.running().before_optimizer(self.trainer.optimizer)
+
+    def on_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Let the rule settle."""
+        self.trainer.running().after_optimizer(
+            skipped=self.trainer.accelerator.optimizer_step_was_skipped
+        )
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Let the rule act on the finished weights."""
+        self.trainer.running().finish()
 
 
 class RobustTrainer(Trainer):
@@ -281,8 +335,7 @@ class RobustTrainer(Trainer):
             resume_from_checkpoint = str(checkpoint_files.newest_checkpoint(self.args.output_dir))
         check_arguments(self.args)
         check_hooks(self, RobustTrainer)
-        dispatched = bool(self.accelerator.dispatch_batches)
-        check_rows(self.method, self.train_dataset, self.unlabeled_dataset, dispatched=dispatched)
+        check_rows(self)
         return super().train(resume_from_checkpoint, *args, **kwargs)
 
     def _inner_training_loop(self, *args: Any, **kwargs: Any) -> Any:
@@ -514,25 +567,3 @@ class RobustTrainer(Trainer):
         checkpoint_files.set_generator_states(
             read_state(checkpoint, name=f"rng_state_{self.args.process_index}")
         )
-
-
-def training_arguments(
-    settings: TrainSettings, out: Path | str, *, seed: int, **more: Any
-) -> TrainingArguments:
-    """Return Transformers' arguments for Temper's settings.
-
-    Args:
-        settings: Of the training loop.
-        out: Folder of the checkpoints.
-        seed: Seed of weights, data order and every draw.
-        more: Further arguments, taken as they are.
-
-    Raises:
-        SettingError: If the device is not there, or cannot train at the precision.
-    """
-    values = arguments_of(settings, out, seed=seed)
-    fields = {field.name for field in dataclasses.fields(TrainingArguments)}
-    if "activation_checkpointing" not in fields:  # its name before Transformers 5.23
-        for name in [name for name in values if name.startswith("activation_")]:
-            values[name.replace("activation_", "gradient_")] = values.pop(name)
-    return TrainingArguments(**{**values, **more})

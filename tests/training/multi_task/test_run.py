@@ -15,8 +15,7 @@ from temper.errors import CheckpointError, SettingError
 from temper.models.hf import load_classifier
 from temper.models.multi_task.classifier import MTDNNForSequenceClassification
 from temper.training.config import RunConfig
-from temper.training.multi_task.config import MultiTaskConfig
-from temper.training.multi_task.run import prepare_tasks, train_tasks
+from temper.training.multi_task import MultiTaskConfig, prepare_tasks, train_tasks
 from temper.training.run import prepare
 from tests.cli.tiny_project import make_data, make_model, sentences, write_csv
 from tests.training.listeners import StopAt
@@ -170,12 +169,12 @@ def test_a_network_from_scratch_knows_the_words_of_all_tasks(project: Path) -> N
         ({"data": {"row": 3}}, r"^Unknown setting 'data\.row'"),
         ({"tasks": {"a": {"source": "a.csv"}, "b": {"source": "b.csv", "row": 3}}},
          r"^Task 'b' \(`tasks\.b`\): Unknown setting 'data\.row'"),
-        ({"data": {"augment": ["attack:characters"], "augment_model": "x"}}, "Attacked rows"),
+        ({"data": {"augment": ["attack:characters"], "augment_model": "x"}}, "An attack on rows"),
         ({"data": {"unlabeled": "a.csv"}, "method": {"name": "jachess_unlabeled"}},
          "Text without labels"),
-        ({"train": {"keep": "best"}}, r"`train\.keep` is 'best'.*at their best after different"),
+        ({"train": {"keep": "best"}}, "`train.keep` 'best' is for a training on one task"),
         ({"train": {"lora": {}}}, r"An adapter \(`train\.lora`\) is for a training on one task"),
-        ({"train": {"class_weights": "balanced"}}, r"`train\.class_weights` are of one task"),
+        ({"train": {"class_weights": "balanced"}}, r"`train\.class_weights` is for"),
         ({"tasks": {"a": {"source": "a.csv"}, "b c": {"source": "b.csv"}}}, "must be letters"),
         ({"tasks": {"a": {"source": "a.csv"}, "training": {"source": "b.csv"}}}, "must be letters"),
         ({"tasks": {"a": {"source": "a.csv"}, "b": "b.csv"}}, r"Write `tasks\.b\.source=PATH`"),
@@ -201,7 +200,7 @@ def test_a_method_that_needs_classes_is_refused_with_a_regression_before_a_model
     project: Path, method: dict[str, Any], said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        "temper.training.multi_task.run.make_network", lambda *_, **__: pytest.fail("made")
+        "temper.training.multi_task.make_network", lambda *_, **__: pytest.fail("made")
     )
     config = MultiTaskConfig.of(tree(project, method=method))
     with pytest.raises(

@@ -16,7 +16,7 @@ from temper.models.multi_task.classifier import (
     share_encoder,
 )
 from temper.training.checks import wants_unlabelled
-from temper.training.multi_task.rows import TaskRows
+from temper.training.loading import TaskRows
 from tests.training.tiny_training import (
     Item,
     Rows,

@@ -260,7 +260,7 @@ class MTDNNForSequenceClassification(PreTrainedModel):
             if len(numbers) != 1:
                 raise ModelError(
                     f"A batch must hold rows of one task, got the numbers {sorted(numbers)}. "
-                    "Batch each task by itself (temper.training.multi_task.rows)."
+                    "Batch each task by itself (temper.training.loading)."
                 )
             place = int(numbers.pop())
             if not 0 <= place < len(names):

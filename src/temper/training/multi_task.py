@@ -1,14 +1,29 @@
-"""Train one encoder on several tasks, in a folder that holds it whole and each task by itself."""
+"""Train one encoder on several tasks, in a folder that holds it whole and each task by itself.
+
+The settings are those of a run (`temper.training.config`), with a table for each task and one for
+how their batches are mixed; ``data`` holds what the tables of the tasks leave out::
+
+    model = "minilm"
+    [data]
+    rows = 2000
+    [tasks.rte]
+    task = "rte"
+    [tasks.reviews]
+    source = "reviews.csv"
+    [mixing]
+    temperature = 1.0
+"""
 
 from __future__ import annotations
 
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import torch
+from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 
 from temper import methods
@@ -16,13 +31,14 @@ from temper.data.augmentation import augmented
 from temper.data.encode import encode
 from temper.data.examples import Examples, Splits
 from temper.data.sources import load_splits
+from temper.errors import ModelError, SettingError, unknown
 from temper.models.multi_task.classifier import TaskHead, share_encoder
+from temper.training.assignments import Tree, section
 from temper.training.checkpoint_folder import RunFolder, write_json
 from temper.training.checks import check_one_process, check_regressions
-from temper.training.config import digest
+from temper.training.config import PLACES, RunConfig, digest
 from temper.training.epoch_scores import DEV
-from temper.training.multi_task.config import MultiTaskConfig
-from temper.training.multi_task.rows import TASK, TaskRows
+from temper.training.loading import TASK, TaskRows
 from temper.training.network import make_network, network_notices
 from temper.training.progress import Progress
 from temper.training.rewriting import rewriters_of
@@ -38,6 +54,150 @@ from temper.training.run import (
 
 FOLDER = "tasks"
 """Where a run keeps the plain classifier of each task."""
+
+OF_ONE_TASK = ("source", "task", "config")
+"""Settings of ``data`` that say which data are meant, so that tasks cannot share them."""
+
+
+class MixingSettings(BaseModel):
+    """How the batches of the tasks are mixed.
+
+    Args:
+        temperature: T >= 1: tasks come in proportion to ``batches ** (1 / T)``. At 1 (Liu et al.
+            2019) an epoch has every row of every task once.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+    temperature: float = Field(1.0, ge=1)
+
+
+@dataclass(frozen=True)
+class MultiTaskConfig:
+    """All settings of one training run on several tasks.
+
+    Args:
+        tasks: The settings of a run on each task by itself, by name, in the order of the model's
+            tasks. They differ in ``data`` alone.
+        mixing: How their batches are mixed.
+    """
+
+    tasks: Mapping[str, RunConfig]
+    mixing: MixingSettings
+
+    @classmethod
+    def of(cls, tree: Mapping[str, Any]) -> Self:
+        """Check nested settings and fill in defaults.
+
+        Args:
+            tree: As `RunConfig.of` takes it, with ``tasks`` and ``mixing``.
+
+        Returns:
+            The checked run.
+
+        Raises:
+            SettingError: Where anything is wrong; it lists every fault, not only the first.
+        """
+        places = (*PLACES, "tasks", "mixing")
+        found = [unknown("setting", name, places) for name in tree if name not in places]
+        tables, shared = tree.get("tasks", {}), tree.get("data", {})
+        if not isinstance(tables, Mapping) or len(tables) < 2:
+            found.append(
+                "`tasks` must be a table with a table of settings for each of two or more tasks. "
+                "Give --multi-task NAME=PATH for each, or --task and --data for one."
+            )
+            tables = {}
+        if not isinstance(shared, Mapping):
+            raise SettingError(f"`data` must be a table of settings, got {shared!r}.")
+        found += [
+            f"`data.{name}` says which data are meant and cannot be shared by tasks. Write "
+            f"`tasks.NAME.{name}`."
+            for name in OF_ONE_TASK
+            if name in shared
+        ]
+        mixing = MixingSettings()
+        try:
+            mixing = section(MixingSettings, "mixing", tree.get("mixing", {}))
+        except SettingError as error:
+            found.append(str(error))
+        whole = {name: tree[name] for name in PLACES if name in tree and name != "data"}
+        tasks: dict[str, RunConfig] = {}
+        wrong: dict[str, list[str]] = {}
+        for name, table in tables.items():
+            try:
+                tasks[name] = _config_of(name, table, {**whole, "data": dict(shared)})
+            except SettingError as error:
+                wrong[name] = str(error).splitlines()
+        found += _faults_of_tasks(wrong, tasks=len(tables))
+        if found:
+            raise SettingError("\n".join(found))
+        return cls(tasks, mixing)
+
+    @property
+    def first(self) -> RunConfig:
+        """The run on the first task by itself, which has the settings that all tasks share."""
+        return next(iter(self.tasks.values()))
+
+    @property
+    def model(self) -> str:
+        """Name of the model whose encoder is shared."""
+        return self.first.model
+
+    @property
+    def seed(self) -> int:
+        """Seed of every random draw."""
+        return self.first.seed
+
+    def settings(self) -> Tree:
+        """Return the resolved settings as ``run.json`` holds them."""
+        shared = {name: table for name, table in self.first.settings().items() if name != "data"}
+        tables = {name: run.data.model_dump(mode="json") for name, run in self.tasks.items()}
+        return {**shared, "tasks": tables, "mixing": self.mixing.model_dump(mode="json")}
+
+
+def _config_of(name: str, table: Any, tree: Tree) -> RunConfig:
+    """Check the settings of one task."""
+    if not isinstance(table, Mapping):
+        raise SettingError(
+            f"`tasks.{name}` must be a table of settings, got {table!r}. Write "
+            f"`tasks.{name}.source=PATH`."
+        )
+    try:
+        TaskHead(name)
+        config = RunConfig.of({**tree, "data": {**tree["data"], **table}})
+    except ModelError as error:
+        raise SettingError(str(error)) from error
+    of_one_task = {
+        "Text without labels (`data.unlabeled`)": config.data.unlabeled is not None,
+        "An attack on rows (`data.augment`)": bool(config.data.attacks),
+        # Tasks are at their best after different epochs, and the encoder is one.
+        "`train.keep` 'best'": config.train.keep == "best",
+        "An adapter (`train.lora`)": config.train.lora is not None,
+        "`train.class_weights`": config.train.class_weights is not None,
+    }
+    faults = [
+        f"{setting} is for a training on one task. Leave it out."
+        for setting, is_given in of_one_task.items()
+        if is_given
+    ]
+    if faults:
+        raise SettingError("\n".join(faults))
+    return config
+
+
+def _faults_of_tasks(wrong: Mapping[str, list[str]], *, tasks: int) -> list[str]:
+    """List the faults of tasks: those of all once, the others with the task's name."""
+    common = [
+        fault
+        for fault in next(iter(wrong.values()), [])
+        if len(wrong) == tasks and all(fault in faults for faults in wrong.values())
+    ]
+    return common + [
+        f"Task {name!r} (`tasks.{name}`): {fault}"
+        for name, faults in wrong.items()
+        for fault in faults
+        if fault not in common
+    ]
 
 
 def train_tasks(
@@ -75,22 +235,19 @@ def train_tasks(
     folder = RunFolder(Path(out))
     found = folder.record()
     loaded = splits or {name: load_splits(run.data) for name, run in config.tasks.items()}
-    said = notices_of(loaded)
-    for text in said:
+    notices = notices_of(loaded)
+    for text in notices:
         progress.notice(text)
     key = tasks_key(config, loaded)
     if is_finished(folder, found, config, key, progress):
         return folder.path
     prepared = prepare_tasks(config, loaded)
-    for text in (
-        *network_notices(config.first, prepared.model, prepared.tokenizer),
-        *prepared.notices,
-    ):
+    further = network_notices(config.first, prepared.model, prepared.tokenizer)
+    for text in (*further, *prepared.notices):
         progress.notice(text)
-    prepared = replace(prepared, notices=(*said, *prepared.notices))
-    _ActiveTasks(config, folder, key, loaded, progress, prepared).go(
-        found if resume else None, callbacks
-    )
+    prepared = replace(prepared, notices=(*notices, *prepared.notices))
+    run = _ActiveTasks(config, folder, key, loaded, progress, prepared)
+    run.go(found if resume else None, callbacks)
     return folder.path
 
 

@@ -1,1 +1,0 @@
-"""Training one model on several tasks: mixed batches, settings and the run."""
