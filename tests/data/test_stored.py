@@ -1,4 +1,4 @@
-"""Stored texts read as the list they were made of, from memory and from a file."""
+"""Stored texts and hashes read as the list they were made of, from memory and from a file."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from temper.data import stored
 from temper.data.examples import Examples
 from temper.data.sources import load_examples
-from temper.data.stored import StoredTexts, texts_at
+from temper.data.stored import RowHashes, StoredTexts, row_hash, strings_at
 from temper.errors import DataError
 
 TEXTS = st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=12), max_size=12)
@@ -33,8 +33,8 @@ def test_stored_texts_are_the_list_they_were_made_of(
     if texts:
         places = data.draw(st.lists(st.integers(0, len(texts) - 1), max_size=9))
         wanted = [texts[place] for place in places]
-        assert list(texts_at(found, places)) == wanted == texts_at(texts, places)
-        assert list(texts_at(found, places)[1:]) == wanted[1:]
+        assert list(strings_at(found, places)) == wanted == strings_at(texts, places)
+        assert list(strings_at(found, places)[1:]) == wanted[1:]
         assert found != [*texts[:-1], texts[-1] + "x"]
         assert found[-1] == texts[-1]
 
@@ -72,15 +72,6 @@ def test_a_folder_without_room_is_named(monkeypatch: pytest.MonkeyPatch) -> None
         StoredTexts.of(["good"], in_memory=0)
 
 
-def test_a_system_that_cannot_read_at_a_place_reads_the_same(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(stored, "_READ_AT", None)
-    found = StoredTexts.of(["good", "naïve", "bad"], in_memory=0)
-    assert found[2] == "bad"
-    assert list(found) == ["good", "naïve", "bad"]
-
-
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs processes that are forked")
 def test_a_forked_process_reads_the_same_texts() -> None:
     found = StoredTexts.of([f"text {number}" for number in range(50)], in_memory=0)
@@ -114,3 +105,38 @@ def test_a_set_of_a_file_is_the_set_of_its_lists(tmp_path: Path, limit: int) -> 
     chosen = found.select([2, 0])
     assert (chosen.text, chosen.text_pair) == (["bad", "good"], ["z", "x"])
     assert chosen.rows == plain.select([2, 0]).rows
+
+
+@given(TEXTS, st.data())
+def test_held_hashes_are_those_of_each_text(texts: list[str], data: st.DataObject) -> None:
+    found, wanted = RowHashes.of(texts), [row_hash(text) for text in texts]
+    assert list(found) == wanted
+    assert [found[place] for place in range(len(texts))] == wanted
+    assert found == wanted
+    assert wanted == found
+    assert set(found) == set(wanted)
+    assert found[1:] == wanted[1:]
+    assert found != [*wanted, "0" * 16]
+    if texts:
+        assert found[-1] == wanted[-1]
+        assert found != [*wanted[:-1], "another"]
+        places = data.draw(st.lists(st.integers(0, len(texts) - 1), max_size=9))
+        assert strings_at(found, places) == [wanted[place] for place in places]
+        assert strings_at(wanted, places) == [wanted[place] for place in places]
+
+
+def test_hashes_of_pairs_know_where_the_first_text_ends() -> None:
+    found = RowHashes.of(["ab", "a"], ["c", "bc"])
+    assert list(found) == [row_hash("ab", "c"), row_hash("a", "bc")]
+    assert found[0] != found[1]
+
+
+def test_a_hash_keeps_its_leading_zeros() -> None:
+    # The first text of this form whose hash begins with a zero.
+    text = next(text for text in map(str, range(1000)) if row_hash(text).startswith("0"))
+    assert RowHashes.of([text])[0] == row_hash(text)
+    assert len(RowHashes.of([text])[0]) == 16
+
+
+def test_a_string_is_no_sequence_of_hashes() -> None:
+    assert RowHashes.of([]) != ""

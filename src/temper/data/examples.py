@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any, Literal
 
-from temper.data.stored import RowHashes, hashes_at, texts_at
+from temper.data.stored import RowHashes, strings_at
 from temper.data.stored import row_hash as row_hash
 from temper.errors import DataError, unknown
 from temper.seeding import derive_seed
@@ -114,10 +114,10 @@ class Examples:
         labels: Any = None if self.labels is None else [self.labels[i] for i in chosen]
         return replace(
             self,
-            text=texts_at(self.text, chosen),
-            text_pair=None if self.text_pair is None else texts_at(self.text_pair, chosen),
+            text=strings_at(self.text, chosen),
+            text_pair=None if self.text_pair is None else strings_at(self.text_pair, chosen),
             labels=labels,
-            rows=hashes_at(self.rows, chosen),
+            rows=strings_at(self.rows, chosen),
             group=None if self.group is None else [self.group[i] for i in chosen],
             pair=None if self.pair is None else [self.pair[i] for i in chosen],
             numbers=None if self.numbers is None else [self.numbers[i] for i in chosen],
