@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from temper.data.labels import Labels, read_labels
+from temper.data.labels import LabelColumn, Labels
 from temper.data.table import Table
 from temper.errors import DataError
 
@@ -18,7 +18,7 @@ NAMES = ("negative", "positive")
 def read(values: list[object], **options) -> Labels:  # type: ignore[no-untyped-def]
     lines = [index + 2 for index in range(len(values))]
     table = Table("a.csv", ("label",), {"label": values}.__getitem__, len(values), lines)
-    return read_labels(table, "label", **options)
+    return LabelColumn(table, "label", **options).read()
 
 
 @pytest.mark.parametrize(

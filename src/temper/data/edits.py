@@ -71,116 +71,11 @@ def letters(word: str) -> list[str]:
     return found
 
 
-def swap(word: str, place: int) -> str | None:
-    """Swap a letter with the next.
-
-    Args:
-        word: The word, of n letters.
-        place: Of the first of the two, in [1, n - 3]: both are inner letters.
-
-    Returns:
-        The word, None where a sign is no letter, the two are the same or an end is touched.
-
-    Example:
-        >>> swap("great", 1)
-        'gerat'
-    """
-    signs = letters(word)
-    if not 1 <= place <= len(signs) - 3:
-        return None
-    first, second = signs[place : place + 2]
-    if first == second or not (_is_letter(first) and _is_letter(second)):
-        return None
-    return "".join([*signs[:place], second, first, *signs[place + 2 :]])
-
-
-def delete(word: str, place: int) -> str | None:
-    """Leave a letter out.
-
-    Args:
-        word: The word, of n letters.
-        place: Of the letter, in [1, n - 2].
-
-    Returns:
-        The word, None where the sign is no letter or an end.
-
-    Example:
-        >>> delete("great", 2)
-        'grat'
-    """
-    signs = letters(word)
-    if not (1 <= place <= len(signs) - 2 and _is_letter(signs[place])):
-        return None
-    return "".join([*signs[:place], *signs[place + 1 :]])
-
-
-def insert(word: str, place: int, choice: int = 0) -> str | None:
-    """Add a letter behind a letter: a key beside it, or the same again where no key is known.
-
-    Args:
-        word: The word, of n letters.
-        place: Of the letter behind which it goes, in [0, n - 1].
-        choice: Which of the keys beside it; taken modulo their number.
-
-    Returns:
-        The word, None where the sign is no letter.
-
-    Example:
-        >>> insert("great", 4)
-        'greatr'
-    """
-    signs = letters(word)
-    if not (0 <= place < len(signs) and _is_letter(signs[place])):
-        return None
-    keys = _keys(signs[place]) or signs[place]
-    added = keys[choice % len(keys)] if _keys(signs[place]) else keys
-    return "".join([*signs[: place + 1], added, *signs[place + 1 :]])
-
-
-def keyboard(word: str, place: int, choice: int = 0) -> str | None:
-    """Put a key beside it in the place of a letter, in the letter's case.
-
-    Args:
-        word: The word, of n letters.
-        place: Of the letter, in [1, n - 1].
-        choice: Which of the keys beside it; taken modulo their number.
-
-    Returns:
-        The word, None where no key is known or it is the first letter.
-
-    Example:
-        >>> keyboard("great", 4)
-        'grear'
-    """
-    signs = letters(word)
-    keys = _keys(signs[place]) if 1 <= place < len(signs) else ""
-    if not keys:
-        return None
-    return "".join([*signs[:place], keys[choice % len(keys)], *signs[place + 1 :]])
-
-
-def homoglyph(word: str, place: int) -> str | None:
-    r"""Put a look-alike in the place of a letter.
-
-    Args:
-        word: The word, of n letters.
-        place: Of the letter, in [0, n - 1].
-
-    Returns:
-        The word, None where the letter has no look-alike.
-
-    Example:
-        >>> ascii(homoglyph("great", 3))
-        "'gre\\u0430t'"
-    """
-    signs = letters(word)
-    if not (0 <= place < len(signs) and signs[place] in HOMOGLYPHS):
-        return None
-    return "".join([*signs[:place], HOMOGLYPHS[signs[place]], *signs[place + 1 :]])
-
-
 def edits(word: str, kind: Edit) -> list[str]:
     """List every edit of one kind.
+
+    Of letters with keys beside them one of these is added or hit, in the letter's case; where no
+    key is known, the letter is doubled.
 
     Args:
         word: The word.
@@ -190,22 +85,29 @@ def edits(word: str, kind: Edit) -> list[str]:
         Distinct words other than the word, from its first letter to its last; may be empty.
 
     Example:
-        >>> edits("film", "delete")
-        ['flm', 'fim']
+        >>> edits("film", "delete"), edits("great", "swap")
+        (['flm', 'fim'], ['gerat', 'graet'])
     """
-    found: list[str | None] = []
-    for place, sign in enumerate(letters(word)):
-        if kind == "swap":
-            found.append(swap(word, place))
-        elif kind == "delete":
-            found.append(delete(word, place))
+    signs = letters(word)
+    edited: list[str] = []
+    for place, sign in enumerate(signs):
+        if not sign[0].isalpha():
+            continue
+        before, behind = signs[:place], signs[place + 1 :]
+        inner = bool(before and behind)
+        endings: list[list[str]] = []
+        if kind == "swap" and inner and len(behind) > 1 and behind[0][0].isalpha():
+            endings = [[behind[0], sign, *behind[1:]]]
+        elif kind == "delete" and inner:
+            endings = [behind]
         elif kind == "insert":
-            found += [insert(word, place, choice) for choice in range(len(_keys(sign)) or 1)]
-        elif kind == "keyboard":
-            found += [keyboard(word, place, choice) for choice in range(len(_keys(sign)))]
-        else:
-            found.append(homoglyph(word, place))
-    return list(dict.fromkeys(each for each in found if each is not None and each != word))
+            endings = [[sign, key, *behind] for key in _keys(sign) or [sign]]
+        elif kind == "keyboard" and before:
+            endings = [[key, *behind] for key in _keys(sign)]
+        elif kind == "homoglyph" and sign in HOMOGLYPHS:
+            endings = [[HOMOGLYPHS[sign], *behind]]
+        edited += ["".join([*before, *ending]) for ending in endings]
+    return [edit for edit in dict.fromkeys(edited) if edit != word]
 
 
 def drawn_edits(word: str, *, seed: int, kinds: tuple[Edit, ...] = EDITS) -> list[str]:
@@ -230,10 +132,6 @@ def drawn_edits(word: str, *, seed: int, kinds: tuple[Edit, ...] = EDITS) -> lis
         if every:
             found.append(every[derive_seed(seed, "edit", kind, word) % len(every)])
     return list(dict.fromkeys(found))
-
-
-def _is_letter(sign: str) -> bool:
-    return sign[0].isalpha()
 
 
 def _keys(sign: str) -> str:

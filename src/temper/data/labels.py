@@ -42,14 +42,9 @@ class Labels:
     notices: tuple[str, ...] = ()
 
 
-def read_labels(
-    table: Table,
-    column: str,
-    *,
-    names: tuple[str, ...] | None = None,
-    kind: LabelKind | None = None,
-) -> Labels:
-    """Read a label column.
+@dataclass(frozen=True)
+class LabelColumn:
+    """A column of a table that holds labels.
 
     Strings are classes, sorted into indices; strings that are all numerals are read as numbers (a
     CSV file holds nothing else). Integers are class indices. Floats are targets of a regression,
@@ -58,113 +53,185 @@ def read_labels(
 
     Args:
         table: The table.
-        column: Name of the label column.
+        name: Name of the column.
         names: The classes' names by index, from ``dataset.json`` or the file's own features.
         kind: What the labels are, where the caller knows.
-
-    Returns:
-        The labels; values None where every row is without one (empty, null, or GLUE's -1).
-
-    Raises:
-        DataError: If labels are missing in part, of mixed types, out of range, NaN or infinite.
     """
-    raw, notices = _with_points(list(table.column(column)), names, table=table, column=column)
-    missing = [index for index, value in enumerate(raw) if _is_missing(value)]
-    if len(missing) == len(raw):
-        return Labels(None, names, "unlabelled")
-    if missing:
-        raise DataError(
-            f"{table.where(missing[0])}: {column!r} must be a label, got nothing "
-            f"({len(missing)} of {len(raw)} rows). Give every row a label or none, or leave such "
-            "rows out with --skip-bad-rows (`skip_bad_rows`)."
-        )
-    values = _one_type(raw, table=table, column=column, names=names)
-    if all(isinstance(value, (int, float)) and value == -1 for value in values):
-        return Labels(None, names, "unlabelled")
-    if isinstance(values[0], str):
-        return _from_words(values, table=table, column=column, names=names, kind=kind)
-    if isinstance(values[0], bool):
-        numbers: Sequence[int | float] = [int(value) for value in values]
-        names = names or ("false", "true")
-    else:
-        numbers = cast(list[float], values)
-    read = _from_numbers(numbers, table=table, column=column, names=names, kind=kind)
-    return replace(read, notices=(*notices, *read.notices))
 
+    table: Table
+    name: str
+    names: tuple[str, ...] | None = None
+    kind: LabelKind | None = None
 
-def label_faults(
-    table: Table,
-    column: str,
-    *,
-    names: tuple[str, ...] | None = None,
-    kind: LabelKind | None = None,
-) -> dict[int, str]:
-    """Say which rows have no label that can be read, beside others that have one.
+    def read(self) -> Labels:
+        """Read all labels.
 
-    Labels of mixed types are no such fault: which of them are wrong is not known.
+        Returns:
+            The labels; values None where every row is without one (empty, null, or GLUE's -1).
 
-    Args:
-        table: The table.
-        column: Name of the label column.
-        names: The classes' names by index, where they are known.
-        kind: What the labels are, where the caller knows.
+        Raises:
+            DataError: If labels are missing in part, of mixed types, out of range, NaN or infinite.
+        """
+        raw, notices = self._with_points()
+        missing = [index for index, value in enumerate(raw) if _is_missing(value)]
+        if len(missing) == len(raw):
+            return Labels(None, self.names, "unlabelled")
+        if missing:
+            raise self._bad(
+                missing[0],
+                f"must be a label, got nothing ({len(missing)} of {len(raw)} rows). Give every row "
+                "a label or none, or leave such rows out with --skip-bad-rows (`skip_bad_rows`).",
+            )
+        values = self._of_one_type(raw)
+        if all(isinstance(value, (int, float)) and value == -1 for value in values):
+            return Labels(None, self.names, "unlabelled")
+        if isinstance(values[0], str):
+            return self._from_words(cast("list[str]", values))
+        if isinstance(values[0], bool):
+            named = replace(self, names=self.names or ("false", "true"))
+            return named._from_numbers([int(value) for value in values], notices)
+        return self._from_numbers(cast("list[int | float]", values), notices)
 
-    Returns:
-        What is wrong with each, by index; empty where no row has a label.
-    """
-    raw, _ = _with_points(list(table.column(column)), names, table=table, column=column)
-    if all(map(_is_missing, raw)):
-        return {}
-    faults = {}
-    for index, value in enumerate(raw):
+    def faults(self) -> dict[int, str]:
+        """Say which rows have no label that can be read, beside others that have one.
+
+        Labels of mixed types are no such fault: which of them are wrong is not known.
+
+        Returns:
+            What is wrong with each, by index; empty where no row has a label.
+        """
+        raw, _ = self._with_points()
+        if all(map(_is_missing, raw)):
+            return {}
+        faults = {i: fault for i, value in enumerate(raw) if (fault := self._fault(value))}
+        words = [value for index, value in enumerate(raw) if index not in faults]
+        if self.names is None and all(isinstance(value, str) for value in words):
+            # A class may be called "nan" where the others are words.
+            plain = any(not _NUMBER.fullmatch(str(value).strip()) for value in words)
+            faults = {i: fault for i, fault in faults.items() if not plain or _is_unread(raw[i])}
+        return faults
+
+    def _fault(self, value: object) -> str:
+        """Say what is wrong with a label; empty where nothing is."""
         if _is_missing(value):
-            faults[index] = "no label"
-        elif _family(value) not in _FAMILIES:
-            faults[index] = f"a {_family(value)} as label"
-        elif isinstance(value, bool):
-            continue
-        elif not isinstance(value, str) and not -_LARGEST <= cast(float, value) <= _LARGEST:
-            faults[index] = f"label {value!s:.40}"
-        elif isinstance(value, str) and _NOT_FINITE.fullmatch(value.strip()):
-            if value.strip() not in (names or ()):
-                faults[index] = f"label {value.strip()}"
-        elif names is not None and kind != "regression" and not _is_class(value, names):
-            faults[index] = f"label {value!r:.40}"
-    words = {index: value for index, value in enumerate(raw) if index not in faults}
-    if words and all(isinstance(value, str) for value in words.values()) and names is None:
-        # A class may be called "nan" where the others are words.
-        plain = any(not _NUMBER.fullmatch(str(value).strip()) for value in words.values())
-        faults = {i: why for i, why in faults.items() if not plain or _is_unread(raw[i])}
-    return faults
+            return "no label"
+        if _family(value) not in _FAMILIES:
+            return f"a {_family(value)} as label"
+        if isinstance(value, bool):
+            return ""
+        word = str(value).strip()
+        finite = isinstance(value, str) or -_LARGEST <= cast(float, value) <= _LARGEST
+        if not finite or (_NOT_FINITE.fullmatch(word) and word not in (self.names or ())):
+            return f"label {word:.40}"
+        if self.names is None or self.kind == "regression" or word in self.names:
+            return ""
+        numbered = _NUMBER.fullmatch(word) is not None and float(word) in range(len(self.names))
+        return "" if numbered else f"label {value!r:.40}"
 
+    def _bad(self, index: int, fault: str) -> DataError:
+        return DataError(f"{self.table.where(index)}: {self.name!r} {fault}")
 
-def _is_unread(value: object) -> bool:
-    return _is_missing(value) or _family(value) not in _FAMILIES
+    def _with_points(self) -> tuple[list[object], tuple[str, ...]]:
+        """Write a decimal comma as a point where all labels are numbers, and say so."""
+        raw = list(self.table.column(self.name))
+        words = [str(value).strip() for value in raw if not _is_missing(value)]
+        commas = self.table.decimal_comma and self.names is None and any("," in w for w in words)
+        if not commas or not all(_COMMA.fullmatch(w) or _NOT_FINITE.fullmatch(w) for w in words):
+            return raw, ()
+        said = f"{self.table.title}: the commas in {self.name!r} are read as decimal points."
+        return [v.replace(",", ".") if isinstance(v, str) else v for v in raw], (said,)
+
+    def _of_one_type(self, raw: list[object]) -> list[str] | list[int | float]:
+        """Return all labels as words or all as numbers, numerals turned into numbers."""
+        first: dict[str, int] = {}
+        for index, value in enumerate(raw):
+            first.setdefault(_family(value), index)
+        alien = next((family for family in first if family not in _FAMILIES), None)
+        if alien is not None:
+            raise self._bad(
+                first[alien], f"must be a string or a number, got a {alien}. Give one label a row."
+            )
+        if len(first) > 1:
+            raise self._mixed(first, raw)
+        if "string" not in first:
+            return cast("list[int | float]", raw)
+        words = [cast(str, value).strip() for value in raw]
+        if self.names is not None and set(words) <= set(self.names):
+            return words
+        numerals = [_NUMBER.fullmatch(word) is not None for word in words]
+        odd = [index for index, numeral in enumerate(numerals) if not numeral]
+        if len(odd) == len(words):
+            return words
+        bad = next((index for index in odd if not _NOT_FINITE.fullmatch(words[index])), None)
+        if bad is not None:
+            raise self._mixed({"number": numerals.index(True), "string": bad}, raw)
+        # int() and float() also take "1_000", " 1" and non-ASCII digits; the patterns above have
+        # sorted these out.
+        whole = all(_INTEGER.fullmatch(word) for word in words)
+        return [int(word) if whole else float(word) for word in words]
+
+    def _mixed(self, first: dict[str, int], raw: list[object]) -> DataError:
+        came = [f"a {kind}, {raw[i]!r:.40}, at {self.table.where(i)}" for kind, i in first.items()]
+        return DataError(
+            f"{self.name!r} holds labels of mixed types: {'; '.join(came)}. Use one type, or name "
+            'all labels in the file dataset.json beside the data: {"label_names": [...]}.'
+        )
+
+    def _from_words(self, words: list[str]) -> Labels:
+        if self.kind == "regression":
+            raise self._bad(0, f"must be a number for a regression, got {words[0]!r:.40}.")
+        names = tuple(sorted(set(words))) if self.names is None else self.names
+        place = {name: index for index, name in enumerate(names)}
+        for index, word in enumerate(words):
+            if word not in place:
+                raise DataError(f"{self.table.where(index)}: {unknown('label', word, names)}")
+        return Labels([place[word] for word in words], names, "classification")
+
+    def _from_numbers(self, numbers: Sequence[int | float], notices: tuple[str, ...]) -> Labels:
+        for index, number in enumerate(numbers):
+            # Comparing works for integers of any size, where math.isfinite overflows.
+            if not -_LARGEST <= number <= _LARGEST:
+                came = f"{number!s:.40}. Mend or remove the row."
+                raise self._bad(index, f"must be finite (in 32 bits), got {came}")
+        targets = Labels([float(number) for number in numbers], None, "regression", notices)
+        if self.kind == "regression":
+            return targets
+        whole = [int(number) for number in numbers]
+        if not all(isinstance(number, int) for number in numbers):
+            part = next((i for i, number in enumerate(numbers) if number != whole[i]), None)
+            gapless = min(whole) == 0 and 1 <= max(whole) == len(set(whole)) - 1
+            if self.kind is None and self.names is None and (part is not None or not gapless):
+                return targets
+            if part is not None:
+                raise self._bad(
+                    part,
+                    f"must be a class index, got {numbers[part]}. Use kind regression without "
+                    "label names if these are targets.",
+                )
+            notices = (
+                *notices,
+                f"{self.table.title}: labels such as {float(numbers[0])} are whole numbers from 0 "
+                f"to {max(whole)} and are read as classes; set kind to regression if they are "
+                "targets.",
+            )
+        for index, label in enumerate(whole):
+            if label < 0 or (self.names is not None and label >= len(self.names)):
+                names = self.names or ()
+                top = f" and <= {len(names) - 1} ({', '.join(names)})" if names else ""
+                raise self._bad(
+                    index,
+                    f"must be >= 0{top}, got {label}. Renumber the labels, write them as words, or "
+                    "set kind to regression if they are targets.",
+                )
+        return Labels(whole, self.names, "classification", notices)
 
 
 def _is_missing(value: object) -> bool:
     return value is None or (isinstance(value, str) and not value.strip())
 
 
-def _is_class(value: object, names: tuple[str, ...]) -> bool:
-    """Say whether a label is a name, or the number of one."""
-    word = str(value).strip()
-    return word in names or (
-        _NUMBER.fullmatch(word) is not None and float(word) in range(len(names))
-    )
-
-
-def _with_points(
-    raw: list[object], names: tuple[str, ...] | None, *, table: Table, column: str
-) -> tuple[list[object], tuple[str, ...]]:
-    """Write a decimal comma as a point where all labels are numbers, and say so."""
-    words = [str(value).strip() for value in raw if not _is_missing(value)]
-    if not table.decimal_comma or names is not None or not any("," in word for word in words):
-        return raw, ()
-    if not all(_COMMA.fullmatch(word) or _NOT_FINITE.fullmatch(word) for word in words):
-        return raw, ()
-    told = f"{table.title}: the commas in {column!r} are read as decimal points."
-    return [value.replace(",", ".") if isinstance(value, str) else value for value in raw], (told,)
+def _is_unread(value: object) -> bool:
+    return _is_missing(value) or _family(value) not in _FAMILIES
 
 
 def _family(value: object) -> str:
@@ -173,119 +240,3 @@ def _family(value: object) -> str:
     if isinstance(value, (int, float)):
         return "number"
     return "string" if isinstance(value, str) else type(value).__name__
-
-
-def _one_type(
-    raw: list[object], *, table: Table, column: str, names: tuple[str, ...] | None
-) -> list[str] | list[int | float]:
-    """Return all labels as words or all as numbers, numerals turned into numbers."""
-    first: dict[str, int] = {}
-    for index, value in enumerate(raw):
-        first.setdefault(_family(value), index)
-    alien = next((name for name in first if name not in _FAMILIES), None)
-    if alien is not None:
-        raise DataError(
-            f"{table.where(first[alien])}: {column!r} must be a string or a number, got a {alien}. "
-            "Give one label a row."
-        )
-    if len(first) > 1:
-        raise _mixed(first, raw, table=table, column=column)
-    if "string" not in first:
-        return cast("list[int | float]", raw)
-    words = [cast(str, value).strip() for value in raw]
-    if names is not None and set(words) <= set(names):
-        return words
-    numerals = [_NUMBER.fullmatch(word) is not None for word in words]
-    odd = [index for index, numeral in enumerate(numerals) if not numeral]
-    if len(odd) == len(words):
-        return words
-    bad = next((index for index in odd if not _NOT_FINITE.fullmatch(words[index])), None)
-    if bad is not None:
-        kinds = {"number": numerals.index(True), "string": bad}
-        raise _mixed(kinds, raw, table=table, column=column)
-    # int() and float() also take "1_000", " 1" and non-ASCII digits; the patterns above have
-    # sorted these out.
-    whole = all(_INTEGER.fullmatch(word) for word in words)
-    return [int(word) if whole else float(word) for word in words]
-
-
-def _mixed(first: dict[str, int], raw: list[object], *, table: Table, column: str) -> DataError:
-    found = "; ".join(f"a {kind}, {raw[i]!r:.40}, at {table.where(i)}" for kind, i in first.items())
-    return DataError(
-        f"{column!r} holds labels of mixed types: {found}. Use one type, or name all labels in the "
-        'file dataset.json beside the data: {"label_names": [...]}.'
-    )
-
-
-def _from_words(
-    words: list[str],
-    *,
-    table: Table,
-    column: str,
-    names: tuple[str, ...] | None,
-    kind: LabelKind | None,
-) -> Labels:
-    if kind == "regression":
-        raise DataError(
-            f"{table.where(0)}: {column!r} must be a number for a regression, got {words[0]!r:.40}."
-        )
-    if names is None:
-        names = tuple(sorted(set(words)))
-    place = {name: index for index, name in enumerate(names)}
-    for index, word in enumerate(words):
-        if word not in place:
-            raise DataError(f"{table.where(index)}: {unknown('label', word, names)}")
-    return Labels([place[word] for word in words], names, "classification")
-
-
-def _from_numbers(
-    numbers: Sequence[int | float],
-    *,
-    table: Table,
-    column: str,
-    names: tuple[str, ...] | None,
-    kind: LabelKind | None,
-) -> Labels:
-    for index, number in enumerate(numbers):
-        # Comparing works for integers of any size, where math.isfinite overflows.
-        if not -_LARGEST <= number <= _LARGEST:
-            raise DataError(
-                f"{table.where(index)}: {column!r} must be finite (in 32 bits), got "
-                f"{number!s:.40}. "
-                "Mend or remove the row."
-            )
-    if kind == "regression":
-        return Labels([float(number) for number in numbers], None, "regression")
-    integers = all(isinstance(number, int) for number in numbers)
-    whole = [int(number) for number in numbers]
-    part = next((i for i, number in enumerate(numbers) if number != whole[i]), None)
-    notices: tuple[str, ...] = ()
-    if not integers:
-        gapless = min(whole) == 0 and 1 <= max(whole) == len(set(whole)) - 1
-        if kind is None and names is None and (part is not None or not gapless):
-            return Labels([float(number) for number in numbers], None, "regression")
-        if part is not None:
-            raise DataError(
-                f"{table.where(part)}: {column!r} must be a class index, got {numbers[part]}. "
-                "Use kind regression without label names if these are targets."
-            )
-        notices = (
-            f"{table.title}: labels such as {float(numbers[0])} are whole numbers from 0 to "
-            f"{max(whole)} "
-            "and are read as classes; set kind to regression if they are targets.",
-        )
-    _check_range(whole, table=table, column=column, names=names)
-    return Labels(whole, names, "classification", notices)
-
-
-def _check_range(
-    labels: list[int], *, table: Table, column: str, names: tuple[str, ...] | None
-) -> None:
-    for index, label in enumerate(labels):
-        if label < 0 or (names is not None and label >= len(names)):
-            top = "" if names is None else f" and <= {len(names) - 1} ({', '.join(names)})"
-            raise DataError(
-                f"{table.where(index)}: {column!r} must be >= 0{top}, got {label}. Renumber the "
-                "labels, write "
-                "them as words, or set kind to regression if they are targets."
-            )

@@ -19,7 +19,7 @@ from temper.data.columns import (
 )
 from temper.data.examples import Examples, Splits
 from temper.data.formats import format_of, read_table, stem_of
-from temper.data.labels import LabelKind, label_faults, read_labels
+from temper.data.labels import LabelColumn, LabelKind
 from temper.data.settings import DataSettings
 from temper.data.table import Table, TableOptions
 from temper.errors import DataError, unknown
@@ -214,7 +214,7 @@ def read_split(
     labels: list[int] | list[float] | None = None
     own_kind: Literal["classification", "regression", "unlabelled"] = "unlabelled"
     if labelled and chosen.label is not None:
-        read = read_labels(table, chosen.label, names=names, kind=kind)
+        read = LabelColumn(table, chosen.label, names, kind).read()
         labels, names, own_kind = read.values, read.names, read.kind
         notices = (*notices, *read.notices)
     return Examples(
@@ -247,7 +247,7 @@ def _readable(
     """
     bad: dict[int, str] = {}
     if labelled and chosen.label is not None:
-        bad |= label_faults(table, chosen.label, names=names, kind=kind)
+        bad |= LabelColumn(table, chosen.label, names, kind).faults()
     for column in (chosen.text_pair, chosen.text):
         if column is not None:
             bad |= text_faults(table, column)
