@@ -86,11 +86,11 @@ class LabelColumn:
         if all(isinstance(value, (int, float)) and value == -1 for value in values):
             return Labels(None, self.names, "unlabelled")
         if isinstance(values[0], str):
-            return self._from_words(cast("list[str]", values))
+            return self._from_words(values)
         if isinstance(values[0], bool):
             named = replace(self, names=self.names or ("false", "true"))
             return named._from_numbers([int(value) for value in values], notices)
-        return self._from_numbers(cast("list[int | float]", values), notices)
+        return self._from_numbers(values, notices)
 
     def faults(self) -> dict[int, str]:
         """Say which rows have no label that can be read, beside others that have one.

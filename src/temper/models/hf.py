@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Self
 
 import torch
 from safetensors import SafetensorError
+from torch import Tensor, nn
 from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer
 
 from temper.errors import ModelError
@@ -87,35 +88,87 @@ def load_classifier(
     return model.eval().to(where), tokenizer
 
 
-def load_whole(kind: Any, name: str, *, device: str = "cpu", spare: str = "") -> tuple[Any, Any]:
-    """Load a pre-trained model that is used as it is, and its tokenizer.
+class PretrainedReader:
+    """A pre-trained model that is asked about texts as it is, in batches of rows of like length.
+
+    A class names the auto class that loads it, ``kind``, and ``spare`` weights, which may be missing
+    as they are not used.
 
     Args:
-        kind: A class of Transformers that loads it, for instance ``AutoModelForMaskedLM``.
-        name: A short name, a Hub id, or a folder with a checkpoint.
-        device: Where to put the model; ``auto`` takes a GPU if there is one.
-        spare: Weights with this in their name may be missing, as they are not used.
-
-    Returns:
-        (model, tokenizer), the model in evaluation mode, its weights wanting no gradient.
+        model: A model of Transformers.
+        tokenizer: Its tokenizer.
+        max_length: Most tokens that it reads, >= ``least_length``.
+        batch_size: Rows of a forward pass, >= 1.
 
     Raises:
-        ModelError: If nothing whole can be loaded under that name.
+        ModelError: A number is below its bound.
     """
-    where = device_of(device)
-    source = resolve(name)
-    with _loading(name):
-        if _adapter_config(source) is not None:
-            raise ModelError(_adapter_given(name))
-        tokenizer = _load_tokenizer(source, name)
-        model, report = kind.from_pretrained(
-            source, ignore_mismatched_sizes=True, output_loading_info=True, trust_remote_code=False
-        )
-    missing = [name for name in report["missing_keys"] if not (spare and spare in name)]
-    wrong = sorted({*missing, *(name for name, *_ in report["mismatched_keys"])})
-    if wrong:
-        raise ModelError(_lacking(source, wrong, f"No {type(model).__name__} is whole without."))
-    return model.requires_grad_(False).eval().to(where), tokenizer
+
+    kind: ClassVar[Any]
+    spare: ClassVar[str] = ""
+    least_length: ClassVar[int] = 1
+
+    def __init__(
+        self, model: nn.Module, tokenizer: Any, *, max_length: int, batch_size: int
+    ) -> None:
+        bounds = {"max_length": (max_length, self.least_length), "batch_size": (batch_size, 1)}
+        for name, (value, least) in bounds.items():
+            if value < least:
+                raise ModelError(f"`{name}` must be >= {least}, got {value}.")
+        self.model = model
+        self.tokenizer = tokenizer
+        self.max_length = min(max_length, tokenizer.model_max_length)
+        self.batch_size = batch_size
+
+    @classmethod
+    def load(cls, name: str = "minilm", *, device: str = "cpu", **sizes: int) -> Self:
+        """Load a model.
+
+        Args:
+            name: A short name, a Hub id, or a folder with a checkpoint.
+            device: Where to put it; ``auto`` takes a GPU if there is one.
+            sizes: ``max_length`` and ``batch_size``.
+
+        Raises:
+            ModelError: Nothing whole can be loaded under that name (a checkpoint without the head
+                of its pre-training is not whole), or it is of another kind.
+        """
+        where = device_of(device)
+        source = resolve(name)
+        with _loading(name):
+            if _adapter_config(source) is not None:
+                raise ModelError(_adapter_given(name))
+            tokenizer = _load_tokenizer(source, name)
+            model, report = cls.kind.from_pretrained(
+                source,
+                ignore_mismatched_sizes=True,
+                output_loading_info=True,
+                trust_remote_code=False,
+            )
+        missing = [key for key in report["missing_keys"] if not cls.spare or cls.spare not in key]
+        wrong = sorted({*missing, *(key for key, *_ in report["mismatched_keys"])})
+        if wrong:
+            raise ModelError(
+                _lacking(source, wrong, f"No {type(model).__name__} is whole without.")
+            )
+        return cls(model.requires_grad_(False).eval().to(where), tokenizer, **sizes)
+
+    def batches(self, ids: Sequence[list[int]]) -> Iterator[tuple[list[int], dict[str, Tensor]]]:
+        """Yield the places and the padded inputs of rows of token ids, the longest first.
+
+        Args:
+            ids: Token ids of each row.
+        """
+        device = next(self.model.parameters()).device
+        order = sorted(range(len(ids)), key=lambda place: -len(ids[place]))
+        for start in range(0, len(order), self.batch_size):
+            places = order[start : start + self.batch_size]
+            batch = self.tokenizer.pad(
+                [{"input_ids": ids[at], "attention_mask": [1] * len(ids[at])} for at in places],
+                return_tensors="pt",
+                verbose=False,
+            )
+            yield places, {name: value.to(device) for name, value in batch.items()}
 
 
 def lasting_name(name: str) -> str:

@@ -13,7 +13,7 @@ from transformers import AutoModelForMaskedLM
 
 from temper.errors import ModelError
 from temper.functional.precision import at_least_single
-from temper.models.hf import describe, load_whole
+from temper.models.hf import PretrainedReader, describe
 from temper.models.modes import in_mode
 from temper.models.pieces import WholeWords, script_of, whole_words
 
@@ -51,7 +51,7 @@ class Proposal:
     probability: float
 
 
-class MaskedModel:
+class MaskedModel(PretrainedReader):
     """A masked language model that proposes words.
 
     The word is hidden behind one mask token, and the model's own distribution over its vocabulary
@@ -75,41 +75,19 @@ class MaskedModel:
         the model the word that is to be replaced, and join pieces to words.
     """
 
+    kind = AutoModelForMaskedLM
+    least_length = 3
+
     def __init__(
         self, model: nn.Module, tokenizer: Any, *, max_length: int = 128, batch_size: int = 32
     ) -> None:
-        for name, value, least in (("max_length", max_length, 3), ("batch_size", batch_size, 1)):
-            if value < least:
-                raise ModelError(f"`{name}` must be >= {least}, got {value}.")
+        super().__init__(model, tokenizer, max_length=max_length, batch_size=batch_size)
         _check_mask(tokenizer)
-        self.model = model
-        self.tokenizer = tokenizer
-        self.max_length = min(max_length, tokenizer.model_max_length)
-        self.batch_size = batch_size
         if not self.words.inside:
             raise ModelError(
                 "No piece of the masked language model's vocabulary is a whole word, so it cannot "
                 "propose any. Give a model whose vocabulary holds words (BERT, RoBERTa)."
             )
-
-    @classmethod
-    def load(
-        cls, name: str, *, device: str = "cpu", max_length: int = 128, batch_size: int = 32
-    ) -> MaskedModel:
-        """Load a masked language model.
-
-        Args:
-            name: A short name, a Hub id, or a folder with a checkpoint.
-            device: Where to put it; ``auto`` takes a GPU if there is one.
-            max_length: Most tokens that it reads, >= 3.
-            batch_size: Blanks of a forward pass, >= 1.
-
-        Raises:
-            ModelError: Nothing whole can be loaded under that name (a checkpoint without the head
-                of its pre-training is not whole), or it cannot propose words.
-        """
-        model, tokenizer = load_whole(AutoModelForMaskedLM, name, device=device)
-        return cls(model, tokenizer, max_length=max_length, batch_size=batch_size)
 
     @staticmethod
     def check(name: str) -> None:
@@ -154,13 +132,10 @@ class MaskedModel:
             raise ModelError(f"`count` must be >= 1, got {count}.")
         distinct = list(dict.fromkeys(blanks))
         read = [self._read(blank) for blank in distinct]
-        # Rows of like length share a batch.
-        order = sorted(range(len(distinct)), key=lambda place: -len(read[place][0]))
         found: dict[Blank, list[Proposal]] = {}
         with in_mode(self.model, training=False), torch.no_grad():
-            for start in range(0, len(order), self.batch_size):
-                places = order[start : start + self.batch_size]
-                chances = self._chances([read[place] for place in places])
+            for places, inputs in self.batches([ids for ids, _ in read]):
+                chances = self._chances(inputs, [read[place][1] for place in places])
                 for place, row in zip(places, chances, strict=True):
                     found[distinct[place]] = self._best(distinct[place], row, count)
         return [found[blank] for blank in blanks]
@@ -185,19 +160,13 @@ class MaskedModel:
     def _ids(self, text: str) -> list[int]:
         return list(self.tokenizer(text, verbose=False)["input_ids"])
 
-    def _chances(self, read: Sequence[tuple[list[int], int]]) -> Tensor:
+    def _chances(self, inputs: dict[str, Tensor], places: list[int]) -> Tensor:
         """Return the probabilities [B, V] at the blanks, on the CPU."""
-        device = next(self.model.parameters()).device
-        batch = self.tokenizer.pad(
-            [{"input_ids": ids, "attention_mask": [1] * len(ids)} for ids, _ in read],
-            return_tensors="pt",
-            verbose=False,
-        )
         # The padding side is the tokenizer's, so the place is counted from the row's first token.
-        first = batch["attention_mask"].argmax(dim=1)
-        at = first + torch.tensor([place for _, place in read])
-        logits = self.model(**{name: value.to(device) for name, value in batch.items()}).logits
-        chosen = at_least_single(logits[torch.arange(len(read)), at.to(device)])
+        first = inputs["attention_mask"].argmax(dim=1)
+        at = first + torch.tensor(places, device=first.device)
+        logits = self.model(**inputs).logits
+        chosen = at_least_single(logits[torch.arange(len(places)), at])
         if not bool(torch.isfinite(chosen).all()):
             raise ModelError(
                 "The masked language model's logits are not finite. Load it in fp32, or give "

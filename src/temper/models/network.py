@@ -25,7 +25,7 @@ from temper.models.blocks import Parameters as Parameters
 from temper.models.blocks import drops, find_blocks, parameters_of, unwrap
 from temper.models.cuts import BlockCuts
 from temper.models.probing import Place, innermost, probe
-from temper.models.sites import DropoutPlan, SiteControl, SiteKey
+from temper.models.sites import DropoutPlan, SiteContext, SiteControl, SiteKey
 from temper.models.sites import Recording as Recording
 from temper.models.states import StateTracer
 from temper.seeding import seeded
@@ -181,20 +181,15 @@ class Network:
         assert self._found is not None
         if recording is not None and delta is None:
             raise ModelError("A recording needs a delta (zeros will do) to say where it stands.")
-        log = recording.sites if recording is not None else None
         norms = recording is not None and recording.channel_norms
         if control.taken and (norms or dropout is not None):
             raise ModelError(
                 "The model's dropout layers are planned by another Network or Stepper. Call its "
                 "release() first, or use one for all."
             )
-        control.begin(
-            batch.mask,
-            plan=dropout,
-            log=log if norms else None,
-            norms=norms,
-            time_first=self._found.time_first,
-        )
+        log = recording.sites if recording is not None and norms else None
+        time_first = self._found.time_first
+        control.begin(SiteContext(batch.mask, dropout, log, norms, time_first))
         self._delta = None if delta is None else (delta, site)
         self._recording, self._detached = recording, detached
         draws: AbstractContextManager[None] = nullcontext()
@@ -235,12 +230,12 @@ class Network:
         """
         control, delta, detached = self._control, self._delta, self._detached
         assert control is not None
-        context = control.context()
+        context = control.context
 
         def resume(_: Tensor) -> None:
             if self._control is control and not self._in_forward:
                 self._delta, self._detached = delta, detached
-                control.resume(context)
+                control.begin(context)
 
         logits.register_hook(resume)  # type: ignore[no-untyped-call]
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from temper.errors import ModelError
 from temper.models.modes import in_mode
-from temper.models.sites import SiteControl, SiteKey, SiteLog
+from temper.models.sites import SiteContext, SiteControl, SiteKey, SiteLog
 from temper.seeding import seeded
 from temper.types import Batch
 
@@ -76,7 +76,7 @@ def probe(
     log = SiteLog()
     try:
         watch.put_on(model, blocks)
-        control.begin(row.mask, plan=None, log=log, norms=False, time_first=False)
+        control.begin(SiteContext(row.mask, log=log))
         with in_mode(model, training=True), torch.no_grad(), seeded(0, batch.device):
             model(**row.inputs, **extra)
     finally:

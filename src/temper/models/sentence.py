@@ -7,16 +7,16 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 from transformers import AutoModel
 
 from temper.errors import ModelError
 from temper.functional.resampling import FloatArray
-from temper.models.hf import describe, load_whole
+from temper.models.hf import PretrainedReader, describe
 from temper.models.modes import in_mode
 
 
-class SentenceEncoder:
+class SentenceEncoder(PretrainedReader):
     """A sentence encoder: the mean of the last hidden states, of length 1.
 
     The model is in eval mode while it answers, and no embedding depends on its batch.
@@ -34,42 +34,14 @@ class SentenceEncoder:
         Reimers & Gurevych 2019, Sentence-BERT, section 3 (MEAN pooling).
     """
 
+    kind = AutoModel
+    spare = "pooler"
+
     def __init__(
         self, model: nn.Module, tokenizer: Any, *, max_length: int = 256, batch_size: int = 64
     ) -> None:
-        for name, value in (("max_length", max_length), ("batch_size", batch_size)):
-            if value < 1:
-                raise ModelError(f"`{name}` must be >= 1, got {value}.")
+        super().__init__(model, tokenizer, max_length=max_length, batch_size=batch_size)
         _check_encoder(getattr(model, "config", None))
-        self.model = model
-        self.tokenizer = tokenizer
-        self.max_length = min(max_length, tokenizer.model_max_length)
-        self.batch_size = batch_size
-
-    @classmethod
-    def load(
-        cls,
-        name: str = "minilm",
-        *,
-        device: str = "cpu",
-        max_length: int = 256,
-        batch_size: int = 64,
-    ) -> SentenceEncoder:
-        """Load a sentence encoder.
-
-        Args:
-            name: A short name, a Hub id, or a folder with a checkpoint; ``minilm`` comes as a
-                package.
-            device: Where to put it; ``auto`` takes a GPU if there is one.
-            max_length: Tokens a text is cut to, >= 1.
-            batch_size: Texts of a forward pass, >= 1.
-
-        Raises:
-            ModelError: Nothing whole can be loaded under that name.
-        """
-        # Checkpoints of language models have no pooler, and the mean does not pass through it.
-        model, tokenizer = load_whole(AutoModel, name, device=device, spare="pooler")
-        return cls(model, tokenizer, max_length=max_length, batch_size=batch_size)
 
     @staticmethod
     def check(name: str) -> None:
@@ -108,12 +80,10 @@ class SentenceEncoder:
         for text, row in zip(distinct, ids, strict=True):
             if not row:
                 raise ModelError(f"The text {text!r:.40} gives no token with this tokenizer.")
-        order = sorted(range(len(ids)), key=lambda place: -len(ids[place]))
         found: FloatArray | None = None
         with in_mode(self.model, training=False), torch.no_grad():
-            for start in range(0, len(order), self.batch_size):
-                places = order[start : start + self.batch_size]
-                means = self._means([ids[place] for place in places])
+            for places, inputs in self.batches(ids):
+                means = self._means(inputs)
                 if found is None:
                     found = np.empty((len(ids), means.shape[1]))
                 found[places] = means
@@ -140,15 +110,8 @@ class SentenceEncoder:
         # Rounding lets a text's cosine with itself pass 1 by 1e-16.
         return np.asarray(np.clip(cosine, -1.0, 1.0))
 
-    def _means(self, ids: Sequence[list[int]]) -> FloatArray:
+    def _means(self, inputs: dict[str, Tensor]) -> FloatArray:
         """Return the embeddings [B, D] of some rows."""
-        device = next(self.model.parameters()).device
-        batch = self.tokenizer.pad(
-            [{"input_ids": row, "attention_mask": [1] * len(row)} for row in ids],
-            return_tensors="pt",
-            verbose=False,
-        )
-        inputs = {name: value.to(device) for name, value in batch.items()}
         hidden = self.model(**inputs).last_hidden_state.double()
         real = inputs["attention_mask"].to(hidden.dtype).unsqueeze(-1)
         # A mean of states times 0 would still be NaN where a padded state is.

@@ -72,25 +72,25 @@ class Recording:
     sites: SiteLog = field(default_factory=SiteLog)
 
 
-@dataclass(frozen=True)
+@dataclass
 class SiteContext:
-    """What holds for one forward, kept for the backward that recomputes its blocks.
+    """What the sites do in one forward, and in the backward that recomputes its blocks.
 
     Args:
         mask: Real tokens of the stacked batch [K*B, T].
-        plan: The rates.
-        log: Where the sites were recorded.
-        norms: Whether gradient norms are recorded.
-        time_first: Whether hidden states are [T, B, D].
-        totals: How often each site was called.
+        plan: The rates; None leaves every site alone.
+        log: Where to record the sites; None records nothing.
+        norms: Whether to record gradient norms by channel during backward.
+        time_first: Whether hidden states are [T, B, D] (XLNet).
+        totals: How often each site was called, once the forward has ended.
     """
 
-    mask: Tensor | None
-    plan: DropoutPlan | None
-    log: SiteLog | None
-    norms: bool
-    time_first: bool
-    totals: dict[str, int] | None
+    mask: Tensor | None = None
+    plan: DropoutPlan | None = None
+    log: SiteLog | None = None
+    norms: bool = False
+    time_first: bool = False
+    totals: dict[str, int] | None = None
 
 
 class _Thinned(torch.autograd.Function):
@@ -153,14 +153,8 @@ class SiteControl:
     """
 
     def __init__(self, model: nn.Module, blocks: Sequence[tuple[str, nn.Module]]) -> None:
-        self.active = False
-        self.log: SiteLog | None = None
-        self.plan: DropoutPlan | None = None
-        self._mask: Tensor | None = None
+        self.context = SiteContext()
         self._calls: dict[str, int] = {}
-        self._totals: dict[str, int] | None = None
-        self._norms = False
-        self._time_first = False
         self._hooks: list[torch.utils.hooks.RemovableHandle] = []
         self._blocks = list(blocks)
         self._attention_rates: dict[nn.Dropout, float] = {}
@@ -171,6 +165,11 @@ class SiteControl:
                 module.__class__ = DropoutSite
                 module.control, module.site_name = self, name  # type: ignore[assignment]
                 self.modules[name] = module
+
+    @property
+    def active(self) -> bool:
+        """Whether the sites do anything but what the model's own layers do."""
+        return self.context.plan is not None or self.context.log is not None
 
     def use_blocks(self) -> None:
         """Make the blocks' outputs sites, for a network that calls no dropout layer."""
@@ -187,29 +186,15 @@ class SiteControl:
 
         return hook
 
-    def begin(
-        self,
-        mask: Tensor,
-        *,
-        plan: DropoutPlan | None,
-        log: SiteLog | None,
-        norms: bool,
-        time_first: bool,
-    ) -> None:
+    def begin(self, context: SiteContext) -> None:
         """Set what the sites do until the next ``begin``; backward may recompute blocks under it.
 
         Args:
-            mask: Real tokens of the stacked batch [K*B, T].
-            plan: The rates; None leaves every site alone.
-            log: Where to record the sites; None records nothing.
-            norms: Whether to record gradient norms by channel during backward.
-            time_first: Whether hidden states are [T, B, D] (XLNet).
+            context: A new one for a forward; that of a forward for what its backward recomputes.
         """
         self._restore_rates()
-        self.plan, self.log, self._norms = plan, log, norms
-        self._mask, self._calls, self._time_first = mask, {}, time_first
-        self._totals = None
-        self.active = plan is not None or log is not None
+        self.context, self._calls = context, {}
+        plan = context.plan
         if plan is None or plan.fixed is None or plan.only is not None:
             return
         if len(set(plan.fixed)) == 1:
@@ -219,30 +204,11 @@ class SiteControl:
 
     def end_of_forward(self) -> None:
         """Tell the forward's calls from those of a backward that recomputes blocks."""
-        self._totals, self._calls = self._calls, {}
-
-    def context(self) -> SiteContext:
-        """Return what holds for the forward that has just ended."""
-        return SiteContext(
-            self._mask, self.plan, self.log, self._norms, self._time_first, self._totals
-        )
-
-    def resume(self, context: SiteContext) -> None:
-        """Let a backward recompute blocks as they were in the forward of a context."""
-        assert context.mask is not None
-        self.begin(
-            context.mask,
-            plan=context.plan,
-            log=context.log,
-            norms=context.norms,
-            time_first=context.time_first,
-        )
-        self._totals = context.totals
+        self.context.totals, self._calls = self._calls, {}
 
     def rest(self) -> None:
         """Leave every site alone again."""
-        self._restore_rates()
-        self.active, self.plan, self.log, self._mask = False, None, None, None
+        self.begin(SiteContext())
 
     def _restore_rates(self) -> None:
         for module, rate in self._attention_rates.items():
@@ -251,7 +217,7 @@ class SiteControl:
 
     def release(self) -> None:
         """Give every dropout layer its class and its rate back, and drop all hooks."""
-        self._restore_rates()
+        self.rest()
         for module in self.modules.values():
             if isinstance(module, DropoutSite):
                 del module.control, module.site_name
@@ -260,19 +226,6 @@ class SiteControl:
         for hook in self._hooks:
             hook.remove()
         self._hooks = []
-        self.rest()
-
-    def _key(self, name: str) -> SiteKey:
-        if self._totals is not None and self._totals.get(name, 0) > 1:
-            raise ModelError(
-                f"Dropout site {name!r} is called several times a forward (shared blocks) and "
-                "gradient checkpointing recomputes it in another order, so its masks cannot be "
-                "replayed. Switch gradient checkpointing off, or use a method without "
-                "adaptive dropout."
-            )
-        call = self._calls.get(name, 0)
-        self._calls[name] = call + 1
-        return (name, call)
 
     def apply(self, name: str, x: Tensor, own: float, plain: Callable[[Tensor], Tensor]) -> Tensor:
         """Do what the plan says at one site; record its output's shape and gradient where asked.
@@ -280,79 +233,81 @@ class SiteControl:
         Sites whose output has no row for each row of the batch (attention probabilities, relative
         positions) keep the model's own rate.
         """
-        key = self._key(name)
-        time_first = x.dim() == 3 and self._time_first
+        now, call = self.context, self._calls.get(name, 0)
+        if now.totals is not None and now.totals.get(name, 0) > 1:
+            raise ModelError(
+                f"Dropout site {name!r} is called several times a forward (shared blocks) and "
+                "gradient checkpointing recomputes it in another order, so its masks cannot be "
+                "replayed. Switch gradient checkpointing off, or use a method without "
+                "adaptive dropout."
+            )
+        self._calls[name] = call + 1
+        key = (name, call)
+        time_first = x.dim() == 3 and now.time_first
         rows = x.shape[1] if time_first else x.shape[0]
-        fits = x.dim() in (2, 3) and self._mask is not None and rows == self._mask.shape[0]
-        y = self._drop(key, x, own, plain, time_first) if fits else plain(x)
-        if self.log is not None:
-            if self._totals is None:
-                self.log.order.append(key)
-                self.log.shapes[key] = tuple(y.shape)
-            if fits and self._norms and y.requires_grad:
-                y.register_hook(self._recorder(key, self.log, time_first))  # type: ignore[no-untyped-call]
+        fits = x.dim() in (2, 3) and now.mask is not None and rows == now.mask.shape[0]
+        dropped = _dropped(now.plan, key, x, own, time_first=time_first) if fits else None
+        y = plain(x) if dropped is None else dropped
+        if now.log is not None:
+            if now.totals is None:
+                now.log.order.append(key)
+                now.log.shapes[key] = tuple(y.shape)
+            if fits and now.norms and y.requires_grad:
+                y.register_hook(_recorder(key, now.log, now.mask, time_first))  # type: ignore[no-untyped-call]
         return y
 
-    def _recorder(self, key: SiteKey, log: SiteLog, time_first: bool) -> Callable[[Tensor], None]:
-        mask = self._mask
 
-        def record(gradient: Tensor) -> None:
-            # The first backward is the task's; later ones bring other terms with them.
-            if key in log.channel_norms:
-                return
-            g = at_least_single(gradient.detach())
-            if g.dim() == 2:
-                log.channel_norms[key] = g.abs()
-                return
-            g = g.transpose(0, 1) if time_first else g
-            if mask is not None and mask.shape == g.shape[:2]:
-                g = g * mask.unsqueeze(-1)
-            log.channel_norms[key] = torch.linalg.vector_norm(g, dim=1)
+def _recorder(
+    key: SiteKey, log: SiteLog, mask: Tensor | None, time_first: bool
+) -> Callable[[Tensor], None]:
+    def record(gradient: Tensor) -> None:
+        # The first backward is the task's; later ones bring other terms with them.
+        if key in log.channel_norms:
+            return
+        g = at_least_single(gradient.detach())
+        if g.dim() == 2:
+            log.channel_norms[key] = g.abs()
+            return
+        g = g.transpose(0, 1) if time_first else g
+        if mask is not None and mask.shape == g.shape[:2]:
+            g = g * mask.unsqueeze(-1)
+        log.channel_norms[key] = torch.linalg.vector_norm(g, dim=1)
 
-        return record
+    return record
 
-    def _drop(
-        self,
-        key: SiteKey,
-        x: Tensor,
-        own: float,
-        plain: Callable[[Tensor], Tensor],
-        time_first: bool,
-    ) -> Tensor:
-        plan = self.plan
-        if plan is None or (plan.only is not None and key not in plan.only):
-            return plain(x)
-        rows = x.shape[1] if time_first else x.shape[0]
-        rate = self._rate(plan, key, (rows, *[1] * (x.dim() - 1)), own, x.device)
-        if rate is None:
-            return plain(x)
-        draws = [
-            generator(derive_seed(plan.seed, "site", *key, plan.first + k), x.device)
-            for k in range(plan.copies)
-        ]
-        if time_first:
-            return thinned(x.transpose(0, 1).contiguous(), rate, draws).transpose(0, 1)
-        return thinned(x.contiguous(), rate, draws)
 
-    def _rate(
-        self,
-        plan: DropoutPlan,
-        key: SiteKey,
-        shape: tuple[int, ...],
-        own: float,
-        device: torch.device,
-    ) -> Tensor | None:
-        if plan.rates is not None:
-            if key not in plan.rates:
-                raise ModelError(
-                    f"Dropout site {key[0]!r} is called in the attacked pass but was not in the "
-                    "clean pass, so it has no adaptive rate. Use adaptive='uniform' for this model."
-                )
-            rates = plan.rates[key]
-            if rates is not None:
-                stacked = rates.repeat(plan.copies, 1)
-                return stacked.unsqueeze(1) if len(shape) == 3 else stacked
-        elif plan.fixed is not None:
-            each = torch.tensor(plan.fixed, device=device)
-            return each.repeat_interleave(shape[0] // plan.copies).view(shape)
-        return torch.full(shape, own, device=device) if own > 0 else None
+def _dropped(
+    plan: DropoutPlan | None, key: SiteKey, x: Tensor, own: float, *, time_first: bool
+) -> Tensor | None:
+    """Drop by the masks of a site; None where the plan leaves it to the model."""
+    if plan is None or (plan.only is not None and key not in plan.only):
+        return None
+    x = x.transpose(0, 1) if time_first else x
+    rate = _rate(plan, key, x, own)
+    if rate is None:
+        return None
+    draws = [
+        generator(derive_seed(plan.seed, "site", *key, plan.first + k), x.device)
+        for k in range(plan.copies)
+    ]
+    y = thinned(x.contiguous(), rate, draws)
+    return y.transpose(0, 1) if time_first else y
+
+
+def _rate(plan: DropoutPlan, key: SiteKey, x: Tensor, own: float) -> Tensor | None:
+    """Return the rate at a site for x [K*B, ...], None where nothing is dropped."""
+    shape = (x.shape[0], *[1] * (x.dim() - 1))
+    if plan.rates is not None:
+        if key not in plan.rates:
+            raise ModelError(
+                f"Dropout site {key[0]!r} is called in the attacked pass but was not in the clean "
+                "pass, so it has no adaptive rate. Use adaptive='uniform' for this model."
+            )
+        rates = plan.rates[key]
+        if rates is not None:
+            stacked = rates.repeat(plan.copies, 1)
+            return stacked.unsqueeze(1) if x.dim() == 3 else stacked
+    elif plan.fixed is not None:
+        by_pass = torch.tensor(plan.fixed, device=x.device)
+        return by_pass.repeat_interleave(shape[0] // plan.copies).view(shape)
+    return torch.full(shape, own, device=x.device) if own > 0 else None
