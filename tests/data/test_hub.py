@@ -9,7 +9,8 @@ import datasets
 import pytest
 from datasets.arrow_writer import ArrowWriter
 
-from temper.data.sources import DataSettings, load_examples, load_splits
+from temper.data.settings import DataSettings
+from temper.data.sources import load_examples, load_splits
 from temper.errors import DataError
 
 

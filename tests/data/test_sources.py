@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from temper.data.columns import Columns
-from temper.data.sources import DataSettings, load_examples, load_splits
+from temper.data.settings import DataSettings
+from temper.data.sources import load_examples, load_splits
 from temper.errors import DataError
 
 
@@ -231,7 +232,7 @@ BAD_FOLDERS = [
     (
         {"train": rows(4), "dev": [{"text": "a", "text_pair": "b", "label": 0}]},
         {},
-        "only one of splits 'train' and 'dev' has a second text",
+        "split 'dev' must have one text as those of split 'train'",
     ),
     (
         {

@@ -72,6 +72,14 @@ def test_a_folder_without_room_is_named(monkeypatch: pytest.MonkeyPatch) -> None
         StoredTexts.of(["good"], in_memory=0)
 
 
+def test_a_system_that_cannot_read_at_a_place_reads_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delattr(os, "pread", raising=False)
+    found = StoredTexts.of(["good", "naïve", "bad"], in_memory=0)
+    assert list(found) == ["good", "naïve", "bad"]
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs processes that are forked")
 def test_a_forked_process_reads_the_same_texts() -> None:
     found = StoredTexts.of([f"text {number}" for number in range(50)], in_memory=0)

@@ -7,7 +7,8 @@ from pathlib import Path
 import datasets
 import pytest
 
-from temper.data.sources import DataSettings, load_splits, load_task_dev
+from temper.data.settings import DataSettings
+from temper.data.sources import load_splits, load_task_dev
 from temper.data.tasks.layouts import task_source
 from temper.errors import DataError, SettingError
 from tests.data.task_files import glue, glue_row, hub_cache, json_lines, plain_folder, tabs

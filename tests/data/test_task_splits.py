@@ -8,7 +8,8 @@ from pathlib import Path
 import pydantic
 import pytest
 
-from temper.data.sources import DataSettings, load_splits, load_task_dev
+from temper.data.settings import DataSettings
+from temper.data.sources import load_splits, load_task_dev
 from temper.data.tasks.layouts import task_source
 from temper.data.tasks.registry import TASKS
 from temper.errors import DataError
@@ -193,14 +194,10 @@ def test_other_labels_than_the_tasks_are_an_error(tmp_path: Path) -> None:
 
 def test_a_task_of_pairs_needs_two_texts_and_one_of_single_texts_one(tmp_path: Path) -> None:
     single = plain_folder(tmp_path / "single", None, train=[0, 1], dev=[0])
-    with pytest.raises(
-        DataError, match="a row of task 'rte' has two texts, but split 'train' has o"
-    ):
+    with pytest.raises(DataError, match="must have two texts as those of task 'rte' do, got one"):
         load_splits(DataSettings(task="rte", source=single))
     double = pairs(tmp_path / "double", train=4, dev=2)
-    with pytest.raises(
-        DataError, match="a row of task 'sst2' has one text, but split 'train' has t"
-    ):
+    with pytest.raises(DataError, match="must have one text as those of task 'sst2' do, got two"):
         load_splits(DataSettings(task="sst2", source=double))
 
 

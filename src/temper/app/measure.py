@@ -15,14 +15,8 @@ from temper.app.sets import EvaluationSets
 from temper.data.examples import Examples
 from temper.data.labels import LabelKind
 from temper.data.reading import split_files
-from temper.data.settings import UNLABELLED
-from temper.data.sources import (
-    DataSettings,
-    load_examples,
-    load_splits,
-    load_task_dev,
-    with_configuration,
-)
+from temper.data.settings import UNLABELLED, DataSettings
+from temper.data.sources import load_examples, load_splits, load_task_dev, with_configuration
 from temper.errors import CheckpointError, SettingError
 from temper.evaluation.predictor import Predictor
 from temper.evaluation.run import Evaluation, evaluate, write

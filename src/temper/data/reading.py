@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import TypeVar
 
 from temper.data.columns import (
     OPTIONS,
@@ -19,7 +20,7 @@ from temper.data.columns import (
 )
 from temper.data.examples import Examples, Splits
 from temper.data.formats import format_of, read_table, stem_of
-from temper.data.labels import LabelColumn, LabelKind
+from temper.data.labels import LabelColumn, LabelKind, Labels
 from temper.data.settings import DataSettings
 from temper.data.table import Table, TableOptions
 from temper.errors import DataError, unknown
@@ -142,9 +143,9 @@ class Opened:
 
     Args:
         title: What messages call it.
+        name: Name of the file, folder or configuration.
         splits: Reads a split's table, by name.
         label_names: The classes' names by index, where something beside the rows says them.
-        info: What else there is to say; ``name`` is that of the file, folder or configuration.
         single: Whether it is one file.
         options: How its tables are read.
         known: Names that the columns of other tables of the task have; these are looked for before
@@ -152,15 +153,15 @@ class Opened:
     """
 
     title: str
-    splits: dict[str, Callable[[], Table]]
+    name: str
+    splits: Mapping[str, Callable[[], Table]]
     label_names: tuple[str, ...] | None = None
-    info: dict[str, Any] = field(default_factory=dict)
     single: bool = False
     options: TableOptions = field(default_factory=TableOptions)
     known: tuple[Columns, ...] = ()
 
 
-def open_folder(folder: Path, options: TableOptions | None = None) -> Opened:
+def open_folder(folder: Path, options: TableOptions) -> Opened:
     """Open a folder with one file a split.
 
     Args:
@@ -170,14 +171,11 @@ def open_folder(folder: Path, options: TableOptions | None = None) -> Opened:
     Raises:
         DataError: If it holds no data, or its ``dataset.json`` is wrong.
     """
-
-    def reader(path: Path) -> Callable[[], Table]:
-        return lambda: read_table(path, options)
-
-    options = options or TableOptions()
-    splits = {name: reader(path) for name, path in split_files(folder).items()}
-    info = {"name": folder.resolve().name}
-    return Opened(str(folder), splits, named_labels(folder), info, options=options)
+    splits = {
+        name: partial(read_table, path, options) for name, path in split_files(folder).items()
+    }
+    names = named_labels(folder)
+    return Opened(str(folder), folder.resolve().name, splits, names, options=options)
 
 
 def read_split(
@@ -206,48 +204,37 @@ def read_split(
     if not table.size:
         raise DataError(f"{table.title} has no rows.")
     chosen = find_columns(table, columns, labelled=labelled, known=opened.known)
-    names = None if not labelled else _one_naming(opened, table, chosen.label)
-    if opened.options.skip_bad_rows:
-        table = _readable(table, chosen, names=names, kind=kind, labelled=labelled)
-    source = {**table.source, "split": split}
-    notices = table.notices
-    labels: list[int] | list[float] | None = None
-    own_kind: Literal["classification", "regression", "unlabelled"] = "unlabelled"
+    column: LabelColumn | None = None
     if labelled and chosen.label is not None:
-        read = LabelColumn(table, chosen.label, names, kind).read()
-        labels, names, own_kind = read.values, read.names, read.kind
-        notices = (*notices, *read.notices)
+        names = _one_naming(opened, table, chosen.label)
+        column = LabelColumn(table, chosen.label, names, kind)
+    if opened.options.skip_bad_rows:
+        table = _readable(table, chosen, column)
+    labels = Labels(None, None, "unlabelled")
+    if column is not None:
+        labels = replace(column, table=table).read()
     return Examples(
         name=name,
         text=read_texts(table, chosen.text),
         text_pair=None if chosen.text_pair is None else read_texts(table, chosen.text_pair),
-        labels=labels,
-        label_names=names,
-        kind=own_kind,
-        source=source,
-        notices=notices,
+        labels=labels.values,
+        label_names=labels.names,
+        kind=labels.kind,
+        source={**table.source, "split": split},
+        notices=(*table.notices, *labels.notices),
         group=read_names(table, chosen.group),
         pair=read_names(table, chosen.pair_id),
         numbers=table.numbers,
     )
 
 
-def _readable(
-    table: Table,
-    chosen: FoundColumns,
-    *,
-    names: tuple[str, ...] | None,
-    kind: LabelKind | None,
-    labelled: bool,
-) -> Table:
+def _readable(table: Table, chosen: FoundColumns, labels: LabelColumn | None) -> Table:
     """Leave out the rows whose text or label cannot be read.
 
     Raises:
         DataError: If no row is left.
     """
-    bad: dict[int, str] = {}
-    if labelled and chosen.label is not None:
-        bad |= LabelColumn(table, chosen.label, names, kind).faults()
+    bad: dict[int, str] = {} if labels is None else labels.faults()
     for column in (chosen.text_pair, chosen.text):
         if column is not None:
             bad |= text_faults(table, column)
@@ -259,9 +246,7 @@ def _readable(
     return table.without(dict(sorted(bad.items())))
 
 
-def _one_naming(opened: Opened, table: Table, column: str | None) -> tuple[str, ...] | None:
-    if column is None:
-        return None
+def _one_naming(opened: Opened, table: Table, column: str) -> tuple[str, ...] | None:
     inside, beside = table.label_names.get(column), opened.label_names
     if inside is not None and beside is not None and inside != beside:
         raise DataError(
@@ -335,12 +320,12 @@ def read_like(
     """
     kind: LabelKind | None = None if train.kind == "unlabelled" else train.kind
     examples = read_split(opened, split, name=name, columns=settings.columns, kind=kind)
-    if (examples.text_pair is None) != (train.text_pair is None):
-        raise DataError(
-            f"{opened.title}: only one of splits {train.source['split']!r} and {split!r} has a "
-            "second text. "
-            f"Give {OPTIONS['text']} and {OPTIONS['text_pair']}."
-        )
+    check_texts(
+        examples,
+        pair=train.text_pair is not None,
+        rows=f"{opened.title}: rows of split {split!r}",
+        like=f"split {train.source['split']!r}",
+    )
     if examples.kind != "classification":
         return examples
     if train.label_names is not None:
@@ -353,6 +338,26 @@ def read_like(
             'the file dataset.json beside the data: {"label_names": [...]}.'
         )
     return examples
+
+
+def check_texts(examples: Examples, *, pair: bool, rows: str, like: str) -> None:
+    """Refuse rows of one text where two are expected, and the other way round.
+
+    Args:
+        examples: The rows.
+        pair: Whether a row must have two texts.
+        rows: What they are, for the error.
+        like: What has rows of this form.
+
+    Raises:
+        DataError: If they have another form.
+    """
+    if (examples.text_pair is not None) is not pair:
+        wanted, came = ("two texts", "one") if pair else ("one text", "two")
+        raise DataError(
+            f"{rows} must have {wanted} as those of {like} do, got {came}. Give {OPTIONS['text']} "
+            f"and {OPTIONS['text_pair']}."
+        )
 
 
 def read_set(
@@ -380,7 +385,7 @@ def read_set(
     Raises:
         DataError: If there is no such split, or it cannot be read.
     """
-    name = str(opened.info["name"])
+    name = opened.name
     if split is not None:
         found: str | None = choose_split(opened.splits, split, title=opened.title)
         name = name if opened.single else f"{name}@{found}"

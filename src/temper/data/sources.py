@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from temper.data.columns import LABEL_NAMES, OPTIONS, Columns
+from temper.data.columns import LABEL_NAMES, Columns
 from temper.data.corpus import anomaly_examples, review_corpus, shift_examples
 from temper.data.examples import Examples, Splits
 from temper.data.formats import format_of, read_table, stem_of
 from temper.data.labels import LabelKind
 from temper.data.reading import (
     Opened,
+    check_texts,
     choose_split,
     named_labels,
     open_folder,
@@ -32,15 +34,6 @@ from temper.errors import DataError, unknown
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 _DEMO_SETS = ("shift", "anomaly")
-
-__all__ = [
-    "Columns",
-    "DataSettings",
-    "load_examples",
-    "load_splits",
-    "load_task_dev",
-    "with_configuration",
-]
 
 
 def load_splits(settings: DataSettings, *, known: Sequence[Columns] = ()) -> Splits:
@@ -272,14 +265,9 @@ def _open_copy(base: str, config: str | None, task: Task, options: TableOptions)
 
 
 def _open_file(path: Path, options: TableOptions) -> Opened:
-    return Opened(
-        str(path),
-        {"train": lambda: read_table(path, options)},
-        named_labels(path.parent),
-        {"name": stem_of(path)},
-        single=True,
-        options=options,
-    )
+    splits = {"train": partial(read_table, path, options)}
+    names = named_labels(path.parent)
+    return Opened(str(path), stem_of(path), splits, names, single=True, options=options)
 
 
 def _open_hub(identifier: str, config: str | None) -> Opened:
@@ -304,15 +292,15 @@ def _open_hub(identifier: str, config: str | None) -> Opened:
             "the network."
         ) from error
 
-    def reader(name: str) -> Callable[[], Table]:
-        return lambda: _hub_table(loaded[name], identifier=identifier, config=config, split=name)
+    title = identifier if config is None else f"{identifier}:{config}"
+    splits = {
+        str(split): partial(_hub_table, rows, f"{title}@{split}", identifier, config)
+        for split, rows in loaded.items()
+    }
+    return Opened(title, config or identifier.split("/")[-1], splits)
 
-    splits = {str(name): reader(str(name)) for name in loaded}
-    info = {"name": config or identifier.split("/")[-1]}
-    return Opened(identifier if config is None else f"{identifier}:{config}", splits, None, info)
 
-
-def _hub_table(rows: Any, *, identifier: str, config: str | None, split: str) -> Table:
+def _hub_table(rows: Any, title: str, identifier: str, config: str | None) -> Table:
     """Turn a split of a loaded Hub data set into a table; columns are decoded when asked for."""
     names = {
         name: tuple(feature.names)
@@ -326,7 +314,6 @@ def _hub_table(rows: Any, *, identifier: str, config: str | None, split: str) ->
         "config": config or rows.config_name,
         "revision": files[0].parent.name if files else None,
     }
-    title = f"{identifier}{f':{config}' if config else ''}@{split}"
     return Table(
         title,
         tuple(rows.column_names),
@@ -360,13 +347,12 @@ def _read_unlabelled(settings: DataSettings, source: str, *, train: Examples) ->
             # What is evaluated elsewhere must not be trained on unless it was named.
             order=("train",),
         )
-    if (examples.text_pair is None) != (train.text_pair is None):
-        wanted, came = ("one text", "two") if train.text_pair is None else ("two texts", "one")
-        raise DataError(
-            f"{source}: unlabelled rows must have {wanted} as the rows of {settings.source} do, "
-            f"got {came}. Give {OPTIONS['text']} and {OPTIONS['text_pair']}, which name the "
-            "columns of both, or use a file with the same columns."
-        )
+    check_texts(
+        examples,
+        pair=train.text_pair is not None,
+        rows=f"{source}: unlabelled rows",
+        like=settings.source,
+    )
     return replace(examples, name="unlabeled", labels=None, label_names=None, kind="unlabelled")
 
 

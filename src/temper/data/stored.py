@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import hashlib
 import io
-import mmap
+import os
 import tempfile
+import weakref
 from abc import abstractmethod
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from threading import Lock
 from typing import IO, Any, Self, overload
 
 import numpy as np
@@ -90,7 +92,7 @@ class StoredTexts(StoredStrings):
     """
 
     def __init__(
-        self, content: bytes | mmap.mmap, starts: NDArray[np.int64], ends: NDArray[np.int64]
+        self, content: bytes | _File, starts: NDArray[np.int64], ends: NDArray[np.int64]
     ) -> None:
         self._content = content
         self._starts = starts
@@ -109,28 +111,28 @@ class StoredTexts(StoredStrings):
         """
         limit = IN_MEMORY if in_memory is None else in_memory
         memory, lengths = io.BytesIO(), array("q")
-        file: IO[bytes] | None = None
+        file: _File | None = None
         for text in texts:
             encoded = text.encode()
             lengths.append(len(encoded))
             with _room():
                 if file is None and memory.tell() + len(encoded) > limit:
-                    file = tempfile.TemporaryFile(buffering=1 << 20)  # noqa: SIM115
-                    file.write(memory.getvalue())
+                    file = _File()
+                    file.content.write(memory.getvalue())
                     memory = io.BytesIO()
-                (file or memory).write(encoded)
+                (memory if file is None else file.content).write(encoded)
         ends = np.cumsum(np.frombuffer(lengths, dtype=np.int64), dtype=np.int64)
         starts = np.append(np.int64(0), ends[:-1]) if len(ends) else ends
         if file is None:
             return cls(memory.getvalue(), starts, ends)
-        with file, _room():
-            file.flush()
-            return cls(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), starts, ends)
+        with _room():
+            file.content.flush()
+        return cls(file, starts, ends)
 
     @property
     def on_disk(self) -> bool:
         """Whether the texts lie in a file."""
-        return isinstance(self._content, mmap.mmap)
+        return isinstance(self._content, _File)
 
     def __len__(self) -> int:
         """Return the number of texts."""
@@ -142,7 +144,27 @@ class StoredTexts(StoredStrings):
         return StoredTexts(self._content, self._starts[chosen], self._ends[chosen])
 
     def _read(self, place: int) -> str:
-        return self._content[int(self._starts[place]) : int(self._ends[place])].decode()
+        start, end = int(self._starts[place]), int(self._ends[place])
+        if isinstance(self._content, _File):
+            return self._content.read(start, end).decode()
+        return self._content[start:end].decode()
+
+
+class _File:
+    """An unnamed temporary file."""
+
+    def __init__(self) -> None:
+        self.content: IO[bytes] = tempfile.TemporaryFile(buffering=1 << 20)  # noqa: SIM115
+        self._lock = Lock()
+        weakref.finalize(self, self.content.close)
+
+    def read(self, start: int, end: int) -> bytes:
+        # It moves no position that processes forked from this one share; Windows has neither.
+        if hasattr(os, "pread"):
+            return os.pread(self.content.fileno(), end - start, start)
+        with self._lock:
+            self.content.seek(start)
+            return self.content.read(end - start)
 
 
 @contextmanager

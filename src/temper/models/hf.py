@@ -91,8 +91,8 @@ def load_classifier(
 class PretrainedReader:
     """A pre-trained model that is asked about texts as it is, in batches of rows of like length.
 
-    A class names the auto class that loads it, ``kind``, and ``spare`` weights, which may be missing
-    as they are not used.
+    A class names the auto class that loads it, ``kind``, and ``spare`` weights, which may be
+    missing as they are not used.
 
     Args:
         model: A model of Transformers.

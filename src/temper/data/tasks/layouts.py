@@ -118,9 +118,7 @@ def open_task(folder: Path, task: Task, options: TableOptions) -> Opened:
     readers = _glue_splits(folder, task.name, options) or _clue_splits(folder, task, options)
     if not readers:
         return open_folder(folder, options)
-    return Opened(
-        str(folder), readers, task.labels, {"name": folder.resolve().name}, options=options
-    )
+    return Opened(str(folder), folder.resolve().name, readers, task.labels, options=options)
 
 
 def _glue_splits(folder: Path, task: str, options: TableOptions) -> Readers:

@@ -146,12 +146,12 @@ class _Copy:
             columns=self.settings.columns,
             kind=self.task.kind,
         )
-        if (examples.text_pair is not None) is not self.task.pair:
-            wanted, came = ("two texts", "one") if self.task.pair else ("one text", "two")
-            raise DataError(
-                f"{self.opened.title}: a row of task {self.task.name!r} has {wanted}, but split "
-                f"{split!r} has {came}. Give {OPTIONS['text']} and {OPTIONS['text_pair']}."
-            )
+        check_texts(
+            examples,
+            pair=self.task.pair,
+            rows=f"{self.opened.title}: rows of split {split!r}",
+            like=f"task {self.task.name!r}",
+        )
         if examples.labels is not None and self.task.labels is not None:
             examples = self._with_labels(examples, split, self.task.labels)
         said = self._size(split, len(examples)) if sized else ()
