@@ -29,7 +29,7 @@ from temper.data.splitting import finish_splits
 from temper.data.table import Streamed, Table, TableOptions
 from temper.data.tasks.layouts import open_task
 from temper.data.tasks.registry import TASKS, Task
-from temper.data.tasks.splits import read_task, read_task_dev
+from temper.data.tasks.splits import TaskCopy
 from temper.errors import DataError, unknown
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
@@ -70,7 +70,7 @@ def load_splits(settings: DataSettings, *, known: Sequence[Columns] = ()) -> Spl
     elif settings.task is not None:
         task = TASKS[settings.task]
         opened = _open_copy(base, config, task, settings.reading)
-        sets = read_task(task, replace(opened, known=tuple(known)), settings)
+        sets = TaskCopy(task, replace(opened, known=tuple(known)), settings).splits()
     else:
         opened = _open(base, config, settings.reading)
         sets = read_splits(settings, replace(opened, known=tuple(known)))
@@ -100,7 +100,7 @@ def load_task_dev(settings: DataSettings, *, known: Sequence[Columns] = ()) -> E
     if split is not None:
         settings = settings.model_copy(update={"eval_split": split})
     opened = _open_copy(base, config, task, settings.reading)
-    return read_task_dev(task, replace(opened, known=tuple(known)), settings)
+    return TaskCopy(task, replace(opened, known=tuple(known)), settings).dev()
 
 
 def load_examples(

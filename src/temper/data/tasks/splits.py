@@ -8,7 +8,14 @@ from typing import Any
 
 from temper.data.columns import OPTIONS
 from temper.data.examples import Examples, Splits, joined
-from temper.data.reading import SAME_SPLIT, Opened, choose_split, first_split, read_split
+from temper.data.reading import (
+    SAME_SPLIT,
+    Opened,
+    check_texts,
+    choose_split,
+    first_split,
+    read_split,
+)
 from temper.data.settings import DataSettings
 from temper.data.tasks.registry import Task
 from temper.errors import DataError
@@ -19,82 +26,72 @@ RECUT = ("resplit_train", "resplit_test")
 _DEV = next(group for group in SAME_SPLIT if group[0] == "dev")
 
 
-def read_task(task: Task, opened: Opened, settings: DataSettings) -> Splits | Examples:
-    """Read what a training on a task needs.
+@dataclass(frozen=True)
+class TaskCopy:
+    """A copy of a task's data, and what is wanted of it.
 
     Args:
         task: The task.
-        opened: A copy of its data.
+        opened: The copy.
         settings: Which splits and columns; ``eval_split`` ``dev`` carves one where the task
             publishes none.
-
-    Returns:
-        Train, dev and test; train alone where dev is to be carved from it. MNLI's dev is both of
-        its dev sets, which are the groups of the rows. Each set says what it lacks.
-
-    Raises:
-        DataError: If a split is missing, has hidden labels, or other labels than the task.
     """
-    copy = _Copy(task, opened, settings)
-    train_split = copy.train_split()
-    train = copy.read(train_split, "train")
-    if train.labels is None:
-        raise DataError(
-            f"{opened.title}: split {train_split!r} of task {task.name!r} has no labels to train "
-            f"on. Give the label's column with {OPTIONS['label']}."
-        )
-    found = copy.dev_splits(train_split)
-    if not found:
-        return train
-    dev = copy.joined(found)
-    at_test = found == ["test"] and settings.eval_split is None
-    if dev.labels is None:
-        if at_test:
-            return train
-        raise copy.hidden(found)
-    test = None
-    if "test" in opened.splits and "test" not in (*found, train_split):
-        test = copy.read("test", "test", sized=False)
-    notices = (copy.no_dev(),) if at_test else ()
-    return Splits(train, dev, test, notices)
-
-
-def read_task_dev(task: Task, opened: Opened, settings: DataSettings) -> Examples:
-    """Read what a model is evaluated on, whether the copy has train rows or not.
-
-    Args:
-        task: The task.
-        opened: A copy of its data.
-        settings: Which split and columns.
-
-    Returns:
-        The set, named ``dev``.
-
-    Raises:
-        DataError: If there is no such split, or its labels are hidden.
-    """
-    copy = _Copy(task, opened, settings)
-    found = copy.dev_splits(None)
-    if not found:
-        raise DataError(
-            f"{opened.title} has no split to evaluate task {task.name!r} on: expected "
-            f"{' or '.join(task.evaluated)} or test, got {', '.join(sorted(opened.splits))}."
-        )
-    dev = copy.joined(found)
-    if dev.labels is None:
-        raise copy.hidden(found)
-    if found == ["test"] and settings.eval_split is None:
-        dev = replace(dev, notices=(*dev.notices, copy.no_dev()))
-    return dev
-
-
-@dataclass(frozen=True)
-class _Copy:
-    """A copy of a task's data, and what is wanted of it."""
 
     task: Task
     opened: Opened
     settings: DataSettings
+
+    def splits(self) -> Splits | Examples:
+        """Read what a training needs.
+
+        Returns:
+            Train, dev and test; train alone where dev is to be carved from it. MNLI's dev is both
+            of its dev sets, which are the groups of the rows. Each set says what it lacks.
+
+        Raises:
+            DataError: If a split is missing, has hidden labels, or other labels than the task.
+        """
+        train_split = self.train_split()
+        train = self.read(train_split, "train")
+        if train.labels is None:
+            raise DataError(
+                f"{self.opened.title}: split {train_split!r} of task {self.task.name!r} has no "
+                f"labels to train on. Give the label's column with {OPTIONS['label']}."
+            )
+        dev_splits = self.dev_splits(train_split)
+        if not dev_splits:
+            return train
+        dev = self.joined(dev_splits)
+        at_test = dev_splits == ["test"] and self.settings.eval_split is None
+        if dev.labels is None and at_test:
+            return train
+        self.check_labels(dev, dev_splits)
+        test = None
+        if "test" in self.opened.splits and "test" not in (*dev_splits, train_split):
+            test = self.read("test", "test", sized=False)
+        return Splits(train, dev, test, (self.no_dev(),) if at_test else ())
+
+    def dev(self) -> Examples:
+        """Read what a model is evaluated on, whether the copy has train rows or not.
+
+        Returns:
+            The set, named ``dev``.
+
+        Raises:
+            DataError: If there is no such split, or its labels are hidden.
+        """
+        splits = self.dev_splits(None)
+        if not splits:
+            raise DataError(
+                f"{self.opened.title} has no split to evaluate task {self.task.name!r} on: "
+                f"expected {' or '.join(self.task.evaluated)} or test, got "
+                f"{', '.join(sorted(self.opened.splits))}."
+            )
+        dev = self.joined(splits)
+        self.check_labels(dev, splits)
+        if splits == ["test"] and self.settings.eval_split is None:
+            dev = replace(dev, notices=(*dev.notices, self.no_dev()))
+        return dev
 
     def train_split(self) -> str:
         """Name the split to train on."""
@@ -193,9 +190,8 @@ class _Copy:
             )
         if rows == expected:
             return ()
-        among = ""
-        if published == "train" and rows == expected + task.rows.get("dev", 0):
-            among = " The dev rows are among them."
+        holds_dev = published == "train" and rows == expected + task.rows.get("dev", 0)
+        among = " The dev rows are among them." if holds_dev else ""
         return (
             f"{task.name}: {published} has {rows:,} rows, and {expected:,} are published.{among}",
         )
@@ -221,19 +217,17 @@ class _Copy:
             said = f"{self.task.name}: {lacking[0]} is not there, dev is {next(iter(parts))} alone."
             return replace(first, notices=(*first.notices, said))
         for split, part in zip(splits, parts.values(), strict=True):
-            if part.labels is None:
-                raise self.hidden([split])
+            self.check_labels(part, [split])
         if self.settings.group_column is None:
             parts = {
                 name: replace(part, group=[name.removeprefix("dev_")] * len(part))
                 for name, part in parts.items()
             }
         sources = [dict(part.source) for part in parts.values()]
-        source = {**sources[0], "split": " + ".join(str(each.get("split")) for each in sources)}
-        if "path" in source:
-            # One file does not stand for both.
-            source = {"files": sources, "split": source["split"]}
-        return joined(list(parts.values()), pair=None, source=source)
+        split = " + ".join(str(source.get("split")) for source in sources)
+        # One file does not stand for both.
+        source = {"files": sources} if "path" in sources[0] else sources[0]
+        return joined(list(parts.values()), pair=None, source={**source, "split": split})
 
     def no_dev(self) -> str:
         """Say that the test split is evaluated, and what else could be done."""
@@ -242,10 +236,11 @@ class _Copy:
             "'dev'. --eval-split dev carves dev rows from train instead."
         )
 
-    def hidden(self, splits: Sequence[str]) -> DataError:
-        """Say that rows without labels cannot be evaluated."""
-        return DataError(
-            f"{self.opened.title}: split {splits[0]!r} of task {self.task.name!r} has no labels, "
-            "because the benchmark scores it on a server of its own. Evaluate on dev: leave "
-            "--eval-split out."
-        )
+    def check_labels(self, examples: Examples, splits: Sequence[str]) -> None:
+        """Refuse rows without labels, which cannot be evaluated."""
+        if examples.labels is None:
+            raise DataError(
+                f"{self.opened.title}: split {splits[0]!r} of task {self.task.name!r} has no "
+                "labels, because the benchmark scores it on a server of its own. Evaluate on dev: "
+                "leave --eval-split out."
+            )
