@@ -7,39 +7,18 @@ from pathlib import Path
 
 import datasets
 import pytest
-from datasets.arrow_writer import ArrowWriter
 
 from temper.data.settings import DataSettings
 from temper.data.sources import load_examples, load_splits
 from temper.errors import DataError
+from tests.data.task_files import hub_cache
 
 
 def cached(cache: Path, *, config: str = "default") -> None:
-    """Write owner/reviews as a download leaves it: OWNER___NAME/CONFIG/VERSION/REVISION/."""
-    folder = cache / "owner___reviews" / config / "0.0.0" / "3f2a"
-    folder.mkdir(parents=True)
-    label = datasets.ClassLabel(names=["worse", "better"])
-    features = datasets.Features({"sentence": datasets.Value("string"), "label": label})
-    splits = datasets.SplitDict(dataset_name="reviews")
-    for split, count, labels in (
-        ("train", 20, (0, 1)),
-        ("validation", 6, (0, 1)),
-        ("test", 4, (-1,)),
-    ):
-        with ArrowWriter(features=features, path=str(folder / f"reviews-{split}.arrow")) as writer:
-            for i in range(count):
-                row = {"sentence": f"{split} {i}", "label": labels[i % len(labels)]}
-                writer.write(row)
-            writer.finalize()
-        splits.add(datasets.SplitInfo(split, num_examples=count, dataset_name="reviews"))
-    datasets.DatasetInfo(
-        features=features,
-        builder_name="parquet",
-        dataset_name="reviews",
-        config_name=config,
-        version="0.0.0",
-        splits=splits,
-    ).write_to_directory(str(folder))
+    """Write owner/reviews as a download leaves it, its test split without labels."""
+    splits = {"train": [0, 1] * 10, "validation": [0, 1] * 3, "test": [-1] * 4}
+    names = ("worse", "better")
+    hub_cache(cache, "owner/reviews", config, columns=["sentence"], names=names, splits=splits)
 
 
 @pytest.fixture
@@ -54,7 +33,7 @@ def test_a_hub_id_is_read_from_the_local_cache(cache: Path) -> None:
     splits = load_splits(DataSettings(source="owner/reviews"))
     assert (len(splits.train), len(splits.dev)) == (20, 6)
     assert splits.train.label_names == ("worse", "better")
-    assert splits.train.text[:2] == ["train 0", "train 1"]
+    assert splits.train.text[:2] == ["sentence of train 0", "sentence of train 1"]
     assert splits.train.source == {
         "id": "owner/reviews",
         "config": "default",

@@ -14,49 +14,28 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from transformers import (
-    BartConfig,
-    BartForSequenceClassification,
-    BertConfig,
-    BertForSequenceClassification,
-    LlamaConfig,
-    LlamaForSequenceClassification,
-    PreTrainedModel,
-    RobertaConfig,
-    RobertaForSequenceClassification,
-    T5Config,
-    T5ForSequenceClassification,
-    Trainer,
-    TrainingArguments,
-    XLNetConfig,
-    XLNetForSequenceClassification,
-)
+from transformers import BertForSequenceClassification, Trainer, TrainingArguments
 
 from temper.forward.perturbations import Perturbation
 from temper.models.network import Network
+from temper.testing.tiny import tiny_bert
 from temper.training.trainer import RobustTrainer
 from temper.types import Batch
+from tests.contracts.architectures import tiny
 from tests.forward.nested import composite_layer_norm
 
 IDS = torch.tensor([[4, 5, 6, 2], [7, 8, 9, 2], [4, 9, 3, 2]])
 
 
-def bert(
-    attention: str = "sdpa", dropout: float = 0.0, words: int = 20
-) -> BertForSequenceClassification:
+def bert(attention: str = "sdpa", dropout: float = 0.0) -> BertForSequenceClassification:
     """Return a tiny BERT classifier with fixed weights."""
-    torch.manual_seed(0)
-    config = BertConfig(
-        vocab_size=words,
-        hidden_size=8,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        intermediate_size=16,
-        hidden_dropout_prob=dropout,
-        attention_probs_dropout_prob=dropout,
+    return tiny_bert(
+        dropout=dropout,
+        attention=dropout,
         attn_implementation=attention,
-    )
-    return BertForSequenceClassification(config)
+        vocab_size=2000,
+        initializer_range=0.02,
+    ).eval()
 
 
 class Double(nn.Module):
@@ -169,46 +148,11 @@ def test_most_of_a_small_perturbation_dies_in_half_precision(
     assert (values + noise != values).float().mean() > 0.99
 
 
-def tiny_t5() -> PreTrainedModel:
-    return T5ForSequenceClassification(
-        T5Config(
-            vocab_size=20,
-            d_model=8,
-            d_kv=4,
-            d_ff=16,
-            num_layers=1,
-            num_heads=2,
-            eos_token_id=2,
-            pad_token_id=0,
-            decoder_start_token_id=0,
-        )
-    )
-
-
-def tiny_bart() -> PreTrainedModel:
-    return BartForSequenceClassification(
-        BartConfig(
-            vocab_size=20,
-            d_model=8,
-            encoder_layers=1,
-            decoder_layers=1,
-            encoder_ffn_dim=16,
-            encoder_attention_heads=2,
-            decoder_attention_heads=2,
-            decoder_ffn_dim=16,
-            max_position_embeddings=16,
-            pad_token_id=0,
-            bos_token_id=1,
-            eos_token_id=2,
-            decoder_start_token_id=2,
-            forced_eos_token_id=2,
-        )
-    )
-
-
-@pytest.mark.parametrize("build", [tiny_t5, tiny_bart], ids=["t5", "bart"])
-def test_encoder_decoders_never_call_the_module_that_get_input_embeddings_returns(build) -> None:
-    model = build().eval()
+@pytest.mark.parametrize("name", ["t5", "bart"])
+def test_encoder_decoders_never_call_the_module_that_get_input_embeddings_returns(
+    name: str,
+) -> None:
+    model = tiny(name).eval()
     calls: list[Tensor] = []
     model.get_input_embeddings().register_forward_hook(
         lambda module, inputs, output: calls.append(inputs[0])
@@ -217,43 +161,16 @@ def test_encoder_decoders_never_call_the_module_that_get_input_embeddings_return
     assert calls == []
 
 
-def tiny_llama() -> PreTrainedModel:
-    torch.manual_seed(0)
-    config = LlamaConfig(
-        vocab_size=20,
-        hidden_size=8,
-        intermediate_size=16,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        pad_token_id=0,
-        initializer_range=0.5,
-    )
-    return LlamaForSequenceClassification(config).eval()
-
-
-def tiny_roberta() -> PreTrainedModel:
-    torch.manual_seed(0)
-    config = RobertaConfig(
-        vocab_size=20,
-        hidden_size=8,
-        intermediate_size=16,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        max_position_embeddings=16,
-        pad_token_id=0,
-        initializer_range=0.5,
-    )
-    return RobertaForSequenceClassification(config).eval()
-
-
 @pytest.mark.parametrize(
-    ("build", "ids"),
-    [(tiny_llama, [[5, 6, 0, 0], [7, 8, 9, 2]]), (tiny_roberta, [[0, 0, 5, 6], [7, 8, 9, 2]])],
+    ("name", "ids"),
+    [("llama", [[5, 6, 0, 0], [7, 8, 9, 2]]), ("roberta", [[1, 1, 5, 6], [7, 8, 9, 2]])],
     ids=["right-padded llama", "left-padded roberta"],
 )
-def test_embeddings_given_instead_of_ids_change_the_logits_of_padded_rows(build, ids) -> None:
-    model, rows = build(), torch.tensor(ids)
-    mask = (rows != 0).long()
+def test_embeddings_given_instead_of_ids_change_the_logits_of_padded_rows(
+    name: str, ids: list[list[int]]
+) -> None:
+    model, rows = tiny(name).eval(), torch.tensor(ids)
+    mask = (rows > 1).long()
     network = Network(model)
     with torch.no_grad():
         own = model(input_ids=rows, attention_mask=mask).logits
@@ -267,17 +184,13 @@ def test_embeddings_given_instead_of_ids_change_the_logits_of_padded_rows(build,
 
 
 @pytest.mark.parametrize(
-    ("build", "message"),
-    [
-        (tiny_t5, "Passing input embeddings is currently not supported"),
-        (tiny_bart, "not supported"),
-    ],
-    ids=["t5", "bart"],
+    ("name", "message"),
+    [("t5", "Passing input embeddings is currently not supported"), ("bart", "not supported")],
 )
-def test_encoder_decoders_take_no_embeddings_instead_of_ids(build, message: str) -> None:
-    model = build().eval()
+def test_encoder_decoders_take_no_embeddings_instead_of_ids(name: str, message: str) -> None:
+    model = tiny(name).eval()
     with pytest.raises(NotImplementedError, match=message):
-        model(inputs_embeds=torch.zeros(1, 4, 8))
+        model(inputs_embeds=torch.zeros(1, 4, 16))
 
 
 def word_gradient(model: nn.Module, rows: Tensor) -> Tensor:
@@ -313,7 +226,7 @@ def test_one_budget_for_the_embedding_matrix_shrinks_with_the_batch(
     scope, least: float, most: float
 ) -> None:
     """An example's share of an epsilon of 1, in a batch of 128 against one of 2."""
-    network = Network(bert(words=2000))
+    network = Network(bert())
     draws = torch.Generator().manual_seed(1)
     sizes = []
     for rows in (2, 128):
@@ -328,8 +241,7 @@ def test_one_budget_for_the_embedding_matrix_shrinks_with_the_batch(
 
 
 def test_xlnet_looks_its_embeddings_up_time_first() -> None:
-    config = XLNetConfig(vocab_size=20, d_model=8, n_layer=1, n_head=2, d_inner=16)
-    model = XLNetForSequenceClassification(config).eval()
+    model = tiny("xlnet").eval()
     shapes: list[torch.Size] = []
     model.get_input_embeddings().register_forward_hook(
         lambda module, inputs, output: shapes.append(inputs[0].shape)
