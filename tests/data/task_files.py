@@ -66,9 +66,7 @@ def glue(root: Path, task: str, labels: Sequence[str], *, splits: Sequence[str])
 def json_lines(path: Path, rows: Sequence[dict[str, Any]]) -> Path:
     """Write one object a line."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(
-        "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8"
-    )
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     return path
 
 

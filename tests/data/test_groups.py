@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +14,7 @@ from temper.data.settings import DataSettings
 from temper.data.sources import load_examples, load_splits
 from temper.data.table import Table
 from temper.errors import DataError
-
-
-def write(path: Path, rows: list[dict[str, Any]]) -> str:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    return str(path)
+from tests.data.task_files import json_lines
 
 
 def table(values: list[Any]) -> Table:
@@ -28,7 +22,7 @@ def table(values: list[Any]) -> Table:
 
 
 def test_groups_and_pairs_are_read_by_their_usual_names(tmp_path: Path) -> None:
-    file = write(
+    file = json_lines(
         tmp_path / "set.jsonl",
         [
             {"text": "one", "label": 0, "group": "news", "pair_id": 7},
@@ -36,7 +30,7 @@ def test_groups_and_pairs_are_read_by_their_usual_names(tmp_path: Path) -> None:
             {"text": "three", "label": 1, "group": None, "pair_id": -1},
         ],
     )
-    found = load_examples(file)
+    found = load_examples(str(file))
     assert found.group == ["news", None, None]
     assert found.pair == ["7", "7", None]
     assert found.select([2, 0]).group == [None, "news"]
@@ -44,17 +38,19 @@ def test_groups_and_pairs_are_read_by_their_usual_names(tmp_path: Path) -> None:
 
 def test_a_named_group_column_comes_before_the_usual_one(tmp_path: Path) -> None:
     rows = [{"text": "one", "label": 0, "group": "a", "genre": "fiction"}]
-    file = write(tmp_path / "set.jsonl", rows)
-    assert load_examples(file, columns=Columns(group="genre")).group == ["fiction"]
-    assert load_examples(file, columns=Columns(group="genre"), labelled=False).group == ["fiction"]
+    file = json_lines(tmp_path / "set.jsonl", rows)
+    assert load_examples(str(file), columns=Columns(group="genre")).group == ["fiction"]
+    assert load_examples(str(file), columns=Columns(group="genre"), labelled=False).group == [
+        "fiction"
+    ]
 
 
 def test_a_group_column_that_is_not_there_or_is_the_label_is_refused(tmp_path: Path) -> None:
-    file = write(tmp_path / "set.jsonl", [{"text": "one", "label": 0, "genre": "fiction"}])
+    file = json_lines(tmp_path / "set.jsonl", [{"text": "one", "label": 0, "genre": "fiction"}])
     with pytest.raises(DataError, match=r"column 'gender'.*'?genre"):
-        load_examples(file, columns=Columns(group="gender"))
+        load_examples(str(file), columns=Columns(group="gender"))
     with pytest.raises(DataError, match="text, pair, label and group must be different columns"):
-        load_examples(file, columns=Columns(group="label"))
+        load_examples(str(file), columns=Columns(group="label"))
 
 
 def test_groups_go_with_their_rows_into_a_carved_dev_split(tmp_path: Path) -> None:
@@ -62,8 +58,8 @@ def test_groups_go_with_their_rows_into_a_carved_dev_split(tmp_path: Path) -> No
         {"text": f"text {index}", "label": index % 2, "genre": f"genre {index}"}
         for index in range(20)
     ]
-    source = write(tmp_path / "train.jsonl", rows)
-    splits = load_splits(DataSettings(source=source, group_column="genre", dev_share=0.3))
+    source = json_lines(tmp_path / "train.jsonl", rows)
+    splits = load_splits(DataSettings(source=str(source), group_column="genre", dev_share=0.3))
     for split in (splits.train, splits.dev):
         assert split.group == [text.replace("text", "genre") for text in split.text]
 
@@ -103,9 +99,9 @@ def test_no_row_is_lost_and_equal_values_share_a_name(values: list[Any]) -> None
 
 
 def test_labels_are_read_where_there_are_some(tmp_path: Path) -> None:
-    with_labels = write(tmp_path / "a.jsonl", [{"text": "one", "label": 1}])
-    without = write(tmp_path / "b.jsonl", [{"text": "one"}])
-    assert load_examples(with_labels, labelled=None).labels == [1]
-    assert load_examples(without, labelled=None).kind == "unlabelled"
+    with_labels = json_lines(tmp_path / "a.jsonl", [{"text": "one", "label": 1}])
+    without = json_lines(tmp_path / "b.jsonl", [{"text": "one"}])
+    assert load_examples(str(with_labels), labelled=None).labels == [1]
+    assert load_examples(str(without), labelled=None).kind == "unlabelled"
     with pytest.raises(DataError, match="has no labels"):
-        load_examples(without)
+        load_examples(str(without))

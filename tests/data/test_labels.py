@@ -122,7 +122,6 @@ def test_any_column_gives_labels_or_a_data_error(values: list[object]) -> None:
     if labels.kind == "unlabelled":
         assert labels.values is None
         return
-    assert labels.values is not None
     assert len(labels.values) == len(values)
     assert all(math.isfinite(value) for value in labels.values)
     if labels.kind == "classification":

@@ -20,7 +20,6 @@ from temper.data.tasks.registry import TASKS, default_metric, task_of
 )
 def test_a_task_is_recognised_by_the_name_of_its_source(source: str, name: str) -> None:
     task = task_of(source)
-    assert task is not None
     assert task.name == name
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pydantic
@@ -15,12 +14,12 @@ from temper.data.settings import DataSettings
 from temper.data.sources import load_splits
 from temper.data.splitting import finish_splits
 from temper.errors import DataError
+from tests.data.task_files import json_lines
 
 
-def write(path: Path, rows: list[dict[str, object]]) -> str:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    return str(path)
+def unlabelled(source: str, pool: str | Path, **settings: object) -> Examples | None:
+    given = {"source": source, "unlabeled": str(pool), **settings}
+    return load_splits(DataSettings.model_validate(given)).unlabeled
 
 
 def task(count: int, start: int = 0) -> list[dict[str, object]]:
@@ -35,7 +34,7 @@ def texts(*names: str) -> list[dict[str, object]]:
 def source(tmp_path: Path) -> str:
     """A task of 8 train rows (0 to 7), 4 dev rows (8 to 11) and 2 test rows (12, 13)."""
     for name, count, start in (("train", 8, 0), ("dev", 4, 8), ("test", 2, 12)):
-        write(tmp_path / "task" / f"{name}.jsonl", task(count, start))
+        json_lines(tmp_path / "task" / f"{name}.jsonl", task(count, start))
     return str(tmp_path / "task")
 
 
@@ -53,18 +52,17 @@ def test_texts_come_in_the_order_of_their_file_and_labels_are_not_looked_at(
         {"text": "a", "label": -1},
         {"text": "b", "label": None},
     ]
-    pool = write(tmp_path / "pool.jsonl", rows)
-    found = load_splits(DataSettings(source=source, unlabeled=pool)).unlabeled
-    assert found is not None
+    pool = json_lines(tmp_path / "pool.jsonl", rows)
+    found = unlabelled(source, pool)
     assert (found.name, found.text) == ("unlabeled", ["b", "a", "b"])
     assert (found.labels, found.label_names, found.kind) == (None, None, "unlabelled")
-    assert found.source["path"] == pool
+    assert found.source["path"] == str(pool)
     assert len(found.source["sha256"]) == 64
 
 
 def test_the_labelled_rows_are_those_of_a_training_without_it(source: str, tmp_path: Path) -> None:
-    pool = write(tmp_path / "pool.jsonl", texts("x", "row 3", "row 9"))
-    with_it = load_splits(DataSettings(source=source, rows=4, eval_rows=2, unlabeled=pool))
+    pool = json_lines(tmp_path / "pool.jsonl", texts("x", "row 3", "row 9"))
+    with_it = load_splits(DataSettings(source=source, rows=4, eval_rows=2, unlabeled=str(pool)))
     without = load_splits(DataSettings(source=source, rows=4, eval_rows=2))
     assert with_it.unlabeled is not None
     assert with_it.labelled() == without
@@ -73,21 +71,19 @@ def test_the_labelled_rows_are_those_of_a_training_without_it(source: str, tmp_p
 def test_a_notice_says_how_many_rows_there_are_and_which_are_evaluated(
     source: str, tmp_path: Path
 ) -> None:
-    pool = write(tmp_path / "pool.jsonl", texts("x", "row 9", "row 10", "row 12", "row 3"))
-    splits = load_splits(DataSettings(source=source, unlabeled=pool))
+    pool = json_lines(tmp_path / "pool.jsonl", texts("x", "row 9", "row 10", "row 12", "row 3"))
+    splits = load_splits(DataSettings(source=source, unlabeled=str(pool)))
     assert splits.notices == (
         f"5 rows of unlabelled text from {pool}",
         "2 unlabeled rows are also in dev (--drop-overlap leaves such rows out)",
         "1 unlabeled row is also in test (--drop-overlap leaves such rows out)",
     )
-    assert splits.unlabeled is not None
     assert splits.unlabeled.notices == splits.notices
 
 
 def test_rows_that_are_evaluated_are_dropped_as_train_rows_are(source: str, tmp_path: Path) -> None:
-    pool = write(tmp_path / "pool.jsonl", texts("x", "row 9", "row 9", "row 12", "row 3"))
-    splits = load_splits(DataSettings(source=source, unlabeled=pool, drop_overlap=True))
-    assert splits.unlabeled is not None
+    pool = json_lines(tmp_path / "pool.jsonl", texts("x", "row 9", "row 9", "row 12", "row 3"))
+    splits = load_splits(DataSettings(source=source, unlabeled=str(pool), drop_overlap=True))
     assert splits.unlabeled.text == ["x", "row 3"]
     assert splits.notices == (
         f"2 rows of unlabelled text from {pool}",
@@ -97,18 +93,17 @@ def test_rows_that_are_evaluated_are_dropped_as_train_rows_are(source: str, tmp_
 
 
 def test_rows_of_a_carved_dev_split_are_evaluated_rows_too(tmp_path: Path) -> None:
-    everything = write(tmp_path / "all.jsonl", task(20))
+    everything = str(json_lines(tmp_path / "all.jsonl", task(20)))
     settings = DataSettings(source=everything, unlabeled=everything, drop_overlap=True)
     splits = load_splits(settings)
-    assert splits.unlabeled is not None
     assert not set(splits.unlabeled.text) & set(splits.dev.text)
     assert sorted(splits.unlabeled.text) == sorted(splits.train.text)
 
 
 def test_dropping_every_row_is_refused(source: str, tmp_path: Path) -> None:
-    pool = write(tmp_path / "pool.jsonl", texts("row 9", "row 10"))
+    pool = json_lines(tmp_path / "pool.jsonl", texts("row 9", "row 10"))
     with pytest.raises(DataError, match="Every unlabeled row is also in dev, so drop_overlap"):
-        load_splits(DataSettings(source=source, unlabeled=pool, drop_overlap=True))
+        unlabelled(source, pool, drop_overlap=True)
 
 
 @given(
@@ -130,13 +125,12 @@ def test_what_is_left_is_never_evaluated_and_no_more_than_asked_for(
         source="made", unlabeled="made", unlabeled_rows=wanted, drop_overlap=True
     )
     free = [number for number in pool if number not in {*dev, *test}]
-    unlabelled = examples("unlabeled", pool, labelled=False)
+    rows = examples("unlabeled", pool, labelled=False)
     if not free:
         with pytest.raises(DataError, match="Every unlabeled row is also in"):
-            finish_splits(sets, settings, unlabeled=unlabelled)
+            finish_splits(sets, settings, unlabeled=rows)
         return
-    found = finish_splits(sets, settings, unlabeled=unlabelled)
-    assert found.unlabeled is not None
+    found = finish_splits(sets, settings, unlabeled=rows)
     kept = [int(text) for text in found.unlabeled.text]
     assert len(kept) == min(len(free), len(free) if wanted is None else wanted)
     assert set(kept) <= set(free)
@@ -147,84 +141,69 @@ def test_what_is_left_is_never_evaluated_and_no_more_than_asked_for(
 
 
 def test_rows_are_drawn_with_the_seed_of_the_data(source: str, tmp_path: Path) -> None:
-    pool = write(tmp_path / "pool.jsonl", texts(*(f"text {i}" for i in range(40))))
+    pool = json_lines(tmp_path / "pool.jsonl", texts(*(f"text {i}" for i in range(40))))
 
     def drawn(seed: int, rows: int) -> list[str]:
-        settings = DataSettings(source=source, unlabeled=pool, unlabeled_rows=rows, seed=seed)
-        found = load_splits(settings).unlabeled
-        assert found is not None
-        return found.text
+        return unlabelled(source, pool, unlabeled_rows=rows, seed=seed).text
 
     assert drawn(1, 10) == drawn(1, 10)
     assert len(drawn(1, 10)) == 10
     assert drawn(1, 10) != drawn(2, 10)
     assert set(drawn(1, 10)) < set(drawn(1, 20))
-    asked = DataSettings(source=source, unlabeled=pool, unlabeled_rows=50)
+    asked = DataSettings(source=source, unlabeled=str(pool), unlabeled_rows=50)
     assert "50 rows of unlabeled asked for, all 40 are used" in load_splits(asked).notices
 
 
 def test_columns_are_those_of_the_source(tmp_path: Path) -> None:
-    source = write(tmp_path / "a.jsonl", [{"words": f"w {i}", "label": i % 2} for i in range(8)])
-    pool = write(tmp_path / "b.jsonl", [{"words": "one", "text": "two"}])
-    settings = {"source": source, "text_column": "words", "unlabeled": pool}
-    found = load_splits(DataSettings.model_validate(settings)).unlabeled
-    assert found is not None
-    assert found.text == ["one"]
-    bare = write(tmp_path / "c.jsonl", texts("one"))
+    rows = [{"words": f"w {i}", "label": i % 2} for i in range(8)]
+    source = str(json_lines(tmp_path / "a.jsonl", rows))
+    pool = json_lines(tmp_path / "b.jsonl", [{"words": "one", "text": "two"}])
+    assert unlabelled(source, pool, text_column="words").text == ["one"]
+    bare = json_lines(tmp_path / "c.jsonl", texts("one"))
     with pytest.raises(DataError, match=r"c\.jsonl: Unknown column 'words'.*text"):
-        load_splits(DataSettings.model_validate({**settings, "unlabeled": bare}))
+        unlabelled(source, bare, text_column="words")
 
 
 def test_pairs_and_single_texts_do_not_go_together(source: str, tmp_path: Path) -> None:
     pair = {"premise": "a", "hypothesis": "b"}
-    pairs = write(tmp_path / "pairs.jsonl", [{**pair, "label": i % 2} for i in range(8)])
-    found = load_splits(DataSettings(source=pairs, unlabeled=pairs)).unlabeled
-    assert found is not None
-    assert found.text_pair == ["b"] * 8
+    rows = [{**pair, "label": i % 2} for i in range(8)]
+    pairs = str(json_lines(tmp_path / "pairs.jsonl", rows))
+    assert unlabelled(pairs, pairs).text_pair == ["b"] * 8
     with pytest.raises(DataError, match=r"unlabelled rows must have one text .* got two"):
-        load_splits(DataSettings(source=source, unlabeled=pairs))
-    single = write(tmp_path / "single.jsonl", texts("a"))
+        unlabelled(source, pairs)
+    single = json_lines(tmp_path / "single.jsonl", texts("a"))
     with pytest.raises(DataError, match=r"unlabelled rows must have two texts .* got one"):
-        load_splits(DataSettings(source=pairs, unlabeled=single))
+        unlabelled(pairs, single)
 
 
 def test_of_a_folder_its_train_split_is_taken_unless_another_is_named(
     source: str, tmp_path: Path
 ) -> None:
     for name in ("train", "test", "more"):
-        write(tmp_path / "pool" / f"{name}.jsonl", texts(f"of {name}"))
+        json_lines(tmp_path / "pool" / f"{name}.jsonl", texts(f"of {name}"))
     pool = str(tmp_path / "pool")
 
-    def taken(unlabeled: str) -> list[str]:
-        found = load_splits(DataSettings(source=source, unlabeled=unlabeled)).unlabeled
-        assert found is not None
-        return found.text
-
-    assert taken(pool) == ["of train"]
-    assert taken(f"{pool}@more") == ["of more"]
+    assert unlabelled(source, pool).text == ["of train"]
+    assert unlabelled(source, f"{pool}@more").text == ["of more"]
     (tmp_path / "pool" / "train.jsonl").unlink()
     with pytest.raises(DataError, match=r"pool has no split train; it has more, test.*@SPLIT"):
-        taken(pool)
+        unlabelled(source, pool)
 
 
 def test_the_demo_corpus_gives_its_train_rows_and_its_other_sets() -> None:
-    demo = DataSettings(source="demo", rows=20, eval_rows=10)
-    rows = load_splits(demo.model_copy(update={"unlabeled": "demo"})).unlabeled
-    assert rows is not None
+    rows = unlabelled("demo", "demo", rows=20, eval_rows=10)
     assert rows.rows == load_splits(DataSettings(source="demo")).train.rows
     assert rows.labels is None
-    odd = load_splits(demo.model_copy(update={"unlabeled": "demo:anomaly"})).unlabeled
-    assert odd is not None
-    assert odd.name == "unlabeled"
+    assert unlabelled("demo", "demo:anomaly", rows=20, eval_rows=10).name == "unlabeled"
 
 
 def test_what_is_not_there_or_drawn_from_nothing_is_refused(source: str, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"No such file or folder: .*missing\.csv"):
-        load_splits(DataSettings(source=source, unlabeled=str(tmp_path / "missing.csv")))
-    empty = write(tmp_path / "empty.jsonl", [])
+        unlabelled(source, tmp_path / "missing.csv")
+    empty = json_lines(tmp_path / "empty.jsonl", [])
     with pytest.raises(DataError, match=r"empty\.jsonl"):
-        load_splits(DataSettings(source=source, unlabeled=empty))
+        unlabelled(source, empty)
     with pytest.raises(pydantic.ValidationError, match="unlabeled_rows is 5, but there is no"):
         DataSettings(source=source, unlabeled_rows=5)
     with pytest.raises(pydantic.ValidationError, match="unlabeled_rows"):
-        DataSettings(source=source, unlabeled=empty, unlabeled_rows=0)
+        unlabelled(source, empty, unlabeled_rows=0)
