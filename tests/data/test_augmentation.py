@@ -12,7 +12,7 @@ from temper.data.augmentation import AugmentedExamples, augmented
 from temper.data.encode import encode
 from temper.data.examples import Examples
 from temper.data.perturbations import perturbed
-from temper.data.settings import AUGMENT_SHARE, DataSettings
+from temper.data.settings import DataSettings
 from temper.errors import SettingError
 from temper.training.assignments import section
 from tests.evaluation.conftest import make_tokenizer
@@ -41,14 +41,18 @@ def examples(count: int = ROWS) -> Examples:
     return Examples("train", texts, labels=[n % 2 for n in range(count)], kind="classification")
 
 
+def settings_of(*names: str, share: float, length: int = 64) -> DataSettings:
+    settings = DataSettings(source="demo", max_length=length)
+    return settings.model_copy(update={"augment": names, "augment_share": share})
+
+
 def rows_of(
     source: Examples, *names: str, share: float = 0.5, seed: int = 0, length: int = 64
 ) -> AugmentedExamples:
     tokenizer = Letters()
     clean = encode(source, tokenizer, max_length=length)
-    return AugmentedExamples(
-        source, clean, tokenizer, max_length=length, names=names, share=share, seed=seed
-    )
+    settings = settings_of(*names, share=share, length=length)
+    return AugmentedExamples(source, clean, tokenizer, settings, seed=seed)
 
 
 def text(item: dict[str, Any]) -> str:
@@ -84,7 +88,7 @@ def test_each_perturbation_is_as_likely_and_does_what_it_does_to_a_set() -> None
     source = examples()
     rows = rows_of(source, "lowercase", "punctuation", "contractions", share=1.0)
     chosen = [rows.chosen(place) for place in range(ROWS)]
-    for name in rows.names:
+    for name in rows.settings.augment:
         expected = ROWS / 3
         assert abs(chosen.count(name) - expected) < 5 * math.sqrt(expected * 2 / 3)
         changed = perturbed(source, name).text
@@ -129,9 +133,8 @@ def test_both_texts_of_a_pair_are_perturbed_and_keep_their_segments() -> None:
     tokenizer = make_tokenizer()
     tokenizer.model_input_names = [*tokenizer.model_input_names, "token_type_ids"]
     clean = encode(source, tokenizer, max_length=16)
-    rows = AugmentedExamples(
-        source, clean, tokenizer, max_length=16, names=["punctuation"], share=1.0, seed=0
-    )
+    settings = settings_of("punctuation", share=1.0, length=16)
+    rows = AugmentedExamples(source, clean, tokenizer, settings, seed=0)
     alone = Examples("alone", ["word1"], ["word2"])
     expected = encode(alone, tokenizer, max_length=16)[0]
     assert rows[0] == {**expected, "labels": 1}
@@ -146,7 +149,7 @@ def test_without_names_the_rows_are_the_very_same() -> None:
     on = settings.model_copy(update={"augment": ("typos",)})
     made = augmented(clean, source, Letters(), on, seed=4)
     assert isinstance(made, AugmentedExamples)
-    assert (made.names, made.share, made.seed) == (("typos",), AUGMENT_SHARE, 4)
+    assert (made.settings, made.seed) == (on, 4)
 
 
 class Numbering:
@@ -168,10 +171,10 @@ def test_a_rewriter_changes_the_rows_of_an_epoch_together_and_once() -> None:
     source, numbering = examples(40), Numbering()
     tokenizer = Letters()
     clean = encode(source, tokenizer, max_length=64)
+    settings = settings_of("lowercase", "model", share=0.8)
     rows = AugmentedExamples(
-        source, clean, tokenizer, max_length=64, names=["lowercase", "model"],
-        share=0.8, seed=3, rewriters={"model": numbering},
-    )  # fmt: skip
+        source, clean, tokenizer, settings, seed=3, rewriters={"model": numbering}
+    )
     for epoch in range(2):
         rows.set_epoch(epoch)
         chosen = [place for place in range(40) if rows.chosen(place) == "model"]

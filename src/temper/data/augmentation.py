@@ -8,7 +8,7 @@ asked for; what asks a model changes all rows of an epoch together, when the fir
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -46,10 +46,8 @@ class AugmentedExamples(EncodedExamples):
         examples: The training rows.
         clean: The same, encoded.
         tokenizer: The tokenizer that encoded them.
-        max_length: Most tokens of a row, special tokens included.
-        names: What is done to rows, at least one: perturbations of `temper.data.perturbations`, or
-            names of ``rewriters``.
-        share: Probability that a row is changed, in (0, 1].
+        settings: With ``augment``, ``augment_share`` and ``max_length``. What is done to rows are
+            perturbations of `temper.data.perturbations`, or names of ``rewriters``.
         seed: Seed of the draws.
         rewriters: Who does what is no perturbation, by name.
     """
@@ -59,10 +57,8 @@ class AugmentedExamples(EncodedExamples):
         examples: Examples,
         clean: EncodedExamples,
         tokenizer: Tokenizer,
+        settings: DataSettings,
         *,
-        max_length: int,
-        names: Sequence[str],
-        share: float,
         seed: int,
         rewriters: Mapping[str, Rewriter] | None = None,
     ) -> None:
@@ -70,9 +66,7 @@ class AugmentedExamples(EncodedExamples):
         # Only texts are encoded anew: the labels of the encoded rows stay.
         self.examples = replace(examples, labels=None, label_names=None, kind="unlabelled")
         self.tokenizer = tokenizer
-        self.max_length = max_length
-        self.names = tuple(names)
-        self.share = share
+        self.settings = settings
         self.seed = seed
         self.rewriters = dict(rewriters or {})
         self.epoch = 0
@@ -92,10 +86,10 @@ class AugmentedExamples(EncodedExamples):
         """
         draw = derive_seed(self.seed, "augmented", self.epoch, self.examples.rows[index])
         # A seed is uniform in [0, 2^63).
-        if draw >= self.share * 2.0**63:
+        if draw >= self.settings.augment_share * 2.0**63:
             return None
         place = derive_seed(self.seed, "augmentation", self.epoch, self.examples.rows[index])
-        return self.names[place % len(self.names)]
+        return self.settings.augment[place % len(self.settings.augment)]
 
     def __getitem__(self, index: int) -> dict[str, Any]:
         """Return one row's mapping, changed or as it is."""
@@ -110,7 +104,7 @@ class AugmentedExamples(EncodedExamples):
             changed = rows.select([places[index]])
         if changed.rows[0] == self.examples.rows[index]:
             return self.items[index]
-        encoded = encode(changed, self.tokenizer, max_length=self.max_length)
+        encoded = encode(changed, self.tokenizer, max_length=self.settings.max_length)
         return {**self.items[index], **encoded[0]}
 
     def _epoch_seed(self) -> int:
@@ -151,13 +145,4 @@ def augmented(
     """
     if not settings.augment:
         return rows
-    return AugmentedExamples(
-        examples,
-        rows,
-        tokenizer,
-        max_length=settings.max_length,
-        names=settings.augment,
-        share=settings.augment_share,
-        seed=seed,
-        rewriters=rewriters,
-    )
+    return AugmentedExamples(examples, rows, tokenizer, settings, seed=seed, rewriters=rewriters)

@@ -13,8 +13,7 @@ from __future__ import annotations
 import random
 import tomllib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from importlib.resources import files
 
 from pydantic import BaseModel
@@ -109,32 +108,20 @@ def lexicon() -> Lexicon:
     return Lexicon(**tomllib.loads(content))
 
 
-@dataclass(frozen=True)
-class _Style:
-    """What the sentences of one set are made of.
-
-    Args:
-        domains: Products to write about.
-        held_out: Share of the opinions that training sentences never use, in [0, 1].
-    """
-
-    domains: Sequence[Domain]
-    held_out: float
-
-
 class _Writer:
-    """Writes reviews of one set, drawing from one generator."""
+    """Writes reviews of some products, a share of the opinions in words that training lacks."""
 
-    def __init__(self, rng: random.Random, style: _Style) -> None:
+    def __init__(self, rng: random.Random, domains: Sequence[Domain], *, held_out: float) -> None:
         self.rng = rng
-        self.style = style
+        self.domains = domains
+        self.held_out = held_out
 
     def frame(self, kind: str) -> str:
         return self.rng.choice(lexicon().frames[kind])
 
     def adjective(self, good: bool) -> str:
         words = lexicon().adjectives["good" if good else "bad"]
-        new = self.rng.random() < self.style.held_out
+        new = self.rng.random() < self.held_out
         return self.rng.choice(words.held_out if new else words.shown)
 
     def predicate(self, good: bool, *, plural: bool) -> str:
@@ -161,7 +148,7 @@ class _Writer:
         if draw < 0.45:
             phrases = aspect.good if good else aspect.bad
             # The second phrase of each is for evaluation rows alone.
-            return f"the {aspect.noun} {phrases[self.rng.random() < self.style.held_out]}"
+            return f"the {aspect.noun} {phrases[self.rng.random() < self.held_out]}"
         return f"the {aspect.noun} {self.predicate(good, plural=aspect.plural)}"
 
     def contrast(self, domain: Domain, good: bool) -> str:
@@ -201,7 +188,7 @@ class _Writer:
 
     def review(self, good: bool) -> str:
         """Write a review with the label asked for."""
-        domain = self.rng.choice(self.style.domains)
+        domain = self.rng.choice(self.domains)
         draw = self.rng.random()
         if draw < 0.55:
             text = self.clause(self.rng.choice(domain.aspects), good, depth=2)
@@ -237,8 +224,9 @@ def review_corpus(*, seed: int = 0, rows: int = 2000, eval_rows: int = 500) -> S
         [0, 1, 0, 1]
     """
     taken: set[str] = set()
-    dev = _reviews("dev", _Style(lexicon().domains, 0.5), seed=seed, rows=eval_rows, taken=taken)
-    train = _reviews("train", _Style(lexicon().domains, 0.0), seed=seed, rows=rows, taken=taken)
+    domains = lexicon().domains
+    dev = _reviews("dev", domains, seed=seed, rows=eval_rows, taken=taken)
+    train = _reviews("train", domains, seed=seed, rows=rows, taken=taken, held_out=0.0)
     return Splits(train, dev)
 
 
@@ -255,8 +243,7 @@ def shift_examples(*, seed: int = 0, rows: int = 500) -> Examples:
     Raises:
         DataError: If more rows are asked for than the grammar gives without repeats.
     """
-    style = _Style((lexicon().shifted_domain,), 0.5)
-    return _reviews("shift", style, seed=seed, rows=rows, taken=set())
+    return _reviews("shift", [lexicon().shifted_domain], seed=seed, rows=rows, taken=set())
 
 
 def anomaly_examples(*, seed: int = 0, rows: int = 500) -> Examples:
@@ -278,16 +265,21 @@ def anomaly_examples(*, seed: int = 0, rows: int = 500) -> Examples:
     return Examples("anomaly", text, source={"id": "demo:anomaly", "seed": seed})
 
 
-def _reviews(name: str, style: _Style, *, seed: int, rows: int, taken: set[str]) -> Examples:
-    writer = _Writer(random.Random(derive_seed(seed, "corpus", name)), style)
+def _reviews(
+    name: str,
+    domains: Sequence[Domain],
+    *,
+    seed: int,
+    rows: int,
+    taken: set[str],
+    held_out: float = 0.5,
+) -> Examples:
+    rng = random.Random(derive_seed(seed, "corpus", name))
+    writer = _Writer(rng, domains, held_out=held_out)
     labels = [index % 2 for index in range(rows)]
-
-    def write(label: int) -> str:
-        return _unseen(lambda: writer.review(label == 1), taken)
-
     return Examples(
         name,
-        [write(label) for label in labels],
+        [_unseen(partial(writer.review, label == 1), taken) for label in labels],
         labels=labels,
         label_names=LABEL_NAMES,
         kind="classification",

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 import re
 import tomllib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from importlib.resources import files
 
@@ -96,11 +96,12 @@ def names() -> tuple[str, ...]:
     return tuple(PERTURBATIONS)
 
 
-def known_names(chosen: tuple[str, ...]) -> tuple[str, ...]:
+def known_names(chosen: tuple[str, ...], further: Collection[str] = ()) -> tuple[str, ...]:
     """Check names of perturbations in settings.
 
     Args:
         chosen: What came.
+        further: Other names that may come.
 
     Returns:
         The same.
@@ -113,8 +114,8 @@ def known_names(chosen: tuple[str, ...]) -> tuple[str, ...]:
         ('typos',)
     """
     for name in chosen:
-        if name not in PERTURBATIONS:
-            raise ValueError(unknown("perturbation", name, PERTURBATIONS))
+        if name not in PERTURBATIONS and name not in further:
+            raise ValueError(unknown("perturbation", name, (*PERTURBATIONS, *further)))
     if len(set(chosen)) != len(chosen):
         raise ValueError(f"must not name one twice, got {list(chosen)}")
     return chosen

@@ -9,7 +9,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validat
 
 from temper.data.content import known_encoding
 from temper.data.tasks.registry import TASKS, task_named
-from temper.errors import Option, unknown
+from temper.errors import Option
 
 if TYPE_CHECKING:
     from temper.data.columns import Columns
@@ -63,15 +63,10 @@ class AugmentationSettings(BaseModel):
     @classmethod
     def _known(cls, names: tuple[str, ...]) -> tuple[str, ...]:
         # Importing the names takes numpy, and the options of commands are made without it.
-        from temper.data.perturbations import PERTURBATIONS
+        from temper.data.perturbations import known_names
 
-        for name in names:
-            if name not in PERTURBATIONS and name != MASKED and not name[:-1].startswith(ATTACK):
-                every = (*PERTURBATIONS, MASKED, f"{ATTACK}RECIPE")
-                raise ValueError(unknown("perturbation", name, every))
-        if len(set(names)) != len(names):
-            raise ValueError(f"must not name one twice, got {list(names)}")
-        return names
+        attacks = [name for name in names if name[:-1].startswith(ATTACK)]
+        return known_names(names, (MASKED, *attacks, f"{ATTACK}RECIPE"))
 
     @model_validator(mode="after")
     def _augment_by_something(self) -> Self:

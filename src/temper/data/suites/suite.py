@@ -267,7 +267,8 @@ def find_sets(suite: Suite, root: Path | str) -> FoundSuite:
                 else:
                     places[part] = place
             if lacking:
-                missing[name] = _reason(entry, lacking, folder)
+                origin = "" if entry.hub is None else f" (on the Hub as {entry.hub})"
+                missing[name] = f"{', '.join(lacking)} is not under {folder}{origin}"
             else:
                 sets[kind][name] = FoundSet(name, entry, places)
     if not any(sets.values()):
@@ -326,11 +327,6 @@ def _place(root: Path, text: str) -> Place | None:
         return None
 
 
-def _reason(entry: SuiteSet, lacking: Sequence[str], root: Path) -> str:
-    origin = "" if entry.hub is None else f" (on the Hub as {entry.hub})"
-    return f"{', '.join(lacking)} is not under {root}{origin}"
-
-
 def _load_part(
     path: Path,
     split: str | None,
@@ -338,15 +334,17 @@ def _load_part(
     labels: Sequence[str] | None,
     reading: TableOptions | None,
 ) -> Examples:
-    columns = Columns(group=entry.group_column)
-    if labels is None:
-        return load_examples(
-            str(path), split=split, columns=columns, labelled=False, reading=reading
-        )
     examples = load_examples(
-        str(path), split=split, columns=columns, kind="classification", reading=reading
+        str(path),
+        split=split,
+        columns=Columns(group=entry.group_column),
+        kind=None if labels is None else "classification",
+        labelled=labels is not None,
+        reading=reading,
     )
-    return examples if examples.label_names is not None else examples.map_labels(labels)
+    if labels is None or examples.label_names is not None:
+        return examples
+    return examples.map_labels(labels)
 
 
 def _paired_within(name: str, parts: dict[str, Examples]) -> dict[str, Examples]:
