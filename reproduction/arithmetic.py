@@ -1,69 +1,194 @@
-"""Whether the averages that a paper prints are the means of the columns that it prints."""
+"""Whether a paper's printed numbers agree: with their averages, with its prose, with each other."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from decimal import Decimal
-from typing import NamedTuple
+from pathlib import Path
+from typing import Self
 
-from reproduction.specification import AVERAGE, PAPERS, Printed, Specification
+from pydantic import Field, model_validator
+
+from reproduction.specification import AVERAGE, PAPERS, Entry, Printed, Specification
+from temper.training.assignments import read_toml
+
+_FILE = Path(__file__).parent / "prose.toml"
 
 
-class Average(NamedTuple):
-    """One printed average beside the mean of the numbers that it stands over.
+class Cell(Entry):
+    """Entries of a printed table; what is left out is all of them.
 
     Args:
-        table: Paper and table.
-        method, score: Which row of it.
-        printed: The average as printed.
-        mean: The mean of the printed numbers.
-        numbers: How many there are.
-        right: Whether rounding explains the difference.
+        table: Name of a specification.
+        model, column, task: Their names.
     """
 
     table: str
-    method: str
-    score: str
-    printed: str
-    mean: Decimal
-    numbers: int
+    model: str = ""
+    column: str = ""
+    task: str = ""
+
+    def numbers(self, specifications: Mapping[str, Specification]) -> list[Printed]:
+        """Return the printed numbers that it names."""
+        wanted = self.model, self.column, self.task
+        return [
+            number
+            for number in specifications[self.table].printed
+            if all(
+                not name or name == own for name, own in zip(wanted, number.place[1:], strict=True)
+            )
+        ]
+
+
+class Statement(Entry):
+    """What the prose says of an entry: its level, its gain, that it is the best, or a twin of it.
+
+    Args:
+        where: Section and table.
+        says: The statement in our words.
+        of: The entry.
+        level: The number that it is said to be.
+        gain, over: What it is said to exceed the entry of another column by.
+        best: Whether it is said to be the highest of all columns of its models and tasks.
+        same_as: An entry that prints the same run.
+    """
+
+    where: str
+    says: str
+    of: Cell
+    level: str = ""
+    gain: str = ""
+    over: str = ""
+    best: bool = False
+    same_as: Cell | None = None
+
+    @model_validator(mode="after")
+    def _says_one_thing(self) -> Self:
+        if sum(map(bool, (self.level, self.gain, self.best, self.same_as))) != 1:
+            raise ValueError("says one of level, gain, best and same_as")
+        if bool(self.gain) != bool(self.over):
+            raise ValueError("a gain is over a column")
+        return self
+
+
+class Statements(Entry):
+    """The file of statements."""
+
+    statement: tuple[Statement, ...] = Field(min_length=1)
+
+
+@dataclass(frozen=True)
+class Checked:
+    """One thing that the paper says of its numbers, beside the numbers.
+
+    Args:
+        where: Paper and table, or section.
+        says: What it says.
+        numbers: What the numbers say.
+        right: Whether they agree, rounding allowed for.
+    """
+
+    where: str
+    says: str
+    numbers: str
     right: bool
 
 
-def check_averages(specifications: Iterable[Specification]) -> list[Average]:
-    """Compare every printed average with the mean of the printed numbers of all cases.
+def check_averages(specification: Specification) -> Iterator[Checked]:
+    """Compare every printed average with the mean of the printed numbers that it is over.
 
     A number that is printed with d digits after the point stands for anything within half a unit
     of the last one, so mean and average may differ by ``0.5 * 10^-d`` each before it is an error.
-    An average with a case that is not at hand cannot be checked and is left out.
 
     Args:
-        specifications: Tables with printed numbers.
+        specification: A table with printed numbers.
 
-    Returns:
-        One entry for each average that could be checked, right or wrong.
+    Yields:
+        Each average whose parts are all printed, right or wrong.
     """
-    averages = []
-    for each in specifications:
-        for number in each.printed:
-            parts = [each.number(case.name, number.column, number.score) for case in each.case]
-            known = [part for part in parts if part is not None]
-            if number.case != AVERAGE or len(known) < len(parts):
-                continue
-            mean = sum((Decimal(part.value) for part in known), Decimal(0)) / len(known)
-            reach = sum((_half(part) for part in known), Decimal(0)) / len(known) + _half(number)
-            averages.append(
-                Average(
-                    f"{PAPERS[each.paper]}, {each.place}",
-                    number.column,
-                    number.score,
-                    number.value,
-                    mean,
-                    len(known),
-                    abs(Decimal(number.value) - mean) <= reach,
-                )
-            )
-    return averages
+    models = [each.name for each in specification.model]
+    tasks = [each.name for each in specification.task]
+    for number in specification.printed:
+        if AVERAGE not in (number.model, number.task):
+            continue
+        parts = [
+            part
+            for model in (models if number.model == AVERAGE else [number.model])
+            for task in (tasks if number.task == AVERAGE else [number.task])
+            if (part := specification.number(number.score, model, number.column, task))
+        ]
+        mean = sum((Decimal(part.value) for part in parts), Decimal(0)) / len(parts)
+        reach = sum(map(_half, parts), Decimal(0)) / len(parts) + _half(number)
+        yield Checked(
+            f"{PAPERS[specification.paper].partition(',')[0]}, {specification.place}",
+            f"{_named(number)}: {number.value}",
+            f"{mean:.4f}, the mean of {len(parts)}",
+            abs(Decimal(number.value) - mean) <= reach,
+        )
+
+
+def check_prose(specifications: Mapping[str, Specification]) -> Iterator[Checked]:
+    """Compare what the prose says of the tables with the tables.
+
+    Args:
+        specifications: The tables by name.
+
+    Yields:
+        Each statement about one of them, right or wrong.
+    """
+    for statement in Statements.model_validate(read_toml(_FILE)).statement:
+        if statement.of.table in specifications:
+            yield _check(statement, specifications)
+
+
+def _check(statement: Statement, specifications: Mapping[str, Specification]) -> Checked:
+    table = specifications[statement.of.table]
+    numbers = statement.of.numbers(specifications)
+    if not numbers:
+        found = f"{table.place} has no such row"
+        # What the prose calls otherwise stands in the table under another name.
+        twins = [_named(each) for each in table.printed if each.value == statement.level]
+        if twins:
+            found += f"; {statement.level} is {', '.join(twins)}"
+        return Checked(statement.where, statement.says, found, right=False)
+    if statement.best:
+        return _check_best(statement, table, numbers)
+    (number,) = numbers
+    value = Decimal(number.value)
+    if statement.same_as is not None:
+        (other,) = statement.same_as.numbers(specifications)
+        shown = f"{number.value} in {table.place}, {other.value} in the other"
+        return Checked(statement.where, statement.says, shown, number.value == other.value)
+    if statement.level:
+        return Checked(
+            statement.where, statement.says, number.value, value == Decimal(statement.level)
+        )
+    base = table.number(number.score, number.model, statement.over, number.task)
+    if base is None:
+        raise ValueError(f"{table.name} prints no {statement.over} beside {_named(number)}")
+    gain = value - Decimal(base.value)
+    shown = f"{gain:+} over {statement.over} ({base.value} to {number.value})"
+    reach = _half(number) + _half(base)
+    return Checked(
+        statement.where, statement.says, shown, abs(gain - Decimal(statement.gain)) <= reach
+    )
+
+
+def _check_best(statement: Statement, table: Specification, numbers: Sequence[Printed]) -> Checked:
+    beaten = [
+        f"{number.model}, {number.task}: {other.column} {other.value} beside {number.value}"
+        for number in numbers
+        for other in table.printed
+        if (other.score, other.model, other.task) == (number.score, number.model, number.task)
+        and Decimal(other.value) > Decimal(number.value)
+    ]
+    shown = "; ".join(beaten) or f"so it is, {len(numbers)} times"
+    return Checked(statement.where, statement.says, shown, not beaten)
+
+
+def _named(number: Printed) -> str:
+    return f"{number.model}, {number.column}, {number.task}"
 
 
 def _half(number: Printed) -> Decimal:

@@ -4,27 +4,30 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from decimal import Decimal
 from pathlib import Path
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from reproduction.lines import Line, corrected, group_difference, mean_lines
+from reproduction.lines import Line, group_difference
 from reproduction.specification import (
     PAPERS,
     THEOREM,
+    Case,
     Entry,
     Specification,
     read_specification,
 )
-from reproduction.table import reproduction_table
+from reproduction.table import ReproductionTable, reproduction_table
 from reproduction.theorem import Finding, Statement, check_theorem
+from temper.functional.intervals import LEVEL, holm
 from temper.training.assignments import read_toml
 
 HOLDS, FAILS = "holds", "does not hold"
-NOISE, UNTESTED = "not shown: inside the noise", "not tested here"
-Claimed = Literal["better", "worse", "higher", "lower"]
+NOISE, UNTESTED = "not shown", "not tested here"
+Claimed = Literal["better", "worse", "higher", "lower", "same"]
 _FILE = Path(__file__).parent / "claims.toml"
 
 
@@ -34,26 +37,36 @@ class Trial(Entry):
     Args:
         reproduction: The table whose kept scores are read.
         score: The score; of several cases the mean, and of several conditions, such as radii.
-        column: A method, set against the reference.
-        within: In its place: the mean of the pairs whose values both lie within these bounds.
+        models, tasks: Names of those that the claim is about; empty is all of the table.
+        column: A method.
+        against: The method that it is set against; left out the table's reference.
+        within: In place of a column: the mean of the pairs whose values both lie within these
+            bounds.
         beside: What that is set against: the mean of the pairs that have a ``lower`` value and no
             higher one than the bounds, or a ``higher`` and no lower one. All others together would
             let rates that teach nothing decide.
         claimed: Of the method or the pairs; ``higher`` or ``lower`` of a score that has no better
-            side of its own.
+            side of its own; ``same`` of what differs by less than the bound.
+        bound: Of ``same``: the difference that would matter, in the unit that the table prints.
     """
 
     reproduction: str
     score: str
+    models: tuple[str, ...] = ()
+    tasks: tuple[str, ...] = ()
     column: str = ""
+    against: str = ""
     within: tuple[float, float] | None = None
     beside: Literal["lower", "higher"] = "lower"
     claimed: Claimed = "better"
+    bound: Annotated[float, Field(ge=0)] = 0.0
 
     @model_validator(mode="after")
     def _names_one(self) -> Self:
         if bool(self.column) == (self.within is not None):
             raise ValueError("needs either a column or the bounds of pairs")
+        if bool(self.bound) != (self.claimed == "same"):
+            raise ValueError("a bound is of what is claimed to be the same, which needs one")
         return self
 
 
@@ -87,21 +100,44 @@ class JudgedClaim:
 
     Args:
         claim: The claim.
-        verdict: ``holds``, ``does not hold``, ``not shown: inside the noise`` or ``not tested
-            here``.
+        verdict: ``holds``, ``does not hold``, ``not shown`` or ``not tested here``.
         number: Our number with its interval, or why there is none.
+        least: The smallest true effect that our runs would see four times in five; empty where
+            there is no number.
+        paper_number: The paper's own, the mean of what it prints; empty where it prints none.
         command: What prints it, or what would run it.
     """
 
     claim: Claim
     verdict: str
     number: str
-    command: str
+    least: str = ""
+    paper_number: str = ""
+    command: str = ""
 
     @property
     def paper(self) -> str:
         """The paper's name."""
         return PAPERS[self.claim.paper].partition(",")[0]
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What kept scores say of a claim.
+
+    Args:
+        line: The difference; None where there is none.
+        where: Cases and conditions that it is a mean of.
+        why: Why there is none.
+        paper: What the paper prints of the same difference.
+        command: As of `JudgedClaim`.
+    """
+
+    line: Line | None
+    where: str = ""
+    why: str = ""
+    paper: str = ""
+    command: str = ""
 
 
 def read_claims() -> tuple[Claim, ...]:
@@ -112,10 +148,11 @@ def read_claims() -> tuple[Claim, ...]:
 def judge_claims(claims: Iterable[Claim], root: Path) -> list[JudgedClaim]:
     """Say of each claim what the kept scores under a clone's root say.
 
-    A claim that something is better holds where its difference against something else (`Trial`) is
-    outside the noise (`Line.side`) on the better side, does not where it is so on the other, and is
-    not shown where it is inside; a claim that it is worse, higher or lower likewise. Where nothing
-    is kept the claim is not tested here.
+    A claim that something is better holds where the 95 % interval of its difference lies wholly on
+    the better side, and does not where it lies on the other; p must outlast Holm's correction over
+    the claims that are tested on the same scores of one table. Else it is not shown. That two
+    things are the same holds where the interval lies within the bound, and does not where it lies
+    without. Where nothing is kept, or no case is learned, the claim is not tested here.
 
     Args:
         claims: The claims.
@@ -124,37 +161,86 @@ def judge_claims(claims: Iterable[Claim], root: Path) -> list[JudgedClaim]:
     Raises:
         TemperError: Where kept scores are damaged, or a claim names what there is not.
     """
-    findings: dict[Statement, Finding] = {}
+    claims = list(claims)
+    tables: dict[str, ReproductionTable] = {}
+    measured = [
+        None if claim.test is None else _measure(claim.test, root, tables) for claim in claims
+    ]
+    outlasting = _outlasting(claims, measured)
+    findings = _default_findings() if any(claim.theorem for claim in claims) else {}
     judged = []
-    for claim in claims:
+    for place, (claim, found) in enumerate(zip(claims, measured, strict=True)):
         if claim.theorem is not None:
-            findings = findings or _default_findings()
             finding = findings[claim.theorem]
-            verdict = HOLDS if finding.holds else FAILS
-            number = f"{finding.measured}, expected {finding.expected}"
-            judged.append(JudgedClaim(claim, verdict, number, f"temper reproduce {THEOREM}"))
-        elif claim.test is not None:
-            judged.append(_tested(claim, claim.test, root))
+            judged.append(
+                JudgedClaim(
+                    claim,
+                    HOLDS if finding.holds else FAILS,
+                    f"{finding.measured}, expected {finding.expected}",
+                    command=f"temper reproduce {THEOREM}",
+                )
+            )
+        elif claim.test is None or found is None:
+            judged.append(JudgedClaim(claim, UNTESTED, claim.why))
         else:
-            judged.append(JudgedClaim(claim, UNTESTED, claim.why, ""))
+            judged.append(_judge(claim, claim.test, found, outlasts=place in outlasting))
     return judged
 
 
-def verdict_of(line: Line | None, claimed: Claimed = "better") -> str:
-    """Say what a line says of the claim that its method is better, worse, higher or lower.
+def _judge(claim: Claim, test: Trial, found: Measured, *, outlasts: bool) -> JudgedClaim:
+    line = found.line
+    if line is None or line.to_reference is None:
+        return JudgedClaim(
+            claim, UNTESTED, found.why, paper_number=found.paper, command=found.command
+        )
+    difference = line.to_reference
+    text = f"{difference.text(line.unit)} in {line.label}, {found.where}"
+    least = "" if difference.least is None else line.unit.text(difference.least)
+    verdict = verdict_of(line, test)
+    if verdict in (HOLDS, FAILS) and test.claimed != "same" and not outlasts:
+        verdict = NOISE
+    return JudgedClaim(claim, verdict, text, least, found.paper, found.command)
+
+
+def verdict_of(line: Line, test: Trial) -> str:
+    """Say what a difference by itself says of a claim.
 
     Args:
-        line: The line; None where there is none.
-        claimed: What is claimed.
+        line: The difference.
+        test: What is claimed of it.
     """
-    if line is None or line.side is None:
+    difference = line.to_reference
+    if difference is None or difference.low is None or difference.high is None:
         return UNTESTED
-    up = claimed == "higher"
-    if claimed in ("better", "worse"):
+    if test.claimed == "same":
+        bound = test.bound / line.unit.scale
+        if -bound <= difference.low and difference.high <= bound:
+            return HOLDS
+        return FAILS if difference.low > bound or difference.high < -bound else NOISE
+    up = test.claimed == "higher"
+    if test.claimed in ("better", "worse"):
         if line.higher_is_better is None:
             return UNTESTED
-        up = line.higher_is_better == (claimed == "better")
-    return {1: HOLDS, 0: NOISE, -1: FAILS}[line.side * (1 if up else -1)]
+        up = line.higher_is_better == (test.claimed == "better")
+    return {1: HOLDS, 0: NOISE, -1: FAILS}[(difference.side or 0) * (1 if up else -1)]
+
+
+def _outlasting(claims: Sequence[Claim], measured: Sequence[Measured | None]) -> set[int]:
+    """Return the places of the claims whose p outlasts the correction."""
+    families: dict[tuple[str, str], dict[int, float]] = {}
+    for place, (claim, found) in enumerate(zip(claims, measured, strict=True)):
+        difference = found.line.to_reference if found and found.line else None
+        if claim.test is None or claim.test.claimed == "same":
+            continue
+        if difference is not None and difference.p is not None:
+            key = claim.test.reproduction, claim.test.score
+            families.setdefault(key, {})[place] = difference.p
+    return {
+        place
+        for family in families.values()
+        for place, p in zip(family, holm(list(family.values())), strict=True)
+        if p <= LEVEL
+    }
 
 
 def _default_findings() -> dict[Statement, Finding]:
@@ -162,67 +248,79 @@ def _default_findings() -> dict[Statement, Finding]:
     return {finding.statement: finding for finding in reversed(check_theorem())}
 
 
-def _tested(claim: Claim, test: Trial, root: Path) -> JudgedClaim:
+def _measure(test: Trial, root: Path, tables: dict[str, ReproductionTable]) -> Measured:
     specification = read_specification(test.reproduction)
-    kept = specification.folder
     command = f"temper reproduce {specification.name}"
-    if not (root / kept).is_dir():
-        return JudgedClaim(claim, UNTESTED, "", command)
-    table = reproduction_table(specification, root / kept)
-    lines = [line for line in table.lines if line.score == test.score]
-    cases = {case.name for case in specification.case}
-    if len(cases & {line.case for line in lines}) > 1:
-        # Of several cases the mean is judged; a method that one of them lacks has none.
-        lines = [line for line in lines if line.case not in cases]
-        if test.column and not any(line.column == test.column for line in lines):
-            return JudgedClaim(
-                claim, UNTESTED, f"{test.column} is not in every finished case", command
-            )
-    lines = _over_conditions(lines, table.reference)
-    against = table.reference
-    if test.within is None:
-        line = next((line for line in lines if line.column == test.column), None)
-    elif table.not_run:
-        return JudgedClaim(claim, UNTESTED, "not every pair is finished", command)
-    else:
-        line = _pairs_within(specification, test.within, test.beside == "lower", lines)
-        against = f"pairs with a {test.beside} value"
-    verdict = verdict_of(line, test.claimed)
-    if line is None or line.to_reference is None:
-        return JudgedClaim(claim, verdict, "", command)
-    number = f"{line.to_reference.text(line.unit)} in {line.label} against {against}, {line.case}"
-    if test.claimed == "worse":
-        number = f"{line.column}: {number}"
-    if line.corrected is not None:
-        number += f"; corrected p {line.corrected:.2f}"
-    return JudgedClaim(claim, verdict, number, f"{command} --from {kept}")
-
-
-def _over_conditions(lines: list[Line], reference: str) -> list[Line]:
-    """Return the mean over a score's conditions, where it has several.
-
-    To judge by one of them would be a choice.
-    """
-    conditions = sorted({line.label for line in lines})
-    if len(conditions) < 2:
-        return lines
-    label = f"the mean of {len(conditions)} conditions"
-    return corrected(
-        mean_lines(lines, conditions, lambda line: line.label, reference=reference, label=label)
+    columns, others = _sides(specification, test)
+    paper = _printed_difference(specification, test)
+    cases = {case.name for case in specification.case if _is_meant(test, case)}
+    kept = root / specification.folder
+    if not kept.is_dir():
+        return Measured(None, paper=paper, command=command)
+    if specification.name not in tables:
+        tables[specification.name] = reproduction_table(specification, kept)
+    table = tables[specification.name]
+    lines = [line for line in table.lines if line.score == test.score and line.case in cases]
+    parts = {(line.case, line.label) for line in lines if line.learned}
+    if not parts:
+        why = "no case is learned by plain training" if lines else ""
+        return Measured(None, why=why, paper=paper, command=command)
+    sides = [
+        [line for line in lines if line.learned and line.column in side]
+        for side in (columns, others)
+    ]
+    for side, names in zip(sides, (columns, others), strict=True):
+        if test.within is None and len(side) < len(parts):
+            why = f"{', '.join(sorted(names))} is not in every finished case"
+            return Measured(None, why=why, paper=paper, command=command)
+    if test.within is not None and table.not_run:
+        return Measured(None, why="not every pair is finished", paper=paper, command=command)
+    line = group_difference(*sides)
+    finished = sorted({case for case, _ in parts})
+    labels = {label for _, label in parts}
+    if line is not None and len(labels) > 1:
+        line = replace(line, label=f"the mean of {len(labels)} conditions")
+    where = finished[0] if len(finished) == 1 else f"mean of {len(finished)} cases"
+    return Measured(
+        line, where=where, paper=paper, command=f"{command} --from {specification.folder}"
     )
 
 
-def _pairs_within(
-    specification: Specification, bounds: tuple[float, float], lower: bool, lines: Sequence[Line]
-) -> Line | None:
-    """Return the mean of the pairs within bounds, set against that of lower or higher ones."""
+def _is_meant(test: Trial, case: Case) -> bool:
+    """Whether a claim is about a case."""
+    return (not test.models or case.model.name in test.models) and (
+        not test.tasks or case.task.name in test.tasks
+    )
+
+
+def _sides(specification: Specification, test: Trial) -> tuple[frozenset[str], frozenset[str]]:
+    """Return the columns of a claim and those that they are set against."""
+    if test.within is None:
+        return frozenset({test.column}), frozenset({test.against or specification.reference})
     if specification.pairs is None:
         raise ValueError(f"{specification.name} has no pairs")
-    low, high = bounds
+    low, high = test.within
     inside = specification.pairs.within(low, high)
-    wider = (-math.inf, high) if lower else (low, math.inf)
-    further = specification.pairs.within(*wider)
-    return group_difference(
-        [line for line in lines if line.column in inside],
-        [line for line in lines if line.column in further - inside],
+    wider = (-math.inf, high) if test.beside == "lower" else (low, math.inf)
+    return inside, specification.pairs.within(*wider) - inside
+
+
+def _printed_difference(specification: Specification, test: Trial) -> str:
+    """Return the mean of what the paper prints of a claim's difference; nothing without."""
+    if test.within is not None:
+        return ""
+    against = test.against or specification.reference
+    pairs = [
+        (of, base)
+        for case in specification.case
+        if _is_meant(test, case)
+        for of in [specification.number(test.score, case.model.name, test.column, case.task.name)]
+        for base in [specification.number(test.score, case.model.name, against, case.task.name)]
+        if of is not None and base is not None
+    ]
+    if not pairs:
+        return ""
+    mean = sum(Decimal(of.value) - Decimal(base.value) for of, base in pairs) / len(pairs)
+    return f"{mean:+.2f}".replace("-", "\u2212") + (
+        f", mean of {len(pairs)}" if len(pairs) > 1 else ""
     )

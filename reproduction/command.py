@@ -12,7 +12,6 @@ from typing import Any
 
 from reproduction.document import ROOT, Run, write_documents
 from reproduction.specification import (
-    AVERAGE,
     PAPERS,
     SCALES,
     THEOREM,
@@ -26,6 +25,8 @@ SMALL = "small"
 """Scale where none is named."""
 TRAINING = ("scale", "seeds", "cases", "model", "data_root", "device", "workers", "out")
 """Options that say something of training alone."""
+NAMED_MODES = ("--check-arithmetic", "--printed")
+"""Modes that take the name of one table, and without it are of all."""
 
 
 def parser() -> ArgumentParser:
@@ -48,8 +49,8 @@ def parser() -> ArgumentParser:
     add("--out", type=Path, metavar="DIR", help="runs/reproduction/FAMILY-SCALE if left out")
     add("--from", dest="source", type=Path, metavar="DIR", help="read finished studies, train none")
     add("--keep", type=Path, metavar="DIR", help="keep plans, records and scores for --from")
-    add("--printed", type=Path, metavar="FILE.toml", help="the paper's numbers, a table `printed`")
-    add("--check-arithmetic", action="store_true", help="printed averages beside their columns'")
+    add("--printed", action="store_true", help="the numbers that the papers print")
+    add("--check-arithmetic", action="store_true", help="where the papers' numbers disagree")
     add("--claims", action="store_true", help="what the kept numbers say of the papers' claims")
     add("--write", action="store_true", help="make anew what the clone's documents show of it")
     form = made.add_mutually_exclusive_group()
@@ -74,14 +75,15 @@ def main(arguments: Sequence[str], *, run: Run) -> None:
         "--write": (given.write, partial(_write, run=run)),
         "--claims": (given.claims, _claims),
         "--check-arithmetic": (given.check_arithmetic, _arithmetic),
+        "--printed": (given.printed, _printed),
         THEOREM: (given.name == THEOREM, _theorem),
         "the list of all tables": (given.name is None, _list),
     }
     for mode, (asked, act) in modes.items():
         if asked:
             unread = [*TRAINING, "source", "keep"]
-            if mode != "--check-arithmetic":
-                unread += ["printed"] if given.name in (None, THEOREM) else ["printed", "name"]
+            if mode not in NAMED_MODES and given.name not in (None, THEOREM):
+                unread.append("name")
             _refuse(f"{mode} reads numbers alone and trains nothing", given, unread)
             act(given)
             return
@@ -91,7 +93,7 @@ def main(arguments: Sequence[str], *, run: Run) -> None:
 def _table(given: Namespace) -> None:
     """Print a table, after running what it needs."""
     name = _known(given.name)
-    specification = read_specification(name, numbers=given.printed)
+    specification = read_specification(name)
     scale = given.scale or SMALL
     if scale not in SCALES:
         raise SettingError(unknown("scale", scale, SCALES))
@@ -211,7 +213,9 @@ def _claims(given: Namespace) -> None:
             "paper": judged.paper,
             "claim": judged.claim.text,
             "verdict": judged.verdict,
-            "our number": judged.number,
+            "the paper's": judged.paper_number,
+            "ours": judged.number,
+            "least seen": judged.least,
             "command": judged.command,
         }
         for judged in judge_claims(read_claims(), ROOT)
@@ -236,35 +240,48 @@ def _theorem(given: Namespace) -> None:
     _show(rows, given, content={"title": TITLE, "findings": every})
 
 
-def _arithmetic(given: Namespace) -> None:
-    from reproduction.arithmetic import check_averages
+def _printed(given: Namespace) -> None:
+    """Print what the papers print, a grid a table."""
+    from reproduction.layout import printed_rows
 
-    if given.name is None and given.printed is not None:
-        raise SettingError("--printed holds the numbers of one table: name that table too.")
     names = specification_names() if given.name is None else (_known(given.name),)
-    tables = [read_specification(name, numbers=given.printed) for name in names]
-    averages = check_averages(tables)
-    rows = [
-        {
-            "table": average.table,
-            "method": average.method,
-            "score": average.score,
-            "printed": average.printed,
-            "mean": f"{average.mean:.4f}",
-            "verdict": "right" if average.right else "wrong",
-        }
-        for average in averages
-    ]
-    numbers = [number for table in tables for number in table.printed]
-    _show(rows, given, content={"printed": len(numbers), "averages": rows})
+    tables = [each for name in names if (each := read_specification(name)).printed]
+    if not tables:
+        raise SettingError(f"No printed number of {given.name} could be read.")
     if given.form == "json":
+        print_json(
+            [
+                {"table": each.name, **number.model_dump()}
+                for each in tables
+                for number in each.printed
+            ]
+        )
         return
-    unchecked = sum(number.case == AVERAGE for number in numbers) - len(averages)
-    print(
-        f"{len(numbers)} printed numbers at hand, {len(averages)} averages checked, "
-        f"{sum(not average.right for average in averages)} wrong."
-        + (f" {unchecked} could not be: not every case's number is at hand." if unchecked else "")
-    )
+    for each in tables:
+        heading = f"{PAPERS[each.paper].partition(',')[0]}, {each.place}"
+        print(f"\n**{heading}**\n" if given.form == "markdown" else f"\n{heading}")
+        _show(printed_rows(each), given)
+
+
+def _arithmetic(given: Namespace) -> None:
+    from reproduction.arithmetic import check_averages, check_prose
+
+    names = specification_names() if given.name is None else (_known(given.name),)
+    tables = {name: read_specification(name) for name in specification_names()}
+    checked = [each for name in names for each in check_averages(tables[name])]
+    checked += check_prose({name: tables[name] for name in names} if given.name else tables)
+    wrong = [each for each in checked if not each.right]
+    rows = [
+        {"where": each.where, "the paper says": each.says, "its numbers say": each.numbers}
+        for each in wrong
+    ]
+    printed = sum(len(tables[name].printed) for name in names)
+    _show(rows, given, content={"printed": printed, "checked": [asdict(each) for each in checked]})
+    if given.form != "json":
+        print(
+            f"\n{printed} printed numbers; {len(checked)} averages and statements checked, "
+            f"{len(wrong)} wrong."
+        )
 
 
 def _write(given: Namespace, *, run: Run) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from reproduction.plan import settings_of
-from reproduction.specification import Case, CaseAtScale, Scale, Specification, leaves
+from reproduction.specification import Case, Scale, Settings, Specification, leaves
 from temper.data.tasks.registry import TASKS
 from temper.display.folders import Source
 from temper.display.records import RunRecord
@@ -40,7 +40,7 @@ def case_facts(case: Case, source: Source) -> dict[str, str]:
         "data": str(data.get("source", "")),
         "trained on": _rows(rows.get("train")),
         "judged on": _rows(rows.get("dev")) + (" of test" if _on_test(source) else ""),
-        "published": _published(case.task),
+        "published": _published(case.source),
         "length": str(data.get("max_length", "")),
         "training": _training(train),
         "seeds": str(len(source.seeds)),
@@ -63,25 +63,23 @@ def changes(specification: Specification, scale: Scale | None, cases: Cases) -> 
     if not specification.published:
         return notes + _left_out(specification, cases, scale)
     if not specification.printed:
-        notes.append(
-            "Printed numbers: none is at hand; --printed FILE.toml gives them to who has the paper."
-        )
+        notes.append("Printed numbers: none could be read.")
     if specification.unknown:
         named = ", ".join(specification.unknown)
         notes.append(
             f"The paper's {named} could not be read; the scale full has Temper's own there."
         )
     models = _gathered(
-        (f"Model: {source.model} in place of {case.model}", case)
+        (f"Model: {source.model} in place of {case.model.model}", case)
         for case, source in cases
-        if source.model != case.model
+        if source.model != case.model.model
     )
     notes += [f"{sentence} ({', '.join(names)})." for sentence, names in models.items()]
     split = _gathered(
         ("Judged on test rows in place of dev rows", case)
         for case, source in cases
-        if case.task in TASKS
-        and set(TASKS[case.task].evaluated) & set(TASKS[case.task].rows)
+        if case.source in TASKS
+        and set(TASKS[case.source].evaluated) & set(TASKS[case.source].rows)
         and _on_test(source)
     )
     settings = _gathered(_changed_settings(specification, cases))
@@ -131,8 +129,8 @@ def _changed_settings(specification: Specification, cases: Cases) -> Iterator[tu
         record = _record(source)
         ran, paper = {} if record is None else record.settings, _paper(specification, case)
         data = ran.get("data", {})
-        if data.get("task") != case.task and Path(str(data.get("source", ""))).name != case.task:
-            yield f"Data: {data.get('source')!r} in place of {case.task}'s", case
+        if case.source not in (data.get("task"), Path(str(data.get("source", ""))).name):
+            yield f"Data: {data.get('source')!r} in place of {case.source}'s", case
         for table, key in _spoken_of(specification, case):
             if f"{table}.{key}" in specification.unknown or key not in ran.get(table, {}):
                 continue
@@ -145,10 +143,10 @@ def _spoken_of(specification: Specification, case: Case) -> list[tuple[str, str]
     """Return table and name of the settings that the file says something of, for a case."""
     spoken: dict[tuple[str, str], None] = {}
     for table in ("data", "train"):
-        spoken.update({(table, key): None for key in getattr(case, table, {})})
         for entry in specification.scales.values():
-            at_scale = entry.case.get(case.name, CaseAtScale())
-            for tree in (getattr(entry, table), getattr(at_scale, table)):
+            at_scale = entry.case.get(case.name, Settings())
+            for settings in (case.task, case.model, entry, at_scale):
+                tree = getattr(settings, table)
                 spoken.update({(table, key): None for key in tree if key not in UNSAID})
     return list(spoken)
 
@@ -157,13 +155,13 @@ def _changed_methods(specification: Specification, cases: Cases) -> Iterator[tup
     """Say which settings of the methods are not the table's."""
     for case, source in cases:
         paper = _paper(specification, case)
-        for column in specification.columns(specification.scales["full"]):
+        for column in specification.columns(specification.scales["full"], case.model):
             record = _record(source, column.name)
             if record is None:
                 continue
             ran = _flat(record.settings.get("method", {}))
             method = {"name": column.method or column.name, **column.settings}
-            run = {"model": case.model, "data": paper["data"], "method": method}
+            run = {"model": case.model.model, "data": paper["data"], "method": method}
             papers = _flat(RunConfig.of(without_unread(run)).settings()["method"])
             changed = [
                 f"{key} {ran[key]} (table: {value})"
@@ -177,7 +175,7 @@ def _changed_methods(specification: Specification, cases: Cases) -> Iterator[tup
 def _paper(specification: Specification, case: Case) -> Tree:
     """Return the paper's settings of a case."""
     full = specification.scales["full"]
-    return settings_of(case, full, model=case.model, source=case.task, task=case.task)
+    return settings_of(case, full, model=case.model.model, source=case.source, task=case.source)
 
 
 def _flat(tree: Tree) -> Tree:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from reproduction.lines import ABSENT as NOT_AT_HAND
-from reproduction.lines import Line
+from reproduction.lines import Interval, Line
+from reproduction.specification import Specification
 from reproduction.table import ReproductionTable
 from temper.display.wording import escaped, pipe_table
 from temper.functional.units import ABSENT
@@ -87,22 +88,47 @@ def grid(table: ReproductionTable) -> str:
     return pipe_table(["method", *across], turned)
 
 
+def printed_rows(specification: Specification) -> list[dict[str, str]]:
+    """Return what a paper prints in a table: a row a model and method, a text a task."""
+    names = {each.name: each.label for each in specification.model}
+    rows: dict[tuple[str, str], dict[str, str]] = {}
+    tasks = dict.fromkeys(number.task for number in specification.printed)
+    for number in specification.printed:
+        row = rows.setdefault(
+            (number.model, number.column),
+            {
+                "model": names.get(number.model, number.model),
+                "method": number.column,
+                **dict.fromkeys(tasks, ABSENT),
+            },
+        )
+        row[number.task] = number.value
+    return list(rows.values())
+
+
 def _cells(line: Line, table: ReproductionTable) -> dict[str, str]:
     """Return the texts of a line; the paper's are left out where there is no paper."""
-    to_paper = "" if line.to_paper is None else line.to_paper.text(line.unit)
-    paper = {"paper": line.printed or NOT_AT_HAND} if table.published else {}
-    beside = {"ours \u2212 paper": to_paper} if table.published else {}
-    to_reference = "" if line.to_reference is None else line.to_reference.text(line.unit)
-    return {
+
+    def text(interval: Interval | None) -> str:
+        return "" if interval is None else interval.text(line.unit)
+
+    gain = "" if line.printed_gain is None else line.unit.text(line.printed_gain, signed=True)
+    against = table.reference
+    cells = {
         "case": line.case,
         "score": line.label,
         "method": line.column,
-        **paper,
+        "paper": line.printed or NOT_AT_HAND,
         "ours": line.ours,
-        **beside,
-        f"ours \u2212 {table.reference}": to_reference,
+        "ours \u2212 paper": text(line.to_paper),
+        f"paper \u2212 {against}": gain,
+        f"ours \u2212 {against}": text(line.to_reference),
+        "ours \u2212 paper, of that": text(line.to_printed_gain),
         "verdict": line.verdict,
     }
+    papers = ("paper", "ours \u2212 paper", f"paper \u2212 {against}", "ours \u2212 paper, of that")
+    left_out = () if any(each.printed for each in table.lines) else papers
+    return {head: cell for head, cell in cells.items() if head not in left_out}
 
 
 def _marked(line: Line | None) -> str:

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from statistics import fmean, stdev
+
+from scipy import optimize, stats
 
 from temper.functional.intervals import LEVEL, holm, paired_t, told_apart
 from temper.functional.units import Unit
 
 ABSENT = "not at hand"
+NOT_LEARNED = "not learned"
+POWER = 0.8
+"""Share of studies in which an effect of the least size that can be seen is seen."""
 
 
 @dataclass(frozen=True)
@@ -20,12 +26,15 @@ class Interval:
         mean: The mean.
         low, high: Its interval, None below three seeds.
         p: Two-sided p of a mean of 0, None with them.
+        least: Size that a true mean must have to be told from 0 four times in five, at the spread
+            that was seen; None with them.
     """
 
     mean: float
     low: float | None = None
     high: float | None = None
     p: float | None = None
+    least: float | None = None
 
     @classmethod
     def of(cls, values: Sequence[float]) -> Interval | None:
@@ -40,7 +49,8 @@ class Interval:
         if not told_apart(values):
             return cls(fmean(values))
         test = paired_t(values)
-        return cls(test.mean, test.low, test.high, test.p)
+        least = _least_shift(test.n) * test.standard_deviation / test.n**0.5
+        return cls(test.mean, test.low, test.high, test.p, least)
 
     @property
     def side(self) -> int | None:
@@ -49,12 +59,30 @@ class Interval:
             return None
         return 1 if self.low > 0 else -1 if self.high < 0 else 0
 
+    def less(self, amount: float) -> Interval:
+        """Return the interval of what is less by an amount that is known; its p is not kept."""
+        if self.low is None or self.high is None:
+            return Interval(self.mean - amount)
+        return replace(
+            self, mean=self.mean - amount, low=self.low - amount, high=self.high - amount, p=None
+        )
+
     def text(self, unit: Unit) -> str:
         """Write mean and interval."""
         mean = unit.text(self.mean, signed=True)
         if self.low is None or self.high is None:
             return mean
         return f"{mean} [{unit.text(self.low, signed=True)}, {unit.text(self.high, signed=True)}]"
+
+
+@cache
+def _least_shift(seeds: int) -> float:
+    """Return the mean, in standard errors, that a paired t test of some seeds sees at `POWER`."""
+    freedom = seeds - 1
+    reach = stats.t.ppf(1 - LEVEL / 2, freedom)
+    # The other tail's share of the power is below 1e-4 there.
+    found = optimize.brentq(lambda shift: stats.nct.sf(reach, freedom, shift) - POWER, 0.0, 100.0)
+    return float(found)
 
 
 @dataclass(frozen=True)
@@ -70,10 +98,13 @@ class Line:
         higher_is_better: Direction of the score.
         unit: How it is shown.
         printed: The paper's digits, None where they are not at hand.
+        printed_gain: What the paper prints less what it prints of the reference, in our unit.
         to_paper: Ours less the paper's.
         to_reference: Ours less the reference's, seed by seed; None for the reference.
+        to_printed_gain: Our gain over the reference less the paper's.
         corrected: Its p after Holm's correction over the methods of the same case and score; None
             where there is no p.
+        learned: Whether plain training learns the case; else no difference says anything.
     """
 
     case: str
@@ -84,9 +115,12 @@ class Line:
     higher_is_better: bool | None
     unit: Unit
     printed: str | None = None
+    printed_gain: float | None = None
     to_paper: Interval | None = None
     to_reference: Interval | None = None
+    to_printed_gain: Interval | None = None
     corrected: float | None = None
+    learned: bool = True
 
     @property
     def ours(self) -> str:
@@ -101,9 +135,10 @@ class Line:
     def side(self) -> int | None:
         """1 or -1 where the difference is outside the noise, 0 where it is not; None if unknown.
 
-        Outside is what lies wholly above or below 0 and outlasts the correction.
+        Outside is what lies wholly above or below 0 and outlasts the correction. Of a case that
+        is not learned it is unknown.
         """
-        alone = None if self.to_reference is None else self.to_reference.side
+        alone = self._side_alone
         if alone is None or self.corrected is None or self.corrected <= LEVEL:
             return alone
         return 0
@@ -111,13 +146,22 @@ class Line:
     @property
     def verdict(self) -> str:
         """What the difference against the reference says."""
-        alone = None if self.to_reference is None else self.to_reference.side
+        if not self.learned:
+            return NOT_LEARNED
+        alone = self._side_alone
         if alone is None:
             return ""
         if alone == 0:
             return "inside the noise"
         words = self._word(above=alone > 0)
         return words if self.side else f"{words}, not after correction"
+
+    @property
+    def _side_alone(self) -> int | None:
+        """The same of the interval, before the correction."""
+        if self.to_reference is None or not self.learned:
+            return None
+        return self.to_reference.side
 
     def _word(self, *, above: bool) -> str:
         if self.higher_is_better is None:
@@ -195,8 +239,10 @@ def _mean(lines: Sequence[Line]) -> Line:
         lines[0],
         seeds={seed: fmean(line.seeds[seed] for line in lines) for seed in sorted(common)},
         printed=None,
+        printed_gain=None,
         to_paper=None,
         to_reference=None,
+        to_printed_gain=None,
         corrected=None,
     )
 
@@ -217,7 +263,7 @@ def corrected(lines: Iterable[Line]) -> list[Line]:
     made = list(lines)
     families: dict[tuple[str, str, str], dict[int, float]] = {}
     for place, line in enumerate(made):
-        if line.to_reference is not None and line.to_reference.p is not None:
+        if line.learned and line.to_reference is not None and line.to_reference.p is not None:
             family = families.setdefault((line.case, line.score, line.label), {})
             family[place] = line.to_reference.p
     for family in families.values():

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from reproduction.specification import (
     Case,
-    CaseAtScale,
     Scale,
     ScaleEntry,
+    Settings,
     Specification,
 )
 from temper.app.settings import SetSources
@@ -103,30 +103,38 @@ def settings_of(
         source: Where its data come from.
         task: The task that they are a copy of; None where other data stand in.
     """
-    at_scale = entry.case.get(case.name, CaseAtScale())
-    data = {"source": source, "task": task, **case.data, **entry.data, **at_scale.data}
-    if data.get("unlabeled") == SAME:
-        data["unlabeled"] = source
-    tree: Tree = {"model": model, "data": data, "train": {**entry.train, **at_scale.train}}
-    evaluate = {**case.evaluate, **entry.evaluate, **at_scale.evaluate}
-    if evaluate:
-        tree["evaluate"] = evaluate
-    if case.architecture and model == case.model:
-        tree["architecture"] = dict(case.architecture)
+    at_scale = entry.case.get(case.name, Settings())
+    tables: dict[str, Tree] = {
+        "data": {"source": source, "task": task},
+        "train": {},
+        "evaluate": {},
+    }
+    for layer in (case.task, case.model, entry, at_scale):
+        # A stand-in is not trained as the model that it stands for.
+        if layer is not case.model or model == case.model.model:
+            for name, table in tables.items():
+                table.update(getattr(layer, name))
+    if tables["data"].get("unlabeled") == SAME:
+        tables["data"]["unlabeled"] = source
+    tree: Tree = {"model": model, **{name: table for name, table in tables.items() if table}}
+    if case.model.architecture and model == case.model.model:
+        tree["architecture"] = dict(case.model.architecture)
     return tree
 
 
 def _plan(case: Case, request: Request) -> CasePlan:
-    entry, specification = request.entry, request.specification
-    suite = case.suite if entry.suites else None
-    files = entry.source is None and (case.file is not None or bool(case.shift))
+    entry, specification, task = request.entry, request.specification, case.task
+    if case.model.multi_task:
+        return CasePlan(case, None, "a network on all tasks at once is trained by --multi-task")
+    suite = task.suite if entry.suites else None
+    files = entry.source is None and (task.file is not None or bool(task.shift))
     if (suite is not None or files) and request.data_root is None:
-        what = f"the sets of suite {suite!r}" if suite else f"files of {case.task}"
+        what = f"the sets of suite {suite!r}" if suite else f"files of {case.source}"
         return CasePlan(case, None, f"{what} are read from a folder: give --data-root DIR")
     try:
-        source = entry.source or task_source(case.task, request.data_root)
+        source = entry.source or task_source(case.source, request.data_root)
         sets = SetSources.of(
-            shift=[f"{name}={source}/{file}" for name, file in case.shift.items() if files],
+            shift=[f"{name}={source}/{file}" for name, file in task.shift.items() if files],
             suite=suite,
             data_root=request.data_root if suite else None,
         )
@@ -136,9 +144,9 @@ def _plan(case: Case, request: Request) -> CasePlan:
     tree = settings_of(
         case,
         entry,
-        model=request.model or entry.model or case.model,
-        source=f"{source}/{case.file}" if files and case.file is not None else source,
-        task=case.task if entry.source is None else None,
+        model=request.model or entry.model or case.model.model,
+        source=f"{source}/{task.file}" if files and task.file is not None else source,
+        task=case.source if entry.source is None else None,
     )
     if request.device is not None:
         tree["train"]["device"] = request.device
@@ -148,7 +156,7 @@ def _plan(case: Case, request: Request) -> CasePlan:
             each.method or each.name,
             {name: table for name, table in each.tables.items() if table},
         )
-        for each in specification.columns(entry)
+        for each in specification.columns(entry, case.model)
     ]
     seeds = tuple(range(request.seeds or entry.seeds))
     return CasePlan(case, StudyConfig.of(tree, columns=columns, seeds=seeds, sets=sets))

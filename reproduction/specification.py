@@ -1,14 +1,16 @@
 """What a paper's table is as a study: one TOML file each under ``tables``.
 
-A file says which place of which paper it stands for, the grid of cases (model and task) and columns
-(methods), which scores the table prints, and three scales at which the grid is run. ``like`` takes
-grid and scales of another file, so that tables that read the same models train them once.
+A file says which place of which paper it stands for, the grid of models, tasks and columns
+(methods), which scores the table prints, what the paper printed there, and three scales at which
+the grid is run. A model on a task is a case, which is one study. ``like`` takes grid and scales of
+another file, so that tables that read the same models train them once.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cached_property
 from itertools import product
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -21,7 +23,7 @@ from temper.training.assignments import Tree, override, read_toml
 Scale = Literal["smoke", "small", "full"]
 SCALES: tuple[Scale, ...] = ("smoke", "small", "full")
 AVERAGE = "average"
-"""What a printed mean over the cases is called, in place of a case."""
+"""What a printed mean is called, in place of a task or, over models, of a model."""
 METRIC, MEAN = "metric", "mean"
 """In ``score.select``: the task's own score for a name, the mean over sets for a set."""
 PAPERS = {
@@ -32,8 +34,8 @@ PAPERS = {
 }
 """Whose table it is; one of Temper's own has no printed numbers to stand beside."""
 _FOLDER = Path(__file__).parent / "tables"
-_NAMED = ("score", "column", "case", "line")
-_GRID = ("column", "pairs", "case", "scales", "kept", "grid_from", "unknown")
+_NAMED = ("score", "model", "column", "task")
+_GRID = ("column", "pairs", "model", "task", "scales", "kept", "grid_from", "unknown")
 
 
 class Entry(BaseModel):
@@ -43,21 +45,20 @@ class Entry(BaseModel):
 
 
 class Printed(Entry):
-    """One number as the paper prints it: ``printed.SCORE.COLUMN.CASE = "81.20"`` in the file.
+    """One number as the paper prints it: ``printed.SCORE.MODEL.COLUMN.TASK = "81.20"`` in the file.
 
     Args:
         score, column: Their names.
-        case: Name of a case, or ``average``.
+        model: Name of a model, or ``average``: the mean over the models.
+        task: Name of a task, or ``average``: the mean over the tasks.
         value: The digits, a text, so that a last zero counts.
-        line: Of a score with several conditions, such as layers or radii, what our table calls the
-            one that is meant: one table deeper in the file.
     """
 
     score: str
+    model: str
     column: str
-    case: str
+    task: str
     value: str
-    line: str = ""
 
     @field_validator("value", mode="before")
     @classmethod
@@ -69,7 +70,7 @@ class Printed(Entry):
     @property
     def place(self) -> tuple[str, ...]:
         """Which number it is."""
-        return self.score, self.column, self.case, self.line
+        return self.score, self.model, self.column, self.task
 
 
 class ColumnEntry(Entry):
@@ -130,36 +131,11 @@ class Pairs(Entry):
         return f"{self.method}_{first:g}_{second:g}"
 
 
-class Case(Entry):
-    """One model on one task.
+class Settings(Entry):
+    """Settings of a model, of a task, or of a case at one scale.
 
     Args:
-        name: Name of its study's folder.
-        task: Name of the task: its folder under the data root, or a task of ``temper list tasks``.
-        model: The paper's model.
-        suite: Suite of sets beside the task's own rows.
-        file: File of the task's folder that the rows come from, so that dev rows are carved from
-            the training rows; None reads the folder.
-        shift: Further sets by name: files of the task's folder.
-        data, evaluate, architecture: Settings of this case, where the scale does not set them.
-    """
-
-    name: str
-    task: str
-    model: str
-    suite: str | None = None
-    file: str | None = None
-    shift: dict[str, str] = Field(default_factory=dict)
-    data: Tree = Field(default_factory=dict)
-    evaluate: Tree = Field(default_factory=dict)
-    architecture: Tree = Field(default_factory=dict)
-
-
-class CaseAtScale(Entry):
-    """Settings of one case at one scale.
-
-    Args:
-        data, train, evaluate: Settings in place of those of the case and of the scale.
+        data, train, evaluate: Their tables.
     """
 
     data: Tree = Field(default_factory=dict)
@@ -167,20 +143,84 @@ class CaseAtScale(Entry):
     evaluate: Tree = Field(default_factory=dict)
 
 
-class ScaleEntry(Entry):
-    """How the grid is run.
+class ModelEntry(Settings):
+    """One model of the table.
+
+    Args:
+        name: What cases are named after.
+        label: What the paper calls it.
+        model: The model.
+        columns: Names of the columns that the paper has of it; empty has all.
+        tasks: Names of the tasks that it is run on; empty runs all.
+        architecture: Settings of a network from scratch.
+        multi_task: Whether one network is trained on all tasks at once, as MT-DNN is.
+    """
+
+    name: str
+    label: str
+    model: str
+    columns: tuple[str, ...] = ()
+    tasks: tuple[str, ...] = ()
+    architecture: Tree = Field(default_factory=dict)
+    multi_task: bool = False
+
+
+class TaskEntry(Settings):
+    """One task of the table.
+
+    Args:
+        name: What cases are named after.
+        task: The task: its folder under the data root, or a task of ``temper list tasks``; left
+            out it is the name.
+        suite: Suite of sets beside the task's own rows.
+        file: File of the task's folder that the rows come from, so that dev rows are carved from
+            the training rows; None reads the folder.
+        shift: Further sets by name: files of the task's folder.
+    """
+
+    name: str
+    task: str = ""
+    suite: str | None = None
+    file: str | None = None
+    shift: dict[str, str] = Field(default_factory=dict)
+
+
+class Case(Entry):
+    """One model on one task: what is one study.
+
+    Args:
+        model: The model.
+        task: The task.
+    """
+
+    model: ModelEntry
+    task: TaskEntry
+
+    @property
+    def name(self) -> str:
+        """Name of its study's folder."""
+        return f"{self.model.name}-{self.task.name}"
+
+    @property
+    def source(self) -> str:
+        """The task, as ``temper list tasks`` calls it."""
+        return self.task.task or self.task.name
+
+
+class ScaleEntry(Settings):
+    """How the grid is run; its settings are those of every case.
 
     Args:
         seeds: Number of seeds.
         model: Model that stands in for that of every case; None runs the case's own.
         source: Data that stand in for every task's; None takes the task's.
-        suites: Whether the cases' suites are read.
+        suites: Whether the tasks' suites are read.
         cases: Names of the cases that are run; empty runs all.
         columns: Names of the columns; empty runs all. The first of the file is always run.
         values: Of ``pairs``: the values that are run; empty runs all.
         pairs: Of ``pairs``: settings in place of theirs.
-        data, train, evaluate: Settings of every case.
-        case: Further ones of single cases, by name: networks and texts differ in what they cost.
+        case: Further settings of single cases, by name: networks and texts differ in what they
+            cost.
         method: ``method.KEY`` values of columns at this scale, by the column's name, in place of
             those that the column has.
     """
@@ -193,10 +233,7 @@ class ScaleEntry(Entry):
     columns: tuple[str, ...] = ()
     values: tuple[float, ...] = ()
     pairs: Tree | None = None
-    data: Tree = Field(default_factory=dict)
-    train: Tree = Field(default_factory=dict)
-    evaluate: Tree = Field(default_factory=dict)
-    case: dict[str, CaseAtScale] = Field(default_factory=dict)
+    case: dict[str, Settings] = Field(default_factory=dict)
     method: dict[str, Tree] = Field(default_factory=dict)
 
 
@@ -210,7 +247,7 @@ class Score(Entry):
             name `METRIC` stands for the task's own, the set `MEAN` for the mean over sets where
             there are several. What several scores have is one line each.
         times: What the paper prints is so many times ours: 100 for per cent.
-        average: Whether the mean over the cases says something.
+        average: Whether the mean over a model's tasks says something.
     """
 
     name: str
@@ -250,8 +287,10 @@ class Specification(Entry):
         like: File whose grid and scales it takes.
         column: Methods; the first is the reference of every study.
         against: The method that the table's differences are against; left out it is the first.
+        relative_to: Name of the model whose reference every model's relative improvement is over,
+            as in UEGR's Table III; left out it is each model's own.
         pairs: Columns made of pairs of values.
-        case: Models and tasks.
+        model, task: The grid's two sides; every model is run on every task, or on those it names.
         score: What is printed.
         choice: Settings that each case chooses for itself.
         scales: How the grid is run, by name.
@@ -270,14 +309,26 @@ class Specification(Entry):
     like: str | None = None
     column: tuple[ColumnEntry, ...]
     against: str = ""
+    relative_to: str = ""
     pairs: Pairs | None = None
-    case: tuple[Case, ...]
+    model: tuple[ModelEntry, ...]
+    task: tuple[TaskEntry, ...]
     score: tuple[Score, ...]
     choice: Choice | None = None
     scales: dict[Scale, ScaleEntry]
     kept: str = ""
     unknown: tuple[str, ...] = ()
     printed: tuple[Printed, ...] = ()
+
+    @cached_property
+    def case(self) -> tuple[Case, ...]:
+        """Every model on every task that it is run on."""
+        return tuple(
+            Case(model=model, task=task)
+            for model in self.model
+            for task in self.task
+            if not model.tasks or task.name in model.tasks
+        )
 
     @property
     def published(self) -> bool:
@@ -301,52 +352,68 @@ class Specification(Entry):
             return given
         numbers = []
         for names, value in leaves(given):
-            if len(names) not in (3, 4):
+            if len(names) != len(_NAMED):
                 raise ValueError(
-                    f"names {'.'.join(names)!r}, and a number is named by score, column and case, "
-                    "and by the line of a score that has several"
+                    f"names {'.'.join(names)!r}, and a number is named by {', '.join(_NAMED)}"
                 )
-            numbers.append({**dict(zip(_NAMED, names, strict=False)), "value": value})
+            numbers.append({**dict(zip(_NAMED, names, strict=True)), "value": value})
         return numbers
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
-        columns, cases = [each.name for each in self.columns()], [each.name for each in self.case]
-        scores = [each.name for each in self.score]
-        for kind, names in (("column", columns), ("case", cases), ("score", scores)):
+        columns, scores = [each.name for each in self.columns()], [each.name for each in self.score]
+        models, tasks = [each.name for each in self.model], [each.name for each in self.task]
+        cases = [each.name for each in self.case]
+        for kind, names in (
+            ("column", columns),
+            ("model", models),
+            ("task", tasks),
+            ("score", scores),
+        ):
             if len(set(names)) < len(names):
                 raise ValueError(f"gives a {kind} twice: {', '.join(names)}")
         if set(SCALES) != set(self.scales):
             raise ValueError(f"must have the scales {', '.join(SCALES)}")
-        _known("column", [self.reference], [each.name for each in self.column])
+        written = [each.name for each in self.column]
+        _known("column", [self.reference], written)
+        _known("model", [self.relative_to] if self.relative_to else [], models)
+        for model in self.model:
+            _known("column", model.columns, columns)
+            _known("task", model.tasks, tasks)
         for scale in self.scales.values():
             _known("case", [*scale.cases, *scale.case], cases)
-            _known("column", scale.columns, [each.name for each in self.column])
-            _known("column", scale.method, [each.name for each in self.column])
+            _known("column", [*scale.columns, *scale.method], written)
         if self.choice is not None:
             _known("score", [self.choice.by, self.choice.reported], scores)
             _known("column", [*self.choice.among, *self.choice.against], columns)
         for number in self.printed:
-            _known("case", [number.case], [*cases, AVERAGE])
+            _known("model", [number.model], [*models, AVERAGE])
+            _known("task", [number.task], [*tasks, AVERAGE])
             _known("column", [number.column], columns)
             _known("score", [number.score], scores)
-            if number.case == AVERAGE and len(cases) == 1:
-                raise ValueError(f"prints an average of {self.name}, which has one case")
         return self
 
-    def columns(self, scale: ScaleEntry | None = None) -> list[ColumnEntry]:
+    def columns(
+        self, scale: ScaleEntry | None = None, model: ModelEntry | None = None
+    ) -> list[ColumnEntry]:
         """Return the methods of a scale; the first and the reference are in any.
 
         Args:
             scale: Which; None returns all.
+            model: Those that the table has of this model; None returns those of all.
         """
         pairs = self.pairs
-        if scale is None:
-            return [*self.column, *(pairs.columns() if pairs else ())]
         always = {self.column[0].name, self.reference}
+        wanted = [
+            each
+            for each in self.column
+            if model is None or not model.columns or each.name in {*model.columns, *always}
+        ]
+        if scale is None:
+            return [*wanted, *(pairs.columns() if pairs else ())]
         written = [
             each.model_copy(update={"settings": scale.method.get(each.name, each.settings)})
-            for each in self.column
+            for each in wanted
             if not scale.columns or each.name in {*scale.columns, *always}
         ]
         if pairs is not None:
@@ -372,10 +439,13 @@ class Specification(Entry):
                 raise SettingError(unknown(f"case of {self.name}", name, known))
         return [each for each in self.case if not chosen or each.name in chosen]
 
-    def number(self, case: str, column: str, score: str, line: str = "") -> Printed | None:
+    def number(self, score: str, model: str, column: str, task: str) -> Printed | None:
         """Return what the paper prints there, None where that is not at hand."""
-        wanted = (score, column, case, line)
-        return next((number for number in self.printed if number.place == wanted), None)
+        return self._numbers.get((score, model, column, task))
+
+    @cached_property
+    def _numbers(self) -> dict[tuple[str, ...], Printed]:
+        return {number.place: number for number in self.printed}
 
 
 THEOREM = "uegr-theorem-1"
@@ -387,19 +457,17 @@ def specification_names() -> tuple[str, ...]:
     return tuple(sorted(path.stem for path in _FOLDER.glob("*-*.toml")))
 
 
-def read_specification(name: str, *, numbers: Path | None = None) -> Specification:
+def read_specification(name: str) -> Specification:
     """Read a specification.
 
     Args:
         name: One of `specification_names`.
-        numbers: A file with a further table ``printed``, by someone with the paper at hand; its
-            numbers stand before those of the specification.
 
     Returns:
         The checked specification.
 
     Raises:
-        SettingError: There is no such table, or a file is wrong; all faults at once.
+        SettingError: There is no such table, or its file is wrong; all faults at once.
 
     Example:
         >>> read_specification("uegr-table-4").place
@@ -413,20 +481,11 @@ def read_specification(name: str, *, numbers: Path | None = None) -> Specificati
         base = read_toml(_FOLDER / f"{like}.toml")
         grid = {key: base[key] for key in _GRID if key in base}
         content = {"family": base.get("family", like), **grid, **content}
-    if numbers is not None:
-        further = read_toml(numbers)
-        if set(further) != {"printed"}:
-            raise SettingError(
-                f"{numbers} must hold the table `printed` alone: numbers such as "
-                f'`printed.SCORE.COLUMN.CASE = "81.20"`, got {", ".join(further) or "nothing"}.'
-            )
-        content = override(content, leaves(further))
     try:
         return Specification.model_validate({"family": name, **content, "name": name})
     except ValidationError as error:
-        where = str(numbers) if numbers is not None else f"{name}.toml"
         lines = [
-            f"{where}, {'.'.join(str(part) for part in fault['loc']) or 'the whole'}: "
+            f"{name}.toml, {'.'.join(str(part) for part in fault['loc']) or 'the whole'}: "
             f"{fault['msg'].removeprefix('Value error, ')}."
             for fault in error.errors()
         ]

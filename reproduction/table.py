@@ -13,6 +13,7 @@ from typing import Any
 
 from reproduction.choice import choose_columns
 from reproduction.facts import case_facts, changes
+from reproduction.learning import not_learned
 from reproduction.lines import Line, corrected, difference, mean_lines
 from reproduction.run import finished_cases, read_record
 from reproduction.specification import (
@@ -21,7 +22,7 @@ from reproduction.specification import (
     METRIC,
     PAPERS,
     SCALES,
-    Printed,
+    Case,
     Score,
     Specification,
 )
@@ -112,24 +113,32 @@ def reproduction_table(specification: Specification, folder: Path) -> Reproducti
             f"`temper reproduce {specification.name}` wrote, or run that first."
         )
     cases = [(case, sources[case.name]) for case in specification.case if case.name in sources]
-    lines = [
-        line
-        for case, source in cases
-        for compared in [compare(source)]
-        for score in specification.score
-        for line in _lines(specification, case.name, compared, score)
-    ]
+    lines: list[Line] = []
+    unlearned: dict[str, str] = {}
+    for case, source in cases:
+        compared = compare(source)
+        if reason := not_learned(compared, source):
+            unlearned[case.name] = reason
+        lines += [
+            replace(line, learned=not reason)
+            for score in specification.score
+            for line in _lines(specification, case, compared, score)
+        ]
     choices = tuple(choose_columns(specification, lines))
+    learned = [case for case, _ in cases if case.name not in unlearned]
     for score in specification.score:
         if score.average:
-            lines += _averages(specification, score, lines, list(sources))
+            lines += _averages(specification, score, lines, learned)
     missing = {
         f"{case}, {run.rstrip('.')}": "not finished"
         for case, source in sources.items()
         for run in source.missing
     }
     scale = next((each for each in SCALES if record is not None and each == record.scale), None)
-    differs = changes(specification, scale, cases) + _unshown(specification, lines)
+    differs = changes(specification, scale, cases) + [
+        f"Not learned, so in no mean and no verdict: {case}: {reason}."
+        for case, reason in unlearned.items()
+    ]
     if missing:
         differs.append(
             "Runs are missing: a difference is over the seeds that both methods have, and a mean "
@@ -149,57 +158,29 @@ def reproduction_table(specification: Specification, folder: Path) -> Reproducti
 
 
 def _lines(
-    specification: Specification, case: str, comparison: Comparison, score: Score
+    specification: Specification, case: Case, comparison: Comparison, score: Score
 ) -> Iterable[Line]:
     rows = _select(comparison, score)
     reference = specification.reference
     for row in rows:
-        label = score.label if len(rows) == 1 else row.label
         base = row.cells[reference].seeds if reference in row.cells else {}
-        for column in specification.columns():
+        for column in specification.columns(model=case.model):
             if column.name not in row.cells:
                 continue
             seeds = row.cells[column.name].seeds
             line = Line(
-                case=case,
+                case=case.name,
                 score=score.name,
-                label=label,
+                label=score.label if len(rows) == 1 else row.label,
                 column=column.name,
                 seeds=seeds,
                 higher_is_better=row.higher_is_better,
                 unit=row.unit,
                 to_reference=None if column.name == reference else difference(seeds, base),
             )
-            named = "" if len(rows) == 1 else label
-            yield _beside(line, specification.number(case, column.name, score.name, named), score)
-
-
-def _unshown(specification: Specification, lines: Sequence[Line]) -> list[str]:
-    """Say which printed numbers stand beside no line of a case that was run."""
-    cases = {case.name for case in specification.case}
-    labels: dict[tuple[str, ...], set[str]] = {}
-    for line in lines:
-        case = line.case if line.case in cases else AVERAGE
-        if case != AVERAGE or line.printed:
-            labels.setdefault((line.score, line.column, case), set()).add(line.label)
-    notes = []
-    for number in specification.printed:
-        *place, named = number.place
-        known = labels.get(tuple(place), set())
-        if number.case == AVERAGE and not known:
-            notes.append(
-                f"The printed average of {number.column}, {number.score} is over all of "
-                f"{len(cases)} cases, and stands beside none of fewer."
-            )
-        elif number.case != AVERAGE and (
-            named not in known if len(known) > 1 else bool(named and known)
-        ):
-            which = f"line {named!r}" if named else "no line"
-            notes.append(
-                f"The printed number of {number.case}, {number.column}, {number.score} names "
-                f"{which}, and stands beside none. Known: {', '.join(sorted(known))}."
-            )
-    return notes
+            if len(rows) == 1:
+                line = _beside(specification, line, score, case.model.name, case.task.name)
+            yield line
 
 
 def _select(comparison: Comparison, score: Score) -> list[Row]:
@@ -221,31 +202,65 @@ def _select(comparison: Comparison, score: Score) -> list[Row]:
 
 
 def _averages(
-    specification: Specification, score: Score, lines: Sequence[Line], names: Sequence[str]
+    specification: Specification, score: Score, lines: Sequence[Line], cases: Sequence[Case]
 ) -> list[Line]:
-    """Return the mean over the finished cases, for every method that all of them have."""
-    if len(names) < 2:
-        return []
-    made = mean_lines(
-        [line for line in lines if line.score == score.name],
-        names,
-        lambda line: line.case,
-        reference=specification.reference,
-        case=f"mean of {len(names)} cases",
-        label=score.label,
-    )
-    if len(names) < len(specification.case):
-        # The paper's average is over all of them.
-        return made
-    return [
-        _beside(line, specification.number(AVERAGE, line.column, score.name), score)
-        for line in made
+    """Return the means over the learned cases.
+
+    They are those of each model, of each task where the paper has its mean over the models, and of
+    all. The paper's number stands beside a mean over all of its cases.
+    """
+    groups: list[tuple[str, str, str]] = [
+        (f"{model.name}, ", model.name, AVERAGE) for model in specification.model
     ]
+    if any(number.model == AVERAGE for number in specification.printed):
+        groups += [(f"{task.name}, ", AVERAGE, task.name) for task in specification.task]
+    elif len({case.model.name for case in cases}) > 1:
+        groups.append(("", "", ""))
+    of_score = [line for line in lines if line.score == score.name]
+    made = []
+    for what, model, task in groups:
+        whole, part = (
+            [
+                case.name
+                for case in of
+                if model in ("", AVERAGE, case.model.name) and task in ("", AVERAGE, case.task.name)
+            ]
+            for of in (specification.case, cases)
+        )
+        if len(part) < 2:
+            continue
+        means = mean_lines(
+            [line for line in of_score if line.case in part],
+            part,
+            lambda line: line.case,
+            reference=specification.reference,
+            case=f"{what}mean of {len(part)} cases",
+            label=score.label,
+        )
+        if part == whole:
+            means = [_beside(specification, line, score, model, task) for line in means]
+        made += means
+    return made
 
 
-def _beside(line: Line, printed: Printed | None, score: Score) -> Line:
-    """Set a printed number beside a line, where there is one."""
-    if printed is None:
+def _beside(specification: Specification, line: Line, score: Score, model: str, task: str) -> Line:
+    """Set the printed number and the printed gain beside a line, where there are such."""
+
+    def printed(column: str) -> float | None:
+        number = specification.number(score.name, model, column, task)
+        return None if number is None else float(number.value) / score.times
+
+    value, base = printed(line.column), printed(specification.reference)
+    if value is None:
         return line
-    paper = dict.fromkeys(line.seeds, float(printed.value) / score.times)
-    return replace(line, printed=printed.value, to_paper=difference(line.seeds, paper))
+    number = specification.number(score.name, model, line.column, task)
+    gain = None if base is None or line.column == specification.reference else value - base
+    return replace(
+        line,
+        printed=None if number is None else number.value,
+        to_paper=difference(line.seeds, dict.fromkeys(line.seeds, value)),
+        printed_gain=gain,
+        to_printed_gain=None
+        if gain is None or line.to_reference is None
+        else line.to_reference.less(gain),
+    )

@@ -53,7 +53,7 @@ def test_every_figure_of_the_summary_stands_in_what_is_printed() -> None:
 def test_a_part_is_made_anew_and_the_rest_is_left() -> None:
     made = filled(BLOCK.format("--check-arithmetic"))
     assert made.startswith("Before.\n\n<!-- temper reproduce --check-arithmetic -->\n")
-    assert "printed numbers at hand" in made
+    assert "printed numbers; " in made
     assert "old" not in made
     assert made.endswith("<!-- /temper -->\n\nAfter.\n")
     assert filled(made) == made

@@ -10,12 +10,7 @@ import pytest
 from reproduction.layout import sections
 from reproduction.lines import ABSENT, Interval
 from reproduction.run import keep
-from reproduction.specification import (
-    AVERAGE,
-    Printed,
-    Specification,
-    read_specification,
-)
+from reproduction.specification import Printed, Specification, read_specification
 from reproduction.table import reproduction_table
 from temper.errors import CheckpointError
 from tests.reproduction.kept_studies import line_of, write_study
@@ -26,11 +21,11 @@ REACH = 4.302653 * 0.01 / 3**0.5
 
 
 def with_numbers(*numbers: tuple[str, str, str]) -> Specification:
-    """Return Table IV with some printed numbers."""
+    """Return Table IV with some printed numbers of TextCNN: task, column and digits."""
     read = read_specification("uegr-table-4")
     printed = tuple(
-        Printed(case=case, column=column, score="accuracy", value=value)
-        for case, column, value in numbers
+        Printed(model="text_cnn", task=task, column=column, score="accuracy", value=value)
+        for task, column, value in numbers
     )
     return read.model_copy(update={"printed": printed})
 
@@ -44,7 +39,8 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_ours_stands_beside_the_paper_with_the_difference_and_its_interval(folder: Path) -> None:
-    table = reproduction_table(with_numbers(("text_cnn-imdb", "uegr", "82.0")), folder)
+    numbers = ("imdb", "uegr", "82.0"), ("imdb", "vanilla", "81.0")
+    table = reproduction_table(with_numbers(*numbers), folder)
     line = line_of(table, "text_cnn-imdb", "uegr")
     assert line.printed == "82.0"
     assert line.to_reference.mean == pytest.approx(0.02)
@@ -54,20 +50,30 @@ def test_ours_stands_beside_the_paper_with_the_difference_and_its_interval(folde
     assert line.to_paper.mean == pytest.approx(0.02)
     assert line.to_paper.high == pytest.approx(0.02 + 3**0.5 * REACH, abs=1e-7)
     assert line.verdict == "inside the noise"
+    # Our gain of .02 beside the paper's of .01.
+    assert line.printed_gain == pytest.approx(0.01)
+    assert line.to_printed_gain.mean == pytest.approx(0.01)
+    assert line.to_printed_gain.high == pytest.approx(0.01 + REACH, abs=1e-7)
     (shown,) = [row for row in sections(table)["Every difference"] if row["paper"] == "82.0"]
     assert (shown["ours"], shown["ours − paper"]) == ("84.00 ± 1.73", "+2.00 [−2.30, +6.30]")
+    assert shown["paper − vanilla"] == "+1.00"
+    assert shown["ours − paper, of that"] == "+1.00 [−1.48, +3.48]"
 
 
 def test_a_number_that_could_not_be_read_is_said_to_be_absent(folder: Path) -> None:
-    table = reproduction_table(read_specification("uegr-table-4"), folder)
-    assert {line.printed for line in table.lines} == {None}
-    assert {row["paper"] for row in sections(table)["Every difference"]} == {ABSENT}
-    assert any("none is at hand" in note for note in table.notes)
+    table = reproduction_table(with_numbers(("imdb", "uegr", "82.0")), folder)
+    shown = {(row["case"], row["method"]): row for row in sections(table)["Every difference"]}
+    assert shown["text_cnn-tnews", "uegr"]["paper"] == ABSENT
+    # A gain needs the paper's reference too.
+    assert shown["text_cnn-imdb", "uegr"]["paper − vanilla"] == ""
+    without = reproduction_table(with_numbers(), folder)
+    assert any("none could be read" in note for note in without.notes)
+    assert "paper" not in sections(without)["Every difference"][0]
 
 
 def test_the_mean_over_cases_is_that_of_every_seed(folder: Path) -> None:
     table = reproduction_table(read_specification("uegr-table-4"), folder)
-    line = line_of(table, "mean of 2 cases", "uegr")
+    line = line_of(table, "text_cnn, mean of 2 cases", "uegr")
     assert line.seeds == pytest.approx({0: 0.615, 1: 0.615, 2: 0.63})
     # .03 and -.1, .01 and -.1, .02 and -.1.
     assert line.to_reference.mean == pytest.approx(-0.04)
@@ -75,26 +81,63 @@ def test_the_mean_over_cases_is_that_of_every_seed(folder: Path) -> None:
     assert line.verdict == "worse"
 
 
-def test_a_printed_average_stands_beside_the_mean_over_all_cases_only(tmp_path: Path) -> None:
+def test_a_printed_average_stands_beside_the_mean_over_all_its_tasks_only(tmp_path: Path) -> None:
     read = with_numbers(("average", "uegr", "70.0"))
-    for case in read.case[:2]:
+    tasks = [case for case in read.case if case.model.name == "text_cnn"]
+    for case in tasks[:2]:
         write_study(tmp_path / case.name, {"vanilla": VANILLA, "uegr": UEGR})
-    partial = line_of(reproduction_table(read, tmp_path), "mean of 2 cases", "uegr")
+    partial = line_of(reproduction_table(read, tmp_path), "text_cnn, mean of 2 cases", "uegr")
     assert partial.printed is None
-    for case in read.case[2:]:
+    for case in tasks[2:]:
         write_study(tmp_path / case.name, {"vanilla": VANILLA, "uegr": UEGR})
-    whole = line_of(reproduction_table(read, tmp_path), "mean of 12 cases", "uegr")
+    whole = line_of(reproduction_table(read, tmp_path), "text_cnn, mean of 4 cases", "uegr")
     assert whole.printed == "70.0"
     assert whole.to_paper.mean == pytest.approx(0.14)
+
+
+def test_a_table_whose_means_are_over_models_has_those(tmp_path: Path) -> None:
+    """Table V has one task, and prints each K's mean over four networks."""
+    read = read_specification("uegr-table-5")
+    for case in read.case:
+        write_study(tmp_path / case.name, {"k2": (0.80, 0.82, 0.84), "k3": (0.81, 0.83, 0.85)})
+    line = line_of(reproduction_table(read, tmp_path), "imdb, mean of 4 cases", "k3")
+    assert line.printed == "90.47"
+    assert line.printed_gain == pytest.approx(0.0008)
+
+
+@pytest.mark.parametrize(
+    ("macro_f1", "learned"),
+    [((0.49, 0.50, 0.51), False), ((0.45, 0.60, 0.62), False), ((0.70, 0.71, 0.72), True)],
+)
+def test_a_case_that_plain_training_does_not_learn_is_in_no_mean_and_no_verdict(
+    folder: Path, macro_f1: tuple[float, ...], learned: bool
+) -> None:
+    """One answer to all rows of two classes has a macro F1 of at most .5."""
+    write_study(folder / "text_cnn-ag_news", {"vanilla": VANILLA, "uegr": (0.9, 0.91, 0.92)})
+    for seed, value in enumerate(macro_f1):
+        for file in (folder / "text_cnn-ag_news").glob(f"runs/*-s{seed}-*/evaluation/scores.json"):
+            content = json.loads(file.read_text(encoding="utf-8"))
+            content["scores"].append({**content["scores"][0], "name": "macro_f1", "value": value})
+            file.write_text(json.dumps(content), encoding="utf-8")
+    table = reproduction_table(read_specification("uegr-table-4"), folder)
+    line = line_of(table, "text_cnn-ag_news", "uegr")
+    assert line.learned is learned
+    assert (line.verdict == "not learned") is not learned
+    assert any(line.case == f"text_cnn, mean of {2 + learned} cases" for line in table.lines)
+    assert any("Not learned" in note for note in table.notes) is not learned
 
 
 def test_a_lower_score_is_better_where_the_score_says_so(tmp_path: Path) -> None:
     lower = {"vanilla": (0.3, 0.3, 0.3), "jachess": (0.2, 0.21, 0.2)}
     write_study(
-        tmp_path / "sst2", lower, name="brier", perspective="calibration", higher_is_better=False
+        tmp_path / "bert-sst2",
+        lower,
+        name="brier",
+        perspective="calibration",
+        higher_is_better=False,
     )
     table = reproduction_table(read_specification("jachess-brier"), tmp_path)
-    line = line_of(table, "sst2", "jachess", "brier")
+    line = line_of(table, "bert-sst2", "jachess", "brier")
     assert line.verdict == "better"
 
 
@@ -173,33 +216,6 @@ def test_differences_are_corrected_for_the_number_of_methods(tmp_path: Path) -> 
     assert alone.corrected == pytest.approx(0.0131, abs=1e-4)
     assert (among.side, among.verdict) == (0, "better, not after correction")
     assert among.corrected == pytest.approx(4 * 0.0131, abs=4e-4)
-
-
-def test_a_printed_number_of_one_condition_stands_beside_that_line_alone(tmp_path: Path) -> None:
-    read = read_specification("uegr-table-4")
-    entry = {"case": "text_cnn-imdb", "column": "uegr", "score": "accuracy", "value": "80.0"}
-    printed = tuple(Printed(**entry, line=line) for line in ("", "of a layer that is not there"))
-    write_study(tmp_path / "text_cnn-imdb", {"vanilla": VANILLA, "uegr": UEGR})
-    table = reproduction_table(read.model_copy(update={"printed": printed}), tmp_path)
-    assert [line.printed for line in table.lines] == [None, "80.0"]
-    assert sum("stands beside none" in note for note in table.notes) == 1
-
-
-def test_a_printed_average_stands_beside_its_own_methods_mean_alone(tmp_path: Path) -> None:
-    read = read_specification("uegr-table-4")
-    cases = [case for case in read.case if case.name in ("text_cnn-imdb", "text_cnn-tnews")]
-    printed = tuple(
-        Printed(case=AVERAGE, column=column, score="accuracy", value="80.0")
-        for column in ("uegr", "r_drop")
-    )
-    for case in cases:
-        write_study(tmp_path / case.name, {"vanilla": VANILLA, "uegr": UEGR})
-    whole = read.model_copy(update={"case": tuple(cases), "printed": printed})
-    table = reproduction_table(whole, tmp_path)
-    assert {line.column for line in table.lines if line.printed} == {"uegr"}
-    said = [note for note in table.notes if "printed average" in note]
-    assert len(said) == 1
-    assert said[0].startswith("The printed average of r_drop, accuracy is over all of 2 cases")
 
 
 def test_the_facts_say_what_was_run_beside_what_was_published(folder: Path) -> None:
