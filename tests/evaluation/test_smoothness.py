@@ -67,14 +67,14 @@ def estimates(
     model: nn.Module, part: RowBatch, *, seed: int = 0, projections: int = 1
 ) -> dict[int | None, Any]:
     """Return the norms [2, B] of every layer."""
-    chosen = EvaluationSettings(
-        perspectives=("smoothness",), smoothness={"projections": projections}, seed=seed
-    )
     with ClassifierPredictor(model, left_padded()).session() as session:
         trace = session.traced(part)
         states, lacking = states_of(trace)
         assert not lacking
-        return {place: norms(part, trace, h, place, settings=chosen) for place, h in states.items()}
+        return {
+            layer: norms(part, trace, state, (seed, layer), projections=projections).T.numpy()
+            for layer, state in states.items()
+        }
 
 
 def assert_means(found: Any, wanted: tuple[float, float]) -> None:

@@ -15,15 +15,63 @@ from temper.display.drawing import (
     Figure,
     Numbers,
     empty,
-    line_of_cells,
+    line,
     plain,
     style,
 )
+from temper.display.records import Parameters
 from temper.display.wording import plural, title, unit
 from temper.functional.units import ABSENT, Unit
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
+
+_BAR_LINE, _HEAT_LINE = 26, 30  # pixels of a bar with the space around it, and of a line of cells
+
+
+@dataclass(frozen=True)
+class Mark:
+    """One drawn number, as a bar or as a cell of a heat map.
+
+    Args:
+        value: The number as it is drawn.
+        text: The same in words.
+        interval: Its interval or spread in words.
+        count: What it is over, in words.
+        ends: Ends of its line as drawn, None where there is none.
+    """
+
+    value: float
+    text: str
+    interval: str
+    count: str
+    ends: Sequence[float] | None = None
+
+    @classmethod
+    def of(cls, cell: Cell, unit: Unit) -> Mark:
+        """Return what is drawn of a cell whose mean is known.
+
+        Args:
+            cell: A score of a column.
+            unit: How it is shown.
+        """
+        reach, interval = ends(cell), ABSENT
+        if cell.low is not None and cell.high is not None:
+            interval = f"[{unit.text(cell.low)}, {unit.text(cell.high)}]"
+        elif cell.standard_deviation is not None:
+            interval = f"\u00b1 {unit.text(cell.standard_deviation)}"
+        examples = " or ".join(str(number) for number in cell.examples) or "not recorded"
+        return cls(
+            (cell.mean or 0.0) * unit.scale,
+            unit.text(cell.mean),
+            interval,
+            f"{plural(len(cell.seeds), 'seed')}, {examples}",
+            None if reach is None else [end * unit.scale for end in reach],
+        )
+
+
+Marks = Mapping[tuple[str, str], Mark]
+"""What is drawn, by column and label."""
 
 
 def ends(cell: Cell) -> tuple[float, float] | None:
@@ -42,26 +90,6 @@ def ends(cell: Cell) -> tuple[float, float] | None:
     if cell.standard_deviation is not None:
         return cell.mean - cell.standard_deviation, cell.mean + cell.standard_deviation
     return None
-
-
-def doubt(cell: Cell, unit: Unit) -> str:
-    """Write a cell's interval, else its standard deviation over seeds, else a dash.
-
-    Args:
-        cell: A score of a column.
-        unit: How it is shown.
-    """
-    if cell.low is not None and cell.high is not None:
-        return f"[{unit.text(cell.low)}, {unit.text(cell.high)}]"
-    if cell.standard_deviation is None:
-        return ABSENT
-    return f"\u00b1 {unit.text(cell.standard_deviation)}"
-
-
-def count(cell: Cell) -> str:
-    """Write how many seeds and examples are behind a cell."""
-    examples = " or ".join(str(number) for number in cell.examples) or "not recorded"
-    return f"{plural(len(cell.seeds), 'seed')}, {examples}"
 
 
 def lines_are(cells: Iterable[Cell]) -> str:
@@ -83,39 +111,48 @@ def lines_are(cells: Iterable[Cell]) -> str:
     return "Lines are 95 % intervals over examples." if alone else ""
 
 
-_HEAT_LINE = 30  # pixels of a score
-
-
-@dataclass(frozen=True)
-class Shade:
-    """Hold one cell of a heat map.
+def error_bars(values: Sequence[float], reach: Sequence[Sequence[float] | None]) -> dict[str, Any]:
+    """Return Plotly's error bars.
 
     Args:
-        value: The number that is drawn.
-        interval: Its interval or spread in words.
-        count: What it is over, in words.
+        values: The drawn numbers.
+        reach: Ends of the line of each as drawn, None where there is none.
     """
+    tips = [found or (value, value) for value, found in zip(values, reach, strict=True)]
+    return {
+        "type": "data",
+        # A line of no length would look like an interval of nothing.
+        "visible": any(reach),
+        "symmetric": False,
+        "array": [tip[1] - value for tip, value in zip(tips, values, strict=True)],
+        "arrayminus": [value - tip[0] for tip, value in zip(tips, values, strict=True)],
+        "thickness": 1,
+        "width": 3,
+    }
 
-    value: float
-    interval: str
-    count: str
+
+def many_columns(comparison: Comparison) -> bool:
+    """Tell whether there are more columns than bars can tell apart."""
+    return len(comparison.columns) > NAMED + 1
 
 
 def heat_map(
     columns: Sequence[str],
     labels: Sequence[str],
-    shades: Mapping[tuple[str, str], Shade],
+    marks: Marks,
     *,
-    reach: float | None = None,
+    limits: tuple[float, float] | None = None,
+    digits: int = 0,
 ) -> go.Figure:
-    """Return a figure with a line a score and a place a column.
+    """Return a figure with a line a label and a place a column.
 
     Args:
         columns: Names, from left to right.
-        labels: Scores, from top to bottom.
-        shades: What is known, by column and label; the others stay empty.
-        reach: Size from which on a number has the full colour, green above 0 and orange below;
-            None shades from the least to the greatest.
+        labels: Names, from top to bottom.
+        marks: What is known, by column and label; the others stay empty.
+        limits: Numbers of the full colours, green above 0 and orange below where the lower one is
+            below 0; None shades from the least to the greatest.
+        digits: Digits after the point of the numbers in the cells.
     """
     import plotly.graph_objects as go
 
@@ -123,12 +160,13 @@ def heat_map(
     figure.update_layout(height=190 + _HEAT_LINE * len(labels))
     figure.update_xaxes(type="category", tickangle=-50)
     figure.update_yaxes(type="category", autorange="reversed")
-    cells = [[shades.get((name, label)) for name in columns] for label in labels]
+    cells = [[marks.get((name, label)) for name in columns] for label in labels]
     bare, full = SHARES_LIGHT
     scale: dict[str, Any] = {"colorscale": [[0, bare], [1, full]]}
-    if reach is not None:
-        scale = {"colorscale": [[0, LIGHT[2]], [0.5, bare], [1, LIGHT[3]]]}
-        scale |= {"zmin": -reach, "zmax": reach}
+    if limits is not None:
+        scale |= {"zmin": limits[0], "zmax": limits[1]}
+        if limits[0] < 0:
+            scale["colorscale"] = [[0, LIGHT[2]], [0.5, bare], [1, LIGHT[3]]]
     figure.add_trace(
         go.Heatmap(
             x=[plain(name) for name in columns],
@@ -138,12 +176,12 @@ def heat_map(
                 [["", ""] if one is None else [one.interval, one.count] for one in line]
                 for line in cells
             ],
-            texttemplate="%{z:.0f}",
+            texttemplate=f"%{{z:.{digits}f}}",
             textfont={"size": 10},
             xgap=1,
             ygap=1,
             hovertemplate=(
-                "<b>%{x}</b><br>%{y}<br>%{z:.2f} (%{customdata[0]})<br>"
+                f"<b>%{{x}}</b><br>%{{y}}<br>%{{z:.{digits + 2}f}} (%{{customdata[0]}})<br>"
                 "n = %{customdata[1]}<extra></extra>"
             ),
             colorbar={"thickness": 12, "outlinewidth": 0},
@@ -153,12 +191,59 @@ def heat_map(
     return figure
 
 
-# Label, drawn value, ends of its line as stored, and n in words.
-Bar = tuple[str, float, Sequence[float] | None, str]
-# Column, label and cell, whose mean is known.
-Known = tuple[str, str, Cell]
+def bars(comparison: Comparison, marks: Marks, axis: str) -> go.Figure:
+    """Return a figure of lying bars, side by side by label.
 
-_BAR_LINE = 26  # pixels of a bar with the space around it
+    Args:
+        comparison: Whose columns they are.
+        marks: What is known, by column and label.
+        axis: Title of the horizontal axis.
+    """
+    import plotly.graph_objects as go
+
+    figure = empty(axis, "", barmode="group", bargap=0.25)
+    figure.update_layout(
+        height=130 + _BAR_LINE * max(len(marks), 2),
+        margin={"b": 84},
+        legend={"yref": "container", "y": 0, "yanchor": "bottom"},
+    )
+    # The first on top, as in the table.
+    figure.update_yaxes(autorange="reversed", type="category")
+    looks = style(comparison.columns, comparison.reference)
+    for name in dict.fromkeys(column for column, _ in marks):
+        own = {label: mark for (column, label), mark in marks.items() if column == name}
+        values = [mark.value for mark in own.values()]
+        figure.add_trace(
+            go.Bar(
+                orientation="h",
+                name=plain(name),
+                legendgroup=plain(name),
+                y=[plain(label) for label in own],
+                x=values,
+                marker={"color": looks[name]["color"]},
+                error_x={
+                    **error_bars(values, [mark.ends for mark in own.values()]),
+                    "color": INK_LIGHT,
+                },
+                customdata=[[mark.interval, mark.count] for mark in own.values()],
+                hovertemplate=(
+                    f"<b>{plain(name)}</b><br>%{{y}}<br>%{{x:.2f}} (%{{customdata[0]}})<br>"
+                    "n = %{customdata[1]}<extra></extra>"
+                ),
+            )
+        )
+    return figure
+
+
+def numbers_of(marks: Marks, *header: str) -> Numbers:
+    """Write what a figure draws as a table.
+
+    Args:
+        marks: What it draws, by column and label.
+        header: What labels, numbers and intervals are.
+    """
+    lines = tuple((*key, mark.text, mark.interval, mark.count) for key, mark in marks.items())
+    return Numbers(("column", *header, "n"), lines)
 
 
 def condition_bars(
@@ -179,126 +264,35 @@ def condition_bars(
         label: From a row to the name of its bars.
     """
     drawn = []
-    rows = [row for row in rows if not row.key.over_sets]
-    for chosen in dict.fromkeys(row.key.set for row in rows):
-        own = [row for row in rows if row.key.set == chosen]
-        unit = own[0].unit
-        axis = title(own[0].key.name) + (f" ({unit.sign})" if unit.sign else "")
-        known = [
-            (name, label(row), row.cells[name])
+    for chosen, own in _by_set(row for row in rows if not row.key.over_sets):
+        shown = own[0].unit
+        axis = title(own[0].key.name) + (f" ({shown.sign})" if shown.sign else "")
+        cells = {
+            (name, label(row)): row.cells[name]
             for name in comparison.columns
             for row in own
             if row.cells[name].mean is not None
-        ]
-        if not known:
+        }
+        marks = {key: Mark.of(cell, shown) for key, cell in cells.items()}
+        if not marks:
             continue
-        said = tuple(
-            (name, label, unit.text(cell.mean), doubt(cell, unit), count(cell))
-            for name, label, cell in known
-        )
-        many = len(comparison.columns) > NAMED + 1
-        told = f"{caption} {axis}, the darker the higher." if many else caption
-        if not many:
-            told = f"{caption} {lines_are(cell for _, _, cell in known)}"
-        draw = _shaded if many else _side_by_side
-        figure = draw(comparison, known, unit, axis)
-        numbers = Numbers(("column", "condition", axis, "spread or interval", "n"), said)
-        drawn.append(Figure(f"{heading}, {chosen}", told, figure, numbers))
+        if many_columns(comparison):
+            said = f"{axis}, the darker the higher."
+            labels = list(dict.fromkeys(name for _, name in marks))
+            figure = heat_map(comparison.columns, labels, marks)
+        else:
+            said, figure = lines_are(cells.values()), bars(comparison, marks, axis)
+        numbers = numbers_of(marks, "condition", axis, "spread or interval")
+        drawn.append(Figure(f"{heading}, {chosen}", f"{caption} {said}", figure, numbers))
     return drawn
 
 
-def _side_by_side(
-    comparison: Comparison, known: Sequence[Known], unit: Unit, axis: str
-) -> go.Figure:
-    looks = style(comparison.columns, comparison.reference)
-    labels = {label for _, label, _ in known}
-    figure = lying_bars(len(labels) * len(comparison.columns), axis)
-    for name in comparison.columns:
-        drawn: list[Bar] = [
-            (label, (cell.mean or 0.0) * unit.scale, ends(cell), count(cell))
-            for column, label, cell in known
-            if column == name
-        ]
-        if drawn:
-            figure.add_trace(bars(name, looks[name]["color"], drawn, unit=unit))
-    return figure
-
-
-def _shaded(comparison: Comparison, known: Sequence[Known], unit: Unit, axis: str) -> go.Figure:
-    shades = {
-        (name, label): Shade((cell.mean or 0.0) * unit.scale, doubt(cell, unit), count(cell))
-        for name, label, cell in known
-    }
-    labels = list(dict.fromkeys(label for _, label, _ in known))
-    return heat_map(comparison.columns, labels, shades)
-
-
-def lying_bars(number: int, axis: str) -> go.Figure:
-    """Return a figure for lying bars.
-
-    Args:
-        number: How many there will be.
-        axis: Title of the horizontal axis.
-    """
-    figure = empty(axis, "", barmode="group", bargap=0.25)
-    figure.update_layout(
-        height=130 + _BAR_LINE * max(number, 2),
-        margin={"b": 84},
-        legend={"yref": "container", "y": 0, "yanchor": "bottom"},
-    )
-    # The first on top, as in the table.
-    figure.update_yaxes(autorange="reversed", type="category")
-    return figure
-
-
-def bars(
-    name: str,
-    colour: str,
-    drawn: Sequence[Bar],
-    *,
-    unit: Unit | None = None,
-) -> go.Bar:
-    """Return a column's bars: label, drawn value, ends of its line as stored, and n in words."""
-    import plotly.graph_objects as go
-
-    scale = 100.0 if unit is None else unit.scale
-    values = [value for _, value, _, _ in drawn]
-    tips = [
-        (value, value) if line is None else (scale * line[0], scale * line[1])
-        for _, value, line, _ in drawn
-    ]
-    said = [
-        "no interval" if line is None else f"{low:.2f} to {high:.2f}"
-        for (low, high), (_, _, line, _) in zip(tips, drawn, strict=True)
-    ]
-    return go.Bar(
-        orientation="h",
-        name=plain(name),
-        legendgroup=plain(name),
-        y=[plain(label) for label, *_ in drawn],
-        x=values,
-        marker={"color": colour},
-        error_x={
-            "type": "data",
-            # A line of no length would look like an interval of nothing.
-            "visible": any(line is not None for _, _, line, _ in drawn),
-            "symmetric": False,
-            "array": [
-                high - value for (_, high), (_, value, _, _) in zip(tips, drawn, strict=True)
-            ],
-            "arrayminus": [
-                value - low for (low, _), (_, value, _, _) in zip(tips, drawn, strict=True)
-            ],
-            "color": INK_LIGHT,
-            "thickness": 1,
-            "width": 3,
-        },
-        customdata=[[said_here, seen] for said_here, (*_, seen) in zip(said, drawn, strict=True)],
-        hovertemplate=(
-            f"<b>{plain(name)}</b><br>%{{y}}<br>%{{x:.2f}} (%{{customdata[0]}})<br>"
-            "n = %{customdata[1]}<extra></extra>"
-        ),
-    )
+def _by_set(rows: Iterable[Row]) -> list[tuple[str, list[Row]]]:
+    """Return the rows of each set, in the order in which the sets come."""
+    sets: dict[str, list[Row]] = {}
+    for row in rows:
+        sets.setdefault(row.key.set, []).append(row)
+    return list(sets.items())
 
 
 def strength_curves(
@@ -323,79 +317,99 @@ def strength_curves(
         axis: Name of the axis; the parameter's where left out.
         relative_to: What relative sizes are measured against.
     """
-    curves: dict[tuple[object, ...], list[Row]] = {}
+    curves: dict[tuple[str, Parameters, str, str], list[tuple[float, Row]]] = {}
     for row in comparison.of(perspective, comparison.metric):
         key = row.key
-        if _size(row, size) is not None:
-            kind = key.parameters.without(size, f"{size}_relative")
-            relative = f"{size}_relative" in key.parameters
-            curves.setdefault((key.condition, kind, relative, key.set), []).append(row)
+        for name, along in (
+            (size, axis or size),
+            (f"{size}_relative", f"{axis or size} over the embedding's {relative_to}"),
+        ):
+            at = key.parameters.number(name)
+            if at is not None:
+                kind = (key.condition, key.parameters.without(name), along, key.set)
+                curves.setdefault(kind, []).append((at, row))
+                break
+    shown = unit(comparison.metric, comparison.metric)
+    label = title(comparison.metric)
     drawn = []
-    for rows in curves.values():
-        relative = f"{size}_relative" in rows[0].key.parameters
-        clean = _clean(comparison, rows, size)
+    for (_, _, along, _), points in curves.items():
+        rows = [row for _, row in points]
+        clean = None if any(at == 0 for at, _ in points) else _clean(comparison, rows[0])
         start = "" if clean is None else f"; {size} 0 is the clean set"
         lines = lines_are(cell for row in rows for cell in row.cells.values())
-        along = (axis or size) + (f" over the embedding's {relative_to}" if relative else "")
-        points = [] if clean is None else [(0.0, clean)]
-        points += [(_size(row, size) or 0.0, row) for row in rows]
-        drawn.append(
-            Figure(
-                heading(rows[0].key),
-                f"{caption}{start}. {lines}",
-                _curve(comparison, points, along),
-            )
-        )
+        if clean is not None:
+            points = [(0.0, clean), *points]
+        figure = empty(along, f"{label} ({shown.sign})" if shown.sign else label)
+        points = sorted(points, key=lambda point: point[0])
+        digits = f".{shown.decimals}f"
+        _add_lines(figure, comparison, points, along, digits, scale=shown.scale)
+        drawn.append(Figure(heading(rows[0].key), f"{caption}{start}. {lines}", figure))
     return drawn
 
 
-def _size(row: Row, size: str) -> float | None:
-    absolute = row.key.parameters.number(size)
-    return row.key.parameters.number(f"{size}_relative") if absolute is None else absolute
-
-
-def _clean(comparison: Comparison, rows: Sequence[Row], size: str) -> Row | None:
+def _clean(comparison: Comparison, perturbed: Row) -> Row | None:
     """Return the score without perturbation, where it was measured on the very same examples."""
-    if any(_size(row, size) == 0 for row in rows):
-        return None
-    wanted = (rows[0].key.set, "clean", comparison.metric)
+    wanted = (perturbed.key.set, "clean", comparison.metric)
     for row in comparison.rows:
         if (row.key.set, row.key.condition, row.key.name) == wanted and not row.key.parameters:
             # An attack on a part of the set must not start at the score of all of it.
             same = all(
-                row.cells[column].examples == rows[0].cells[column].examples
+                row.cells[column].examples == perturbed.cells[column].examples
                 for column in comparison.columns
             )
             return row if same else None
     return None
 
 
-def _curve(comparison: Comparison, points: Sequence[tuple[float, Row]], along: str) -> go.Figure:
-    """Draw the metric over the size, one line a column, with the spread over seeds."""
-    shown = unit(comparison.metric, comparison.metric)
-    label = title(comparison.metric)
-    figure = empty(along, f"{label} ({shown.sign})" if shown.sign else label)
+def _add_lines(
+    figure: go.Figure,
+    comparison: Comparison,
+    points: Sequence[tuple[float | str, Row]],
+    along: str,
+    digits: str,
+    *,
+    scale: float = 1.0,
+) -> None:
+    """Add a line through the means of each column, with the spread over seeds.
+
+    Args:
+        figure: Where to.
+        comparison: Whose columns they are.
+        points: Where each row stands, and the row.
+        along: What the places are, for the hover text.
+        digits: How a mean is written there, as a format.
+        scale: Factor from the stored to the drawn numbers.
+    """
     looks = style(comparison.columns, comparison.reference)
     for name in comparison.columns:
-        cells = [(size, row.cells[name]) for size, row in points]
-        known = sorted(
-            ((size, cell) for size, cell in cells if cell.mean is not None),
-            key=lambda point: point[0],
-        )
-        if not known:
+        cells = {at: row.cells[name] for at, row in points if row.cells[name].mean is not None}
+        if not cells:
             continue
+        means = [(cell.mean or 0.0) * scale for cell in cells.values()]
+        found = [ends(cell) for cell in cells.values()]
+        reach = [None if tip is None else (tip[0] * scale, tip[1] * scale) for tip in found]
+        said = [
+            "no interval" if tip is None else f"{tip[0]:{digits}} to {tip[1]:{digits}}"
+            for tip in reach
+        ]
         figure.add_trace(
-            line_of_cells(
+            line(
                 name,
                 looks[name],
-                known,
-                spread=[ends(cell) for _, cell in known],
-                scale=shown.scale,
-                along=along,
-                digits=f".{shown.decimals}f",
+                x=list(cells),
+                y=means,
+                error_y=error_bars(means, reach),
+                customdata=[
+                    f"{plural(len(cell.seeds), 'seed')}, "
+                    f"n = {', '.join(map(str, cell.examples)) or 'not recorded'}<br>{interval}"
+                    for cell, interval in zip(cells.values(), said, strict=True)
+                ],
+                hovertemplate=(
+                    f"<b>{plain(name)}</b><br>{plain(along)} %{{x}}<br>%{{y:{digits}}}<br>"
+                    "%{customdata}<extra></extra>"
+                ),
             )
         )
-    return figure
 
 
 def inner_layers(keys: Sequence[ScoreKey]) -> list[ScoreKey]:
@@ -422,64 +436,39 @@ def layer_label(key: ScoreKey, *, otherwise: str = "") -> str:
     return ", ".join(part for part in (title(key.name), place, key.set) if part)
 
 
+def _by_layer(rows: Iterable[Row], last: str = "") -> list[tuple[float | str, Row]]:
+    """Return the rows in the order of the layers, each with its layer's name."""
+    ordered = sorted(rows, key=lambda row: row.key.parameters.number("layer") or math.inf)
+    return [(str(row.key.parameters.get("layer", last)), row) for row in ordered]
+
+
 def layer_map(
-    comparison: Comparison,
-    rows: Sequence[Row],
-    heading: str,
-    caption: str,
-    name: str,
-    *,
-    counts: str,
-) -> Figure:
-    """Draw a score from 0 to 1 as a heat map of layers by columns.
+    comparison: Comparison, rows: Sequence[Row], heading: str, caption: str, name: str
+) -> list[Figure]:
+    """Draw a score from 0 to 1 as a heat map of layers by columns, a figure a set.
 
     Args:
         comparison: All scores.
         rows: A score for each ``layer``, in any order.
-        heading: Title of the figure.
+        heading: Title of the figures, before the set's name.
         caption: What is drawn, in a sentence.
         name: The score's name.
-        counts: What n counts.
     """
-    import plotly.graph_objects as go
-
-    rows = sorted(rows, key=lambda row: row.key.parameters.number("layer") or 0.0)
-    figure = empty("layer", "", showlegend=False)
-    figure.update_layout(height=110 + 36 * len(comparison.columns))
-    figure.update_xaxes(type="category")
-    figure.update_yaxes(type="category", autorange="reversed")
-    lines = []
-    for column in comparison.columns:
-        for row in rows:
-            cell = row.cells[column]
-            if cell.mean is not None:
-                lines.append((column, _layer(row), f"{cell.mean:.4f}", *_doubt(cell, counts)))
-    said = {(column, layer): (ends, count) for column, layer, _, ends, count in lines}
-    places = [_layer(row) for row in rows]
-    figure.add_trace(
-        go.Heatmap(
-            x=places,
-            y=[plain(column) for column in comparison.columns],
-            z=[[row.cells[column].mean for row in rows] for column in comparison.columns],
-            zmin=0,
-            zmax=1,
-            colorscale=[[0, SHARES_LIGHT[0]], [1, SHARES_LIGHT[1]]],
-            xgap=2,
-            ygap=2,
-            texttemplate="%{z:.2f}",
-            customdata=[
-                [list(said.get((column, place), ("", ""))) for place in places]
-                for column in comparison.columns
-            ],
-            hovertemplate=(
-                f"<b>%{{y}}</b><br>layer %{{x}}<br>{name} %{{z:.4f}} %{{customdata[0]}}<br>"
-                "n = %{customdata[1]}<extra></extra>"
-            ),
-            colorbar={"thickness": 12, "outlinewidth": 0},
-        )
-    )
-    numbers = Numbers(("column", "layer", name, "spread or interval", "n"), tuple(lines))
-    return Figure(heading, caption, figure, numbers)
+    drawn = []
+    for chosen, own in _by_set(rows):
+        marks = {
+            (column, str(layer)): Mark.of(row.cells[column], row.unit)
+            for column in comparison.columns
+            for layer, row in _by_layer(own)
+            if row.cells[column].mean is not None
+        }
+        turned = {(layer, column): mark for (column, layer), mark in marks.items()}
+        layers = [str(layer) for layer, _ in _by_layer(own)]
+        figure = heat_map(layers, comparison.columns, turned, limits=(0.0, 1.0), digits=2)
+        figure.update_xaxes(title="layer", tickangle=0)
+        numbers = numbers_of(marks, "layer", name, "spread or interval")
+        drawn.append(Figure(f"{heading}, {chosen}", caption, figure, numbers))
+    return drawn
 
 
 def layer_lines(
@@ -490,64 +479,26 @@ def layer_lines(
     label: str,
     *,
     last: str,
-) -> Figure:
-    """Draw a score of any size at every layer, one line a column.
+) -> list[Figure]:
+    """Draw a score of any size at every layer, one line a column and a figure a set.
 
     Args:
         comparison: All scores.
         rows: A score for each ``layer``, and one without for what lies behind them.
-        heading: Title of the figure.
+        heading: Title of the figures, before the set's name.
         caption: What is drawn, in a sentence.
         label: Title of the vertical axis.
         last: Name of the place of a score without a layer.
     """
-    figure = empty("layer", label)
-    ordered = sorted(rows, key=lambda row: row.key.parameters.number("layer") or math.inf)
-    places = [_layer(row, last) for row in ordered]
-    figure.update_xaxes(type="category", categoryorder="array", categoryarray=places)
-    figure.update_yaxes(type="log")
-    looks = style(comparison.columns, comparison.reference)
-    for name in comparison.columns:
-        points = [(place, row.cells[name]) for place, row in zip(places, ordered, strict=True)]
-        known = [(place, cell) for place, cell in points if cell.mean]
-        if known:
-            spread = [_ends(cell) for _, cell in known]
-            figure.add_trace(
-                line_of_cells(name, looks[name], known, spread=spread, along="layer", digits=".3g")
-            )
-    cells = [cell for row in rows for cell in row.cells.values()]
-    several = any(len(cell.seeds) > 1 for cell in cells)
-    bars = "one standard deviation over seeds" if several else "the standard error over examples"
-    zero = any(cell.mean == 0 for cell in cells)
-    return Figure(
-        heading,
-        f"{caption} Bars are {bars}."
-        + (" A norm of 0 has no place on a log axis." if zero else ""),
-        figure,
-    )
-
-
-def _layer(row: Row, last: str = "") -> str:
-    layer = row.key.parameters.get("layer")
-    return last if layer is None else str(layer)
-
-
-def _doubt(cell: Cell, counts: str) -> tuple[str, str]:
-    """Write a cell's interval or spread, and what it is over."""
-    number = " or ".join(str(count) for count in cell.examples) or "unknown number of"
-    count = f"{plural(len(cell.seeds), 'seed')}, {number} {counts}"
-    if cell.low is not None and cell.high is not None:
-        return f"[{cell.low:.4f}, {cell.high:.4f}]", count
-    if cell.standard_deviation is None:
-        return ABSENT, count
-    return f"\u00b1 {cell.standard_deviation:.4f}", count
-
-
-def _ends(cell: Cell) -> tuple[float, float] | None:
-    """Return a standard deviation over seeds to either side, else one seed's standard error."""
-    spread = cell.standard_deviation
-    if spread is None:
-        spread = next(iter(cell.standard_errors.values()), None)
-    if spread is None or cell.mean is None:
-        return None
-    return cell.mean - spread, cell.mean + spread
+    drawn = []
+    for chosen, own in _by_set(rows):
+        points = _by_layer(own, last)
+        figure = empty("layer", label)
+        places = [place for place, _ in points]
+        figure.update_xaxes(type="category", categoryorder="array", categoryarray=places)
+        # A 0 has no place there.
+        figure.update_yaxes(type="log")
+        _add_lines(figure, comparison, points, "layer", ".3g")
+        lines = lines_are(cell for row in own for cell in row.cells.values())
+        drawn.append(Figure(f"{heading}, {chosen}", f"{caption} {lines}", figure))
+    return drawn

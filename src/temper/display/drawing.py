@@ -11,9 +11,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from temper.display.cells import Cell
-from temper.display.wording import plural
-
 if TYPE_CHECKING:
     # Plotly takes its time to import, and is imported when something is drawn.
     import plotly.graph_objects as go
@@ -23,7 +20,7 @@ if TYPE_CHECKING:
 LIGHT = ("#5c6773", "#0072b2", "#d55e00", "#009e73", "#aa4499", "#a67c00", "#3f51b5")
 DARK = ("#aeb8c4", "#57aeea", "#f0904f", "#33c79d", "#e296cb", "#e3b94f", "#9fa8ff")
 _SYMBOLS = ("circle", "square", "diamond", "triangle-up", "cross", "x", "star")
-_DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot", "solid")
+DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot", "solid")
 
 
 # Ends of a scale of shares, from nothing to all; the page maps them as it does the columns'.
@@ -79,7 +76,7 @@ def style(names: Sequence[str], reference: str | None) -> dict[str, dict[str, An
         styles[name] = {
             "color": LIGHT[place],
             "symbol": _SYMBOLS[(place + turn) % len(_SYMBOLS)],
-            "dash": _DASHES[(place + turn) % len(_DASHES)],
+            "dash": DASHES[(place + turn) % len(DASHES)],
         }
     return styles
 
@@ -147,14 +144,7 @@ def line(name: str, look: dict[str, Any], **trace: Any) -> go.Scatter:
 
 
 def stroke(
-    name: str,
-    x: Sequence[float],
-    y: Sequence[float],
-    *,
-    colour: str,
-    dash: str,
-    group: str | None,
-    hover: str,
+    name: str, x: Sequence[float], y: Sequence[float], *, colour: str, dash: str, group: str | None
 ) -> go.Scatter:
     """Return a line without markers.
 
@@ -165,7 +155,6 @@ def stroke(
         colour: Its colour.
         dash: Its dash.
         group: Column that it belongs to, None for no one's.
-        hover: Template of the hover text.
     """
     import plotly.graph_objects as go
 
@@ -176,7 +165,6 @@ def stroke(
         y=y,
         mode="lines",
         line={"color": colour, "dash": dash, "width": 2},
-        hovertemplate=hover,
     )
 
 
@@ -195,62 +183,4 @@ def diagonal(name: str) -> go.Scatter:
         mode="lines",
         line={"color": LIGHT[0], "width": 1, "dash": "dot"},
         hoverinfo="skip",
-    )
-
-
-def line_of_cells(
-    name: str,
-    look: dict[str, Any],
-    points: Sequence[tuple[Any, Cell]],
-    *,
-    spread: Sequence[tuple[float, float] | None],
-    scale: float = 1.0,
-    along: str,
-    digits: str,
-) -> go.Scatter:
-    """Return a column's line through the means of some cells, with bars.
-
-    Args:
-        name: Column name.
-        look: Its entry of `style`.
-        points: Where each cell stands, and the cell, whose mean is known.
-        spread: Ends of each bar, as stored; None where there is none.
-        scale: Factor from the stored to the drawn numbers.
-        along: What the places are, for the hover text.
-        digits: How a mean is written there, as a format.
-    """
-    cells = [cell for _, cell in points]
-    means = [(cell.mean or 0.0) * scale for cell in cells]
-    tips = [
-        (mean, mean) if reach is None else (reach[0] * scale, reach[1] * scale)
-        for mean, reach in zip(means, spread, strict=True)
-    ]
-    said = [
-        "no interval" if reach is None else f"{tip[0]:{digits}} to {tip[1]:{digits}}"
-        for tip, reach in zip(tips, spread, strict=True)
-    ]
-    return line(
-        name,
-        look,
-        x=[place for place, _ in points],
-        y=means,
-        error_y={
-            "type": "data",
-            "symmetric": False,
-            "array": [tip[1] - mean for tip, mean in zip(tips, means, strict=True)],
-            "arrayminus": [mean - tip[0] for tip, mean in zip(tips, means, strict=True)],
-            "thickness": 1,
-            "width": 3,
-        }
-        if any(spread)
-        else None,
-        customdata=[
-            f"{plural(len(cell.seeds), 'seed')}, "
-            f"n = {', '.join(str(count) for count in cell.examples) or 'not recorded'}<br>{reach}"
-            for cell, reach in zip(cells, said, strict=True)
-        ],
-        hovertemplate=(
-            f"<b>{plain(name)}</b><br>{plain(along)} %{{x}}<br>%{{y:{digits}}}<br>"
-            "%{customdata}<extra></extra>"
-        ),
     )

@@ -17,7 +17,7 @@ from temper.data.corruptions import Vocabulary
 from temper.data.encode import Collator, EncodedExamples, Span, encode, lacks_spans, token_spans
 from temper.data.examples import Examples
 from temper.errors import ModelError
-from temper.evaluation.predictor import Gives, Prediction, RowBatch, Session, States
+from temper.evaluation.predictor import Gives, Prediction, RowBatch, Session, States, in_order
 from temper.functional.resampling import FloatArray
 from temper.models.modes import in_mode, in_single
 from temper.models.network import Network
@@ -100,17 +100,12 @@ class ClassifierPredictor:
         """
         if not len(examples):
             raise ModelError(f"Set {examples.name!r} has no rows to predict.")
-        answers: FloatArray | None = None
-        start, cut = 0, 0.0
+        found, cut = [], 0.0
         for window in self._windows(examples):
             encoded = self.encoded(window)
-            found = self.outputs(encoded, batch_size=batch_size)
-            if answers is None:
-                answers = np.empty((len(examples), found.shape[1]))
-            answers[start : start + len(found)] = found
-            start += len(found)
+            found.append(self.outputs(encoded, batch_size=batch_size))
             cut += encoded.truncated * len(encoded)
-        assert answers is not None
+        answers = np.concatenate(found)
         truncated = cut / len(examples)
         if self.gives == "values":
             return Prediction.of_values(answers[:, 0], truncated=truncated)
@@ -133,21 +128,18 @@ class ClassifierPredictor:
         Returns:
             Logits [n, C], or values [n, 1] of a regression, in the rows' order.
         """
-        answers: FloatArray | None = None
-        done = 0
-        with in_mode(self.model, training=False), torch.no_grad():
-            for indices, batch in self._batches(encoded, batch_size):
-                output = self.model(**batch.inputs)
-                logits = output if isinstance(output, Tensor) else output.logits
-                if answers is None:
-                    answers = np.empty((len(encoded), logits.shape[-1]))
-                answers[indices] = logits.double().cpu().numpy()
-                done += len(indices)
-                if tell is not None:
-                    tell(done, len(encoded))
-        if answers is None:
+        if not len(encoded):
             raise ModelError("There are no rows to run the model on.")
-        return answers
+        indices: list[int] = []
+        answers = []
+        with in_mode(self.model, training=False), torch.no_grad():
+            for places, batch in self._batches(encoded, batch_size):
+                output = self.model(**batch.inputs)
+                indices += places
+                answers.append(output if isinstance(output, Tensor) else output.logits)
+                if tell is not None:
+                    tell(len(indices), len(encoded))
+        return in_order(indices, answers)
 
     def truncated(self, examples: Examples) -> float:
         """Return the share of the examples that are cut to ``max_length``."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, Self, TypeVar, get_origin
 
@@ -16,6 +16,8 @@ from temper.evaluation.predictor import (
     PerturbablePredictor,
     Prediction,
     Predictor,
+    RowBatch,
+    Session,
     StatePredictor,
     TokenPredictor,
 )
@@ -201,6 +203,20 @@ class Measurement:
         """Report progress."""
         if self.progress is not None:
             self.progress(done, total, what)
+
+    def parts(self, session: Session, examples: Examples, what: str) -> Iterator[RowBatch]:
+        """Cut examples into batches, and report progress after each.
+
+        Args:
+            session: The opened predictor.
+            examples: Texts.
+            what: What is being measured.
+        """
+        done = 0
+        for part in session.parts(examples, batch_size=self.settings.batch_size):
+            yield part
+            done += len(part.indices)
+            self.tell(done, len(examples), what)
 
     def clean(self, name: str, examples: Examples) -> Prediction:
         """Answer a set without perturbation, once.

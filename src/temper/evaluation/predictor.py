@@ -7,12 +7,13 @@ size, C classes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Literal, Protocol, runtime_checkable
 
 import numpy as np
+import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
@@ -21,7 +22,7 @@ from temper.data.encode import EncodedExamples, Span
 from temper.data.examples import Examples
 from temper.errors import ModelError
 from temper.functional.calibration import negative_log_likelihood, probabilities_of
-from temper.functional.resampling import FloatArray, stretches
+from temper.functional.resampling import FloatArray, IntegerArray, stretches
 from temper.models.pieces import WholeWords
 from temper.models.states import Trace
 from temper.types import Batch
@@ -132,6 +133,15 @@ class Prediction:
         """Whether the answers are values and not classes."""
         return bool(self.probabilities.shape[1] == 0)
 
+    def take(self, index: IntegerArray | list[int]) -> Prediction:
+        """Return the answers at some positions.
+
+        Args:
+            index: Positions, [m].
+        """
+        logits = None if self.logits is None else self.logits[index]
+        return Prediction(self.probabilities[index], self.prediction[index], logits)
+
     def loss(self, labels: FloatArray) -> FloatArray:
         """Return NLL or squared error of each example; NaN where the label is NaN.
 
@@ -230,6 +240,22 @@ class RowBatch:
             [self.rows[place] for place in chosen],
             self.special[places],
         )
+
+
+def in_order(indices: Sequence[int], parts: Sequence[Tensor]) -> FloatArray:
+    """Join what batches gave, in the rows' order.
+
+    Args:
+        indices: Position of each row, batch by batch; all of 0..n-1.
+        parts: What each batch gave for its rows, [b, ...].
+
+    Returns:
+        [n, ...] fp64.
+    """
+    joined = torch.cat([part.detach().double().cpu() for part in parts]).numpy()
+    ordered = np.empty_like(joined)
+    ordered[list(indices)] = joined
+    return ordered
 
 
 class Session(Protocol):

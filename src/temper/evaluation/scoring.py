@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -69,29 +69,38 @@ class Scoring:
             rows: Number of rows, n.
             higher_is_better: Direction, None for that of the score's name, if it has one.
         """
-        value = float(statistic(np.ones((1, rows)))[0])
-        low = high = None
-        if np.isfinite(value) and self.resamples:
-            found = score_interval(statistic, rows, resamples=self.resamples, seed=self.seed)
-            low, high = found.low, found.high
         facts = scores.facts(name)
         direction = facts.higher_is_better if higher_is_better is None else higher_is_better
-        made = _named(condition)
+        made = self.undefined(condition, name, reason=facts.undefined, rows=rows, higher=direction)
+        value = float(statistic(np.ones((1, rows)))[0])
         if not np.isfinite(value):
-            return self.undefined(
-                condition, name, reason=facts.undefined, rows=rows, higher=direction
+            return made
+        del made["reason"]
+        made |= {"value": value, "fewest": fewest_rows(statistic, rows)}
+        if self.resamples:
+            found = score_interval(statistic, rows, resamples=self.resamples, seed=self.seed)
+            made |= {"low": found.low, "high": found.high}
+        return made
+
+    def entries(
+        self, block: Block, names: Iterable[str], *, condition: Condition | None = None
+    ) -> list[ScoreEntry]:
+        """Compute scores of one labelled block.
+
+        Args:
+            block: The rows.
+            names: Names of scores that `statistic_of` knows.
+            condition: What was done; None for what the block says.
+        """
+        return [
+            self.entry(
+                condition or block.condition,
+                name,
+                statistic=statistic_of(name, block),
+                rows=len(block),
             )
-        return {
-            **made,
-            "name": name,
-            "value": value,
-            "n": rows,
-            "fewest": fewest_rows(statistic, rows),
-            "low": low,
-            "high": high,
-            "standard_error": None,
-            "higher_is_better": direction,
-        }
+            for name in names
+        ]
 
     def undefined(
         self,
@@ -113,7 +122,10 @@ class Scoring:
         """
         direction = scores.facts(name).higher_is_better if higher is None else higher
         return {
-            **_named(condition),
+            "perspective": condition.perspective,
+            "set": condition.set,
+            "condition": condition.name,
+            "parameters": dict(condition.parameters),
             "name": name,
             "value": None,
             "n": rows,
@@ -124,16 +136,6 @@ class Scoring:
             "higher_is_better": direction,
             "reason": reason,
         }
-
-
-def _named(condition: Condition) -> ScoreEntry:
-    """Return what says which score this is."""
-    return {
-        "perspective": condition.perspective,
-        "set": condition.set,
-        "condition": condition.name,
-        "parameters": dict(condition.parameters),
-    }
 
 
 def statistic_of(name: str, block: Block) -> Statistic:
@@ -224,15 +226,7 @@ def metric_entries(scoring: Scoring, block: Block) -> list[ScoreEntry]:
         block: Those under the perturbation.
     """
     usual = "accuracy" if block.classifies else "mse"
-    return [
-        scoring.entry(
-            block.condition,
-            name,
-            statistic=statistic_of(name, block),
-            rows=len(block),
-        )
-        for name in dict.fromkeys((scoring.metric, usual))
-    ]
+    return scoring.entries(block, dict.fromkeys((scoring.metric, usual)))
 
 
 def drop_of(metric: str, clean: Block, changed: Block) -> Statistic:

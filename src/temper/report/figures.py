@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from itertools import product
 from statistics import mean
 from typing import TYPE_CHECKING, Any
 
-from temper.display.cells import NAMED, Comparison, Row
-from temper.display.charts import Bar, Shade, bars, heat_map, lying_bars
-from temper.display.drawing import Figure, Numbers, empty, plain, style
+from temper.display.cells import Comparison, Row
+from temper.display.charts import Mark, bars, error_bars, heat_map, many_columns, numbers_of
+from temper.display.drawing import LIGHT, Figure, Numbers, empty, plain, style
 from temper.display.folders import Source
 from temper.display.wording import plural
 from temper.functional.scores import SCORES
@@ -72,46 +71,35 @@ def gaps_closed(comparison: Comparison) -> list[Figure]:
     others = [name for name in comparison.columns if name != comparison.reference]
     if not found or not others:
         return []
-    drawn_bars: dict[str, list[Bar]] = {name: [] for name in others}
+    marks = {}
     for name, (row, gap) in product(others, found):
         difference = row.cells[name].difference
         if difference is None or difference.mean is None:
             continue
-        low, high = difference.low, difference.high
-        reach = None if low is None or high is None else sorted((low / gap, high / gap))
+        reach, said = None, ABSENT
+        if difference.low is not None and difference.high is not None:
+            reach = sorted((100 * difference.low / gap, 100 * difference.high / gap))
+            said = f"[{reach[0]:+.2f}, {reach[1]:+.2f}]"
+        value = 100 * difference.mean / gap
         seeds = plural(len(difference.seeds), "common seed")
-        drawn_bars[name].append((_score_name(row), 100 * difference.mean / gap, reach, seeds))
-    lines = tuple(
-        (name, label, f"{value:+.2f}", _ends_in_words(reach), seeds)
-        for name in others
-        for label, value, reach, seeds in drawn_bars[name]
-    )
-    drawn = Numbers(("column", "score", "closed (%)", "95 % interval", "n"), lines)
+        marks[name, _score_name(row)] = Mark(value, f"{value:+.2f}", said, seeds, reach)
     caption = (
         f"Of the leading scores of each perspective, the part of {comparison.reference}'s distance "
         "to a perfect score that a column closes, in per cent; "
     )
-    if len(others) > NAMED:
+    if many_columns(comparison):
         caption += "above 0 (green) is better, whichever way the score points."
-        shades = {
-            (name, label): Shade(value, _ends_in_words(reach), seeds)
-            for name in others
-            for label, value, reach, seeds in drawn_bars[name]
-        }
-        figure = heat_map(others, [_score_name(row) for row, _ in found], shades, reach=100.0)
+        labels = [_score_name(row) for row, _ in found]
+        figure = heat_map(others, labels, marks, limits=(-100.0, 100.0))
     else:
         caption += (
             "right of 0 is better, whichever way the score points. Lines are 95 % paired intervals "
             "where there are seeds enough."
         )
-        looks = style(comparison.columns, comparison.reference)
-        figure = lying_bars(
-            len(found) * len(others), "share of the gap to perfect that is closed (%)"
-        )
-        figure.add_vline(x=0, line={"color": looks[comparison.reference]["color"], "width": 1})
-        for name in others:
-            figure.add_trace(bars(name, looks[name]["color"], drawn_bars[name]))
-    return [Figure("Gap to a perfect score that is closed", caption, figure, drawn)]
+        figure = bars(comparison, marks, "share of the gap to perfect that is closed (%)")
+        figure.add_vline(x=0, line={"color": LIGHT[0], "width": 1})
+    numbers = numbers_of(marks, "score", "closed (%)", "95 % interval")
+    return [Figure("Gap to a perfect score that is closed", caption, figure, numbers)]
 
 
 def _score_name(row: Row) -> str:
@@ -127,10 +115,6 @@ def _gap(row: Row, reference: str) -> float | None:
         return None
     gap = facts.perfect - start
     return gap if gap not in (0.0, float("inf"), float("-inf")) else None
-
-
-def _ends_in_words(line: Sequence[float] | None) -> str:
-    return ABSENT if line is None else f"[{100 * line[0]:+.2f}, {100 * line[1]:+.2f}]"
 
 
 def training(source: Source) -> list[Figure]:
@@ -213,32 +197,25 @@ def cost(source: Source) -> Figure | None:
     Args:
         source: The folder; ``cost`` of its ``study.json`` is read.
     """
-    known = [
-        (column.name, column.cost.over_reference, column.cost.step_seconds)
-        for column in source.columns
-        if column.cost is not None and column.cost.over_reference is not None
-    ]
-    if not known:
+    costs = _costs(source)
+    if not costs:
         return None
     import plotly.graph_objects as go
 
     looks = style([column.name for column in source.columns], source.reference)
     figure = empty("step time over the reference's", "", showlegend=False)
-    figure.update_layout(height=110 + 38 * len(known))
+    figure.update_layout(height=110 + 38 * len(costs))
     figure.update_xaxes(rangemode="tozero")
     figure.update_yaxes(autorange="reversed", type="category")
     figure.add_trace(
         go.Bar(
             orientation="h",
-            y=[plain(name) for name, _, _ in known],
-            x=[ratio for _, ratio, _ in known],
-            marker={"color": [looks[name]["color"] for name, _, _ in known]},
-            text=[f"{ratio:.2f} \u00d7" for _, ratio, _ in known],
+            y=[plain(name) for name in costs],
+            x=list(costs.values()),
+            marker={"color": [looks[name]["color"] for name in costs]},
+            text=[f"{ratio:.2f} \u00d7" for ratio in costs.values()],
             textposition="auto",
-            customdata=[
-                "" if seconds is None else f"{seconds:.4g} s a step" for *_, seconds in known
-            ],
-            hovertemplate="<b>%{y}</b><br>%{text}<br>%{customdata}<extra></extra>",
+            hovertemplate="<b>%{y}</b><br>%{text}<extra></extra>",
         )
     )
     return Figure(
@@ -256,11 +233,7 @@ def benefit(source: Source, comparison: Comparison) -> Figure | None:
         comparison: Its scores.
     """
     rows = [row for row in comparison.of(SUMMARY.name) if not row.key.set]
-    costs = {
-        column.name: column.cost.over_reference
-        for column in source.columns
-        if column.cost is not None and column.cost.over_reference is not None
-    }
+    costs = _costs(source)
     import plotly.graph_objects as go
 
     looks = style(comparison.columns, comparison.reference)
@@ -271,16 +244,13 @@ def benefit(source: Source, comparison: Comparison) -> Figure | None:
         cell = rows[0].cells[name]
         if cell.mean is None or name not in costs:
             continue
-        difference = cell.difference
-        low = high = None
+        difference, reach, said = cell.difference, None, ABSENT
         if difference is not None and difference.low is not None and difference.high is not None:
             # The difference is over common seeds, and may have another mean than the column.
-            low, high = cell.mean + difference.low, cell.mean + difference.high
-            low, high = low - (difference.mean or 0.0), high - (difference.mean or 0.0)
-        said = ABSENT if low is None or high is None else f"[{low:+.2f}, {high:+.2f}]"
-        count = plural(len(cell.seeds), "seed")
-        up, down = (0.0 if end is None else abs(end - cell.mean) for end in (high, low))
-        look = looks[name]
+            shift = cell.mean - (difference.mean or 0.0)
+            reach = (difference.low + shift, difference.high + shift)
+            said = f"[{reach[0]:+.2f}, {reach[1]:+.2f}]"
+        count, look = plural(len(cell.seeds), "seed"), looks[name]
         figure.add_trace(
             go.Scatter(
                 name=plain(name),
@@ -289,22 +259,14 @@ def benefit(source: Source, comparison: Comparison) -> Figure | None:
                 y=[cell.mean],
                 mode="markers",
                 marker={"color": look["color"], "symbol": look["symbol"], "size": 11},
-                error_y={
-                    "type": "data",
-                    "symmetric": False,
-                    "array": [up],
-                    "arrayminus": [down],
-                    "thickness": 1,
-                    "width": 4,
-                },
+                error_y=error_bars([cell.mean], [reach]),
                 hovertemplate=(
                     f"<b>{plain(name)}</b><br>%{{x:.2f}} \u00d7 a step<br>%{{y:+.2f}} % {said}<br>"
                     f"n = {count}<extra></extra>"
                 ),
             )
         )
-        ratio = costs[name]
-        lines.append((name, f"{ratio:.2f} \u00d7", f"{cell.mean:+.2f} %", said, count))
+        lines.append((name, f"{costs[name]:.2f} \u00d7", f"{cell.mean:+.2f} %", said, count))
     if len(lines) < 2:
         return None
     return Figure(
@@ -314,3 +276,12 @@ def benefit(source: Source, comparison: Comparison) -> Figure | None:
         figure,
         Numbers(("column", "step", "improvement", "95 % interval", "n"), tuple(lines)),
     )
+
+
+def _costs(source: Source) -> dict[str, float]:
+    """Return the ratio of each column's step time to the reference's, where it was measured."""
+    return {
+        column.name: column.cost.over_reference
+        for column in source.columns
+        if column.cost is not None and column.cost.over_reference is not None
+    }

@@ -13,7 +13,6 @@ import numpy as np
 from temper.display.views import mean_or_first
 from temper.evaluation.measurement import Measurement
 from temper.evaluation.perspectives.contract import Perspective
-from temper.evaluation.perspectives.labelled import set_entries
 from temper.evaluation.rows import Block
 from temper.evaluation.scoring import ScoreEntry, Scoring
 from temper.functional.proportions import Share
@@ -33,7 +32,7 @@ def score(scoring: Scoring) -> list[ScoreEntry]:
     """Score each set, and its contrast pairs where it has some."""
     entries = []
     for block in scoring.of("adversarial"):
-        entries += set_entries(scoring, block)
+        entries += scoring.entries(block, scoring.metrics(block))
         right = pairs_right(block)
         if len(right):
             # Pairs are drawn whole: their rows are no independent examples.

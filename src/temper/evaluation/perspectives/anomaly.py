@@ -7,9 +7,9 @@ hold its score of each text.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Literal, Self
+from collections.abc import Callable, Iterable
+from functools import cached_property
+from typing import Literal, Self
 
 import numpy as np
 from pydantic import Field, model_validator
@@ -17,15 +17,22 @@ from pydantic import Field, model_validator
 from temper.data.examples import Examples
 from temper.display.cells import Comparison
 from temper.display.charts import condition_bars
-from temper.display.drawing import LIGHT, Figure, Numbers, diagonal, empty, plain, stroke, style
+from temper.display.drawing import (
+    DASHES,
+    LIGHT,
+    Figure,
+    diagonal,
+    empty,
+    stroke,
+    style,
+)
 from temper.display.folders import Run, Source
 from temper.display.views import mean_or_first
-from temper.display.wording import listed
 from temper.errors import ModelError
 from temper.evaluation.alignment import Aligned
-from temper.evaluation.measurement import Measurement, PerspectiveSettings
+from temper.evaluation.measurement import Measurement, PerspectiveSettings, labels_of
 from temper.evaluation.perspectives.contract import Perspective
-from temper.evaluation.predictor import StatePredictor
+from temper.evaluation.predictor import StatePredictor, in_order
 from temper.evaluation.rows import Block, Condition
 from temper.evaluation.scoring import ScoreEntry, Scoring
 from temper.functional import detectors
@@ -34,7 +41,6 @@ from temper.functional.intervals import Statistic
 from temper.functional.proportions import OfKinds
 from temper.functional.resampling import FloatArray
 from temper.functional.scores import ScoreFacts
-from temper.functional.units import ABSENT
 
 Detector = Literal["max_softmax", "max_logit", "energy", "mahalanobis", "knn"]
 ONE_KIND = "it needs ordinary rows and anomalies, and one kind is missing"
@@ -47,8 +53,6 @@ OF_STATES = ("mahalanobis", "knn")
 CLEAN = "clean"
 CORNERS = 400
 """Points of a drawn curve at most; a screen shows no more, and a page stays small."""
-_DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
-_STROKES = ("solid", "dashed", "dotted", "dash-dotted", "long-dashed", "long-dash-dotted")
 
 Judge = Callable[[str, Examples], FloatArray]
 """From a set's name and rows to a score of anomaly each, [n]."""
@@ -80,11 +84,6 @@ class AnomalySettings(PerspectiveSettings):
         return self
 
 
-def settings_of(measurement: Measurement) -> AnomalySettings:
-    """Return this perspective's settings."""
-    return measurement.settings.section("anomaly", AnomalySettings)
-
-
 def rows(measurement: Measurement) -> Iterable[Block]:
     """Predict every anomaly set, and let each detector score dev and these sets.
 
@@ -92,18 +91,27 @@ def rows(measurement: Measurement) -> Iterable[Block]:
     """
     if not measurement.anomaly:
         return
-    if "max_softmax" in settings_of(measurement).detectors:
+    settings = measurement.settings.section("anomaly", AnomalySettings)
+    if "max_softmax" in settings.detectors:
         for name, examples in measurement.anomaly.items():
             yield measurement.clean_block("anomaly", name, Aligned(examples), labelled=False)
     sets = {"dev": measurement.dev, **measurement.anomaly}
-    for detector, judge in _judges(measurement).items():
+    states = _States(measurement, settings)
+    for detector in settings.detectors:
+        if detector == "max_softmax":
+            continue
+        try:
+            if detector in OF_STATES:
+                judge = states.judge(detector)
+            else:
+                judge = _of_logits(measurement, detector)
+        except ValueError as error:
+            measurement.notices.append(f"The anomaly detector {detector!r} is left out: {error}.")
+            continue
         for name, examples in sets.items():
-            yield Block.of_values(
-                Condition("anomaly", name, detector),
-                examples.rows,
-                np.arange(len(examples)),
-                judge(name, examples),
-            )
+            values = judge(name, examples)
+            condition = Condition("anomaly", name, detector)
+            yield Block.of_values(condition, examples.rows, np.arange(len(examples)), values)
 
 
 def score(scoring: Scoring) -> list[ScoreEntry]:
@@ -143,28 +151,10 @@ def _values(block: Block) -> FloatArray:
     return detectors.max_softmax(block.probabilities) if block.value is None else block.value
 
 
-def _judges(measurement: Measurement) -> dict[Detector, Judge]:
-    """Return what scores texts for each detector but ``max_softmax``; leave out what cannot be."""
-    wanted = [name for name in settings_of(measurement).detectors if name != "max_softmax"]
-    found: dict[Detector, Judge] = {}
-    states: _States | str | None = None
-    for detector in wanted:
-        if detector in OF_STATES:
-            states = _ordinary_states(measurement) if states is None else states
-            judge = states if isinstance(states, str) else states.judge(detector)
-        else:
-            judge = _of_logits(measurement, detector)
-        if isinstance(judge, str):
-            measurement.notices.append(f"The anomaly detector {detector!r} is left out: {judge}.")
-        else:
-            found[detector] = judge
-    return found
-
-
-def _of_logits(measurement: Measurement, detector: Detector) -> Judge | str:
-    """Return a detector that reads logits, or why there is none."""
+def _of_logits(measurement: Measurement, detector: Detector) -> Judge:
+    """Return a detector that reads logits."""
     if measurement.predictor.gives != "logits":
-        return f"it needs logits, and the predictor gives {measurement.predictor.gives}"
+        raise ValueError(f"it needs logits, and the predictor gives {measurement.predictor.gives}")
 
     def judge(name: str, examples: Examples) -> FloatArray:
         logits = measurement.clean(name, examples).logits
@@ -174,26 +164,25 @@ def _of_logits(measurement: Measurement, detector: Detector) -> Judge | str:
     return judge
 
 
-@dataclass
 class _States:
     """The last hidden states of ordinary rows and, as they are asked for, of the scored sets."""
 
-    measurement: Measurement
-    ordinary: FloatArray
-    classes: FloatArray
-    read: dict[str, FloatArray]
+    def __init__(self, measurement: Measurement, settings: AnomalySettings) -> None:
+        self.measurement = measurement
+        self.settings = settings
+        self.read: dict[str, FloatArray] = {}
 
-    def judge(self, detector: Detector) -> Judge | str:
-        """Return a detector that has learnt from the ordinary rows, or why there is none."""
+    def judge(self, detector: Detector) -> Judge:
+        """Return a detector that has learnt from the ordinary rows."""
+        states, classes = self.ordinary
         fitted: detectors.Mahalanobis | detectors.Neighbours
         try:
             if detector == "mahalanobis":
-                fitted = detectors.Mahalanobis.of(self.ordinary, self.classes)
+                fitted = detectors.Mahalanobis.of(states, classes)
             else:
-                k = settings_of(self.measurement).neighbours
-                fitted = detectors.Neighbours.of(self.ordinary, k=k)
+                fitted = detectors.Neighbours.of(states, k=self.settings.neighbours)
         except ValueError as error:
-            return f"of the ordinary rows that it learns from {error}"
+            raise ValueError(f"of the ordinary rows that it learns from {error}") from error
 
         def judge(name: str, examples: Examples) -> FloatArray:
             if name not in self.read:
@@ -202,24 +191,27 @@ class _States:
 
         return judge
 
-
-def _ordinary_states(measurement: Measurement) -> _States | str:
-    """Read the states of the rows that detectors learn from, or say why there are none."""
-    if not isinstance(measurement.predictor, StatePredictor):
-        return f"hidden states of a {type(measurement.predictor).__name__} cannot be read"
-    if measurement.fit is None:
-        return "there are no ordinary rows for it to learn from, such as training rows"
-    chosen = measurement.fit.apart([measurement.dev])
-    if not chosen:
-        return "all rows that it could learn from are scored too"
-    settings = measurement.settings
-    limit = settings_of(measurement).rows
-    examples = measurement.fit.select(chosen).sample(limit, seed=settings.seed)
-    try:
-        ordinary = last_states(measurement, examples)
-    except ModelError as error:
-        return f"the hidden states cannot be read ({str(error).rstrip('.')})"
-    return _States(measurement, ordinary, _classes(measurement, examples), {})
+    @cached_property
+    def ordinary(self) -> tuple[FloatArray, FloatArray]:
+        """States and classes of the rows that detectors learn from."""
+        measurement, predictor = self.measurement, self.measurement.predictor
+        if not isinstance(predictor, StatePredictor):
+            raise ValueError(f"hidden states of a {type(predictor).__name__} cannot be read")
+        if measurement.fit is None:
+            raise ValueError(
+                "there are no ordinary rows for it to learn from, such as training rows"
+            )
+        chosen = measurement.fit.apart([measurement.dev])
+        if not chosen:
+            raise ValueError("all rows that it could learn from are scored too")
+        seed = measurement.settings.seed
+        examples = measurement.fit.select(chosen).sample(self.settings.rows, seed=seed)
+        try:
+            states = last_states(measurement, examples)
+        except ModelError as error:
+            said = str(error).rstrip(".")
+            raise ValueError(f"the hidden states cannot be read ({said})") from error
+        return states, _classes(measurement, examples)
 
 
 def _classes(measurement: Measurement, examples: Examples) -> FloatArray:
@@ -227,7 +219,7 @@ def _classes(measurement: Measurement, examples: Examples) -> FloatArray:
     if measurement.regression:
         return np.zeros(len(examples))
     if examples.kind == "classification" and examples.labels is not None:
-        return np.asarray(examples.labels, dtype=np.float64)
+        return labels_of(examples)
     size = measurement.settings.batch_size
     return measurement.predictor.predict(examples, batch_size=size).prediction
 
@@ -243,16 +235,14 @@ def last_states(measurement: Measurement, examples: Examples) -> FloatArray:
         ModelError: The model has no layers, its logits do not depend on the last one, or a state
             is not finite.
     """
-    found: FloatArray | None = None
-    size, done = measurement.settings.batch_size, 0
+    indices: list[int] = []
+    last = []
+    size = measurement.settings.batch_size
     for part in measurement.stateful.states(examples, batch_size=size):
-        last = part.layers[-1].double().numpy()
-        if found is None:
-            found = np.empty((len(examples), last.shape[1]))
-        found[part.indices] = last
-        done += len(part.indices)
-        measurement.tell(done, len(examples), f"hidden states ({examples.name})")
-    assert found is not None
+        indices += part.indices
+        last.append(part.layers[-1])
+        measurement.tell(len(indices), len(examples), f"hidden states ({examples.name})")
+    found = in_order(indices, last)
     if not bool(np.isfinite(found).all()):
         raise ModelError(
             f"A hidden state of set {examples.name!r} is not finite. The model is broken, or its "
@@ -290,28 +280,7 @@ def detector_bars(comparison: Comparison) -> list[Figure]:
     )
 
 
-@dataclass(frozen=True)
-class Curve:
-    """Hold a ROC curve, anomalies positive.
-
-    Args:
-        false: Share of ordinary rows flagged at each threshold, [m], from 0 to 1.
-        true: Share of anomalies flagged, [m], from 0 to 1.
-        area: The area under it.
-        interval: Its 95 % interval in words, empty where none was recorded.
-        ordinary: Number of ordinary rows.
-        anomalies: Number of anomalies.
-    """
-
-    false: FloatArray
-    true: FloatArray
-    area: float
-    ordinary: int
-    anomalies: int
-    interval: str = ""
-
-
-def roc(ordinary: FloatArray, anomalies: FloatArray) -> Curve:
+def roc(ordinary: FloatArray, anomalies: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Return the ROC curve of scores of anomaly.
 
     Args:
@@ -319,21 +288,20 @@ def roc(ordinary: FloatArray, anomalies: FloatArray) -> Curve:
         anomalies: Scores of anomalies, [k], k >= 1.
 
     Returns:
-        The curve through the origin and every threshold that occurs.
+        Shares of ordinary rows and of anomalies that are flagged, through the origin and every
+        threshold that occurs, [m] each.
 
     Example:
-        >>> curve = roc(np.array([0.1, 0.4]), np.array([0.35, 0.8]))
-        >>> curve.false.tolist(), curve.true.tolist(), curve.area
-        ([0.0, 0.0, 0.5, 0.5, 1.0], [0.0, 0.5, 0.5, 1.0, 1.0], 0.75)
+        >>> false, true = roc(np.array([0.1, 0.4]), np.array([0.35, 0.8]))
+        >>> false.tolist(), true.tolist()
+        ([0.0, 0.0, 0.5, 0.5, 1.0], [0.0, 0.5, 0.5, 1.0, 1.0])
     """
     thresholds = np.unique(np.concatenate([ordinary, anomalies]))[::-1]
-    rates = [
+    false, true = (
         np.concatenate([[0.0], 1 - np.searchsorted(np.sort(scores), thresholds) / len(scores)])
         for scores in (ordinary, anomalies)
-    ]
-    flags = np.concatenate([np.zeros(len(ordinary)), np.ones(len(anomalies))])
-    area = float(auroc(flags, np.concatenate([ordinary, anomalies])))
-    return Curve(rates[0], rates[1], area, len(ordinary), len(anomalies))
+    )
+    return false, true
 
 
 def roc_curves(source: Source) -> list[Figure]:
@@ -345,41 +313,49 @@ def roc_curves(source: Source) -> list[Figure]:
     Args:
         source: The folder; its ``rows.parquet`` files are read.
     """
-    found: dict[str, list[tuple[str, str, Curve]]] = {}
+    looks = style([column.name for column in source.columns], source.reference)
+    curves: dict[str, dict[tuple[str, str], tuple[FloatArray, FloatArray]]] = {}
     for column in source.columns:
         run = next((run for run in column.runs.values() if run.scores is not None), None)
         if run is None:
             continue
-        for (name, detector), curve in _curves(run).items():
-            found.setdefault(name, []).append((column.name, detector, curve))
-    looks = style([column.name for column in source.columns], source.reference)
-    return [_figure(name, curves, looks, source) for name, curves in found.items()]
-
-
-def _curves(run: Run) -> dict[tuple[str, str], Curve]:
-    """Return the curve of each anomaly set and detector."""
-    ordinary = _scores(run, "task")
-    rows = _scores(run, "anomaly")
-    found = {}
-    for (name, detector), scores in rows.items():
-        if name == "dev":
-            continue
         # Max softmax is read from the answers, of dev rows those of the task.
-        dev = ordinary if detector == CLEAN else rows
-        against = dev.get(("dev", detector))
-        if against is not None and len(against) and len(scores):
-            curve = roc(against, scores)
-            found[name, detector] = replace(curve, interval=_interval(run, name, detector))
-    return found
-
-
-def _interval(run: Run, name: str, detector: str) -> str:
-    """Return the interval that was recorded with the score, in words."""
-    for score in run.scores.scores if run.scores is not None else ():
-        key = (score.perspective, score.set, score.condition, score.name)
-        if key == ("anomaly", name, detector, "auroc") and score.low is not None:
-            return f"[{score.low:.4f}, {score.high:.4f}]"
-    return ""
+        found = {**_scores(run, "task"), **_scores(run, "anomaly")}
+        for (name, detector), scores in found.items():
+            if name != "dev" and ("dev", detector) in found:
+                curve = roc(found["dev", detector], scores)
+                curves.setdefault(name, {})[column.name, detector] = curve
+    drawn = []
+    for name, of_set in curves.items():
+        figure = empty("share of ordinary rows flagged", "share of anomalies flagged")
+        figure.update_layout(height=420)
+        figure.update_xaxes(range=[-0.02, 1.02])
+        figure.update_yaxes(range=[-0.02, 1.02])
+        figure.add_trace(diagonal("chance"))
+        detectors = list(dict.fromkeys(detector for _, detector in of_set))
+        several = len({column for column, _ in of_set}) > 1
+        for (column_name, detector), (false, true) in of_set.items():
+            place = detectors.index(detector)
+            said = CONDITIONS.get(detector, detector)
+            corners = np.linspace(0, len(false) - 1, min(len(false), CORNERS)).round().astype(int)
+            trace = stroke(
+                f"{column_name}, {said}" if several else said,
+                false[corners].tolist(),
+                true[corners].tolist(),
+                # One column's detectors differ in colour, several columns' in the dash.
+                colour=looks[column_name]["color"] if several else LIGHT[1 + place % 6],
+                dash=DASHES[place % len(DASHES)],
+                group=column_name if several else None,
+            )
+            figure.add_trace(trace)
+        seeds = source.kind == "study" and any(len(column.runs) > 1 for column in source.columns)
+        caption = (
+            "ROC of every detector, anomalies positive; further to the upper left is better, and "
+            "the thin dotted line is chance."
+        )
+        caption += " Of each column the first seed is drawn." if seeds else ""
+        drawn.append(Figure(f"Anomalies: {name}", caption, figure))
+    return drawn
 
 
 def _scores(run: Run, perspective: str) -> dict[tuple[str, str], FloatArray]:
@@ -397,68 +373,6 @@ def _scores(run: Run, perspective: str) -> dict[tuple[str, str], FloatArray]:
         if len(values):
             found[str(name), str(detector)] = values
     return found
-
-
-def _figure(
-    name: str, curves: list[tuple[str, str, Curve]], looks: dict[str, Any], source: Source
-) -> Figure:
-    figure = empty("share of ordinary rows flagged", "share of anomalies flagged")
-    figure.update_layout(height=420)
-    figure.update_xaxes(range=[-0.02, 1.02])
-    figure.update_yaxes(range=[-0.02, 1.02])
-    figure.add_trace(diagonal("chance"))
-    detectors = list(dict.fromkeys(detector for _, detector, _ in curves))
-    several = len({column for column, _, _ in curves}) > 1
-    lines = []
-    for column, detector, curve in curves:
-        place = detectors.index(detector)
-        said = CONDITIONS.get(detector, detector)
-        count = f"{curve.ordinary} ordinary, {curve.anomalies} anomalies"
-        # One column's detectors differ in colour, several columns' in the stroke.
-        colour = looks[column]["color"] if several else LIGHT[1 + place % (len(LIGHT) - 1)]
-        figure.add_trace(
-            stroke(
-                f"{column}, {said}" if several else said,
-                _thinned(curve.false),
-                _thinned(curve.true),
-                colour=colour,
-                dash=_DASHES[place % len(_DASHES)],
-                group=column if several else None,
-                hover=(
-                    f"<b>{plain(column)}</b>, {plain(said)}<br>AUROC {curve.area:.4f} "
-                    f"{curve.interval}<br>"
-                    f"ordinary %{{x:.3f}}, anomalies %{{y:.3f}}<br>n = {count}<extra></extra>"
-                ),
-            )
-        )
-        lines.append((column, said, f"{curve.area:.4f}", curve.interval or ABSENT, count))
-    seeds = source.kind == "study" and any(len(column.runs) > 1 for column in source.columns)
-    return Figure(
-        f"Anomalies: {name}",
-        "ROC of every detector, anomalies positive; further to the upper left is better, and the "
-        "thin dotted line is chance."
-        + (_strokes(detectors) if several and len(detectors) > 1 else "")
-        + (" Of each column the first seed is drawn." if seeds else ""),
-        figure,
-        Numbers(("column", "detector", "AUROC", "95 % interval", "n"), tuple(lines)),
-    )
-
-
-def _strokes(detectors: Sequence[str]) -> str:
-    """Say which stroke is which detector's, a sentence."""
-    said = [
-        f"{_STROKES[place % len(_STROKES)]} {CONDITIONS.get(name, name)}"
-        for place, name in enumerate(detectors)
-    ]
-    return f" Lines are {listed(said)}."
-
-
-def _thinned(values: FloatArray) -> list[float]:
-    """Keep at most so many points, the first and the last among them."""
-    if len(values) <= CORNERS:
-        return [float(value) for value in values]
-    places = np.linspace(0, len(values) - 1, CORNERS).round().astype(int)
-    return [float(value) for value in values[places]]
 
 
 ANOMALY = Perspective(

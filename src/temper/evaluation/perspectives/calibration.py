@@ -10,7 +10,7 @@ fold's dev rows.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -27,7 +27,7 @@ from temper.evaluation.measurement import Measurement, block_of, labels_of
 from temper.evaluation.perspectives.contract import Perspective
 from temper.evaluation.predictor import Prediction
 from temper.evaluation.rows import Block, Condition
-from temper.evaluation.scoring import ScoreEntry, Scoring, statistic_of
+from temper.evaluation.scoring import ScoreEntry, Scoring
 from temper.functional.calibration import reliability
 from temper.functional.resampling import FloatArray
 from temper.functional.scores import NO_ROWS, ScoreFacts
@@ -58,18 +58,17 @@ def rows(measurement: Measurement) -> Iterable[Block]:
     """Add the labelled rows after temperature scaling, and the held-out rows it was fitted on."""
     if measurement.regression:
         return
-    found = _of_held_out if measurement.held_out is not None else _of_folds
-    fitted = found(measurement)
-    if isinstance(fitted, str):
-        measurement.notices.append(f"Calibration after temperature scaling is left out: {fitted}.")
+    try:
+        temperatures, held_out = _fitted(measurement)
+    except ValueError as error:
+        measurement.notices.append(f"Calibration after temperature scaling is left out: {error}.")
         return
-    measurement.notices += fitted.notices
-    yield from fitted.blocks
+    yield from held_out
     sets = {"dev": Aligned(measurement.dev), **measurement.shift, **measurement.adversarial}
     for name, aligned in sets.items():
         clean = measurement.clean(name, aligned.examples)
         folds = fold_numbers(aligned.examples.rows, seed=measurement.settings.seed)
-        prediction = with_temperature(clean, fitted.values[folds % len(fitted.values)])
+        prediction = with_temperature(clean, temperatures[folds % len(temperatures)])
         if aligned.entailment is not None:
             chosen = merge(clean, aligned.entailment, how=measurement.settings.merge).prediction
             prediction = merge(prediction, aligned.entailment, how="argmax")
@@ -89,10 +88,10 @@ def score(scoring: Scoring) -> list[ScoreEntry]:
     entries = []
     for block in scoring.of(*RESCORED):
         name = block.condition.set
-        entries += _entries(scoring, Condition("calibration", name), block)
+        entries += _entries(scoring, Condition("calibration", name), block, len(block))
         if block.classifies:
             condition = Condition("calibration", name, TEMPERATURE)
-            entries += _entries(scoring, condition, scaled_blocks.get(name), rows=len(block))
+            entries += _entries(scoring, condition, scaled_blocks.get(name), len(block))
     return entries
 
 
@@ -120,78 +119,64 @@ def with_temperature(prediction: Prediction, temperature: ArrayLike) -> Predicti
     return replace(prediction, logits=kept, probabilities=np.exp(logits))
 
 
-@dataclass(frozen=True)
-class _Fitted:
-    """Temperatures: one for all rows, or one a fold, with the rows and words that go with them."""
+def _fitted(measurement: Measurement) -> tuple[FloatArray, list[Block]]:
+    """Fit one temperature on the held-out rows, or two, each on the dev rows of the other fold.
 
-    values: FloatArray
-    notices: list[str]
-    blocks: list[Block]
+    Returns:
+        The temperatures, and the rows that were held out for them.
 
-
-def _of_held_out(measurement: Measurement) -> _Fitted | str:
-    """Fit one temperature on the held-out rows that are not scored, or say why there is none."""
-    assert measurement.held_out is not None
-    examples, notices = _unscored(measurement, measurement.held_out)
-    # Not through `Measurement.clean`, which knows sets by name: a scored one may have this name.
-    prediction = measurement.predictor.predict(examples, batch_size=measurement.settings.batch_size)
-    _check_classes(examples, prediction)
-    # Written so that a reader of the rows can fit the temperature again.
-    block = block_of(Condition("calibration", HELD_OUT), examples, prediction)
-    try:
-        fitted = fit_temperature(labels_of(examples), _logits(prediction))
-    except ValueError as error:
-        return f"of the {len(examples)} held-out rows {error}"
-    said = f"The temperature of the calibration is {_words(fitted)}, fitted on held-out rows."
-    return _Fitted(np.asarray([fitted.value]), [*notices, said], [block])
-
-
-def _of_folds(measurement: Measurement) -> _Fitted | str:
-    """Fit two temperatures, each on the dev rows that the other is for, or say why not."""
+    Raises:
+        ValueError: No temperature is best.
+    """
+    if measurement.held_out is not None:
+        examples = _unscored(measurement, measurement.held_out)
+        # Not through `Measurement.clean`, which knows sets by name: a scored one may have this one.
+        size = measurement.settings.batch_size
+        prediction = measurement.predictor.predict(examples, batch_size=size)
+        _check_classes(examples, prediction)
+        # Written so that a reader of the rows can fit the temperature again.
+        block = block_of(Condition("calibration", HELD_OUT), examples, prediction)
+        fitted = _fit(labels_of(examples), _logits(prediction), "held-out rows")
+        measurement.notices.append(
+            f"The temperature of the calibration is {_words(fitted)}, fitted on held-out rows."
+        )
+        return np.asarray([fitted.value]), [block]
     prediction = measurement.clean("dev", measurement.dev)
     labels, logits = labels_of(measurement.dev), _logits(prediction)
     folds = fold_numbers(measurement.dev.rows, seed=measurement.settings.seed)
-    fitted = []
-    for fold in (0, 1):
-        others = folds != fold
-        try:
-            fitted.append(fit_temperature(labels[others], logits[others]))
-        except ValueError as error:
-            return (
-                f"of the {int(others.sum())} dev rows of a fold {error}. Give more rows, or "
-                "held-out ones"
-            )
-    said = " and ".join(map(_words, fitted))
-    return _Fitted(
-        np.asarray([each.value for each in fitted]),
-        [
-            f"The temperatures of the calibration are {said}, each fitted on the dev rows of the "
-            "other of two folds, because there are no held-out rows."
-        ],
-        [],
-    )
-
-
-def _unscored(measurement: Measurement, examples: Examples) -> tuple[Examples, list[str]]:
-    """Return the held-out rows whose texts are not scored, and what there is to say of it."""
-    sets = [measurement.dev]
-    sets += [
-        aligned.examples
-        for aligned in (*measurement.shift.values(), *measurement.adversarial.values())
+    both = [
+        _fit(labels[folds != fold], logits[folds != fold], "dev rows of a fold") for fold in (0, 1)
     ]
-    kept = examples.apart(sets)
+    measurement.notices.append(
+        f"The temperatures of the calibration are {' and '.join(map(_words, both))}, each fitted "
+        "on the dev rows of the other of two folds, because there are no held-out rows."
+    )
+    return np.asarray([fitted.value for fitted in both]), []
+
+
+def _fit(labels: FloatArray, logits: FloatArray, rows: str) -> Temperature:
+    try:
+        return fit_temperature(labels, logits)
+    except ValueError as error:
+        raise ValueError(f"of the {len(labels)} {rows} {error}. Give more rows") from error
+
+
+def _unscored(measurement: Measurement, examples: Examples) -> Examples:
+    """Return the held-out rows whose texts are not scored."""
+    scored = [*measurement.shift.values(), *measurement.adversarial.values()]
+    kept = examples.apart([measurement.dev, *(aligned.examples for aligned in scored)])
     if not kept:
         raise DataError(
             f"A temperature must be fitted on rows that are not scored, but all {len(examples)} "
             f"held-out rows of set {examples.name!r} are. Give others, or none: the temperature is "
             "then fitted on dev in two folds."
         )
-    lost = len(examples) - len(kept)
-    if not lost:
-        return examples, []
-    return examples.select(kept), [
-        f"{lost} held-out rows are scored too, and were left out when the temperature was fitted."
-    ]
+    if lost := len(examples) - len(kept):
+        measurement.notices.append(
+            f"{lost} held-out rows are scored too, and were left out when the temperature was "
+            "fitted."
+        )
+    return examples.select(kept)
 
 
 def _check_classes(examples: Examples, prediction: Prediction) -> None:
@@ -206,19 +191,15 @@ def _check_classes(examples: Examples, prediction: Prediction) -> None:
 
 
 def _entries(
-    scoring: Scoring, condition: Condition, block: Block | None, *, rows: int = 0
+    scoring: Scoring, condition: Condition, block: Block | None, rows: int
 ) -> list[ScoreEntry]:
     """Score one block by all names; without a block, or probabilities, say why not."""
-    if block is None or not block.classifies:
-        reason = "a regression gives no probabilities"
-        if block is None:
-            reason = "no temperature was fitted, see the notices"
-        total = rows if block is None else len(block)
-        return [scoring.undefined(condition, name, reason=reason, rows=total) for name in NAMES]
-    return [
-        scoring.entry(condition, name, statistic=statistic_of(name, block), rows=len(block))
-        for name in NAMES
-    ]
+    if block is not None and block.classifies:
+        return scoring.entries(block, NAMES, condition=condition)
+    reason = "a regression gives no probabilities"
+    if block is None:
+        reason = "no temperature was fitted, see the notices"
+    return [scoring.undefined(condition, name, reason=reason, rows=rows) for name in NAMES]
 
 
 def _logits(prediction: Prediction) -> FloatArray:
@@ -256,7 +237,8 @@ def figures(source: Source, comparison: Comparison) -> list[Figure]:
     looks = style([column.name for column in source.columns], source.reference)
     drawn = []
     # A set's figure after scaling stands beside the one before.
-    for name in sorted(pooled, key=lambda name: _place(name, pooled)):
+    names = list(pooled)
+    for name in sorted(names, key=lambda name: names.index(name.removesuffix(AFTER))):
         columns = pooled[name]
         figure = empty("confidence", "share of right answers")
         figure.update_xaxes(range=[0, 1.02])
@@ -273,10 +255,6 @@ def figures(source: Source, comparison: Comparison) -> list[Figure]:
             )
         )
     return drawn
-
-
-def _place(name: str, pooled: dict[str, Any]) -> int:
-    return list(pooled).index(name.removesuffix(AFTER))
 
 
 def _confidences(run: Run, perspective: str, condition: str) -> Iterable[tuple[str, Any, Any]]:

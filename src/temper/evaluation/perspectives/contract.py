@@ -32,23 +32,6 @@ NEEDS: dict[Need, tuple[type, str]] = {
 """What a perspective may ask of a predictor: the contract that it must keep, and it in words."""
 
 
-def no_faults(predictor: Predictor, data: EvaluationData, settings: CommonSettings) -> list[str]:
-    """Find nothing wrong."""
-    return []
-
-
-def no_misfits(
-    data: EvaluationData, settings: CommonSettings, label_names: Sequence[str] | None
-) -> list[str]:
-    """Find nothing that does not fit."""
-    return []
-
-
-def nothing_lacking(predictor: Predictor, data: EvaluationData) -> str:
-    """Find nothing lacking."""
-    return ""
-
-
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Perspective(View):
     """One way of looking at a classifier: what it measures, how it scores, how a report shows it.
@@ -85,10 +68,12 @@ class Perspective(View):
     settings: type[BaseModel] | None = None
     perturbs: bool = False
     misfits: Callable[[EvaluationData, CommonSettings, Sequence[str] | None], list[str]] = (
-        no_misfits
+        lambda data, settings, label_names: []
     )
-    faults: Callable[[Predictor, EvaluationData, CommonSettings], list[str]] = no_faults
-    lacking: Callable[[Predictor, EvaluationData], str] = nothing_lacking
+    faults: Callable[[Predictor, EvaluationData, CommonSettings], list[str]] = (
+        lambda predictor, data, settings: []
+    )
+    lacking: Callable[[Predictor, EvaluationData], str] = lambda predictor, data: ""
     left_out: str = ""
     repeats: bool = True
     paired: bool = True

@@ -172,20 +172,16 @@ def gauge_of(predictor: Predictor) -> Gauge | None:
             start=lambda: torch.cuda.reset_peak_memory_stats(device),
             peak=lambda: torch.cuda.max_memory_allocated(device),
         )
-    if _resets():
+    try:
+        # Linux may allow a process to forget its peak.
+        _reset()
+        _resident()
         return Gauge("memory_resident", start=_reset, peak=_resident)
+    except (OSError, ValueError):
+        pass
     if sys.platform == "win32":
         return None
     return Gauge("memory_process", start=lambda: None, peak=_process)
-
-
-def _resets() -> bool:
-    """Tell whether the peak of the resident memory can be forgotten, which Linux may allow."""
-    try:
-        _reset()
-        return _resident() > 0
-    except (OSError, ValueError):
-        return False
 
 
 def _reset() -> None:

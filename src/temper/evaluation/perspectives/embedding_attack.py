@@ -7,10 +7,10 @@ restarts stand in every row.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
+from functools import partial
 from typing import Literal, Self
 
-import numpy as np
 import torch
 from pydantic import Field, model_validator
 from torch import Tensor
@@ -21,7 +21,6 @@ from temper.display.drawing import Figure
 from temper.display.folders import Source
 from temper.display.records import Parameters
 from temper.display.wording import described
-from temper.errors import ModelError
 from temper.evaluation.attack import Budget, Outcome, Target, attack
 from temper.evaluation.measurement import (
     Measurement,
@@ -31,11 +30,10 @@ from temper.evaluation.measurement import (
     labels_of,
 )
 from temper.evaluation.perspectives.contract import Perspective
-from temper.evaluation.predictor import RowBatch, Session
+from temper.evaluation.predictor import RowBatch, Session, in_order
 from temper.evaluation.rows import Block, Condition, rows_at
 from temper.evaluation.scoring import ScoreEntry, Scoring, drop_of, metric_entries
 from temper.functional.norms import Norm
-from temper.functional.resampling import FloatArray
 
 
 class PGDSettings(PerspectiveSettings):
@@ -85,76 +83,57 @@ class EmbeddingAttackSettings(PerspectiveSettings):
         return self
 
 
-def _settings(measurement: Measurement) -> EmbeddingAttackSettings:
-    return measurement.settings.section("embedding_attack", EmbeddingAttackSettings)
-
-
-@dataclass
-class _Collected:
-    """Answers of one attack at one radius, gathered batch by batch."""
-
-    outcome: Outcome
-    logits: FloatArray
-    radius: FloatArray
-    radius_relative: FloatArray
-
-
-@dataclass
-class _Answers:
-    """Clean and attacked answers of the attacked rows."""
-
-    rows: int
-    clean: FloatArray | None = None
-    attacked: list[_Collected] = field(default_factory=list)
-
-    def add(self, indices: list[int], clean: Tensor, outcomes: Iterable[Outcome]) -> None:
-        """Put a batch's answers where its rows stand."""
-        if self.clean is None:
-            self.clean = np.empty((self.rows, clean.shape[-1]))
-        self.clean[indices] = clean.double().cpu().numpy()
-        for number, outcome in enumerate(outcomes):
-            if number == len(self.attacked):
-                made = [np.empty(self.rows) for _ in range(2)]
-                self.attacked.append(_Collected(outcome, np.empty_like(self.clean), *made))
-            kept = self.attacked[number]
-            kept.logits[indices] = outcome.logits.double().cpu().numpy()
-            kept.radius[indices] = outcome.radius.cpu().numpy()
-            kept.radius_relative[indices] = outcome.radius_relative.cpu().numpy()
-
-
 def rows(measurement: Measurement) -> Iterable[Block]:
     """Attack the dev rows, batch by batch; the clean answers on the way are kept for the task."""
     examples, index = measurement.attacked()
     measurement.texts.keep("dev", examples, index)
     labels = labels_of(examples)
-    answers = _Answers(len(examples))
-    budget = _budget(measurement)
+    settings = measurement.settings.section("embedding_attack", EmbeddingAttackSettings)
+    budget = _budget(settings, measurement.settings.seed)
+    indices: list[int] = []
+    clean: list[Tensor] = []
+    attacked: list[list[Outcome]] = []
     with measurement.perturbable.session() as session:
-        done = 0
-        for part in session.parts(examples, batch_size=measurement.settings.batch_size):
-            target = _target(measurement, session, part, labels)
-            answers.add(part.indices, *attack(target, budget))
-            done += len(part.indices)
-            measurement.tell(done, len(examples), "embedding attack")
-    if answers.clean is None:
-        raise ModelError("The dev set has no rows to attack.")
+        for part in measurement.parts(session, examples, "embedding attack"):
+            movable = part.batch.mask
+            if not settings.special_tokens:
+                movable = movable & ~part.special
+            target = Target(
+                forward=partial(_logits, session, part),
+                labels=torch.as_tensor(labels[part.indices], device=movable.device),
+                embeddings=session.embeddings(part),
+                movable=movable,
+                rows=part.rows,
+                regression=measurement.regression,
+            )
+            logits, outcomes = attack(target, budget)
+            indices += part.indices
+            clean.append(logits)
+            attacked.append(list(outcomes))
     if len(index) == len(measurement.dev):
         truncated = measurement.perturbable.truncated(examples)
-        measurement.keep("dev", replace(measurement.read(answers.clean), truncated=truncated))
-    for kept in answers.attacked:
-        outcome = kept.outcome
+        answers = measurement.read(in_order(indices, clean))
+        measurement.keep("dev", replace(answers, truncated=truncated))
+    for batches in zip(*attacked, strict=True):
+        outcome = batches[0]
         parameters = Parameters(
-            {"radius_relative" if budget.relative else "radius": outcome.asked},
+            {"radius_relative" if settings.relative else "radius": outcome.asked},
             norm=outcome.norm,
             steps=outcome.steps,
             restarts=outcome.restarts,
         )
         condition = Condition("embedding_attack", "dev", outcome.attack, parameters)
-        block = block_of(condition, examples, measurement.read(kept.logits), index=index)
+        answers = measurement.read(in_order(indices, [batch.logits for batch in batches]))
         # The budget that it makes for each row, in the norm's unit and over the row's own norm.
-        yield replace(
-            block, measured={"radius": kept.radius, "radius_relative": kept.radius_relative}
-        )
+        measured = {
+            "radius": in_order(indices, [batch.radius for batch in batches]),
+            "radius_relative": in_order(indices, [batch.radius_relative for batch in batches]),
+        }
+        yield replace(block_of(condition, examples, answers, index=index), measured=measured)
+
+
+def _logits(session: Session, part: RowBatch, delta: Tensor, places: Tensor) -> Tensor:
+    return session.logits(part.take(places), delta=delta)
 
 
 def score(scoring: Scoring) -> list[ScoreEntry]:
@@ -174,8 +153,7 @@ def score(scoring: Scoring) -> list[ScoreEntry]:
     return entries
 
 
-def _budget(measurement: Measurement) -> Budget:
-    settings = _settings(measurement)
+def _budget(settings: EmbeddingAttackSettings, seed: int) -> Budget:
     pgd = settings.pgd or PGDSettings()
     return Budget(
         attacks=settings.attacks,
@@ -185,24 +163,7 @@ def _budget(measurement: Measurement) -> Budget:
         steps=pgd.steps,
         step_fraction=pgd.step_size,
         restarts=pgd.restarts,
-        seed=measurement.settings.seed,
-    )
-
-
-def _target(
-    measurement: Measurement, session: Session, part: RowBatch, labels: FloatArray
-) -> Target:
-    """Describe a batch to the attack."""
-    movable = part.batch.mask
-    if not _settings(measurement).special_tokens:
-        movable = movable & ~part.special
-    return Target(
-        forward=lambda delta, places: session.logits(part.take(places), delta=delta),
-        labels=torch.as_tensor(labels[part.indices], device=movable.device),
-        embeddings=session.embeddings(part),
-        movable=movable,
-        rows=part.rows,
-        regression=measurement.regression,
+        seed=seed,
     )
 
 

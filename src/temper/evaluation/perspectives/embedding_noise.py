@@ -21,13 +21,11 @@ from temper.display.drawing import Figure
 from temper.display.folders import Source
 from temper.display.records import Parameters
 from temper.display.wording import described, title
-from temper.errors import ModelError
 from temper.evaluation.measurement import Measurement, PerspectiveSettings, PositiveFloat, block_of
 from temper.evaluation.perspectives.contract import Perspective
-from temper.evaluation.predictor import RowBatch
+from temper.evaluation.predictor import RowBatch, in_order
 from temper.evaluation.rows import Block, Condition
 from temper.evaluation.scoring import ScoreEntry, Scoring, curve_entries
-from temper.functional.resampling import FloatArray
 from temper.functional.smoothness import root_mean_square
 from temper.seeding import derive_seed, generator
 
@@ -50,34 +48,30 @@ def rows(measurement: Measurement) -> Iterable[Block]:
     settings = measurement.settings
     noise = settings.section("embedding_noise", EmbeddingNoiseSettings)
     examples, index = measurement.attacked()
-    answers: list[FloatArray] = []
-    spread = np.empty(len(examples))
+    indices: list[int] = []
+    sizes: list[Tensor] = []
+    answers: list[list[Tensor]] = [[] for _ in noise.sigmas]
     with measurement.perturbable.session() as session, torch.no_grad():
-        done = 0
-        for part in session.parts(examples, batch_size=settings.batch_size):
+        for part in measurement.parts(session, examples, "embedding noise"):
             embeddings = session.embeddings(part)
             own = root_mean_square(embeddings.double(), part.batch.mask)
-            spread[part.indices] = own.cpu().numpy()
+            indices += part.indices
+            sizes.append(own)
             for number, sigma in enumerate(noise.sigmas):
                 scale = own * sigma if noise.relative else torch.full_like(own, sigma)
                 drawn = standard_noise(part, embeddings, seed=settings.seed, key=number)
                 delta = drawn * scale.float()[:, None, None]
-                answer = session.logits(part, delta=delta).double().cpu().numpy()
-                if number == len(answers):
-                    answers.append(np.empty((len(examples), answer.shape[-1])))
-                answers[number][part.indices] = answer
-            done += len(part.indices)
-            measurement.tell(done, len(examples), "embedding noise")
-    if not answers:
-        raise ModelError("The dev set has no rows to add noise to.")
+                answers[number].append(session.logits(part, delta=delta))
+    spread = in_order(indices, sizes)
     relative = noise.relative
-    for sigma, logits in zip(noise.sigmas, answers, strict=True):
+    for sigma, parts in zip(noise.sigmas, answers, strict=True):
         parameters = Parameters({"sigma_relative" if relative else "sigma": sigma})
         condition = Condition("embedding_noise", "dev", "noise", parameters)
         # The noise that it makes for each row, by itself and over the row's own RMS.
         size = np.full(len(examples), sigma)
+        prediction = measurement.read(in_order(indices, parts))
         yield replace(
-            block_of(condition, examples, measurement.read(logits), index=index),
+            block_of(condition, examples, prediction, index=index),
             measured={
                 "sigma": size * spread if relative else size,
                 "sigma_relative": size if relative else size / spread,

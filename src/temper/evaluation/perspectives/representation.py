@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Sequence
+from functools import partial
 
 import numpy as np
 from pydantic import Field
@@ -30,7 +31,7 @@ from temper.evaluation.measurement import (
     PerspectiveSettings,
 )
 from temper.evaluation.perspectives.contract import Perspective
-from temper.evaluation.predictor import Predictor, StatePredictor
+from temper.evaluation.predictor import Predictor, StatePredictor, in_order
 from temper.evaluation.rows import Block, Condition
 from temper.evaluation.scoring import ScoreEntry, Scoring
 from temper.functional.kernel_alignment import LEAST, kernel_alignment, unbiased_hsic
@@ -81,7 +82,10 @@ def rows(measurement: Measurement) -> Iterable[Block]:
             found.setdefault(layer, []).append(estimates)
         done += len(chosen)
         measurement.tell(done, len(dev), "representation")
-    hashes = [_hash([dev.rows[place] for place in chosen]) for chosen in parts]
+    hashes = [
+        hashlib.blake2b("".join(dev.rows[at] for at in chosen).encode(), digest_size=8).hexdigest()
+        for chosen in parts
+    ]
     for layer, estimates_of in found.items():
         for name, values in zip(ESTIMATES, np.asarray(estimates_of).T, strict=True):
             condition = Condition("representation", "dev", name, Parameters(layer=layer))
@@ -93,7 +97,24 @@ def score(scoring: Scoring) -> list[ScoreEntry]:
     by_layer: dict[Parameters, dict[str, Block]] = {}
     for block in scoring.of("representation"):
         by_layer.setdefault(block.condition.parameters, {})[block.condition.name] = block
-    return [_entry(scoring, layer, blocks) for layer, blocks in by_layer.items()]
+    entries = []
+    for layer, blocks in by_layer.items():
+        first = blocks[ESTIMATES[0]]
+        values = [np.asarray(blocks[name].value, dtype=np.float64) for name in ESTIMATES]
+        entry = scoring.entry(
+            Condition("representation", first.condition.set, "cka", layer),
+            "cka",
+            statistic=partial(_alignment, *values),
+            rows=len(first),
+        )
+        # One batch resampled is itself again: that would be an interval of no width.
+        entries.append(entry if len(first) > 1 else entry | {"low": None, "high": None})
+    return entries
+
+
+def _alignment(*values: FloatArray) -> FloatArray:
+    *estimates, counts = values
+    return kernel_alignment(*estimates, counts=counts)
 
 
 def faults(predictor: Predictor, data: EvaluationData, settings: CommonSettings) -> list[str]:
@@ -169,33 +190,12 @@ def states_of(
     Returns:
         [n, D] of each layer, in the rows' order.
     """
-    held: list[FloatArray] = []
+    indices: list[int] = []
+    parts = []
     for states in predictor.states(examples, batch_size=batch_size):
-        if not held:
-            held = [np.empty((len(examples), layer.shape[-1])) for layer in states.layers]
-        for all_rows, layer in zip(held, states.layers, strict=True):
-            all_rows[states.indices] = layer.double().numpy()
-    return held
-
-
-def _entry(scoring: Scoring, layer: Parameters, blocks: dict[str, Block]) -> ScoreEntry:
-    """Score one layer."""
-    first = blocks[ESTIMATES[0]]
-    values = [blocks[name].value for name in ESTIMATES]
-    cross, own, other = (np.asarray(value, dtype=np.float64) for value in values)
-    entry = scoring.entry(
-        Condition("representation", first.condition.set, "cka", layer),
-        "cka",
-        statistic=lambda counts: kernel_alignment(cross, own, other, counts=counts),
-        rows=len(first),
-    )
-    # One batch resampled is itself again: that would be an interval of no width.
-    return entry if len(first) > 1 else entry | {"low": None, "high": None}
-
-
-def _hash(row_hashes: Sequence[str]) -> str:
-    """Hash the rows of a batch."""
-    return hashlib.blake2b("".join(row_hashes).encode(), digest_size=8).hexdigest()
+        indices += states.indices
+        parts.append(states.layers)
+    return [in_order(indices, layer) for layer in zip(*parts, strict=True)]
 
 
 def last_layer(rows: Sequence[Row]) -> list[Row]:
@@ -205,22 +205,14 @@ def last_layer(rows: Sequence[Row]) -> list[Row]:
 
 def figures(source: Source, comparison: Comparison) -> list[Figure]:
     """Draw CKA with the pre-trained model as a heat map of layers by columns, one a set."""
-    of_layers = comparison.of("representation", "cka")
-    caption = (
+    return layer_map(
+        comparison,
+        comparison.of("representation", "cka"),
+        "Likeness to the pre-trained model",
         "Linear CKA of each layer's states with those of the pre-trained model: 1 is the same "
-        "up to rotation and size. Neither more nor less is better."
+        "up to rotation and size. Neither more nor less is better.",
+        "CKA",
     )
-    return [
-        layer_map(
-            comparison,
-            [row for row in of_layers if row.key.set == chosen],
-            f"Likeness to the pre-trained model, {chosen}",
-            caption,
-            "CKA",
-            counts="batches",
-        )
-        for chosen in dict.fromkeys(row.key.set for row in of_layers)
-    ]
 
 
 REPRESENTATION = Perspective(

@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from temper.display.views import mean_or_first
 from temper.evaluation.measurement import Measurement
 from temper.evaluation.perspectives.contract import Perspective
-from temper.evaluation.perspectives.labelled import set_entries
 from temper.evaluation.rows import Block
 from temper.evaluation.scoring import ScoreEntry, Scoring
 
@@ -20,7 +19,11 @@ def rows(measurement: Measurement) -> Iterable[Block]:
 
 def score(scoring: Scoring) -> list[ScoreEntry]:
     """Score each set."""
-    return [entry for block in scoring.of("shift") for entry in set_entries(scoring, block)]
+    return [
+        entry
+        for block in scoring.of("shift")
+        for entry in scoring.entries(block, scoring.metrics(block))
+    ]
 
 
 SHIFT = Perspective(

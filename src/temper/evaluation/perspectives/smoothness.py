@@ -14,13 +14,13 @@ dimensions of a state, where the paper takes some at random.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 
-import numpy as np
 import torch
 from pydantic import Field
 from torch import Tensor
 
-from temper.display.cells import Comparison, Row, ScoreKey
+from temper.display.cells import Comparison, Row
 from temper.display.charts import inner_layers, layer_label, layer_lines
 from temper.display.drawing import Figure
 from temper.display.folders import Source
@@ -33,11 +33,10 @@ from temper.evaluation.measurement import (
     PerspectiveSettings,
 )
 from temper.evaluation.perspectives.contract import Perspective
-from temper.evaluation.predictor import PerturbablePredictor, Predictor, RowBatch
+from temper.evaluation.predictor import PerturbablePredictor, Predictor, RowBatch, in_order
 from temper.evaluation.rows import Block, Condition
 from temper.evaluation.scoring import ScoreEntry, Scoring, mean_of
 from temper.functional.intervals import standard_error
-from temper.functional.resampling import FloatArray
 from temper.functional.scores import ScoreFacts
 from temper.functional.smoothness import directions, probes, pulled_back, squared_norm
 from temper.functional.units import ANY_SIZE
@@ -66,35 +65,32 @@ class SmoothnessSettings(PerspectiveSettings):
     projections: int = Field(default=4, ge=1)
 
 
-def _settings(settings: CommonSettings) -> SmoothnessSettings:
-    return settings.section("smoothness", SmoothnessSettings)
-
-
 def rows(measurement: Measurement) -> Iterable[Block]:
     """Estimate both norms of some dev rows at every layer and at the logits."""
-    settings = measurement.settings
-    examples, index = measurement.attacked(at_most=_settings(settings).rows)
-    found: dict[Layer, FloatArray] = {}
+    settings = measurement.settings.section("smoothness", SmoothnessSettings)
+    examples, index = measurement.attacked(at_most=settings.rows)
+    indices: list[int] = []
+    found: dict[Layer, list[Tensor]] = {}
     lacking = ""
     with measurement.perturbable.session(single=True) as session:
-        done = 0
-        for part in session.parts(examples, batch_size=settings.batch_size):
+        for part in measurement.parts(session, examples, "smoothness"):
             trace = session.traced(part)
             states, reason = states_of(trace)
             lacking = lacking or reason
+            indices += part.indices
             for layer, state in states.items():
-                values = found.setdefault(layer, np.full((len(NORMS), len(examples)), np.nan))
-                values[:, part.indices] = norms(part, trace, state, layer, settings=settings)
-            done += len(part.indices)
-            measurement.tell(done, len(examples), "smoothness")
+                key = (measurement.settings.seed, layer)
+                estimates = norms(part, trace, state, key, projections=settings.projections)
+                found.setdefault(layer, []).append(estimates)
     if lacking:
         measurement.notices.append(f"Smoothness is measured at the logits alone: {lacking}.")
         found = {None: found[None]}
+    values = {layer: in_order(indices, estimates) for layer, estimates in found.items()}
     for number, name in enumerate(NORMS):
-        for layer, values in found.items():
+        for layer in found:
             parameters = Parameters() if layer is None else Parameters(layer=layer)
             condition = Condition("smoothness", "dev", name, parameters)
-            yield Block.of_values(condition, examples.rows, index, values[number])
+            yield Block.of_values(condition, examples.rows, index, values[layer][:, number])
 
 
 def score(scoring: Scoring) -> list[ScoreEntry]:
@@ -145,30 +141,29 @@ def states_of(trace: Trace) -> tuple[dict[Layer, Tensor], str]:
 
 
 def norms(
-    part: RowBatch, trace: Trace, state: Tensor, layer: Layer, *, settings: CommonSettings
-) -> FloatArray:
+    part: RowBatch, trace: Trace, state: Tensor, key: tuple[int, Layer], *, projections: int
+) -> Tensor:
     """Estimate the squared norms of each row of a batch at one layer.
 
     Args:
         part: The batch.
         trace: Its forward.
         state: What is differentiated [B, D].
-        layer: Its place, for the draws.
-        settings: Seed and number of projections.
+        key: Seed and layer, for the draws.
+        projections: Random projections of each row.
 
     Returns:
-        [2, B]: ``||J||_F^2`` and the mean over D of ``||H_i||_F^2``.
+        [B, 2] fp64: ``||J||_F^2`` and the mean over D of ``||H_i||_F^2``.
     """
-    words, mask, projections = trace.root, part.batch.mask, _settings(settings).projections
-    total = torch.zeros((len(NORMS), len(state)), dtype=torch.float64, device=state.device)
+    words, mask = trace.root, part.batch.mask
+    total = torch.zeros((len(state), len(NORMS)), dtype=torch.float64, device=state.device)
     for number in range(projections):
-        key = (settings.seed, layer, number)
-        probe, direction = draw(part, state, words, key=key)
+        probe, direction = draw(part, state, words, key=(*key, number))
         gradient = pulled_back(state, words, probe, again=True)
         change = pulled_back(gradient, words, direction)
-        total[0] += squared_norm(gradient.detach().double(), mask)
-        total[1] += squared_norm(change.double(), mask) / state.shape[-1]
-    return np.asarray((total / projections).cpu().numpy())
+        total[:, 0] += squared_norm(gradient.detach().double(), mask)
+        total[:, 1] += squared_norm(change.double(), mask) / state.shape[-1]
+    return total / projections
 
 
 def draw(
@@ -201,28 +196,24 @@ def of_logits(rows: Sequence[Row]) -> list[Row]:
     return [row for row in rows if "layer" not in row.key.parameters][:1]
 
 
-def words(key: ScoreKey) -> str:
-    """Write a norm and its layer, or that it is the logits'."""
-    return layer_label(key, otherwise=LOGITS)
-
-
 def figures(source: Source, comparison: Comparison) -> list[Figure]:
     """Draw both norms at every layer and at the logits, one figure a norm and set."""
-    drawn = []
-    for name, norm in (("jacobian_norm", "Jacobian"), ("hessian_norm", "Hessian")):
-        of_norm = comparison.of("smoothness", name)
-        for chosen in dict.fromkeys(row.key.set for row in of_norm):
-            rows = [row for row in of_norm if row.key.set == chosen]
-            over = ", averaged over the state's dimensions" if name == "hessian_norm" else ""
-            caption = (
-                f"Mean over examples of the squared Frobenius norm of the {norm} by the word "
-                f"embeddings{over}; lower is smoother."
-            )
-            heading = f"Smoothness by layer: {norm}, {chosen}"
-            drawn.append(
-                layer_lines(comparison, rows, heading, caption, f"squared {norm} norm", last=LOGITS)
-            )
-    return drawn
+    return [
+        figure
+        for name, norm, over in (
+            ("jacobian_norm", "Jacobian", ""),
+            ("hessian_norm", "Hessian", ", averaged over the state's dimensions"),
+        )
+        for figure in layer_lines(
+            comparison,
+            comparison.of("smoothness", name),
+            f"Smoothness by layer: {norm}",
+            f"Mean over examples of the squared Frobenius norm of the {norm} by the word "
+            f"embeddings{over}; lower is smoother.",
+            f"squared {norm} norm",
+            last=LOGITS,
+        )
+    ]
 
 
 SMOOTHNESS = Perspective(
@@ -231,7 +222,7 @@ SMOOTHNESS = Perspective(
     place=100,
     leads="jacobian_norm",
     sums_up=of_logits,
-    words=words,
+    words=partial(layer_label, otherwise=LOGITS),
     minor=inner_layers,
     heading="Smoothness",
     figures=figures,

@@ -9,7 +9,7 @@ from temper.evaluation.alignment import Aligned
 from temper.evaluation.measurement import Measurement
 from temper.evaluation.perspectives.contract import Perspective
 from temper.evaluation.rows import Block
-from temper.evaluation.scoring import ScoreEntry, Scoring, statistic_of
+from temper.evaluation.scoring import ScoreEntry, Scoring
 
 
 def rows(measurement: Measurement) -> Iterable[Block]:
@@ -19,11 +19,7 @@ def rows(measurement: Measurement) -> Iterable[Block]:
 
 def score(scoring: Scoring) -> list[ScoreEntry]:
     """Score the clean dev rows."""
-    block = scoring.clean
-    return [
-        scoring.entry(block.condition, name, statistic=statistic_of(name, block), rows=len(block))
-        for name in scoring.metrics(block)
-    ]
+    return scoring.entries(scoring.clean, scoring.metrics(scoring.clean))
 
 
 TASK = Perspective(

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -28,9 +29,8 @@ from temper.evaluation.predictor import Prediction, Predictor
 from temper.evaluation.rows import Block, Condition, rows_at
 from temper.evaluation.scoring import ScoreEntry, Scoring, drop_of, metric_entries
 from temper.evaluation.text_attack import recipes
-from temper.evaluation.text_attack.contract import Draft, RecipeName, Similarity
+from temper.evaluation.text_attack.contract import RecipeName
 from temper.evaluation.text_attack.search import (
-    Answer,
     Outcome,
     answers_of,
     attacked,
@@ -45,11 +45,6 @@ from temper.functional.scores import ScoreFacts
 from temper.functional.units import ANY_SIZE
 
 
-def settings_of(settings: CommonSettings) -> TextAttackSettings:
-    """Return this perspective's settings."""
-    return settings.section("text_attack", TextAttackSettings)
-
-
 def rows(measurement: Measurement) -> Iterable[Block]:
     """Attack the dev rows by every recipe.
 
@@ -57,20 +52,41 @@ def rows(measurement: Measurement) -> Iterable[Block]:
         SettingError: There is no class that the settings ask for, and no names told so before.
         DataError: All rows bear the target.
     """
-    settings = settings_of(measurement.settings)
+    settings = measurement.settings.section("text_attack", TextAttackSettings)
     examples, index = measurement.attacked(at_most=settings.rows)
     clean = measurement.clean("dev", measurement.dev)
-    target = _target(settings, measurement, clean.probabilities.shape[1])
-    if target is not None:
+    target = None
+    if settings.target is not None:
+        names = measurement.predictor.label_names or measurement.dev.label_names
+        target = _class_of(settings.target, names, clean.probabilities.shape[1])
         examples, index = _without(target, examples, index, measurement)
     drafts = drafts_of(examples, target)
-    before = answers_of(_taken(clean, index), drafts)
+    before = answers_of(clean.take(index), drafts)
     similarity = recipes.similarity(
         measurement.predictor, settings, batch_size=measurement.settings.batch_size
     )
     for name in settings.recipes:
-        outcomes = _outcomes(measurement, name, drafts, before, similarity)
+        chosen = attacked(drafts, before, name, settings, measurement.settings.seed)
+        found = recipes.run(
+            name,
+            list(chosen.values()),
+            measurement.predictor,
+            settings,
+            similarity=similarity,
+            batch_size=measurement.settings.batch_size,
+            tell=partial(_tell, measurement, name),
+        )
+        if said := starved(found, name, settings):
+            measurement.notices.append(said)
+        # Rows that are not attacked stay as they are.
+        outcomes = [Outcome(*both) for both in zip(drafts, before, strict=True)]
+        for place, outcome in zip(chosen, found, strict=True):
+            outcomes[place] = outcome
         yield _block(measurement, name, examples, index, outcomes)
+
+
+def _tell(measurement: Measurement, name: RecipeName, done: int, total: int) -> None:
+    measurement.tell(done, total, f"text attack ({name})")
 
 
 def score(scoring: Scoring) -> list[ScoreEntry]:
@@ -103,7 +119,7 @@ def misfits(
     data: EvaluationData, settings: CommonSettings, label_names: Sequence[str] | None
 ) -> list[str]:
     """Say which settings the data or the classes cannot serve, and which models are none."""
-    asked, dev = settings_of(settings), data.dev
+    asked, dev = settings.section("text_attack", TextAttackSettings), data.dev
     # Values cannot be turned wrong, so that nothing is attacked.
     if dev.kind == "regression":
         return []
@@ -124,7 +140,7 @@ def misfits(
 
 def faults(predictor: Predictor, data: EvaluationData, settings: CommonSettings) -> list[str]:
     """Say what is wrong with a predictor under given settings."""
-    asked = settings_of(settings)
+    asked = settings.section("text_attack", TextAttackSettings)
     return [] if predictor.gives == "values" else recipes.faults(predictor, asked)
 
 
@@ -140,34 +156,6 @@ def _mean_among(values: ArrayLike, among: NDArray[np.bool_]) -> Statistic:
     weights = among.astype(np.float64)
     sums = np.where(among, np.asarray(values, dtype=np.float64), 0.0)
     return lambda counts: divide(counts @ sums, counts @ weights)
-
-
-def _outcomes(
-    measurement: Measurement,
-    name: RecipeName,
-    drafts: Sequence[Draft],
-    before: Sequence[Answer],
-    similarity: Similarity | None,
-) -> list[Outcome]:
-    """Attack the rows that are right by one recipe, and leave the others as they are."""
-    asked, predictor = measurement.settings, measurement.predictor
-    settings = settings_of(asked)
-    chosen = attacked(drafts, before, name, settings, asked.seed)
-    found = recipes.run(
-        name,
-        list(chosen.values()),
-        predictor,
-        settings,
-        similarity=similarity,
-        batch_size=asked.batch_size,
-        tell=lambda done, total: measurement.tell(done, total, f"text attack ({name})"),
-    )
-    if said := starved(found, name, settings):
-        measurement.notices.append(said)
-    outcomes = [Outcome(*both) for both in zip(drafts, before, strict=True)]
-    for place, outcome in zip(chosen, found, strict=True):
-        outcomes[place] = outcome
-    return outcomes
 
 
 def _block(
@@ -204,20 +192,6 @@ def _block(
     )
 
 
-def _taken(prediction: Prediction, index: IntegerArray) -> Prediction:
-    """Return the answers at some positions."""
-    logits = None if prediction.logits is None else prediction.logits[index]
-    return Prediction(prediction.probabilities[index], prediction.prediction[index], logits)
-
-
-def _target(settings: TextAttackSettings, measurement: Measurement, classes: int) -> int | None:
-    """Return the class that a targeted attack wants."""
-    if settings.target is None:
-        return None
-    names = measurement.predictor.label_names or measurement.dev.label_names
-    return _class_of(settings.target, names, classes)
-
-
 def _class_of(target: int | str, names: Sequence[str] | None, classes: int) -> int:
     """Return a class by its index or name."""
     if isinstance(target, str) and names is not None and target in names:
@@ -225,13 +199,10 @@ def _class_of(target: int | str, names: Sequence[str] | None, classes: int) -> i
     number = int(target) if isinstance(target, int) or target.isdecimal() else -1
     if 0 <= number < classes:
         return number
+    fault = f"text_attack's `target` must be a class in [0, {classes - 1}], got {target!r}."
     if isinstance(target, str) and names is not None:
-        raise SettingError(
-            f"{unknown('target', target, names)} Give one of them as text_attack's `target`."
-        )
-    raise SettingError(
-        f"text_attack's `target` must be a class in [0, {classes - 1}], got {target!r}."
-    )
+        fault = f"{unknown('target', target, names)} Give one of them as text_attack's `target`."
+    raise SettingError(fault)
 
 
 def _without(

@@ -8,11 +8,11 @@ rates are answered once.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from functools import partial
 
 import numpy as np
 
-from temper.data.corruptions import Corruption, Vocabulary, corrupt
+from temper.data.corruptions import Corruption, corrupt
 from temper.data.encode import EncodedExamples
 from temper.display.cells import Comparison, ScoreKey
 from temper.display.charts import strength_curves
@@ -32,7 +32,6 @@ from temper.evaluation.perspectives.contract import Perspective
 from temper.evaluation.predictor import Predictor, TokenPredictor
 from temper.evaluation.rows import Block, Condition
 from temper.evaluation.scoring import ScoreEntry, Scoring, curve_entries
-from temper.functional.resampling import IntegerArray
 
 
 class TokenCorruptionSettings(PerspectiveSettings):
@@ -48,18 +47,38 @@ class TokenCorruptionSettings(PerspectiveSettings):
     rates: tuple[Share, ...] = (0.05, 0.1, 0.2)
 
 
-def _settings(settings: CommonSettings) -> TokenCorruptionSettings:
-    return settings.section("token_corruption", TokenCorruptionSettings)
-
-
 def rows(measurement: Measurement) -> Iterable[Block]:
     """Predict the dev rows at every rate of every kind that the tokenizer allows."""
-    vocabulary = measurement.tokens.vocabulary()
-    for kind in _settings(measurement.settings).kinds:
+    settings, predictor = measurement.settings, measurement.tokens
+    asked = settings.section("token_corruption", TokenCorruptionSettings)
+    vocabulary = predictor.vocabulary()
+    examples, index = measurement.attacked()
+    encoded = predictor.encoded(examples)
+    for kind in asked.kinds:
         if reason := vocabulary.lacks(kind):
             measurement.notices.append(f"Token corruption by {kind!r} is left out: {reason}.")
             continue
-        yield from _of_kind(measurement, kind, vocabulary)
+        items = [
+            corrupt(item, kind=kind, rate=rate, row=row, vocabulary=vocabulary, seed=settings.seed)
+            for rate in asked.rates
+            for item, row in zip(encoded.items, examples.rows, strict=True)
+        ]
+        keys = [tuple(map(tuple, item.values())) for item in items]
+        distinct = dict(zip(keys, items, strict=True))
+        answers = predictor.outputs(
+            EncodedExamples(list(distinct.values())),
+            batch_size=settings.batch_size,
+            tell=partial(_tell, measurement, kind),
+        )
+        places = {key: place for place, key in enumerate(distinct)}
+        chosen = np.asarray([places[key] for key in keys]).reshape(len(asked.rates), -1)
+        for rate, at in zip(asked.rates, chosen, strict=True):
+            condition = Condition("token_corruption", "dev", kind, Parameters(rate=rate))
+            yield block_of(condition, examples, measurement.read(answers[at]), index=index)
+
+
+def _tell(measurement: Measurement, kind: str, done: int, total: int) -> None:
+    measurement.tell(done, total, f"token corruption ({kind})")
 
 
 def score(scoring: Scoring) -> list[ScoreEntry]:
@@ -75,7 +94,8 @@ def faults(predictor: Predictor, data: EvaluationData, settings: CommonSettings)
     """Say what is wrong where a tokenizer allows none of the kinds that were asked for."""
     assert isinstance(predictor, TokenPredictor)
     vocabulary = predictor.vocabulary()
-    reasons = {kind: vocabulary.lacks(kind) for kind in _settings(settings).kinds}
+    asked = settings.section("token_corruption", TokenCorruptionSettings)
+    reasons = {kind: vocabulary.lacks(kind) for kind in asked.kinds}
     if not all(reasons.values()):
         return []
     said = ", ".join(f"{kind!r} because {reason}" for kind, reason in reasons.items())
@@ -83,42 +103,6 @@ def faults(predictor: Predictor, data: EvaluationData, settings: CommonSettings)
         f"token_corruption can do none of `kinds`: not {said}. Give other kinds, or leave "
         "token_corruption out of `perspectives`."
     ]
-
-
-def _of_kind(measurement: Measurement, kind: Corruption, vocabulary: Vocabulary) -> Iterable[Block]:
-    """Predict the dev rows at every rate of one kind."""
-    settings, predictor = measurement.settings, measurement.tokens
-    rates = _settings(settings).rates
-    examples, index = measurement.attacked()
-    encoded = predictor.encoded(examples)
-    items = [
-        corrupt(item, kind=kind, rate=rate, row=row, vocabulary=vocabulary, seed=settings.seed)
-        for rate in rates
-        for item, row in zip(encoded.items, examples.rows, strict=True)
-    ]
-    distinct, places = _distinct(items)
-    answers = predictor.outputs(
-        EncodedExamples(distinct),
-        batch_size=settings.batch_size,
-        tell=lambda done, total: measurement.tell(done, total, f"token corruption ({kind})"),
-    )
-    by_rate = places.reshape(len(rates), len(examples))
-    for rate, chosen in zip(rates, by_rate, strict=True):
-        condition = Condition("token_corruption", "dev", kind, Parameters(rate=rate))
-        yield block_of(condition, examples, measurement.read(answers[chosen]), index=index)
-
-
-def _distinct(items: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], IntegerArray]:
-    """Return each different row once, and where each row's stands."""
-    found: dict[tuple[tuple[int, ...], ...], int] = {}
-    first, places = [], []
-    for item in items:
-        key = tuple(tuple(values) for values in item.values())
-        if key not in found:
-            found[key] = len(found)
-            first.append(item)
-        places.append(found[key])
-    return first, np.asarray(places, dtype=np.int64)
 
 
 KINDS = {"random": "random tokens", "mask": "masked tokens", "drop": "dropped tokens"}

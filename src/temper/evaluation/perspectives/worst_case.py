@@ -61,7 +61,7 @@ def rows(measurement: Measurement) -> Iterable[Block]:
     settings = measurement.settings
     perturbations = settings.section("worst_case", WorstCaseSettings).perturbations
     examples, index = measurement.attacked()
-    clean = _at(measurement.clean("dev", measurement.dev), index)
+    clean = measurement.clean("dev", measurement.dev).take(index)
     told = []
     for done, name in enumerate(perturbations):
         measurement.tell(done, len(perturbations), f"worst case ({name})")
@@ -116,12 +116,6 @@ def _answers(
         logits = clean.logits.copy()
         logits[places] = asked.logits
     return Prediction(probabilities, prediction, logits)
-
-
-def _at(answers: Prediction, index: IntegerArray) -> Prediction:
-    """Return the answers at some positions."""
-    logits = None if answers.logits is None else answers.logits[index]
-    return Prediction(answers.probabilities[index], answers.prediction[index], logits)
 
 
 def figures(source: Source, comparison: Comparison) -> list[Figure]:

@@ -64,10 +64,7 @@ class Answer:
 
     def alone(self) -> Answer:
         """Return the answer among no others, so that keeping it keeps no batch in memory."""
-        source = self.source
-        logits = None if source.logits is None else source.logits[[self.at]]
-        own = Prediction(source.probabilities[[self.at]], source.prediction[[self.at]], logits)
-        return Answer(self.gain, self.reached, own, 0)
+        return Answer(self.gain, self.reached, self.source.take([self.at]), 0)
 
 
 def answers_of(prediction: Prediction, drafts: Sequence[Draft]) -> list[Answer]:
