@@ -21,7 +21,7 @@ from scipy import stats
 
 from benchmarks.record import write
 from temper.functional.calibration import expected_calibration_error
-from temper.functional.detection import auroc
+from temper.functional.detectors import auroc
 from temper.functional.intervals import Statistic, difference_interval, paired_t, told_apart
 from temper.functional.proportions import Share, wilson
 from temper.functional.resampling import FloatArray

@@ -14,7 +14,7 @@ from typer.testing import Result
 from temper.app.calibrate import doubts
 from temper.app.predictors import load_predictor
 from temper.data.examples import Examples
-from temper.functional.temperature import fit_temperature, log_probabilities
+from temper.functional.calibration import fit_temperature, log_probabilities
 from temper.training.run import model_identity
 from tests.cli.calls import call
 from tests.cli.tiny_project import sentences, write_csv

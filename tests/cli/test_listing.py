@@ -11,7 +11,7 @@ import pytest
 
 from temper import methods
 from temper.methods import registry
-from temper.methods.table import CLOSING, OPENING, markdown
+from temper.methods.description import CLOSING, OPENING, markdown
 from tests.cli.calls import answer, call, refused
 from tests.methods.test_plugins import METHOD
 

@@ -17,8 +17,11 @@ from temper.evaluation.rows import Block, Condition, to_blocks
 from temper.evaluation.run import Evaluation, EvaluationData, evaluate, score
 from temper.evaluation.scoring import statistic_of
 from temper.evaluation.settings import EvaluationSettings
-from temper.functional.calibration import expected_calibration_error
-from temper.functional.temperature import fit_temperature, log_probabilities
+from temper.functional.calibration import (
+    expected_calibration_error,
+    fit_temperature,
+    log_probabilities,
+)
 from tests.evaluation.conftest import assert_same_scores
 
 ONLY = EvaluationSettings(perspectives=("task", "calibration"), bootstrap=20)

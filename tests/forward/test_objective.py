@@ -6,7 +6,7 @@ import torch
 from temper import AT, RAT, UEGR, RDrop, Stepper, Vanilla
 from temper.errors import CompositionError, NonFiniteError
 from temper.forward import AdversarialLoss, Clean, Joint, Perturbation, SubModels
-from temper.forward.terms import task_term
+from temper.forward.stage import task_term
 from temper.methods import MethodConfig
 from temper.models.network import Network
 from temper.seeding import Streams

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from numpy.typing import NDArray
 
-from temper.functional import detection, detectors
+from temper.functional import detectors
 
 Array = NDArray[np.float64]
 LOGITS = st.integers(2, 5).flatmap(
@@ -91,7 +91,7 @@ def test_auroc_is_the_share_of_pairs_in_order(rows: list[tuple[bool, float]]) ->
     assume(anomalies and ordinary)
     pairs = [(one > other) + 0.5 * (one == other) for one in anomalies for other in ordinary]
     flags, values = zip(*rows, strict=True)
-    assert float(detection.auroc(flags, values)) == pytest.approx(sum(pairs) / len(pairs))
+    assert float(detectors.auroc(flags, values)) == pytest.approx(sum(pairs) / len(pairs))
 
 
 @given(FLAGGED)
@@ -106,7 +106,7 @@ def test_aupr_is_precision_over_each_step_of_recall(rows: list[tuple[bool, float
         total += (step - recall) * sum(caught) / len(caught)
         recall = step
     flags, values = zip(*rows, strict=True)
-    assert float(detection.aupr(flags, values)) == pytest.approx(total)
+    assert float(detectors.aupr(flags, values)) == pytest.approx(total)
 
 
 @given(FLAGGED)
@@ -123,4 +123,4 @@ def test_fpr_at_the_first_threshold_that_catches_95_percent(
             break
     wanted = sum(value >= threshold for value in ordinary) / len(ordinary)
     flags, values = zip(*rows, strict=True)
-    assert float(detection.fpr95(flags, values)) == pytest.approx(wanted)
+    assert float(detectors.fpr95(flags, values)) == pytest.approx(wanted)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from torchmetrics import functional as reference
 from torchmetrics.functional import classification
 
-from temper.functional import calibration, detection, scores
+from temper.functional import calibration, detectors, scores
 
 CLASSES = 4
 ANSWERS = st.lists(
@@ -85,9 +85,9 @@ def test_auroc_and_average_precision(rows: list[tuple[bool, float]]) -> None:
     values = values.double()
     assume(len(flags.unique()) == 2)
     wanted = classification.binary_auroc(values, flags.long())
-    assert float(detection.auroc(flags, values)) == pytest.approx(float(wanted), abs=1e-5)
+    assert float(detectors.auroc(flags, values)) == pytest.approx(float(wanted), abs=1e-5)
     wanted = classification.binary_average_precision(values, flags.long())
-    assert float(detection.aupr(flags, values)) == pytest.approx(float(wanted), abs=1e-5)
+    assert float(detectors.aupr(flags, values)) == pytest.approx(float(wanted), abs=1e-5)
 
 
 @given(FLAGGED)
@@ -100,7 +100,7 @@ def test_false_alarms_at_95_percent_are_the_specificity_there(
     specificity, _ = classification.binary_specificity_at_sensitivity(
         values.double(), flags.long(), min_sensitivity=0.95 - 1e-6
     )
-    assert float(detection.fpr95(flags, values)) == pytest.approx(1 - float(specificity), abs=1e-6)
+    assert float(detectors.fpr95(flags, values)) == pytest.approx(1 - float(specificity), abs=1e-6)
 
 
 @given(st.lists(st.tuples(st.integers(0, 2), *[st.integers(1, 50)] * 3), min_size=1, max_size=30))

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from temper.functional import intervals
-from temper.functional.detection import auroc
+from temper.functional.detectors import auroc
 from temper.functional.intervals import Statistic
 from temper.functional.resampling import FloatArray, weighted_mean
 from temper.functional.scores import accuracy

@@ -10,8 +10,13 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize_scalar
 from sklearn.metrics import log_loss
 
-from temper.functional.calibration import negative_log_likelihood, probabilities_of
-from temper.functional.temperature import fit_temperature, log_probabilities, scaled
+from temper.functional.calibration import (
+    fit_temperature,
+    log_probabilities,
+    negative_log_likelihood,
+    probabilities_of,
+    scaled,
+)
 
 
 def drawn(seed: int, *, rows: int = 60, classes: int = 3, size: float = 3.0) -> tuple:  # type: ignore[type-arg]

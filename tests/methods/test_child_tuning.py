@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from temper import RobustTrainer
-from temper.backward import touched
-from temper.backward.child_tuning import ChosenMask, RandomMask, inside_top
+from temper.backward.selective import ChosenMask, RandomMask, inside_top
 from temper.errors import SettingError, TemperError
+from temper.functional.masks import MANY_ROWS
 from temper.methods import configure
 from temper.methods.child_tuning_d import ChildTuningD
 from temper.methods.child_tuning_f import ChildTuningF
@@ -33,7 +33,7 @@ NONE = Parameters({}, blocks=frozenset())
 def gradients() -> dict[str, Tensor]:
     """Return one gradient taller than the shortcut asks for, most of whose rows are zero."""
     draws = torch.Generator().manual_seed(0)
-    tall = torch.zeros(touched.MANY_ROWS, 2, dtype=torch.float64)
+    tall = torch.zeros(MANY_ROWS, 2, dtype=torch.float64)
     tall[[1, 5, 400]] = torch.randn(3, 2, generator=draws, dtype=torch.float64)
     other = torch.randn(6, 5, generator=draws, dtype=torch.float64).T
     return {"words": tall, "matrix": other, "bias": torch.ones(7, dtype=torch.float64)}

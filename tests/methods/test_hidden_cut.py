@@ -13,7 +13,7 @@ from torch import Tensor
 
 from temper import Stepper
 from temper.errors import ModelError, SettingError
-from temper.forward.cut import spans
+from temper.forward.consistency import spans
 from temper.forward.objective import Clean
 from temper.methods import configure
 from temper.seeding import generator
@@ -216,7 +216,7 @@ def test_spans_differ_by_layer_step_and_micro_batch_and_repeat_with_the_seed(
         seeds.append(draws.initial_seed())
         return spans(*args, draws=draws, **settings)
 
-    monkeypatch.setattr("temper.forward.cut.spans", noted)
+    monkeypatch.setattr("temper.forward.consistency.spans", noted)
     found = []
     for seed in (5, 5, 6):
         stepper = Stepper(tiny_bert(), configure("hidden_cut", {"candidates": 1.0}), seed=seed)

@@ -12,10 +12,10 @@ from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
 from temper import RDrop, Stepper
-from temper.backward.averaging import WeightAverage
+from temper.backward.anchoring import WeightAverage
 from temper.errors import CompositionError, SettingError
 from temper.forward import Clean, Joint
-from temper.forward.proximal import Proximal
+from temper.forward.consistency import Proximal
 from temper.methods import build, configure
 from temper.methods.smart import SMART
 from temper.models.network import Parameters

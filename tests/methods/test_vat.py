@@ -18,7 +18,7 @@ from torch.utils.checkpoint import checkpoint
 from temper import AT, Dropout, RDrop, Stepper
 from temper.errors import CompositionError, SettingError
 from temper.forward import Noise
-from temper.forward.virtual import alignment
+from temper.forward.consistency import alignment
 from temper.methods import configure
 from temper.methods.vat import VAT
 from temper.models.network import Network, Recording

@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from temper import RobustTrainer, Stepper
-from temper.backward import touched
 from temper.backward.sharpness import RelativeAscent, SharpnessAware
 from temper.errors import CompositionError, SettingError
+from temper.functional import masks
 from temper.methods import configure
 from temper.methods.adv_weight import AdvWeight
 from temper.methods.awp import AWP
@@ -79,7 +79,7 @@ def awp(weights: reference.Weights, g: dict[str, Tensor], gamma: float) -> dict[
 def tall(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Run with the shortcut for tall matrices and without: the 23 words then are many."""
     if request.param == "touched rows":
-        monkeypatch.setattr(touched, "MANY_ROWS", 20)
+        monkeypatch.setattr(masks, "MANY_ROWS", 20)
 
 
 @pytest.mark.usefixtures("tall")
@@ -190,17 +190,17 @@ def test_a_gradient_without_a_direction_moves_nothing(rule: Any, value: float) -
 def test_rows_without_a_gradient_are_neither_copied_nor_moved(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(touched, "MANY_ROWS", 20)
+    monkeypatch.setattr(masks, "MANY_ROWS", 20)
     gradients = some_gradients()
     words = torch.zeros_like(gradients["words.weight"])
     words[[2, 7, 19]] = gradients["words.weight"][[2, 7, 19]]
     gradients["words.weight"] = words
-    assert touched.touched_rows(words).tolist() == [2, 7, 19]
+    assert masks.touched_rows(words).tolist() == [2, 7, 19]
     before, after = second_weights(SharpnessAware(), gradients)
     changed = (before["words.weight"] != after["words.weight"]).any(1).nonzero().squeeze(1)
     assert changed.tolist() == [2, 7, 19]
-    assert touched.touched_rows(gradients["words.weight"] + 1) is None
-    assert touched.touched_rows(gradients["head.weight"]) is None
+    assert masks.touched_rows(gradients["words.weight"] + 1) is None
+    assert masks.touched_rows(gradients["head.weight"]) is None
 
 
 @pytest.mark.usefixtures("tall")

@@ -23,8 +23,8 @@ from temper.evaluation.perspectives.calibration import with_temperature
 from temper.evaluation.predictor import Prediction
 from temper.evaluation.rows import Condition
 from temper.evaluation.scoring import statistic_of
+from temper.functional.calibration import fit_temperature
 from temper.functional.intervals import LEAST_ROWS
-from temper.functional.temperature import fit_temperature
 from temper.models.names import checkpoint_folder
 from temper.training.checkpoint_folder import read_json, write_json
 from temper.training.progress import Progress

@@ -1,4 +1,4 @@
-"""Rules that hold the weights to where they started: a pull in the gradient, a pull after Adam."""
+"""Rules that remember weights: pulls to the start, the way back to it, a moving average."""
 
 from __future__ import annotations
 
@@ -205,3 +205,105 @@ class Recall(UpdateRule):
     def diagnostics(self, state: State) -> Mapping[str, Tensor | float]:
         """Return lambda of the last step."""
         return {"recall/task_share": state["share"]} if "share" in state else {}
+
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class WeightAverage(UpdateRule):
+    """Average the trainable weights after each step; the weights themselves are left alone.
+
+    ``ema = b * ema + (1 - b) * w``, with ``b = decay`` in the first ``early`` share of the steps
+    and ``b = final_decay`` after it. Where the number of steps is not known, b stays ``decay``.
+
+    One copy of the trainable weights, in at least fp32: a step of 1 - .999 is below what bf16
+    resolves. The average takes the weights as the rules before it in a chain have left them.
+
+    Args:
+        decay: b of the early steps, in [0, 1).
+        final_decay: b of the others, in [0, 1).
+        early: Share of the steps, in [0, 1].
+
+    References:
+        SMART (arXiv 1911.03437); Mean Teacher (arXiv 1703.01780) for the two decays.
+    """
+
+    decay: float = 0.99
+    final_decay: float = 0.999
+    early: float = 0.1
+
+    name = "average"
+
+    def init(self, params: Parameters) -> State:
+        """Start at the weights as they are."""
+        copies = {
+            name: at_least_single(tensor.detach()).clone()
+            for name, tensor in params.tensors.items()
+        }
+        return {"weights": copies}
+
+    def settle(self, params: Parameters, state: State, step: Step) -> None:
+        """Take in the weights that the step has made."""
+        if step.number == 0 and not step.total and self.decay != self.final_decay:
+            logger.warning(
+                "How many steps there will be is not known, so the average of the weights keeps "
+                "decay=%g and final_decay=%g is never used. Give Stepper(..., total=STEPS).",
+                self.decay,
+                self.final_decay,
+            )
+        if step.skipped:
+            return
+        held = state["weights"]
+        averages = list(held.values())
+        fresh = [params.tensors[name].detach().to(held[name].dtype) for name in held]
+        with torch.no_grad():
+            torch._foreach_lerp_(averages, fresh, 1 - self.decay_at(step))
+
+    def decay_at(self, step: Step) -> float:
+        """Return b for the average that follows a step; the paper counts steps from 1.
+
+        Args:
+            step: Where training stands.
+        """
+        late = step.total and step.number + 1 > self.early * step.total
+        return self.final_decay if late else self.decay
+
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Interpolation(UpdateRule):
+    """Set weights to ``(1 - alpha) * start + alpha * trained`` at the end; the head stays trained.
+
+    Args:
+        alpha: Share of the trained weights, in [0, 1].
+
+    References:
+        Wortsman et al., CVPR 2022, Eq. 1.
+    """
+
+    alpha: float = 0.5
+
+    name = "interpolation"
+    slots = frozenset({"finish"})
+    wants_start = True
+
+    def init(self, params: Parameters) -> State:
+        """Start unfinished."""
+        if not params.head:
+            logger.warning(
+                "In this model no trainable head is found, so that a head drawn anew would be "
+                "interpolated with its first draw like all other weights."
+            )
+        return {"finished": False}
+
+    def finish(self, params: Parameters, state: State) -> None:
+        """Interpolate, once."""
+        if state["finished"]:
+            return
+        for name, tensor in params.tensors.items():
+            if name not in params.head:
+                tensor.copy_(params.start[name].lerp(tensor, self.alpha))
+        state["finished"] = True

@@ -1,7 +1,8 @@
-"""Selective update: entries of the gradient move with a probability that follows their saliency."""
+"""Masks over the gradient: the selective update's, Child-Tuning's."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Literal
@@ -20,14 +21,17 @@ from temper.functional.masks import (
     bucket_ranks,
     buckets_of,
     drop_codes,
+    highest_kept,
     keep_probability,
     nearest_codes,
     quantise,
+    random_levels,
     range_normalise,
     spaced_levels,
     thin,
     thin_by_bucket,
     thin_by_code,
+    touched_rows,
 )
 from temper.models.network import Parameters
 from temper.seeding import Streams, generator
@@ -271,3 +275,170 @@ def _table(p_min: float, device: torch.device) -> Tensor:
 def _share(kept: dict[str, Tensor]) -> Tensor:
     counts = torch.stack([mask.sum() for mask in kept.values()]).sum()
     return counts / sum(mask.numel() for mask in kept.values())
+
+
+@dataclass(frozen=True)
+class RandomMask(UpdateRule):
+    """Keep every entry of the gradient with one probability: ``g * Bernoulli(p) / p``.
+
+    Args:
+        keep: p, in (0, 1); it is rounded to q/65536 for the draw and divides as such.
+        chunk: Entries worked on at a time, which stay in the processor's cache.
+
+    References:
+        Xu et al., EMNLP 2021, Child-Tuning-F.
+    """
+
+    keep: float = 0.3
+    chunk: int = 1 << 18
+
+    name = "child_tuning_f"
+    slots = frozenset({"mask"})
+
+    def transform(
+        self, grads: Gradients, params: Parameters, state: State, rng: Streams
+    ) -> Gradients:
+        """Mask all gradients in place; the same draw on all ranks."""
+        if not grads:
+            return grads
+        draws = generator(rng.shared("mask"), next(iter(grads.values())).device)
+        kept, drawn, masked = [], 0, {}
+        for name, gradient in grads.items():
+            masked[name] = gradient.contiguous()
+            rows = touched_rows(gradient)
+            part = masked[name] if rows is None else gradient.index_select(0, rows)
+            kept.append(self._thin(part, draws))
+            drawn += part.numel()
+            if rows is not None:
+                masked[name].index_copy_(0, rows, part)
+        state["kept"] = torch.stack(kept).sum() / max(1, drawn)
+        return masked
+
+    def diagnostics(self, state: State) -> dict[str, Tensor | float]:
+        """Return the share of the entries that the last mask kept."""
+        return {"mask/kept": state["kept"]} if "kept" in state else {}
+
+    def _thin(self, gradient: Tensor, draws: torch.Generator) -> Tensor:
+        """Mask and scale a contiguous gradient in place, and count what was kept."""
+        q = quantise(torch.tensor(self.keep), p_min=0.0)
+        threshold, scale = int(highest_kept(q)), LEVELS / int(q)
+        kept = torch.zeros((), dtype=torch.int64, device=gradient.device)
+        for piece in torch.split(gradient.view(-1), self.chunk):
+            drop = random_levels(piece.numel(), draws) > threshold
+            piece.mul_(scale).masked_fill_(drop, 0.0)
+            kept += piece.numel() - torch.count_nonzero(drop)
+        return kept
+
+
+@dataclass(frozen=True)
+class ChosenMask(UpdateRule):
+    """Keep those entries of the blocks' gradient whose squared gradient was largest in an epoch.
+
+    Before training: clip the gradient of each batch tensor by tensor, square it, and add it up. The
+    largest ``keep`` of all entries, ranked over all tensors at once, train; the rest of the blocks
+    does not. What lies outside the blocks (embeddings, head) trains freely. The importance is let
+    go of once the mask is chosen, which takes a byte an entry.
+
+    Args:
+        keep: Share of the entries that train, in (0, 1).
+        largest_norm: What the gradient of each tensor is clipped to in the pre-pass.
+
+    References:
+        Xu et al., EMNLP 2021, Child-Tuning-D.
+    """
+
+    keep: float = 0.3
+    largest_norm: float = 1.0
+
+    name = "child_tuning_d"
+    slots = frozenset({"mask"})
+    pre_pass = True
+
+    def names(self, params: Parameters) -> list[str]:
+        """Return the parameters that the mask covers: all where there are no blocks."""
+        return [name for name in params.tensors if name in params.blocks] or list(params.tensors)
+
+    def init(self, params: Parameters) -> State:
+        """Start with no importance and no mask."""
+        zeros = {
+            name: torch.zeros_like(params.tensors[name], dtype=torch.float32)
+            for name in self.names(params)
+        }
+        return {"importance": zeros, "training": {}, "observed": 0}
+
+    def observe(self, grads: Gradients, params: Parameters, state: State) -> None:
+        """Add a batch's clipped and squared gradient; once chosen, nothing is left to add to."""
+        for name, total in state["importance"].items():
+            if name in grads:
+                gradient = grads[name].detach().float()
+                norm = torch.linalg.vector_norm(gradient)
+                clipped = gradient * (self.largest_norm / (norm + 1e-6)).clamp(max=1.0)
+                total.addcmul_(clipped, clipped)
+        state["observed"] += 1
+
+    def begin_epoch(self, params: Parameters, state: State, rng: Streams, *, epoch: int) -> None:
+        """Choose the mask before the first epoch; a resumed run has it."""
+        if state["training"]:
+            return
+        if not state["observed"]:
+            raise TemperError(
+                "child_tuning_d chooses what trains by the squared gradients of one epoch. Call "
+                "prepare(batches) once before the first epoch (RobustTrainer does)."
+            )
+        importance = state["importance"]
+        kept = inside_top(list(importance.values()), share=self.keep)
+        state["training"] = dict(zip(importance, kept, strict=True))
+        entries = sum(mask.numel() for mask in kept)
+        state["kept"] = sum(int(mask.sum()) for mask in kept) / entries
+        state["importance"] = {}
+
+    def transform(
+        self, grads: Gradients, params: Parameters, state: State, rng: Streams
+    ) -> Gradients:
+        """Set the gradient of what does not train to zero, in place."""
+        if not state["training"]:
+            raise TemperError(
+                "child_tuning_d has no mask yet. Call prepare(batches) once, and begin_epoch(0) "
+                "before the first step (RobustTrainer does both)."
+            )
+        for name, mask in state["training"].items():
+            if name in grads:
+                # A product with bytes is several times faster than masked_fill_.
+                grads[name].mul_(mask.view(torch.uint8))
+        return grads
+
+    def diagnostics(self, state: State) -> dict[str, Tensor | float]:
+        """Return the share of the blocks' entries that train."""
+        return {"mask/kept": state["kept"]} if "kept" in state else {}
+
+
+def inside_top(values: Sequence[Tensor], *, share: float) -> list[Tensor]:
+    """Mark the largest entries of several tensors.
+
+    Args:
+        values: Any shapes, on one device.
+        share: Share of all entries that is marked, in [0, 1]: exactly ``round(share * n)`` of them;
+            of equal ones those that stand first.
+
+    Returns:
+        Booleans of the same shapes, true inside the top.
+
+    Raises:
+        TemperError: If a value is not finite.
+    """
+    flat = torch.cat([value.flatten() for value in values])
+    if not bool(torch.isfinite(flat).all()):
+        raise TemperError(
+            "The squared gradients of the pre-pass are not finite, so they rank nothing. Look at "
+            "the model's weights, or train in fp32."
+        )
+    count = round(share * len(flat))
+    inside = torch.zeros_like(flat, dtype=torch.bool)
+    if count:
+        lowest = flat.kthvalue(len(flat) - count + 1).values
+        above = flat > lowest
+        ties = (flat == lowest).nonzero().squeeze(1)
+        inside[above] = True
+        inside[ties[: count - int(above.sum())]] = True
+    parts = torch.split(inside, [value.numel() for value in values])
+    return [part.view_as(value).clone() for part, value in zip(parts, values, strict=True)]

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from temper.backward.rule import UpdateRule
-from temper.backward.touched import touched_rows
+from temper.functional.masks import touched_rows
 from temper.models.network import Parameters
 from temper.seeding import Streams
 from temper.types import Gradients, State, Step

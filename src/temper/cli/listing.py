@@ -93,7 +93,7 @@ def show(
 
 
 def _methods_in_markdown() -> str:
-    from temper.methods.table import markdown
+    from temper.methods.description import markdown
 
     return markdown()
 

@@ -1,9 +1,8 @@
 """The forward stage: a clean pass and the parts that stand on it, joined to an objective."""
 
 from temper.forward.adversarial import AdversarialLoss
-from temper.forward.noise import Noise
 from temper.forward.objective import Clean, Joint, Objective, add
-from temper.forward.perturbations import Perturbation
+from temper.forward.perturbations import Noise, Perturbation
 from temper.forward.stage import Part, Stage
 from temper.forward.submodels import SubModels
 

@@ -1,19 +1,21 @@
-"""Consistency: a perturbed pass, its loss, and its divergence from the clean pass."""
+"""Consistency: the divergence of a perturbed, cut or averaged pass from the clean one."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from temper.forward.noise import Noise
-from temper.forward.perturbations import Perturbation, relative_size
-from temper.forward.stage import Part, Stage
-from temper.forward.terms import divergence_term, labels_of
-from temper.functional.losses import Divergence
+from temper.forward.perturbations import Noise, Perturbation, relative_size
+from temper.forward.stage import Part, Stage, divergence_term, labels_of, regression
+from temper.functional import norms
+from temper.functional.losses import Divergence, pairwise_divergence
+from temper.functional.precision import in_half_precision
 from temper.models.network import Recording, Site
+from temper.seeding import generator
 from temper.types import Batch, LossTerms, Reduction, Term
 
 SMALLEST_NOISE = 1e-3
@@ -166,3 +168,315 @@ class Consistency(Part):
         with torch.no_grad():
             quiet = stage.logits(stream, delta=start, site=self.site, wrapped=False)
             return self._divergence(clean.logits, quiet, stage.batch).rows.sum()
+
+
+UNDERFLOW_GUARD = 2.0**12
+SMALLEST_IN_HALF = 1e-2
+"""Noise below it is lost in the rounding of half-precision logits; SiFT starts from it."""
+
+
+@dataclass(frozen=True)
+class Virtual(Part):
+    """Smoothness of the logits around each example; it reads no labels.
+
+    ``weight * max_{||d|| <= epsilon} D(f(x), f(x + d))``
+
+    d starts as small noise and takes ``perturbation.steps`` ascent steps on D, the clean logits
+    held fixed, each followed by the projection to the budget. A single step has the whole budget,
+    so that the noise is only where the gradient is taken: at 0 it vanishes. All passes drop the
+    units that the clean pass drops, so that D is due to d alone. The gradient of the final D
+    flows through both sides.
+
+    Args:
+        perturbation: The ball, and the steps in it.
+        init_noise: Standard deviation of the noise that the ascent starts from, above 0.
+        weight: Of the divergence.
+        divergence: ``sym_kl`` or ``js``; the squared difference for a regression.
+        reduction: Of the divergence over the rows.
+
+    References:
+        VAT (arXiv 1704.03976); SMART (arXiv 1911.03437), smoothness-inducing regularisation and
+        the inner loop of Algorithm 1. Differs: the loop that SMART's authors released returns
+        nearly the noise it starts from (docs/methods/vat.md).
+    """
+
+    perturbation: Perturbation
+    init_noise: float = 1e-3
+    weight: float = 1.0
+    divergence: Divergence = "sym_kl"
+    reduction: Reduction = "mean"
+
+    slots = frozenset({"perturbation"})
+    terms = ("smoothness",)
+    joint = True
+    reads_labels = False
+
+    @property
+    def site(self) -> Site:  # type: ignore[override]
+        """Where the embeddings are moved."""
+        return self.perturbation.site
+
+    def losses(self, stage: Stage) -> Iterator[LossTerms]:
+        """Yield the weighted divergence."""
+        if self.init_noise < SMALLEST_IN_HALF and in_half_precision(stage.batch.device):
+            stage.network.tell(
+                f"init_noise={self.init_noise:g} is lost in the rounding of half precision, so the "
+                f"ascent follows rounding errors. Set it to {SMALLEST_IN_HALF:g} or more."
+            )
+        clean, stream = clean_logits(stage)
+        delta, notes = self._climb(stage, clean.detach(), stream)
+        # The clean pass went through the distributed wrapper, which waits for one forward only.
+        moved = stage.logits(stream, delta=delta, site=self.site, wrapped=False)
+        term = divergence_term(
+            (clean, moved),
+            stage.batch,
+            divergence=self.divergence,
+            weight=self.weight,
+            reduction=self.reduction,
+            name="smoothness",
+        )
+        yield LossTerms.of([term], notes)
+
+    def _climb(self, stage: Stage, clean: Tensor, stream: str) -> tuple[Tensor, dict[str, Tensor]]:
+        """Return d [B, T, D], detached, and what there is to say of it."""
+        network, batch, attack = stage.network, stage.batch, self.perturbation
+        noise = Noise(
+            self.init_noise, "normal", site=self.site, special_tokens=attack.special_tokens
+        )
+        delta = noise.draw(network, batch, seed=stage.rng.local("noise", "virtual"))
+        step = delta
+        for _ in range(attack.steps):
+            gradient, embeddings = self._differentiate(stage, clean, stream, delta)
+            step = attack.first(gradient, embeddings, network, batch)
+            delta = attack.further(delta, gradient, embeddings, network, batch)
+        return delta, {
+            "attack/relative_size": relative_size(delta, embeddings, batch, network),
+            "attack/alignment": alignment(delta, step),
+        }
+
+    def _differentiate(
+        self, stage: Stage, clean: Tensor, stream: str, delta: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Return the gradient of D by d and the unperturbed embeddings [B, T, D] (2F)."""
+        point, recording = delta.detach().requires_grad_(), Recording()
+        logits = stage.logits(
+            stream, delta=point, site=self.site, recording=recording, wrapped=False
+        )
+        rows = pairwise_divergence(
+            (clean, logits),
+            divergence=self.divergence,
+            regression=regression(stage.batch, (clean,)),
+        )
+        # Only the direction counts, and half precision would lose the smallest entries.
+        (gradient,) = torch.autograd.grad(rows.sum() * UNDERFLOW_GUARD, point)
+        assert recording.embeddings is not None
+        return gradient, recording.embeddings
+
+
+def clean_logits(stage: Stage) -> tuple[Tensor, str]:
+    """Return logits without perturbation, with their graph, and the stream of their dropout.
+
+    Those of the clean pass, which costs nothing; where the clean stage has several passes in one
+    forward, no single pass can drop as they do, and one more is run.
+
+    Args:
+        stage: The micro-batch, its clean pass run.
+    """
+    logits = stage.clean.logits
+    if len(logits) == 1:
+        return logits[0], "clean"
+    return stage.logits("single", wrapped=False), "single"
+
+
+def alignment(delta: Tensor, step: Tensor) -> Tensor:
+    """Measure how far a perturbation is its last ascent step, and not the noise it started from.
+
+    Args:
+        delta: [B, T, D].
+        step: [B, T, D].
+
+    Returns:
+        Their cosine, the mean over examples, a scalar; 0 for an example where one of them is 0.
+    """
+    sizes = norms.size(delta, norm="l2") * norms.size(step, norm="l2")
+    products = (delta.detach() * step).sum((1, 2), keepdim=True)
+    return torch.where(sizes > 0, products / sizes.clamp(min=1e-30), 0.0).mean()
+
+
+@dataclass(frozen=True)
+class SpanCut(Part):
+    """Train on a cut pass too, and hold it and the clean one together, both with their gradient.
+
+    ``weight * CE(cut x) + divergence_weight * JS(P(x) || P(cut x))``. The cut pass zeroes, in the
+    feed-forward output of every encoder block, one span of tokens that begins at one of those that
+    the clean pass attended to most there. 3 forward passes beside the clean 3.
+
+    Args:
+        ratio: Length of a span, as a share of the tokens that may be cut; at least one token.
+        candidates: Share of them that a span may begin at, the most attended to.
+        weight: Of the cut pass's task loss.
+        divergence_weight: Of the divergence; the squared difference for a regression.
+        special_tokens: Whether special tokens may be cut too.
+
+    References:
+        HiddenCut (Chen et al., ACL 2021), section 3.
+    """
+
+    slots = frozenset({"sub-models"})
+    joint = True
+
+    ratio: float = 0.1
+    candidates: float = 0.4
+    weight: float = 1.0
+    divergence_weight: float = 1.0
+    special_tokens: bool = True
+
+    @property
+    def terms(self) -> tuple[str, ...]:  # type: ignore[override]
+        """Names of the terms whose weight is not 0."""
+        named = {"cut": self.weight, "cut_divergence": self.divergence_weight}
+        return tuple(name for name, weight in named.items() if weight)
+
+    def watching(self, stage: Stage) -> AbstractContextManager[None]:
+        """Have the clean pass note what it attends to.
+
+        Raises:
+            ModelError: If the model gives no attention probabilities.
+        """
+        stage.network.cuts(stage.batch).watch(stage.batch.mask)
+        return nullcontext()
+
+    def losses(self, stage: Stage) -> Iterator[LossTerms]:
+        """Yield the cut terms."""
+        network, batch = stage.network, stage.batch
+        blocks = network.cuts(batch)
+        free = network.movable(batch, special_tokens=self.special_tokens)
+        cuts = [
+            spans(
+                scores,
+                free,
+                ratio=self.ratio,
+                candidates=self.candidates,
+                draws=generator(stage.rng.local("cut", place), batch.device),
+            )
+            for place, scores in enumerate(blocks.scores)
+        ]
+        with blocks.cutting(cuts):
+            # The clean pass went through the distributed wrapper, which waits for one forward only.
+            logits = stage.logits("cut", wrapped=False)
+        found: list[Term] = []
+        share = torch.stack([cut.sum() for cut in cuts]).float().mean() / batch.mask.sum()
+        notes = {"cut/share": share}
+        if self.weight:
+            found.append(stage.task_term((logits,), name="cut", weight=self.weight))
+        if self.divergence_weight:
+            found.append(self._divergence(stage, logits))
+            if stage.measuring:
+                whole = found[-1].rows.detach().sum()
+                with torch.no_grad():
+                    uncut = stage.logits("cut", wrapped=False)
+                    by_dropout = self._divergence(stage, uncut).rows.sum()
+                notes["divergence/dropout_share"] = by_dropout / whole.clamp(min=1e-12)
+        yield LossTerms.of(found, notes)
+
+    def _divergence(self, stage: Stage, logits: Tensor) -> Term:
+        (clean,) = stage.clean.logits
+        return divergence_term(
+            (clean, logits),
+            stage.batch,
+            divergence="js",
+            weight=self.divergence_weight,
+            reduction="mean",
+            name="cut_divergence",
+        )
+
+
+def spans(
+    scores: Tensor, free: Tensor, *, ratio: float, candidates: float, draws: torch.Generator
+) -> Tensor:
+    """Draw one span of tokens for each example.
+
+    Of n tokens that may be cut, a span holds ``max(1, round(ratio n))`` that follow each other. It
+    begins at one of the ``max(1, round(candidates n))`` with the highest scores among those at
+    which it fits, each as likely as the other.
+
+    Args:
+        scores: How much each token was attended to [B, T].
+        free: Tokens that may be cut [B, T], boolean.
+        ratio: Share of the tokens that a span holds, in (0, 1].
+        candidates: Share of the tokens that it may begin at, in (0, 1].
+        draws: One uniform number is drawn for each example.
+
+    Returns:
+        [B, T], boolean; true in the span, nowhere in a row of which no token may be cut.
+
+    Example:
+        >>> free = torch.tensor([[True, True, True, True, False]])
+        >>> scores = torch.tensor([[0.1, 0.9, 0.2, 0.3, 5.0]])
+        >>> spans(scores, free, ratio=0.5, candidates=0.25, draws=torch.Generator()).int()
+        tensor([[0, 1, 1, 0, 0]], dtype=torch.int32)
+    """
+    place = free.cumsum(1) - 1
+    count = free.sum(1, keepdim=True)
+    length = (ratio * count).round().long().clamp(min=1)
+    fits = free & (place <= count - length)
+    best = (candidates * count).round().long().clamp(min=1)
+    best = torch.minimum(best, fits.sum(1, keepdim=True).clamp(min=1))
+    order = torch.where(fits, scores, -torch.inf).argsort(dim=1, descending=True, stable=True)
+    uniform = torch.rand(len(scores), 1, generator=draws, device=scores.device)
+    chosen = torch.minimum((uniform * best).long(), best - 1)
+    begin = place.gather(1, order.gather(1, chosen))
+    return free & (place >= begin) & (place < begin + length)
+
+
+@dataclass(frozen=True)
+class Proximal(Part):
+    """Hold the network near its own average: ``weight * D(f(x; w), f(x; w_ema))``.
+
+    No gradient flows through the average, and its pass drops the units that the clean pass drops.
+
+    Args:
+        weight: Of the divergence.
+        divergence: ``sym_kl`` or ``js``; the squared difference for a regression.
+        reduction: Of the divergence over the rows.
+        rule: Name of the update rule whose state holds the average under ``weights``.
+
+    References:
+        SMART (arXiv 1911.03437), momentum Bregman proximal point.
+    """
+
+    weight: float = 1.0
+    divergence: Divergence = "sym_kl"
+    reduction: Reduction = "mean"
+    rule: str = "average"
+
+    terms = ("proximal",)
+    joint = True
+    reads_labels = False
+
+    @property
+    def needs(self) -> frozenset[str]:  # type: ignore[override]
+        """The rule that keeps the average."""
+        return frozenset({self.rule})
+
+    def losses(self, stage: Stage) -> Iterator[LossTerms]:
+        """Yield the weighted divergence."""
+        weights = self._average(stage)
+        logits, stream = clean_logits(stage)
+        with torch.no_grad():
+            teacher = stage.logits(stream, weights=weights, wrapped=False)
+        term = divergence_term(
+            (logits, teacher),
+            stage.batch,
+            divergence=self.divergence,
+            weight=self.weight,
+            reduction=self.reduction,
+            name="proximal",
+        )
+        yield LossTerms.of([term])
+
+    def _average(self, stage: Stage) -> Mapping[str, Tensor]:
+        held = stage.state[self.rule]["weights"]
+        model = stage.network.model
+        # The average is kept in single precision; a model in half takes it in its own.
+        return {name: value.to(model.get_parameter(name).dtype) for name, value in held.items()}

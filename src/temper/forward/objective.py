@@ -16,11 +16,9 @@ from typing import Any, Protocol
 from torch import Tensor
 
 from temper.errors import CompositionError
-from temper.forward.noise import Noise
-from temper.forward.perturbations import relative_size
-from temper.forward.stage import CleanPass, Part, Stage
+from temper.forward.perturbations import Noise, relative_size
+from temper.forward.stage import CleanPass, Part, Stage, divergence_term
 from temper.forward.submodels import SubModels
-from temper.forward.terms import divergence_term
 from temper.functional.losses import SMOOTHING_NEEDS_CLASSES, Divergence
 from temper.models.network import Network, Recording, Site
 from temper.seeding import Streams

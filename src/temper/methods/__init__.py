@@ -12,7 +12,7 @@ from temper.importing import on_first_use
 if TYPE_CHECKING:
     from temper.methods.composition import Composed, build, compose, configure
     from temper.methods.declared import name_faults
-    from temper.methods.method import Method, MethodConfig
+    from temper.methods.method import Method, MethodConfig, Published
     from temper.methods.registry import (
         DEFAULT,
         Entry,
@@ -28,6 +28,7 @@ _PUBLIC = {
     "Entry": "registry",
     "Method": "method",
     "MethodConfig": "method",
+    "Published": "method",
     "build": "composition",
     "compose": "composition",
     "configure": "composition",
@@ -44,6 +45,7 @@ __all__ = [
     "Entry",
     "Method",
     "MethodConfig",
+    "Published",
     "build",
     "compose",
     "configure",

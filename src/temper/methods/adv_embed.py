@@ -18,17 +18,14 @@ from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field
 
+from temper.forward import Noise
 from temper.forward.consistency import Consistency
-from temper.forward.noise import Noise
 from temper.forward.objective import Clean, Joint, Objective, plain
 from temper.functional.losses import Divergence
 from temper.functional.norms import Norm
 from temper.functional.schedules import ScalarOrSchedule
-from temper.methods.attack import AttackConfig
-from temper.methods.divergence import check_attack_off, warn_of_small_divergence
-from temper.methods.method import Method
-from temper.methods.published import Published
-from temper.methods.registry import register
+from temper.methods import Method, Published, register
+from temper.methods.attack import AttackConfig, check_attack_off, warn_of_small_divergence
 from temper.types import Reduction
 
 logger = logging.getLogger(__name__)

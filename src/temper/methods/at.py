@@ -13,13 +13,10 @@ from typing import ClassVar, Self
 
 from pydantic import Field
 
-from temper.forward.adversarial import AdversarialLoss
-from temper.forward.objective import Clean, Joint
+from temper.forward import AdversarialLoss, Clean, Joint
 from temper.functional.schedules import ScalarOrSchedule
+from temper.methods import Method, Published, register
 from temper.methods.attack import AttackConfig, Projected, Single
-from temper.methods.method import Method
-from temper.methods.published import Published
-from temper.methods.registry import register
 
 
 @register(

@@ -16,10 +16,8 @@ from typing import ClassVar, Self
 
 from pydantic import Field
 
-from temper.backward.child_tuning import ChosenMask
-from temper.methods.method import Method, MethodConfig
-from temper.methods.published import Published
-from temper.methods.registry import register
+from temper.backward.selective import ChosenMask
+from temper.methods import Method, MethodConfig, Published, register
 
 
 @register(

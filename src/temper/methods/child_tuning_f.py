@@ -14,11 +14,9 @@ from typing import ClassVar, Self
 
 from pydantic import Field
 
-from temper.backward.child_tuning import RandomMask
+from temper.backward.selective import RandomMask
 from temper.functional.schedules import ScalarOrSchedule
-from temper.methods.method import Method, MethodConfig
-from temper.methods.published import Published
-from temper.methods.registry import register
+from temper.methods import Method, MethodConfig, Published, register
 
 logger = logging.getLogger(__name__)
 

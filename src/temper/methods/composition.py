@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict
 
 from temper.backward.rule import Chain, UpdateRule, chain
 from temper.errors import CompositionError, SettingError, TemperError, unknown
-from temper.forward.objective import Clean, add
+from temper.forward import Clean, add
 from temper.functional.schedules import Schedule
 from temper.methods.declared import HALVES, is_composed, labels_of, name_faults
 from temper.methods.method import Method, MethodConfig

@@ -12,8 +12,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from temper.methods.method import Method
-from temper.methods.registry import register
+from temper.methods import Method, register
 from temper.methods.smoothness import RATIO_OF_LOGITS, GradientRatio, SmoothnessConfig, Weight
 
 

@@ -1,16 +1,19 @@
-"""What a method's settings are, as its class says it: defaults, bounds, sources, presets."""
+"""Methods and their settings as their classes describe them, and the documents' table of them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import os
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
 from pydantic.fields import FieldInfo
 
+from temper.errors import DataError
 from temper.functional.schedules import SCHEDULABLE
 from temper.importing import argument_texts
-from temper.methods.published import Published
-from temper.methods.registry import entry
+from temper.methods.method import Published
+from temper.methods.registry import entry, names
 from temper.methods.variants import as_table, kinds_of
 
 _SIGNS = {"ge": "\u2265", "gt": ">", "le": "\u2264", "lt": "<"}
@@ -156,3 +159,55 @@ def presets(name: str) -> dict[str, dict[str, Any]]:
     """
     found: dict[str, dict[str, Any]] = getattr(entry(name).config, "PRESETS", {})
     return {preset: dict(values) for preset, values in found.items()}
+
+
+OPENING, CLOSING = "<!-- methods -->", "<!-- /methods -->"
+HEADINGS = ("method", "what it does", "cost", "memory", "claims", "source")
+CARDS = Path("docs") / "methods"
+
+
+def markdown(folder: Path | str = ".") -> str:
+    """Write the table of all methods, each with a link to its card.
+
+    Args:
+        folder: Folder of the document that will hold the table, a clone's root or its folder of
+            cards; a method without a card there is named without a link.
+
+    Returns:
+        Lines of Markdown.
+    """
+    cards = _cards(Path(folder))
+    lines = [f"| {' | '.join(HEADINGS)} |", f"|{'---|' * len(HEADINGS)}"]
+    for name in names():
+        found, card = entry(name), cards / f"{name}.md"
+        link = Path(os.path.relpath(card, folder)).as_posix()
+        shown = f"[`{name}`]({link})" if card.exists() else f"`{name}`"
+        cells = (shown, found.summary, found.cost, found.memory, found.claims, found.paper)
+        lines.append(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def between(text: str, opening: str, closing: str, made: Callable[[], str]) -> str:
+    """Return a document with what stands between two marking lines made anew.
+
+    Args:
+        text: The document.
+        opening: The line before.
+        closing: The line after.
+        made: Returns what is to stand between them, whole lines.
+
+    Raises:
+        DataError: If the markers are missing, or do not stand once each and in order.
+    """
+    before, first, rest = text.partition(opening + "\n")
+    _, last, after = rest.partition(closing)
+    if not first or not last or opening in rest or closing in after:
+        raise DataError(
+            f"The document must hold the lines {opening!r} and {closing!r} once each, in that "
+            "order: the table is written between them."
+        )
+    return f"{before}{first}{made()}{last}{after}"
+
+
+def _cards(folder: Path) -> Path:
+    return folder if folder.resolve().parts[-2:] == CARDS.parts else folder / CARDS

@@ -14,12 +14,9 @@ from typing import Any, ClassVar, Self
 
 from pydantic import Field
 
-from temper.forward.noise import Noise
-from temper.forward.objective import Clean
+from temper.forward import Clean, Noise
 from temper.functional.schedules import ScalarOrSchedule
-from temper.methods.method import Method, MethodConfig
-from temper.methods.published import Published
-from temper.methods.registry import register
+from temper.methods import Method, MethodConfig, Published, register
 
 
 @register(

@@ -18,12 +18,10 @@ from typing import Any, ClassVar, Self
 
 from pydantic import Field
 
-from temper.forward.ascents import FreeAscent
+from temper.forward.adversarial import FreeAscent
 from temper.forward.objective import Clean, Joint, plain
 from temper.functional.schedules import ScalarOrSchedule
-from temper.methods.method import Method, MethodConfig
-from temper.methods.published import Published
-from temper.methods.registry import register
+from temper.methods import Method, MethodConfig, Published, register
 
 logger = logging.getLogger(__name__)
 

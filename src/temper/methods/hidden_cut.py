@@ -16,12 +16,10 @@ from typing import ClassVar, Self
 
 from pydantic import Field
 
-from temper.forward.cut import SpanCut
-from temper.forward.objective import Clean, Joint
+from temper.forward import Clean, Joint
+from temper.forward.consistency import SpanCut
 from temper.functional.schedules import ScalarOrSchedule
-from temper.methods.method import Method, MethodConfig
-from temper.methods.published import Published
-from temper.methods.registry import register
+from temper.methods import Method, MethodConfig, Published, register
 
 
 @register(

@@ -19,9 +19,7 @@ from pydantic import Field
 
 from temper.backward.layer_norms import LayerNorms
 from temper.forward.smoothness import Layers
-from temper.methods.method import Method, ReadBy
-from temper.methods.published import Published
-from temper.methods.registry import register
+from temper.methods import Method, Published, register
 from temper.methods.smoothness import SmoothnessConfig
 from temper.methods.variants import Variant
 
@@ -107,7 +105,7 @@ class JacHess(SmoothnessConfig):
         "lazy": {"every": 4},
     }
 
-    HALVES: ClassVar[dict[str, ReadBy]] = {**SmoothnessConfig.HALVES, "layers": "both"}
+    HALVES: ClassVar[dict[str, str]] = {**SmoothnessConfig.HALVES, "layers": "both"}
 
     layers: Log | Normalised | Printed | Inverse | Uniform | Logits = Field(
         default=Log(), discriminator="kind"

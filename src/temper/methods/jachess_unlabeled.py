@@ -13,9 +13,8 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
+from temper.methods import Method, register
 from temper.methods.jachess import JacHess
-from temper.methods.method import Method
-from temper.methods.registry import register
 
 
 @register(

@@ -14,9 +14,7 @@ from typing import Any, ClassVar
 from pydantic import Field
 
 from temper.functional.schedules import ScalarOrSchedule
-from temper.methods.method import Method
-from temper.methods.published import Published
-from temper.methods.registry import register
+from temper.methods import Method, Published, register
 from temper.methods.smoothness import RATIO_OF_LOGITS, GradientRatio, SmoothnessConfig, Weight
 
 

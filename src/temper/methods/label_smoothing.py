@@ -11,11 +11,9 @@ from typing import ClassVar, Self
 
 from pydantic import Field
 
-from temper.forward.objective import Clean
+from temper.forward import Clean
 from temper.functional.schedules import ScalarOrSchedule
-from temper.methods.method import Method, MethodConfig
-from temper.methods.published import Published
-from temper.methods.registry import register
+from temper.methods import Method, MethodConfig, Published, register
 
 
 @register(

@@ -14,8 +14,7 @@ from typing import Literal, Self
 from pydantic import Field
 
 from temper.backward.phases import HeadFirst
-from temper.methods.method import Method, MethodConfig
-from temper.methods.registry import register
+from temper.methods import Method, MethodConfig, register
 from temper.methods.variants import Variant
 
 

@@ -19,13 +19,30 @@ from pydantic import (
 
 from temper.backward.rule import UpdateRule, chain
 from temper.errors import CompositionError, FieldError, SettingError, unknown
-from temper.forward.objective import Clean, Objective, add
+from temper.forward import Clean, Objective, add
 from temper.functional.schedules import Schedule
-from temper.methods.published import Published
 from temper.methods.variants import completed, merged
 
+
+@dataclass(frozen=True)
+class Published:
+    """A published value of a setting.
+
+    Args:
+        value: It as a reader writes it; several where the paper tries or gives several.
+        where: Equation, section or table of the paper, or file of the released code; empty where
+            it is known to be the paper's and the place is not.
+    """
+
+    value: str
+    where: str = ""
+
+    def __str__(self) -> str:
+        """Return the value with its source."""
+        return f"{self.value} ({self.where})" if self.where else self.value
+
+
 Held = TypeVar("Held")
-ReadBy = Literal["rule", "both"]
 
 
 class MethodConfig(BaseModel, ABC):
@@ -50,7 +67,7 @@ class MethodConfig(BaseModel, ABC):
 
     SIZE: ClassVar[str] = ""
     """Its setting that says how far embeddings are moved; empty where they are not."""
-    HALVES: ClassVar[dict[str, ReadBy]] = {}
+    HALVES: ClassVar[dict[str, str]] = {}
     """Of a method with both halves: the settings that its update rule reads alone, and those that
     both read; all others are the objective's."""
 
@@ -278,3 +295,28 @@ def smoothed(method: Method, smoothing: float) -> Method:
         ("label_smoothing_factor", Clean(smoothing=smoothing)),
     ]
     return replace(method, objective=add(both), smoothing=smoothing)
+
+
+def size_warning(method: Method, *, moved: float, own: float) -> str:
+    """Return the warning that a method's first perturbation exceeds the embeddings.
+
+    Args:
+        method: The method.
+        moved: l2 norm of the perturbation of a row, the mean over a batch.
+        own: The same of the row's embeddings, over its real tokens.
+
+    Returns:
+        The warning, with what to set instead; empty where the perturbation is the smaller one.
+    """
+    if not moved > own:
+        return ""
+    norms = f"{moved:.3g} against {own:.3g} a row, the mean over the first batch"
+    text = f"The method {method.name!r} moves the embeddings by more than their own norm: {norms}."
+    config = method.config.moves_embeddings
+    if config is None:
+        return f"{text} Texts are then lost in the perturbation. Make it smaller."
+    value = float(getattr(config, config.SIZE))
+    advice = f"Lower {config.SIZE}={value:g}: at {value * own / moved:.2g} the norms are equal"
+    if getattr(config, "relative", None) is False:
+        advice += ", or set relative=True and a share of the norm (.025, say)"
+    return f"{text} Texts are then lost in the perturbation. {advice}."

@@ -15,13 +15,11 @@ from typing import ClassVar, Self
 
 from pydantic import Field
 
-from temper.forward.ascents import ProjectedAscent
+from temper.forward.adversarial import ProjectedAscent
 from temper.forward.objective import Clean, Joint, plain
 from temper.functional.schedules import ScalarOrSchedule
+from temper.methods import Method, Published, register
 from temper.methods.attack import AttackConfig
-from temper.methods.method import Method
-from temper.methods.published import Published
-from temper.methods.registry import register
 
 logger = logging.getLogger(__name__)
 

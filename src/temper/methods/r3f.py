@@ -17,15 +17,12 @@ from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field
 
+from temper.forward import Clean, Joint, Noise
 from temper.forward.consistency import SMALLEST_NOISE, Consistency
-from temper.forward.noise import Noise
-from temper.forward.objective import Clean, Joint
 from temper.functional.losses import Divergence
 from temper.functional.schedules import ScalarOrSchedule
-from temper.methods.divergence import warn_of_small_divergence
-from temper.methods.method import Method, MethodConfig
-from temper.methods.published import Published
-from temper.methods.registry import register
+from temper.methods import Method, MethodConfig, Published, register
+from temper.methods.attack import warn_of_small_divergence
 from temper.types import Reduction
 
 logger = logging.getLogger(__name__)

@@ -7,10 +7,8 @@ from __future__ import annotations
 
 from typing import ClassVar, Self
 
-from temper.methods.method import Method
-from temper.methods.published import Published
+from temper.methods import Method, Published, register
 from temper.methods.r_at import RAT
-from temper.methods.registry import register
 from temper.methods.selection import OF_UEGR, SelectionConfig
 
 

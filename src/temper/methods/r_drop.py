@@ -14,13 +14,10 @@ from typing import Any, ClassVar, Self
 
 from pydantic import Field
 
-from temper.forward.objective import Clean
-from temper.forward.submodels import SubModels
+from temper.forward import Clean, SubModels
 from temper.functional.losses import Divergence
 from temper.functional.schedules import ScalarOrSchedule
-from temper.methods.method import Method, MethodConfig
-from temper.methods.published import Published
-from temper.methods.registry import register
+from temper.methods import Method, MethodConfig, Published, register
 from temper.types import Reduction
 
 

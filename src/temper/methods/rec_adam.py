@@ -17,9 +17,7 @@ from pydantic import Field
 
 from temper.backward.anchoring import Recall
 from temper.functional.schedules import ScalarOrSchedule
-from temper.methods.method import Method, MethodConfig
-from temper.methods.published import Published
-from temper.methods.registry import register
+from temper.methods import Method, MethodConfig, Published, register
 from temper.methods.variants import Off, Variant
 
 

@@ -15,10 +15,8 @@ from typing import Any, ClassVar, Self
 
 from pydantic import Field
 
+from temper.methods import Method, Published, register
 from temper.methods.adv_embed import AdvEmbed
-from temper.methods.method import Method
-from temper.methods.published import Published
-from temper.methods.registry import register
 from temper.methods.selection import SelectionConfig, Selective
 from temper.methods.variants import Off
 

@@ -12,8 +12,7 @@ from temper.backward.rule import UpdateRule, chain
 from temper.backward.selective import SelectiveUpdate
 from temper.functional.masks import Normalise, Orientation
 from temper.functional.schedules import ScalarOrSchedule
-from temper.methods.method import MethodConfig, ReadBy
-from temper.methods.published import Published
+from temper.methods.method import MethodConfig, Published
 from temper.methods.variants import Off, Variant
 
 logger = logging.getLogger(__name__)
@@ -75,7 +74,7 @@ class SelectionConfig(MethodConfig):
         mask: ``selective``, or ``off``.
     """
 
-    HALVES: ClassVar[dict[str, ReadBy]] = {"mask": "rule"}
+    HALVES: ClassVar[dict[str, str]] = {"mask": "rule"}
 
     mask: Selective | Off = Field(default=Selective(), discriminator="kind")
 

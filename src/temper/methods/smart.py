@@ -15,14 +15,12 @@ from typing import Any, ClassVar, Self
 
 from pydantic import Field
 
-from temper.backward.averaging import WeightAverage
+from temper.backward.anchoring import WeightAverage
 from temper.backward.rule import chain
-from temper.forward.objective import Clean, Joint
-from temper.forward.proximal import Proximal
+from temper.forward import Clean, Joint
+from temper.forward.consistency import Proximal
 from temper.functional.schedules import ScalarOrSchedule
-from temper.methods.method import Method, ReadBy
-from temper.methods.published import Published
-from temper.methods.registry import register
+from temper.methods import Method, Published, register
 from temper.methods.vat import VAT
 
 
@@ -60,7 +58,7 @@ class SMART(VAT):
         "paper": {**VAT.PRESETS["smart_paper"], "proximal_weight": 2.0},
     }
 
-    HALVES: ClassVar[dict[str, ReadBy]] = {
+    HALVES: ClassVar[dict[str, str]] = {
         "proximal_weight": "both",
         "decay": "rule",
         "final_decay": "rule",

@@ -8,11 +8,11 @@ from pydantic import Field
 
 from temper.backward.layer_norms import LayerNorms
 from temper.backward.rule import chain
-from temper.forward.objective import Clean, Joint
+from temper.forward import Clean, Joint
 from temper.forward.smoothness import STEP_SIZES, Layers, Smoothness
 from temper.functional.schedules import ScalarOrSchedule
 from temper.functional.smoothness import Law
-from temper.methods.method import Method, MethodConfig, ReadBy
+from temper.methods.method import Method, MethodConfig
 from temper.methods.registry import name_of
 from temper.methods.variants import Variant
 
@@ -78,7 +78,7 @@ class SmoothnessConfig(MethodConfig):
         every: Penalise every so many steps, so many times as hard, at least 1.
     """
 
-    HALVES: ClassVar[dict[str, ReadBy]] = {"strength": "both", "scheme": "both"}
+    HALVES: ClassVar[dict[str, str]] = {"strength": "both", "scheme": "both"}
 
     strength: GradientRatio | Weight = Field(default=GradientRatio(), discriminator="kind")
     jacobian_weight: ScalarOrSchedule = Field(default=1.0, ge=0.0)

@@ -16,16 +16,11 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from temper.forward.adversarial import AdversarialLoss
-from temper.forward.objective import Clean, Joint
-from temper.forward.submodels import SubModels
+from temper.forward import AdversarialLoss, Clean, Joint, SubModels
 from temper.functional.losses import Divergence
 from temper.functional.schedules import ScalarOrSchedule
-from temper.methods.attack import AttackConfig
-from temper.methods.divergence import check_attack_off, warn_of_small_divergence
-from temper.methods.method import Method
-from temper.methods.published import Published
-from temper.methods.registry import register
+from temper.methods import Method, Published, register
+from temper.methods.attack import AttackConfig, check_attack_off, warn_of_small_divergence
 from temper.methods.selection import OF_UEGR, SelectionConfig
 from temper.methods.variants import Variant
 from temper.types import Reduction

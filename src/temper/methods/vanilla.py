@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Self
 
-from temper.methods.method import Method, MethodConfig
-from temper.methods.registry import register
+from temper.methods import Method, MethodConfig, register
 
 
 @register(

@@ -17,16 +17,13 @@ from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field
 
-from temper.forward.objective import Clean, Joint
-from temper.forward.stage import Part
-from temper.forward.virtual import Virtual
+from temper.forward import Clean, Joint, Part
+from temper.forward.consistency import Virtual
 from temper.functional.losses import Divergence
 from temper.functional.norms import Norm
 from temper.functional.schedules import ScalarOrSchedule
+from temper.methods import Method, Published, register
 from temper.methods.attack import AttackConfig, Projected, Single
-from temper.methods.method import Method
-from temper.methods.published import Published
-from temper.methods.registry import register
 from temper.types import Reduction
 
 logger = logging.getLogger(__name__)

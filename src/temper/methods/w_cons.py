@@ -16,8 +16,7 @@ from pydantic import Field
 from temper.backward.anchoring import Anchor
 from temper.backward.rule import chain
 from temper.functional.schedules import ScalarOrSchedule
-from temper.methods.method import Method, MethodConfig
-from temper.methods.registry import register
+from temper.methods import Method, MethodConfig, register
 
 
 @register(

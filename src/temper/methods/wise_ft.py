@@ -14,10 +14,8 @@ from typing import ClassVar, Self
 
 from pydantic import Field
 
-from temper.backward.interpolation import Interpolation
-from temper.methods.method import Method, MethodConfig
-from temper.methods.published import Published
-from temper.methods.registry import register
+from temper.backward.anchoring import Interpolation
+from temper.methods import Method, MethodConfig, Published, register
 
 logger = logging.getLogger(__name__)
 

@@ -10,9 +10,18 @@ from pathlib import Path
 from typing import Any
 
 from temper.errors import DataError
-from temper.methods.description import bounds, flat, presets, published, settings
+from temper.methods.description import (
+    CLOSING,
+    OPENING,
+    between,
+    bounds,
+    flat,
+    markdown,
+    presets,
+    published,
+    settings,
+)
 from temper.methods.registry import entry, names
-from temper.methods.table import CLOSING, OPENING, between, markdown
 from temper.training.settings import TrainSettings
 
 SETTINGS, END_OF_SETTINGS = "<!-- settings -->", "<!-- /settings -->"

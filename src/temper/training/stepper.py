@@ -25,7 +25,7 @@ from temper.errors import DataError, NonFiniteError, SettingError
 from temper.forward.objective import Clean, Joint, Objective
 from temper.functional.losses import GivenLoss, OwnLoss, TaskLoss
 from temper.methods import Method, MethodConfig, build
-from temper.methods.size import size_warning
+from temper.methods.method import size_warning
 from temper.models.kinds import check_sequence_classifier
 from temper.models.network import Network, Parameters
 from temper.seeding import Streams

@@ -36,7 +36,7 @@ from temper.evaluation.predictor import StatePredictor, in_order
 from temper.evaluation.rows import Block, Condition
 from temper.evaluation.scoring import ScoreEntry, Scoring
 from temper.functional import detectors
-from temper.functional.detection import aupr, auroc, fpr95
+from temper.functional.detectors import aupr, auroc, fpr95
 from temper.functional.intervals import Statistic
 from temper.functional.proportions import OfKinds
 from temper.functional.resampling import FloatArray

@@ -31,7 +31,6 @@ from temper.evaluation.scoring import ScoreEntry, Scoring
 from temper.functional.calibration import reliability
 from temper.functional.resampling import FloatArray
 from temper.functional.scores import NO_ROWS, ScoreFacts
-from temper.functional.temperature import Temperature, fit_temperature, log_probabilities, scaled
 from temper.functional.units import PLAIN
 from temper.seeding import derive_seed
 
