@@ -28,7 +28,13 @@ from temper.evaluation.perspectives.contract import Perspective
 from temper.evaluation.predictor import Prediction
 from temper.evaluation.rows import Block, Condition
 from temper.evaluation.scoring import ScoreEntry, Scoring
-from temper.functional.calibration import reliability
+from temper.functional.calibration import (
+    Temperature,
+    fit_temperature,
+    log_probabilities,
+    reliability,
+    scaled,
+)
 from temper.functional.resampling import FloatArray
 from temper.functional.scores import NO_ROWS, ScoreFacts
 from temper.functional.units import PLAIN
