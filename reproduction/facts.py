@@ -69,6 +69,12 @@ def changes(specification: Specification, scale: Scale | None, cases: Cases) -> 
         notes.append(
             f"The paper's {named} could not be read; the scale full has Temper's own there."
         )
+    over = specification.relative_to
+    if over is not None and not any(case.model.name == over.model for case, _ in cases):
+        notes.append(
+            f"Relative improvements are over each model's own {specification.reference}; the "
+            f"paper's are over that of {over.model}, which is not run here."
+        )
     models = _gathered(
         (f"Model: {source.model} in place of {case.model.model}", case)
         for case, source in cases

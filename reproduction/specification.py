@@ -274,6 +274,21 @@ class Choice(Entry):
     against: Annotated[tuple[str, ...], Field(min_length=1)]
 
 
+class RelativeTo(Entry):
+    """What a relative improvement is over, where that is one model for all, as in UEGR's Table III.
+
+    Args:
+        model: The model whose reference it is over.
+        score: Which score it is.
+        parts: The scores whose improvements it is the mean of; 1 is perfect, or 0 where lower is
+            better.
+    """
+
+    model: str
+    score: str
+    parts: Annotated[tuple[str, ...], Field(min_length=1)]
+
+
 class Specification(Entry):
     """A table or figure of a paper as a study.
 
@@ -287,8 +302,7 @@ class Specification(Entry):
         like: File whose grid and scales it takes.
         column: Methods; the first is the reference of every study.
         against: The method that the table's differences are against; left out it is the first.
-        relative_to: Name of the model whose reference every model's relative improvement is over,
-            as in UEGR's Table III; left out it is each model's own.
+        relative_to: What the relative improvement is over; left out each model's own reference.
         pairs: Columns made of pairs of values.
         model, task: The grid's two sides; every model is run on every task, or on those it names.
         score: What is printed.
@@ -309,7 +323,7 @@ class Specification(Entry):
     like: str | None = None
     column: tuple[ColumnEntry, ...]
     against: str = ""
-    relative_to: str = ""
+    relative_to: RelativeTo | None = None
     pairs: Pairs | None = None
     model: tuple[ModelEntry, ...]
     task: tuple[TaskEntry, ...]
@@ -376,7 +390,9 @@ class Specification(Entry):
             raise ValueError(f"must have the scales {', '.join(SCALES)}")
         written = [each.name for each in self.column]
         _known("column", [self.reference], written)
-        _known("model", [self.relative_to] if self.relative_to else [], models)
+        if self.relative_to is not None:
+            _known("model", [self.relative_to.model], models)
+            _known("score", [self.relative_to.score, *self.relative_to.parts], scores)
         for model in self.model:
             _known("column", model.columns, columns)
             _known("task", model.tasks, tasks)

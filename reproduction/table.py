@@ -6,9 +6,11 @@ printed number of the specification, and the difference of the two over the seed
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from reproduction.choice import choose_columns
@@ -28,6 +30,7 @@ from reproduction.specification import (
 )
 from temper.display.cells import Comparison, Row
 from temper.errors import CheckpointError
+from temper.functional.intervals import relative_improvement
 from temper.report.table import compare
 
 
@@ -124,6 +127,16 @@ def reproduction_table(specification: Specification, folder: Path) -> Reproducti
             for score in specification.score
             for line in _lines(specification, case, compared, score)
         ]
+    finished = {case.name: case for case, _ in cases}
+    lines = _relative_to_one(specification, lines, list(finished.values()))
+    # The paper prints one number a place, which none of a score's several conditions is.
+    conditions = Counter((line.case, line.score, line.column) for line in lines)
+    lines = [
+        _beside(specification, line, finished[line.case].model.name, finished[line.case].task.name)
+        if conditions[line.case, line.score, line.column] == 1
+        else line
+        for line in lines
+    ]
     choices = tuple(choose_columns(specification, lines))
     learned = [case for case, _ in cases if case.name not in unlearned]
     for score in specification.score:
@@ -168,7 +181,7 @@ def _lines(
             if column.name not in row.cells:
                 continue
             seeds = row.cells[column.name].seeds
-            line = Line(
+            yield Line(
                 case=case.name,
                 score=score.name,
                 label=score.label if len(rows) == 1 else row.label,
@@ -178,9 +191,6 @@ def _lines(
                 unit=row.unit,
                 to_reference=None if column.name == reference else difference(seeds, base),
             )
-            if len(rows) == 1:
-                line = _beside(specification, line, score, case.model.name, case.task.name)
-            yield line
 
 
 def _select(comparison: Comparison, score: Score) -> list[Row]:
@@ -199,6 +209,48 @@ def _select(comparison: Comparison, score: Score) -> list[Row]:
     if not over_sets or len(rows) == 1:
         return rows
     return [row for row in rows if row.key.over_sets]
+
+
+def _relative_to_one(
+    specification: Specification, lines: Sequence[Line], cases: Sequence[Case]
+) -> list[Line]:
+    """Work out the relative improvements over one model's reference, where the table is over that.
+
+    Without a finished case of that model they stay what each study says: over its own reference.
+    """
+    over, reference = specification.relative_to, specification.reference
+    if over is None:
+        return list(lines)
+    seeds = {(line.case, line.score, line.column): line.seeds for line in lines}
+    perfect = {line.score: 1.0 if line.higher_is_better else 0.0 for line in lines}
+    tasks = {case.name: case.task.name for case in cases}
+
+    def improvement(case: str, column: str) -> dict[int, float] | None:
+        """Return the mean over the parts, seed by seed; None where a part is missing."""
+        of_column = [seeds.get((case, part, column)) for part in over.parts]
+        of_base = [seeds.get((f"{over.model}-{tasks[case]}", p, reference)) for p in over.parts]
+        if not all(of_column) or not all(of_base):
+            return None
+        parts = [
+            {
+                seed: relative_improvement(value, fmean(base.values()), perfect[part])
+                for seed, value in own.items()
+            }
+            for part, own, base in zip(over.parts, of_column, of_base, strict=True)
+            if own and base
+        ]
+        common = set.intersection(*map(set, parts))
+        return {seed: fmean(part[seed] for part in parts) for seed in sorted(common)}
+
+    made = []
+    for line in lines:
+        values = improvement(line.case, line.column) if line.score == over.score else None
+        if values is not None:
+            base = improvement(line.case, reference)
+            gain = None if line.column == reference or not base else difference(values, base)
+            line = replace(line, seeds=values, to_reference=gain)
+        made.append(line)
+    return made
 
 
 def _averages(
@@ -238,29 +290,27 @@ def _averages(
             label=score.label,
         )
         if part == whole:
-            means = [_beside(specification, line, score, model, task) for line in means]
+            means = [_beside(specification, line, model, task) for line in means]
         made += means
     return made
 
 
-def _beside(specification: Specification, line: Line, score: Score, model: str, task: str) -> Line:
+def _beside(specification: Specification, line: Line, model: str, task: str) -> Line:
     """Set the printed number and the printed gain beside a line, where there are such."""
-
-    def printed(column: str) -> float | None:
-        number = specification.number(score.name, model, column, task)
-        return None if number is None else float(number.value) / score.times
-
-    value, base = printed(line.column), printed(specification.reference)
-    if value is None:
+    number = specification.number(line.score, model, line.column, task)
+    if number is None:
         return line
-    number = specification.number(score.name, model, line.column, task)
-    gain = None if base is None or line.column == specification.reference else value - base
+    (times,) = (score.times for score in specification.score if score.name == line.score)
+    value = float(number.value) / times
+    base = specification.number(line.score, model, specification.reference, task)
+    gain = None
+    if base is not None and line.column != specification.reference:
+        gain = value - float(base.value) / times
+    ours = line.to_reference
     return replace(
         line,
-        printed=None if number is None else number.value,
+        printed=number.value,
         to_paper=difference(line.seeds, dict.fromkeys(line.seeds, value)),
         printed_gain=gain,
-        to_printed_gain=None
-        if gain is None or line.to_reference is None
-        else line.to_reference.less(gain),
+        to_printed_gain=None if gain is None or ours is None else ours.less(gain),
     )

@@ -105,6 +105,46 @@ def test_a_table_whose_means_are_over_models_has_those(tmp_path: Path) -> None:
     assert line.printed_gain == pytest.approx(0.0008)
 
 
+def test_relative_improvements_are_over_one_models_reference_where_the_table_is(
+    tmp_path: Path,
+) -> None:
+    """UEGR's Table III: every row is over plain BERT-large."""
+    parts = {
+        ("shift", "accuracy", True): (0.8, 0.9, 0.95),
+        ("adversarial", "accuracy", True): (0.5, 0.6, 0.7),
+        ("calibration", "ece_10", False): (0.2, 0.1, 0.05),
+        ("anomaly", "auroc", True): (0.6, 0.6, 0.8),
+    }
+    for name, base, uegr in (("bert-large", 0, 1), ("roberta-large", 1, 2)):
+        scores = {"vanilla": (0.9, 0.9, 0.9), "uegr": (0.9, 0.9, 0.9)}
+        folder = write_study(tmp_path / f"{name}-sentiment", scores)
+        for file in folder.glob("runs/*/evaluation/scores.json"):
+            content = json.loads(file.read_text(encoding="utf-8"))
+            place = uegr if file.parts[-3].startswith("uegr") else base
+            for (perspective, score, higher), values in parts.items():
+                # Of calibration the rows in distribution count too.
+                sets = ("dev", "a") if perspective == "calibration" else ("a", "b")
+                named = {"perspective": perspective, "name": score, "higher_is_better": higher}
+                content["scores"] += [
+                    {**content["scores"][0], **named, "set": each, "value": values[place]}
+                    for each in sets
+                ]
+            file.write_text(json.dumps(content), encoding="utf-8")
+    table = reproduction_table(read_specification("uegr-table-3"), tmp_path)
+    # Half, a fifth, half and nothing for BERT-large; then .75, .4, .75 and .5.
+    for case, column, percent in (
+        ("bert-large-sentiment", "vanilla", 0.0),
+        ("bert-large-sentiment", "uegr", 30.0),
+        ("roberta-large-sentiment", "vanilla", 30.0),
+        ("roberta-large-sentiment", "uegr", 60.0),
+    ):
+        line = line_of(table, case, column, "relative_improvement")
+        assert line.seeds[0] == pytest.approx(percent)
+    assert line.to_reference.mean == pytest.approx(30.0)
+    assert line.printed == "47.57"
+    assert line.printed_gain == pytest.approx(47.57 - 37.53)
+
+
 @pytest.mark.parametrize(
     ("macro_f1", "learned"),
     [((0.49, 0.50, 0.51), False), ((0.45, 0.60, 0.62), False), ((0.70, 0.71, 0.72), True)],
