@@ -174,6 +174,12 @@ def difference(values: Mapping[int, float], others: Mapping[int, float]) -> Inte
     return Interval.of([value - others[seed] for seed, value in values.items() if seed in others])
 
 
+def mean_over(parts: Sequence[Mapping[int, float]]) -> dict[int, float]:
+    """Return the mean of several scores at every seed that all have."""
+    common = set.intersection(*map(set, parts))
+    return {seed: fmean(part[seed] for part in parts) for seed in sorted(common)}
+
+
 def mean_lines(
     lines: Iterable[Line],
     parts: Sequence[str],
@@ -234,10 +240,9 @@ def group_difference(lines: Sequence[Line], others: Sequence[Line]) -> Line | No
 
 def _mean(lines: Sequence[Line]) -> Line:
     """Return the first line with the mean at every seed that all have, set against nothing."""
-    common = set.intersection(*(set(line.seeds) for line in lines))
     return replace(
         lines[0],
-        seeds={seed: fmean(line.seeds[seed] for line in lines) for seed in sorted(common)},
+        seeds=mean_over([line.seeds for line in lines]),
         printed=None,
         printed_gain=None,
         to_paper=None,

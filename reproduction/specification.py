@@ -248,6 +248,8 @@ class Score(Entry):
             there are several. What several scores have is one line each.
         times: What the paper prints is so many times ours: 100 for per cent.
         average: Whether the mean over a model's tasks says something.
+        over_conditions: Whether the paper has the mean over the conditions, such as layers; else
+            each is a line.
     """
 
     name: str
@@ -255,6 +257,7 @@ class Score(Entry):
     select: Tree
     times: float = 1.0
     average: bool = True
+    over_conditions: bool = False
 
 
 class Choice(Entry):

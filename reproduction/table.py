@@ -16,7 +16,7 @@ from typing import Any
 from reproduction.choice import choose_columns
 from reproduction.facts import case_facts, changes
 from reproduction.learning import not_learned
-from reproduction.lines import Line, corrected, difference, mean_lines
+from reproduction.lines import Line, corrected, difference, mean_lines, mean_over
 from reproduction.run import finished_cases, read_record
 from reproduction.specification import (
     AVERAGE,
@@ -175,21 +175,25 @@ def _lines(
 ) -> Iterable[Line]:
     rows = _select(comparison, score)
     reference = specification.reference
-    for row in rows:
-        base = row.cells[reference].seeds if reference in row.cells else {}
-        for column in specification.columns(model=case.model):
-            if column.name not in row.cells:
-                continue
-            seeds = row.cells[column.name].seeds
+    columns = [each.name for each in specification.columns(model=case.model)]
+    for together in [rows] if score.over_conditions and rows else [[row] for row in rows]:
+        row = together[0]
+        seeds = {
+            column: mean_over([each.cells[column].seeds for each in together])
+            for column in columns
+            if all(column in each.cells for each in together)
+        }
+        for column, values in seeds.items():
+            base = seeds.get(reference, {})
             yield Line(
                 case=case.name,
                 score=score.name,
-                label=score.label if len(rows) == 1 else row.label,
-                column=column.name,
-                seeds=seeds,
+                label=row.label if len(rows) > len(together) else score.label,
+                column=column,
+                seeds=values,
                 higher_is_better=row.higher_is_better,
                 unit=row.unit,
-                to_reference=None if column.name == reference else difference(seeds, base),
+                to_reference=None if column == reference else difference(values, base),
             )
 
 
@@ -239,8 +243,7 @@ def _relative_to_one(
             for part, own, base in zip(over.parts, of_column, of_base, strict=True)
             if own and base
         ]
-        common = set.intersection(*map(set, parts))
-        return {seed: fmean(part[seed] for part in parts) for seed in sorted(common)}
+        return mean_over(parts)
 
     made = []
     for line in lines:
