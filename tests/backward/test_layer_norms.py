@@ -12,12 +12,11 @@ from torch import Tensor, nn
 
 from temper import Stepper
 from temper.backward import layer_norms
-from temper.backward.layer_norms import LayerNorms, jacobian_norms
-from temper.backward.rule import chain
+from temper.backward.layer_norms import jacobian_norms
 from temper.errors import ModelError
 from temper.methods import configure
 from temper.models.network import Network
-from temper.types import Batch, Step
+from temper.types import Batch
 from tests.forward.estimates import copied
 from tests.forward.exact_norms import exact, smooth_bert
 from tests.methods.tiny import rows, tiny_bert, tiny_network
@@ -125,19 +124,6 @@ def test_nothing_is_looked_at_where_nothing_is_weighed(settings: dict[str, Any])
     assert stepper.backward(ROWS)["loss/jacobian"] > 0
 
 
-def test_uniform_weights_are_alike() -> None:
-    stepper = Stepper(
-        tiny_bert(),
-        configure("jachess", {"strength": {"weight": 1.0}, "layers": "uniform"}),
-    )
-    other = Stepper(
-        tiny_bert(),
-        configure("jachess", {"strength": {"weight": 1.0}, "layers": "log"}),
-    )
-    other.state["smoothness"]["weights"] = torch.tensor([0.5, 0.5])
-    assert stepper.backward(ROWS) == pytest.approx(other.backward(ROWS))
-
-
 def test_printed_weights_warn_where_one_layer_takes_all(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, logger="temper"):
         held = surveyed(ROWS, layers={"kind": "printed", "rows": 2})
@@ -178,30 +164,3 @@ def test_a_layer_that_does_not_move_is_refused() -> None:
 def test_no_rows_are_refused() -> None:
     with pytest.raises(ModelError, match="at least one row to be measured on, got none"):
         jacobian_norms(Network(tiny_bert()), [], projections=1, draws=torch.Generator())
-
-
-def test_the_rule_moves_no_weight() -> None:
-    model = tiny_bert()
-    stepper = Stepper(model, "jachess")
-    stepper.prepare([ROWS])
-    stepper.backward(ROWS)
-    before = {name: each.clone() for name, each in stepper.params.gradients().items()}
-    stepper.step(torch.optim.SGD(model.parameters(), lr=0.0))
-    assert all(torch.equal(each, before[n]) for n, each in stepper.params.gradients().items())
-
-
-def test_two_rules_of_a_chain_look_at_as_many_rows_as_the_greedier_wants() -> None:
-    both = chain(LayerNorms(rows=3), Other(rows=7))
-    assert both.survey_rows == 7
-    network = Network(smooth_bert())
-    params = network.parameters()
-    state = both.init(params)
-    stepper = Stepper(smooth_bert(), "vanilla")
-    both.survey(network, iter([Batch.of(ROWS)]), params, state, Step(), stepper.streams)
-    assert set(state["smoothness"]) == set(state["other"]) == {"norms", "weights"}
-
-
-class Other(LayerNorms):
-    """Another rule of the same kind."""
-
-    name = "other"

@@ -9,7 +9,6 @@ from torch import Tensor, nn
 from temper import Stepper, Vanilla, configure
 from temper.backward import SelectiveUpdate
 from temper.forward.objective import Clean
-from temper.functional.masks import mean_keep_probability
 from temper.methods import Method
 from temper.models.network import Parameters
 from temper.seeding import Streams
@@ -47,6 +46,12 @@ def probability_by_sorting(values: Tensor, rule: SelectiveUpdate) -> Tensor:
     sign = 1 if rule.orientation == "prose" else -1
     rank = torch.tensor(ranks, dtype=torch.float64)
     return 1 / (1 + torch.exp(-sign * 2 * rule.beta * (rank - rule.alpha)))
+
+
+def mean_keep_probability(alpha: float, beta: float) -> float:
+    """Return the mean of p over uniform ranks, the integral of Eq. 9."""
+    upper = math.log1p(math.exp(2 * beta * (1 - alpha)))
+    return (upper - math.log1p(math.exp(-2 * beta * alpha))) / (2 * beta)
 
 
 @pytest.mark.parametrize("orientation", ["prose", "printed"])

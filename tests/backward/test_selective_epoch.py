@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor, nn
 
-from temper import RobustTrainer, Stepper, Vanilla
+from temper import Stepper
 from temper.backward import SelectiveUpdate
 from temper.errors import TemperError
-from temper.forward.objective import Clean
-from temper.methods import Method, configure
+from temper.methods import configure
 from temper.seeding import Streams
-from temper.training.checkpoint_files import read_state, write_state
 from temper.types import Step
-from tests.backward.test_rule import arguments, dataset
 from tests.backward.test_selective import (
     gradients_like,
     parameters,
@@ -133,41 +129,6 @@ def test_an_epoch_needs_the_pass_before_it() -> None:
         rule.transform({"block": torch.ones(5)}, params, state, Streams(1))
 
 
-def test_an_epoch_s_mask_outlives_a_checkpoint(tmp_path: Path) -> None:
-    batches = [rows(5, 3, seed=step) for step in range(4)]
-
-    def train(stepper: Stepper, steps: range) -> list[Tensor]:
-        model = stepper.network.model
-        moved = []
-        for step in steps:
-            stepper.begin_epoch(step // 3)
-            model.zero_grad()
-            stepper.backward(batches[step])
-            stepper.before_optimizer(torch.optim.SGD(model.parameters(), lr=0.0))
-            stepper.after_optimizer()
-            codes = stepper.state["selective"]["codes"].values()
-            moved += [torch.cat([each.flatten() for each in codes])]
-            moved += [torch.cat([p.grad.flatten() for p in model.layers.parameters()])]
-        return moved
-
-    whole = stepper_with(epoch_rule(), tiny_network())
-    whole.prepare(batches)
-    expected = train(whole, range(4))
-    masks = expected[::2]
-    assert torch.equal(masks[0], masks[2])
-    assert not torch.equal(masks[2] > 0, masks[3] > 0)
-
-    first = stepper_with(epoch_rule(), tiny_network())
-    first.prepare(batches)
-    train(first, range(2))
-    write_state(first.state_dict(), tmp_path, name="method")
-    resumed = stepper_with(epoch_rule(), tiny_network())
-    resumed.load_state_dict(read_state(tmp_path, name="method"))
-    assert resumed.state["selective"]["codes"]["layers.0.inner.weight"].dtype == torch.uint8
-    found = train(resumed, range(2, 4))
-    assert all(torch.equal(a, b) for a, b in zip(found, expected[4:], strict=True))
-
-
 def test_preparing_sums_squared_gradients_of_the_clean_loss_and_moves_nothing() -> None:
     model = tiny_network(rate=0.0)
     stepper = stepper_with(epoch_rule(), model)
@@ -188,26 +149,6 @@ def test_preparing_sums_squared_gradients_of_the_clean_loss_and_moves_nothing() 
     assert all(torch.equal(p, before[name]) for name, p in model.named_parameters())
     assert all(p.grad is None for p in model.parameters())
     assert stepper.number == 0
-
-
-def test_the_trainer_prepares_and_keeps_a_mask_for_an_epoch(tmp_path: Path) -> None:
-    masks: list[Tensor] = []
-
-    class Watched(SelectiveUpdate):
-        def transform(self, grads, params, state, rng):  # type: ignore[no-untyped-def]
-            found = super().transform(grads, params, state, rng)
-            masks.append(torch.cat([codes.flatten() > 0 for codes in state["codes"].values()]))
-            return found
-
-    rule = Watched(refresh="epoch")
-    settings = arguments(tmp_path, max_steps=-1, num_train_epochs=2)
-    method = Method("planted", Vanilla(), Clean(), rule)
-    RobustTrainer(tiny_bert(), settings, method=method, train_dataset=dataset()).train()
-    first, again, second, second_again = masks
-    assert torch.equal(first, again)
-    assert torch.equal(second, second_again)
-    assert not torch.equal(first, second)
-    assert 0 < first.double().mean() < 1
 
 
 def test_an_epoch_without_gradients_draws_from_the_importance_of_the_one_before() -> None:

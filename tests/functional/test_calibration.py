@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sklearn.calibration import calibration_curve
 from sklearn.metrics import brier_score_loss, log_loss
 
 from temper.functional import calibration
@@ -33,16 +32,6 @@ def test_a_confidence_of_one_shares_the_last_bin() -> None:
 def test_ece_by_hand_in_two_bins() -> None:
     # Bin .6: 2 rows, 1 right, mean .65, gap .15. Bin .8: 2 rows, 2 right, mean .85, gap .15.
     assert ece([1, 0, 1, 1], [0.62, 0.68, 0.82, 0.88]) == pytest.approx(0.15)
-
-
-def test_fifteen_bins_are_finer_than_ten() -> None:
-    # .61 and .68 share a bin of ten (|.5 - .645|), and not of fifteen (edge at .6667).
-    assert ece([1, 0], [0.61, 0.68], 10) == pytest.approx(0.145)
-    assert ece([1, 0], [0.61, 0.68], 15) == pytest.approx((0.39 + 0.68) / 2)
-
-
-def test_a_perfect_and_sure_model_is_calibrated() -> None:
-    assert ece([1, 1], [1.0, 1.0]) == 0.0
 
 
 @given(ROWS, st.sampled_from([1, 10, 15]))
@@ -88,17 +77,11 @@ def test_logits_are_not_taken_for_confidences() -> None:
         ece([1], [0.5], 0)
 
 
-def test_brier_is_the_mean_of_squares_over_three_classes() -> None:
+def test_brier_sums_squares_over_three_classes() -> None:
     probabilities = [[0.7, 0.2, 0.1], [0.1, 0.1, 0.8], [0.0, 0.0, 1.0], [1.0, 0.0, 0.0]]
     # By hand: .09 + .04 + .01, .01 + .81 + .64, 0, and 1 + 1.
-    found = calibration.brier([0, 1, 2, 1], probabilities)
-    assert float(found) == pytest.approx((0.14 + 1.46 + 0.0 + 2.0) / 4)
-
-
-def test_brier_runs_to_two() -> None:
-    assert float(calibration.brier([0], [[0.0, 1.0]])) == 2.0
-    # (1 - .7)^2 + .2^2 + .1^2 = .14
-    assert float(calibration.brier([0], [[0.7, 0.2, 0.1]])) == pytest.approx(0.14)
+    found = calibration.brier_of_rows([0, 1, 2, 1], probabilities)
+    assert found.tolist() == pytest.approx([0.14, 1.46, 0.0, 2.0])
 
 
 @given(st.lists(st.tuples(st.integers(0, 1), st.floats(0, 1)), min_size=1, max_size=20))
@@ -106,7 +89,7 @@ def test_brier_is_twice_the_binary_one(rows: list[tuple[int, float]]) -> None:
     labels, second = map(list, zip(*rows, strict=True))
     probabilities = np.stack([1 - np.asarray(second), second], axis=1)
     binary = brier_score_loss(labels, second, labels=[0, 1])
-    assert float(calibration.brier(labels, probabilities)) == pytest.approx(2 * binary)
+    assert calibration.brier_of_rows(labels, probabilities).mean() == pytest.approx(2 * binary)
 
 
 def test_nll_by_hand_and_finite_where_probabilities_vanish() -> None:
@@ -125,7 +108,7 @@ def test_nll_agrees_with_scikit_learn(rows: list[tuple[int, float, float, float]
 
 def test_labels_outside_the_classes_are_refused() -> None:
     with pytest.raises(ValueError, match=r"whole numbers in 0\.\.1"):
-        calibration.brier([2], [[0.5, 0.5]])
+        calibration.brier_of_rows([2], [[0.5, 0.5]])
     with pytest.raises(ValueError, match=r"got \[1\] and \[2, 2\]"):
         calibration.negative_log_likelihood([0], [[0.0, 0.0], [0.0, 0.0]])
 
@@ -145,11 +128,6 @@ def test_a_row_on_an_adaptive_edge_is_shared() -> None:
     # Three rows, two bins of 1.5: the middle row's gap of -.7 is halved between them.
     wanted = (abs(-0.6 - 0.35) + abs(-0.35 + 0.2)) / 3
     assert adaptive([0, 0, 1], [0.6, 0.7, 0.8], 2) == pytest.approx(wanted)
-
-
-def test_a_confidence_of_one_is_nothing_special_to_adaptive_bins() -> None:
-    assert adaptive([1, 1], [1.0, 1.0]) == 0.0
-    assert adaptive([0, 0], [1.0, 1.0]) == 1.0
 
 
 @given(ROWS, st.integers(1, 8), st.randoms(use_true_random=False))
@@ -178,21 +156,6 @@ def test_adaptive_error_agrees_with_slices_where_the_bins_divide_the_rows(
     assert found == pytest.approx(np.mean(gaps), abs=1e-12)
 
 
-def test_adaptive_error_agrees_with_scikit_learns_quantile_bins() -> None:
-    draws = np.random.default_rng(1)
-    confidences, correct = draws.uniform(0.3, 1.0, 60), draws.integers(0, 2, 60)
-    right, sure = calibration_curve(correct, confidences, n_bins=5, strategy="quantile")
-    found = adaptive(correct.tolist(), confidences.tolist(), 5)
-    assert found == pytest.approx(np.abs(right - sure).mean())
-
-
-@given(ROWS)
-def test_one_adaptive_bin_is_the_gap_of_all_rows(rows: list[tuple[bool, float]]) -> None:
-    correct, confidences = [float(row[0]) for row in rows], [row[1] for row in rows]
-    wanted = abs(np.mean(correct) - np.mean(confidences))
-    assert adaptive(correct, confidences, 1) == pytest.approx(wanted, abs=1e-12)
-
-
 @pytest.mark.parametrize(
     "measure",
     [
@@ -209,11 +172,6 @@ def test_errors_of_resamples_are_those_of_repeated_rows(measure: Any) -> None:
     repeated = measure([1, 1, 0, 0, 0, 0], [0.95, 0.95, 0.7, 0.7, 0.7, 0.7], counts=None)
     assert found[0] == pytest.approx(float(repeated))
     assert np.isnan(found[1])
-
-
-def test_errors_without_rows_are_undefined() -> None:
-    assert np.isnan(calibration.adaptive_calibration_error([], []))
-    assert np.isnan(calibration.classwise_calibration_error([], np.zeros((0, 2))))
 
 
 def test_classwise_error_by_hand() -> None:

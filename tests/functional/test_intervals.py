@@ -12,7 +12,6 @@ from temper.functional import intervals
 from temper.functional.detectors import auroc
 from temper.functional.intervals import Statistic
 from temper.functional.resampling import FloatArray, weighted_mean
-from temper.functional.scores import accuracy
 
 
 def mean_of(values: object) -> Statistic:
@@ -25,12 +24,6 @@ def test_the_spread_of_resampled_means_is_the_standard_error() -> None:
     # sqrt(.5 * .5 / 100) = .05; the spread of 20,000 draws is within 2 % of it.
     assert found.std() == pytest.approx(0.05, rel=0.02)
     assert found.mean() == pytest.approx(0.5, abs=0.002)
-
-
-def test_the_interval_holds_the_normal_quantiles() -> None:
-    found = intervals.bootstrap(mean_of([0.0, 1.0] * 200), 400, resamples=20_000)
-    assert found.low == pytest.approx(0.5 - 1.96 * 0.025, abs=0.003)
-    assert found.high == pytest.approx(0.5 + 1.96 * 0.025, abs=0.003)
 
 
 def test_every_row_is_drawn_alike_and_each_resample_is_as_large_as_the_data() -> None:
@@ -53,13 +46,6 @@ def test_the_same_seed_draws_the_same_resamples() -> None:
     first = intervals.resampled(statistic, 20, resamples=50, seed=1)
     assert (first == intervals.resampled(statistic, 20, resamples=50, seed=1)).all()
     assert (first != intervals.resampled(statistic, 20, resamples=50, seed=2)).any()
-
-
-def test_blocks_of_a_large_set_make_all_resamples(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(intervals, "_BLOCK", 60)
-    found = intervals.resampled(mean_of(np.arange(20.0)), 20, resamples=7, seed=1)
-    assert found.shape == (7,)
-    assert len(np.unique(found)) == 7
 
 
 def test_resamples_without_a_score_are_left_out_and_too_many_give_no_interval() -> None:
@@ -139,16 +125,6 @@ def test_holm_by_hand() -> None:
     assert intervals.holm([0.7, 0.8]) == [1.0, 1.0]
 
 
-@given(st.lists(st.floats(0, 1), min_size=1, max_size=8))
-def test_holm_lies_between_no_correction_and_bonferroni(values: list[float]) -> None:
-    found = intervals.holm(values)
-    order = np.argsort(values, kind="stable")
-    assert (np.diff(np.asarray(found)[order]) >= 0).all()
-    for raw, corrected in zip(values, found, strict=True):
-        assert raw <= corrected <= 1.0
-    assert min(found) == min(1.0, len(values) * min(values))
-
-
 def test_holm_refuses_what_is_no_p_value() -> None:
     with pytest.raises(ValueError, match=r"must lie in \[0, 1\]"):
         intervals.holm([1.5])
@@ -183,12 +159,3 @@ def test_a_missing_part_is_left_out_and_said() -> None:
     )
     assert found.value == pytest.approx(50 / 3)
     assert found.reasons == ("adversarial is left out: the model has no score there.",)
-
-
-def test_a_bootstrap_of_accuracy_is_one_of_its_hits() -> None:
-    labels, predictions = [0, 1, 1, 0, 1], [0, 1, 0, 0, 0]
-    one = intervals.resampled(
-        lambda counts: accuracy(labels, predictions, counts=counts), 5, resamples=50, seed=0
-    )
-    two = intervals.resampled(mean_of([1.0, 1.0, 0.0, 1.0, 0.0]), 5, resamples=50, seed=0)
-    assert (one == two).all()

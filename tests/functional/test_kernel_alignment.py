@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import combinations, permutations
+from itertools import combinations
 
 import numpy as np
 import pytest
@@ -60,17 +60,6 @@ def test_it_is_the_printed_formula(rows: int) -> None:
     assert unbiased_hsic(one, one) == pytest.approx(song(one, one), rel=1e-10)
 
 
-def test_it_is_the_symmetric_kernel_over_four_rows() -> None:
-    # Hoeffding's form: a mean over all ordered quadruples, without any matrix.
-    one, two = states(6, 2, 2), states(6, 2, 3)
-    k, other = one @ one.T, two @ two.T
-    terms = [
-        k[i, j] * (other[i, j] + other[q, r] - 2 * other[i, q])
-        for i, j, q, r in permutations(range(6), 4)
-    ]
-    assert unbiased_hsic(one, two) == pytest.approx(float(np.mean(terms)), rel=1e-10)
-
-
 @pytest.mark.parametrize("size", [4, 5])
 def test_batches_have_no_bias(size: int) -> None:
     # Over all batches of a size the mean is the value of all rows, which no biased form gives.
@@ -80,11 +69,6 @@ def test_batches_have_no_bias(size: int) -> None:
         for chosen in combinations(range(8), size)
     ]
     assert float(np.mean(batches)) == pytest.approx(unbiased_hsic(one, two), rel=1e-10)
-
-
-def test_identical_states_have_alignment_1() -> None:
-    one = states(20, 6, 6)
-    assert alignment(one, one) == pytest.approx(1.0, abs=1e-12)
 
 
 @settings(max_examples=40, deadline=None)
@@ -102,19 +86,6 @@ def test_orthogonal_maps_factors_and_shifts_are_not_seen(
     moved = factor * (one @ turn) + shift
     assert alignment(moved, two) == pytest.approx(alignment(one, two), rel=1e-6, abs=1e-8)
     assert alignment(moved, one) == pytest.approx(1.0, abs=1e-8)
-
-
-def test_other_linear_maps_are_seen() -> None:
-    one = states(30, 4, 7)
-    assert alignment(one * np.array([10.0, 1.0, 1.0, 1.0]), one) < 0.9
-
-
-@settings(max_examples=40, deadline=None)
-@given(seed=st.integers(0, 10_000), rows=st.integers(4, 10), width=st.integers(1, 6))
-def test_it_is_symmetric_and_bounded(seed: int, rows: int, width: int) -> None:
-    one, two = states(rows, width, seed), states(rows, 3, seed + 1)
-    assert alignment(one, two) == pytest.approx(alignment(two, one), rel=1e-9)
-    assert -1.0 <= alignment(one, two) <= 1.0
 
 
 def test_states_that_have_nothing_in_common_are_near_0_where_the_biased_form_is_not() -> None:

@@ -56,7 +56,7 @@ def test_rows_summed_in_stretches_give_the_scores_of_all_rows_at_once(
             calibration.expected_calibration_error(right, sure, bins=15, counts=counts),
             calibration.adaptive_calibration_error(right, sure, counts=counts),
             calibration.classwise_calibration_error(labels, probabilities, counts=counts),
-            calibration.brier(labels, probabilities, counts=counts),
+            calibration.brier_of_rows(labels, probabilities),
             calibration.negative_log_likelihood(labels, probabilities),
             calibration.probabilities_of(probabilities),
             scores.macro_f1(labels, chosen, counts=counts),

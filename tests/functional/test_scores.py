@@ -24,17 +24,9 @@ FLAGGED = st.lists(
 )
 
 
-def test_accuracy_counts_right_rows() -> None:
-    assert float(scores.accuracy([0, 1, 2, 2], [0, 1, 2, 0])) == 0.75
-
-
 def test_macro_f1_by_hand() -> None:
     # Class 0: P 2/3, R 1, F 4/5. Class 1: P 1, R 1/2, F 2/3. Mean 11/15.
     assert float(scores.macro_f1([0, 0, 1, 1], [0, 0, 0, 1])) == pytest.approx(11 / 15)
-
-
-def test_macro_f1_leaves_out_a_class_that_no_row_has() -> None:
-    assert float(scores.macro_f1([0, 2], [0, 2])) == 1.0
 
 
 def test_f1_by_hand() -> None:
@@ -74,22 +66,12 @@ def test_a_correlation_with_a_constant_is_undefined(score: object, value: float)
     assert np.isnan(score([0.3, 0.6, 0.1], [value] * 3))  # type: ignore[operator]
 
 
-def test_pearson_of_tiny_values_does_not_underflow() -> None:
-    assert float(scores.pearson([1e-200, 2e-200, 3e-200], [1, 2, 3])) == pytest.approx(1.0)
-
-
 def test_anomaly_scores_by_hand() -> None:
     # Sorted: .9 anomaly, .8 ordinary, .7 anomaly, .6 ordinary, .5 ordinary.
     flags, values = [1, 0, 1, 0, 0], [0.9, 0.8, 0.7, 0.6, 0.5]
     assert float(detectors.auroc(flags, values)) == pytest.approx(5 / 6)
     assert float(detectors.aupr(flags, values)) == pytest.approx((1 + 2 / 3) / 2)
     assert float(detectors.fpr95(flags, values)) == pytest.approx(1 / 3)
-
-
-def test_anomalies_are_the_positives() -> None:
-    flags, values = [1, 1, 0, 0, 0, 0], [0.9, 0.8, 0.3, 0.2, 0.1, 0.0]
-    assert float(detectors.auroc(flags, values)) == 1.0
-    assert float(detectors.auroc(1 - np.asarray(flags), values)) == 0.0
 
 
 def test_tied_scores_cannot_be_ranked() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from hypothesis import assume, given
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import minimize_scalar
 from sklearn.metrics import log_loss
@@ -83,25 +83,6 @@ def test_the_temperature_is_that_of_other_minimisers(seed: int) -> None:
 
     optimizer.step(closure)  # type: ignore[arg-type]
     assert 1 / fitted.value == pytest.approx(weight.item(), rel=1e-5)
-
-
-def test_probabilities_serve_as_well_as_logits() -> None:
-    labels, logits = drawn(7)
-    wanted = fit_temperature(labels, logits)
-    found = fit_temperature(labels, log_probabilities(probabilities_of(logits)))
-    assert found.value == pytest.approx(wanted.value, rel=1e-9)
-    assert found.before == pytest.approx(wanted.before, rel=1e-9)
-
-
-@given(st.integers(0, 1000), st.floats(0.05, 50))
-def test_scaling_keeps_the_likeliest_class_and_sums_to_one(seed: int, value: float) -> None:
-    _, logits = drawn(seed, rows=10)
-    top = np.sort(logits, axis=1)
-    assume(bool((top[:, -1] - top[:, -2] > 1e-6).all()))
-    found = np.exp(scaled(logits, value))
-    assert found.sum(1) == pytest.approx(1.0)
-    assert (found.argmax(1) == logits.argmax(1)).all()
-    assert found == pytest.approx(probabilities_of(logits / value))
 
 
 def test_each_row_may_have_a_temperature_of_its_own() -> None:

@@ -9,9 +9,11 @@ import pytest
 from temper import Stepper
 from temper.errors import SettingError
 from temper.methods import configure, entry, names
-from temper.models.network import Network
 from temper.training.checks import wants_unlabelled
+from tests.methods.perturbed import Pass, passes
 from tests.methods.tiny import rows, tiny_bert
+
+__all__ = ["passes"]
 
 WEIGHTS = ("adversarial_weight", "weight")
 
@@ -26,18 +28,9 @@ def weight_of_attack(name: str) -> str | None:
 ATTACKS = {name: weight for name in names() if (weight := weight_of_attack(name))}
 
 
-@pytest.fixture
-def perturbed(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
-    """Note of every pass whether its embeddings were moved."""
-    found: list[bool] = []
-    plain = Network.logits
-
-    def noted(self: Network, *args: Any, delta: Any = None, **settings: Any) -> Any:
-        found.append(delta is not None and bool(delta.detach().any()))
-        return plain(self, *args, delta=delta, **settings)
-
-    monkeypatch.setattr(Network, "logits", noted)
-    return found
+def moved(passes: list[Pass]) -> list[bool]:
+    """Tell of every pass whether its embeddings were moved."""
+    return [each.delta is not None and bool(each.delta.any()) for each in passes]
 
 
 def step(config: Any) -> None:
@@ -53,16 +46,14 @@ def test_every_attack_is_found() -> None:
 
 
 @pytest.mark.parametrize("name", ATTACKS)
-def test_with_its_default_weight_an_attack_moves_embeddings(
-    name: str, perturbed: list[bool]
-) -> None:
+def test_with_its_default_weight_an_attack_moves_embeddings(name: str, passes: list[Pass]) -> None:
     step(configure(name))
-    assert any(perturbed)
+    assert any(moved(passes))
 
 
 @pytest.mark.parametrize("name", ATTACKS)
 def test_a_weight_of_0_has_no_perturbed_pass_or_names_what_keeps_it(
-    name: str, perturbed: list[bool]
+    name: str, passes: list[Pass]
 ) -> None:
     config, message = switched_off(name)
     if config is None:
@@ -70,8 +61,8 @@ def test_a_weight_of_0_has_no_perturbed_pass_or_names_what_keeps_it(
         assert any(f"{each}=" in message or f" {each} " in message for each in others)
         return
     step(config)
-    assert perturbed
-    assert not any(perturbed)
+    assert passes
+    assert not any(moved(passes))
 
 
 def switched_off(name: str) -> tuple[Any, str]:
@@ -84,18 +75,18 @@ def switched_off(name: str) -> tuple[Any, str]:
 
 @pytest.mark.parametrize("name", ["uegr", "r_at", "r_at_su", "adv_embed", "roast"])
 def test_both_weights_at_0_have_no_attack_and_one_that_is_asked_for_is_kept(
-    name: str, perturbed: list[bool]
+    name: str, passes: list[Pass]
 ) -> None:
     with pytest.raises(SettingError, match="Set divergence_weight=0 too to have no attack"):
         configure(name, {"adversarial_weight": 0.0})
     step(configure(name, {"adversarial_weight": 0.0, "divergence_weight": 0.0}))
-    assert not any(perturbed)
-    perturbed.clear()
+    assert not any(moved(passes))
+    passes.clear()
     step(configure(name, {"adversarial_weight": 0.0, "divergence_weight": 0.01}))
-    assert any(perturbed)
+    assert any(moved(passes))
 
 
-def test_sub_models_without_an_attack_are_an_epsilon_of_0(perturbed: list[bool]) -> None:
+def test_sub_models_without_an_attack_are_an_epsilon_of_0(passes: list[Pass]) -> None:
     step(configure("uegr", {"epsilon": 0.0}))
-    assert len(perturbed) == 2
-    assert not any(perturbed)
+    assert len(passes) == 2
+    assert not any(moved(passes))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 from pathlib import Path
 from typing import Any
@@ -13,18 +12,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from temper import RobustTrainer
 from temper.backward.selective import ChosenMask, RandomMask, inside_top
-from temper.errors import SettingError, TemperError
+from temper.errors import TemperError
 from temper.functional.masks import MANY_ROWS
-from temper.methods import configure
 from temper.methods.child_tuning_d import ChildTuningD
 from temper.methods.child_tuning_f import ChildTuningF
 from temper.models.blocks import Parameters
 from temper.seeding import Streams
 from temper.training.checkpoint_files import read_state, write_state
-from tests.backward.test_rule import arguments, dataset
-from tests.methods.tiny import rows, tiny_bert
+from tests.methods.tiny import rows
 from tests.methods.weights import copies, expected_gradient, leaves, stepper_of, two_batches
 
 NONE = Parameters({}, blocks=frozenset())
@@ -206,47 +202,3 @@ def test_what_is_missing_before_training_is_said() -> None:
 def test_without_blocks_everything_is_ranked() -> None:
     tensors = {"words": torch.nn.Parameter(torch.ones(3, 2))}
     assert ChosenMask().names(Parameters(tensors, blocks=frozenset())) == ["words"]
-
-
-def test_the_trainer_measures_once_before_its_first_step(tmp_path: Path) -> None:
-    model = tiny_bert()
-    before = copies(model)
-    settings = arguments(tmp_path, num_train_epochs=2, max_steps=-1)
-    trainer = RobustTrainer(model, settings, method="child_tuning_d", train_dataset=dataset())
-    trainer.train()
-    assert trainer.stepper is not None
-    masks = trainer.stepper.state["child_tuning_d"]["training"]
-    after = copies(model)
-    for name in before:
-        moved = before[name] != after[name]
-        if name in masks:
-            assert not bool((moved & ~masks[name]).any())
-        elif "position" not in name:
-            assert bool(moved.any())
-    assert any(bool((before[name] != after[name]).any()) for name in masks)
-
-
-def test_settings_out_of_bounds_are_refused_and_extreme_ones_warned_of(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    for config in (ChildTuningF, ChildTuningD):
-        with pytest.raises(SettingError, match=r"reserve_p` must be > 0"):
-            config(reserve_p=0.0)
-    with pytest.raises(SettingError, match=r"largest_norm` must be > 0"):
-        ChildTuningD(largest_norm=0.0)
-    with caplog.at_level(logging.WARNING, logger="temper"):
-        ChildTuningF(reserve_p=0.01)
-        ChildTuningD(reserve_p=0.001)
-        assert caplog.text == ""
-        ChildTuningF(reserve_p=0.001)
-    assert "one entry of 1000" in caplog.text
-
-
-def test_a_share_too_small_to_be_divided_by_is_warned_of_like_any_other(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    with caplog.at_level(logging.WARNING, logger="temper"):
-        configure("child_tuning_f", {"reserve_p": 5e-324})
-        configure("child_tuning_f", {"reserve_p": 0.005})
-    assert "keeps one entry of inf and" in caplog.text
-    assert "keeps one entry of 200 and" in caplog.text

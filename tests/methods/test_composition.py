@@ -6,13 +6,12 @@ from typing import Any
 import pytest
 import torch
 
-from temper import AT, RAT, UEGR, Dropout, RDrop, Stepper, Vanilla
+from temper import AT, UEGR, Dropout, RDrop, Stepper, Vanilla
 from temper.errors import CompositionError, SettingError
 from temper.forward import (
     AdversarialLoss,
     Clean,
     Joint,
-    Noise,
     Objective,
     Perturbation,
     SubModels,
@@ -266,12 +265,6 @@ def test_an_objective_of_another_kind_cannot_be_added() -> None:
     assert add([("own", own)]) is own
     with pytest.raises(CompositionError, match="of 'own' is a Own, which cannot be added"):
         add([("own", own), ("at", AT().build().objective)])
-
-
-def test_noise_and_attack_claim_one_slot() -> None:
-    noisy = Clean(noise=Noise(1.0))
-    with pytest.raises(CompositionError, match="both claim the perturbation"):
-        add([("noisy", noisy), ("r_at", RAT().build().objective)])
 
 
 # Every pair

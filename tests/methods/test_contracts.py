@@ -1,88 +1,33 @@
-"""What every registered method keeps: the off law, its settings' bounds, the registry's words."""
+"""What the settings of every registered method keep: bounds, refusals, warnings, presets."""
 
 from __future__ import annotations
 
-import copy
 import logging
+import re
 import types
 import typing
-from pathlib import Path
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import hypothesis.strategies as st
 import pytest
-import torch
 from hypothesis import given
 from pydantic import BaseModel
-from torch import nn
+from pydantic.fields import FieldInfo
 
-from temper import UEGR, RobustTrainer, Stepper
-from temper.errors import SettingError, TemperError
-from temper.methods import Method, build, configure, entry, names, register
+from temper import UEGR, Stepper
+from temper.errors import SettingError
+from temper.forward.objective import Clean
+from temper.methods import build, configure, entry, names, register
 from temper.methods.selection import Selective
 from temper.methods.uegr import Uniform
 from temper.methods.vanilla import Vanilla
-from temper.training.checks import wants_unlabelled
-from temper.types import Batch, Step
-from tests.backward.test_rule import arguments, dataset
-from tests.methods.tiny import rows, tiny_bert, tiny_network
+from temper.methods.variants import kinds_of
+from tests.methods.tiny import rows, tiny_network
 
 EVERY = names()
-FIRST = {"vanilla", "at", "dropout", "r_at", "r_at_su", "r_drop", "uegr"}
-
-
-def train(model: nn.Module, method: Method, *, steps: int = 3) -> dict[str, torch.Tensor]:
-    """Take steps of AdamW over two micro-batches each and return the weights."""
-    stepper = Stepper(model, method, seed=3, total=steps, special_ids=(1, 2))
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
-    stepper.prepare([rows(5, 3)])
-    stepper.begin_epoch(0)
-    for step in range(steps):
-        optimizer.zero_grad()
-        batches = [rows(5, 3, seed=step), rows(4, seed=step + 10)]
-        if wants_unlabelled(stepper.method):
-            del batches[1]["labels"]
-        stepper.backward(*batches)
-        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        stepper.step(optimizer)
-    stepper.finish()
-    stepper.release()
-    return {name: value.clone() for name, value in model.state_dict().items()}
-
-
-def test_the_seven_methods_are_registered_vanilla_first() -> None:
-    assert set(EVERY) >= FIRST
-    assert EVERY[0] == "vanilla"
-
-
-def test_off_is_plain_fine_tuning_in_the_trainer_too(tmp_path: Path) -> None:
-    found = []
-    for place, method in enumerate([build("vanilla"), *[build(n).off() for n in EVERY[1:]]]):
-        model = tiny_bert()
-        settings = arguments(tmp_path / str(place), optim="adamw_torch", learning_rate=1e-2)
-        RobustTrainer(model, settings, method=method, train_dataset=dataset()).train()
-        found.append(model.state_dict())
-    for other in found[1:]:
-        assert all(torch.equal(other[key], found[0][key]) for key in found[0])
-
-
-@pytest.mark.parametrize("name", ["vanilla", "at", "r_at", "r_drop", "uegr"])
-def test_without_dropout_the_mean_over_ranks_equals_one_process(name: str) -> None:
-    settings = {"mask": False, "adaptive": {"low": 0.0, "high": 0.0}} if name == "uegr" else {}
-    whole = rows(5, 3, 6, 4)
-    one = Stepper(tiny_network(rate=0.0), configure(name, settings))
-    one.backward(whole)
-    halves = []
-    for rank in range(2):
-        half = {key: value[2 * rank : 2 * rank + 2] for key, value in whole.items()}
-        stepper = Stepper(tiny_network(rate=0.0), configure(name, settings))
-        stepper.accumulate(Batch.of(half), Step(rows=4, ranks=2))
-        halves.append(stepper.params.gradients())
-    for key, gradient in one.params.gradients().items():
-        torch.testing.assert_close((halves[0][key] + halves[1][key]) / 2, gradient)
-
-
-# Settings
+# How each kind of bound is written, and how far beyond its edge the nearest wrong value lies.
+BOUNDS = {"ge": (">=", -1), "gt": (">", 0), "le": ("<=", 1), "lt": ("<", 0)}
 
 
 def candidates(annotation: Any) -> st.SearchStrategy[Any]:
@@ -131,37 +76,67 @@ def test_any_settings_give_a_method_or_one_setting_error(name: str) -> None:
         logging.disable(logging.NOTSET)
 
 
+def beyond_bounds(fields: Mapping[str, FieldInfo]) -> Iterator[tuple[dict[str, Any], str]]:
+    """Yield settings with one value just out of bounds, and what the error must say."""
+    for name, field in fields.items():
+        for kind, variant in kinds_of(field).items():
+            for inner, message in beyond_bounds(variant.model_fields):
+                yield {name: {"kind": kind, **inner}}, f"{name}.{message}"
+        for limit in field.metadata:
+            for bound, (sign, further) in BOUNDS.items():
+                edge = getattr(limit, bound, None)
+                if edge is not None:
+                    yield {name: edge + further}, f"{name}` must be {sign} {edge:g}"
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_a_value_beyond_a_bound_is_refused_with_the_setting_and_the_bound(name: str) -> None:
+    config = entry(name).config
+    for settings, message in beyond_bounds(config.model_fields):
+        with pytest.raises(SettingError, match=re.escape(f"`{config.__name__}.{message}")):
+            configure(name, settings)
+
+
 @pytest.mark.parametrize(
     ("name", "settings", "message"),
     [
-        ("uegr", {"epsilon": -0.1}, r"`UEGR.epsilon` must be >= 0, got -0.1"),
-        ("uegr", {"mask": {"alpha": 1.5}}, r"`UEGR.mask.alpha` must be <= 1"),
-        ("uegr", {"mask": {"beta": 0.0}}, r"`UEGR.mask.beta` must be > 0"),
-        ("uegr", {"passes": 0}, r"`UEGR.passes` must be >= 1"),
-        (
-            "uegr",
-            {"adaptive": {"low": 0.5, "high": 0.2}},
-            "low must be at most high, got low=0.5 and high=0.2",
-        ),
-        ("uegr", {"adaptive": {"kind": "fixed", "rates": [0.1]}}, "needs 2 rates, one a pass, got"),
-        (
-            "uegr",
-            {"adaptive": {"kind": "fixed", "rates": [0.1, 1.0]}},
-            "`UEGR.adaptive.rates` must be < 1",
-        ),
         ("uegr", {"epsilom": 0.1}, "Did you mean 'UEGR.epsilon'"),
-        ("at", {"ascent": {"steps": 1}}, r"`AT.ascent.steps` must be >= 2"),
-        ("at", {"norm": "l3"}, r"`AT.norm` must be 'l2', 'linf' or 'linf_scaled', got 'l3'"),
-        ("dropout", {"rate": 1.0}, r"`Dropout.rate` must be < 1"),
-        ("r_drop", {"preset": "released_brt"}, "Did you mean 'released_bert'"),
-        ("r_at", {"preset": "released", "relative": True}, "set relative=False, norm='l2' and"),
-        (
-            "r_at",
-            {"preset": "released", "norm": "linf", "site": "output"},
-            "got .*norm='linf'",
-        ),
         ("uegr", {"alpha": 0.5}, "Did you mean 'UEGR.mask.alpha'"),
         ("uegr", {"mask": {"alhpa": 0.5}}, "setting of the kind 'selective' 'alhpa'. Did you mean"),
+        ("uegr", {"adaptive": {"low": 0.5, "high": 0.2}}, "low must be at most high, got low=0.5"),
+        ("uegr", {"adaptive": {"kind": "fixed", "rates": [0.1]}}, "needs 2 rates, one a pass, got"),
+        ("uegr", {"adaptive": {"rates": [0.1, 1.0]}}, "`UEGR.adaptive.rates` must be < 1"),
+        ("uegr", {"adaptive": {"kind": "uniform", "low": 0.3}}, "'low' belongs to the kind"),
+        ("uegr", {"adaptive": {"low": 0.3, "rates": [0.1, 0.2]}}, "'rates' belongs to the kind"),
+        (
+            "uegr",
+            {"adaptive": "unifrom"},
+            "`UEGR.adaptive`: Unknown kind .* mean 'uniform'",
+        ),
+        ("uegr", {"adaptive": "fixed"}, "`UEGR.adaptive.rates` is missing"),
+        ("uegr", {"adaptive": 3}, "must be one of gradient, uniform, fixed, or a table with such"),
+        ("at", {"norm": "l3"}, r"`AT.norm` must be 'l2', 'linf' or 'linf_scaled', got 'l3'"),
+        ("r_drop", {"preset": "released_brt"}, "Did you mean 'released_bert'"),
+        ("r_at", {"preset": "released", "relative": True}, "set relative=False, norm='l2' and"),
+        ("r_at", {"preset": "released", "norm": "linf", "site": "output"}, "got .*norm='linf'"),
+        ("freelb", {"adversarial_weight": 0.0}, "both 0, so nothing is minimised"),
+        ("pgd", {"adversarial_weight": 0.0}, "both 0, so nothing is minimised"),
+        (
+            "adv_embed",
+            {"clean_weight": 0, "adversarial_weight": 0, "divergence_weight": 0},
+            "nothing is minimised",
+        ),
+        ("adv_embed", {"clean_weight": float("inf")}, "`AdvEmbed.clean_weight`"),
+        ("w_cons", {"weight": float("nan")}, "`WCons.weight`"),
+        ("adv_weight", {"adaptive": {"kind": "off", "eta": 0.1}}, "belongs to the kind 'asam'"),
+        ("lp_ft", {"probe": {"share": 0.1, "steps": 5}}, "'steps' belongs to the kind 'steps'"),
+        ("rec_adam", {"anneal": {"kind": "constant", "t0": 10}}, "kind 'sigmoid' or 'linear'"),
+        ("vat", {"ascent": {"kind": "single", "step_size": 0.3}}, "to the kind 'projected'"),
+        ("jachess", {"strength": {"weight": 0.5, "ratio": 1.0}}, "belongs to the kind 'weight'"),
+        ("jachess", {"strength": {"ratio": None}}, "`JacHess.strength.ratio` must be a valid"),
+        ("jachess", {"jacobian_weight": 0, "hessian_weight": 0}, "above 0; to switch the penalty"),
+        ("jachess", {"layers": {"kind": "logits", "rows": 8}}, "'log' or 'normalised' or"),
+        ("jachess_unlabeled", {"preset": "lazy"}, "lazy"),
     ],
 )
 def test_a_wrong_setting_says_where_what_was_expected_and_what_came(
@@ -176,9 +151,71 @@ def test_all_faults_are_told_at_once() -> None:
         configure("uegr", {"epsilon": -1, "x": 1, "mask": {"alpha": 7}})
 
 
-def test_an_unknown_method_lists_near_ones() -> None:
-    with pytest.raises(SettingError, match="Unknown method 'uerg'. Did you mean 'uegr'"):
-        build("uerg")
+SMALL = {"divergence": "js", "reduction": "mean", "divergence_weight": 0.0144}
+FROZEN = {"same_dropout": True}
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "words"),
+    [
+        ("uegr", {"mask": {"normalise": "range", "beta": 5.0}}, ["almost nothing moves"]),
+        ("uegr", {"mask": {"normalise": "range", "beta": 4.9}}, []),
+        ("uegr", {"mask": {"normalise": "range", "beta": 5.0, "orientation": "printed"}}, []),
+        ("uegr", {"mask": {"beta": 10.0}}, []),
+        ("uegr", SMALL, ["does next to nothing"]),
+        ("adv_embed", SMALL, ["does next to nothing"]),
+        ("r_at", SMALL, ["does next to nothing"]),
+        ("r_at", {**SMALL, "divergence_weight": 0.0145}, []),
+        ("r_at", {**SMALL, "reduction": "sum"}, []),
+        ("r_at", {**SMALL, "divergence": "sym_kl"}, []),
+        ("r_at", {**SMALL, "divergence_weight": 0.0}, []),
+        ("roast", {"site": "word"}, ["word embeddings are many times smaller"]),
+        ("roast", {"epsilon": 0.0}, ["epsilon=0 leaves the attack out"]),
+        ("roast", {"site": "word", "relative": True, "epsilon": 0.025}, []),
+        ("roast", {"site": "word", "epsilon": 0.01}, []),
+        ("freelb", {"step_size": 0.1}, ["may train to chance"]),
+        ("freelb", {"step_size": 0.1, "max_norm": 0.1}, []),
+        ("freelb", {"init": 0.5}, ["may train to chance"]),
+        ("freelb", {"step_size": 0.1, "relative": False}, []),
+        ("freelb", {"step_size": 0.1, "adversarial_weight": 0.0, "clean_weight": 1.0}, []),
+        ("pgd", {"epsilon": 0.0, "steps": 4}, ["plain fine-tuning at 11 forward passes"]),
+        ("r3f", {**FROZEN, "epsilon": 0.0009}, ["the method is inert"]),
+        ("r3f", {**FROZEN, "epsilon": 0.001}, []),
+        ("r3f", {**FROZEN, "weight": 0.0}, []),
+        ("vat", {"init_noise": 1e-4}, ["rounding errors"]),
+        ("vat", {"epsilon": 0.0}, ["next to nothing"]),
+        ("vat", {"epsilon": 1e-5, "relative": False}, ["next to nothing"]),
+        ("vat", {"epsilon": 0.01, "relative": False, "init_noise": 0.01}, ["mostly noise"]),
+        ("vat", {"preset": "smart_paper", "weight": 0.0}, []),
+        ("smart", {"preset": "paper"}, ["rounding errors", "inert"]),
+        ("adv_weight", {"rho": 2.0}, ["radius for adaptive=True"]),
+        ("adv_weight", {"rho": 2.0, "adaptive": True}, []),
+        ("awp", {"gamma": 1.0}, ["gamma=1 moves every matrix"]),
+        ("child_tuning_f", {"reserve_p": 0.01}, []),
+        ("child_tuning_f", {"reserve_p": 0.001}, ["one entry of 1000"]),
+        ("child_tuning_f", {"reserve_p": 5e-324}, ["one entry of inf"]),
+        ("mixout", {"probability": 0.9}, []),
+        ("mixout", {"probability": 0.999}, ["by more than 100"]),
+        ("wise_ft", {"alpha": 0.1}, []),
+        ("wise_ft", {"alpha": 0.0}, ["throws away all that is trained but the head"]),
+        *((name, {}, []) for name in EVERY),
+    ],
+)
+def test_settings_that_do_next_to_nothing_or_go_too_far_are_warned_of(
+    name: str, settings: dict[str, Any], words: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING, logger="temper"):
+        configure(name, settings)
+    assert len(caplog.records) == len(words)
+    assert all(each in caplog.text for each in words)
+
+
+@pytest.mark.parametrize("name", ["freelb", "pgd", "adv_embed"])
+def test_without_an_attack_the_clean_loss_keeps_its_weight(name: str) -> None:
+    off = dict.fromkeys(("adversarial_weight", "divergence_weight"), 0.0)
+    known = {key: off[key] for key in off if key in entry(name).config.model_fields}
+    light = configure(name, {**known, "clean_weight": 0.3})
+    assert light.build().objective == Clean(weight=0.3)
 
 
 def test_settings_are_frozen() -> None:
@@ -186,63 +223,31 @@ def test_settings_are_frozen() -> None:
         UEGR().epsilon = 1.0  # type: ignore[misc]
 
 
-def test_a_preset_gives_way_to_what_is_set() -> None:
+def test_a_preset_gives_way_to_what_is_set_and_its_tables_are_completed() -> None:
     found = UEGR.preset("sentiment", mask={"alpha": 0.7})
     assert (found.mask.alpha, found.mask.beta) == (0.7, 10.0)
-
-
-def test_a_preset_s_tables_are_completed_and_another_kind_replaces_them() -> None:
     assert configure("uegr", {"preset": "paper", "adaptive": {"high": 0.4}}).adaptive.low == 0.3
     assert configure("uegr", {"preset": "paper", "adaptive": "uniform"}).adaptive == Uniform()
     assert configure("roast", {"mask": {"alpha": 0.9}}).mask.refresh == "epoch"
     assert configure("roast", {"mask": Selective(alpha=0.9)}).mask.refresh == "epoch"
 
 
-@pytest.mark.parametrize(
-    ("settings", "warned"),
-    [
-        ({"mask": {"normalise": "range", "beta": 5.0}}, True),
-        ({"mask": {"normalise": "range", "beta": 4.9}}, False),
-        ({"mask": {"normalise": "range", "beta": 5.0, "orientation": "printed"}}, False),
-        ({"mask": {"beta": 10.0}}, False),
-    ],
-)
-def test_range_normalisation_of_a_sharp_rising_probability_warns(
-    settings: dict[str, Any], warned: bool, caplog: pytest.LogCaptureFixture
-) -> None:
-    with caplog.at_level(logging.WARNING, logger="temper"):
-        configure("uegr", settings)
-    assert ("almost nothing moves" in caplog.text) == warned
-
-
 def test_one_pass_has_no_divergence_and_no_adversarial_weight_then_is_plain() -> None:
-    model = tiny_network()
-    stepper = Stepper(model, UEGR(passes=1, adversarial_weight=0.0, mask=False))
-    logs = stepper.backward(rows(5, 3))
-    assert set(logs) == {"loss", "loss/task", "gradient/task"}
+    stepper = Stepper(tiny_network(), UEGR(passes=1, adversarial_weight=0.0, mask=False))
+    assert set(stepper.backward(rows(5, 3))) == {"loss", "loss/task", "gradient/task"}
     stepper = Stepper(tiny_network(), UEGR(passes=1))
     assert "loss/divergence" not in stepper.backward(rows(5, 3))
 
 
-def test_a_name_is_registered_once() -> None:
+def test_a_name_is_registered_once_and_an_unknown_one_lists_near_ones() -> None:
+    assert EVERY[0] == "vanilla"
     with pytest.raises(ValueError, match="named 'vanilla' is registered already"):
         register("vanilla", summary="x", cost="3F", memory="none", paper="x")(Vanilla)
+    with pytest.raises(SettingError, match="Unknown method 'uerg'. Did you mean 'uegr'"):
+        build("uerg")
 
 
 def test_a_method_can_be_given_as_name_settings_or_method() -> None:
     method = UEGR().build()
     assert build(method) is method
     assert build(UEGR()).config == build("uegr").config == method.config
-
-
-def test_class_weights_on_a_regression_are_refused() -> None:
-    stepper = Stepper(tiny_network(classes=1), "vanilla", class_weights=[1.0])
-    with pytest.raises(TemperError, match="have no classes"):
-        stepper.backward(rows(5, 3, regression=True))
-
-
-def test_a_copied_model_trains_alike() -> None:
-    model = tiny_bert()
-    other = copy.deepcopy(model)
-    first, second = train(model, build("uegr"), steps=1), train(other, build("uegr"), steps=1)
-    assert all(torch.equal(first[key], second[key]) for key in first)

@@ -8,11 +8,10 @@ import pytest
 import torch
 
 from temper import Stepper
-from temper.errors import CompositionError
 from temper.methods import build, configure
 from temper.models.network import Network
 from tests.contracts.architectures import tiny
-from tests.methods.tiny import rows, tiny_bert, tiny_network
+from tests.methods.tiny import rows, tiny_bert
 
 
 @pytest.mark.parametrize(
@@ -65,34 +64,6 @@ def test_mixout_says_where_no_head_is_known(caplog: pytest.LogCaptureFixture) ->
     assert "which of its parameters are the classifier" in caplog.text
     (rule,) = build("mixout").rule.rules
     assert rule.names(stepper.params) == ["head.weight"]
-
-
-def test_set_rates_hold_for_the_passes_of_an_ascent() -> None:
-    composed = build("dropout + freelb")
-    stepper = Stepper(tiny_network(rate=0.0), composed)
-    quiet = Stepper(tiny_network(rate=0.0), "freelb").backward(rows(5, 3))
-    assert stepper.backward(rows(5, 3))["loss"] != pytest.approx(quiet["loss"])
-    with pytest.raises(CompositionError, match="clean task's loss has weight"):
-        build("r_drop + freelb")
-
-
-@pytest.mark.parametrize(
-    ("settings", "words"),
-    [
-        ({"site": "word"}, "word embeddings are many times smaller"),
-        ({"epsilon": 0.0}, "epsilon=0 leaves the attack out"),
-        ({"site": "word", "relative": True, "epsilon": 0.025}, ""),
-        ({"site": "word", "epsilon": 0.01}, ""),
-        ({}, ""),
-    ],
-)
-def test_roast_warns_of_an_epsilon_that_does_not_fit(
-    settings: dict[str, object], words: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    with caplog.at_level(logging.WARNING, logger="temper"):
-        configure("roast", settings)
-    assert words in caplog.text
-    assert bool(caplog.text) == bool(words)
 
 
 def test_noise_that_half_precision_loses_is_said_once(caplog: pytest.LogCaptureFixture) -> None:

@@ -10,13 +10,12 @@ import torch
 from hypothesis import given
 
 from temper import Stepper
-from temper.errors import SettingError
 from temper.forward import Noise
 from temper.methods import configure
 from temper.models.network import Network
 from temper.types import Batch
 from tests.methods import reference
-from tests.methods.recorded_deltas import recorded_deltas
+from tests.methods.perturbed import recorded_deltas
 from tests.methods.test_reference import batches_of, compare, leaves, ours
 from tests.methods.tiny import rows, tiny_network
 
@@ -85,8 +84,3 @@ def test_special_tokens_can_be_spared() -> None:
         stepper.backward(rows(4, 3))
     shaken = deltas[0].abs().sum(-1) > 0
     assert shaken.tolist() == [[False, True, True, False], [False, True, False, False]]
-
-
-def test_a_negative_alpha_is_refused() -> None:
-    with pytest.raises(SettingError, match=r"`EmbeddingNoise.alpha` must be >= 0, got -1"):
-        configure("embedding_noise", {"alpha": -1})

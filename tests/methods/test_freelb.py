@@ -14,12 +14,10 @@ from hypothesis import given
 from torch import Tensor
 
 from temper import Stepper
-from temper.errors import SettingError
-from temper.forward.objective import Clean
 from temper.methods import configure
 from temper.types import Batch, Step
 from tests.methods import reference
-from tests.methods.recorded_deltas import recorded_deltas
+from tests.methods.perturbed import recorded_deltas
 from tests.methods.test_reference import batches_of, compare, leaves, ours
 from tests.methods.tiny import recorded_drops, rows, tiny_network
 
@@ -225,41 +223,3 @@ def test_presets_count_all_passes() -> None:
     assert (albert.passes, albert.step_size, albert.init, albert.max_norm) == (2, 0.1, 0.6, 0.0)
     assert not fairseq.relative
     assert not albert.relative
-
-
-def test_without_an_attack_the_clean_loss_keeps_its_weight() -> None:
-    light = configure("freelb", {"adversarial_weight": 0.0, "clean_weight": 0.3})
-    assert light.build().objective == Clean(weight=0.3)
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"passes": 1}, r"`FreeLB.passes` must be >= 2"),
-        ({"step_size": 0.0}, r"`FreeLB.step_size` must be > 0"),
-        ({"init": -0.1}, r"`FreeLB.init` must be >= 0"),
-        ({"adversarial_weight": 0.0}, "both 0, so nothing is minimised"),
-    ],
-)
-def test_a_wrong_setting_says_what_was_expected(settings: dict[str, Any], message: str) -> None:
-    with pytest.raises(SettingError, match=message):
-        configure("freelb", settings)
-
-
-@pytest.mark.parametrize(
-    ("settings", "warned"),
-    [
-        ({}, False),
-        ({"step_size": 0.1}, True),
-        ({"step_size": 0.1, "max_norm": 0.1}, False),
-        ({"init": 0.5}, True),
-        ({"step_size": 0.1, "relative": False}, False),
-        ({"step_size": 0.1, "adversarial_weight": 0.0, "clean_weight": 1.0}, False),
-    ],
-)
-def test_a_perturbation_far_beyond_the_embeddings_warns(
-    settings: dict[str, Any], warned: bool, caplog: pytest.LogCaptureFixture
-) -> None:
-    with caplog.at_level(logging.WARNING, logger="temper"):
-        configure("freelb", settings)
-    assert ("may train to chance" in caplog.text) == warned

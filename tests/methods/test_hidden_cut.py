@@ -12,9 +12,8 @@ from hypothesis import given
 from torch import Tensor
 
 from temper import Stepper
-from temper.errors import ModelError, SettingError
+from temper.errors import ModelError
 from temper.forward.consistency import spans
-from temper.forward.objective import Clean
 from temper.methods import configure
 from temper.seeding import generator
 from temper.types import Batch
@@ -260,27 +259,3 @@ def test_a_network_without_attention_is_refused() -> None:
     stepper = Stepper(tiny_network(), "hidden_cut")
     with pytest.raises(ModelError, match="needs the attention probabilities of repeated blocks"):
         stepper.backward(rows(5, 3))
-
-
-def test_off_is_plain_and_touches_no_attention() -> None:
-    off = configure("hidden_cut").off()
-    assert off.build().objective == Clean()
-    assert off.off() == off
-    model = tiny_bert()
-    own = model.config._attn_implementation
-    Stepper(model, off).backward(rows(5, 3))
-    assert model.config._attn_implementation == own
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"ratio": 0.0}, r"`HiddenCut.ratio` must be > 0"),
-        ({"ratio": 1.1}, r"`HiddenCut.ratio` must be <= 1"),
-        ({"candidates": 0.0}, r"`HiddenCut.candidates` must be > 0"),
-        ({"cut_weight": -1.0}, r"`HiddenCut.cut_weight` must be >= 0"),
-    ],
-)
-def test_a_wrong_setting_says_what_was_expected(settings: dict[str, Any], message: str) -> None:
-    with pytest.raises(SettingError, match=message):
-        configure("hidden_cut", settings)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from temper import Stepper
-from temper.errors import ModelError, SettingError
+from temper.errors import ModelError
 from temper.methods import configure
 from temper.types import Batch
 from tests.methods.tiny import rows, tiny_bert, tiny_network
@@ -209,23 +209,6 @@ def test_a_run_that_starts_between_measures_at_once() -> None:
     assert float(penalty / task) == pytest.approx(1.0, rel=1e-6)
 
 
-def test_the_factor_goes_into_the_state_and_comes_back_from_it() -> None:
-    first = stepper_of({})
-    first.prepare([BATCH])
-    first.backward(BATCH)
-    first.number = 3
-    second = stepper_of({})
-    second.load_state_dict(first.state_dict())
-    assert second.state["smoothness"]["eta"] == first.state["smoothness"]["eta"]
-    for key in ("weights", "norms"):
-        assert torch.equal(second.state["smoothness"][key], first.state["smoothness"][key])
-    first.discard()
-    other = rows(4, 4, seed=2)
-    # Another batch would measure another factor.
-    assert second.backward(other) == first.backward(other)
-    assert_bit_equal(second.params.gradients(), first.params.gradients())
-
-
 def test_the_two_phases_measure_on_labelled_rows_what_they_use_on_the_others() -> None:
     stepper = stepper_of(UNIFORM, name="jachess_unlabeled")
     plain = gradients({}, name="vanilla")
@@ -309,44 +292,7 @@ def test_under_autocast_the_table_has_the_gradient_of_the_task_alone() -> None:
     assert not torch.allclose(grads["jachess"][weight], grads["vanilla"][weight], rtol=0.01)
 
 
-def test_the_jacobian_alone_is_taken_in_half_precision_weights() -> None:
-    settings = {**FIXED, "hessian_weight": 0.0}
-    single = stepper_of(settings, model=quiet().float()).backward(BATCH)
-    half = stepper_of(settings, model=quiet().bfloat16()).backward(BATCH)
-    assert half["loss/jacobian"] == pytest.approx(single["loss/jacobian"], rel=0.2)
-
-
 # Settings
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"strength": {"weight": 0.5, "ratio": 1.0}}, "'weight' belongs to the kind 'weight'"),
-        ({"strength": {"ratio": None}}, r"`JacHess.strength.ratio` must be a valid number"),
-        ({"scheme": {"kind": "difference", "dimensions": 5}}, "Unknown setting of the kind"),
-        ({"scheme": "nested"}, "Unknown kind 'nested'"),
-        ({"jacobian_weight": 0.0, "hessian_weight": 0.0}, "must be above 0; to switch the penalty"),
-        ({"layers": {"kind": "uniform", "temperature": 2.0}}, "belongs to the kind 'log'"),
-        ({"layers": {"kind": "logits", "rows": 8}}, "'log' or 'normalised' or 'printed' or"),
-        ({"layers": "lgo"}, "Unknown kind 'lgo'. Did you mean 'log'"),
-        ({"every": 0}, "every"),
-        ({"layers": {"rows": 0}}, r"`JacHess.layers.rows` must be >= 1, got 0"),
-        ({"strength": {"weight": -1.0}}, r"`JacHess.strength.weight` must be >= 0, got -1"),
-    ],
-)
-def test_settings_that_do_nothing_or_cannot_be_are_refused(
-    settings: dict[str, Any], message: str
-) -> None:
-    with pytest.raises(SettingError, match=message):
-        configure("jachess", settings)
-
-
-def test_two_phases_refuse_to_be_lazy() -> None:
-    with pytest.raises(SettingError, match=r"`JacHessUnlabeled.every` must be <= 1, got 4"):
-        configure("jachess_unlabeled", {"every": 4})
-    with pytest.raises(SettingError, match="lazy"):
-        configure("jachess_unlabeled", {"preset": "lazy"})
 
 
 def test_a_rule_that_replays_a_step_finds_the_factor_of_its_first_pass() -> None:

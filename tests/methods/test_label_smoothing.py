@@ -9,7 +9,6 @@ import torch
 from torch import Tensor, nn
 
 from temper import Stepper
-from temper.errors import SettingError
 from temper.methods import compose, configure
 from tests.methods import reference
 from tests.methods.test_reference import batches_of, compare, leaves, ours
@@ -80,9 +79,3 @@ def test_every_task_loss_of_a_composition_is_smoothed() -> None:
     )
     logs = Stepper(tiny_network(rate=0.0), attacked).backward(batch)
     assert logs["loss/adversarial"] == pytest.approx(float(expected))
-
-
-@pytest.mark.parametrize(("share", "message"), [(-0.1, "must be >= 0"), (1.0, "must be < 1")])
-def test_a_share_out_of_bounds_is_refused(share: float, message: str) -> None:
-    with pytest.raises(SettingError, match=f"`LabelSmoothing.smoothing` {message}"):
-        configure("label_smoothing", {"smoothing": share})

@@ -3,28 +3,23 @@
 from __future__ import annotations
 
 import logging
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 
-from temper import RobustTrainer, Stepper
+from temper import Stepper
 from temper.errors import ModelError, SettingError
 from temper.methods import configure
 from temper.methods.lp_ft import LPFT
 from temper.types import Batch, Step
-from tests.backward.test_rule import arguments, dataset
-from tests.methods.tiny import rows, tiny_bert
+from tests.methods.tiny import rows
 from tests.methods.weights import (
-    PlantedError,
     close,
     copies,
     expected_gradient,
-    fail_at_call,
     leaves,
-    same,
     step_of,
     stepper_of,
     two_batches,
@@ -113,38 +108,6 @@ def test_other_methods_work_while_the_head_trains_alone(other: str) -> None:
     stepper.backward(*two_batches())
     stepper.step(optimizer)
     assert len(moved(before, copies(stepper.network.model))) == len(before)
-
-
-@pytest.mark.parametrize("stop", [1, 3])
-def test_a_resumed_run_goes_on_in_its_phase(stop: int, tmp_path: Path) -> None:
-    def run(folder: str, **settings: Any) -> tuple[dict[str, Tensor], RobustTrainer]:
-        model = tiny_bert()
-        trainer = RobustTrainer(
-            model,
-            arguments(
-                tmp_path / folder, optim="adamw_torch", max_steps=4, save_strategy="steps",
-                save_steps=1, logging_steps=1, learning_rate=1e-2,
-            ),
-            method=LPFT(probe={'share': 0.5}),
-            train_dataset=dataset(),
-        )  # fmt: skip
-        trainer.train(**settings)
-        return copies(model), trainer
-
-    whole, first = run("whole")
-    checkpoint = tmp_path / "whole" / f"checkpoint-{stop}"
-    resumed, _ = run("resumed", resume_from_checkpoint=str(checkpoint))
-    assert same(whole, resumed)
-    flags = [entry["phases/probing"] for entry in first.state.log_history if "loss" in entry]
-    assert flags == [1.0, 1.0, 0.0, 0.0]
-
-
-def test_gradients_are_wanted_again_after_a_failed_pass() -> None:
-    stepper = stepper_of("lp_ft", total=10)
-    fail_at_call(stepper.network.model, 2)
-    with pytest.raises(PlantedError):
-        stepper.backward(*two_batches())
-    assert all(t.requires_grad for t in stepper.params.tensors.values())
 
 
 def test_the_head_may_have_a_learning_rate_of_its_own() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 from pathlib import Path
 from typing import Any
@@ -14,9 +13,8 @@ from transformers import TrainerCallback
 
 from temper import RobustTrainer, Stepper
 from temper.backward.mixing import Mixing
-from temper.errors import SettingError
 from temper.forward.objective import Clean
-from temper.methods import Method, configure
+from temper.methods import Method
 from temper.methods.mixout import Mixout
 from temper.models.blocks import Parameters
 from temper.seeding import Streams
@@ -168,21 +166,6 @@ def test_weights_come_back_though_a_pass_fails_and_restoring_twice_is_harmless()
     assert same(before, copies(stepper.network.model))
 
 
-def test_weights_come_back_in_the_trainer_too(tmp_path: Path) -> None:
-    model = tiny_bert()
-    settings = arguments(tmp_path, gradient_accumulation_steps=2)
-    trainer = RobustTrainer(model, settings, method="mixout", train_dataset=dataset())
-    after: list[dict[str, Tensor]] = []
-    trainer.optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    trainer.optimizer.register_step_post_hook(lambda *_: after.append(copies(model)))
-    # One probing forward and two micro-batches a step: the fifth is in the second step.
-    seen = fail_at_call(model, 5)
-    with pytest.raises(PlantedError):
-        trainer.train()
-    assert not same(after[0], seen[0])
-    assert same(after[0], copies(model))
-
-
 def test_weights_come_back_though_a_callback_fails_between_micro_batches(tmp_path: Path) -> None:
     class Failing(TrainerCallback):
         def on_substep_end(self, *_: Any, **__: Any) -> None:
@@ -210,29 +193,6 @@ def test_what_is_held_in_a_step_is_in_no_checkpoint() -> None:
     assert set(saved["start"]) == set(stepper.params.tensors)
 
 
-def test_without_dropout_micro_batches_equal_one_batch() -> None:
-    whole = rows(5, 3, 6, 4, 2)
-    parts = [{key: value[part] for key, value in whole.items()} for part in (slice(3), slice(3, 5))]
-    found = []
-    for batches in ([whole], parts):
-        stepper = stepper_of("mixout", rate=0.0)
-        away_from_start(stepper)
-        found.append(step_of(stepper, batches)[1])
-    close(*found)
-
-
-def test_it_runs_under_bf16_autocast_and_beside_an_ascent() -> None:
-    for method in (Mixout(), configure("mixout + adv_weight"), configure("adv_weight + mixout")):
-        model = tiny_bert()
-        stepper = Stepper(model, method)
-        before = copies(model)
-        with torch.autocast("cpu", torch.bfloat16):
-            logs = stepper.backward(rows(5, 3))
-        assert math.isfinite(logs["loss"])
-        assert same(before, copies(model))
-        assert 0.15 < logs["mask/kept"] < 0.45
-
-
 def parameters(**shapes: tuple[int, ...]) -> dict[str, Any]:
     return {name: torch.nn.Parameter(torch.zeros(shape)) for name, shape in shapes.items()}
 
@@ -256,17 +216,3 @@ def test_matrices_of_the_blocks_and_behind_them_are_mixed() -> None:
     Mixing().enter(nothing, state, Step(), Streams(0))
     Mixing().restore(nothing, state)
     assert state == {}
-
-
-def test_settings_out_of_bounds_are_refused_and_extreme_ones_warned_of(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    with pytest.raises(SettingError, match=r"`Mixout.probability` must be < 1"):
-        Mixout(probability=1.0)
-    with pytest.raises(SettingError, match="must be 'entry' or 'neuron'"):
-        Mixout(unit="row")
-    with caplog.at_level(logging.WARNING, logger="temper"):
-        Mixout(probability=0.9)
-        assert caplog.text == ""
-        Mixout(probability=0.999)
-    assert "by more than 100" in caplog.text

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import logging
 import math
-from typing import Any
 
 import hypothesis.strategies as st
 import pytest
@@ -12,12 +10,10 @@ import torch
 from hypothesis import given
 
 from temper import Stepper
-from temper.errors import SettingError
-from temper.forward.objective import Clean
 from temper.methods import configure
 from temper.types import Batch
 from tests.methods import reference
-from tests.methods.recorded_deltas import recorded_deltas
+from tests.methods.perturbed import recorded_deltas
 from tests.methods.test_reference import compare, leaves, ours
 from tests.methods.tiny import recorded_drops, rows, tiny_network
 
@@ -95,18 +91,6 @@ def test_pgd_is_the_loss_at_the_end_of_its_projected_steps(
     compare(0.7 * means[-1], weights, loss, grads)
 
 
-@pytest.mark.parametrize("case", GEOMETRIES)
-def test_the_loss_rises_up_the_ascent(case: str) -> None:
-    batch, losses = rows(5, 3, 6), []
-    for epsilon in (0.0, GEOMETRIES[case]["epsilon"] / 10):
-        logging.disable(logging.WARNING)
-        method = configure("pgd", {**GEOMETRIES[case], "epsilon": epsilon})
-        logging.disable(logging.NOTSET)
-        stepper = Stepper(tiny_network(), method, special_ids=(1, 2))
-        losses.append(stepper.backward(batch)["loss"])
-    assert losses[1] > losses[0]
-
-
 @given(
     st.lists(st.integers(3, 6), min_size=1, max_size=3),
     st.floats(0.01, 1.0),
@@ -176,27 +160,3 @@ def test_ascent_and_final_pass_drop_the_same_units_and_the_clean_one_others() ->
     assert not torch.equal(clean, rest[0])
     assert logs["loss/task"] == pytest.approx(0.5 * logs["unweighted/task"])
     assert logs["loss"] == pytest.approx(logs["loss/task"] + logs["loss/adversarial"])
-
-
-def test_without_an_attack_the_clean_loss_keeps_its_weight() -> None:
-    light = configure("pgd", {"adversarial_weight": 0.0, "clean_weight": 0.3})
-    assert light.build().objective == Clean(weight=0.3)
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"steps": 0}, r"`PGD.steps` must be >= 1"),
-        ({"step_size": 0.0}, r"`PGD.step_size` must be > 0"),
-        ({"adversarial_weight": 0.0}, "both 0, so nothing is minimised"),
-    ],
-)
-def test_a_wrong_setting_says_what_was_expected(settings: dict[str, Any], message: str) -> None:
-    with pytest.raises(SettingError, match=message):
-        configure("pgd", settings)
-
-
-def test_an_attack_of_no_size_warns(caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.WARNING, logger="temper"):
-        configure("pgd", {"epsilon": 0.0, "steps": 4})
-    assert "plain fine-tuning at 11 forward passes" in caplog.text

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from temper import Stepper
-from temper.errors import CompositionError, SettingError
+from temper.errors import CompositionError
 from temper.methods import configure
 from tests.methods import reference
 from tests.methods.perturbed import Pass, passes
@@ -114,14 +114,6 @@ def test_passes_that_drop_alike_differ_by_the_noise_alone() -> None:
     assert silent.backward(rows(5, 3))["loss/consistency"] == pytest.approx(0.0, abs=1e-12)
 
 
-def test_published_noise_without_dropout_has_a_divergence_of_nearly_nothing() -> None:
-    """What the warning claims: beside a loss of 1 it is below fp32's resolution."""
-    stepper = Stepper(tiny_network(), configure("r3f", {"same_dropout": True}))
-    logs = stepper.backward(rows(5, 3))
-    assert logs["loss/task"] > 0.1
-    assert logs["loss/consistency"] < 1e-3 * torch.finfo(torch.float32).eps
-
-
 def test_with_r_drop_the_noised_pass_is_held_to_both_clean_ones(passes: list[Pass]) -> None:
     batch = rows(5, 3, 6)
     network = tiny_network()
@@ -157,24 +149,6 @@ def test_passes_that_must_drop_alike_leave_no_room_for_r_drop_s() -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "warned"),
-    [
-        ({"same_dropout": True}, True),
-        ({"same_dropout": True, "epsilon": 0.0009}, True),
-        ({"same_dropout": True, "epsilon": 0.001}, False),
-        ({}, False),
-        ({"same_dropout": True, "weight": 0.0}, False),
-    ],
-)
-def test_noise_that_nothing_shows_warns(
-    settings: dict[str, Any], warned: bool, caplog: pytest.LogCaptureFixture
-) -> None:
-    with caplog.at_level(logging.WARNING, logger="temper"):
-        configure("r3f", settings)
-    assert ("the method is inert" in caplog.text) == warned
-
-
-@pytest.mark.parametrize(
     ("settings", "warned"), [({}, True), ({"epsilon": 0.1}, False), ({"weight": 0.0}, False)]
 )
 def test_a_network_that_drops_nothing_warns_where_the_noise_is_as_good_as_none(
@@ -186,16 +160,3 @@ def test_a_network_that_drops_nothing_warns_where_the_noise_is_as_good_as_none(
             stepper.backward(rows(5, 3))
             stepper.discard()
     assert caplog.text.count("Every dropout rate of the model is 0") == int(warned)
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"epsilon": -1.0}, r"`R3F.epsilon` must be >= 0, got -1.0"),
-        ({"weight": float("nan")}, r"`R3F.weight`"),
-        ({"law": "cauchy"}, r"`R3F.law` must be 'uniform' or 'normal', got 'cauchy'"),
-    ],
-)
-def test_a_wrong_setting_is_told(settings: dict[str, Any], message: str) -> None:
-    with pytest.raises(SettingError, match=message):
-        configure("r3f", settings)

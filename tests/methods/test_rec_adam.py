@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import math
-from typing import Any
 
 import pytest
 import torch
@@ -16,9 +15,8 @@ from torch.utils._pytree import tree_leaves
 from temper import Stepper, Vanilla
 from temper.backward import UpdateRule, chain
 from temper.backward.anchoring import Recall
-from temper.errors import SettingError
 from temper.forward import Clean
-from temper.methods import Method, configure
+from temper.methods import Method
 from temper.methods.rec_adam import RecAdam
 from temper.models.network import Parameters
 from temper.seeding import Streams
@@ -242,19 +240,3 @@ def test_a_classifier_that_cannot_be_told_apart_is_said(caplog: pytest.LogCaptur
     with caplog.at_level(logging.WARNING, logger="temper"):
         Recall().init(Parameters({}, frozenset()))
     assert "does not tell which of its parameters are the classifier" in caplog.text
-
-
-@pytest.mark.parametrize(
-    ("values", "message"),
-    [
-        ({"anneal": {"kind": "linear", "k": 0.1}}, "'k' belongs to the kind 'sigmoid'"),
-        ({"anneal": {"kind": "constant", "t0": 10}}, "kind 'sigmoid' or 'linear'"),
-        ({"anneal": {"kind": "sigmoid", "share": 0.9}}, "'share' belongs to the kind 'constant'"),
-        ({"anneal": {"t0": 0}}, r"`RecAdam.anneal.t0` must be >= 1"),
-        ({"gamma": -1}, r"`RecAdam.gamma` must be >= 0"),
-        ({"anneal": "cosine"}, "Unknown kind 'cosine'"),
-    ],
-)
-def test_a_wrong_setting_is_refused(values: dict[str, Any], message: str) -> None:
-    with pytest.raises(SettingError, match=message):
-        configure("rec_adam", values)

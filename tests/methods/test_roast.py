@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -13,8 +12,7 @@ from torch import Tensor, nn
 
 from temper import Stepper
 from temper.backward.selective import SelectiveUpdate
-from temper.errors import ModelError, SettingError
-from temper.forward.objective import Clean
+from temper.errors import ModelError
 from temper.methods import configure
 from tests.methods import reference
 from tests.methods.perturbed import Pass, passes
@@ -224,28 +222,6 @@ def test_a_half_whose_weight_is_0_is_left_out(passes: list[Pass]) -> None:
 # The mask
 
 
-def test_importance_before_the_first_epoch_is_that_of_the_clean_loss(passes: list[Pass]) -> None:
-    model = tiny_network(rate=0.0)
-    stepper = Stepper(model, "roast", seed=1)
-    batches = [rows(5, 3), rows(6, seed=1)]
-    stepper.prepare(batches)
-    assert [each.delta for each in passes] == [None, None]
-    expected = torch.zeros(4, 4)
-    for batch in batches:
-        output = model(batch["input_ids"], batch["attention_mask"])
-        loss = nn.functional.cross_entropy(output, batch["labels"])
-        (gradient,) = torch.autograd.grad(loss, model.layers[1].outer.weight)
-        expected += gradient.square().float()
-    state = stepper.state["selective"]
-    torch.testing.assert_close(state["importance"]["layers.1.outer.weight"], expected)
-    # And in the epoch that of the whole loss.
-    stepper.begin_epoch(0)
-    stepper.backward(batches[0])
-    whole = model.layers[1].outer.weight.grad.clone()
-    stepper.step(torch.optim.SGD(model.parameters(), lr=0.1))
-    torch.testing.assert_close(state["importance"]["layers.1.outer.weight"], whole.square().float())
-
-
 @pytest.mark.parametrize("preset", ["sentiment", "entailment"])
 def test_an_epoch_moves_the_same_block_weights_by_g_over_p_and_all_others_by_g(
     preset: str,
@@ -305,27 +281,6 @@ def test_roast_is_its_objective_and_an_epoch_s_mask_over_the_blocks() -> None:
 # Settings
 
 
-def test_without_a_perturbed_pass_the_clean_loss_keeps_its_weight() -> None:
-    settings = {"adversarial_weight": 0.0, "divergence_weight": 0.0}
-    assert configure("adv_embed", settings).build().objective == Clean(weight=0.5)
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        (
-            {"clean_weight": 0, "adversarial_weight": 0, "divergence_weight": 0},
-            "nothing is minimised",
-        ),
-        ({"noise": -1}, r"`AdvEmbed.noise` must be >= 0, got -1"),
-        ({"clean_weight": float("inf")}, r"`AdvEmbed.clean_weight`"),
-    ],
-)
-def test_settings_that_cannot_be_are_refused(settings: dict[str, Any], message: str) -> None:
-    with pytest.raises(SettingError, match=message):
-        configure("adv_embed", settings)
-
-
 def test_a_network_without_blocks_is_told_to_perturb_the_words() -> None:
     class Flat(nn.Module):
         def __init__(self) -> None:
@@ -339,28 +294,3 @@ def test_a_network_without_blocks_is_told_to_perturb_the_words() -> None:
         Stepper(Flat(), "adv_embed").backward(rows(5, 3))
     logs = Stepper(Flat(), configure("adv_embed", {"site": "word"})).backward(rows(5, 3))
     assert logs["loss/adversarial"] > 0
-
-
-@pytest.mark.parametrize("name", ["adv_embed", "roast", "uegr", "r_at"])
-@pytest.mark.parametrize(
-    ("weight", "reduction", "divergence", "warned"),
-    [
-        (0.0144, "mean", "js", True),
-        (0.0145, "mean", "js", False),
-        (0.0144, "sum", "js", False),
-        (0.0144, "mean", "sym_kl", False),
-        (0.0, "mean", "js", False),
-    ],
-)
-def test_a_bounded_divergence_with_a_tiny_weight_warns(
-    name: str,
-    weight: float,
-    reduction: str,
-    divergence: str,
-    warned: bool,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    settings = {"divergence_weight": weight, "reduction": reduction, "divergence": divergence}
-    with caplog.at_level(logging.WARNING, logger="temper"):
-        configure(name, settings)
-    assert caplog.text.count("does next to nothing") == int(warned)

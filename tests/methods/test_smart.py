@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 import logging
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_leaves
 
 from temper import RDrop, Stepper
 from temper.backward.anchoring import WeightAverage
-from temper.errors import CompositionError, SettingError
-from temper.forward import Clean, Joint
-from temper.forward.consistency import Proximal
+from temper.errors import CompositionError
 from temper.methods import build, configure
 from temper.methods.smart import SMART
 from temper.models.network import Parameters
-from temper.training.checkpoint_files import read_state, write_state
 from temper.types import Batch, Step
 from tests.methods import reference
 from tests.methods.test_reference import batches_of, compare, leaves
@@ -146,25 +141,6 @@ def test_without_the_term_no_average_is_kept() -> None:
     assert [rule.name for rule in build(SMART()).rule.rules] == ["average"]
 
 
-def test_it_holds_one_copy_of_the_weights_and_a_checkpoint_gives_it_back(tmp_path: Path) -> None:
-    model = tiny_bert()
-    stepper = Stepper(model, SMART(), total=10)
-    optimizer = optimizer_of(model)
-    stepper.backward(rows(5, 3))
-    stepper.step(optimizer)
-    held = [leaf for leaf in tree_leaves(stepper.state_dict()) if isinstance(leaf, Tensor)]
-    size = sum(each.numel() * each.element_size() for each in held)
-    assert size == sum(p.numel() * p.element_size() for p in model.parameters())
-    write_state(stepper.state_dict(), tmp_path, name="method")
-    optimizer.zero_grad()
-    logs = stepper.backward(rows(4, 2))
-    stepper.release()
-    other = Stepper(model, SMART(), total=10)
-    other.load_state_dict(read_state(tmp_path, name="method"))
-    assert logs["loss/proximal"] > 1e-9
-    assert other.backward(rows(4, 2)) == logs
-
-
 def test_weights_in_half_precision_are_averaged_in_single() -> None:
     weight = torch.nn.Parameter(torch.ones(3, dtype=torch.bfloat16))
     params = Parameters({"w": weight}, frozenset())
@@ -202,31 +178,3 @@ def test_beside_several_dropout_passes_the_average_is_compared_under_equal_masks
     logs = Stepper(tiny_network(), RDrop() + SMART(weight=0.0)).backward(rows(5, 3))
     assert logs["loss/divergence"] > 1e-3
     assert logs["loss/proximal"] == 0.0
-
-
-def test_the_part_can_stand_in_an_objective_of_one_s_own() -> None:
-    objective = Joint(Clean(weight=1.0), (Proximal(0.5),))
-    assert objective.passes(Step()) == 1
-    assert objective.slots == frozenset()
-
-
-@pytest.mark.parametrize(
-    ("values", "message"),
-    [
-        ({"decay": 1.0}, r"`SMART.decay` must be < 1"),
-        ({"early": 1.5}, r"`SMART.early` must be <= 1"),
-        ({"proximal_weight": -1}, r"`SMART.proximal_weight` must be >= 0"),
-    ],
-)
-def test_a_wrong_setting_is_refused(values: dict[str, Any], message: str) -> None:
-    with pytest.raises(SettingError, match=message):
-        configure("smart", values)
-
-
-def test_the_paper_s_settings_warn_that_they_do_next_to_nothing(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    with caplog.at_level(logging.WARNING, logger="temper"):
-        found = configure("smart", {"preset": "paper"})
-    assert (found.epsilon, found.weight, found.proximal_weight) == (1e-5, 2.0, 2.0)
-    assert "inert" in caplog.text

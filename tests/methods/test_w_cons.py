@@ -8,11 +8,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from temper import UEGR, Stepper
+from temper import Stepper
 from temper.backward import anchoring
 from temper.backward.anchoring import Anchor
-from temper.errors import SettingError
-from temper.methods import configure
 from temper.methods.w_cons import WCons
 from temper.models.network import Parameters
 from temper.seeding import Streams
@@ -144,14 +142,3 @@ def test_the_start_is_one_copy_and_stays() -> None:
     stepper.step(torch.optim.SGD(model.parameters(), lr=0.1))
     assert all(torch.equal(stepper.params.start[name], value) for name, value in start.items())
     assert stepper.state["anchor"].keys() == {"value"}
-
-
-def test_it_joins_any_objective() -> None:
-    logs = Stepper(tiny_network(), UEGR() + WCons()).backward(rows(5, 3))
-    assert {"loss/adversarial", "loss/anchor"} <= set(logs)
-
-
-@pytest.mark.parametrize("weight", [-0.1, float("nan"), float("inf")])
-def test_a_wrong_weight_is_refused(weight: float) -> None:
-    with pytest.raises(SettingError, match=r"`WCons.weight`"):
-        configure("w_cons", {"weight": weight})

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import logging
 import math
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
-from temper import RobustTrainer, Stepper
+from temper import Stepper
 from temper.backward.sharpness import RelativeAscent, SharpnessAware
-from temper.errors import CompositionError, SettingError
+from temper.errors import CompositionError
 from temper.functional import masks
 from temper.methods import configure
 from temper.methods.adv_weight import AdvWeight
 from temper.methods.awp import AWP
 from temper.models.blocks import Parameters
 from temper.types import Gradients
-from tests.backward.test_rule import arguments, dataset
 from tests.methods import reference
 from tests.methods.tiny import rows, tiny_bert
 from tests.methods.weights import (
@@ -216,20 +213,6 @@ def test_weights_come_back_though_the_second_pass_fails(name: str) -> None:
     assert same(before, copies(stepper.network.model))
 
 
-@pytest.mark.parametrize("name", ["adv_weight", "awp"])
-def test_weights_come_back_in_the_trainer_too(name: str, tmp_path: Path) -> None:
-    model = tiny_bert()
-    before = copies(model)
-    settings = arguments(tmp_path, gradient_accumulation_steps=2)
-    trainer = RobustTrainer(model, settings, method=name, train_dataset=dataset())
-    # The probing forward is the first, two micro-batches follow: the fifth is in the second pass.
-    seen = fail_at_call(model, 5)
-    with pytest.raises(PlantedError):
-        trainer.train()
-    assert not same(before, seen[0])
-    assert same(before, copies(model))
-
-
 def test_the_state_holds_no_weights_and_the_norm_is_logged() -> None:
     stepper = stepper_of("adv_weight")
     batches = two_batches()
@@ -264,24 +247,3 @@ def test_two_ascents_do_not_compose_but_one_goes_with_an_attack() -> None:
     logs = stepper.backward(*two_batches())
     assert {"loss/task", "loss/adversarial", "ascent/gradient_norm"} <= set(logs)
     assert same(before, copies(stepper.network.model))
-
-
-def test_settings_that_do_not_fit_are_refused_or_warned_of(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    with pytest.raises(SettingError, match="'eta' belongs to the kind 'asam'"):
-        AdvWeight(adaptive={"kind": "off", "eta": 0.1})
-    with pytest.raises(SettingError, match=r"`AdvWeight.rho` must be >= 0"):
-        AdvWeight(rho=-1.0)
-    with pytest.raises(SettingError, match=r"`AWP.gamma` must be >= 0"):
-        AWP(gamma=-0.1)
-    with caplog.at_level(logging.WARNING, logger="temper"):
-        AdvWeight(rho=0.9)
-        AdvWeight(rho=2.0, adaptive=True)
-        AWP(gamma=0.5)
-    assert caplog.text == ""
-    with caplog.at_level(logging.WARNING, logger="temper"):
-        AdvWeight(rho=2.0)
-        AWP(gamma=1.0)
-    assert "radius for adaptive=True" in caplog.text
-    assert "gamma=1 moves every matrix" in caplog.text

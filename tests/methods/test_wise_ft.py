@@ -10,9 +10,7 @@ import torch
 from torch import Tensor
 
 from temper import RobustTrainer, Stepper
-from temper.errors import SettingError
 from temper.methods.wise_ft import WiseFT
-from temper.training.checkpoint_files import read_state, write_state
 from tests.backward.test_rule import arguments, dataset
 from tests.methods.tiny import rows, tiny_bert
 from tests.methods.weights import close, copies, same, stepper_of, two_batches
@@ -51,22 +49,6 @@ def test_at_the_end_the_weights_lie_between_start_and_end_and_the_head_stays(
     assert same(found, copies(stepper.network.model))
 
 
-def test_the_start_is_that_of_the_run_after_a_resume_too(tmp_path: Path) -> None:
-    whole, first = stepper_of("wise_ft"), stepper_of("wise_ft")
-    trained(whole, 3)
-    whole.finish()
-    half = trained(first, 1)
-    write_state(first.state_dict(), str(tmp_path), name="method")
-    resumed = stepper_of("wise_ft")
-    with torch.no_grad():
-        for name, tensor in resumed.params.tensors.items():
-            tensor.copy_(half[name])
-    resumed.load_state_dict(read_state(str(tmp_path), name="method"))
-    trained(resumed, 2)
-    resumed.finish()
-    assert same(copies(whole.network.model), copies(resumed.network.model))
-
-
 def test_the_trainer_ends_with_interpolated_weights(tmp_path: Path) -> None:
     found = {}
     for method in ("vanilla", "wise_ft"):
@@ -96,15 +78,3 @@ def test_a_model_whose_head_cannot_be_told_is_interpolated_whole_and_warned_of(
     stepper.finish()
     for name, value in copies(model).items():
         torch.testing.assert_close(value, (start[name] + end[name]) / 2)
-
-
-def test_settings_out_of_bounds_are_refused_and_a_wasteful_one_warned_of(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    with pytest.raises(SettingError, match=r"`WiseFT.alpha` must be <= 1"):
-        WiseFT(alpha=1.1)
-    with caplog.at_level(logging.WARNING, logger="temper"):
-        WiseFT(alpha=0.1)
-        assert caplog.text == ""
-        WiseFT(alpha=0.0)
-    assert "throws away all that is trained but the head" in caplog.text

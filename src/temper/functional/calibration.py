@@ -21,7 +21,6 @@ from temper.functional.resampling import (
     pair,
     row_counts,
     stretches,
-    weighted_mean,
 )
 
 
@@ -70,31 +69,8 @@ def negative_log_likelihood(labels: ArrayLike, logits: ArrayLike) -> FloatArray:
     return found
 
 
-def brier(
-    labels: ArrayLike, probabilities: ArrayLike, *, counts: ArrayLike | None = None
-) -> FloatArray:
-    """Brier score, the mean over rows of ``sum_k (p_k - y_k)^2``.
-
-    Args:
-        labels: Class indices, [n].
-        probabilities: [n, C].
-        counts: Resample counts, [n] or [R, n].
-
-    Returns:
-        A value in [0, 2], a scalar or [R]. Half of it is the binary form that some libraries print.
-
-    Example:
-        >>> float(brier([0, 1], [[1.0, 0.0], [1.0, 0.0]]))
-        1.0
-
-    References:
-        Brier, "Verification of forecasts expressed in terms of probability", 1950, Eq. 2.
-    """
-    return weighted_mean(brier_of_rows(labels, probabilities), counts)
-
-
 def brier_of_rows(labels: ArrayLike, probabilities: ArrayLike) -> FloatArray:
-    """Brier score of each row, ``sum_k (p_k - y_k)^2``; `brier` is its mean.
+    """Brier score of each row, ``sum_k (p_k - y_k)^2``; half of it is the binary form.
 
     Args:
         labels: Class indices, [n].
@@ -106,6 +82,9 @@ def brier_of_rows(labels: ArrayLike, probabilities: ArrayLike) -> FloatArray:
     Example:
         >>> brier_of_rows([0, 1], [[1.0, 0.0], [1.0, 0.0]]).tolist()
         [0.0, 2.0]
+
+    References:
+        Brier, "Verification of forecasts expressed in terms of probability", 1950, Eq. 2.
     """
     array = np.asarray(probabilities, dtype=np.float64)
     classes = _labels(labels, array)

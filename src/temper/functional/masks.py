@@ -49,24 +49,6 @@ def keep_probability(
     return torch.sigmoid(sign * beta * (saliency - alpha))
 
 
-def mean_keep_probability(alpha: float, beta: float) -> float:
-    """Return the mean of p over uniform ranks: ``[ln(1+e^{2b(1-a)}) - ln(1+e^{-2ba})] / (2b)``.
-
-    Args:
-        alpha: Turning point a in [0, 1].
-        beta: Sharpness b, above 0.
-
-    Returns:
-        The share of entries that is kept on average, in (0, 1).
-
-    Example:
-        >>> round(mean_keep_probability(0.6, 1.0), 4)
-        0.4539
-    """
-    upper = math.log1p(math.exp(2 * beta * (1 - alpha)))
-    return (upper - math.log1p(math.exp(-2 * beta * alpha))) / (2 * beta)
-
-
 def quantise(probability: Tensor, *, p_min: float, levels: int = LEVELS) -> Tensor:
     """Clamp a probability from below and round it to q/levels.
 
