@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from temper.data import stored
-from temper.data.content import TextFile, read_text
+from temper.data.content import TextFile
 from temper.data.sources import load_examples
 from temper.errors import DataError
 
@@ -66,8 +66,6 @@ def test_lines_are_those_of_the_whole_text(
     assert list(TextFile(path).lines()) == list(io.StringIO(whole, newline=""))
     assert "".join(TextFile(path).lines(newline="\n")) == whole
     assert TextFile(path).blank() == (not whole.strip())
-    if whole.strip():
-        assert read_text(path) == (whole, TextFile(path).source())
 
 
 def test_a_fault_behind_what_was_read_names_its_place(tmp_path: Path) -> None:

@@ -207,26 +207,6 @@ class TextFile:
         return self.path.open("rb")
 
 
-def read_text(path: Path, encoding: str | None = None) -> tuple[str, dict[str, str]]:
-    """Read a text file, plain or gzipped.
-
-    Args:
-        path: The file.
-        encoding: As `TextFile.of` takes it.
-
-    Returns:
-        Its text, and what identifies its content: path and sha256.
-
-    Raises:
-        DataError: If it is missing, damaged, empty or in another encoding.
-    """
-    raw, sha256 = read_bytes(path)
-    text = TextFile.of(path, encoding).decode(raw)
-    if not text.strip():
-        raise DataError(f"{path} is empty: expected rows.")
-    return text, {"path": str(path), "sha256": sha256}
-
-
 def first_line(path: Path) -> str:
     """Return a plain text file's first line that is not blank; empty where there is none.
 

@@ -26,9 +26,8 @@ DELIMITERS = {",": "','", ";": "';'", "\t": "tabs", "|": "'|'"}
 _SAMPLE_LINES = 2000
 _SAMPLE_LETTERS = 1 << 20
 
-_LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
 # One field of RFC 4180 with tabs: quoted as a whole, or free of quotes.
-_QUOTED_FIELDS = re.compile(r'(?:"(?:[^"]|"")*"|[^"\t\r\n]*)(?:\t|\r\n|\r|\n|\Z)')
+_QUOTED_FIELD = re.compile(r'(?:"(?:[^"]|"")*"|[^"\t\r\n]*)(?:\t|\r\n|\r|\n|\Z)')
 
 
 def read_delimited(
@@ -189,7 +188,7 @@ class _Delimited:
 
     def _records(self) -> Iterator[tuple[int, list[str] | str]]:
         if self.plain:
-            return _plain(self.content.lines())
+            return plain_records(self.content.lines())
         return _quoted(self.content.lines(), delimiter=self.delimiter)
 
 
@@ -237,7 +236,7 @@ def _counts(sample: list[str], delimiter: str) -> list[int]:
     """Count the fields of each record; of one that cannot be read there are none."""
     records = list(_quoted(iter(sample), delimiter=delimiter))
     if delimiter == "\t" and any(isinstance(record, str) for _, record in records):
-        records = list(_plain(iter(sample)))
+        records = list(plain_records(iter(sample)))
     if len(sample) == _SAMPLE_LINES or sum(map(len, sample)) > _SAMPLE_LETTERS:
         # It may go on behind the sample.
         records = records[:-1] or records
@@ -298,38 +297,28 @@ def _quoted(lines: Iterator[str], *, delimiter: str) -> Iterator[tuple[int, list
         start += len(taken)
 
 
-def plain_records(text: str) -> Iterator[tuple[int, list[str]]]:
-    """Yield tab-separated lines whose quotes mean nothing, as GLUE's files have them.
+def plain_records(lines: Iterable[str]) -> Iterator[tuple[int, list[str]]]:
+    """Yield the fields of lines whose quotes mean nothing, as GLUE's files have them.
 
     Args:
-        text: A file's content.
+        lines: Lines with tabs between their fields.
 
     Yields:
         Number of the line, from 1, and its fields; none for a blank line.
     """
-    yield from _plain(found.group() for found in _LINE.finditer(text))
-
-
-def _plain(lines: Iterable[str]) -> Iterator[tuple[int, list[str]]]:
-    """Yield the fields of lines whose quotes mean nothing."""
     for number, line in enumerate(lines, start=1):
         content = line.rstrip("\r\n")
         yield number, content.split("\t") if content else []
 
 
 def _has_plain_quotes(content: TextFile) -> bool:
-    """Say whether a TSV has quotes that are plain characters, for which it is read whole."""
+    """Say whether a TSV has quotes that do not read as RFC 4180: they are plain characters."""
     if not any('"' in line for line in content.lines()):
         return False
-    return not _tabs_are_quoted("".join(content.lines()))
-
-
-def _tabs_are_quoted(text: str) -> bool:
-    """Say whether all quotes of a TSV read as RFC 4180; in GLUE they are plain characters."""
-    position = 0
+    text, position = "".join(content.lines()), 0
     while position < len(text):
-        found = _QUOTED_FIELDS.match(text, position)
-        if found is None or found.end() == position:
-            return False
-        position = found.end()
-    return True
+        field = _QUOTED_FIELD.match(text, position)
+        if field is None or field.end() == position:
+            return True
+        position = field.end()
+    return False

@@ -35,12 +35,15 @@ def stem_of(path: Path) -> str:
     return name[: -len(format_of(path) or "")] or name
 
 
-def read_table(path: Path, options: TableOptions | None = None) -> Table:
+def read_table(
+    path: Path, options: TableOptions | None = None, *, suffix: str | None = None
+) -> Table:
     """Read a file as a table.
 
     Args:
         path: A file in one of `FORMATS`, plain or with ``.gz`` behind.
         options: How it is read.
+        suffix: Its format, where the name does not say it.
 
     Returns:
         The table, with the file's sha256 in its source.
@@ -49,7 +52,7 @@ def read_table(path: Path, options: TableOptions | None = None) -> Table:
         DataError: If the file is missing, empty, damaged, or not what its name says.
     """
     options = options or TableOptions()
-    suffix = format_of(path)
+    suffix = suffix or format_of(path)
     if suffix is None:
         wanted = ", ".join(FORMATS)
         raise DataError(f"{path}: the name must end with one of {wanted} (or one of them and .gz).")
@@ -74,27 +77,6 @@ def read_table(path: Path, options: TableOptions | None = None) -> Table:
         return _json_lines(content, source=source, options=options)
     usual = "\t" if suffix == ".tsv" else ","
     return read_delimited(content, source=source, usual=usual, options=options)
-
-
-def read_json_lines(path: Path, options: TableOptions | None = None) -> Table:
-    """Read a file of one JSON object a line, whatever its name ends with.
-
-    Args:
-        path: The file.
-        options: How it is read.
-
-    Returns:
-        The table, with the file's sha256 in its source.
-
-    Raises:
-        DataError: If it is missing, empty, or a line is no object.
-    """
-    options = options or TableOptions()
-    content = TextFile.of(path, options.encoding)
-    source = content.source()
-    if content.blank():
-        raise DataError(f"{path} is empty: expected rows.")
-    return _json_lines(content, source=source, options=options)
 
 
 def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:

@@ -12,9 +12,9 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
-from temper.data.content import first_line, read_text
+from temper.data.content import TextFile, first_line
 from temper.data.delimited import plain_records
-from temper.data.formats import read_json_lines
+from temper.data.formats import read_table
 from temper.data.reading import Opened, open_folder
 from temper.data.table import Table, TableOptions, skipped_rows
 from temper.data.tasks.registry import Task, plain, task_named
@@ -143,7 +143,7 @@ def _original_mrpc(folder: Path, options: TableOptions) -> Readers:
         return {}
     readers: Readers = {"train": partial(_read_glue, train, "mrpc", options)}
     if ids.is_file():
-        dev_ids = {tuple(record) for _, record in plain_records(read_text(ids)[0])}
+        dev_ids = {tuple(record) for _, record in plain_records(TextFile.of(ids).lines())}
 
         def in_dev(record: Sequence[str]) -> bool:
             return tuple(record[1:3]) in dev_ids
@@ -175,8 +175,10 @@ def _read_glue(
     keep: Callable[[Sequence[str]], bool] | None = None,
 ) -> Table:
     """Read a file of GLUE as the columns ``text``, ``text_pair`` and ``label``."""
-    text, source = read_text(path, options.encoding)
-    records = plain_records(text)
+    content = TextFile.of(path, options.encoding)
+    if content.blank():
+        raise DataError(f"{path} is empty: expected rows.")
+    records = plain_records(content.lines())
     line, first = next(records)
     rows = [(line, first)] if _without_header(first, task) else []
     names = _COLA if rows else [name.strip() for name in first]
@@ -221,7 +223,7 @@ def _read_glue(
         columns.__getitem__,
         len(whole),
         lines,
-        source=source,
+        source=content.source(),
         notices=notices,
     )
 
@@ -248,7 +250,7 @@ def _is_clue(path: Path) -> bool:
 
 def _read_clue(path: Path, task: Task, options: TableOptions) -> Table:
     """Read a file of CLUE as the columns ``text`` and, but for the test split, ``label``."""
-    table = read_json_lines(path, options)
+    table = read_table(path, options, suffix=".jsonl")
     columns: dict[str, list[object]] = {"text": list(table.column("sentence"))}
     if "label" in table.names:
         columns["label"] = _clue_labels(table, task)
