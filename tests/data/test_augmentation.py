@@ -214,18 +214,6 @@ def test_a_rewriter_changes_the_rows_of_an_epoch_together_and_once() -> None:
         ({"augment": "mask"}, "Unknown perturbation 'mask'. Did you mean 'masked'"),
         ({"augment": "attack:"}, "Unknown perturbation 'attack:'"),
         ({"augment": "attack:swaps", "augment_model": "m", "augment_rows": 0}, "must be >= 1"),
-    ],
-)
-def test_changes_by_a_model_without_the_model_and_models_without_use_are_refused(
-    given: dict[str, Any], said: str
-) -> None:
-    with pytest.raises(SettingError, match=said):
-        section(DataSettings, "data", {"source": "demo", **given})
-
-
-@pytest.mark.parametrize(
-    ("given", "said"),
-    [
         ({"augment": ["typo"]}, "Unknown perturbation 'typo'. Did you mean 'typos'"),
         ({"augment": ["typos", "typos"]}, "`data.augment` must not name one twice"),
         ({"augment": "typos", "augment_share": 0.0}, "`data.augment_share` must be > 0"),

@@ -230,8 +230,3 @@ def test_a_checkpoint_without_the_pre_training_head_is_refused(tmp_path: Path) -
     tokenizer.save_pretrained(tmp_path)
     with pytest.raises(ModelError, match="No BertForMaskedLM is whole without"):
         MaskedModel.load(str(tmp_path))
-
-
-def test_a_name_that_nothing_has_is_refused() -> None:
-    with pytest.raises(ModelError, match="No model could be loaded from 'no/such/model'"):
-        MaskedModel.load("no/such/model")

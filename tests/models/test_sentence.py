@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -88,14 +87,6 @@ def test_the_mode_of_the_model_stays(encoder: SentenceEncoder) -> None:
 def test_texts_and_others_must_be_as_many(encoder: SentenceEncoder) -> None:
     with pytest.raises(ModelError, match="2 texts cannot be compared with 1 others"):
         encoder.similarity(["a", "b"], ["a"])
-
-
-@pytest.mark.parametrize("name", ["max_length", "batch_size"])
-def test_numbers_below_their_bounds_are_refused(name: str) -> None:
-    tokenizer = wordpiece()
-    settings: dict[str, Any] = {name: 0}
-    with pytest.raises(ModelError, match=f"`{name}` must be >= 1, got 0"):
-        SentenceEncoder(encoder_bert(tokenizer), tokenizer, **settings)
 
 
 def test_a_model_with_a_decoder_is_refused() -> None:

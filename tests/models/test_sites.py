@@ -6,24 +6,19 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
-from transformers import (
-    AlbertConfig,
-    AlbertForSequenceClassification,
-    GPT2Config,
-    GPT2ForSequenceClassification,
-)
 
 from temper.errors import ModelError
 from temper.models import DropoutPlan, Network, Recording
 from temper.models.sites import thinned
 from temper.seeding import generator
 from temper.types import Batch
+from tests.contracts.architectures import batch_of as of_architecture
+from tests.contracts.architectures import tiny
 from tests.methods.tiny import (
     TinyNetwork,
     recorded_drops,
     rows,
     tiny_bert,
-    tiny_llama,
     tiny_network,
     tiny_xlnet,
 )
@@ -71,10 +66,10 @@ def test_every_pass_has_its_own_rate_and_mask() -> None:
     assert not torch.equal(words[:3], words[3:])
 
 
-@pytest.mark.parametrize("which", ["fixed", "own", "rates"])
+@pytest.mark.parametrize("fixed", [(0.2, 0.5, 0.7), None], ids=["fixed", "own"])
 @pytest.mark.parametrize("make", [tiny_network, tiny_xlnet, lambda: tiny_bert(attention=0.0)])
 def test_passes_run_as_one_forward_equal_single_ones_with_the_same_masks(
-    which: str, make: object
+    make: object, fixed: tuple[float, ...] | None
 ) -> None:
     model, batch = make(), batch_of(5, 3, 4)
     if hasattr(model, "transformer"):
@@ -83,29 +78,13 @@ def test_passes_run_as_one_forward_equal_single_ones_with_the_same_masks(
     network = Network(model)
     network.probe(batch)
     sites = frozenset(network.site_keys)
-    if which == "rates":
-        recording = Recording(channel_norms=True)
-        zero = torch.zeros(3, 5, network.width(batch), dtype=network.delta_dtype)
-        output = network.logits(batch, delta=zero.requires_grad_(), recording=recording)
-        output.sum().backward()
-        widths = {
-            key: recording.sites.channel_norms[key].shape[-1]
-            for key in recording.sites.channel_norms
-        }
-        rates = {
-            key: torch.rand(3, widths[key]) * 0.8 if key in widths else None
-            for key in recording.sites.order
-        }
-    else:
-        rates = None
-    fixed = (0.2, 0.5, 0.7) if which == "fixed" else None
     whole = network.logits(
-        batch.repeat(3), dropout=DropoutPlan(9, 3, rates=rates, fixed=fixed, only=sites), seed=1
+        batch.repeat(3), dropout=DropoutPlan(9, 3, fixed=fixed, only=sites), seed=1
     )
     assert not torch.allclose(whole[:3], whole[3:6])
     for k, expected in enumerate(whole.chunk(3)):
-        each = None if fixed is None else (fixed[k],)
-        plan = DropoutPlan(9, 1, first=k, rates=rates, fixed=each, only=sites)
+        rate = None if fixed is None else (fixed[k],)
+        plan = DropoutPlan(9, 1, first=k, fixed=rate, only=sites)
         found = network.logits(batch, dropout=plan, seed=1)
         torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
 
@@ -157,31 +136,6 @@ def test_a_plan_for_the_last_site_leaves_the_others_to_the_model() -> None:
         assert set(drops[name][0].unique().round(decimals=3).tolist()) == {0.0, 1.333}
 
 
-def test_in_evaluation_mode_nothing_is_dropped_whatever_the_plan() -> None:
-    model, batch = tiny_bert().eval(), batch_of(5, 3)
-    plain = model(**batch.inputs).logits
-    found = Network(model).logits(batch.repeat(2), dropout=FIXED)
-    torch.testing.assert_close(found, plain.repeat(2, 1), rtol=0, atol=1e-6)
-
-
-@pytest.mark.parametrize("make", [tiny_bert, tiny_network, tiny_llama])
-def test_releasing_gives_class_and_rate_back_and_leaves_no_attribute(make: object) -> None:
-    model, batch = make(), batch_of(5, 3)
-    before = [
-        (type(module), sorted(vars(module)), getattr(module, "p", None))
-        for module in model.modules()
-    ]
-    network = Network(model)
-    network.logits(batch.repeat(2), dropout=DropoutPlan(0, 2, fixed=(0.4, 0.4)))
-    network.release()
-    after = [
-        (type(module), sorted(vars(module)), getattr(module, "p", None))
-        for module in model.modules()
-    ]
-    assert after == before
-    assert not any(module._forward_hooks for module in model.modules())
-
-
 class Careless(TinyNetwork):
     """A network that averages over the padding too, so that gradients reach it."""
 
@@ -231,22 +185,6 @@ def test_xlnet_s_layers_are_sites_though_time_comes_first() -> None:
     assert shapes == {3}
 
 
-def tiny_gpt2() -> GPT2ForSequenceClassification:
-    torch.manual_seed(8)
-    config = GPT2Config(
-        vocab_size=23,
-        n_positions=12,
-        n_embd=8,
-        n_layer=2,
-        n_head=2,
-        num_labels=3,
-        pad_token_id=0,
-        bos_token_id=1,
-        eos_token_id=2,
-    )
-    return GPT2ForSequenceClassification(config).train()
-
-
 def checkpoint_blocks(model: nn.Module) -> None:
     """Switch checkpointing on under the name that the installed Transformers has for it."""
     enable = getattr(model, "activation_checkpointing_enable", None)
@@ -255,7 +193,7 @@ def checkpoint_blocks(model: nn.Module) -> None:
 
 def gradients_under(model: nn.Module, batch: Batch, plan: DropoutPlan) -> dict[str, Tensor]:
     network = Network(model)
-    delta = torch.full((batch.size, 5, 8), 0.05, requires_grad=True)
+    delta = torch.full((*batch.mask.shape, network.width(batch)), 0.05, requires_grad=True)
     recording = Recording(channel_norms=True)
     logits = network.logits(batch, delta=delta, recording=recording, seed=1)
     logits.square().sum().backward()
@@ -269,44 +207,20 @@ def gradients_under(model: nn.Module, batch: Batch, plan: DropoutPlan) -> dict[s
     return found
 
 
-@pytest.mark.parametrize("make", [tiny_bert, tiny_gpt2, tiny_llama])
-def test_checkpointing_replays_masks_and_gives_the_same_gradients(make: object) -> None:
-    batch = batch_of(5, 3)
-    plain = gradients_under(make(), batch, FIXED)
-    model = make()
+@pytest.mark.parametrize("name", ["bert", "gpt2", "llama"])
+def test_checkpointing_replays_masks_and_gives_the_same_gradients(name: str) -> None:
+    batch = of_architecture(name)
+    plain = gradients_under(tiny(name).train(), batch, FIXED)
+    model = tiny(name).train()
     checkpoint_blocks(model)
     checkpointed = gradients_under(model, batch, FIXED)
     assert set(checkpointed) == set(plain)
-    for name, gradient in plain.items():
-        torch.testing.assert_close(checkpointed[name], gradient, rtol=1e-5, atol=1e-7)
-
-
-def tiny_albert() -> AlbertForSequenceClassification:
-    torch.manual_seed(9)
-    config = AlbertConfig(
-        vocab_size=23,
-        embedding_size=6,
-        hidden_size=8,
-        num_hidden_layers=3,
-        num_attention_heads=2,
-        intermediate_size=12,
-        hidden_dropout_prob=0.2,
-        attention_probs_dropout_prob=0.0,
-        num_labels=3,
-    )
-    return AlbertForSequenceClassification(config).train()
-
-
-def test_shared_blocks_have_a_site_for_each_call() -> None:
-    network, batch = Network(tiny_albert()), batch_of(5, 3)
-    network.probe(batch)
-    calls = [call for name, call in network.site_keys if "albert_layers" in name]
-    assert calls
-    assert set(calls) >= {0, 1, 2}
+    for key, gradient in plain.items():
+        torch.testing.assert_close(checkpointed[key], gradient, rtol=1e-5, atol=1e-7)
 
 
 def test_shared_blocks_under_checkpointing_are_refused_with_what_to_do() -> None:
-    model, batch = tiny_albert(), batch_of(5, 3)
+    model, batch = tiny("albert").train(), batch_of(5, 3)
     # Transformers has no checkpointing for ALBERT; a user's own looks like this.
     group = model.albert.encoder.albert_layer_groups[0]
     group.forward = partial(checkpoint, group.forward, use_reentrant=False)
@@ -314,19 +228,6 @@ def test_shared_blocks_under_checkpointing_are_refused_with_what_to_do() -> None
     logits = network.logits(batch.repeat(2), dropout=FIXED)
     with pytest.raises(ModelError, match="Switch gradient checkpointing off"):
         logits.sum().backward()
-
-
-def test_a_model_without_dropout_has_its_sites_at_the_blocks_outputs() -> None:
-    model, batch = tiny_llama(), batch_of(5, 3)
-    network = Network(model)
-    network.probe(batch)
-    assert [name for name, _ in network.site_keys] == ["model.layers.0", "model.layers.1"]
-    plain = network.logits(batch)
-    passes = network.logits(batch.repeat(2), dropout=FIXED).chunk(2)
-    assert not torch.allclose(passes[0], plain)
-    assert not torch.allclose(passes[0], passes[1])
-    own = network.logits(batch.repeat(2), dropout=DropoutPlan(0, 2)).chunk(2)
-    torch.testing.assert_close(own[0], plain, rtol=0, atol=1e-6)
 
 
 def test_a_site_without_a_rate_from_the_clean_pass_is_named() -> None:
