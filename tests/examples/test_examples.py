@@ -90,13 +90,10 @@ def test_the_command_line_example_runs(
     stand_in = tmp_path / "bin" / "temper"
     stand_in.parent.mkdir()
     stand_in.write_text(
-        f"#!{sys.executable}\n"
-        "import pathlib, shlex, sys\n"
-        "if '--out' in sys.argv:\n"
-        "    pathlib.Path(sys.argv[sys.argv.index('--out') + 1]).parent.mkdir(\n"
-        "        parents=True, exist_ok=True)\n"
-        f"with open({str(tmp_path / 'calls')!r}, 'a') as calls:\n"
-        "    calls.write(shlex.join(sys.argv[1:]) + '\\n')\n",
+        f"#!{sys.executable}\nimport pathlib, shlex, sys\nif '--out' in sys.argv:\n    "
+        "pathlib.Path(sys.argv[sys.argv.index('--out') + 1]).parent.mkdir(\n        parents=True, "
+        f"exist_ok=True)\nwith open({str(tmp_path / 'calls')!r}, 'a') as calls:\n    "
+        "calls.write(shlex.join(sys.argv[1:]) + '\\n')\n",
         encoding="utf-8",
     )
     stand_in.chmod(0o755)

@@ -131,9 +131,8 @@ def find_columns(
     if text is None:
         raise DataError(
             f"{table.title}: no text column found among {', '.join(map(repr, table.names))}. The "
-            "first line "
-            f"must name the columns; the usual names are {', '.join(TEXT_NAMES[:6])} ... "
-            f"Rename the column or give its name with {OPTIONS['text']}."
+            f"first line must name the columns; the usual names are {', '.join(TEXT_NAMES[:6])} "
+            f"... Rename the column or give its name with {OPTIONS['text']}."
         )
     label = wanted.label
     if label is None and labelled:

@@ -247,8 +247,7 @@ def read_bytes(path: Path) -> tuple[bytes, str]:
         except (gzip.BadGzipFile, zlib.error) as error:
             raise DataError(
                 f"{path} is not a whole gzip file ({error}). Copy it again, or drop .gz from its "
-                "name "
-                "if it is not compressed."
+                "name if it is not compressed."
             ) from error
     return raw, sha256
 

@@ -134,7 +134,10 @@ def corrupt(
     levels = torch.rand(len(free), generator=draws, dtype=torch.float64).numpy()
     hit = np.flatnonzero(levels < rate)
     if kind == "drop":
-        return _without(item, {free[place] for place in _but_the_last(hit, levels)})
+        if len(levels) == len(hit):
+            # One token is left: the one that is hit last as the rate grows.
+            hit = hit[hit != levels.argmax()] if len(levels) else hit
+        return _without(item, {free[place] for place in hit})
     changed = list(tokens)
     if kind == "mask":
         swapped = np.full(len(free), vocabulary.mask)
@@ -154,11 +157,6 @@ def _others(old: IntegerArray, chance: FloatArray, ordinary: IntegerArray) -> In
     chosen = np.floor(chance * (len(ordinary) - itself)).astype(np.int64)
     # A token that is no candidate itself ([UNK]) has one choice more.
     return np.asarray(ordinary[chosen + (itself & (chosen >= place))])
-
-
-def _but_the_last(hit: IntegerArray, levels: FloatArray) -> IntegerArray:
-    """Leave one token, where all would be hit."""
-    return hit[hit != levels.argmax()] if 0 < len(levels) == len(hit) else hit
 
 
 def _without(item: Mapping[str, Any], places: set[int]) -> dict[str, Any]:

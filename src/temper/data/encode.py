@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import Dataset
 
 from temper.data.examples import Examples
@@ -74,8 +75,7 @@ def encode(
     if not 1 <= max_length <= limit:
         raise SettingError(
             f"`max_length` must be between 1 and {limit}, the longest input of this model, got "
-            f"{max_length}. "
-            f"Use --max-length {limit} or less."
+            f"{max_length}. Use --max-length {limit} or less."
         )
     items: list[dict[str, Any]] = []
     cut = 0
@@ -141,10 +141,8 @@ class Collator:
         if tokenizer.pad_token_id is None:
             raise SettingError(
                 "The tokenizer has no padding token, so rows of different lengths cannot share a "
-                "batch. "
-                "Set one, for example tokenizer.pad_token = tokenizer.eos_token, and the same id "
-                "as "
-                "model.config.pad_token_id."
+                "batch. Set one, for example tokenizer.pad_token = tokenizer.eos_token, and the "
+                "same id as model.config.pad_token_id."
             )
         self.side = tokenizer.padding_side
         self.fillers = {
@@ -166,7 +164,12 @@ class Collator:
             have it.
         """
         batch = {
-            name: self._pad([item[name] for item in items], filler=filler)
+            name: pad_sequence(
+                [torch.tensor(item[name], dtype=torch.int64) for item in items],
+                batch_first=True,
+                padding_value=filler,
+                padding_side=self.side,
+            )
             for name, filler in self.fillers.items()
             if name in items[0]
         }
@@ -178,15 +181,6 @@ class Collator:
             indices = [int(item["row_index"]) for item in items]
             batch["row_index"] = torch.tensor(indices, dtype=torch.int64)
         return batch
-
-    def _pad(self, rows: list[list[int]], *, filler: int) -> Tensor:
-        longest = max(map(len, rows))
-        left = self.side == "left"
-        padded = [
-            [filler] * (longest - len(row)) + row if left else row + [filler] * (longest - len(row))
-            for row in rows
-        ]
-        return torch.tensor(padded, dtype=torch.int64)
 
 
 class Span(NamedTuple):

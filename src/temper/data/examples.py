@@ -232,9 +232,8 @@ class Examples:
             if not 0 <= label < len(target):
                 raise DataError(
                     f"Label {label} of set {self.name!r} (first at row {index + 1}) is out of "
-                    "range: "
-                    f"the target has {len(target)} labels, {list(target)}. "
-                    "Give both sides label names, or use a set with the same labels."
+                    f"range: the target has {len(target)} labels, {list(target)}. Give both sides "
+                    "label names, or use a set with the same labels."
                 )
         side = "the model" if _named(self.label_names) else f"set {self.name!r}"
         notice = f"Labels of set {self.name!r} are matched by index: {side} has no label names."

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from array import array
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from temper.data.content import TextFile, read_bytes
@@ -181,7 +181,10 @@ def _json(text: str, file: TextFile, *, source: Mapping[str, str], options: Tabl
                 f"{path}, row {row + 1}: expected an object, got {bad[row].removeprefix('a ')}. "
                 "Mend the row, or leave such out with --skip-bad-rows (`skip_bad_rows`)."
             )
-        size, columns = len(content), _columns(content)
+        # An object without a key has None there.
+        objects = [row if isinstance(row, dict) else {} for row in content]
+        names = dict.fromkeys(name for row in objects for name in row)
+        size, columns = len(content), {name: [row.get(name) for row in objects] for name in names}
     else:
         raise DataError(
             f"{path}: expected a list of objects, or one object whose values are lists (columns). "
@@ -189,18 +192,11 @@ def _json(text: str, file: TextFile, *, source: Mapping[str, str], options: Tabl
         )
     if size == len(bad):
         raise DataError(f"{path} has no rows{' that can be read' if bad else ''}.")
-    names = tuple(columns)
+    notices = _encoding(file)
     table = Table(
-        str(path), names, columns.__getitem__, size, source=source, notices=_encoding(file)
+        str(path), tuple(columns), columns.__getitem__, size, source=source, notices=notices
     )
     return table.without(bad)
-
-
-def _columns(rows: Sequence[object]) -> dict[str, list[object]]:
-    """Turn objects into columns; an object without a key has None there."""
-    objects = [row if isinstance(row, dict) else {} for row in rows]
-    names = dict.fromkeys(name for row in objects for name in row)
-    return {name: [row.get(name) for row in objects] for name in names}
 
 
 def _parquet(raw: bytes, *, path: Path, source: dict[str, str]) -> Table:

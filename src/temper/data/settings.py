@@ -223,37 +223,31 @@ class DataSettings(AugmentationSettings):
         return None if name is None else task_named(name).name
 
     @model_validator(mode="after")
-    def _of_one_kind(self) -> Self:
-        if self.task is None:
-            return self
-        if self.source == "demo" or self.source.startswith("demo:"):
-            raise ValueError(
+    def _fits(self) -> Self:
+        """Refuse settings that contradict each other."""
+        faults = []
+        task = None if self.task is None else TASKS[self.task]
+        if task is not None and (self.source == "demo" or self.source.startswith("demo:")):
+            faults.append(
                 f"source {self.source!r} is generated and no copy of task {self.task!r}; leave one "
                 "of them out"
             )
-        kind = TASKS[self.task].kind
-        if self.kind not in (None, kind):
-            raise ValueError(
-                f"task {self.task!r} is a {kind}, but kind is {self.kind!r}; leave kind out"
+        if task is not None and self.kind not in (None, task.kind):
+            faults.append(
+                f"task {self.task!r} is a {task.kind}, but kind is {self.kind!r}; leave kind out"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _evaluate_elsewhere(self) -> Self:
         if self.eval_split == self.train_split:
-            raise ValueError(
+            faults.append(
                 f"eval_split must differ from train_split, got {self.eval_split!r} for both; "
                 "leave eval_split out to have rows carved from train"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _draw_from_something(self) -> Self:
         if self.unlabeled_rows is not None and self.unlabeled is None:
-            raise ValueError(
+            faults.append(
                 f"unlabeled_rows is {self.unlabeled_rows}, but there is no unlabelled text to "
                 "draw from; give unlabeled too, or leave unlabeled_rows out"
             )
+        if faults:
+            raise ValueError("; ".join(faults))
         return self
 
     @property

@@ -241,7 +241,11 @@ def _open(base: str, config: str | None, options: TableOptions) -> Opened:
     if _exists(base):
         if config is not None:
             raise DataError(f"{base} is on this disk and has no configurations; drop {config!r}.")
-        return open_folder(path, options) if path.is_dir() else _open_file(path, options)
+        if path.is_dir():
+            return open_folder(path, options)
+        splits = {"train": partial(read_table, path, options)}
+        names = named_labels(path.parent)
+        return Opened(base, stem_of(path), splits, names, single=True, options=options)
     _check_hub_id(base)
     return replace(_open_hub(base, config), options=options)
 
@@ -262,12 +266,6 @@ def _open_copy(base: str, config: str | None, task: Task, options: TableOptions)
     if config is None and path.is_dir():
         return open_task(path, task, options)
     return _open(base, config, options)
-
-
-def _open_file(path: Path, options: TableOptions) -> Opened:
-    splits = {"train": partial(read_table, path, options)}
-    names = named_labels(path.parent)
-    return Opened(str(path), stem_of(path), splits, names, single=True, options=options)
 
 
 def _open_hub(identifier: str, config: str | None) -> Opened:

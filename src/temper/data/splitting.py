@@ -90,9 +90,8 @@ def carve(train: Examples, share: float, *, seed: int) -> Splits:
     free = [index for index in range(len(train)) if index not in last]
     if not free:
         raise DataError(
-            f"{_origin(train)} has {_rows(len(train))} in {len(kept)} classes, too few to carve "
-            "a dev split "
-            "from. Add rows or a dev file."
+            f"{_origin(train)} has {_rows(len(train))} in {len(kept)} classes, too few to carve a "
+            "dev split from. Add rows or a dev file."
         )
     size = min(max(1, round(share * len(train))), len(free))
     drawn = train.select(free).draw(size, seed=derive_seed(seed, "carve"))

@@ -66,8 +66,14 @@ def load_classifier(
         own = adapter is not None and Path(source, "config.json").is_file()
         config = AutoConfig.from_pretrained(source if own else base, trust_remote_code=False)
         if config.model_type == MULTI_TASK:
-            raise ModelError(_several_tasks(source, config.task_names))
-        tokenizer = _load_tokenizer(source if adapter is None else _either(source, base), name)
+            folders = ", ".join(f"{source}/tasks/{task}" for task in config.task_names)
+            raise ModelError(
+                f"{source} holds a head for each of several tasks. Give the folder of one: "
+                f"{folders}."
+            )
+        # PEFT by itself saves no tokenizer beside an adapter.
+        beside = adapter is None or Path(source, "tokenizer_config.json").is_file()
+        tokenizer = _load_tokenizer(source if beside else base, name)
         classes = _own_classes(source, config, adapter=adapter is not None)
         new_head = labels is not None or regression
         if classes is None and not new_head:
@@ -259,11 +265,6 @@ def _adapter_config(source: str) -> Any | None:
     return PeftConfig.from_pretrained(source)
 
 
-def _either(adapter: str, base: str) -> str:
-    """Return where the tokenizer lies: PEFT by itself saves none beside an adapter."""
-    return adapter if Path(adapter, "tokenizer_config.json").is_file() else base
-
-
 def _load_tokenizer(source: str, name: str) -> Any:
     tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=False)
     if len(tokenizer) <= len(set(tokenizer.all_special_tokens)):
@@ -332,11 +333,6 @@ def _load_weights(source: str, config: Any, *, new_head: bool) -> tuple[Any, lis
     if wrong:
         raise ModelError(_lacking(source, wrong, "Training would start from random ones."))
     return model, [*report["missing_keys"], *resized]
-
-
-def _several_tasks(source: str, tasks: Sequence[str]) -> str:
-    folders = ", ".join(f"{source}/tasks/{task}" for task in tasks)
-    return f"{source} holds a head for each of several tasks. Give the folder of one: {folders}."
 
 
 def _adapter_given(name: str) -> str:

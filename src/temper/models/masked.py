@@ -144,9 +144,11 @@ class MaskedModel(PretrainedReader):
         """Return the ids of a text with the mask token in its blank, and where that stands."""
         before, after = blank.before, blank.after
         while True:
-            ids = self._ids(f"{before}{self.tokenizer.mask_token}{after}")
+            text = f"{before}{self.tokenizer.mask_token}{after}"
+            ids = list(self.tokenizer(text, verbose=False)["input_ids"])
+            masks = [at for at, token in enumerate(ids) if token == self.tokenizer.mask_token_id]
             # The text may hold the mask token's name itself.
-            place = _nth(ids, self.tokenizer.mask_token_id, before.count(self.tokenizer.mask_token))
+            place = masks[before.count(self.tokenizer.mask_token)]
             if len(ids) <= self.max_length:
                 return ids, place
             if not before and not after:
@@ -156,9 +158,6 @@ class MaskedModel(PretrainedReader):
                 before = before[(len(before) + 1) // 2 :]
             else:
                 after = after[: len(after) // 2]
-
-    def _ids(self, text: str) -> list[int]:
-        return list(self.tokenizer(text, verbose=False)["input_ids"])
 
     def _chances(self, inputs: dict[str, Tensor], places: list[int]) -> Tensor:
         """Return the probabilities [B, V] at the blanks, on the CPU."""
@@ -195,9 +194,3 @@ def _check_mask(tokenizer: Any) -> None:
             f"A masked language model needs a mask token, and {type(tokenizer).__name__} has "
             "none. Give a model such as BERT or RoBERTa."
         )
-
-
-def _nth(ids: Sequence[int], wanted: int, skipped: int) -> int:
-    """Return where an id stands, after some others like it."""
-    places = [place for place, number in enumerate(ids) if number == wanted]
-    return places[skipped]

@@ -282,11 +282,10 @@ def test_an_unknown_network_lists_near_names() -> None:
 def test_importing_temper_is_enough_for_the_auto_classes(first: str, tmp_path: Path) -> None:
     built("text_cnn").model.save_pretrained(tmp_path)
     code = (
-        f"import {first}, sys, temper\n"
-        f"assert 'torch' not in sys.modules or {first!r} != 'temper'\n"
-        "from transformers import AutoModelForSequenceClassification\n"
-        f"model = AutoModelForSequenceClassification.from_pretrained({str(tmp_path)!r})\n"
-        "assert type(model).__name__ == 'TextCNNForSequenceClassification'\n"
+        f"import {first}, sys, temper\nassert 'torch' not in sys.modules or {first!r} != "
+        "'temper'\nfrom transformers import AutoModelForSequenceClassification\nmodel = "
+        f"AutoModelForSequenceClassification.from_pretrained({str(tmp_path)!r})\nassert "
+        "type(model).__name__ == 'TextCNNForSequenceClassification'\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
 

@@ -350,7 +350,8 @@ def _load_part(
 def _paired_within(name: str, parts: dict[str, Examples]) -> dict[str, Examples]:
     """Name the pairs of each part after it, because parts may number their pairs alike."""
     ids = [{pair for pair in part.pair or () if pair is not None} for part in parts.values()]
-    whole = any(len(own) < _paired(part) for own, part in zip(ids, parts.values(), strict=True))
+    rows = [sum(pair is not None for pair in part.pair or ()) for part in parts.values()]
+    whole = any(len(own) < paired for own, paired in zip(ids, rows, strict=True))
     if not whole and sum(map(len, ids)) > len(set().union(*ids)):
         raise DataError(
             f"The parts of set {name!r} must each hold whole contrast pairs, but none holds two "
@@ -363,11 +364,6 @@ def _paired_within(name: str, parts: dict[str, Examples]) -> dict[str, Examples]
         else replace(part, pair=[None if pair is None else f"{key}/{pair}" for pair in part.pair])
         for key, part in parts.items()
     }
-
-
-def _paired(part: Examples) -> int:
-    """Count the rows that belong to a pair."""
-    return sum(pair is not None for pair in part.pair or ())
 
 
 def _joined(name: str, parts: Sequence[Examples]) -> Examples:

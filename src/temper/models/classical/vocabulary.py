@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
@@ -12,8 +12,6 @@ from transformers import PreTrainedTokenizerFast
 from temper.errors import DataError
 from temper.models.classical.registry import PAD, SEPARATOR, SPECIAL, UNKNOWN, Units
 
-# Texts that the trainer gets in one call.
-_CHUNK = 1000
 _LETTER = re.compile(r"[^\W\d_]")
 # Kana, Han and Hangul: scripts that are written without a word's borders, or in whole syllables.
 _IDEOGRAPH = re.compile("[\u3041-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af]")
@@ -69,7 +67,7 @@ def make_tokenizer(
         special_tokens=list(SPECIAL),
         show_progress=False,
     )
-    tokenizer.train_from_iterator(_chunks(texts), trainer)
+    tokenizer.train_from_iterator(iter(texts), trainer)
     if tokenizer.get_vocab_size() <= len(SPECIAL):
         raise DataError(
             f"No word of the {len(texts)} training texts comes {min_frequency} times or more, so "
@@ -108,8 +106,3 @@ def mostly_ideographs(texts: Iterable[str]) -> bool:
         letters += len(_LETTER.findall(text))
         ideographs += len(_IDEOGRAPH.findall(text))
     return 2 * ideographs > letters
-
-
-def _chunks(texts: Sequence[str]) -> Iterator[list[str]]:
-    for start in range(0, len(texts), _CHUNK):
-        yield list(texts[start : start + _CHUNK])
