@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from temper.data import stored
 from temper.data.examples import Examples
 from temper.data.sources import load_examples
-from temper.data.stored import RowHashes, StoredTexts, row_hash, strings_at
+from temper.data.stored import RowHashes, StoredTexts, row_hash, values_at
 from temper.errors import DataError
 
 TEXTS = st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=12), max_size=12)
@@ -33,8 +33,8 @@ def test_stored_texts_are_the_list_they_were_made_of(
     if texts:
         places = data.draw(st.lists(st.integers(0, len(texts) - 1), max_size=9))
         wanted = [texts[place] for place in places]
-        assert list(strings_at(found, places)) == wanted == strings_at(texts, places)
-        assert list(strings_at(found, places)[1:]) == wanted[1:]
+        assert list(values_at(found, places)) == wanted == values_at(texts, places)
+        assert list(values_at(found, places)[1:]) == wanted[1:]
         assert found != [*texts[:-1], texts[-1] + "x"]
         assert found[-1] == texts[-1]
 
@@ -129,8 +129,8 @@ def test_held_hashes_are_those_of_each_text(texts: list[str], data: st.DataObjec
         assert found[-1] == wanted[-1]
         assert found != [*wanted[:-1], "another"]
         places = data.draw(st.lists(st.integers(0, len(texts) - 1), max_size=9))
-        assert strings_at(found, places) == [wanted[place] for place in places]
-        assert strings_at(wanted, places) == [wanted[place] for place in places]
+        assert values_at(found, places) == [wanted[place] for place in places]
+        assert values_at(wanted, places) == [wanted[place] for place in places]
 
 
 def test_hashes_of_pairs_know_where_the_first_text_ends() -> None:

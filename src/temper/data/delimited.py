@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from temper.data.content import TextFile
-from temper.data.table import Streamed, Table, TableOptions, skipped_rows
+from temper.data.table import Table, TableOptions, skipped_rows
 from temper.errors import DataError
 
 DELIMITERS = {",": "','", ";": "';'", "\t": "tabs", "|": "'|'"}
@@ -72,15 +72,11 @@ def read_delimited(
     if not lines:
         raise DataError(f"{path} has a header but no rows{' that can be read' if bad else ''}.")
 
-    def column(name: str) -> Streamed:
-        place, size = names.index(name), len(names)
-
-        def values() -> Iterator[object]:
-            for _, record in found.rows(size, needed=needed, behind=first):
-                if isinstance(record, list):
-                    yield record[place]
-
-        return Streamed(values)
+    def column(name: str) -> Iterator[object]:
+        place = names.index(name)
+        for _, record in found.rows(len(names), needed=needed, behind=first):
+            if isinstance(record, list):
+                yield record[place]
 
     return Table(
         path,

@@ -10,13 +10,14 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any, Literal
 
-from temper.data.stored import RowHashes, strings_at
+from temper.data.stored import RowHashes, values_at
 from temper.data.stored import row_hash as row_hash
 from temper.errors import DataError, unknown
 from temper.seeding import derive_seed
 
 Kind = Literal["classification", "regression", "unlabelled"]
 
+_COLUMNS = ("text", "text_pair", "labels", "rows", "group", "pair", "numbers")
 # What Transformers writes where nobody named the labels: such names say nothing.
 _GENERIC_NAME = re.compile(r"label[_ ]?\d+", re.IGNORECASE)
 
@@ -66,18 +67,14 @@ class Examples:
         if (self.labels is None) != (self.kind == "unlabelled"):
             have = "no labels" if self.labels is None else "labels"
             raise DataError(f"Set {self.name!r} is of kind {self.kind!r} but has {have}.")
-        for column in ("text_pair", "labels", "group", "pair", "numbers"):
+        if not self.rows:
+            object.__setattr__(self, "rows", RowHashes.of(self.text, self.text_pair))
+        for column in _COLUMNS:
             values = getattr(self, column)
             if values is not None and len(values) != len(self.text):
                 raise DataError(
                     f"Set {self.name!r} has {len(self.text)} texts but {len(values)} {column}."
                 )
-        if not self.rows:
-            object.__setattr__(self, "rows", RowHashes.of(self.text, self.text_pair))
-        elif len(self.rows) != len(self.text):
-            raise DataError(
-                f"Set {self.name!r} has {len(self.text)} texts but {len(self.rows)} row hashes."
-            )
 
     def __len__(self) -> int:
         """Return the number of rows."""
@@ -111,17 +108,11 @@ class Examples:
             A new set; the source and the notices stay.
         """
         chosen = list(indices)
-        labels: Any = None if self.labels is None else [self.labels[i] for i in chosen]
-        return replace(
-            self,
-            text=strings_at(self.text, chosen),
-            text_pair=None if self.text_pair is None else strings_at(self.text_pair, chosen),
-            labels=labels,
-            rows=strings_at(self.rows, chosen),
-            group=None if self.group is None else [self.group[i] for i in chosen],
-            pair=None if self.pair is None else [self.pair[i] for i in chosen],
-            numbers=None if self.numbers is None else [self.numbers[i] for i in chosen],
-        )
+        columns: dict[str, Any] = {}
+        for name in _COLUMNS:
+            values = getattr(self, name)
+            columns[name] = None if values is None else values_at(values, chosen)
+        return replace(self, **columns)
 
     def sample(self, n: int, *, seed: int) -> Examples:
         """Draw exactly ``n`` rows, each class in its share, keeping the file's order.
@@ -274,7 +265,7 @@ def joined(parts: Sequence[Examples], **changes: Any) -> Examples:
         filled = (values or [None] * len(part) for part, values in zip(parts, lists, strict=True))
         return list(chain.from_iterable(filled))
 
-    columns = {key: column(key) for key in ("text", "text_pair", "labels", "rows", "group", "pair")}
+    columns = {key: column(key) for key in _COLUMNS}
     notices = tuple(dict.fromkeys(notice for part in parts for notice in part.notices))
     # Numbers of rows in several files say nothing.
     return replace(parts[0], **{**columns, "numbers": None, "notices": notices, **changes})

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from temper.data.content import TextFile, read_bytes
 from temper.data.delimited import check_names, read_delimited
-from temper.data.table import Streamed, Table, TableOptions, skipped_rows
+from temper.data.table import Table, TableOptions, skipped_rows
 from temper.errors import DataError
 
 # Rows of a Parquet file that are there as Python's objects at a time.
@@ -116,12 +116,10 @@ def _json_lines(content: TextFile, *, source: Mapping[str, str], options: TableO
     if not lines:
         raise DataError(f"{path} has no rows that can be read.")
 
-    def column(name: str) -> Streamed:
-        return Streamed(
-            lambda: (
-                json.loads(text).get(name) for line, text in _full_lines(content) if line not in bad
-            )
-        )
+    def column(name: str) -> Iterator[object]:
+        for line, text in _full_lines(content):
+            if line not in bad:
+                yield json.loads(text).get(name)
 
     notices = (*_encoding(content), *([skipped_rows(str(path), bad)] if bad else []))
     return Table(
@@ -228,7 +226,7 @@ def _parquet(raw: bytes, *, path: Path, source: dict[str, str]) -> Table:
     return Table(
         str(path),
         tuple(schema.names),
-        lambda name: Streamed(lambda: column(name)),
+        column,
         rows,
         label_names=classes,
         source=source,

@@ -26,7 +26,7 @@ from temper.data.reading import (
 )
 from temper.data.settings import DataSettings
 from temper.data.splitting import finish_splits
-from temper.data.table import Streamed, Table, TableOptions
+from temper.data.table import Table, TableOptions
 from temper.data.tasks.layouts import open_task
 from temper.data.tasks.registry import TASKS, Task
 from temper.data.tasks.splits import TaskCopy
@@ -315,7 +315,7 @@ def _hub_table(rows: Any, title: str, identifier: str, config: str | None) -> Ta
     return Table(
         title,
         tuple(rows.column_names),
-        lambda name: Streamed(lambda: _values(rows[name])),
+        lambda name: _values(rows[name]),
         len(rows),
         label_names=names,
         source=source,

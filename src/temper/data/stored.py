@@ -70,11 +70,11 @@ class StoredStrings(Sequence[str]):
         return f"{type(self).__name__}([{shown}{', ...' if len(self) > 3 else ''}])"
 
 
-def strings_at(strings: Sequence[str], places: Sequence[int] | NDArray[Any]) -> Sequence[str]:
-    """Return strings at some positions, in the form that all are held in.
+def values_at(strings: Sequence[Any], places: Sequence[int] | NDArray[Any]) -> Sequence[Any]:
+    """Return values at some positions, in the form that all are held in.
 
     Args:
-        strings: Texts or hashes of rows, n of them.
+        strings: Texts, hashes of rows or other values, n of them.
         places: Positions, each in [0, n).
     """
     if isinstance(strings, StoredStrings):

@@ -41,28 +41,13 @@ class TableOptions:
 
 
 @dataclass(frozen=True)
-class Streamed(Iterable[object]):
-    """Values that are read anew each time somebody goes through them, and are never all there.
-
-    Args:
-        read: Starts to read.
-    """
-
-    read: Callable[[], Iterator[object]]
-
-    def __iter__(self) -> Iterator[object]:
-        """Yield each value."""
-        return self.read()
-
-
-@dataclass(frozen=True)
 class Table:
     """Columns of equal length, and where each row stands in its file.
 
     Args:
         title: Path of the file, or id and split on the Hub; used in messages.
         names: Names of the columns in their order.
-        column: Gives the values of a column.
+        column: Gives the values of a column, read anew at each call where they are not held.
         size: Number of rows.
         lines: Line of each row in its file, counted from 1; None where rows have no lines and none
             was left out.
@@ -107,7 +92,7 @@ class Table:
         said = skipped_rows(self.title, {lines[row]: why for row, why in bad.items()}, unit=unit)
         return replace(
             self,
-            column=lambda name: Streamed(lambda: _others(self.column(name), bad)),
+            column=lambda name: _others(self.column(name), bad),
             size=self.size - len(bad),
             lines=[line for row, line in enumerate(lines) if row not in bad],
             unit=unit,

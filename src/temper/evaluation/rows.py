@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from temper.data.stored import strings_at
+from temper.data.stored import values_at
 from temper.display.records import Parameters
 from temper.errors import CheckpointError
 from temper.functional.resampling import FloatArray, IntegerArray, stretches
@@ -155,7 +155,7 @@ def rows_at(clean: Block, block: Block) -> Block:
     places = np.searchsorted(clean.index, block.index)
     return replace(
         clean,
-        row=strings_at(clean.row, places),
+        row=values_at(clean.row, places),
         index=clean.index[places],
         label=clean.label[places],
         prediction=clean.prediction[places],
