@@ -23,6 +23,9 @@ from tests.methods.tiny import rows, tiny_bert, tiny_network
 DECODERS = {"gpt2", "opt", "llama", "qwen2", "llama_lora"}
 AT_END = {"t5", "bart"}
 """They read the decoder's state at the end token, which every row has last."""
+LAYERED = {"strength": {"weight": 1.0}, "layers": "uniform"}
+TWICE = configure("jachess", LAYERED)
+"""Differentiates twice."""
 # The others' heads pool over the tokens.
 one_position = pytest.mark.parametrize(
     ("name", "side"), [case for case in CASES if case[0] not in CLASSICAL]
@@ -209,10 +212,7 @@ def test_attention_without_a_second_derivative_is_put_on_eager_until_release(
     attention: str,
 ) -> None:
     model = tiny_bert()
-    stepper = Stepper(
-        model,
-        configure("jachess", {"strength": {"weight": 1.0}, "layers": "uniform"}),
-    )
+    stepper = Stepper(model, TWICE)
     stepper.network.probe(Batch.of(rows(5, 3)))
     model.config._attn_implementation = attention
     used: list[str] = []
@@ -234,32 +234,29 @@ def test_attention_without_a_second_derivative_is_put_on_eager_until_release(
     assert asked == ["eager", attention]
 
 
-def test_attention_that_cannot_be_put_on_eager_is_refused_with_what_to_do() -> None:
+def test_attention_that_cannot_be_put_on_eager_is_refused_with_what_to_do(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     model = tiny_bert()
-    stepper = Stepper(
-        model,
-        configure("jachess", {"strength": {"weight": 1.0}, "layers": "uniform"}),
-    )
+    stepper = Stepper(model, TWICE)
     stepper.network.probe(Batch.of(rows(5, 3)))
     model.config._attn_implementation = "paged|sdpa"
     called: list[None] = []
     model.register_forward_pre_hook(lambda *_: called.append(None))
-    with pytest.MonkeyPatch.context() as patch:
 
-        def refuse(self: Any, name: str) -> None:
-            raise ValueError("no")
+    def refuse(self: Any, name: str) -> None:
+        raise ValueError("no")
 
-        patch.setattr(type(model), "set_attn_implementation", refuse)
-        with pytest.raises(ModelError, match=r"cannot be switched.*scheme='four_point'"):
-            stepper.backward(rows(5, 3))
-    model.config._attn_implementation = "sdpa"
+    monkeypatch.setattr(type(model), "set_attn_implementation", refuse)
+    with pytest.raises(ModelError, match=r"cannot be switched.*scheme='four_point'"):
+        stepper.backward(rows(5, 3))
     assert not called
 
 
 def test_four_points_never_ask_for_a_second_derivative() -> None:
     """The default kernels, which have none, will do; see the platform's traps."""
-    settings_ = {"strength": {"weight": 1.0}, "layers": "uniform", "scheme": "four_point"}
-    stepper = Stepper(tiny_bert(attention=0.0), configure("jachess", settings_))
+    method = configure("jachess", {**LAYERED, "scheme": "four_point"})
+    stepper = Stepper(tiny_bert(attention=0.0), method)
     kernels: list[str] = []
     plain = nn.functional.scaled_dot_product_attention
 
@@ -277,10 +274,7 @@ def test_four_points_never_ask_for_a_second_derivative() -> None:
 
 def test_a_compiled_model_is_refused_before_it_compiles() -> None:
     model = tiny_bert()
-    stepper = Stepper(
-        model,
-        configure("jachess", {"strength": {"weight": 1.0}, "layers": "uniform"}),
-    )
+    stepper = Stepper(model, TWICE)
     model._orig_mod = nn.Identity()
     with pytest.raises(ModelError, match=r"compiled model has no second.*scheme='four_point'"):
         stepper.backward(rows(5, 3))

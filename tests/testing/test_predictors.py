@@ -98,44 +98,32 @@ class Planted:
         return np.asarray([1 / (1 + len(text)) for text in examples.text])
 
 
-class NotFinite(Planted):
-    def predict(self, examples: Examples, *, batch_size: int | None = None) -> Any:
-        found = super().predict(examples)
-        found.probabilities[1, 0] = np.nan
-        return found
+def not_finite(found: Prediction) -> Prediction:
+    found.probabilities[1, 0] = np.nan
+    return found
 
 
-class NotOne(Planted):
-    def predict(self, examples: Examples, *, batch_size: int | None = None) -> Any:
-        found = super().predict(examples)
-        return replace(found, probabilities=found.probabilities * 1.01)
+def answering(name: str, change: Callable[[Prediction], Any]) -> type[Planted]:
+    """Return a predictor whose answers are changed."""
+
+    def predict(self: Planted, examples: Examples, *, batch_size: int | None = None) -> Any:
+        return change(Planted.predict(self, examples, batch_size=batch_size))
+
+    return type(name, (Planted,), {"predict": predict})
 
 
-class TooFew(Planted):
-    def predict(self, examples: Examples, *, batch_size: int | None = None) -> Any:
-        found = super().predict(examples)
-        return replace(found, prediction=found.prediction[1:])
+def sharing(name: str, change: Callable[[Any, Examples, int | None], Any]) -> type[Planted]:
+    """Return a predictor whose probabilities are changed."""
+
+    def shares(self: Planted, examples: Examples, batch_size: int | None) -> Any:
+        return change(Planted.shares(self, examples, batch_size), examples, batch_size)
+
+    return type(name, (Planted,), {"shares": shares})
 
 
 class OtherKind(Planted):
     gives = "values"
     label_names = None
-
-
-class BareArray(Planted):
-    def predict(self, examples: Examples, *, batch_size: int | None = None) -> Any:
-        return self.shares(examples, batch_size)
-
-
-class WrongClass(Planted):
-    def predict(self, examples: Examples, *, batch_size: int | None = None) -> Any:
-        found = super().predict(examples)
-        return replace(found, prediction=1 - found.prediction)
-
-
-class Sorting(Planted):
-    def shares(self, examples: Examples, batch_size: int | None) -> Any:
-        return np.sort(super().shares(examples, batch_size))
 
 
 class Drawing(Planted):
@@ -152,23 +140,6 @@ class DrawingGlobally(Planted):
         return super().shares(examples, batch_size)
 
 
-class Batched(Planted):
-    def shares(self, examples: Examples, batch_size: int | None) -> Any:
-        return super().shares(examples, batch_size) * (1 if batch_size is None else 0.999)
-
-
-class Normalising(Planted):
-    def shares(self, examples: Examples, batch_size: int | None) -> Any:
-        found = super().shares(examples, batch_size)
-        return found / found.sum()
-
-
-class Peeking(Planted):
-    def shares(self, examples: Examples, batch_size: int | None) -> Any:
-        found = super().shares(examples, batch_size)
-        return found if examples.labels is None else found / 2
-
-
 class Changing(Planted):
     def shares(self, examples: Examples, batch_size: int | None) -> Any:
         found = super().shares(examples, batch_size)
@@ -181,11 +152,6 @@ class Raising(Planted):
         if batch_size == 1:
             raise KeyError("no such batch")
         return super().shares(examples, batch_size)
-
-
-class Constant(Planted):
-    def shares(self, examples: Examples, batch_size: int | None) -> Any:
-        return np.full(len(examples), 0.25)
 
 
 class ThreeNames(Planted):
@@ -313,22 +279,36 @@ class BatchedStates(ClassifierPredictor):
             yield replace(states, layers=centred)
 
 
+SORTING = sharing("Sorting", lambda found, *_: np.sort(found))
+PEEKING = sharing("Peeking", lambda found, rows, _: found if rows.labels is None else found / 2)
 BARE = {
-    NotFinite: "Probabilities must be finite",
-    NotOne: "sum to 1",
-    TooFew: "answer every row once: 9 rows got 8 predictions",
+    answering("NotFinite", not_finite): "Probabilities must be finite",
+    answering("NotOne", lambda found: replace(found, probabilities=found.probabilities * 1.01)): (
+        "sum to 1"
+    ),
+    answering(
+        "TooFew", lambda found: replace(found, prediction=found.prediction[1:])
+    ): "answer every row once: 9 rows got 8 predictions",
     OtherKind: "`gives` is 'values', but `predict` answers with classes",
-    BareArray: "must return a Prediction, got ndarray",
-    WrongClass: "predicted class is not the one of the highest probability",
-    Sorting: "answers must keep the rows' order",
+    answering(
+        "BareArray", lambda found: found.probabilities
+    ): "must return a Prediction, got ndarray",
+    answering(
+        "WrongClass", lambda found: replace(found, prediction=1 - found.prediction)
+    ): "predicted class is not the one of the highest probability",
+    SORTING: "answers must keep the rows' order",
     Drawing: "it is not deterministic",
     DrawingGlobally: "generators changed: random state of Python",
-    Batched: r"With batch_size=3 answers differ by more than 1e-05",
-    Normalising: "A row asked alone gets another answer",
-    Peeking: "must not look at labels",
+    sharing(
+        "Batched", lambda found, _, size: found * (1 if size is None else 0.999)
+    ): r"With batch_size=3 answers differ by more than 1e-05",
+    sharing(
+        "Normalising", lambda found, *_: found / found.sum()
+    ): "A row asked alone gets another answer",
+    PEEKING: "must not look at labels",
     Changing: r"changes the examples that it is given \(source\)",
     Raising: "`predict` fails: KeyError: 'no such batch'",
-    Constant: "All answers are alike",
+    sharing("Constant", lambda found, *_: np.full(len(found), 0.25)): "All answers are alike",
     ThreeNames: "`label_names` has 3 names, the answers have 2 classes",
     TwiceNamed: "`label_names` must be two or more different texts",
     UnknownKind: "`gives` must be one of logits, probabilities, values, got 'scores'",
@@ -369,10 +349,14 @@ def test_a_planted_fault_of_a_model_is_found(planted: type[ClassifierPredictor])
 
 
 def test_all_faults_are_told_at_once() -> None:
-    class Several(Sorting, Peeking, ThreeNames):
+    class Several(ThreeNames):
         def predict(self, examples: Examples, *, batch_size: int | None = None) -> Any:
             random.random()
             return super().predict(examples, batch_size=batch_size)
+
+        def shares(self, examples: Examples, batch_size: int | None) -> Any:
+            found = np.sort(super().shares(examples, batch_size))
+            return found if examples.labels is None else found / 2
 
     with pytest.raises(ModelError, match="breaks the contract") as caught:
         check_predictor(Several(), make_examples(rows=9))

@@ -120,18 +120,14 @@ class _Check:
         found = self._collect("predict", self._kind)
         if not len(self.answers):
             return found
-        steps: list[tuple[str, Callable[[], Iterator[str]]]] = [
-            ("predict", self._answers),
-            ("predict", self._rest),
-        ]
+        found += self._collect("predict", self._answers)
+        found += self._collect("predict", self._without_labels)
         if isinstance(self.predictor, TokenPredictor):
-            steps.append(("outputs", self._tokens))
+            found += self._collect("outputs", self._tokens)
         if isinstance(self.predictor, PerturbablePredictor):
-            steps.append(("session", self._session))
+            found += self._collect("session", self._session)
         if isinstance(self.predictor, StatePredictor):
-            steps.append(("states", self._states))
-        for name, step in steps:
-            found += self._collect(name, step)
+            found += self._collect("states", self._states)
         changed = [
             field.name
             for field in fields(before)
@@ -219,7 +215,7 @@ class _Check:
         if self._far(alone, answers[order[:3]]):
             yield "A row asked alone gets another answer than among others."
 
-    def _rest(self) -> Iterator[str]:
+    def _without_labels(self) -> Iterator[str]:
         """Check that labels are not looked at."""
         bare = replace(self.examples, labels=None, label_names=None, kind="unlabelled")
         if self._far(self._ask(bare), self.answers):
@@ -332,7 +328,8 @@ class _Check:
             if len({len(layers) for layers in rows.values()}) > 1 or not rows[0]:
                 yield "`states` must give every row the same layers, one or more."
                 return
-            found.append([torch.stack(each) for each in zip(*_in_order(rows), strict=True)])
+            ordered = [rows[place] for place in sorted(rows)]
+            found.append([torch.stack(layer) for layer in zip(*ordered, strict=True)])
         for one, two in zip(*found, strict=True):
             if float((one - two).abs().max()) > self.tolerance * max(1.0, float(one.abs().max())):
                 yield "Hidden states depend on the batch size."
@@ -357,8 +354,3 @@ class _Check:
 
 class _Stopped(Exception):  # noqa: N818 - it reports nothing
     """Ends a session from inside."""
-
-
-def _in_order(rows: dict[int, list[Tensor]]) -> list[list[Tensor]]:
-    """Return what belongs to each row, in the order of the rows."""
-    return [rows[place] for place in sorted(rows)]
