@@ -9,7 +9,7 @@ from collections import Counter
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from temper.data.edits import EDITS, HOMOGLYPHS, KEYBOARD, Edit, drawn_edits, edits, letters
+from temper.data.perturbations import EDITS, HOMOGLYPHS, KEYBOARD, Edit, drawn_edits, edits, letters
 
 WORDS = st.text(min_size=1, max_size=12) | st.text("abcdeXYZ", min_size=1, max_size=8)
 KINDS = st.sampled_from(EDITS)

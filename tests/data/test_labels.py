@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from temper.data.labels import LabelColumn, Labels
+from temper.data.columns import LabelColumn, Labels
 from temper.data.table import Table
 from temper.errors import DataError
 

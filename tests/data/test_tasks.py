@@ -48,8 +48,3 @@ def test_every_task_is_found_by_its_own_name_and_hub_id() -> None:
         assert task_of(name) is task
         if name != "paws":  # its configuration carries another name
             assert task_of(task.hub) is task
-
-
-def test_every_glue_task_is_known() -> None:
-    glue = {"cola", "sst2", "mrpc", "qqp", "stsb", "mnli", "qnli", "rte", "wnli"}
-    assert glue <= TASKS.keys()

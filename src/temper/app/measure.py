@@ -12,8 +12,8 @@ from typing import Any
 from temper.app.named_models import named_models
 from temper.app.predictors import trained_columns, trained_settings
 from temper.app.sets import EvaluationSets
+from temper.data.columns import LabelKind
 from temper.data.examples import Examples
-from temper.data.labels import LabelKind
 from temper.data.reading import split_files
 from temper.data.settings import UNLABELLED, DataSettings
 from temper.data.sources import load_examples, load_splits, load_task_dev, with_configuration

@@ -7,9 +7,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from temper.app.settings import SetSources
-from temper.data.columns import Columns
+from temper.data.columns import Columns, LabelKind
 from temper.data.examples import Examples
-from temper.data.labels import LabelKind
 from temper.data.settings import DataSettings
 from temper.data.sources import load_examples
 from temper.data.suites.suite import KINDS, FoundSuite, load_set

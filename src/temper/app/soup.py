@@ -26,8 +26,8 @@ from torch import Tensor
 from temper.app.evaluate import EvaluationRequest
 from temper.app.measure import load_evaluated
 from temper.app.predictors import DEFAULT_LENGTH, load_predictor
+from temper.data.columns import LabelKind
 from temper.data.examples import Examples
-from temper.data.labels import LabelKind
 from temper.data.settings import AUGMENTATION, UNLABELLED, DataSettings
 from temper.data.tasks.registry import default_metric
 from temper.errors import CheckpointError, DataError, ModelError, SettingError

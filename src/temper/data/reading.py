@@ -13,6 +13,9 @@ from temper.data.columns import (
     OPTIONS,
     Columns,
     FoundColumns,
+    LabelColumn,
+    LabelKind,
+    Labels,
     find_columns,
     read_names,
     read_texts,
@@ -20,7 +23,6 @@ from temper.data.columns import (
 )
 from temper.data.examples import Examples, Splits
 from temper.data.formats import format_of, read_table, stem_of
-from temper.data.labels import LabelColumn, LabelKind, Labels
 from temper.data.settings import DataSettings
 from temper.data.table import Table, TableOptions
 from temper.errors import DataError, unknown

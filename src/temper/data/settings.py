@@ -164,7 +164,7 @@ class DataSettings(AugmentationSettings):
         encoding: Encoding of the text files that are not UTF-8; None refuses these.
         skip_bad_rows: Leave out the rows whose fields, text or label cannot be read, and say how
             many; else the first of them is an error.
-        kind: What the labels are; None decides by the values (`temper.data.labels.LabelColumn`).
+        kind: What the labels are; None decides by the values (`temper.data.columns.LabelColumn`).
         rows: Rows to train on, drawn with ``seed``, each class in its share; None takes all.
         eval_rows: Rows of each set to evaluate on at most, drawn likewise; None takes all.
         drop_overlap: Remove train rows whose text is also in an evaluation split, and rows of

@@ -17,9 +17,8 @@ from torch import Tensor, nn
 
 from temper.errors import ModelError
 from temper.functional.precision import at_least_single
-from temper.models.attention import switch_back, switch_to_eager
 from temper.models.blocks import of_encoder, recomputes
-from temper.models.probing import innermost
+from temper.models.probing import innermost, switch_back, switch_to_eager
 from temper.seeding import seeded
 from temper.types import Batch
 

@@ -19,9 +19,15 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from temper.errors import ModelError
 from temper.functional.precision import at_least_single
-from temper.models.attention import PLAIN, implementation, switch_back, switch_to_eager
 from temper.models.blocks import of_encoder, recomputes
-from temper.models.probing import Place, innermost
+from temper.models.probing import (
+    PLAIN,
+    Place,
+    implementation,
+    innermost,
+    switch_back,
+    switch_to_eager,
+)
 
 INSTEAD = "Use scheme='four_point', which needs no second derivative."
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from temper.data.edits import drawn_edits
+from temper.data.perturbations import drawn_edits
 from temper.data.words import is_stop_word
 from temper.errors import ModelError
 from temper.evaluation.predictor import Predictor
@@ -35,8 +35,8 @@ class CharacterEdits:
 
     Words are ranked by what leaving them out does to the loss, and offered with one typing error or
     look-alike each, drawn by row and word. Differs: the released code scores words by an unknown
-    token, which not every predictor knows; and edits are those of `temper.data.edits`, which leave
-    the ends of a word in place.
+    token, which not every predictor knows; and edits are those of `temper.data.perturbations`,
+    which leave the ends of a word in place.
     """
 
     def propose(self, asked: Sequence[Ask]) -> list[list[str]]:
