@@ -47,14 +47,14 @@ def test_a_command_has_an_option_for_each_of_its_settings_and_says_what_it_means
     command: str,
 ) -> None:
     options = {each.name: each for each in get_command(app).commands[command].params}  # type: ignore[attr-defined]
-    assert set(COMMANDS[command].names) <= set(options)
-    for name in COMMANDS[command].names:
+    assert set(COMMANDS[command].settings) <= set(options)
+    for name in COMMANDS[command].settings:
         assert options[name].help, name
 
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_options_without_a_default_of_their_own_leave_the_settings_to_a_file(command: str) -> None:
-    assert COMMANDS[command].tree({}, dict.fromkeys(COMMANDS[command].names)) == {}
+    assert COMMANDS[command].tree({}, dict.fromkeys(COMMANDS[command].settings)) == {}
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,8 @@ from temper.data.examples import Examples
 from temper.data.sources import load_splits
 from temper.errors import CheckpointError, SettingError
 from temper.training.config import RunConfig
-from temper.training.epoch_scores import EpochScores, carve
 from temper.training.progress import Progress
+from temper.training.recorder import EpochScores, carve
 from temper.training.run import train
 from tests.cli.tiny_project import write_csv
 from tests.training.listeners import Heard, StopAt
@@ -151,9 +151,7 @@ def test_the_weights_of_the_best_epoch_are_what_is_published(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     values = iter([0.5, 0.9, 0.9])
-    monkeypatch.setattr(
-        "temper.training.epoch_scores.ScoredSet.score", lambda *_, **__: next(values)
-    )
+    monkeypatch.setattr("temper.training.recorder.ScoredSet.score", lambda *_, **__: next(values))
     settings = {"keep": "best", "evaluate": "off", "schedule": "constant", "warmup_ratio": 0.0}
     out = train(config(project, **settings), project / "second")
     assert record(out)["epochs"]["kept"]["epoch"] == 2.0

@@ -93,7 +93,7 @@ def test_a_run_killed_while_its_trainer_is_made_goes_on(
     class Killed(BaseException):
         """Passes every handler, as the end of the process would."""
 
-    def killed(begun: module.ActiveRun, callbacks: object) -> None:
+    def killed(begun: module.ActiveRun) -> None:
         begun.folder.checkpoints.mkdir()
         raise Killed("killed")
 

@@ -81,8 +81,7 @@ def calibrate(
             "three classes. Give rows with three labels."
         )
     notices = [*rows.notices, *notices]
-    for text in notices:
-        progress.notice(text)
+    progress.notice_all(notices)
     rows = aligned.examples
     prediction = predictor.predict(rows)
     logits = prediction.logits
@@ -100,8 +99,7 @@ def calibrate(
     doubted = doubts(len(rows), before, after)
     if (folder / FILE).is_file():
         doubted.append(f"The temperature that {folder / FILE} held{_earlier(folder)} is replaced.")
-    for text in doubted:
-        progress.notice(text)
+    progress.notice_all(doubted)
     record = {
         "schema": SCHEMA,
         "temperature": fitted.value,

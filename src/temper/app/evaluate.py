@@ -230,8 +230,7 @@ def evaluate_model(
             run=run_key_of(request.model),
             progress=progress,
         )
-        for text in folded(evaluation.notices):
-            progress.notice(text)
+        progress.notice_all(folded(evaluation.notices))
     else:
         progress.notice(f"{out} holds this very evaluation already; it is kept.")
     return read_json(out / "scores.json")

@@ -41,7 +41,7 @@ class Keyword:
     """A setting that an option or a keyword gives.
 
     Args:
-        path: Where it stands in nested settings.
+        path: Where it stands in nested settings; empty where it gives several.
         kind: Type of its values: bool, int, float or str.
         many: Whether it takes several: texts with commas between, or ``NAME=PATH`` of a mapping.
         metavar: How its value is written; empty where the type says it.
@@ -49,12 +49,12 @@ class Keyword:
         default: What is taken where it is not given.
     """
 
-    path: tuple[str, str]
-    kind: type
-    many: bool
-    metavar: str
-    meaning: str
-    default: Any
+    path: tuple[str, ...]
+    kind: type = str
+    many: bool = False
+    metavar: str = ""
+    meaning: str = ""
+    default: Any = None
 
     def read(self, value: Any) -> Any:
         """Return what texts stand for; anything else is left for the settings' class to check.
@@ -81,7 +81,7 @@ class Keyword:
 PAIRS = "NAME=PATH"
 
 
-def name_of(path: tuple[str, str]) -> str:
+def name_of(path: tuple[str, ...]) -> str:
     """Return the name of a setting's option, without its dashes in front.
 
     Example:
@@ -159,36 +159,126 @@ def _alternatives(annotation: Any) -> Iterator[Any]:
         yield annotation
 
 
+OF_ONE_DATASET = {
+    "task", "data", "text_column", "text_pair_column", "label_column", "train_split", "eval_split",
+}  # fmt: skip
+"""Names that say which data are meant, or what their columns and splits are called."""
+
+
+def task_settings(
+    task: str | None, data: str | None, root: Path | str | None, *, suite: str | None = None
+) -> dict[str, Any]:
+    """Find the data of a task.
+
+    Args:
+        task: The task's name.
+        data: A copy of its data, or other data where no task is named.
+        root: Folder that holds the folders of tasks; None takes what ``TEMPER_DATA`` says, and the
+            Hub where it says nothing.
+        suite: The suite whose sets lie under the root too.
+
+    Returns:
+        Settings of ``data``.
+
+    Raises:
+        SettingError: If the task is unknown, its data are not under the root, or nothing is looked
+            for there.
+
+    Example:
+        >>> task_settings(None, "reviews.csv", None)
+        {'source': 'reviews.csv'}
+    """
+    if root is not None and suite is None and (task is None or data is not None):
+        why = "there is neither" if task is None else f"the task's are --data {data}"
+        raise SettingError(
+            f"--data-root says where the data of --task and --suite lie, but {why}. Leave it out, "
+            "or give --task NAME without --data."
+        )
+    if task is not None and data is None:
+        from temper.data.tasks.layouts import task_source
+
+        data = task_source(task, root or os.environ.get(ROOT))
+    settings = {"task": task, "source": data}
+    return {name: value for name, value in settings.items() if value is not None}
+
+
+def multi_task_settings(
+    named: Iterable[str] | Mapping[str, str | None], root: Path | str | None
+) -> dict[str, dict[str, str]]:
+    """Find the data of several tasks.
+
+    Args:
+        named: Texts ``NAME`` or ``NAME=PATH``, or a mapping of names to paths.
+        root: As `task_settings` takes it.
+
+    Returns:
+        Settings of each of ``tasks``: its ``source``, and ``task`` where the name is one that
+        ``--task`` takes.
+
+    Raises:
+        SettingError: If a name is twice there or has no data.
+
+    Example:
+        >>> multi_task_settings(["reviews=a.csv", "rte=data/RTE"], None)
+        {'reviews': {'source': 'a.csv'}, 'rte': {'task': 'rte', 'source': 'data/RTE'}}
+    """
+    from temper.data.tasks.layouts import task_source
+    from temper.data.tasks.registry import task_named
+    from temper.models.multi_task.classifier import TaskHead
+
+    if isinstance(named, Mapping):
+        named = [name if path is None else f"{name}={path}" for name, path in named.items()]
+    settings: dict[str, dict[str, str]] = {}
+    root_is_read = False
+    for text in named:
+        name, equals, path = text.partition("=")
+        TaskHead(name)
+        if name in settings:
+            raise SettingError(f"--multi-task names {name!r} twice. Name it once.")
+        if equals and not path:
+            raise SettingError(f"--multi-task must be NAME or NAME=PATH, got {text!r}.")
+        settings[name] = {}
+        try:
+            settings[name]["task"] = task_named(name).name
+        except ValueError as error:
+            if not equals:
+                raise SettingError(f"{error} Give its data: {name}=PATH.") from error
+        root_is_read |= not equals
+        source = path if equals else task_source(name, root or os.environ.get(ROOT))
+        settings[name]["source"] = source
+    if root is not None and not root_is_read:
+        raise SettingError(
+            "--data-root says where the data of tasks lie, but each --multi-task names its own. "
+            "Leave it out, or give --multi-task NAME without =PATH."
+        )
+    return settings
+
+
 @dataclass(frozen=True)
 class Keywords:
     """What one command, and the Python call behind it, can be told.
 
     Args:
         tables: The tables of its nested settings.
-        further: Names that stand in no table of `MODELS`, and the setting that each gives; an empty
-            path where it gives several.
+        further: Settings that stand in no table of `MODELS`, by name.
         without: Settings of the tables that have no meaning here.
     """
 
     tables: tuple[str, ...]
-    further: Mapping[str, tuple[str, ...]]
+    further: Mapping[str, Keyword]
     without: Collection[str] = ()
 
     @cached_property
     def settings(self) -> dict[str, Keyword]:
-        """The settings of its tables that are options, by name."""
-        return {
+        """The settings that are options, by name."""
+        of_tables = {
             name: keyword
             for table in self.tables
             if table in MODELS
             for name, keyword in keywords_of(table).items()
             if name not in self.without and name not in self.further
         }
-
-    @property
-    def names(self) -> list[str]:
-        """The names of all options."""
-        return [*self.further, *self.settings]
+        return {**self.further, **of_tables}
 
     def tree(
         self,
@@ -212,7 +302,7 @@ class Keywords:
         """
         tree = _config(config)
         values = {name: value for name, value in (given or {}).items() if value is not None}
-        known = dict.fromkeys((*self.names, *self.tables))
+        known = dict.fromkeys((*self.settings, *self.tables))
         faults = [unknown("setting", name, known) for name in values if name not in known]
         pairs: list[tuple[tuple[str, ...], Any]] = []
         assigned = []
@@ -233,9 +323,7 @@ class Keywords:
             elif name in self.settings:
                 pairs.append((self.settings[name].path, self.settings[name].read(value)))
             else:
-                if name == "perspectives" and isinstance(value, str):
-                    value = split_list(value, "--perspectives")
-                pairs.append((self.further.get(name, (name,)), value))
+                pairs.append(((name,), value))
         tree = override(tree, [*pairs, *assigned])
         if lora and isinstance(train := tree.setdefault("train", {}), dict):
             train["lora"] = train.get("lora") or {} if lora is True else dict(_table("lora", lora))
@@ -332,19 +420,43 @@ def _table(name: str, table: Mapping[str, Any] | BaseModel) -> Mapping[str, Any]
     }
 
 
-_MODEL = {"model": ("model",)}
-_MEASURED = {"perspectives": ("evaluate", "perspectives")}
+_MODEL = {
+    "model": Keyword(("model",), meaning="Hub id, folder, or short name of `temper list models`.")
+}
+_MEASURED = {
+    "perspectives": Keyword(
+        ("evaluate", "perspectives"),
+        many=True,
+        metavar="A,B",
+        meaning="What to measure, with commas between: names of `temper list perspectives`, "
+        "`default`, `all`.",
+    )
+}
 TRAIN = Keywords(
     ("data", "method", "train", "architecture", "tasks", "mixing"),
     {
         **_MODEL,
-        "method": ("method", "name"),
-        "objective": (),
-        "rule": (),
-        "multi_task": (),
-        "data_root": (),
-        "seed": ("seed",),
-        "lora": (),
+        "method": Keyword(
+            ("method", "name"),
+            meaning="A method of `temper list methods`, or `ONE + OTHER`; uegr if left out.",
+        ),
+        "objective": Keyword((), meaning="A method of which only the objective is taken."),
+        "rule": Keyword((), meaning="A method of which only the update rule is taken."),
+        "multi_task": Keyword(
+            (),
+            many=True,
+            metavar="NAME[=PATH]",
+            meaning="Train one encoder on several tasks, a head each (MT-DNN); once for every "
+            "task. A name that --task takes is found as --task finds it, or lies in PATH; any "
+            "other name is PATH's.",
+        ),
+        "data_root": keywords_of("sets")["data_root"],
+        "seed": Keyword(("seed",), int, meaning="Seed of every random draw."),
+        "lora": Keyword(
+            (),
+            bool,
+            meaning="Train a LoRA adapter and the head alone; --set train.lora.rank=16 ...",
+        ),
     },
 )
 COMPARE = Keywords(
@@ -352,7 +464,15 @@ COMPARE = Keywords(
 )
 EVALUATE = Keywords(
     ("data", "sets", "predictor", "evaluate"),
-    {**_MEASURED, "reference": ("evaluate", "representation", "reference")},
+    {
+        **_MEASURED,
+        "reference": Keyword(
+            ("evaluate", "representation", "reference"),
+            metavar="MODEL",
+            meaning="The pre-trained model that `representation` compares with, where the model's "
+            "own record does not name it.",
+        ),
+    },
     {*TRAINING_ONLY, "train_split"},
 )
 HELD_OUT = Keywords(
@@ -367,98 +487,3 @@ PREDICT = Keywords(
     {"data", *DataSettings.model_fields}
     - {"text_column", "text_pair_column", "encoding", "skip_bad_rows", "max_length"},
 )
-
-
-OF_ONE_DATASET = {
-    "task", "data", "text_column", "text_pair_column", "label_column", "train_split", "eval_split",
-}  # fmt: skip
-"""Names that say which data are meant, or what their columns and splits are called."""
-
-
-def task_settings(
-    task: str | None, data: str | None, root: Path | str | None, *, suite: str | None = None
-) -> dict[str, Any]:
-    """Find the data of a task.
-
-    Args:
-        task: The task's name.
-        data: A copy of its data, or other data where no task is named.
-        root: Folder that holds the folders of tasks; None takes what ``TEMPER_DATA`` says, and the
-            Hub where it says nothing.
-        suite: The suite whose sets lie under the root too.
-
-    Returns:
-        Settings of ``data``.
-
-    Raises:
-        SettingError: If the task is unknown, its data are not under the root, or nothing is looked
-            for there.
-
-    Example:
-        >>> task_settings(None, "reviews.csv", None)
-        {'source': 'reviews.csv'}
-    """
-    if root is not None and suite is None and (task is None or data is not None):
-        why = "there is neither" if task is None else f"the task's are --data {data}"
-        raise SettingError(
-            f"--data-root says where the data of --task and --suite lie, but {why}. Leave it out, "
-            "or give --task NAME without --data."
-        )
-    if task is not None and data is None:
-        from temper.data.tasks.layouts import task_source
-
-        data = task_source(task, root or os.environ.get(ROOT))
-    settings = {"task": task, "source": data}
-    return {name: value for name, value in settings.items() if value is not None}
-
-
-def multi_task_settings(
-    named: Iterable[str] | Mapping[str, str | None], root: Path | str | None
-) -> dict[str, dict[str, str]]:
-    """Find the data of several tasks.
-
-    Args:
-        named: Texts ``NAME`` or ``NAME=PATH``, or a mapping of names to paths.
-        root: As `task_settings` takes it.
-
-    Returns:
-        Settings of each of ``tasks``: its ``source``, and ``task`` where the name is one that
-        ``--task`` takes.
-
-    Raises:
-        SettingError: If a name is twice there or has no data.
-
-    Example:
-        >>> multi_task_settings(["reviews=a.csv", "rte=data/RTE"], None)
-        {'reviews': {'source': 'a.csv'}, 'rte': {'task': 'rte', 'source': 'data/RTE'}}
-    """
-    from temper.data.tasks.layouts import task_source
-    from temper.data.tasks.registry import task_named
-    from temper.models.multi_task.classifier import TaskHead
-
-    if isinstance(named, Mapping):
-        named = [name if path is None else f"{name}={path}" for name, path in named.items()]
-    settings: dict[str, dict[str, str]] = {}
-    root_is_read = False
-    for text in named:
-        name, equals, path = text.partition("=")
-        TaskHead(name)
-        if name in settings:
-            raise SettingError(f"--multi-task names {name!r} twice. Name it once.")
-        if equals and not path:
-            raise SettingError(f"--multi-task must be NAME or NAME=PATH, got {text!r}.")
-        settings[name] = {}
-        try:
-            settings[name]["task"] = task_named(name).name
-        except ValueError as error:
-            if not equals:
-                raise SettingError(f"{error} Give its data: {name}=PATH.") from error
-        root_is_read |= not equals
-        source = path if equals else task_source(name, root or os.environ.get(ROOT))
-        settings[name]["source"] = source
-    if root is not None and not root_is_read:
-        raise SettingError(
-            "--data-root says where the data of tasks lie, but each --multi-task names its own. "
-            "Leave it out, or give --multi-task NAME without =PATH."
-        )
-    return settings

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +19,7 @@ from temper.errors import CheckpointError, SettingError
 from temper.evaluation.predictor import Predictor
 from temper.evaluation.run import Evaluation, evaluate, write
 from temper.evaluation.settings import EvaluationSettings
-from temper.training.checkpoint_folder import differences, make_folder, read_json, write_json
+from temper.training.checkpoint_folder import differences, read_json, staged_folder, write_json
 from temper.training.config import digest
 from temper.training.progress import Progress
 from temper.training.run import model_identity
@@ -150,18 +148,14 @@ def measure(
     measured = evaluate(predictor, sets.data, settings, model=model, progress=told)
     notices = dict.fromkeys((*sets.notices, *measured.notices))
     evaluation = replace(measured, notices=tuple(notices), missing=sets.missing)
-    make_folder(out.parent)
-    staged = out.with_name(f".{out.name}.writing")
-    try:
-        if staged.exists():
-            shutil.rmtree(staged)
+    with staged_folder(out) as staged:
         write(evaluation, staged)
-        of = {} if run is None else {"run": run}
-        made = {"key": key, **of, "evaluate": settings.model_dump(mode="json")}
-        publish_evaluation(staged, out, made)
-    finally:
-        if staged.exists():
-            shutil.rmtree(staged)
+        settings_file = {
+            "key": key,
+            **({} if run is None else {"run": run}),
+            "evaluate": settings.model_dump(mode="json"),
+        }
+        write_json(staged / "settings.json", settings_file)
     return evaluation
 
 
@@ -175,25 +169,6 @@ def stored_key(folder: Path) -> str | None:
         return str(read_json(folder / "settings.json").get("key"))
     except CheckpointError:
         return None
-
-
-def publish_evaluation(staged: Path, folder: Path, settings: Mapping[str, Any]) -> None:
-    """Put a written evaluation in the place of an older one.
-
-    Args:
-        staged: Folder beside ``folder`` with the new files.
-        folder: Where the evaluation belongs.
-        settings: What it was made under, with its ``key``; written as ``settings.json``.
-    """
-    write_json(staged / "settings.json", settings)
-    older = folder.with_name(f".{folder.name}.older")
-    if older.exists():
-        shutil.rmtree(older)
-    if folder.exists():
-        os.replace(folder, older)
-    os.replace(staged, folder)
-    if older.exists():
-        shutil.rmtree(older)
 
 
 def evaluation_key(

@@ -86,8 +86,8 @@ class SetSources(BaseModel):
         anomaly: Texts that do not belong to the task, by name.
         suite: All sets of a task at once: ``sentiment``, ``entailment``, or a TOML file of your
             own.
-        data_root: Folder with the sets of ``suite`` (and the data of ``task``); None takes the
-            environment variable TEMPER_DATA.
+        data_root: Folder with the folders of tasks, as GLUE, CLUE or Temper lay them out, and with
+            the sets of ``suite``; None takes the environment variable TEMPER_DATA.
         fit: Ordinary rows that detectors of anomalies learn from; None takes a run's training rows.
         held_out: Labelled rows, neither trained on nor evaluated, to fit a temperature on.
     """

@@ -9,7 +9,6 @@ References: Wortsman et al., ICML 2022, Recipe 1.
 from __future__ import annotations
 
 import math
-import os
 import shutil
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -38,7 +37,7 @@ from temper.evaluation.rows import Condition
 from temper.evaluation.scoring import statistic_of
 from temper.functional.scores import facts
 from temper.models.folders import check_folder, read_object
-from temper.training.checkpoint_folder import check_room, make_folder, read_json, write_json
+from temper.training.checkpoint_folder import check_room, read_json, staged_folder, write_json
 from temper.training.config import digest
 from temper.training.progress import Progress
 from temper.training.run import MODEL_FILES, RECORDS, model_identity, versions
@@ -46,6 +45,13 @@ from temper.training.run import MODEL_FILES, RECORDS, model_identity, versions
 SCHEMA = 1
 # Of a run's data settings: what says how that run was trained, and nothing of what it is judged on.
 LEFT_OUT = {*UNLABELLED, *AUGMENTATION}
+WEIGHTS = {".safetensors", ".bin"}
+NOT_COPIED = RECORDS | {"model.safetensors.index.json", "training_args.json", "trainer_state.json"}
+# What a network computes is decided by more than shapes: heads, activations, positions.
+MUST_AGREE = (
+    "architectures", "model_type", "num_attention_heads", "num_key_value_heads", "hidden_act",
+    "position_embedding_type", "tie_word_embeddings", "problem_type", "vocab_size",
+)  # fmt: skip
 
 
 def make_soup(
@@ -69,72 +75,72 @@ def make_soup(
         TemperError: Where runs, rows or settings do not fit, or the folder holds something else.
     """
     progress = progress or Progress()
-    held = _held(out)
-    members = [read_ingredient(Path(run)) for run in _distinct(runs)]
+    file = out / "soup.json"
+    check_room(out, what="soup", held=file.exists())
+    kept = read_json(file) if file.exists() else None
+    _check_distinct(runs)
+    members = [read_ingredient(Path(run)) for run in runs]
     check_alike(members)
-    length = request.max_length or max(_length(member) for member in members)
-    predictor = _load(members[0].folder, request, length)
-    rows = load_evaluated(str(members[0].folder), request.data, predictor=predictor)
-    metric = _metric(members, rows, request.data)
-    key = digest(
-        {
-            "runs": [model_identity(str(member.folder)) for member in members],
-            "rows": rows.hash,
-            "metric": metric,
-            "max_length": length,
-        }
+    length = request.max_length or max(
+        int(member.data_settings.get("max_length", DEFAULT_LENGTH)) for member in members
     )
-    if held is not None:
-        if held["key"] != key:
+    first = members[0].folder
+    predictor = _load(first, request, length)
+    rows = load_evaluated(str(first), request.data, predictor=predictor)
+    metric = _metric(members, rows, request.data)
+    identities = [model_identity(str(member.folder)) for member in members]
+    key = digest({"runs": identities, "rows": rows.hash, "metric": metric, "max_length": length})
+    if kept is not None:
+        if kept["key"] != key:
             raise CheckpointError(
                 f"{out} holds a soup of other runs or other rows. Give another --out."
             )
         progress.notice(f"{out} holds this very soup already; it is kept.")
-        return held
+        return kept
     notices = _notices(members, rows)
-    for text in notices:
-        progress.notice(text)
+    progress.notice_all(notices)
     scorer = _Scorer(request, length, metric, rows, progress, total=2 * len(members) - 1)
     alone = [scorer.alone(predictor, members[0])]
     # What is scored next must not lie beside what was.
     del predictor
     alone += [scorer.alone(scorer.load(m.folder), m) for m in members[1:]]
-    make_folder(out.parent)
-    staged = out.with_name(f".{out.name}.writing")
-    try:
-        shutil.rmtree(staged, ignore_errors=True)
+    with staged_folder(out) as staged:
         lines, score = scorer.choose(members, alone, staged)
-        record = _record(members, lines, rows, scorer, notices=notices)
-        record |= {"key": key, "score": score}
-        if len(record["members"]) == 1:
-            record["notices"].append(
-                "No average was better: the soup is the best run alone, unchanged."
-            )
-            progress.notice(record["notices"][-1])
+        chosen = [line["run"] for line in lines if line["kept"]]
+        if len(chosen) == 1:
+            notices.append("No average was better: the soup is the best run alone, unchanged.")
+            progress.notice(notices[-1])
+        tables = [member.data_settings for member in members]
+        settings = [{name: t[name] for name in t if name not in LEFT_OUT} for t in tables]
+        data = settings[0] if all(each == settings[0] for each in settings) else {}
+        record = {
+            "schema": SCHEMA,
+            "metric": metric,
+            "higher_is_better": facts(metric).higher_is_better,
+            "members": chosen,
+            "runs": lines,
+            "held_out": {"rows": len(rows), "hash": rows.hash, "source": rows.source},
+            "settings": {"data": {**data, "max_length": length}},
+            "notices": notices,
+            "versions": versions(),
+            "key": key,
+            "score": score,
+        }
         write_json(staged / "soup.json", record)
-        if out.is_dir():
-            out.rmdir()
-        os.replace(staged, out)
-    finally:
-        shutil.rmtree(staged, ignore_errors=True)
     return record
 
 
+@dataclass
 class _Scorer:
     """Load, score and average models under the same settings."""
 
-    def __init__(
-        self,
-        request: EvaluationRequest,
-        length: int,
-        metric: str,
-        rows: Examples,
-        progress: Progress,
-        *,
-        total: int,
-    ) -> None:
-        self.request, self.length, self.metric, self.rows = request, length, metric, rows
-        self.progress, self.total, self.done = progress, total, 0
+    request: EvaluationRequest
+    length: int
+    metric: str
+    rows: Examples
+    progress: Progress
+    total: int
+    done: int = 0
 
     def load(self, folder: Path) -> Predictor:
         """Load a model to score."""
@@ -166,10 +172,7 @@ class _Scorer:
         return value
 
     def choose(
-        self,
-        members: Sequence[Ingredient],
-        alone: Sequence[float],
-        staged: Path,
+        self, members: Sequence[Ingredient], alone: Sequence[float], staged: Path
     ) -> tuple[list[dict[str, Any]], float]:
         """Choose the members and leave their average in a folder.
 
@@ -207,9 +210,9 @@ def _load(folder: Path, request: EvaluationRequest, length: int) -> Predictor:
 
 def _metric(members: Sequence[Ingredient], rows: Examples, data: DataSettings) -> str:
     """Choose the runs' own metric where they agree, else the one of the held-out source."""
-    own = {member.record.get("task", {}).get("metric") for member in members}
-    if len(own) == 1 and None not in own:
-        return str(own.pop())
+    metrics = {member.record.get("task", {}).get("metric") for member in members}
+    if len(metrics) == 1 and None not in metrics:
+        return str(metrics.pop())
     kind: LabelKind = "regression" if rows.kind == "regression" else "classification"
     return default_metric(data.source, kind, task=data.task)
 
@@ -267,31 +270,6 @@ def _line(
     }
 
 
-def _record(
-    members: Sequence[Ingredient],
-    lines: list[dict[str, Any]],
-    rows: Examples,
-    scorer: _Scorer,
-    *,
-    notices: Sequence[str],
-) -> dict[str, Any]:
-    """Return the content of ``soup.json``, without key and score."""
-    tables = [member.record.get("settings", {}).get("data") or {} for member in members]
-    settings = [{name: t[name] for name in t if name not in LEFT_OUT} for t in tables]
-    data = settings[0] if all(each == settings[0] for each in settings) else {}
-    return {
-        "schema": SCHEMA,
-        "metric": scorer.metric,
-        "higher_is_better": facts(scorer.metric).higher_is_better,
-        "members": [line["run"] for line in lines if line["kept"]],
-        "runs": lines,
-        "held_out": {"rows": len(rows), "hash": rows.hash, "source": rows.source},
-        "settings": {"data": {**data, "max_length": scorer.length}},
-        "notices": list(notices),
-        "versions": versions(),
-    }
-
-
 def _notices(members: Sequence[Ingredient], rows: Examples) -> list[str]:
     """Say what makes a soup fail, or its score worthless."""
     notices = list(rows.notices)
@@ -321,44 +299,14 @@ def _notices(members: Sequence[Ingredient], rows: Examples) -> list[str]:
     return notices
 
 
-def _length(member: Ingredient) -> int:
-    settings = member.record.get("settings", {})
-    return int(settings.get("data", {}).get("max_length", DEFAULT_LENGTH))
-
-
-def _distinct(runs: Sequence[str]) -> list[str]:
-    """Return the runs' names.
-
-    Raises:
-        SettingError: For fewer than two, or one that is given twice.
-    """
+def _check_distinct(runs: Sequence[str]) -> None:
+    """Refuse fewer than two runs, and one that is given twice."""
     places = [Path(run).resolve() for run in runs]
     twice = [run for place, run in enumerate(runs) if places.index(places[place]) < place]
     if twice:
         raise SettingError(f"The run {twice[0]} is given twice. Give each run once.")
     if len(runs) < 2:
         raise SettingError(f"A soup needs two runs or more, got {len(runs)}.")
-    return list(runs)
-
-
-def _held(out: Path) -> dict[str, Any] | None:
-    """Return the soup that a folder holds, None where there is room for one.
-
-    Raises:
-        CheckpointError: Where it holds something else.
-    """
-    record = out / "soup.json"
-    check_room(out, what="soup", held=record.exists())
-    return read_json(record) if record.exists() else None
-
-
-WEIGHTS = {".safetensors", ".bin"}
-NOT_COPIED = RECORDS | {"model.safetensors.index.json", "training_args.json", "trainer_state.json"}
-# What a network computes is decided by more than shapes: heads, activations, positions.
-MUST_AGREE = (
-    "architectures", "model_type", "num_attention_heads", "num_key_value_heads", "hidden_act",
-    "position_embedding_type", "tie_word_embeddings", "problem_type", "vocab_size",
-)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -378,6 +326,11 @@ class Ingredient:
     config: dict[str, Any] = field(repr=False)
     tensors: dict[str, Path] = field(repr=False)
     kinds: dict[str, str] = field(repr=False)
+
+    @property
+    def data_settings(self) -> dict[str, Any]:
+        """How its run read its data; empty where nothing says it."""
+        return self.record.get("settings", {}).get("data") or {}
 
     @property
     def labels(self) -> dict[str, str]:

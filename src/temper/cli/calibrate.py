@@ -62,7 +62,7 @@ def calibrate(
         if as_json:
             print_json({"removed": str(file)})
         else:
-            say(f"Removed {file}", as_json=False)
+            say(f"Removed {file}")
         return
     if data is None:
         raise SettingError("--data is needed: held-out rows to fit the temperature on.")
@@ -82,6 +82,5 @@ def calibrate(
     say(
         f"Temperature {made['temperature']:.4f} from {made['held_out']['rows']} rows: NLL "
         f"{nll['before']:.4f} -> {nll['after']:.4f}, ECE {ece['before']:.4f} -> "
-        f"{ece['after']:.4f} on these. `temper predict` applies it.",
-        as_json=False,
+        f"{ece['after']:.4f} on these. `temper predict` applies it."
     )

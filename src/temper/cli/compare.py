@@ -37,7 +37,15 @@ def compare(
     imports: options.Imports = None,
     assignments: options.Assignments = None,
     config: options.Config = None,
-    workers: options.Workers = 1,
+    workers: Annotated[
+        int,
+        typer.Option(
+            "--workers",
+            metavar="N",
+            help="Processes that train and judge runs side by side; they share the machine's "
+            "threads and GPUs.",
+        ),
+    ] = 1,
     as_json: options.Json = False,
     **settings: Any,
 ) -> None:
@@ -70,4 +78,4 @@ def compare(
         print_overview(overview(study.comparison), notes=(*whole.notes, more))
     else:
         print_comparison(whole)
-    say(f"Report: {study.page}", as_json=False)
+    say(f"Report: {study.page}")

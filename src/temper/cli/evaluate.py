@@ -68,7 +68,7 @@ def evaluate(
         print_json({"out": str(result.folder), **result.content})
         return
     print_table([_row(score) for score in result.content["scores"]], COLUMNS, title=model)
-    say(f"Rows and scores: {result.folder}", as_json=False)
+    say(f"Rows and scores: {result.folder}")
 
 
 def _row(score: dict[str, Any]) -> dict[str, Any]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 from collections.abc import Callable
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -82,7 +84,7 @@ def show(
         return
     if kind == "methods" and not as_json:
         print_table(_declared_methods(), ["name", "summary", "passes", "memory", "claims", "paper"])
-        say("The settings of each: temper list methods NAME", as_json=False)
+        say("The settings of each: temper list methods NAME")
         return
     rows = KINDS[kind]()
     if as_json:
@@ -90,18 +92,6 @@ def show(
         return
     # A mapping inside a cell is for programs.
     print_table(rows, [name for name in rows[0] if not isinstance(rows[0][name], dict)])
-
-
-def _methods_in_markdown() -> str:
-    from temper.methods.description import markdown
-
-    return markdown()
-
-
-def _trainer_in_markdown() -> str:
-    from temper.training.supported import markdown
-
-    return markdown()
 
 
 def _show_method(name: str, *, as_json: bool) -> None:
@@ -115,8 +105,8 @@ def _show_method(name: str, *, as_json: bool) -> None:
         named = {"name": name, "class": about.config.__name__}
         print_json({**named, "settings": described, "presets": presets(name)})
         return
-    say(f"{name}: {about.summary} ({about.paper})", as_json=False)
-    say(f"Claims for itself: {about.claims or 'nothing'}", as_json=False)
+    say(f"{name}: {about.summary} ({about.paper})")
+    say(f"Claims for itself: {about.claims or 'nothing'}")
     if described:
         print_table(
             described,
@@ -124,7 +114,7 @@ def _show_method(name: str, *, as_json: bool) -> None:
             title=f"method.SETTING of {name}",
         )
     else:
-        say(f"{name} has no settings.", as_json=False)
+        say(f"{name} has no settings.")
     rows = [
         {
             "preset": preset,
@@ -136,25 +126,13 @@ def _show_method(name: str, *, as_json: bool) -> None:
         print_table(rows, ["preset", "sets"], title=f"\nmethod.preset of {name}")
 
 
-def _with_methods(text: str, document: Path) -> str:
-    from temper.training.cards import rewrite
-
-    return rewrite(text, document)
-
-
-def _with_perspectives(text: str, document: Path) -> str:
-    from temper.evaluation.perspectives.registry import rewrite
-
-    return rewrite(text)
-
-
 def _write(documents: list[Path], rewrite: Callable[[str, Path], str]) -> None:
     """Write tables into documents; all are read and made before one is written."""
     from temper.training.checkpoint_folder import write_text
 
     made = {}
-    documents = [file for given in documents for file in _files(given)]
-    for document in documents:
+    listed = (sorted(given.glob("*.md")) if given.is_dir() else [given] for given in documents)
+    for document in itertools.chain(*listed):
         try:
             text = document.read_text(encoding="utf-8")
         except OSError as error:
@@ -166,12 +144,7 @@ def _write(documents: list[Path], rewrite: Callable[[str, Path], str]) -> None:
     for document, (before, after) in made.items():
         if before != after:
             write_text(document, after)
-        say(f"{'As it was' if before == after else 'Written'}: {document}", as_json=False)
-
-
-def _files(given: Path) -> list[Path]:
-    """Return a document, or those of a folder."""
-    return sorted(given.glob("*.md")) if given.is_dir() else [given]
+        say(f"{'As it was' if before == after else 'Written'}: {document}")
 
 
 def _methods() -> list[dict[str, Any]]:
@@ -201,19 +174,6 @@ def _row(about: Declaration) -> dict[str, Any]:
         "claims": about.claims,
         "paper": about.paper,
     }
-
-
-def _models() -> list[dict[str, Any]]:
-    from temper.models.names import listing
-
-    return [{"name": name, **row} for name, row in listing().items()]
-
-
-def _perspectives() -> list[dict[str, Any]]:
-    from temper.evaluation.perspectives import listing
-
-    rows: list[dict[str, Any]] = listing()
-    return rows
 
 
 def _tasks() -> list[dict[str, Any]]:
@@ -257,18 +217,26 @@ def _trainer() -> list[dict[str, Any]]:
     ]
 
 
+def _later(module: str, function: str) -> Callable[..., Any]:
+    """Return a function that is imported once it is called: torch takes seconds."""
+    return lambda *arguments: getattr(import_module(module), function)(*arguments)
+
+
+_rewrite_perspectives = _later("temper.evaluation.perspectives.registry", "rewrite")
 WRITTEN: dict[str, Callable[[str, Path], str]] = {
-    "methods": _with_methods,
-    "perspectives": _with_perspectives,
+    "methods": _later("temper.training.cards", "rewrite"),
+    "perspectives": lambda text, _: _rewrite_perspectives(text),
 }
 MARKDOWN: dict[str, Callable[[], str]] = {
-    "methods": _methods_in_markdown,
-    "trainer": _trainer_in_markdown,
+    "methods": _later("temper.methods.description", "markdown"),
+    "trainer": _later("temper.training.supported", "markdown"),
 }
 KINDS: dict[str, Callable[[], list[dict[str, Any]]]] = {
     "methods": _methods,
-    "models": _models,
-    "perspectives": _perspectives,
+    "models": lambda: [
+        {"name": name, **row} for name, row in _later("temper.models.names", "listing")().items()
+    ],
+    "perspectives": _later("temper.evaluation.perspectives", "listing"),
     "tasks": _tasks,
     "suites": _suites,
     "trainer": _trainer,

@@ -5,11 +5,11 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, TypeVar
 
 import typer
 
-from temper.app.keywords import Keyword, Keywords, name_of, split_list
+from temper.app.keywords import Keyword, Keywords, split_list
 from temper.errors import SettingError
 from temper.importing import check_file_exists
 
@@ -68,7 +68,15 @@ def _tasks() -> Iterable[str]:
 
 complete_method = completing(_methods, "+")
 complete_methods = completing(_methods, ",")
-COMPLETED = {"suite": completing(_suites), "task": completing(_tasks)}
+COMPLETED = {
+    "model": completing(_models),
+    "method": complete_method,
+    "objective": complete_method,
+    "rule": complete_method,
+    "perspectives": completing(_perspectives, ","),
+    "suite": completing(_suites),
+    "task": completing(_tasks),
+}
 
 Json = Annotated[
     bool,
@@ -91,25 +99,6 @@ Config = Annotated[
     typer.Option("--config", help="TOML file of settings; options and --set override it."),
 ]
 Out = Annotated[Path, typer.Option("--out", help="Folder to write.")]
-Device = Annotated[str | None, typer.Option("--device", help="auto, cpu, cuda, cuda:N or mps.")]
-DataRoot = Annotated[
-    Path | None,
-    typer.Option(
-        "--data-root",
-        metavar="DIR",
-        help="Folder with the folders of tasks, as GLUE, CLUE or Temper lay them out, and of the "
-        "sets of a suite; the environment variable TEMPER_DATA if left out.",
-    ),
-]
-Workers = Annotated[
-    int,
-    typer.Option(
-        "--workers",
-        metavar="N",
-        help="Processes that train and judge runs side by side; they share the machine's threads "
-        "and GPUs.",
-    ),
-]
 Imports = Annotated[
     list[str] | None,
     typer.Option(
@@ -122,77 +111,6 @@ MODEL_HELP = (
     "Folder of a checkpoint or PEFT adapter, Hub id of a classifier, scikit-learn pipeline in a "
     ".skops file, or file.py:NAME or module:NAME of a function (this runs that file's code)."
 )
-# Options of settings that stand in no table, or whose class needs torch.
-FURTHER: dict[str, Any] = {
-    "model": Annotated[
-        str | None,
-        typer.Option(
-            "--model",
-            help="Hub id, folder, or short name of `temper list models`.",
-            autocompletion=completing(_models),
-        ),
-    ],
-    "method": Annotated[
-        str | None,
-        typer.Option(
-            "--method",
-            help="A method of `temper list methods`, or `ONE + OTHER`; uegr if left out.",
-            autocompletion=complete_method,
-        ),
-    ],
-    "objective": Annotated[
-        str | None,
-        typer.Option(
-            "--objective",
-            help="A method of which only the objective is taken.",
-            autocompletion=complete_method,
-        ),
-    ],
-    "rule": Annotated[
-        str | None,
-        typer.Option(
-            "--rule",
-            help="A method of which only the update rule is taken.",
-            autocompletion=complete_method,
-        ),
-    ],
-    "multi_task": Annotated[
-        list[str] | None,
-        typer.Option(
-            "--multi-task",
-            metavar="NAME[=PATH]",
-            help="Train one encoder on several tasks, a head each (MT-DNN); once for every task. A "
-            "name that --task takes is found as --task finds it, or lies in PATH; any other name "
-            "is PATH's.",
-        ),
-    ],
-    "data_root": DataRoot,
-    "seed": Annotated[int | None, typer.Option("--seed", help="Seed of every random draw.")],
-    "lora": Annotated[
-        bool | None,
-        typer.Option(
-            "--lora", help="Train a LoRA adapter and the head alone; --set train.lora.rank=16 ..."
-        ),
-    ],
-    "perspectives": Annotated[
-        str | None,
-        typer.Option(
-            "--perspectives",
-            help="What to measure, with commas between: names of `temper list perspectives`, "
-            "`default`, `all`.",
-            autocompletion=completing(_perspectives, ","),
-        ),
-    ],
-    "reference": Annotated[
-        str | None,
-        typer.Option(
-            "--reference",
-            metavar="MODEL",
-            help="The pre-trained model that `representation` compares with, where the model's own "
-            "record does not name it.",
-        ),
-    ],
-}
 
 
 def with_settings(keywords: Keywords) -> Callable[[Command], Command]:
@@ -206,8 +124,8 @@ def with_settings(keywords: Keywords) -> Callable[[Command], Command]:
         signature = inspect.signature(command, eval_str=True)
         listed = list(signature.parameters.values())[:-1]
         taken = {parameter.name for parameter in listed}
-        names = sorted(keywords.names, key=lambda name: name not in ("model", "data", "task"))
-        options = [_option(name, keywords) for name in names if name not in taken]
+        names = sorted(keywords.settings, key=lambda name: name not in ("model", "data", "task"))
+        options = [_option(name, keywords.settings[name]) for name in names if name not in taken]
         needed = [parameter for parameter in listed if parameter.default is parameter.empty]
         others = [parameter for parameter in listed if parameter not in needed]
         command.__signature__ = signature.replace(  # type: ignore[attr-defined]
@@ -218,30 +136,23 @@ def with_settings(keywords: Keywords) -> Callable[[Command], Command]:
     return decorate
 
 
-def _option(name: str, keywords: Keywords) -> inspect.Parameter:
+def _option(name: str, keyword: Keyword) -> inspect.Parameter:
     """Return the parameter that stands for a setting in a command's signature."""
-    kind: Any = keywords.settings[name] if name in keywords.settings else FURTHER[name]
-    if not isinstance(kind, Keyword):
-        default: Any = None
-        return _parameter(name, kind, default)
-    flag = f"--{name_of(kind.path)}"
-    told = kind.meaning.replace("``", "`")
-    if kind.default not in (None, False, (), {}):
-        told += f" [default: {'on' if kind.default is True else kind.default}]"
-    default = typer.Option(
+    flag, is_switch = f"--{name.replace('_', '-')}", keyword.kind is bool
+    meaning = keyword.meaning.replace("``", "`")
+    if keyword.default not in (None, False, (), {}):
+        meaning += f" [default: {'on' if keyword.default is True else keyword.default}]"
+    option = typer.Option(
         None,
-        f"{flag}/--no{flag[1:]}" if kind.kind is bool else flag,
-        help=told,
-        metavar=None if kind.kind is bool else kind.metavar or None,
+        f"{flag}/--no{flag[1:]}" if is_switch else flag,
+        help=meaning,
+        metavar=None if is_switch else keyword.metavar or None,
         autocompletion=COMPLETED.get(name),
         show_default=False,
     )
-    return _parameter(name, (list[str] if kind.many else kind.kind) | None, default)
-
-
-def _parameter(name: str, annotation: Any, default: Any) -> inspect.Parameter:
+    annotation = (list[str] if keyword.many else keyword.kind) | None
     return inspect.Parameter(
-        name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation
+        name, inspect.Parameter.KEYWORD_ONLY, default=option, annotation=annotation
     )
 
 

@@ -165,7 +165,7 @@ def _write(predictions: list[dict[str, Any]], out: Path, *, as_json: bool) -> No
     if as_json:
         print_json({"out": str(out), "rows": len(predictions)})
     else:
-        say(f"Wrote {len(predictions)} predictions: {out}", as_json=False)
+        say(f"Wrote {len(predictions)} predictions: {out}")
 
 
 def _shown(predictions: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[str]]:

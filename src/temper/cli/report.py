@@ -87,6 +87,6 @@ def report(
         if as_json:
             print_json({"report": str(page), "figures": [str(file) for file in files]})
         else:
-            say(f"Report: {page}", as_json=False)
+            say(f"Report: {page}")
             if files:
-                say(f"{len(files)} figures: {files[0].parent}", as_json=False)
+                say(f"{len(files)} figures: {files[0].parent}")

@@ -48,8 +48,8 @@ def _start(kind: Scaffold, name: str, into: Path, *, use: str, as_json: bool) ->
     if as_json:
         print_json({kind.noun: str(file), "test": str(test), "card": str(card)})
         return
-    say(f"{kind.noun.capitalize()}: {file}", as_json=False)
-    say(f"Test: {test} (python -m pytest {test})", as_json=False)
-    say(f"Card: {card}", as_json=False)
+    say(f"{kind.noun.capitalize()}: {file}")
+    say(f"Test: {test} (python -m pytest {test})")
+    say(f"Card: {card}")
     if file.name == str(file.relative_to(into)):
-        say(f"Use it: {use.format(file=file, name=name)}", as_json=False)
+        say(f"Use it: {use.format(file=file, name=name)}")

@@ -70,7 +70,7 @@ def notice(message: str, *, console: Console | None = None) -> None:
     (console or errors()).print(f"[yellow]Note:[/] {escape(message)}")
 
 
-def say(message: str, *, as_json: bool) -> None:
+def say(message: str, *, as_json: bool = False) -> None:
     """Print a line for a person: to stdout, or to stderr where stdout belongs to JSON."""
     console = errors() if as_json else Console(highlight=False, soft_wrap=True)
     console.print(escape(message))

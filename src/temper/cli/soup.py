@@ -64,7 +64,4 @@ def soup(
         for run in made["runs"]
     ]
     print_table(rows, COLUMNS, title=f"{made['metric']} on the held-out rows")
-    say(
-        f"Soup of {len(made['members'])} runs, {made['metric']} {made['score']:.4f}: {out}",
-        as_json=False,
-    )
+    say(f"Soup of {len(made['members'])} runs, {made['metric']} {made['score']:.4f}: {out}")

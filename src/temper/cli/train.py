@@ -52,7 +52,7 @@ def train(
         card_file = _card_file(out, card_path or out / "README.md", evaluation, tree)
     elif evaluation is not None:
         raise SettingError("--evaluation names the scores of a card. Add --card, or leave it out.")
-    from temper.cli.bars import progress
+    from temper.cli.bars import loss_in_words, progress
 
     with progress() as shown:
         result = train_run(out, config=tree, resume=not restart, progress=shown)
@@ -62,18 +62,20 @@ def train(
     if as_json:
         print_json({"out": str(out), **record})
         return
-    say(f"Trained {record['model']} with {record['method']}: {out}", as_json=False)
-    say(_ended(RunFolder(out), record), as_json=False)
+    say(f"Trained {record['model']} with {record['method']}: {out}")
+    logged = [entry for entry in RunFolder(out).logs() if "loss" in entry]
+    last = f", last logged {loss_in_words(logged[-1])}" if logged else ""
+    say(f"{record['times']['steps']} steps{last}.")
     for line in _epochs(record):
-        say(line, as_json=False)
+        say(line)
     for task in record.get("tasks", {}).values():
-        say(f"A checkpoint of one task: {out / task['folder']}", as_json=False)
+        say(f"A checkpoint of one task: {out / task['folder']}")
     if "tasks" not in record:
         measure = f"temper evaluate {quote(str(out))} --out {quote(f'{out}-evaluation')}"
         eval_rows = record["settings"]["data"]["eval_rows"]
         if eval_rows is not None:
             measure += f" --eval-rows {eval_rows}"
-        say(f"Measure it on its own dev rows: {measure}", as_json=False)
+        say(f"Measure it on its own dev rows: {measure}")
 
 
 def _card_file(out: Path, path: Path, evaluation: Path | None, tree: Mapping[str, Any]) -> Path:
@@ -85,29 +87,15 @@ def _card_file(out: Path, path: Path, evaluation: Path | None, tree: Mapping[str
         )
     if evaluation is not None:
         refuse([partial(check_evaluation, evaluation)])
-        _check_evaluation(out, evaluation)
+        from temper.display.folders import evaluation_fault
+        from temper.display.records import RunRecord, parse
+
+        record = parse(out / "run.json", RunRecord) if (out / "run.json").exists() else None
+        if fault := evaluation_fault(evaluation, record):
+            raise CheckpointError(fault)
     from temper.report.card import check_card
 
     return check_card(out, path)
-
-
-def _check_evaluation(out: Path, evaluation: Path) -> None:
-    """Refuse, before any work, the evaluation of another run than the one in the folder."""
-    from temper.display.folders import evaluation_fault
-    from temper.display.records import RunRecord, parse
-
-    record = parse(out / "run.json", RunRecord) if (out / "run.json").exists() else None
-    if fault := evaluation_fault(evaluation, record):
-        raise CheckpointError(fault)
-
-
-def _ended(folder: RunFolder, record: Mapping[str, Any]) -> str:
-    """Say how many steps a run took and the loss that it logged last."""
-    from temper.cli.bars import loss_in_words
-
-    logged = [entry for entry in folder.logs() if "loss" in entry]
-    last = f", last logged {loss_in_words(logged[-1])}" if logged else ""
-    return f"{record['times']['steps']} steps{last}."
 
 
 def _epochs(record: Mapping[str, Any]) -> list[str]:

@@ -189,14 +189,7 @@ class StudyConfig:
         if faults:
             lines = [line for fault in faults for line in fault.splitlines()]
             raise SettingError("\n".join(dict.fromkeys(lines)))
-        return cls(
-            base,
-            tuple(columns),
-            tuple(seeds),
-            evaluate,
-            sets,
-            runs,
-        )
+        return cls(base, tuple(columns), tuple(seeds), evaluate, sets, runs)
 
     @property
     def reference(self) -> str:

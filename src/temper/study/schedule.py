@@ -112,16 +112,14 @@ def run_study(
         method = methods.build(run.method_config())
         if regression:
             check_regressions(method, [f"Column {column!r}"])
-    for text in splits.notices:
-        progress.notice(text)
+    progress.notice_all(splits.notices)
     for run in config.runs.values():
         check_augmentation(run.data, splits.train)
     sets = evaluation_sets(config, splits)
     # The evaluation does the same; here a wrong label or model shows before hours of training.
     check_before_training(sets.data, config.evaluate, splits.train)
     check_named_models(config.evaluate, regression=regression)
-    for text in sets.notices:
-        progress.notice(text)
+    progress.notice_all(sets.notices)
     identity = model_identity(config.any_run.model)
     keys = {cell: run_key(run, splits, identity=identity) for cell, run in config.runs.items()}
     folder = StudyFolder(path, config, keys)

@@ -11,7 +11,8 @@ import math
 import os
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -215,6 +216,31 @@ def write_text(path: Path, text: str) -> None:
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def staged_folder(path: Path) -> Iterator[Path]:
+    """Give a folder to write to, which takes a folder's place once this context ends well.
+
+    Args:
+        path: The folder; an older one in its place is replaced by the whole new one.
+
+    Raises:
+        CheckpointError: Where the file system refuses.
+    """
+    make_folder(path.parent)
+    staged, older = (path.with_name(f".{path.name}.{state}") for state in ("writing", "older"))
+    shutil.rmtree(staged, ignore_errors=True)
+    staged.mkdir()
+    try:
+        yield staged
+        shutil.rmtree(older, ignore_errors=True)
+        if path.exists():
+            os.replace(path, older)
+        os.replace(staged, path)
+        shutil.rmtree(older, ignore_errors=True)
+    finally:
+        shutil.rmtree(staged, ignore_errors=True)
 
 
 def make_folder(path: Path, *, option: str = "--out") -> list[Path]:

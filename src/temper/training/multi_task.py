@@ -17,7 +17,7 @@ how their batches are mixed; ``data`` holds what the tables of the tasks leave o
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
@@ -37,17 +37,18 @@ from temper.training.assignments import Tree, section
 from temper.training.checkpoint_folder import RunFolder, write_json
 from temper.training.checks import check_one_process, check_regressions
 from temper.training.config import PLACES, RunConfig, digest
-from temper.training.epoch_scores import DEV
 from temper.training.loading import TASK, TaskRows
-from temper.training.network import make_network, network_notices
 from temper.training.progress import Progress
+from temper.training.recorder import DEV
 from temper.training.rewriting import rewriters_of
 from temper.training.run import (
     ActiveRun,
     Prepared,
     is_finished,
     label_names,
+    make_network,
     model_identity,
+    network_notices,
     run_key,
     scored_sets,
 )
@@ -207,7 +208,6 @@ def train_tasks(
     resume: bool = True,
     splits: Mapping[str, Splits] | None = None,
     progress: Progress | None = None,
-    callbacks: Sequence[Any] = (),
 ) -> Path:
     """Fine-tune one model on several tasks; the folder is as docs/formats.md says.
 
@@ -219,7 +219,6 @@ def train_tasks(
         resume: Whether a stopped run goes on; where False it starts anew.
         splits: The data of each task, where the caller has loaded them already.
         progress: Hears of steps and notices.
-        callbacks: Further callbacks of Transformers' Trainer.
 
     Returns:
         The folder: the whole model, and of each task a plain checkpoint with its record in
@@ -236,18 +235,16 @@ def train_tasks(
     found = folder.record()
     loaded = splits or {name: load_splits(run.data) for name, run in config.tasks.items()}
     notices = notices_of(loaded)
-    for text in notices:
-        progress.notice(text)
+    progress.notice_all(notices)
     key = tasks_key(config, loaded)
     if is_finished(folder, found, config, key, progress):
         return folder.path
     prepared = prepare_tasks(config, loaded)
-    further = network_notices(config.first, prepared.model, prepared.tokenizer)
-    for text in (*further, *prepared.notices):
-        progress.notice(text)
+    progress.notice_all(network_notices(config.first, prepared.model, prepared.tokenizer))
+    progress.notice_all(prepared.notices)
     prepared = replace(prepared, notices=(*notices, *prepared.notices))
     run = _ActiveTasks(config, folder, key, loaded, progress, prepared)
-    run.go(found if resume else None, callbacks)
+    run.go(found if resume else None)
     return folder.path
 
 
@@ -385,10 +382,9 @@ class _ActiveTasks(ActiveRun):
             f"{FOLDER}/NAME, to be evaluated, fine-tuned and reported on like any other."
         )
 
-    def few_rows(self) -> dict[str, Tensor]:
+    def few_rows(self, rows: Any) -> dict[str, Tensor]:
         """Return two rows of the first task as a batch."""
-        rows: Any = self.prepared.rows
-        batch = self._batch_of(rows.parts[self._first])
+        batch = super().few_rows(rows.parts[self._first])
         return {**batch, TASK: torch.zeros(len(batch["labels"]), dtype=torch.int64)}
 
     def _epochs(self) -> dict[str, Any]:

@@ -78,7 +78,7 @@ def passes_of(model: nn.Module, method: Method, batch: Mapping[str, Tensor]) -> 
     return PLAIN * (counts[0] + (period - 1) * counts[-1]) / (period * plain[0])
 
 
-def cost_in_words(name: str, method: Method, passes: float) -> str | None:
+def cost_in_words(name: str, method: Method, passes: float) -> list[str]:
     """Say what a step costs beside plain fine-tuning's; nothing where it costs the same.
 
     Args:
@@ -88,12 +88,12 @@ def cost_in_words(name: str, method: Method, passes: float) -> str | None:
     """
     masks = "mask" in method.rule.slots
     if abs(passes - PLAIN) < 0.05 and not masks:
-        return None
+        return []
     takes = f"{round(passes, 1):g}F{' + mask' if masks else ''}"
-    return (
+    return [
         f"{name} takes about {takes} a step, plain fine-tuning {PLAIN:g}F: about "
         f"{passes / PLAIN:.1f} times the passes (F is a forward pass of the batch)."
-    )
+    ]
 
 
 def _products(

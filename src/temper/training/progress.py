@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 
@@ -52,6 +52,15 @@ class Progress:
 
     def notice(self, text: str) -> None:
         """Hear something that the user should know, for example rows that were dropped."""
+
+    def notice_all(self, texts: Iterable[str]) -> None:
+        """Hear several.
+
+        Args:
+            texts: Each as `notice` takes it.
+        """
+        for text in texts:
+            self.notice(text)
 
 
 class LoggedNotices(Progress):

@@ -1,15 +1,34 @@
-"""Record a run while it trains: its logs, the time of its steps, and where it stands."""
+"""Record a run while it trains: logs, times and scores of epochs; keep the best epoch's weights."""
 
 from __future__ import annotations
 
+import math
+import re
+import shutil
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 from statistics import median
 from typing import Any
 
+import torch
+from torch import Tensor, nn
+
+from temper.data.encode import EncodedExamples
+from temper.data.examples import Examples
+from temper.errors import CheckpointError, SettingError
+from temper.functional import scores
+from temper.models.modes import in_mode
+from temper.training.checkpoint_files import PARTIAL, put_in_place, read_state, write_state
 from temper.training.checkpoint_folder import RunFolder
 from temper.training.progress import Progress
+from temper.types import Batch
+
+DEV = "dev"
+SELECTION = "selection"
+BEST = re.compile(r"best-(\d+)")
 
 
 class Listener:
@@ -22,7 +41,7 @@ class Listener:
     def __getattr__(self, name: str) -> Callable[..., None]:
         """Ignore the events that are of no interest here, those of later Transformers too."""
         if name.startswith("on_"):
-            return _ignore
+            return lambda *_, **__: None
         raise AttributeError(name)
 
 
@@ -40,7 +59,7 @@ class Recorder(Listener):
     ) -> None:
         self.done = 0
         self._folder, self._progress, self._on_save = folder, progress, on_save
-        self._started = timestamp()
+        self._started = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         self._begun = time.perf_counter()
         self._earlier = 0.0
         self._earlier_median: float | None = None
@@ -108,10 +127,251 @@ class Recorder(Listener):
         self._on_save()
 
 
-def _ignore(*_: Any, **__: Any) -> None:
-    return None
+@dataclass(frozen=True)
+class ScoredSet:
+    """Labelled rows that the model is scored on while it trains.
+
+    Args:
+        name: ``dev``, or ``selection`` for the rows that choose the epoch.
+        metric: The task's own score.
+        rows: The encoded rows, with labels.
+        regression: Whether the labels are numbers.
+        task: Name of the task, where the model has several.
+    """
+
+    name: str
+    metric: str
+    rows: EncodedExamples
+    regression: bool = False
+    task: str | None = None
+
+    @property
+    def label(self) -> str:
+        """The score's name in ``metrics.jsonl``."""
+        return "/".join(filter(None, (self.name, self.task, self.metric)))
+
+    def score(
+        self, model: nn.Module, collate: Callable[[Any], Mapping[str, Any]], *, batch_size: int
+    ) -> float | None:
+        """Score a model; it is left as it came, and no random number is drawn.
+
+        Args:
+            model: The classifier.
+            collate: Makes a batch of encoded rows.
+            batch_size: Rows of a forward pass.
+
+        Returns:
+            The score, None where it is undefined.
+        """
+        # A DataLoader would draw from the global generator, which training may use.
+        order = sorted(range(len(self.rows)), key=lambda row: self.rows.lengths[row])
+        found: list[float] = [0.0] * len(order)
+        further = {} if self.task is None else {"task": self.task}
+        device = next(model.parameters()).device
+        with torch.no_grad(), in_mode(model, training=False):
+            for start in range(0, len(order), batch_size):
+                places = order[start : start + batch_size]
+                batch = Batch.of(collate([self.rows[place] for place in places]))
+                inputs = {name: tensor.to(device) for name, tensor in batch.inputs.items()}
+                logits = model(**inputs, **further).logits.float()
+                answers = logits[:, 0] if self.regression else logits.argmax(-1)
+                for place, answer in zip(places, answers.tolist(), strict=True):
+                    found[place] = answer
+        labels = [self.rows[row]["labels"] for row in range(len(order))]
+        value = float(scores.measure_of(self.metric)(labels, found))
+        return value if math.isfinite(value) else None
 
 
-def timestamp() -> str:
-    """Return the time as ``2026-01-01T00:00:00Z``."""
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+def carve(rows: Examples, share: float, *, seed: int) -> tuple[Examples, Examples]:
+    """Take rows that choose an epoch out of training rows.
+
+    Each class gives its share, by a hash of the seed and the text: the order of the file does not
+    matter, equal texts stay together, and every class is left something to train on.
+
+    Args:
+        rows: The training rows.
+        share: In (0, 1).
+        seed: Any integer.
+
+    Returns:
+        (the rows left to train on, the rows that choose).
+
+    Raises:
+        SettingError: There are too few rows for both.
+
+    Example:
+        >>> toy = Examples("toy", list("abcdef"), labels=[0, 1] * 3, kind="classification")
+        >>> [len(part) for part in carve(toy, 0.34, seed=0)]
+        [4, 2]
+    """
+    drawn = rows.draw(max(1, round(share * len(rows))), seed=seed)
+    texts = {rows.rows[place] for place in drawn}
+    chosen = [place for place in range(len(rows)) if rows.rows[place] in texts]
+    if rows.kind == "classification" and rows.labels is not None:
+        labels = rows.labels
+        left = {labels[place] for place in range(len(rows)) if rows.rows[place] not in texts}
+        kept = {rows.rows[place] for place in chosen if labels[place] not in left}
+        chosen = [place for place in chosen if rows.rows[place] not in kept]
+    taken = set(chosen)
+    rest = [place for place in range(len(rows)) if place not in taken]
+    if not chosen or not rest:
+        raise SettingError(
+            f"`train.keep` is 'best', which takes {share:g} of the training rows out to choose the "
+            f"epoch, and {len(rows)} rows are too few for that. Give more rows, raise "
+            "train.keep_share, or use train.keep=last."
+        )
+    return rows.select(rest), rows.select(chosen)
+
+
+class EpochScores(Listener):
+    """Score some sets after each epoch, write the scores to ``metrics.jsonl``, keep the best epoch.
+
+    Where a set is named ``selection``, the weights of the epoch with its best score (the first of
+    equals) are kept beside the checkpoints and put back before the method finishes its weights.
+
+    Args:
+        sets: What to score; none does nothing.
+        collate: Makes a batch of encoded rows.
+        batch_size: Rows of a forward pass.
+        folder: The run's folder.
+        progress: Hears of every score.
+    """
+
+    def __init__(
+        self,
+        sets: Sequence[ScoredSet],
+        collate: Callable[[Any], Mapping[str, Any]],
+        *,
+        batch_size: int,
+        folder: RunFolder,
+        progress: Progress,
+    ) -> None:
+        self.sets = list(sets)
+        self._collate, self._batch_size = collate, batch_size
+        self._folder, self._progress = folder, progress
+        self.entries: list[dict[str, Any]] = []
+        self._chooser = next((each for each in self.sets if each.name == SELECTION), None)
+        self._finished: dict[str, float | None] = {}
+
+    @property
+    def best(self) -> dict[str, Any] | None:
+        """The epoch that the selection rows choose; None where they choose none."""
+        if self._chooser is None:
+            return None
+        label, best = self._chooser.label, None
+        sign = 1 if scores.facts(self._chooser.metric).higher_is_better else -1
+        for entry in self.entries:
+            value = entry[label]
+            if value is not None and (best is None or sign * value > sign * best[label]):
+                best = entry
+        return best
+
+    def resume(self, step: int) -> None:
+        """Take up the scores of the part of the run that came before a stop.
+
+        Args:
+            step: Steps that are done; ``metrics.jsonl`` goes no further.
+
+        Raises:
+            CheckpointError: The weights of the best epoch are not there.
+        """
+        labels = [each.label for each in self.sets]
+        logs = self._folder.logs() if labels else []
+        self.entries = [log for log in logs if all(label in log for label in labels)]
+        for folder, at in self._kept():
+            if at > step:
+                shutil.rmtree(folder)
+        if self.best is not None and not self._weights(self.best["step"]).is_dir():
+            raise CheckpointError(
+                f"{self._weights(self.best['step'])} is missing: it holds the weights of the best "
+                "epoch so far. Train anew with --restart."
+            )
+
+    def record(self, task: str | None = None) -> dict[str, Any] | None:
+        """Return what ``run.json`` holds as ``epochs``; None where nothing is scored.
+
+        Args:
+            task: The task, where the model has several.
+        """
+        sets = [each for each in self.sets if each.task == task]
+        if not sets or not self.entries:
+            return None
+        told = [
+            {name: entry[name] for name in ("epoch", "step")}
+            | {each.name: entry[each.label] for each in sets}
+            for entry in self.entries
+        ]
+        best = self.best
+        kept = told[-1 if best is None else self.entries.index(best)]
+        # The weights that are published, where the method still acted on those of the epoch.
+        finished = {e.name: self._finished[e.label] for e in sets if e.label in self._finished}
+        by = "last" if best is None else "best"
+        return {"metric": sets[0].metric, "scores": told, "kept": {"by": by, **kept, **finished}}
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Score the epoch that ended with the checkpoint, where the stop came before its score."""
+        ended = state.epoch == round(state.epoch or 0) or state.global_step >= state.max_steps
+        scored = self.entries and self.entries[-1]["step"] >= state.global_step
+        if state.global_step and ended and not scored:
+            self._score(kwargs["model"], state)
+
+    def on_epoch_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Score the epoch."""
+        self._score(kwargs["model"], state)
+
+    def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Drop the weights that no run resumed from this checkpoint or a later one will want."""
+        steps = [at for _, at in self._kept() if at <= state.global_step]
+        for folder, at in self._kept():
+            if steps and at < max(steps):
+                shutil.rmtree(folder)
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Put the weights of the best epoch back; the method may act on them after this."""
+        best = self.best
+        if best is None or best["step"] == state.global_step:
+            return
+        saved = read_state(self._weights(best["step"]), name="weights")
+        with torch.no_grad():
+            for name, tensor in _trained(kwargs["model"]).items():
+                tensor.copy_(saved[name])
+
+    def score_finished(self, model: nn.Module) -> None:
+        """Score the weights that are published, where the method acted on them after training."""
+        if self.sets:
+            self._finished = self._all(model)
+
+    def _score(self, model: nn.Module, state: Any) -> None:
+        if not self.sets:
+            return
+        entry = {"step": state.global_step, "epoch": state.epoch, **self._all(model)}
+        self.entries.append(entry)
+        # The weights come first: a line without them would name an epoch that cannot be kept.
+        if self.best is entry:
+            partial = self._folder.checkpoints / f"{PARTIAL}best-{state.global_step}"
+            shutil.rmtree(partial, ignore_errors=True)
+            partial.mkdir(parents=True)
+            write_state(_trained(model), partial, name="weights")
+            put_in_place(partial, self._weights(state.global_step))
+        self._folder.append_metrics(entry)
+        self._progress.logged(entry)
+
+    def _all(self, model: nn.Module) -> dict[str, float | None]:
+        return {
+            each.label: each.score(model, self._collate, batch_size=self._batch_size)
+            for each in self.sets
+        }
+
+    def _weights(self, step: int) -> Path:
+        return self._folder.checkpoints / f"best-{step}"
+
+    def _kept(self) -> list[tuple[Path, int]]:
+        folder = self._folder.checkpoints
+        entries = folder.iterdir() if folder.is_dir() else ()
+        return [(e, int(m[1])) for e in entries if (m := BEST.fullmatch(e.name))]
+
+
+def _trained(model: nn.Module) -> dict[str, Tensor]:
+    """Return what training changes of a model, by name."""
+    weights = {name: p for name, p in model.named_parameters() if p.requires_grad}
+    return {**weights, **dict(model.named_buffers())}

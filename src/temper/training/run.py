@@ -7,12 +7,13 @@ import platform
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
+import temper
 from temper import methods
 from temper.data.attacked import AttackedTexts
 from temper.data.augmentation import augmented
@@ -22,7 +23,8 @@ from temper.data.sources import load_splits
 from temper.data.tasks.registry import default_metric
 from temper.errors import CheckpointError, SettingError, TemperError
 from temper.models.adapters import is_adapted, merged, save_adapter
-from temper.models.hf import lasting_name
+from temper.models.classical.build import build_classifier
+from temper.models.hf import lasting_name, load_classifier
 from temper.training.arguments import training_arguments
 from temper.training.checkpoint_folder import (
     RunFolder,
@@ -31,26 +33,19 @@ from temper.training.checkpoint_folder import (
     remove_empty,
 )
 from temper.training.checks import check_one_process, check_regressions, check_unlabelled
-from temper.training.config import RunConfig, digest
-from temper.training.epoch_scores import DEV, SELECTION, EpochScores, ScoredSet, carve
-from temper.training.network import make_network, network_notices, parameter_counts
+from temper.training.config import RunConfig, digest, settings_class
 from temper.training.passes import cost_in_words, passes_of
 from temper.training.progress import Progress
-from temper.training.recorder import Recorder
+from temper.training.recorder import DEV, SELECTION, EpochScores, Recorder, ScoredSet, carve
 from temper.training.rewriting import RowAttack, kept_or_found, rewriters_of
 from temper.training.trainer import RobustTrainer
 
 SCHEMA = 1
+USUAL_RATE = 1e-4
+"""Below this an adapter hardly learns: LoRA's paper has 2e-4 to 5e-4 on GLUE (its table 9)."""
 CHUNK = 1 << 20
 MODEL_FILES = {".safetensors", ".bin", ".json", ".txt", ".model"}
 # What Temper writes beside a model's files does not decide what its weights are.
-DISTRIBUTIONS = {
-    "temper": "temper-lm",
-    "torch": "torch",
-    "transformers": "transformers",
-    "peft": "peft",
-    "datasets": "datasets",
-}
 RECORDS = {"run.json", "scores.json", "table.json", "study.json", "soup.json", "calibration.json"}
 
 
@@ -61,7 +56,6 @@ def train(
     resume: bool = True,
     splits: Splits | None = None,
     progress: Progress | None = None,
-    callbacks: Sequence[Any] = (),
     attack: RowAttack | None = None,
 ) -> Path:
     """Fine-tune one model; the folder is as docs/formats.md says.
@@ -76,7 +70,6 @@ def train(
         resume: Whether a stopped run goes on; where False it starts anew.
         splits: The data, where the caller has loaded ``config.data`` and told its notices already.
         progress: Hears of steps and notices.
-        callbacks: Further callbacks of Transformers' Trainer.
         attack: Who runs the attacks that ``data.augment`` names; a resumed run reads what they
             found.
 
@@ -94,28 +87,32 @@ def train(
     found = folder.record()
     if splits is None:
         splits = load_splits(config.data)
-        for text in splits.notices:
-            progress.notice(text)
+        progress.notice_all(splits.notices)
     if config.data.unlabeled is None:
         splits = splits.labelled()
     key = run_key(config, splits)
     if is_finished(folder, found, config, key, progress):
         return folder.path
     kept = folder.attacked if found is not None and resume else None
-    known = len(splits.notices)
-    splits, selection = carved(config, splits)
-    for text in splits.notices[known:]:
-        progress.notice(text)
+    selection = None
+    if config.train.keep == "best":
+        rest, selection = carve(splits.train, config.train.keep_share, seed=config.data.seed)
+        notice = (
+            f"{len(selection):,} of {len(splits.train):,} training rows choose the epoch whose "
+            "weights are kept, and are not trained on (train.keep=best)."
+        )
+        progress.notice(notice)
+        splits = replace(splits, train=rest, notices=(*splits.notices, notice))
     prepared = prepare(
         config,
         splits,
         attack=kept_or_found(kept, attack, config, splits, progress),
         selection=selection,
     )
-    for text in (*network_notices(config, prepared.model, prepared.tokenizer), *prepared.notices):
-        progress.notice(text)
+    progress.notice_all(network_notices(config, prepared.model, prepared.tokenizer))
+    progress.notice_all(prepared.notices)
     run = ActiveRun(config, folder, key, splits, progress, prepared)
-    run.go(found if resume else None, callbacks)
+    run.go(found if resume else None)
     return folder.path
 
 
@@ -146,29 +143,6 @@ class Prepared:
     attacked: AttackedTexts | None = None
     scored: tuple[ScoredSet, ...] = ()
     selection: Examples | None = None
-
-
-def carved(config: RunConfig, splits: Splits) -> tuple[Splits, Examples | None]:
-    """Take the rows that choose an epoch out of the training rows, where the settings want that.
-
-    Args:
-        config: The checked settings.
-        splits: The data.
-
-    Returns:
-        The data left to train on, and the rows that choose; None where the last weights are kept.
-
-    Raises:
-        SettingError: There are too few rows.
-    """
-    if config.train.keep == "last":
-        return splits, None
-    rest, selection = carve(splits.train, config.train.keep_share, seed=config.data.seed)
-    told = (
-        f"{len(selection):,} of {len(splits.train):,} training rows choose the epoch whose weights "
-        "are kept, and are not trained on (train.keep=best)."
-    )
-    return replace(splits, train=rest, notices=(*splits.notices, told)), selection
 
 
 def prepare(
@@ -214,6 +188,79 @@ def prepare(
     return Prepared(
         model, tokenizer, method, rows, weights, unlabelled, notices, attacked, scored, selection
     )
+
+
+def make_network(
+    config: RunConfig, rows: Examples, *, labels: Sequence[str] | None
+) -> tuple[Any, Any, tuple[str, ...]]:
+    """Load a run's model, or build it from the training text where it is trained from scratch.
+
+    Args:
+        config: The checked settings.
+        rows: The training rows.
+        labels: Names of the classes; None is a regression.
+
+    Returns:
+        (model, tokenizer, notices), the head or the whole network drawn from the seed.
+
+    Raises:
+        ModelError: Nothing whole can be loaded, or its head does not fit.
+        DataError: The texts give no vocabulary, or the word vectors cannot be read.
+    """
+    if config.architecture is None:
+        model, tokenizer = load_classifier(
+            config.model,
+            labels=labels,
+            regression=labels is None,
+            device="cpu",
+            seed=config.seed,
+            lora=None if config.train.lora is None else config.train.lora.adapter(),
+        )
+        return model, tokenizer, ()
+    built = build_classifier(
+        config.model,
+        [*rows.text, *(rows.text_pair or ())],
+        labels=labels,
+        settings=settings_class(config.model).model_validate(config.architecture),
+        max_length=config.data.max_length,
+        seed=config.seed,
+    )
+    return built.model, built.tokenizer, built.notices
+
+
+def network_notices(config: RunConfig, model: Any, tokenizer: Any) -> list[str]:
+    """Say what a network from scratch or an adapter is made of; nothing of others.
+
+    Args:
+        config: The checked settings.
+        model: The network.
+        tokenizer: Its tokenizer.
+    """
+    counts, rate, lora = parameter_counts(model), config.train.learning_rate, config.train.lora
+    if lora is not None:
+        notices = [
+            f"LoRA of rank {lora.rank}: {counts['trained']:,} of {counts['all']:,} "
+            "parameters are trained, the classification head among them."
+        ]
+        if rate < USUAL_RATE:
+            notices.append(
+                f"The learning rate is {rate:g}; adapters usually take {USUAL_RATE:g} and more. "
+                "Set train.learning_rate."
+            )
+        return notices
+    if config.architecture is None:
+        return []
+    return [
+        f"{config.model} is trained from scratch: {len(tokenizer):,} words of the training text, "
+        f"{counts['all'] / 1e6:.2f} M parameters, dropout {config.architecture['dropout']:g}, "
+        f"learning rate {rate:g}, batches of {config.train.batch_size}."
+    ]
+
+
+def parameter_counts(model: Any) -> dict[str, int]:
+    """Return how many parameters a model has, and how many of them are trained."""
+    sizes = [(weight.numel(), weight.requires_grad) for weight in model.parameters()]
+    return {"all": sum(size for size, _ in sizes), "trained": sum(n for n, own in sizes if own)}
 
 
 def scored_sets(
@@ -410,11 +457,11 @@ class ActiveRun:
         self.passes: float | None = None
         self.parameters = parameter_counts(prepared.model)
 
-    def go(self, found: dict[str, Any] | None, callbacks: Sequence[Any]) -> None:
+    def go(self, found: dict[str, Any] | None) -> None:
         """Train, and leave either a finished run, a stopped one, or nothing."""
         made = make_folder(self.folder.path)
         try:
-            self._train(found, callbacks)
+            self._train(found)
         except (TemperError, KeyboardInterrupt):
             if made and self.recorder.done == 0 and self.prepared.attacked is None:
                 self.folder.clear()
@@ -480,7 +527,7 @@ class ActiveRun:
             }
         return told
 
-    def _train(self, found: dict[str, Any] | None, callbacks: Sequence[Any]) -> None:
+    def _train(self, found: dict[str, Any] | None) -> None:
         if found is None:
             self.folder.clear()
         checkpoint = self.folder.last_checkpoint()
@@ -494,7 +541,7 @@ class ActiveRun:
         self.write("running")
         if self.prepared.attacked is not None and not self.folder.attacked.exists():
             self.prepared.attacked.write(self.folder.attacked)
-        trainer = self._trainer(callbacks)
+        trainer = self._trainer()
         # The Trainer has put the model where it is fast.
         self._count_passes()
         if checkpoint is None and trainer.method.rule.pre_pass:
@@ -509,24 +556,19 @@ class ActiveRun:
             self.scores.score_finished(trainer.model)
         self._publish(trainer)
 
-    def few_rows(self) -> dict[str, Tensor]:
-        """Return two of the shortest training rows as a batch."""
-        return self._batch_of(self.prepared.rows)
-
-    def _batch_of(self, rows: EncodedExamples) -> dict[str, Tensor]:
+    def few_rows(self, rows: EncodedExamples) -> dict[str, Tensor]:
+        """Return two of the shortest rows as a batch."""
         places = sorted(range(len(rows)), key=lambda place: rows.lengths[place])[:2]
         return Collator(self.prepared.tokenizer)([rows.items[place] for place in places])
 
     def _count_passes(self) -> None:
         """Tell what a step costs beside plain fine-tuning's."""
         method = self.prepared.method
-        self.passes = passes_of(self.prepared.model, method, self.few_rows())
+        self.passes = passes_of(self.prepared.model, method, self.few_rows(self.prepared.rows))
         if self.passes is not None:
-            told = cost_in_words(self.config.method_name, method, self.passes)
-            if told is not None:
-                self.progress.notice(told)
+            self.progress.notice_all(cost_in_words(self.config.method_name, method, self.passes))
 
-    def _trainer(self, callbacks: Sequence[Any]) -> RobustTrainer:
+    def _trainer(self) -> RobustTrainer:
         prepared, settings = self.prepared, self.config.train
         trainer = RobustTrainer(
             prepared.model,
@@ -540,22 +582,16 @@ class ActiveRun:
             unlabeled_dataset=prepared.unlabelled,
             data_collator=Collator(prepared.tokenizer),
             processing_class=prepared.tokenizer,
-            callbacks=[self.recorder, self.scores, *callbacks],
+            callbacks=[self.recorder, self.scores],
         )
         # It prints every log to stdout, which belongs to whoever called.
-        printers = [
-            each
-            for each in trainer.callback_handler.callbacks
-            if type(each).__name__ == "PrinterCallback"
-        ]
-        for printer in printers:
-            trainer.remove_callback(printer)
+        handler = trainer.callback_handler
+        handler.callbacks = [c for c in handler.callbacks if type(c).__name__ != "PrinterCallback"]
         return trainer
 
     def _publish(self, trainer: RobustTrainer) -> None:
         staging = self.folder.staging
-        if staging.exists():
-            shutil.rmtree(staging)
+        shutil.rmtree(staging, ignore_errors=True)
         self.write_model(trainer.accelerator.unwrap_model(trainer.model), staging)
         # safetensors makes files that only their owner may read; a model is made to be shared.
         readable = (staging / "config.json").stat().st_mode
@@ -579,10 +615,5 @@ class ActiveRun:
 
 def versions() -> dict[str, str]:
     """Return the versions of what decides a run's numbers."""
-    found = {"python": platform.python_version()}
-    for name, distribution in DISTRIBUTIONS.items():
-        try:
-            found[name] = version(distribution)
-        except PackageNotFoundError:
-            found[name] = "not installed"
-    return found
+    installed = {name: version(name) for name in ("torch", "transformers", "peft", "datasets")}
+    return {"python": platform.python_version(), "temper": temper.__version__, **installed}

@@ -82,16 +82,12 @@ def known_tracker(name: str) -> str:
     if name not in TRACKERS:
         raise ValueError(unknown("tracker", name, (*TRACKERS, *_WORDS)))
     packages = TRACKERS[name]
-    if packages and not any(map(_is_installed, packages)):
+    if packages and not any(map(importlib.util.find_spec, packages)):
         install = _INSTALLED_AS.get(packages[0], packages[0])
         raise ValueError(
             f"{name!r} is not installed. Run: pip install {install} (or leave it out)."
         )
     return name
-
-
-def _is_installed(package: str) -> bool:
-    return importlib.util.find_spec(package) is not None
 
 
 # TOML and JSON know lists only, which strict checking would not take for tuples.

@@ -94,7 +94,10 @@ class Stepper:
         _check_ranks(model, rank, ranks)
         check_sequence_classifier(model)
         check_task_loss(self.method, task_loss, class_weights)
-        loss = _weighted(model, class_weights) if task_loss is None else GivenLoss(task_loss)
+        loss: TaskLoss = OwnLoss() if task_loss is None else GivenLoss(task_loss)
+        if class_weights is not None:
+            device = next(model.parameters()).device
+            loss = OwnLoss(torch.as_tensor(class_weights, dtype=torch.float32, device=device))
         self.network = Network(model, special_ids=special_ids, task_loss=loss)
         self.params = self.network.parameters()
         if self.method.rule.wants_start:
@@ -144,7 +147,13 @@ class Stepper:
             NonFiniteError: If a loss is NaN or infinite.
             SettingError: If no batch is given, or the step before was neither taken nor discarded.
         """
-        self._check_taken()
+        if self._waiting:
+            raise SettingError(
+                f"The gradient of step {self.number} is waiting for its step. Call "
+                "stepper.step(optimizer) after every backward(), in place of optimizer.step(), "
+                "which applies no update rule. Give all micro-batches of a step to one call, "
+                "backward(first, second), or leave a step out by stepper.discard()."
+            )
         if not micro_batches:
             raise SettingError("backward() needs at least one batch, got none.")
         batches = [each if isinstance(each, Batch) else Batch.of(each) for each in micro_batches]
@@ -155,12 +164,15 @@ class Stepper:
         def compute() -> Gradients:
             if self.rule.replays:
                 self._clear_gradients()
-            grads = self._replay(batches, step)
+            for micro, batch in enumerate(batches):
+                last = micro == len(batches) - 1
+                with nullcontext() if last else self._apart():
+                    self.accumulate(batch, step, micro=micro, early_context=self._apart)
             if self.rule.replays:
                 # Before the rule asks again: a process that has raised would be waited for.
                 self.check(step)
             self.log.replaying = True
-            return grads
+            return self.params.gradients()
 
         try:
             self.enter(step)
@@ -313,7 +325,10 @@ class Stepper:
                 del terms, total
         if not self._sized and self.network.first_norms is not None:
             self._sized = True
-            self._warn_of_size(*self.network.first_norms)
+            moved_by, size = map(float, self.network.first_norms)
+            text = size_warning(self.current, moved=moved_by, own=size)
+            if text and self.streams.rank == 0:
+                self.network.tell(text)
         if next(losses, None) is not None:
             raise ValueError(f"{type(objective).__name__} yielded more totals than passes() said.")
         return whole
@@ -389,22 +404,6 @@ class Stepper:
         with torch.no_grad():
             self.rule.finish(self.params, self.state)
 
-    def _warn_of_size(self, moved: Tensor, own: Tensor) -> None:
-        """Warn of a first perturbation that is larger than the embeddings."""
-        text = size_warning(self.current, moved=float(moved), own=float(own))
-        if text and self.streams.rank == 0:
-            self.network.tell(text)
-
-    def _check_taken(self) -> None:
-        """Raise if the update rule has not been applied to the gradient of the last step."""
-        if self._waiting:
-            raise SettingError(
-                f"The gradient of step {self.number} is waiting for its step. Call "
-                "stepper.step(optimizer) after every backward(), in place of optimizer.step(), "
-                "which applies no update rule. Give all micro-batches of a step to one call, "
-                "backward(first, second), or leave a step out by stepper.discard()."
-            )
-
     def _now(self) -> Step:
         return Step(self.number, total=self.total, ranks=self.ranks, rates=self._rates)
 
@@ -450,13 +449,6 @@ class Stepper:
             )
         return silent
 
-    def _replay(self, batches: Sequence[Batch], step: Step) -> Gradients:
-        for micro, batch in enumerate(batches):
-            last = micro == len(batches) - 1
-            with nullcontext() if last else self._apart():
-                self.accumulate(batch, step, micro=micro, early_context=self._apart)
-        return self.params.gradients()
-
     def _apart(self) -> AbstractContextManager[Any]:
         """Keep gradients on this process, where the model is wrapped to exchange them."""
         apart = getattr(self.network.forward_module, "no_sync", None)
@@ -478,15 +470,6 @@ def _check_ranks(model: nn.Module, rank: int, ranks: int) -> None:
             f"ranks={ranks}. Give rank=torch.distributed.get_rank() and "
             "ranks=torch.distributed.get_world_size()."
         )
-
-
-def _weighted(model: nn.Module, class_weights: Sequence[float] | Tensor | None) -> TaskLoss:
-    """Return the task's own loss with a factor for each class."""
-    if class_weights is None:
-        return OwnLoss()
-    device = next(model.parameters()).device
-    weights = torch.as_tensor(class_weights, dtype=torch.float32, device=device)
-    return OwnLoss(weights)
 
 
 def _rates(params: Parameters, optimizer: torch.optim.Optimizer) -> dict[str, tuple[float, float]]:

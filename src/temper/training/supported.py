@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any, Literal
@@ -25,44 +25,33 @@ class Support:
     Args:
         verdict: The list that it is in.
         note: What to do instead of what is refused, or why there is no effect.
-        refuses: Which of its values are refused, of one that works a few; None for none.
+        rule: Which of its values are refused, of one that works a few.
     """
 
     verdict: Verdict
     note: str
-    refuses: Callable[[Any], bool] | None
+    rule: str
 
 
-def _inside_backward(optim: Any) -> bool:
-    name = str(getattr(optim, "value", optim))
-    return "lomo" in name or "layerwise" in name
-
-
-def _reentrant(settings: Any) -> bool:
-    return isinstance(settings, Mapping) and bool(settings.get("use_reentrant"))
-
-
-def _other_labels(names: Any) -> bool:
-    return names is not None and list(names) != ["labels"]
-
-
-_REFUSES: dict[str, Callable[[Any], bool] | None] = {
-    "works": None,
-    "no effect": None,
+def _refused(rule: str, value: Any) -> bool:
+    """Say whether a value is one that the rule of the list refuses."""
+    if rule == "inside_backward":
+        name = str(getattr(value, "value", value))
+        return "lomo" in name or "layerwise" in name
+    if rule == "reentrant":
+        return isinstance(value, Mapping) and bool(value.get("use_reentrant"))
+    if rule == "other_labels":
+        return value is not None and list(value) != ["labels"]
     # Any value that is not empty.
-    "refused": bool,
-    "inside_backward": _inside_backward,
-    "other_labels": _other_labels,
-    "reentrant": _reentrant,
-}
+    return rule == "refused" and bool(value)
 
 
 def _supported(kind: str) -> dict[str, Support]:
     found: dict[str, Support] = {}
     for entry in _CONTENT[kind]:
         verdict, note = entry["verdict"], entry.get("note", "")
-        refuses = _REFUSES[entry.get("refuses", verdict)]
-        found |= dict.fromkeys(entry["names"], Support(verdict, note, refuses))
+        support = Support(verdict, note, entry.get("refuses", verdict))
+        found |= dict.fromkeys(entry["names"], support)
     return found
 
 
@@ -89,7 +78,7 @@ def check_arguments(args: Any) -> None:
     faults = [
         f"`{name}` is {getattr(args, name)!r}. {support.note}"
         for name, support in ARGUMENTS.items()
-        if support.refuses is not None and support.refuses(getattr(args, name, None))
+        if _refused(support.rule, getattr(args, name, None))
     ]
     if faults:
         raise SettingError("\n".join(faults))

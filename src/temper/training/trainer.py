@@ -555,15 +555,10 @@ class RobustTrainer(Trainer):
             checkpoint_files.load_part(self.accelerator.scaler, checkpoint, name="scaler")
 
     def _save_rng_state(self, output_dir: str) -> None:
-        write_state(
-            checkpoint_files.generator_states(),
-            output_dir,
-            name=f"rng_state_{self.args.process_index}",
-        )
+        states = checkpoint_files.generator_states()
+        write_state(states, output_dir, name=f"rng_state_{self.args.process_index}")
 
     def _load_rng_state(self, checkpoint: str | None) -> None:
-        if checkpoint is None:
-            return
-        checkpoint_files.set_generator_states(
-            read_state(checkpoint, name=f"rng_state_{self.args.process_index}")
-        )
+        if checkpoint is not None:
+            states = read_state(checkpoint, name=f"rng_state_{self.args.process_index}")
+            checkpoint_files.set_generator_states(states)
