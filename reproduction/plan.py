@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from reproduction.specification import (
     Case,
+    ModelEntry,
     Scale,
     ScaleEntry,
     Settings,
@@ -15,6 +18,7 @@ from reproduction.specification import (
 from temper.app.settings import SetSources
 from temper.data.tasks.layouts import task_source
 from temper.errors import SettingError
+from temper.study.multi_task import MultiTaskStudyConfig
 from temper.study.plan import Column, StudyConfig
 from temper.training.assignments import Tree
 
@@ -61,17 +65,31 @@ class Request:
 
 @dataclass(frozen=True)
 class CasePlan:
-    """One case, planned.
+    """One case, or the cases of a model that is trained on all of them at once.
 
     Args:
-        case: The case.
-        plan: Its study; None where it cannot be run.
+        cases: The cases.
+        plan: Their study; None where it cannot be run.
         reason: Why not.
     """
 
-    case: Case
-    plan: StudyConfig | None
+    cases: tuple[Case, ...]
+    plan: StudyConfig | MultiTaskStudyConfig | None
     reason: str = ""
+
+    @property
+    def name(self) -> str:
+        """What to call it: the case, or the model of several."""
+        return self.cases[0].name if len(self.cases) == 1 else self.cases[0].model.name
+
+
+@dataclass(frozen=True)
+class _Sources:
+    """What a case is run with: its nested settings, and its further sets."""
+
+    case: Case
+    tree: Tree
+    sets: SetSources
 
 
 def plan_cases(request: Request) -> list[CasePlan]:
@@ -81,13 +99,27 @@ def plan_cases(request: Request) -> list[CasePlan]:
         request: What is asked for.
 
     Returns:
-        The cases in order; those whose data are not at hand without a plan.
+        The cases in order, those of a multi-task model together and last; those whose data are not
+        at hand without a plan.
 
     Raises:
         SettingError: Where settings are wrong; it lists every fault.
     """
-    cases = request.specification.cases(request.scale, request.cases)
-    return [_plan(case, request) for case in cases]
+    plans: list[CasePlan] = []
+    together: dict[str, list[_Sources]] = {}
+    for case in request.specification.cases(request.scale, request.cases):
+        try:
+            found = _sources(case, request)
+        except SettingError as error:
+            # The data root is there (`Request`), so the task's folder or the suite's sets are not.
+            plans.append(CasePlan((case,), None, str(error).splitlines()[0]))
+            continue
+        if case.model.multi_task:
+            together.setdefault(case.model.name, []).append(found)
+        else:
+            plan = StudyConfig.of(found.tree, **_grid(case.model, request), sets=found.sets)
+            plans.append(CasePlan((case,), plan))
+    return [*plans, *(_plan_together(found, request) for found in together.values())]
 
 
 def settings_of(
@@ -122,25 +154,19 @@ def settings_of(
     return tree
 
 
-def _plan(case: Case, request: Request) -> CasePlan:
-    entry, specification, task = request.entry, request.specification, case.task
-    if case.model.multi_task:
-        return CasePlan(case, None, "a network on all tasks at once is trained by --multi-task")
+def _sources(case: Case, request: Request) -> _Sources:
+    entry, task = request.entry, case.task
     suite = task.suite if entry.suites else None
     files = entry.source is None and (task.file is not None or bool(task.shift))
     if (suite is not None or files) and request.data_root is None:
         what = f"the sets of suite {suite!r}" if suite else f"files of {case.source}"
-        return CasePlan(case, None, f"{what} are read from a folder: give --data-root DIR")
-    try:
-        source = entry.source or task_source(case.source, request.data_root)
-        sets = SetSources.of(
-            shift=[f"{name}={source}/{file}" for name, file in task.shift.items() if files],
-            suite=suite,
-            data_root=request.data_root if suite else None,
-        )
-    except SettingError as error:
-        # The data root is there (`Request`), so the task's folder or the suite's sets are not.
-        return CasePlan(case, None, str(error).splitlines()[0])
+        raise SettingError(f"{what} are read from a folder: give --data-root DIR")
+    source = entry.source or task_source(case.source, request.data_root)
+    sets = SetSources.of(
+        shift=[f"{name}={source}/{file}" for name, file in task.shift.items() if files],
+        suite=suite,
+        data_root=request.data_root if suite else None,
+    )
     tree = settings_of(
         case,
         entry,
@@ -150,13 +176,36 @@ def _plan(case: Case, request: Request) -> CasePlan:
     )
     if request.device is not None:
         tree["train"]["device"] = request.device
+    return _Sources(case, tree, sets)
+
+
+def _grid(model: ModelEntry, request: Request) -> dict[str, Any]:
+    """Return columns and seeds of a model's studies."""
     columns = [
         Column(
             each.name,
             each.method or each.name,
             {name: table for name, table in each.tables.items() if table},
         )
-        for each in specification.columns(entry, case.model)
+        for each in request.specification.columns(request.entry, model)
     ]
-    seeds = tuple(range(request.seeds or entry.seeds))
-    return CasePlan(case, StudyConfig.of(tree, columns=columns, seeds=seeds, sets=sets))
+    return {"columns": columns, "seeds": tuple(range(request.seeds or request.entry.seeds))}
+
+
+def _plan_together(found: Sequence[_Sources], request: Request) -> CasePlan:
+    """Plan one study of all tasks of a model; its loop is that of the first of them."""
+    cases = tuple(each.case for each in found)
+    if len(cases) < 2:
+        return CasePlan(cases, None, "a network on several tasks needs two or more of them")
+    first = found[0].tree
+    tree = {name: table for name, table in first.items() if name not in ("data", "evaluate")}
+    tree["tasks"] = {
+        each.case.name: {**each.tree["data"], "evaluate": each.tree.get("evaluate", {})}
+        for each in found
+    }
+    plan = MultiTaskStudyConfig.of(
+        tree,
+        **_grid(cases[0].model, request),
+        sets={each.case.name: each.sets for each in found},
+    )
+    return CasePlan(cases, plan)

@@ -10,6 +10,7 @@ from reproduction.plan import CasePlan, Request, plan_cases
 from reproduction.specification import Specification
 from temper.display.folders import Source, keep_study, read
 from temper.errors import CheckpointError, DataError, ModelError, NonFiniteError
+from temper.study.multi_task import MultiTaskStudyConfig, run_multi_task_study
 from temper.study.schedule import run_study
 from temper.study.workers import check_workers
 from temper.training.checkpoint_folder import check_room, make_folder, read_json, write_json
@@ -92,12 +93,14 @@ def run_reproduction(
     record = held or empty
     record.write(out)
     for number, each in enumerate(cases, start=1):
-        progress.notice(f"Case {number} of {len(cases)}: {each.case.name}")
-        record.not_run.pop(each.case.name, None)
-        reason = _run(each, out / each.case.name, workers, progress)
+        progress.notice(f"Case {number} of {len(cases)}: {each.name}")
+        reason = _run(each, out, workers, progress)
         if reason:
-            record.not_run[each.case.name] = reason
-            progress.notice(f"{each.case.name} is not run: {reason}")
+            progress.notice(f"{each.name} is not run: {reason}")
+        for case in each.cases:
+            record.not_run.pop(case.name, None)
+            if reason:
+                record.not_run[case.name] = reason
         record.write(out)
 
 
@@ -206,16 +209,19 @@ def _run(each: CasePlan, out: Path, workers: int, progress: Progress) -> str:
     """Run a case; return why it could not be, or nothing."""
     if each.plan is None:
         return each.reason
-    file = out / "study.json"
     try:
+        if isinstance(each.plan, MultiTaskStudyConfig):
+            run_multi_task_study(each.plan, out, progress=progress)
+            return ""
+        file = out / each.name / "study.json"
         further = set(read_json(file).get("seeds", [])) if file.exists() else set()
         if further := further - set(each.plan.seeds):
             progress.notice(
-                f"{each.case.name} holds runs of further seeds "
+                f"{each.name} holds runs of further seeds "
                 f"({', '.join(map(str, sorted(further)))}), which the table leaves out; --seeds "
                 f"{max(further) + 1} takes them in."
             )
-        run_study(each.plan, out, workers=workers, progress=progress)
+        run_study(each.plan, out / each.name, workers=workers, progress=progress)
     except (ModelError, DataError, NonFiniteError, CheckpointError) as error:
         return str(error).splitlines()[0]
     return ""

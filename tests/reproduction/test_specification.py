@@ -51,12 +51,14 @@ def test_every_scale_becomes_studies_whose_settings_are_right(
 ) -> None:
     read = read_specification(name)
     found = plan_cases(Request(read, scale, data_root=tasks))
-    assert [each.case.name for each in found] == [case.name for case in read.cases(scale)]
+    assert {case.name for each in found for case in each.cases} == {
+        case.name for case in read.cases(scale)
+    }
     for each in found:
-        if each.case.model.multi_task:
-            continue
-        assert each.plan.reference == read.column[0].name
-        assert len(each.plan.seeds) == read.scales[scale].seeds
+        plans = each.plan.tasks.values() if len(each.cases) > 1 else [each.plan]
+        for plan in plans:
+            assert plan.reference == read.column[0].name
+            assert len(plan.seeds) == read.scales[scale].seeds
 
 
 def test_tables_that_read_the_same_models_share_grid_and_folder() -> None:
@@ -87,10 +89,23 @@ def test_seeds_cases_and_model_replace_those_of_the_scale(tasks: Path) -> None:
     assert found.plan.data.task == "rte"
 
 
+def test_a_multi_task_model_is_one_study_of_all_its_tasks(tasks: Path) -> None:
+    read = read_specification("uegr-table-2")
+    cases = ("bert-base-rte", "mt-dnn-rte", "mt-dnn-stsb")
+    alone, together = plan_cases(Request(read, "full", cases=cases, data_root=tasks))
+    assert (alone.name, together.name) == ("bert-base-rte", "mt-dnn")
+    assert set(together.plan.tasks) == {"mt-dnn-rte", "mt-dnn-stsb"}
+    # The paper has it plain alone.
+    assert [column.name for column in together.plan.tasks["mt-dnn-rte"].columns] == ["vanilla"]
+    (single,) = plan_cases(Request(read, "full", cases=("mt-dnn-rte",), data_root=tasks))
+    assert single.plan is None
+    assert "two or more" in single.reason
+
+
 def test_a_task_that_is_not_under_the_data_root_is_planned_as_not_run(tmp_path: Path) -> None:
     (tmp_path / "sst2").mkdir()
     found = plan_cases(Request(read_specification("uegr-table-1"), "small", data_root=tmp_path))
-    lacking = {each.case.name: each.reason for each in found if each.plan is None}
+    lacking = {each.name: each.reason for each in found if each.plan is None}
     assert set(lacking) == {"bert-base-mrpc", "bert-base-stsb"}
     assert "mrpc" in lacking["bert-base-mrpc"]
 

@@ -17,6 +17,8 @@ from temper.app.named_models import check_named_models
 from temper.app.predictors import load_predictor
 from temper.app.results import Result
 from temper.app.row_attack import RowAttacker, check_augmentation
+from temper.app.sets import EvaluationSets
+from temper.data.examples import Splits
 from temper.data.sources import load_splits
 from temper.errors import CheckpointError, TemperError
 from temper.evaluation.folder import read
@@ -106,20 +108,7 @@ def run_study(
     check_workers(workers)
     progress = progress or Progress()
     path = Path(out)
-    splits = load_splits(config.data)
-    regression = splits.train.kind == "regression"
-    for (column, _), run in config.runs.items():
-        method = methods.build(run.method_config())
-        if regression:
-            check_regressions(method, [f"Column {column!r}"])
-    progress.notice_all(splits.notices)
-    for run in config.runs.values():
-        check_augmentation(run.data, splits.train)
-    sets = evaluation_sets(config, splits)
-    # The evaluation does the same; here a wrong label or model shows before hours of training.
-    check_before_training(sets.data, config.evaluate, splits.train)
-    check_named_models(config.evaluate, regression=regression)
-    progress.notice_all(sets.notices)
+    splits, sets = load_study(config, progress)
     identity = model_identity(config.any_run.model)
     keys = {cell: run_key(run, splits, identity=identity) for cell, run in config.runs.items()}
     folder = StudyFolder(path, config, keys)
@@ -134,9 +123,44 @@ def run_study(
             (path / "study.json").unlink(missing_ok=True)
             remove_empty(made)
         raise
+    return finish_study(work)
+
+
+def load_study(config: StudyConfig, progress: Progress) -> tuple[Splits, EvaluationSets]:
+    """Load what the runs of a plan are trained and judged on, and check that all of it fits.
+
+    Args:
+        config: The checked plan.
+        progress: Hears what there is to say of the data.
+
+    Returns:
+        The rows to train on, and the sets.
+
+    Raises:
+        TemperError: Where data, model or a method does not fit.
+    """
+    splits = load_splits(config.data)
+    regression = splits.train.kind == "regression"
+    for (column, _), run in config.runs.items():
+        method = methods.build(run.method_config())
+        if regression:
+            check_regressions(method, [f"Column {column!r}"])
+    progress.notice_all(splits.notices)
+    for run in config.runs.values():
+        check_augmentation(run.data, splits.train)
+    sets = evaluation_sets(config, splits)
+    # The evaluation does the same; here a wrong label or model shows before hours of training.
+    check_before_training(sets.data, config.evaluate, splits.train)
+    check_named_models(config.evaluate, regression=regression)
+    progress.notice_all(sets.notices)
+    return splits, sets
+
+
+def finish_study(work: Work) -> Study:
+    """Compare the columns of a study whose runs are done, and write its report."""
     _pair_columns(work)
-    page = report.build(path)
-    return Study(path, page, report.comparison(path))
+    path = work.folder.path
+    return Study(path, report.build(path), report.comparison(path))
 
 
 def _do_all(work: Work, workers: int, progress: Progress) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +24,6 @@ from temper.training.checkpoint_folder import (
     read_json,
     write_json,
 )
-from temper.training.config import RunConfig
 from temper.training.progress import Progress
 from temper.training.run import train
 
@@ -117,7 +117,7 @@ class StudyFolder:
         write_json(self.path / "study.json", content)
 
     def _relative(self, cell: GridCell) -> str:
-        return self.run(cell).path.relative_to(self.path).as_posix()
+        return Path(os.path.relpath(self.run(cell).path, self.path)).as_posix()
 
 
 @dataclass(frozen=True)
@@ -150,16 +150,25 @@ class Work:
         """
         run, settings = self.folder.run(cell), self.folder.config.runs[cell]
         train(settings, run.path, splits=self.splits, progress=progress, attack=attack)
-        record = run.record() or {}
-        self._evaluate(run.path, str(record["key"]), settings, progress)
-        return float(record["times"]["step_seconds_median"])
+        return self.evaluate(cell, progress=progress)
 
-    def _evaluate(self, run: Path, run_key: str, settings: RunConfig, progress: Progress) -> None:
-        out, evaluate = run / "evaluation", self.folder.config.evaluate
-        max_length = settings.data.max_length
+    def evaluate(self, cell: GridCell, *, progress: Progress) -> float:
+        """Evaluate a run that is trained, unless that is done.
+
+        Args:
+            cell: Which.
+            progress: Hears of its evaluation.
+
+        Returns:
+            The median seconds of a step of its training.
+        """
+        folder, settings = self.folder.run(cell), self.folder.config.runs[cell]
+        run, record, evaluate = folder.path, folder.record() or {}, self.folder.config.evaluate
+        out, run_key, max_length = run / "evaluation", str(record["key"]), settings.data.max_length
+        seconds = float(record["times"]["step_seconds_median"])
         key = evaluation_key(run_key, self.sets, evaluate, max_length=max_length)
         if stored_key(out) == key:
-            return
+            return seconds
         predictor = load_predictor(
             str(run),
             max_length=max_length,
@@ -176,6 +185,7 @@ class Work:
             run=run_key,
             progress=progress,
         )
+        return seconds
 
 
 def evaluation_sets(config: StudyConfig, splits: Splits) -> EvaluationSets:
