@@ -60,13 +60,9 @@ def row_of(folder: Path, layer: int = 2) -> Any:
 
 def entry_of(folder: Path, label: str) -> TableCell:
     found = comparison(folder)
-    (line,) = [
-        line
-        for title, lines in groups(found)
-        for line in lines
-        if title == "Representation" and label in line.label
-    ]
-    return line.entries[2]
+    lines = dict(groups(found))["Representation"]
+    (cells,) = [cells for row, cells in lines if label in row.label]
+    return cells[2]
 
 
 @pytest.mark.parametrize(("flip", "verdict"), [(False, "lower"), (True, "higher")])
@@ -129,7 +125,7 @@ def test_what_is_counted_are_batches_and_passes(tmp_path: Path) -> None:
         return similar(column, seed) + dear(column, seed)
 
     found = groups(comparison(write_study(tmp_path, Plan(seeds=[0], extra=extra))))
-    said = {title: lines[-1].entries[0].detail for title, lines in found}
+    said = {title: lines[-1][1][0].detail for title, lines in found}
     assert "500 batches; 95 % interval over batches" in said["Representation"]
     assert "500 passes; 95 % interval over passes" in said["Cost"]
     assert "500 examples; 95 % interval over examples" in said["In distribution"]

@@ -73,7 +73,7 @@ def test_every_layer_stands_on_a_log_axis_the_logits_last(study: Path) -> None:
 
 def test_a_run_tells_the_standard_error_of_one_seed(tmp_path: Path, plan: Plan) -> None:
     write_run(tmp_path / "run", plan, "vanilla", 0)
-    entry = dict(groups(compare(read(tmp_path / "run"))))["Smoothness"][0].entries[0]
+    entry = dict(groups(compare(read(tmp_path / "run"))))["Smoothness"][0][1][0]
     assert entry.main == "3e+03"
     assert "standard error over examples 30" in entry.detail
 
@@ -89,7 +89,7 @@ def test_tables_show_the_last_layer_and_the_logits(study: Path) -> None:
         "Squared Hessian norm, layer 3, dev",
         "Squared Hessian norm, logits, dev",
     ]
-    assert [line.label for line in dict(groups(found))["Smoothness"]] == wanted
+    assert [row.label for row, _ in dict(groups(found))["Smoothness"]] == wanted
     terminal = [texts for group, texts in found.rows_for_terminal().rows if group == "Smoothness"]
     assert [texts[0] for texts in terminal] == [f"{label} \u2193" for label in wanted]
     assert terminal[1][1] == "0.55 \u00b1 0.05"

@@ -161,16 +161,23 @@ class Row:
             return value
         return f"{value} \u00b1 {self.unit.text(cell.standard_deviation)}"
 
-    def difference_text(self, column: str) -> str:
-        """Write a cell's difference and the interval if any; empty for the reference."""
+    def interval_text(self, column: str) -> str:
+        """Write a cell's interval over examples; empty where there is none."""
+        cell = self.cells[column]
+        if cell.low is None or cell.high is None:
+            return ""
+        return f"[{self.unit.text(cell.low)}, {self.unit.text(cell.high)}]"
+
+    def difference_text(self, column: str) -> tuple[str, str]:
+        """Write a cell's difference, and its interval if any; empty for the reference."""
         difference = self.cells[column].difference
         if difference is None:
-            return ""
+            return "", ""
         value = self.unit.text(difference.mean, signed=True)
         if difference.low is None or difference.high is None:
-            return value
+            return value, ""
         low = self.unit.text(difference.low, signed=True)
-        return f"{value} [{low}, {self.unit.text(difference.high, signed=True)}]"
+        return value, f"[{low}, {self.unit.text(difference.high, signed=True)}]"
 
 
 @dataclass(frozen=True)
@@ -259,6 +266,16 @@ class Comparison:
         """The rows of a table for people."""
         return tuple(row for row in self.rows if not row.minor)
 
+    @property
+    def headings(self) -> list[tuple[str, str]]:
+        """Kind (value or difference) and text of the headings of a table of scores."""
+        found = []
+        for name in self.columns:
+            found.append(("value", name))
+            if self.reference is not None and name != self.reference:
+                found.append(("difference", f"{name} \u2212 {self.reference}"))
+        return found
+
     def of(self, perspective: str, *names: str) -> list[Row]:
         """Return the rows of a perspective.
 
@@ -316,21 +333,17 @@ class Comparison:
         Where there are many scores, those that sum up their perspective; the last note says so.
         """
         header = ["score"]
-        for name in self.columns:
-            header.append(name)
-            if self.reference is not None and name != self.reference:
-                header += [f"{name} \u2212 {self.reference}", ""]
+        for kind, text in self.headings:
+            header += [text, ""] if kind == "difference" else [text]
         rows = []
         leading = [row for row in self.shown if row.leads]
-        chosen = self.shown if len(self.shown) <= SHOWN else leading
-        for row in chosen:
+        for row in self.shown if len(self.shown) <= SHOWN else leading:
             texts = [row.heading()]
-            for name in self.columns:
+            for name, cell in row.cells.items():
                 texts.append(row.text(name))
-                difference = row.cells[name].difference
-                if self.reference is not None and name != self.reference:
-                    verdict = "" if difference is None else difference.said
-                    texts += [row.difference_text(name), verdict]
+                if cell.difference is not None:
+                    difference = " ".join(row.difference_text(name)).rstrip()
+                    texts += [difference, cell.difference.said]
             rows.append((row.group, tuple(texts)))
         said = (self.answer, *self.missing, *folded(self.notices))
         notes = tuple(note for note in said if note)

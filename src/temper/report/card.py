@@ -21,7 +21,7 @@ from temper.display.folders import Source, evaluation_fault, evaluation_of, read
 from temper.display.records import AdapterRecord, RunRecord, parse
 from temper.display.wording import escaped, folded
 from temper.errors import CheckpointError
-from temper.report.exports import score_table
+from temper.report.markdown import bullets, score_tables
 from temper.report.table import compare, replace_text
 from temper.report.view import flatten
 
@@ -397,13 +397,8 @@ def _training(record: RunRecord | None) -> str:
 def _scores(comparison: Comparison | None) -> str:
     if comparison is None:
         return "Not evaluated yet."
-    groups: dict[str, list[Row]] = {}
-    for row in comparison.shown:
-        groups.setdefault(row.group, []).append(row)
     parts = ["Each score with its 95 % interval over examples, and n."]
-    for group, rows in groups.items():
-        parts += [f"### {escaped(group)}", score_table(comparison, rows)]
-    return "\n\n".join(parts)
+    return "\n\n".join([*parts, *score_tables(comparison)])
 
 
 def _kept(record: RunRecord) -> str:
@@ -438,4 +433,4 @@ def _limits(record: RunRecord | None, source: Source | None, comparison: Compari
         for key in ("skipped", "missing"):
             found = extra.get(key)
             said += [str(reason) for reason in found.values()] if isinstance(found, dict) else []
-    return "\n".join(f"- {escaped(sentence)}" for sentence in folded(said))
+    return bullets(folded(said))

@@ -173,23 +173,15 @@ class Gallery:
         columns, attacks = self.columns, self.attacks
         for example in self.shown:
             text = (example.text, example.text_pair)
-            entries.append(
-                {
-                    "column": columns.index(example.column),
-                    "attack": attacks.index((example.group, example.attack)),
-                    "set": example.set,
-                    "label": example.label,
-                    "before": example.before,
-                    "after": example.after,
-                    "sure": round(example.confidence_before, 4),
-                    "then": round(example.confidence_after, 4),
-                    "outcome": OUTCOMES.index(example.outcome),
-                    "changed": example.changed,
-                    "queries": example.queries,
-                    "text": texts.setdefault(text, len(texts)),
-                }
-            )
-        classes = {index for entry in entries for index in _classes(entry)}
+            coded = {
+                "column": columns.index(example.column),
+                "attack": attacks.index((example.group, example.attack)),
+                "outcome": OUTCOMES.index(example.outcome),
+                "text": texts.setdefault(text, len(texts)),
+            }
+            as_they_are = {name: getattr(example, name) for name in _SHOWN}
+            entries.append({**as_they_are, **coded})
+        classes = {at for one in self.shown for at in (one.label, one.before, one.after)}
         return {
             "columns": columns,
             "attacks": [f"{group}: {name}" for group, name in attacks],
@@ -207,6 +199,7 @@ OUTCOMES = ("broken", "held", "wrong before")
 MEASURED = ("queries", "changed")
 """What is shown of an attack on a row, where it was measured."""
 _ROW = ["set", "index"]
+_SHOWN = ("set", "label", "before", "after", "confidence_before", "confidence_after", *MEASURED)
 
 
 def gallery(source: Source, *, most: int = MOST) -> Gallery | None:
@@ -302,10 +295,6 @@ def _examples(run: Run, perspective: str, rows: pd.DataFrame) -> Iterator[Exampl
             text=_segments(row["text"], row["text_changed"]),
             text_pair=_segments(row["text_pair"], row["text_pair_changed"]),
         )
-
-
-def _classes(entry: dict[str, Any]) -> tuple[int, int, int]:
-    return entry["label"], entry["before"], entry["after"]
 
 
 def _segments(text: Any, changed: Any) -> tuple[Segment, ...]:

@@ -1,4 +1,4 @@
-"""What a report writes beside its page: the whole of it as Markdown, and its figures as files."""
+"""The figures of a report as files."""
 
 from __future__ import annotations
 
@@ -12,15 +12,10 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from temper.display.cells import Comparison, Row
 from temper.display.drawing import Figure
-from temper.display.folders import Source, read
-from temper.display.wording import escaped, folded, pipe_table
+from temper.display.folders import read
 from temper.errors import CheckpointError, SettingError, unknown
-from temper.functional.units import ABSENT
-from temper.report import view
 from temper.report.figures import figures
-from temper.report.markdown import MARKS
 from temper.report.table import compare
 
 FORMATS = ("svg", "png")
@@ -28,81 +23,6 @@ BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stab
 WIDTH = 900  # pixels; a figure's height is its own
 # Entries that a legend shows in a line, and pixels of a line of it.
 _ONE_LINE, _LEGEND_LINE = 5, 22
-
-
-def document(source: Source, comparison: Comparison) -> str:
-    """Write the whole report as Markdown: answer, scores, notices, runs, settings, versions, data.
-
-    Args:
-        source: The folder that was read.
-        comparison: Its scores.
-
-    Returns:
-        The text of ``report.md``; text from data stays text.
-    """
-    parts = [f"# {escaped(comparison.title)}"]
-    about = view.about(source, comparison)
-    parts.append("\n".join(f"- {term}: {escaped(value)}" for term, value in about))
-    parts.append(escaped(comparison.answer))
-    parts.append("## Scores")
-    parts.append(_legend(comparison))
-    rows: dict[str, list[Row]] = {}
-    for row in comparison.shown:
-        rows.setdefault(row.group, []).append(row)
-    for group, own in rows.items():
-        parts += [f"### {escaped(group)}", score_table(comparison, own)]
-    if comparison.missing:
-        parts += ["## Runs that are not in these numbers", _listed(comparison.missing)]
-    if comparison.notices:
-        parts += ["## Notices", _listed(folded(comparison.notices))]
-    if runs := view.runs(source):
-        header = ["run", "column", "seed", "steps", "seconds", "step", "key"]
-        lines = [[escaped(run[name]) for name in header] for run in runs]
-        parts += ["## Runs", pipe_table(header, lines)]
-    if costs := view.costs(source):
-        lines = [[escaped(text) for text in line] for line in costs]
-        parts += [
-            "## Cost of a step",
-            pipe_table(["column", "seconds a step", "over the reference"], lines),
-        ]
-    for heading, facts in (
-        ("Settings", view.settings(source)),
-        ("Versions", view.versions(source)),
-        ("Data", view.data(source)),
-    ):
-        if facts:
-            parts += [f"## {heading}", _facts(comparison, facts)]
-    return "\n\n".join(part for part in parts if part) + "\n"
-
-
-def score_table(comparison: Comparison, rows: Sequence[Row]) -> str:
-    """Write scores with their spread or interval, their difference and n.
-
-    Args:
-        comparison: Whose columns stand in the table.
-        rows: The scores.
-    """
-    header = ["score"]
-    for name in comparison.columns:
-        header.append(escaped(name))
-        if comparison.reference is not None and name != comparison.reference:
-            header.append(escaped(f"{name} \u2212 {comparison.reference}"))
-    lines = []
-    for row in rows:
-        line = [escaped(row.heading())]
-        for name in comparison.columns:
-            line.append(_value(row, name))
-            difference = row.cells[name].difference
-            if comparison.reference is not None and name != comparison.reference:
-                mark = "" if difference is None else MARKS.get(difference.verdict, "")
-                if difference is not None and difference.why:
-                    mark = f" ({difference.said})"
-                line.append(row.difference_text(name) + mark)
-        counts = {count for cell in row.cells.values() for count in cell.examples}
-        seeds = {len(cell.seeds) for cell in row.cells.values()}
-        line.append(_counts(seeds, "seed") + ", " + _counts(counts, "example"))
-        lines.append(line)
-    return pipe_table([*header, "n"], lines)
 
 
 def choose_formats(formats: Iterable[str]) -> tuple[str, ...]:
@@ -236,35 +156,3 @@ def _titled(figure: Figure) -> Any:
 
 def _slug(title: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")[:60].strip("-")
-
-
-def _value(row: Row, name: str) -> str:
-    cell = row.cells[name]
-    text = row.text(name)
-    if cell.low is None or cell.high is None:
-        return text
-    return f"{text} [{row.unit.text(cell.low)}, {row.unit.text(cell.high)}]"
-
-
-def _counts(counts: Iterable[int], noun: str) -> str:
-    said = " or ".join(str(count) for count in sorted(counts)) or ABSENT
-    return f"{said} {noun}{'' if said == '1' else 's'}"
-
-
-def _legend(comparison: Comparison) -> str:
-    if comparison.reference is None:
-        return "Each score with its 95 % interval over examples."
-    return (
-        "Mean \u00b1 standard deviation over seeds; differences are paired, with their 95 % "
-        f"interval; \u25b2 better and \u25bc worse than {escaped(comparison.reference)} by more "
-        "than the noise."
-    )
-
-
-def _listed(sentences: Iterable[str]) -> str:
-    return "\n".join(f"- {escaped(sentence)}" for sentence in sentences)
-
-
-def _facts(comparison: Comparison, facts: Sequence[view.Fact]) -> str:
-    lines = [[escaped(text) for text in (fact.name, *fact.values)] for fact in facts]
-    return pipe_table(["name", *(escaped(name) for name in comparison.columns)], lines)

@@ -1,12 +1,15 @@
-"""The whole table as Markdown: a line a score, a column a method."""
+"""Reports as Markdown: the whole of one, and tables with a line a score and a column a method."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from temper.display.cells import Comparison, Row
-from temper.display.wording import escaped, pipe_table
+from temper.display.folders import Source
+from temper.display.wording import escaped, folded, pipe_table
 from temper.errors import SettingError, unknown
+from temper.functional.units import ABSENT
+from temper.report import view
 
 MARKS = {"better": " ▲", "worse": " ▼"}
 LEGEND = "▲ better and ▼ worse than {reference} by more than the noise."
@@ -61,3 +64,90 @@ def mark_of(row: Row, column: str) -> str:
     """
     difference = row.cells[column].difference
     return "" if difference is None else MARKS.get(difference.verdict, "")
+
+
+def document(source: Source, comparison: Comparison) -> str:
+    """Write the whole report as Markdown: answer, scores, notices, runs, settings, versions, data.
+
+    Args:
+        source: The folder that was read.
+        comparison: Its scores.
+
+    Returns:
+        The text of ``report.md``; text from data stays text.
+    """
+    about = view.about(source, comparison)
+    parts = [
+        f"# {escaped(comparison.title)}",
+        "\n".join(f"- {term}: {escaped(value)}" for term, value in about),
+        escaped(comparison.answer),
+        "## Scores",
+        _legend(comparison),
+        *score_tables(comparison),
+    ]
+    if comparison.missing:
+        parts += ["## Runs that are not in these numbers", bullets(comparison.missing)]
+    if comparison.notices:
+        parts += ["## Notices", bullets(folded(comparison.notices))]
+    if runs := view.runs(source):
+        header = ["run", "column", "seed", "steps", "seconds", "step", "key"]
+        lines = [[escaped(run[name]) for name in header] for run in runs]
+        parts += ["## Runs", pipe_table(header, lines)]
+    if costs := view.costs(source):
+        lines = [[escaped(text) for text in line] for line in costs]
+        header = ["column", "seconds a step", "over the reference"]
+        parts += ["## Cost of a step", pipe_table(header, lines)]
+    header = ["name", *(escaped(name) for name in comparison.columns)]
+    for heading, facts in view.facts(source).items():
+        lines = [[escaped(text) for text in (fact.name, *fact.values)] for fact in facts]
+        parts += [f"## {heading}", pipe_table(header, lines)]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def score_tables(comparison: Comparison) -> list[str]:
+    """Write scores with their spread or interval, their difference and n: a table a perspective.
+
+    Args:
+        comparison: The scores.
+
+    Returns:
+        Headings and tables.
+    """
+    header = ["score", *(escaped(text) for _, text in comparison.headings), "n"]
+    groups: dict[str, list[list[str]]] = {}
+    for row in comparison.shown:
+        line = [escaped(row.heading())]
+        for name, cell in row.cells.items():
+            line.append(f"{row.text(name)} {row.interval_text(name)}".rstrip())
+            if cell.difference is not None:
+                why = f" ({cell.difference.said})" if cell.difference.why else mark_of(row, name)
+                line.append(" ".join(row.difference_text(name)).rstrip() + why)
+        counts = {count for cell in row.cells.values() for count in cell.examples}
+        seeds = {len(cell.seeds) for cell in row.cells.values()}
+        line.append(f"{_counts(seeds, 'seed')}, {_counts(counts, 'example')}")
+        groups.setdefault(row.group, []).append(line)
+    return [
+        part
+        for group, lines in groups.items()
+        for part in (f"### {escaped(group)}", pipe_table(header, lines))
+    ]
+
+
+def bullets(sentences: Iterable[str]) -> str:
+    """Write sentences as a list."""
+    return "\n".join(f"- {escaped(sentence)}" for sentence in sentences)
+
+
+def _counts(counts: Iterable[int], noun: str) -> str:
+    said = " or ".join(str(count) for count in sorted(counts)) or ABSENT
+    return f"{said} {noun}{'' if said == '1' else 's'}"
+
+
+def _legend(comparison: Comparison) -> str:
+    if comparison.reference is None:
+        return "Each score with its 95 % interval over examples."
+    return (
+        "Mean \u00b1 standard deviation over seeds; differences are paired, with their 95 % "
+        f"interval; \u25b2 better and \u25bc worse than {escaped(comparison.reference)} by more "
+        "than the noise."
+    )

@@ -19,7 +19,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from temper.display.cells import SHOWN, Comparison, ScoreKey
+from temper.display.cells import SHOWN, Comparison
 from temper.display.drawing import (
     DARK,
     INK_DARK,
@@ -37,8 +37,8 @@ from temper.errors import CheckpointError
 from temper.report import view
 from temper.report.derived import views
 from temper.report.examples import MOST, gallery
-from temper.report.exports import document
 from temper.report.figures import sections
+from temper.report.markdown import document
 from temper.report.overview import leading, overview
 from temper.report.table import compare, replace_text, write, write_scores
 
@@ -117,8 +117,9 @@ def render(source: Source, comparison: Comparison, *, examples: int = MOST) -> s
         comparison=comparison,
         notices=folded(comparison.notices),
         overview=overview(comparison) if _wants_overview(comparison) else None,
-        header=view.header(comparison),
-        groups=view.groups(comparison, _leading(comparison)),
+        header=comparison.headings,
+        groups=view.groups(comparison),
+        leading={row.key for each in views() for row in leading(comparison, each.name)},
         sections=drawn,
         shared={name: _shared(inside) for name, _, inside in drawn},
         charts=_charts(drawn, comparison),
@@ -126,11 +127,7 @@ def render(source: Source, comparison: Comparison, *, examples: int = MOST) -> s
         examples_data=shown.to_json() if shown else None,
         runs=view.runs(source),
         costs=view.costs(source),
-        facts={
-            "Settings": view.settings(source),
-            "Versions": view.versions(source),
-            "Data": view.data(source),
-        },
+        facts=view.facts(source),
         scripts=[Markup(script) for script in scripts],
         hashes=[_hash(script) for script in scripts],
         css=Markup(_asset("page.css")),
@@ -141,10 +138,6 @@ def render(source: Source, comparison: Comparison, *, examples: int = MOST) -> s
 def _wants_overview(comparison: Comparison) -> bool:
     """Tell whether the table of scores is more than a reader takes in at once."""
     return len(comparison.columns) > 2 or len(comparison.shown) > SHOWN
-
-
-def _leading(comparison: Comparison) -> set[ScoreKey]:
-    return {row.key for view in views() for row in leading(comparison, view.name)}
 
 
 def _plotly() -> str:

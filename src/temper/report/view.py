@@ -6,12 +6,13 @@ Nothing here is markup: the template escapes every string.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from temper.display.cells import Comparison, Difference, Row, ScoreKey
+from temper.display.cells import Comparison, Difference, Row
 from temper.display.folders import Run, Source
+from temper.display.records import RunRecord
 from temper.display.wording import plural
 from temper.functional.intervals import LEVEL
 from temper.functional.units import ABSENT
@@ -23,10 +24,6 @@ MARKS = {
     "higher": "+",
     "lower": "\u2212",
     "inside the noise": "\u2248",
-    "undecidable": "?",
-    "too few rows": "?",
-    "seeds missing": "?",
-    "no common seed": "?",
 }
 
 
@@ -55,74 +52,30 @@ class TableCell:
     order: float | None = None
 
 
-@dataclass(frozen=True)
-class Line:
-    """Hold one row of the comparison table.
-
-    Args:
-        label: The score in words.
-        unit: Its unit.
-        higher_is_better: Its direction, None where neither is better.
-        entries: One an entry of the table's header.
-        leads: Whether the overview shows it.
-    """
-
-    label: str
-    unit: str
-    higher_is_better: bool | None
-    entries: tuple[TableCell, ...]
-    leads: bool = False
-
-
-def header(comparison: Comparison) -> list[tuple[str, str]]:
-    """Return the table's headings after the first: ``(kind, text)``, kind value or difference."""
-    headings = []
-    for name in comparison.columns:
-        headings.append(("value", name))
-        if comparison.reference is not None and name != comparison.reference:
-            headings.append(("difference", f"{name} \u2212 {comparison.reference}"))
-    return headings
-
-
-def groups(
-    comparison: Comparison, leading: Collection[ScoreKey] = ()
-) -> list[tuple[str, list[Line]]]:
-    """Return the table's rows by group, in the order of the comparison.
+def groups(comparison: Comparison) -> list[tuple[str, list[tuple[Row, list[TableCell]]]]]:
+    """Return the table's rows by group, in the order of the comparison, each with its cells.
 
     Args:
         comparison: All scores.
-        leading: The scores that the overview shows.
     """
-    found: dict[str, list[Line]] = {}
+    found: dict[str, list[tuple[Row, list[TableCell]]]] = {}
     for row in comparison.shown:
-        entries = []
-        for name in comparison.columns:
-            entries.append(_value(row, name))
-            difference = row.cells[name].difference
-            if difference is not None:
-                entries.append(_difference(row, difference))
-        found.setdefault(row.group, []).append(
-            Line(
-                row.label,
-                row.unit.sign,
-                row.higher_is_better,
-                tuple(entries),
-                leads=row.key in leading,
-            )
-        )
+        cells = []
+        for name, cell in row.cells.items():
+            cells.append(_value(row, name))
+            if cell.difference is not None:
+                cells.append(_difference(row, name, cell.difference))
+        found.setdefault(row.group, []).append((row, cells))
     return list(found.items())
 
 
 def _value(row: Row, column: str) -> TableCell:
     cell, unit = row.cells[column], row.unit
     spread = cell.standard_deviation
-    below = ""
-    if cell.low is not None and cell.high is not None:
-        below = f"[{unit.text(cell.low)}, {unit.text(cell.high)}]"
     return TableCell(
         main=unit.text(cell.mean),
         beside="" if spread is None else f"\u00b1 {unit.text(spread)}",
-        below=below,
+        below=row.interval_text(column),
         decimals=0 if cell.mean is None else unit.decimals,
         detail=value_detail(row, column),
         order=cell.mean,
@@ -149,9 +102,8 @@ def value_detail(row: Row, column: str) -> str:
     elif len(cell.standard_errors) == 1:
         (error,) = cell.standard_errors.values()
         parts.append(f"standard error over examples {unit.text(error)}")
-    if cell.low is not None and cell.high is not None:
-        ends = f"{unit.text(cell.low)} to {unit.text(cell.high)}"
-        parts.append(f"95 % interval over {what} {ends}")
+    if interval := row.interval_text(column):
+        parts.append(f"95 % interval over {what} {interval}")
     elif len(cell.seeds) < 2:
         parts.append("no interval was recorded")
     parts += [
@@ -161,20 +113,17 @@ def value_detail(row: Row, column: str) -> str:
     return "; ".join([*parts, *cell.reasons])
 
 
-def _difference(row: Row, difference: Difference) -> TableCell:
+def _difference(row: Row, column: str, difference: Difference) -> TableCell:
     unit = row.unit
     sign = -1.0 if row.higher_is_better is False else 1.0
-    parts = [f"difference {unit.text(difference.mean, signed=True)} {unit.sign}".strip()]
+    main, interval = row.difference_text(column)
+    parts = [f"difference {main} {unit.sign}".strip()]
     parts.append(f"n = {plural(len(difference.seeds), 'common seed')}")
-    below = ""
-    if difference.low is not None and difference.high is not None:
-        low = unit.text(difference.low, signed=True)
-        high = unit.text(difference.high, signed=True)
-        below = f"[{low}, {high}]"
+    if interval:
         kind = "paired t interval over seeds"
         if difference.examples is not None:
             kind = f"paired interval over {difference.examples} examples"
-        parts.append(f"95 % {kind}: {low} to {high}")
+        parts.append(f"95 % {kind} {interval}")
         parts.append(f"p = {_probability(difference.p)}")
         parts.append(f"after Holm {_probability(difference.holm_p)}")
     else:
@@ -187,11 +136,11 @@ def _difference(row: Row, difference: Difference) -> TableCell:
         parts.append("the interval leaves 0 out, but not after Holm's correction")
         verdict += ", not after Holm"
     return TableCell(
-        main=unit.text(difference.mean, signed=True),
-        below=below,
+        main=main,
+        below=interval,
         decimals=0 if difference.mean is None else unit.decimals,
         verdict=verdict,
-        mark=MARKS[difference.verdict],
+        mark=MARKS.get(difference.verdict, "?"),
         detail="; ".join([f"{difference.verdict}: {parts[0]}", *parts[1:]]),
         # Sorting by a difference puts the best first, whichever way the score points, if any.
         order=None if difference.mean is None else sign * difference.mean * unit.scale,
@@ -236,12 +185,12 @@ class Fact:
     differs: bool
 
 
-def facts(source: Source, read: Callable[[Run], dict[str, str]]) -> list[Fact]:
+def _facts(source: Source, read: Callable[[RunRecord], dict[str, str]]) -> list[Fact]:
     """Gather what a run says, column by column; a column whose runs disagree shows every value.
 
     Args:
         source: The folder.
-        read: From a run to names and values.
+        read: From a run's record to names and values.
 
     Returns:
         Facts in first-seen order, those in which columns differ first.
@@ -250,7 +199,8 @@ def facts(source: Source, read: Callable[[Run], dict[str, str]]) -> list[Fact]:
     for column in source.columns:
         said: dict[str, list[str]] = {}
         for run in column.runs.values():
-            for name, value in read(run).items():
+            record = {} if run.record is None else read(run.record)
+            for name, value in record.items():
                 values = said.setdefault(name, [])
                 if value not in values:
                     values.append(value)
@@ -263,26 +213,18 @@ def facts(source: Source, read: Callable[[Run], dict[str, str]]) -> list[Fact]:
     return sorted(found, key=lambda fact: not fact.differs)
 
 
-def settings(source: Source) -> list[Fact]:
-    """Gather the resolved settings of every column."""
-    return facts(source, lambda run: flatten(run.record.settings) if run.record else {})
-
-
-def versions(source: Source) -> list[Fact]:
-    """Gather the versions that every column was trained with, and the device."""
-
-    def read(run: Run) -> dict[str, str]:
-        if run.record is None:
-            return {}
-        device = {"device": run.record.device} if run.record.device else {}
-        return {**run.record.versions, **device}
-
-    return facts(source, read)
-
-
-def data(source: Source) -> list[Fact]:
-    """Gather rows and hashes of the data that every column saw."""
-    return facts(source, lambda run: flatten(run.record.data) if run.record else {})
+def facts(source: Source) -> dict[str, list[Fact]]:
+    """Gather settings, versions and data of every column, by heading; none that is empty."""
+    records: dict[str, Callable[[RunRecord], dict[str, str]]] = {
+        "Settings": lambda record: flatten(record.settings),
+        "Versions": lambda record: {
+            **record.versions,
+            **({"device": record.device} if record.device else {}),
+        },
+        "Data": lambda record: flatten(record.data),
+    }
+    found = {heading: _facts(source, read) for heading, read in records.items()}
+    return {heading: lines for heading, lines in found.items() if lines}
 
 
 def costs(source: Source) -> list[tuple[str, str, str]]:

@@ -66,8 +66,8 @@
     line.append(
       element("td", "attack", `${attacks[entry.attack]}, ${entry.set}`),
       element("td", "", named(entry.label)),
-      answer(entry.before, entry.sure),
-      answer(entry.after, entry.then),
+      answer(entry.before, entry.confidence_before),
+      answer(entry.after, entry.confidence_after),
       outcome,
       element("td", "right", entry.changed === null ? "–" : `${percent(entry.changed)} %`),
       element("td", "right", entry.queries === null ? "–" : String(entry.queries))
