@@ -261,37 +261,6 @@ def _asked(block: Block) -> tuple[Any, Any]:
     return parameters.get("norm"), parameters.get("radius", parameters.get("radius_relative"))
 
 
-def test_an_attack_hurts_a_bert_and_more_radius_hurts_more(
-    model: Any, tokenizer: Any, examples_of: Any
-) -> None:
-    found = attacked(ClassifierPredictor(model, tokenizer, max_length=64), examples_of())
-    clean = found["clean", None, None].loss.mean()
-    small, large = (found["pgd", "l2", radius].loss.mean() for radius in (0.3, 1.0))
-    assert clean < small < large
-    for radius in (0.3, 1.0):
-        assert found["pgd", "l2", radius].correct.sum() <= found["fgm", "l2", radius].correct.sum()
-
-
-def test_the_attack_of_a_row_does_not_depend_on_its_batch_or_place(
-    model: Any, tokenizer: Any, examples_of: Any
-) -> None:
-    dev = examples_of(rows=10)
-    predictor = ClassifierPredictor(model, tokenizer, max_length=64)
-    settings: dict[str, Any] = {
-        "norms": ("l2", "linf"),
-        "pgd": {"steps": 3, "restarts": 2},
-        "radii": (0.3,),
-    }
-    alone = attacked(predictor, dev, batch_size=1, **settings)
-    order = [3, 1, 4, 0, 5, 9, 2, 6, 8, 7]
-    together = attacked(predictor, dev.select(order), batch_size=10, **settings)
-    assert set(alone) == set(together)
-    for key, block in alone.items():
-        assert together[key].probabilities == pytest.approx(block.probabilities[order], abs=1e-5)
-        for name, values in block.measured.items():
-            assert together[key].measured[name] == pytest.approx(values[order])
-
-
 def test_special_tokens_can_be_spared(model: Any, tokenizer: Any, examples_of: Any) -> None:
     predictor = ClassifierPredictor(model, tokenizer, max_length=64)
     # An unknown word is a word of the text, [CLS] and [SEP] are not.

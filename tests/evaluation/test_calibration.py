@@ -14,7 +14,7 @@ from temper.evaluation.classifier import ClassifierPredictor
 from temper.evaluation.function import CallablePredictor
 from temper.evaluation.perspectives.calibration import NAMES, fold_numbers
 from temper.evaluation.rows import Block, Condition, to_blocks
-from temper.evaluation.run import Evaluation, EvaluationData, evaluate, score
+from temper.evaluation.run import Evaluation, EvaluationData, evaluate
 from temper.evaluation.scoring import statistic_of
 from temper.evaluation.settings import EvaluationSettings
 from temper.functional.calibration import (
@@ -22,7 +22,6 @@ from temper.functional.calibration import (
     fit_temperature,
     log_probabilities,
 )
-from tests.evaluation.conftest import assert_same_scores
 
 ONLY = EvaluationSettings(perspectives=("task", "calibration"), bootstrap=20)
 
@@ -141,19 +140,6 @@ def test_clean_scores_do_not_depend_on_the_temperature() -> None:
     for name in NAMES:
         plain = float(statistic_of(name, task)(np.ones((1, 40)))[0])
         assert clean[name]["value"] == plain
-
-
-def test_scores_after_scaling_are_rebuilt_from_rows(model: Any, tokenizer: Any) -> None:
-    draws = np.random.default_rng(0)
-    words = [f"word{number}" for number in range(95)]
-    texts = [" ".join(draws.choice(words, 5)) for _ in range(40)]
-    predictor = ClassifierPredictor(model, tokenizer, max_length=16)
-    answers = predictor.predict(Examples("set", texts)).prediction
-    labels = [int(y) if n % 3 else 1 - int(y) for n, y in enumerate(answers)]
-    dev = Examples("set", texts, labels=labels, kind="classification")
-    found = evaluate(predictor, EvaluationData(dev), ONLY)
-    assert_same_scores(score(found.rows, "accuracy", settings=ONLY), found.scores)
-    assert entries(found, condition="temperature")["nll"]["value"] is not None
 
 
 def test_merged_classes_are_scaled_before_they_are_merged_and_keep_their_answer() -> None:

@@ -241,22 +241,3 @@ def test_on_a_gpu_its_own_peak_counts(model: Any, tokenizer: Any) -> None:
     predictor.predict(make_examples())
     weights = sum(weight.numel() * weight.element_size() for weight in model.parameters())
     assert weights < gauge.peak() < weights + 2**30
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"cost": {"rows": 0}}, "cost.rows"),
-        ({"cost": {"batch": 0}}, "cost.batch"),
-        ({"cost": {"repetitions": 0}}, "cost.repetitions"),
-        ({"representation": {"batch": 3}}, "representation.batch"),
-    ],
-)
-def test_numbers_below_their_bounds_are_refused(change: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        EvaluationSettings(**change)
-
-
-def test_cost_and_representation_are_measured_where_they_are_named() -> None:
-    assert "cost" not in EvaluationSettings().perspectives
-    assert "representation" not in EvaluationSettings().perspectives

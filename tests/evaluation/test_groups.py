@@ -12,10 +12,9 @@ from sklearn.metrics import accuracy_score, recall_score
 
 from temper.data.examples import Examples
 from temper.evaluation.function import CallablePredictor
-from temper.evaluation.run import Evaluation, EvaluationData, evaluate, score
+from temper.evaluation.run import Evaluation, EvaluationData, evaluate
 from temper.evaluation.settings import EvaluationSettings
 from temper.functional.scores import least_accuracy, mean_group_accuracy
-from tests.evaluation.conftest import assert_same_scores
 
 ONLY = EvaluationSettings(perspectives=("task", "groups"), bootstrap=200)
 NLI = ("entailment", "neutral", "contradiction")
@@ -99,24 +98,6 @@ def test_a_group_may_be_called_as_the_worst_or_as_clean_rows_are() -> None:
     ]
 
 
-def test_groups_of_a_set_with_merged_labels_are_scored_after_merging() -> None:
-    three = CallablePredictor(
-        lambda texts: [[0.4, 0.3, 0.3]] * len(texts), gives="probabilities", label_names=NLI
-    )
-    dev = Examples("dev", ["x", "y"], labels=[0, 1], kind="classification", label_names=NLI)
-    hans = Examples(
-        "hans",
-        [str(index) for index in range(10)],
-        labels=[1] * 4 + [0] * 6,
-        label_names=("entailment", "non-entailment"),
-        kind="classification",
-        group=["overlap"] * 10,
-    )
-    found = evaluate(three, EvaluationData(dev, shift={"hans": hans}), ONLY)
-    # 0.3 + 0.3 > 0.4: "not entailment", right on the four rows with label 1.
-    assert entries(found, name="worst_group") == [("worst", "worst_group", 0.4, 10)]
-
-
 def test_a_regression_has_no_worst_group_and_says_so() -> None:
     rows = Examples(
         "dev", list("abc"), labels=[0.0, 1.0, 2.0], kind="regression", group=["a", "a", "b"]
@@ -129,11 +110,6 @@ def test_a_regression_has_no_worst_group_and_says_so() -> None:
         "a regression has no accuracy",
         3,
     )
-
-
-def test_groups_are_scored_from_rows_alone() -> None:
-    found = evaluate(says_one(), EvaluationData(grouped("dev", a=(7, 5), b=(2, 9))), ONLY)
-    assert_same_scores(score(found.rows, "accuracy", settings=ONLY), found.scores)
 
 
 ROWS = st.lists(st.tuples(st.integers(0, 1), st.integers(0, 4)), min_size=1, max_size=40)
@@ -162,14 +138,3 @@ def test_the_mean_over_groups_is_scikit_learns_balanced_accuracy_of_group_and_an
         groups, answered, labels=sorted(set(groups)), average="macro", zero_division=0
     )
     assert float(mean_group_accuracy(correct, groups)) == pytest.approx(expected)
-
-
-@given(ROWS, st.randoms(use_true_random=False))
-def test_counting_a_row_twice_is_writing_it_twice(rows: list[tuple[int, int]], draw: Any) -> None:
-    counts = [draw.randint(0, 3) for _ in rows]
-    correct, groups = (np.array(side) for side in zip(*rows, strict=True))
-    for measure in (least_accuracy, mean_group_accuracy):
-        repeated = measure(np.repeat(correct, counts), np.repeat(groups, counts))
-        found = measure(correct, groups, counts=[counts])
-        assert found.shape == (1,)
-        assert found[0] == pytest.approx(float(repeated), nan_ok=True)

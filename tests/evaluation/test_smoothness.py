@@ -11,25 +11,21 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
-from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from temper.data.examples import Examples
 from temper.errors import SettingError
 from temper.evaluation.classifier import ClassifierPredictor
-from temper.evaluation.function import CallablePredictor
 from temper.evaluation.perspectives.smoothness import NORMS, norms, states_of
 from temper.evaluation.predictor import RowBatch
 from temper.evaluation.rows import Block, to_blocks
 from temper.evaluation.run import EvaluationData, EvaluationSettings, evaluate, read, score, write
-from temper.functional.intervals import standard_error
 from temper.models.modes import in_single
 from temper.models.network import Network
 from temper.types import Batch
 from tests.contracts.architectures import LORA, batch_of, tiny
 from tests.evaluation.by_hand import ByHand
-from tests.evaluation.changed import changed
 from tests.evaluation.conftest import assert_same_scores, make_model
-from tests.evaluation.test_token_corruption import left_padded, sharpened, tiny_decoder
+from tests.evaluation.test_token_corruption import left_padded, tiny_decoder
 
 ONLY = EvaluationSettings(perspectives=("smoothness",), bootstrap=20)
 COPIES = 200
@@ -182,30 +178,6 @@ def test_a_score_is_the_mean_over_rows_with_its_standard_error(
     assert {e["standard_error"] for e in found.scores if e["perspective"] == "task"} == set()
 
 
-def test_a_standard_error_needs_two_finite_values() -> None:
-    assert standard_error([2.0]) is None
-    assert standard_error([1.0, float("inf")]) is None
-    assert standard_error([1.0, float("nan")]) is None
-    # Deviations of -1, 0 and 1: the variance is 1.
-    assert standard_error([1.0, 2.0, 3.0]) == pytest.approx(3**-0.5)
-
-
-@pytest.mark.parametrize("batch_size", [1, 5])
-def test_neither_batch_size_nor_order_changes_a_norm(
-    tokenizer: Any, examples_of: Any, batch_size: int
-) -> None:
-    predictor = ClassifierPredictor(make_model().double(), tokenizer, max_length=64)
-    dev = examples_of(rows=8)
-    order = [7, 0, 6, 1, 5, 2, 4, 3]
-    first = measured(evaluate(predictor, EvaluationData(dev), ONLY))
-    changed = ONLY.model_copy(update={"batch_size": batch_size})
-    second = measured(evaluate(predictor, EvaluationData(dev.select(order)), changed))
-    assert list(first) == list(second)
-    for key, block in first.items():
-        assert second[key].row == [block.row[place] for place in order]
-        assert second[key].value == pytest.approx(block.value[order], rel=1e-5)  # type: ignore[index]
-
-
 def test_every_row_layer_and_projection_has_draws_of_its_own() -> None:
     part = copies([5, 17, 3], pads=0)
     one = estimates(make_model().double(), part)
@@ -235,49 +207,6 @@ def test_padding_on_either_side_changes_nothing() -> None:
     for layer, values in found[0].items():
         assert found[1][layer] == pytest.approx(values, rel=1e-4)
         assert found[2][layer] == pytest.approx(values, rel=1e-4)
-
-
-def test_a_decoder_is_measured_from_end_to_end(examples_of: Any) -> None:
-    tokenizers = left_padded(), left_padded()
-    tokenizers[1].padding_side = "right"
-    found = [
-        measured(
-            evaluate(
-                ClassifierPredictor(tiny_decoder(), tokenizer, max_length=64),
-                EvaluationData(examples_of(rows=5)),
-                ONLY,
-            )
-        )
-        for tokenizer in tokenizers
-    ]
-    for key, block in found[0].items():
-        assert found[1][key].value == pytest.approx(block.value, rel=1e-3)
-
-
-def test_a_pretrained_model_is_measured(minilm: str) -> None:
-    network = AutoModelForSequenceClassification.from_pretrained(minilm, num_labels=2)
-    sharpened(network, only="classifier")
-    predictor = ClassifierPredictor(network, AutoTokenizer.from_pretrained(minilm), max_length=32)
-    dev = Examples("dev", ["a fine film", "dull"], labels=[1, 0], kind="classification")
-    settings = changed(ONLY, {"smoothness": {"projections": 1}})
-    blocks = measured(evaluate(predictor, EvaluationData(dev), settings))
-    assert list(blocks)[:7] == [("jacobian", layer) for layer in (1, 2, 3, 4, 5, 6, None)]
-    assert all((block.value > 0).all() for block in blocks.values())  # type: ignore[operator]
-
-
-def test_scores_are_rebuilt_from_the_rows_of_the_folder(
-    model: Any, tokenizer: Any, examples_of: Any, tmp_path: Path
-) -> None:
-    predictor = ClassifierPredictor(model, tokenizer, max_length=64)
-    found = evaluate(predictor, EvaluationData(examples_of(rows=6)), ONLY)
-    back = read(write(found, tmp_path / "evaluation"))
-    assert back == found
-    assert_same_scores(score(back.rows, "accuracy", settings=ONLY), found.scores)
-    frame = back.rows.to_pandas()
-    frame = frame[frame["perspective"] == "smoothness"]
-    assert len(frame) == 6 * 2 * 3
-    assert frame["prediction"].isna().all()
-    assert (frame["parameters"] == "{}").sum() == 6 * 2
 
 
 def test_a_norm_that_is_not_finite_leaves_its_score_undefined(
@@ -317,38 +246,6 @@ def test_logits_that_depend_on_no_word_are_perfectly_smooth(
     assert "logits alone: they do not depend on the last layer" in found.notices[0]
 
 
-def test_a_limit_takes_the_first_of_the_rows_that_are_attacked(
-    model: Any, tokenizer: Any, examples_of: Any
-) -> None:
-    predictor = ClassifierPredictor(model.double(), tokenizer, max_length=64)
-    data = EvaluationData(examples_of(rows=30))
-    few, more, attacked = (
-        measured(evaluate(predictor, data, changed(ONLY, limits)))["hessian", 1]
-        for limits in (
-            {"smoothness": {"rows": 4}},
-            {"smoothness": {"rows": 9}},
-            {"smoothness": {"rows": 9}, "attack_rows": 6},
-        )
-    )
-    assert (len(few), len(more), len(attacked)) == (4, 9, 6)
-    assert set(few.index) < set(attacked.index) < set(more.index)
-    values = dict(zip(more.row, more.value, strict=True))  # type: ignore[arg-type]
-    assert few.value == pytest.approx([values[row] for row in few.row], rel=1e-5)
-
-
-def test_the_model_is_as_it_was(model: Any, tokenizer: Any, examples_of: Any) -> None:
-    model.train()
-    before = {name: value.clone() for name, value in model.state_dict().items()}
-    state = torch.random.get_rng_state()
-    predictor = ClassifierPredictor(model, tokenizer, max_length=64)
-    evaluate(predictor, EvaluationData(examples_of(rows=4)), ONLY)
-    assert model.training
-    assert torch.equal(torch.random.get_rng_state(), state)
-    assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
-    assert all(each.grad is None and each.requires_grad for each in model.parameters())
-    assert not any(module._forward_hooks for module in model.modules())
-
-
 def test_half_precision_is_measured_in_single(tokenizer: Any, examples_of: Any) -> None:
     data = EvaluationData(examples_of(rows=4))
     half = make_model().bfloat16()
@@ -377,16 +274,6 @@ def test_weights_are_half_again_after_an_error(model: Any) -> None:
     assert half.classifier.weight.dtype == torch.float16
 
 
-def test_a_bare_function_has_no_derivative(examples_of: Any) -> None:
-    bare = CallablePredictor(lambda texts: pytest.fail("it was called"), gives="probabilities")
-    message = (
-        "smoothness needs a model whose embeddings can be perturbed, got CallablePredictor. "
-        "Choose other `perspectives`"
-    )
-    with pytest.raises(SettingError, match=message):
-        evaluate(bare, EvaluationData(examples_of()), ONLY)
-
-
 def test_attention_without_a_second_derivative_is_refused_before_any_work(
     model: Any, tokenizer: Any, examples_of: Any
 ) -> None:
@@ -406,9 +293,3 @@ def test_attention_without_a_second_derivative_is_refused_before_any_work(
     with pytest.raises(SettingError, match=message) as caught:
         evaluate(predictor, EvaluationData(examples_of()), ONLY)
     assert "scheme" not in str(caught.value)
-
-
-@pytest.mark.parametrize("name", ["rows", "projections"])
-def test_less_than_one_row_or_projection_is_refused(name: str) -> None:
-    with pytest.raises(ValueError, match=f"smoothness.{name}\n.*greater than or equal to 1"):
-        changed(ONLY, {"smoothness": {name: 0}})

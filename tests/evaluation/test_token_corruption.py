@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,16 +18,13 @@ from transformers import (
 
 from temper.data.corruptions import corrupt
 from temper.data.examples import Examples
-from temper.errors import DataError, SettingError
-from temper.evaluation import perspectives
+from temper.errors import SettingError
 from temper.evaluation.classifier import ClassifierPredictor
-from temper.evaluation.function import CallablePredictor
-from temper.evaluation.predictor import TokenPredictor
 from temper.evaluation.rows import Block, to_blocks
-from temper.evaluation.run import EvaluationData, EvaluationSettings, evaluate, read, score, write
+from temper.evaluation.run import EvaluationData, EvaluationSettings, evaluate
 from temper.testing.tiny import WORDS
 from tests.evaluation.changed import changed
-from tests.evaluation.conftest import assert_same_scores, make_model, make_tokenizer
+from tests.evaluation.conftest import make_model, make_tokenizer
 
 ONLY = EvaluationSettings(perspectives=("token_corruption",), bootstrap=20)
 KINDS = ("random", "mask", "drop")
@@ -140,22 +136,6 @@ def test_every_row_is_answered_as_its_corrupted_tokens_alone_would_be(
             assert block.probabilities[place] == pytest.approx(wanted.numpy(), abs=1e-5)
 
 
-@pytest.mark.parametrize("batch_size", [1, 5])
-def test_neither_batch_size_nor_order_changes_a_corrupted_row(
-    predictor: ClassifierPredictor, examples_of: Any, batch_size: int
-) -> None:
-    dev = examples_of(rows=8)
-    order = [7, 0, 6, 1, 5, 2, 4, 3]
-    settings = changed(ONLY, {"token_corruption": {"rates": (0.3,)}})
-    first = corrupted(evaluate(predictor, EvaluationData(dev), settings))
-    other = settings.model_copy(update={"batch_size": batch_size})
-    second = corrupted(evaluate(predictor, EvaluationData(dev.select(order)), other))
-    assert list(first) == list(second)
-    for key, block in first.items():
-        assert second[key].row == [block.row[place] for place in order]
-        assert second[key].probabilities == pytest.approx(block.probabilities[order], abs=1e-5)
-
-
 def test_at_rate_one_all_words_are_masked_swapped_or_gone_but_one(
     encoder: ClassifierPredictor, examples_of: Any
 ) -> None:
@@ -215,26 +195,6 @@ def test_the_area_of_each_kind_is_the_mean_over_its_rates(
     assert all(e["low"] <= e["value"] <= e["high"] for e in entries)
 
 
-def test_scores_of_corrupted_rows_are_rebuilt_from_the_folder(
-    encoder: ClassifierPredictor, examples_of: Any, tmp_path: Path
-) -> None:
-    found = evaluate(encoder, EvaluationData(examples_of(rows=12)), ONLY)
-    back = read(write(found, tmp_path / "evaluation"))
-    assert back == found
-    assert_same_scores(score(back.rows, "accuracy", settings=ONLY), found.scores)
-
-
-def test_some_rows_alone_are_corrupted_where_settings_say_so(
-    encoder: ClassifierPredictor, examples_of: Any
-) -> None:
-    data = EvaluationData(examples_of(rows=30))
-    every = corrupted(evaluate(encoder, data, ONLY))["drop", 0.2]
-    some = corrupted(evaluate(encoder, data, ONLY.model_copy(update={"attack_rows": 9})))
-    assert len(some["drop", 0.2]) == 9
-    chosen = some["drop", 0.2].index
-    assert some["drop", 0.2].probabilities == pytest.approx(every.probabilities[chosen], abs=1e-5)
-
-
 def test_a_regression_has_its_errors_and_an_area_that_may_be_worse_lower(
     model_of: Any, tokenizer: Any, examples_of: Any
 ) -> None:
@@ -246,16 +206,6 @@ def test_a_regression_has_its_errors_and_an_area_that_may_be_worse_lower(
     assert values(found, "mse", "mask")[2] == pytest.approx(wanted)
     (entry,) = [e for e in found.scores if (e["name"], e["condition"]) == ("area", "mask")]
     assert entry["higher_is_better"] is False
-
-
-def test_the_model_is_as_it_was(encoder: ClassifierPredictor, examples_of: Any) -> None:
-    encoder.model.train()
-    before = {name: value.clone() for name, value in encoder.model.state_dict().items()}
-    state = torch.random.get_rng_state()
-    evaluate(encoder, EvaluationData(examples_of(rows=4)), ONLY)
-    assert encoder.model.training
-    assert torch.equal(torch.random.get_rng_state(), state)
-    assert all(torch.equal(before[n], value) for n, value in encoder.model.state_dict().items())
 
 
 def test_masking_without_a_mask_token_is_left_out_with_a_notice(examples_of: Any) -> None:
@@ -277,25 +227,3 @@ def test_nothing_but_masking_without_a_mask_token_is_refused_before_any_work(
     message = "can do none of `kinds`: not 'mask' because the tokenizer has no mask token"
     with pytest.raises(SettingError, match=message):
         evaluate(predictor, EvaluationData(examples_of(rows=5)), settings)
-
-
-def test_a_bare_function_has_no_tokens(examples_of: Any) -> None:
-    bare = CallablePredictor(lambda texts: [[0.5, 0.5]] * len(texts), gives="probabilities")
-    assert not isinstance(bare, TokenPredictor)
-    message = (
-        "token_corruption needs a model whose token ids can be changed, got CallablePredictor. "
-        "Choose other `perspectives`"
-    )
-    with pytest.raises(SettingError, match=message):
-        evaluate(bare, EvaluationData(examples_of()), ONLY)
-
-
-def test_rows_without_labels_are_refused(encoder: ClassifierPredictor, examples_of: Any) -> None:
-    with pytest.raises(DataError, match="Set 'dev' must be labelled for a classification"):
-        evaluate(encoder, EvaluationData(examples_of(kind="unlabelled")), ONLY)
-
-
-def test_the_list_says_what_it_needs() -> None:
-    listed = {entry["name"]: entry["needs"] for entry in perspectives.listing()}
-    assert listed["token_corruption"] == "tokens"
-    assert listed["task"] == "answers"

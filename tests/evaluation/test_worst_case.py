@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 from temper.data.examples import Examples
-from temper.data.perturbations import names, perturbed
+from temper.data.perturbations import names
 from temper.errors import SettingError
-from temper.evaluation.classifier import ClassifierPredictor
 from temper.evaluation.folder import Evaluation
 from temper.evaluation.function import CallablePredictor
-from temper.evaluation.perspectives.worst_case import WorstCaseSettings
 from temper.evaluation.rows import Block, to_blocks
-from temper.evaluation.run import EvaluationData, EvaluationSettings, evaluate, read, score, write
+from temper.evaluation.run import EvaluationData, EvaluationSettings, evaluate
 from temper.training.assignments import section
-from tests.evaluation.conftest import assert_same_scores
-from tests.evaluation.test_token_corruption import sharpened
 
 TEXTS = ["GOOD film, it is not bad.", "good", "It isn't a BAD one", "so so"]
 DEV = Examples("dev", TEXTS, labels=[1, 1, 0, 0], label_names=("no", "yes"), kind="classification")
@@ -87,17 +82,6 @@ def test_a_row_that_is_only_wrong_clean_is_wrong_in_the_worst_case() -> None:
     assert value(found, "worst_case_drop", "all") == 0.0
 
 
-def test_the_worst_case_is_never_above_any_condition_and_falls_as_more_are_asked() -> None:
-    odd = judge(lambda text: len(text) % 2 == 1)
-    values = []
-    for count in range(1, len(names()) + 1):
-        found = evaluate(odd, EvaluationData(DEV), settings(*names()[:count]))
-        values.append(value(found, "worst_case_accuracy", "all"))
-        single = [value(found, "accuracy", name) for name in names()[:count]]
-        assert values[-1] <= min(single)
-    assert values == sorted(values, reverse=True)
-
-
 def test_only_changed_texts_are_asked_again_and_kept() -> None:
     asked: list[str] = []
     found = evaluate(judge(bool, asked), EvaluationData(DEV), settings("lowercase", "contractions"))
@@ -135,7 +119,7 @@ def test_a_perturbation_that_changes_nothing_asks_nothing_and_scores_as_clean() 
     assert not len(found.texts)
 
 
-def test_rows_stand_by_the_original_texts_and_score_again_from_a_folder(tmp_path: Path) -> None:
+def test_rows_stand_by_the_original_texts() -> None:
     found = evaluate(judge(lambda text: "i" in text), EvaluationData(DEV), settings())
     blocks = worst_blocks(found)
     assert tuple(blocks) == names()
@@ -144,38 +128,6 @@ def test_rows_stand_by_the_original_texts_and_score_again_from_a_folder(tmp_path
         assert block.index.tolist() == [0, 1, 2, 3]
         chosen = block.probabilities[np.arange(4), block.label.astype(int)]
         np.testing.assert_allclose(block.loss, -np.log(chosen), rtol=1e-12)
-    assert_same_scores(score(found.rows, "accuracy", settings=settings()), found.scores)
-    write(found, tmp_path / "evaluation")
-    again = read(tmp_path / "evaluation")
-    assert_same_scores(score(again.rows, "accuracy", settings=settings()), found.scores)
-
-
-def test_a_model_answers_the_changed_texts_as_if_they_were_a_set_of_their_own(
-    model: Any, tokenizer: Any, examples_of: Any
-) -> None:
-    dev = examples_of(rows=20)
-    predictor = ClassifierPredictor(sharpened(model), tokenizer, max_length=64)
-    chosen = settings("typos", "spaces", "lowercase", attack_rows=9)
-    blocks = worst_blocks(evaluate(predictor, EvaluationData(dev), chosen))
-    assert list(blocks) == ["typos", "spaces", "lowercase"]
-    clean = predictor.predict(dev).probabilities
-    for name, block in blocks.items():
-        assert len(block) == 9
-        alone = predictor.predict(perturbed(dev, name, seed=chosen.seed)).probabilities
-        np.testing.assert_allclose(block.probabilities, alone[block.index], atol=1e-5)
-    # The words of this vocabulary are small letters with spaces that its tokenizer drops.
-    np.testing.assert_array_equal(blocks["lowercase"].probabilities, clean[blocks["typos"].index])
-    moved = np.abs(blocks["typos"].probabilities - clean[blocks["typos"].index]).max(axis=1)
-    assert (moved > 1e-3).all()
-
-
-def test_draws_do_not_depend_on_the_other_rows(examples_of: Any) -> None:
-    whole = examples_of(rows=12)
-    predictor = judge(lambda text: sum(map(ord, text)) % 2 == 0)
-    first = worst_blocks(evaluate(predictor, EvaluationData(whole), settings("typos")))["typos"]
-    part = whole.select([7, 3, 11])
-    second = worst_blocks(evaluate(predictor, EvaluationData(part), settings("typos")))["typos"]
-    np.testing.assert_array_equal(second.prediction, first.prediction[[7, 3, 11]])
 
 
 def test_a_regression_has_its_metric_under_each_perturbation_and_no_accuracy() -> None:
@@ -214,8 +166,3 @@ def test_pairs_are_perturbed_on_both_sides() -> None:
 def test_wrong_names_are_refused_with_the_settings(given: list[str], said: str) -> None:
     with pytest.raises(SettingError, match=said):
         section(EvaluationSettings, "evaluate", {"worst_case": {"perturbations": given}})
-
-
-def test_one_name_stands_for_a_list_of_one() -> None:
-    checked = section(EvaluationSettings, "evaluate", {"worst_case": {"perturbations": "typos"}})
-    assert checked.section("worst_case", WorstCaseSettings).perturbations == ("typos",)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import fcntl
 import json
 import os
@@ -176,8 +175,3 @@ class Browser:
             if event.get("method") == "Network.requestWillBeSent"
         ]
         return [url for url in urls if not url.startswith("data:")]
-
-    def screenshot(self, path: Path, *, whole: bool = True) -> None:
-        """Write a picture of the page, of its whole height or of the window."""
-        answer = self.call("Page.captureScreenshot", captureBeyondViewport=whole)
-        path.write_bytes(base64.b64decode(answer["data"]))

@@ -94,7 +94,6 @@ def test_where_the_reference_is_perfect_there_is_no_bar(make_study: MakeStudy) -
 
 def test_one_column_has_no_gap_to_close(run: Path) -> None:
     assert "Gap to a perfect score that is closed" not in drawn(run)
-    assert "Cost against benefit" not in drawn(run)
 
 
 def test_attacks_perturbations_and_groups_are_bars_by_condition(make_study: MakeStudy) -> None:
@@ -107,9 +106,6 @@ def test_attacks_perturbations_and_groups_are_bars_by_condition(make_study: Make
     )
     groups = bars(found["Groups, dev"], "vanilla")
     assert groups == pytest.approx({"fiction": 80.0, "travel": 70.0, "worst group": 70.0})
-    numbers = found["Groups, dev"].numbers
-    assert numbers is not None
-    assert ("uegr", "fiction", "90.00", "\u00b1 0.00", "3 seeds, 20") in numbers.lines
 
 
 def test_one_runs_bars_have_its_bootstrap_interval(make_study: MakeStudy) -> None:
@@ -221,23 +217,6 @@ def test_the_heat_map_has_a_cell_for_each_layer_and_column(make_study: MakeStudy
         "\u00b1 0.0000",
         "3 seeds, 8",
     )
-
-
-def test_cost_against_benefit_stands_at_the_summarys_mean(study: Path) -> None:
-    source = read(study)
-    comparison = compare(source)
-    (row,) = [
-        row for row in comparison.rows if row.key.perspective == "summary" and not row.key.set
-    ]
-    figure = drawn(study)["Cost against benefit"]
-    places = {one.name: (one.x[0], one.y[0]) for one in figure.figure.data}
-    assert places == {"vanilla": (1.0, pytest.approx(0.0)), "uegr": (2.0, row.cells["uegr"].mean)}
-    (uegr,) = [one for one in figure.figure.data if one.name == "uegr"]
-    difference = row.cells["uegr"].difference
-    assert difference is not None
-    assert difference.high is not None
-    assert difference.mean is not None
-    assert uegr.error_y.array[0] == pytest.approx(difference.high - difference.mean)
 
 
 def test_reliability_after_scaling_stands_beside_the_one_before(study: Path) -> None:

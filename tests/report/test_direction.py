@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from temper.functional.scores import SCORES
-from temper.report import build
 from temper.report.markdown import NEITHER, markdown
 from temper.report.overview import overview
 from temper.report.table import comparison, write
@@ -63,25 +62,6 @@ def entry_of(folder: Path, label: str) -> TableCell:
     lines = dict(groups(found))["Representation"]
     (cells,) = [cells for row, cells in lines if label in row.label]
     return cells[2]
-
-
-@pytest.mark.parametrize(("flip", "verdict"), [(False, "lower"), (True, "higher")])
-def test_a_difference_without_a_direction_is_higher_or_lower_and_never_better(
-    flip: bool, verdict: str, make_study: MakeStudy
-) -> None:
-    def extra(column: str, seed: int) -> list[dict[str, Any]]:
-        return similar({"vanilla": "uegr", "uegr": "vanilla"}[column] if flip else column, seed)
-
-    row = row_of(make_study(Plan(extra=extra)))
-    assert row.higher_is_better is None
-    assert row.cells["uegr"].difference.verdict == verdict
-
-
-def test_a_difference_without_a_direction_can_be_inside_the_noise(study: Path) -> None:
-    # 0 - 2, 1 - 1 and 2 - 0 thousandths.
-    difference = row_of(study, 1).cells["uegr"].difference
-    assert difference.mean == pytest.approx(0.0, abs=1e-12)
-    assert difference.verdict == "inside the noise"
 
 
 def test_the_direction_may_stand_with_the_score_or_follow_from_its_name(study: Path) -> None:
@@ -164,20 +144,6 @@ def test_markdown_marks_no_such_score_and_says_why(study: Path) -> None:
     assert "▼" not in line
     assert text.endswith(NEITHER)
     assert NEITHER not in markdown(found, ["task"])
-
-
-def test_the_page_shows_the_verdict_without_an_arrow(study: Path) -> None:
-    page = build(study).read_text(encoding="utf-8")
-    (line,) = [part for part in page.split('<tr class="line"') if "CKA with" in part][:1]
-    line = line.split("</tr>")[0]
-    assert "is better" not in line
-    assert '<span class="verdict apart"><span aria-hidden="true">\u2212</span> lower</span>' in line
-    assert "of such a score neither is better" in page
-
-
-def test_a_page_without_such_scores_does_not_speak_of_them(make_study: MakeStudy) -> None:
-    page = build(make_study(Plan())).read_text(encoding="utf-8")
-    assert "of such a score neither is better" not in page
 
 
 def test_the_table_file_says_that_there_is_no_direction(study: Path) -> None:

@@ -10,7 +10,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from temper.display.folders import read
-from temper.errors import CheckpointError
 from temper.report import build
 from temper.report.examples import Gallery, gallery
 from tests.report.attacked_rows import add_attacks, attack_study, attacked_text, text
@@ -50,26 +49,10 @@ def test_an_example_holds_answers_confidences_words_and_queries(evaluation: Path
     assert (other.changed, other.queries, other.group) == (None, None, "Embedding attack")
 
 
-def test_the_cap_takes_attacks_in_turn_and_broken_ones_first(evaluation: Path) -> None:
-    add_attacks(evaluation, embedding=(0.1, 0.5), recipes=("characters", "swaps"))
-    shown = found(evaluation, most=8)
-    assert shown.total == 160
-    assert [one.outcome for one in shown.shown] == ["broken"] * 8
-    attacks = [one.attack for one in shown.shown]
-    assert {attacks.count(attack) for attack in attacks} == {2}
-
-
 def test_without_texts_or_with_no_room_there_is_no_table(evaluation: Path) -> None:
     assert gallery(read(evaluation)) is None
     add_attacks(evaluation)
     assert gallery(read(evaluation), most=0) is None
-
-
-def test_damaged_texts_are_an_error_that_names_the_file(evaluation: Path) -> None:
-    add_attacks(evaluation)
-    (evaluation / "texts.parquet").write_bytes(b"nothing")
-    with pytest.raises(CheckpointError, match=r"Cannot read the texts in .*texts\.parquet"):
-        gallery(read(evaluation))
 
 
 def test_a_study_shows_one_seed_of_each_column(study: Path) -> None:
@@ -235,26 +218,6 @@ def test_hostile_examples_stay_text(
     options = browser.evaluate("document.getElementById('examples-attack').textContent")
     assert f"typo{SCRIPT}" in options
     assert browser.evaluate("document.documentElement.scrollWidth") <= width
-
-
-@pytest.mark.browser
-def test_on_paper_there_are_no_controls_and_all_is_open(page: Path, browser: Browser) -> None:
-    browser.open(page, width=760)
-    browser.call("Emulation.setEmulatedMedia", media="print")
-    try:
-        hidden = "getComputedStyle(document.querySelector('{}')).display"
-        for control in (".controls", ".pages button", "nav"):
-            assert browser.evaluate(hidden.format(control)) == "none"
-        assert browser.evaluate("document.documentElement.scrollWidth") <= 760
-        closed = (
-            "[...document.querySelectorAll('details:not([open]) table')]"
-            ".map(table => table.checkVisibility({ contentVisibilityAuto: true }))"
-        )
-        shown = browser.evaluate(closed)
-        assert shown == [True] * len(shown)
-        assert shown
-    finally:
-        browser.call("Emulation.setEmulatedMedia", media="")
 
 
 @pytest.mark.browser

@@ -16,18 +16,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from temper.display.folders import read
+from temper.display.wording import escaped
 from temper.errors import CheckpointError, SettingError
 from temper.report import build
-from temper.report.exports import (
-    _render,
-    _titled,
-    browser,
-    choose_formats,
-    document,
-    escaped,
-    export_figures,
-)
+from temper.report.exports import _render, _titled, browser, choose_formats, export_figures
 from temper.report.figures import figures
+from temper.report.markdown import document
 from temper.report.table import compare
 from tests.report.conftest import Plan
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -60,8 +59,6 @@ def test_a_study_draws_every_kind_of_figure(study: Path) -> None:
         "Total loss",
         "Term: consistency",
         "Term: task",
-        "Cost of a step",
-        "Cost against benefit",
     ]
 
 
@@ -115,19 +112,6 @@ def test_a_training_curve_is_the_mean_over_seeds(study: Path) -> None:
 def test_a_term_that_only_one_column_has_is_drawn_for_it_alone(study: Path) -> None:
     names = {one.name for one in drawn(study)["Term: consistency"].figure.data if one.name}
     assert names == {"uegr"}
-
-
-def test_the_cost_figure_shows_the_ratio_to_the_reference(study: Path) -> None:
-    (bars,) = drawn(study)["Cost of a step"].figure.data
-    assert bars.y == ("vanilla", "uegr")
-    assert bars.x == (1.0, 2.0)
-
-
-def test_a_study_without_measured_cost_has_no_cost_figure(study: Path) -> None:
-    document = json.loads((study / "study.json").read_text())
-    document["cost"] = {}
-    (study / "study.json").write_text(json.dumps(document))
-    assert "Cost of a step" not in drawn(study)
 
 
 def test_names_from_data_are_escaped_in_hover_texts(make_study: MakeStudy) -> None:

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from temper.cli.app import app
 from temper.cli.screen import print_overview
 from temper.display.cells import NAMED
-from temper.report import build, comparison, overview
+from temper.report import comparison, overview
 from tests.report.attacked_rows import robustness_scores
 from tests.report.conftest import Plan, score, write_study
 
@@ -82,15 +82,6 @@ def test_what_would_tell_another_story_stands_by_itself(make_study: MakeStudy) -
     assert not [heading for heading in found.header if "news" in heading or "trec" in heading]
 
 
-def test_each_number_tells_its_n_and_runs(study: Path) -> None:
-    found = overview(comparison(study))
-    assert [len(details) + 1 for details in found.details] == [len(HEADER)] * 2
-    # Relative improvement and means over sets have no n of their own.
-    accuracy = found.details[1][1]
-    assert "uegr: 85.00 %; n = 3 seeds, 500 examples" in accuracy
-    assert "seed 2: 88.00 (run uegr-s2-abc)" in accuracy
-
-
 def test_a_detector_that_a_run_lacks_is_left_out_of_its_means(make_study: MakeStudy) -> None:
     def lacking(one: dict[str, Any], column: str, seed: int) -> bool:
         return (one["condition"], one["set"], column, seed) == ("energy", "news", "uegr", 1)
@@ -133,39 +124,6 @@ def test_a_run_that_was_not_evaluated_has_nothing_to_print(tmp_path: Path, study
     shutil.rmtree(run / "evaluation")
     result = CliRunner().invoke(app, ["report", str(run), "--markdown"])
     assert result.exit_code != 0
-
-
-def test_one_method_is_not_called_the_best(make_study: MakeStudy) -> None:
-    alone = overview(comparison(make_study(Plan(columns=["vanilla"]))))
-    assert not any(alone.best)
-
-
-def test_the_page_shows_it_where_there_are_several_methods(make_study: MakeStudy) -> None:
-    page = build(make_study(Plan(columns=["vanilla", "uegr", "other"]))).read_text()
-    assert '<section id="overview"' in page
-    assert "<strong>85.00 ± 2.65</strong>" in page
-
-
-def test_two_methods_need_no_overview_on_the_page(study: Path) -> None:
-    assert '<section id="overview"' not in build(study).read_text()
-
-
-def test_two_methods_of_very_many_scores_do(make_study: MakeStudy) -> None:
-    page = build(make_study(Plan(extra=several))).read_text()
-    assert '<section id="overview"' in page
-
-
-def test_few_methods_stand_side_by_side_and_many_one_below_the_other(
-    tmp_path: Path,
-) -> None:
-    few = [f"m{number}" for number in range(NAMED)]
-    for columns, turned in ((few, True), ([*few, "last"], False)):
-        study = write_study(tmp_path / f"{turned}", Plan(columns=columns, seeds=[0]))
-        assert overview(comparison(study)).turned is turned
-        page = build(study).read_text().split('<section id="overview"')[1]
-        first = page.split("<tbody>")[1].split("</th>")[0]
-        assert ("Relative improvement" in first) is turned
-        assert ("m0" in first) is not turned
 
 
 def test_the_command_prints_few_methods_side_by_side_and_marks_what_noise_does_not_explain(

@@ -63,10 +63,6 @@ class Elements(HTMLParser):
             self.text += data
 
 
-def parsed(folder: Path) -> Elements:
-    return Elements(build(folder).read_text(encoding="utf-8"))
-
-
 @pytest.fixture(scope="module")
 def hostile_page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build(write_study(tmp_path_factory.mktemp("hostile") / "study", hostile()))
@@ -143,26 +139,6 @@ def test_every_number_of_the_table_can_be_focused_and_tells_its_n(elements: Elem
         assert "n = 3 seeds" in (entry["title"] or "") or "n = 3 common" in (entry["title"] or "")
 
 
-def test_the_page_has_landmarks_and_one_first_heading(elements: Elements) -> None:
-    tags = [tag for tag, _ in elements.elements]
-    assert tags.count("h1") == tags.count("main") == tags.count("header") == 1
-    assert "nav" in tags
-    assert "footer" in tags
-
-
-def test_noise_and_direction_stand_as_words_not_as_colour_alone(elements: Elements) -> None:
-    text = elements.text
-    assert "\u2248 inside the noise" in text
-    assert "\u25b2 better" in text
-
-
-def test_two_seeds_are_said_to_be_undecidable(make_study: MakeStudy) -> None:
-    text = parsed(make_study(Plan(seeds=[0, 1]))).text
-    assert "no mean can be told from noise" in text
-    assert "\u25b2 better" in text.split("Average relative improvement")[0]  # the legend
-    assert "\u25b2 better" not in text.split("Average relative improvement", 1)[1]
-
-
 def test_notices_hashes_settings_and_versions_are_on_the_page(elements: Elements) -> None:
     text = elements.text
     for said in (
@@ -186,18 +162,6 @@ def test_a_study_also_gets_its_table_and_scores(study: Path, tmp_path: Path) -> 
         "scores.csv",
         "table.json",
     ]
-
-
-def test_an_evaluation_gets_the_page_its_markdown_and_its_scores(evaluation: Path) -> None:
-    before = {path.name for path in evaluation.iterdir()}
-    text = Elements(build(evaluation).read_text(encoding="utf-8")).text
-    assert {path.name for path in evaluation.iterdir()} - before == {
-        "report.html",
-        "report.md",
-        "scores.csv",
-    }
-    assert "nothing to compare it with" in text
-    assert "inside the noise" not in text
 
 
 def test_the_same_folder_gives_the_same_page(study: Path) -> None:
@@ -304,15 +268,6 @@ def test_a_column_is_hidden_and_shown_in_all_figures(plain_page: Path, browser: 
     assert browser.faults() == []
 
 
-@pytest.mark.browser
-def test_the_keys_stand_for_the_legends(plain_page: Path, browser: Browser) -> None:
-    browser.open(plain_page, width=1400)
-    legends = "document.querySelectorAll('#robustness .chart .legend').length"
-    assert browser.evaluate(legends) == 0
-    names = "[...document.querySelectorAll('#perspectives .keys button')].map(k => k.textContent)"
-    assert browser.evaluate(names) == ["uegr"]
-
-
 def choose(browser: Browser, field: str, value: str) -> None:
     browser.evaluate(
         f"(() => {{ const field = document.getElementById('scores-{field}'); "
@@ -350,32 +305,3 @@ def test_the_scores_filter_by_kind_perspective_verdict_and_words(
     choose(browser, "search", "no such score")
     assert browser.evaluate(status) == f"0 of {total} scores"
     assert browser.evaluate(f"{heads}.length") == 0
-
-
-@pytest.mark.browser
-def test_what_is_filtered_stays_so_when_the_table_is_sorted(
-    plain_page: Path, browser: Browser
-) -> None:
-    browser.open(plain_page, width=1400)
-    choose(browser, "search", "ece")
-    orders = (
-        "[...document.querySelectorAll('#scores .line')].filter(line => line.checkVisibility())"
-        ".map(line => +line.cells[1].dataset.order)"
-    )
-    before = browser.evaluate(orders)
-    browser.evaluate("document.querySelectorAll('#scores thead button')[0].click()")
-    assert browser.evaluate(orders) == sorted(before, reverse=True)
-
-
-@pytest.mark.browser
-def test_long_labels_leave_room_on_a_narrow_screen(plain_page: Path, browser: Browser) -> None:
-    browser.open(plain_page, width=400)
-    chart = "document.querySelector('#perspectives .chart')"
-    # Half of the figure at least is drawn upon, and no label stands out of it.
-    plot = browser.evaluate(f"{chart}.querySelector('.bglayer rect, .plot').getBBox().width")
-    assert plot > 130
-    left = browser.evaluate(
-        f"Math.min(...[...{chart}.querySelectorAll('.ytick text')]"
-        f".map(text => text.getBoundingClientRect().left)) - {chart}.getBoundingClientRect().left"
-    )
-    assert left >= -1

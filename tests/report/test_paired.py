@@ -6,8 +6,10 @@ import json
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from temper.display.cells import ScoreKey
+from temper.display.cells import Difference, ScoreKey
 from temper.display.records import ScoreRecord
 from temper.errors import CheckpointError
 from temper.report.derived import Scores, add_mean_rank
@@ -21,7 +23,12 @@ def record(value: float | None, key: ScoreKey = KEY) -> ScoreRecord:
     return ScoreRecord(perspective=key.perspective, set=key.set, name=key.name, value=value)
 
 
-def differ(paired: Paired, seeds: dict[int, tuple[float, float]]) -> object:
+def differ(
+    seeds: dict[int, tuple[float, float]],
+    *,
+    higher: bool | None = True,
+    paired: Paired | None = None,
+) -> Difference:
     """Return the difference of two columns."""
     cells = {
         name: _cell(
@@ -33,27 +40,70 @@ def differ(paired: Paired, seeds: dict[int, tuple[float, float]]) -> object:
     found = _with_differences(
         cells,
         "vanilla",
-        higher=True,
+        higher=higher,
         common=dict.fromkeys(cells, tuple(seeds)),
-        paired={"uegr": paired},
+        paired={} if paired is None else {"uegr": paired},
     )
-    return found["uegr"].difference
+    difference = found["uegr"].difference
+    assert difference is not None
+    return difference
+
+
+UP = {0: (0.80, 0.83), 1: (0.82, 0.84), 2: (0.84, 0.88)}
+
+
+@pytest.mark.parametrize(
+    ("seeds", "higher", "said"),
+    [
+        (UP, True, "better"),
+        (UP, False, "worse"),
+        (UP, None, "higher"),
+        ({seed: (two, one) for seed, (one, two) in UP.items()}, None, "lower"),
+        ({0: (0.70, 0.69), 1: (0.72, 0.74), 2: (0.74, 0.73)}, True, "inside the noise"),
+        ({0: UP[0], 1: UP[1]}, True, "undecidable (2 common seeds of at least 3)"),
+        (
+            {0: (0.70, 0.68), 1: (0.71, 0.69), 2: (0.72, 0.70)},
+            True,
+            "undecidable (the same difference at every seed)",
+        ),
+    ],
+)
+def test_a_verdict_follows_from_the_seeds_and_the_direction(
+    seeds: dict[int, tuple[float, float]], higher: bool | None, said: str
+) -> None:
+    difference = differ(seeds, higher=higher)
+    assert difference.said == said
+    # Without a verdict there is no interval either.
+    assert (difference.low is None) == ("undecidable" in said) == (difference.p is None)
+
+
+PAIRS = st.lists(st.tuples(st.floats(-1, 1), st.floats(-1, 1)), min_size=3, max_size=6)
+
+
+@given(PAIRS, st.booleans())
+def test_turning_columns_and_direction_around_keeps_the_verdict(
+    pairs: list[tuple[float, float]], higher: bool
+) -> None:
+    plain = differ(dict(enumerate(pairs)), higher=higher)
+    turned = {seed: (-one, -other) for seed, (one, other) in enumerate(pairs)}
+    assert differ(turned, higher=not higher).verdict == plain.verdict
+    if plain.low is not None and plain.high is not None:
+        assert plain.inside_noise == (plain.low <= 0 <= plain.high)
 
 
 def test_one_seed_is_judged_over_examples() -> None:
-    difference = differ(Paired(0, 0.01, 0.05, 0.004, 500), {0: (0.80, 0.83)})
+    difference = differ({0: UP[0]}, paired=Paired(0, 0.01, 0.05, 0.004, 500))
     assert difference.verdict == "better"
     assert (difference.low, difference.high, difference.examples) == (0.01, 0.05, 500)
     assert difference.holm_p == 0.004
+    noise = differ({0: UP[0]}, paired=Paired(0, -0.01, 0.05, 0.2, 500))
+    assert noise.verdict == "inside the noise"
 
 
-def test_an_interval_that_holds_nothing_is_noise() -> None:
-    assert differ(Paired(0, -0.01, 0.05, 0.2, 500), {0: (0.8, 0.82)}).verdict == "inside the noise"
-
-
-@pytest.mark.parametrize("seeds", [{1: (0.8, 0.83)}, {0: (0.8, 0.83), 1: (0.8, 0.83)}])
+@pytest.mark.parametrize("seeds", [{1: UP[1]}, {0: UP[0], 1: UP[1]}])
 def test_other_seeds_are_not_judged_by_it(seeds: dict[int, tuple[float, float]]) -> None:
-    assert differ(Paired(0, 0.01, 0.05, 0.004, 500), seeds).verdict == "undecidable"
+    paired = Paired(0, 0.01, 0.05, 0.004, 500)
+    assert differ(seeds, paired=paired).verdict == "undecidable"
 
 
 def test_what_a_study_kept_is_found_by_column_and_score(tmp_path: Path) -> None:

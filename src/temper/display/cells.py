@@ -74,12 +74,12 @@ class Difference:
 
     seeds: dict[int, float]
     mean: float | None
-    low: float | None
-    high: float | None
-    p: float | None
-    holm_p: float | None
-    inside_noise: bool | None
-    verdict: Verdict
+    low: float | None = None
+    high: float | None = None
+    p: float | None = None
+    holm_p: float | None = None
+    inside_noise: bool | None = None
+    verdict: Verdict = "undecidable"
     examples: int | None = None
     why: str = ""
 

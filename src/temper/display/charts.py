@@ -282,8 +282,7 @@ def condition_bars(
             figure = heat_map(comparison.columns, labels, marks)
         else:
             said, figure = lines_are(cells.values()), bars(comparison, marks, axis)
-        numbers = numbers_of(marks, "condition", axis, "spread or interval")
-        drawn.append(Figure(f"{heading}, {chosen}", f"{caption} {said}", figure, numbers))
+        drawn.append(Figure(f"{heading}, {chosen}", f"{caption} {said}", figure))
     return drawn
 
 

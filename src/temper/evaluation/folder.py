@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -81,12 +81,11 @@ def write(evaluation: Evaluation, folder: Path | str) -> Path:
     }
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        staged = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
+        staged = path.with_name(f".{path.name}.{uuid4().hex}")
+        staged.mkdir()
     except OSError as error:
         raise CheckpointError(f"Cannot write an evaluation to {path}: {error}.") from error
     try:
-        # mkdtemp makes folders that only their owner may enter; results are made to be shared.
-        staged.chmod(0o777 & ~_umask())
         with system_memory():
             for table, name in ((evaluation.rows, "rows.parquet"), (evaluation.texts, TEXTS)):
                 pq.write_table(table, staged / name, compression="zstd", row_group_size=GROUP)
@@ -167,14 +166,7 @@ def _replace(staged: Path, path: Path) -> None:
     if not path.exists():
         os.replace(staged, path)
         return
-    older = Path(tempfile.mkdtemp(prefix=f".{path.name}.older.", dir=path.parent))
+    older = path.with_name(f".{path.name}.older.{uuid4().hex}")
     os.replace(path, older)
     os.replace(staged, path)
     shutil.rmtree(older)
-
-
-def _umask() -> int:
-    """Return the process's umask, which can only be read by setting it."""
-    current = os.umask(0o022)
-    os.umask(current)
-    return current

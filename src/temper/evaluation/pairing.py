@@ -24,19 +24,12 @@ RESAMPLES = 10_000
 
 
 @dataclass(frozen=True)
-class _Taken:
-    """A score as a function of resamples, before any is drawn, and what names it."""
-
-    named: ScoreEntry
-    statistic: Statistic
-    rows: int
-
-
-@dataclass(frozen=True)
 class _Statistics(Scoring):
-    """A scoring that keeps the statistics and draws no resample."""
+    """A scoring that keeps what names each score, its statistic and rows, and draws no resample."""
 
-    taken: dict[tuple[Condition, str], _Taken] = field(default_factory=dict)
+    taken: dict[tuple[Condition, str], tuple[ScoreEntry, Statistic, int]] = field(
+        default_factory=dict
+    )
 
     def entry(
         self,
@@ -51,10 +44,9 @@ class _Statistics(Scoring):
         made = self.undefined(
             condition, name, reason="not drawn", rows=rows, higher=higher_is_better
         )
-        named = {
-            part: made[part] for part in ("perspective", "set", "condition", "parameters", "name")
-        }
-        self.taken[condition, name] = _Taken(named, statistic, rows)
+        names = ("perspective", "set", "condition", "parameters", "name")
+        named = {part: made[part] for part in names}
+        self.taken[condition, name] = (named, statistic, rows)
         return made
 
 
@@ -92,30 +84,20 @@ def paired_differences(
     _check_same(blocks, others)
     first, second = (_statistics(found, metric, chosen) for found in (blocks, others))
     found = []
-    for key, taken in first.items():
-        other = second.get(key)
-        if other is None or other.rows != taken.rows:
+    for key in [key for key in first if key in second]:
+        (named, statistic, n), (_, other, others_n) = first[key], second[key]
+        if n != others_n:
             continue
-        interval = difference_interval(
-            taken.statistic, other.statistic, taken.rows, resamples=resamples, seed=seed
-        )
-        if interval.low is None:
-            continue
-        found.append(
-            {
-                **taken.named,
-                "low": interval.low,
-                "high": interval.high,
-                "p": interval.p,
-                "n": taken.rows,
-            }
-        )
+        interval = difference_interval(statistic, other, n, resamples=resamples, seed=seed)
+        if interval.low is not None:
+            ends = {"low": interval.low, "high": interval.high}
+            found.append({**named, **ends, "p": interval.p, "n": n})
     return found
 
 
 def _statistics(
     blocks: Sequence[Block], metric: str, chosen: Sequence[str]
-) -> dict[tuple[Condition, str], _Taken]:
+) -> dict[tuple[Condition, str], tuple[ScoreEntry, Statistic, int]]:
     scoring = _Statistics(blocks, metric, resamples=0)
     for name in perspectives.names():
         if name in chosen and perspectives.perspective(name).paired:

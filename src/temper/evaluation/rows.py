@@ -197,8 +197,9 @@ def to_blocks(table: pa.Table) -> list[Block]:
         CheckpointError: A column is missing or has another type, or a row stands twice in a block.
     """
     _check(table)
-    codes = _codes([_column(table, name) for name in _KEYS])
-    return [_block(table.take(pa.array(members))) for members in _groups(codes)]
+    keys = table.select(list(_KEYS)).to_pandas(strings_to_categorical=True)
+    groups = keys.groupby(list(_KEYS), sort=False, observed=True)
+    return [_block(table.take(pa.array(members.index))) for _, members in groups]
 
 
 def _block_table(
@@ -267,29 +268,6 @@ def _column(table: pa.Table, name: str) -> Any:
 def _floats(table: pa.Table, name: str) -> FloatArray:
     """Return a nullable column as float64 with NaN for null."""
     return np.asarray(_column(table, name).to_numpy(zero_copy_only=False), dtype=np.float64)
-
-
-def _codes(keys: list[Any]) -> IntegerArray:
-    """Number the distinct rows of some columns."""
-    codes = np.zeros(len(keys[0]), dtype=np.int64)
-    for column in keys:
-        encoded = column.dictionary_encode(null_encoding="encode")
-        indices = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
-        codes = codes * (len(encoded.dictionary) + 1) + indices
-        # Renumbered after each column, so that the product cannot overflow.
-        codes = np.unique(codes, return_inverse=True)[1].astype(np.int64)
-    return codes
-
-
-def _groups(codes: IntegerArray) -> list[IntegerArray]:
-    """Return the members of each code, in the order of first appearance."""
-    if not len(codes):
-        return []
-    _, first = np.unique(codes, return_index=True)
-    order = np.argsort(codes, kind="stable")
-    cuts = np.flatnonzero(np.diff(codes[order])) + 1
-    parts = np.split(order, cuts)
-    return [parts[place] for place in np.argsort(first, kind="stable")]
 
 
 def _block(part: pa.Table) -> Block:

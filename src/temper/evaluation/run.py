@@ -154,32 +154,27 @@ def _check(
     """
     faults: list[str] = []
     skipped: dict[str, str] = {}
-    regression = predictor.gives == "values"
     chosen = [perspectives.perspective(name) for name in settings.perspectives]
-    for need, (contract, words) in perspectives.NEEDS.items():
-        asking = [entry for entry in chosen if entry.needs == need]
-        if isinstance(predictor, contract):
-            faults += [
-                fault for entry in asking for fault in entry.faults(predictor, data, settings)
-            ]
-            reasons = {entry.name: entry.lacking(predictor, data) for entry in asking}
-            skipped |= {name: reason for name, reason in reasons.items() if reason}
-        else:
+    for entry in chosen:
+        contract, words = perspectives.NEEDS[entry.needs]
+        if not isinstance(predictor, contract):
             # One suite of perspectives judges models and bare functions alike.
-            skipped |= {
-                entry.name: f"{entry.name} needs {words}, got {type(predictor).__name__}."
-                for entry in asking
-            }
+            got = type(predictor).__name__
+            skipped[entry.name] = f"{entry.name} needs {words}, got {got}."
+            continue
+        faults += entry.faults(predictor, data, settings)
+        if reason := entry.lacking(predictor, data):
+            skipped[entry.name] = reason
     if skipped and len(skipped) == len(chosen):
         faults.append(" ".join(skipped.values()) + " Choose other `perspectives`.")
-    faults += setting_faults(
-        data, settings, predictor.label_names, regression=regression, skipped=skipped
+    _refuse_misfits(
+        data,
+        settings,
+        predictor.label_names,
+        regression=predictor.gives == "values",
+        skipped=skipped,
+        faults=faults,
     )
-    if faults:
-        raise SettingError("\n".join(faults))
-    broken = data_faults(data, regression=regression)
-    if broken:
-        raise DataError("\n".join(broken))
     return skipped
 
 
@@ -190,22 +185,17 @@ def _measurement(
     progress: Progress | None,
 ) -> Measurement:
     """Bring all labels into the predictor's order, or dev's where it names no classes."""
-    found = aligned_sets(data, predictor.label_names)
-
-    def of(wanted: str) -> dict[str, Aligned]:
-        return {name: aligned for (kind, name), aligned in found.items() if kind == wanted}
-
-    fit, held_out = (next(iter(of(kind).values()), None) for kind in ("fit", "held-out"))
+    found = _aligned(data, predictor.label_names)
     return Measurement(
         predictor,
-        found["dev", "dev"].examples,
-        of("shift"),
+        found["dev"]["dev"].examples,
+        found["shift"],
         data.anomaly,
         settings,
         progress,
-        adversarial=of("adversarial"),
-        fit=None if fit is None else fit.examples,
-        held_out=None if held_out is None else held_out.examples,
+        adversarial=found["adversarial"],
+        fit=next((aligned.examples for aligned in found["fit"].values()), None),
+        held_out=next((aligned.examples for aligned in found["held-out"].values()), None),
         reference=data.reference,
     )
 
@@ -239,26 +229,22 @@ def check_before_training(
     regression = train.kind == "regression"
     numbers = [str(index) for index in range(train.classes)]
     names = None if regression else train.label_names or numbers
-    faults = setting_faults(data, settings, names, regression=regression)
-    if faults:
-        raise SettingError("\n".join(faults))
-    broken = data_faults(data, regression=regression)
-    if broken:
-        raise DataError("\n".join(broken))
+    _refuse_misfits(data, settings, names, regression=regression)
     # Placeholders, as the trained model will have: labels are matched to them by index.
     unnamed = [f"LABEL_{number}" for number in numbers]
-    aligned_sets(data, None if regression else train.label_names or unnamed)
+    _aligned(data, None if regression else train.label_names or unnamed)
 
 
-def setting_faults(
+def _refuse_misfits(
     data: EvaluationData,
     settings: EvaluationSettings,
     label_names: Sequence[str] | None,
     *,
     regression: bool,
     skipped: Collection[str] = (),
-) -> list[str]:
-    """Say which settings do not fit, in sentences.
+    faults: Iterable[str] = (),
+) -> None:
+    """Refuse settings and sets that do not fit, all faults at once.
 
     Args:
         data: The sets.
@@ -266,28 +252,27 @@ def setting_faults(
         label_names: The model's classes by index, None where they have no names.
         regression: Whether it gives values and not classes.
         skipped: Perspectives that will not be measured.
+        faults: Others that were found.
+
+    Raises:
+        SettingError: Settings do not fit.
+        DataError: Sets have no rows or labels of another kind.
     """
     metrics = REGRESSION_METRICS if regression else CLASSIFICATION_METRICS
-    faults = [] if data.metric in metrics else [unknown("metric", data.metric, metrics)]
+    found = list(faults)
+    if data.metric not in metrics:
+        found.append(unknown("metric", data.metric, metrics))
     for name in settings.perspectives:
         if name not in skipped:
-            faults += perspectives.perspective(name).misfits(data, settings, label_names)
+            found += perspectives.perspective(name).misfits(data, settings, label_names)
     sets = ["dev", *data.shift, *data.adversarial, *data.anomaly]
     twice = sorted({name for name in sets if sets.count(name) > 1})
     if twice:
-        faults.append(
+        found.append(
             f"Names of sets must be distinct and not 'dev', got {twice} twice. Rename one."
         )
-    return faults
-
-
-def data_faults(data: EvaluationData, *, regression: bool) -> list[str]:
-    """Say which sets have no rows or labels of another kind, in sentences.
-
-    Args:
-        data: The sets.
-        regression: Whether the model gives values and not classes.
-    """
+    if found:
+        raise SettingError("\n".join(found))
     wanted = "regression" if regression else "classification"
     labelled = {"dev": data.dev, **data.shift, **data.adversarial}
     if data.held_out is not None:
@@ -297,14 +282,16 @@ def data_faults(data: EvaluationData, *, regression: bool) -> list[str]:
         for name, examples in labelled.items()
         if examples.kind != wanted
     ]
-    return broken + [
+    broken += [
         f"Set {name!r} has no rows." for name, examples in data.sets.items() if not len(examples)
     ]
+    if broken:
+        raise DataError("\n".join(broken))
 
 
-def aligned_sets(
+def _aligned(
     data: EvaluationData, label_names: Sequence[str] | None
-) -> dict[tuple[str, str], Aligned]:
+) -> dict[str, dict[str, Aligned]]:
     """Bring the labels of all sets into the model's order, or dev's where it names no classes.
 
     Args:
@@ -312,8 +299,8 @@ def aligned_sets(
         label_names: The model's classes by index, None where they have no names.
 
     Returns:
-        Every labelled set, and the rows to fit on, by kind (``dev``, ``shift``, ``adversarial``,
-        ``fit``, ``held-out``) and name.
+        Every labelled set, and the rows to fit on, by name, by kind (``dev``, ``shift``,
+        ``adversarial``, ``fit``, ``held-out``).
 
     Raises:
         DataError: Labels do not fit; it names every such set.
@@ -325,24 +312,24 @@ def aligned_sets(
             "dev."
         )
     target = dev.examples.label_names if label_names is None else label_names
-    sets = {("shift", name): examples for name, examples in data.shift.items()}
-    sets |= {("adversarial", name): examples for name, examples in data.adversarial.items()}
+    sets = {"shift": data.shift, "adversarial": data.adversarial}
     for kind, examples in (("fit", data.fit), ("held-out", data.held_out)):
-        if examples is not None:
-            sets[kind, examples.name] = examples
-    found = {("dev", "dev"): dev}
+        sets[kind] = {} if examples is None else {examples.name: examples}
+    found = {"dev": {"dev": dev}}
     faults: list[str] = []
-    for (kind, name), examples in sets.items():
-        try:
-            found[kind, name] = align(examples, target)
-        except TemperError as error:
-            faults.append(f"{kind.capitalize()} set {name!r}: {error}")
-            continue
-        if kind == "held-out" and found[kind, name].entailment is not None:
-            faults.append(
-                f"Held-out set {name!r} {OF_TWO} A temperature is fitted on labels of all of them: "
-                "give rows with three labels."
-            )
+    for kind, named in sets.items():
+        aligned = found.setdefault(kind, {})
+        for name, examples in named.items():
+            try:
+                aligned[name] = align(examples, target)
+            except TemperError as error:
+                faults.append(f"{kind.capitalize()} set {name!r}: {error}")
+                continue
+            if kind == "held-out" and aligned[name].entailment is not None:
+                faults.append(
+                    f"Held-out set {name!r} {OF_TWO} A temperature is fitted on labels of all of "
+                    "them: give rows with three labels."
+                )
     if faults:
         raise DataError("\n".join(faults))
     return found

@@ -6,7 +6,9 @@ attacked rows as they were (condition ``clean``) and as an attack on text left t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
 
 import pyarrow as pa
 
@@ -32,21 +34,34 @@ class Texts:
     """Collects the texts of an evaluation; each stands once, whoever asks for it."""
 
     def __init__(self) -> None:
-        self._parts: list[pa.Table] = []
-        self._seen: set[tuple[str, int]] = set()
+        # Rows of the table, by perspective, set, condition and position.
+        self._rows: dict[tuple[str | None, str, str, int], dict[str, Any]] = {}
 
-    def keep(self, name: str, examples: Examples, index: IntegerArray) -> None:
-        """Keep texts as they are.
+    def keep(
+        self,
+        name: str,
+        examples: Examples,
+        index: IntegerArray,
+        *,
+        perspective: str | None = None,
+        condition: str = CLEAN,
+    ) -> None:
+        """Keep texts.
 
         Args:
             name: The set's name.
-            examples: n of its rows.
+            examples: n of its rows, which bear the hashes of what they were.
             index: Position of each in the whole set, [n].
+            perspective: Who changed them, None of texts as they are.
+            condition: How, as in the rows.
         """
-        places = [place for place, at in enumerate(index.tolist()) if (name, at) not in self._seen]
-        self._seen.update((name, int(index[place])) for place in places)
-        chosen = examples.select(places)
-        self._add(None, name, CLEAN, chosen.rows, index[places], chosen.text, chosen.text_pair)
+        pairs: Sequence[str | None] = examples.text_pair or [None] * len(examples)
+        for row, at, text, pair in zip(
+            examples.rows, index.tolist(), examples.text, pairs, strict=True
+        ):
+            values = (perspective, name, condition, row, at, text, pair)
+            key = (perspective, name, condition, at)
+            self._rows.setdefault(key, dict(zip(SCHEMA.names, values, strict=True)))
 
     def keep_changed(
         self,
@@ -69,33 +84,9 @@ class Texts:
         """
         self.keep(name, original, index)
         # The row is known by the hash of what it was, so that both texts are found by one key.
-        self._add(
-            perspective, name, condition, original.rows, index, changed.text, changed.text_pair
-        )
+        known = replace(changed, rows=original.rows)
+        self.keep(name, known, index, perspective=perspective, condition=condition)
 
     def table(self) -> pa.Table:
         """Return all that was kept, in order."""
-        return pa.concat_tables(self._parts) if self._parts else SCHEMA.empty_table()
-
-    def _add(
-        self,
-        perspective: str | None,
-        name: str,
-        condition: str,
-        rows: Sequence[str],
-        index: Iterable[int],
-        text: Sequence[str],
-        text_pair: Sequence[str] | None,
-    ) -> None:
-        n = len(rows)
-        columns = [
-            [perspective] * n,
-            [name] * n,
-            [condition] * n,
-            rows,
-            [int(at) for at in index],
-            text,
-            [None] * n if text_pair is None else text_pair,
-        ]
-        arrays = [pa.array(column, kind.type) for column, kind in zip(columns, SCHEMA, strict=True)]
-        self._parts.append(pa.Table.from_arrays(arrays, schema=SCHEMA))
+        return pa.Table.from_pylist(list(self._rows.values()), schema=SCHEMA)

@@ -135,8 +135,8 @@ def _mean(values: Iterable[float]) -> float:
 
 
 def _value(record: ScoreRecord) -> float:
-    if record.value is None:
-        raise ValueError("A mean was asked of an undefined score; `common` leaves those out.")
+    # `Scores.common` leaves undefined ones out.
+    assert record.value is not None
     return record.value
 
 
@@ -236,25 +236,20 @@ def add_relative_improvement(scores: Scores, reference: str) -> None:
             for part in parts
         }
         known = [number for number in rows.values() if number is not None]
-        _add_improvement(scores, place, "", improvement.value, reason, min(known, default=None))
-        for part in parts:
-            _add_improvement(scores, place, part, improvement.parts.get(part), reason, rows[part])
-
-
-def _add_improvement(
-    scores: Scores, place: RunPlace, part: str, value: float | None, reason: str, fewest: int | None
-) -> None:
-    key = ScoreKey("summary", part, "clean", "relative_improvement")
-    record = ScoreRecord(
-        perspective="summary",
-        set=part,
-        name=key.name,
-        value=value,
-        fewest=fewest,
-        higher_is_better=True,
-        reason=reason if value is None else None,
-    )
-    scores.add(key, place, record)
+        values = {"": improvement.value, **{part: improvement.parts.get(part) for part in parts}}
+        fewest = {"": min(known, default=None), **rows}
+        for part, value in values.items():
+            key = ScoreKey(SUMMARY.name, part, "clean", SUMMARY.leads)
+            record = ScoreRecord(
+                perspective=key.perspective,
+                set=part,
+                name=key.name,
+                value=value,
+                fewest=fewest[part],
+                higher_is_better=True,
+                reason=reason if value is None else None,
+            )
+            scores.add(key, place, record)
 
 
 COLUMNS = 3

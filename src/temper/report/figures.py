@@ -1,19 +1,20 @@
-"""All figures of a report: perspectives draw theirs; summary, training and cost are drawn here."""
+"""All figures of a report: perspectives draw theirs; summary and training are drawn here."""
 
 from __future__ import annotations
 
 from itertools import product
-from statistics import mean
 from typing import TYPE_CHECKING, Any
 
+import pandas as pd
+
 from temper.display.cells import Comparison, Row
-from temper.display.charts import Mark, bars, error_bars, heat_map, many_columns, numbers_of
-from temper.display.drawing import LIGHT, Figure, Numbers, empty, plain, style
+from temper.display.charts import Mark, bars, heat_map, many_columns, numbers_of
+from temper.display.drawing import LIGHT, Figure, empty, plain, style
 from temper.display.folders import Source
 from temper.display.wording import plural
 from temper.functional.scores import SCORES
 from temper.functional.units import ABSENT
-from temper.report.derived import SUMMARY, views
+from temper.report.derived import views
 from temper.report.overview import leading
 
 if TYPE_CHECKING:
@@ -40,8 +41,6 @@ def sections(source: Source, comparison: Comparison) -> list[tuple[str, list[Fig
         if drawn:
             found.setdefault(view.heading or view.title, []).extend(drawn)
     found["Training"] = training(source)
-    of_cost = [figure for figure in (cost(source), benefit(source, comparison)) if figure]
-    found["Cost"] = [*found.pop("Cost", []), *of_cost]
     return [(heading, drawn) for heading, drawn in found.items() if drawn]
 
 
@@ -123,45 +122,44 @@ def training(source: Source) -> list[Figure]:
     Args:
         source: The folder; its ``metrics.jsonl`` files are read.
     """
-    terms: dict[str, dict[str, dict[int, list[tuple[int, float]]]]] = {}
-    for run in source.runs:
-        for log in run.metrics():
-            for name, value in log.items():
-                wanted = name == "loss" or name.startswith("loss/")
-                if wanted and isinstance(value, int | float) and isinstance(log.get("step"), int):
-                    seeds = terms.setdefault(name, {}).setdefault(run.column, {})
-                    seeds.setdefault(run.seed, []).append((log["step"], float(value)))
+    logged = [
+        {"column": run.column, "seed": run.seed, "step": log["step"], "term": name, "loss": value}
+        for run in source.runs
+        for log in run.metrics()
+        for name, value in log.items()
+        if (name == "loss" or name.startswith("loss/"))
+        and isinstance(value, int | float)
+        and isinstance(log.get("step"), int)
+    ]
+    if not logged:
+        return []
     looks = style([column.name for column in source.columns], source.reference)
+    logs = pd.DataFrame(logged).drop_duplicates(["column", "seed", "step", "term"], keep="last")
     drawn = []
-    for name in sorted(terms, key=lambda term: (term != "loss", term)):
+    for name in sorted(logs["term"].unique(), key=lambda term: (term != "loss", term)):
         figure = empty("step", "loss")
-        for column, seeds in terms[name].items():
-            for trace in _losses(column, seeds, looks[column]):
-                figure.add_trace(trace)
-        drawn.append(
-            Figure(
-                "Total loss" if name == "loss" else f"Term: {name.removeprefix('loss/')}",
-                "As logged while training; the thick line is the mean over seeds."
-                if name == "loss"
-                else "What the term adds with its weight; the thick line is the mean over seeds.",
-                figure,
-            )
-        )
+        for column, log in logs[logs["term"] == name].groupby("column", sort=False):
+            seeds = log.pivot(index="step", columns="seed", values="loss")
+            _add_losses(figure, str(column), seeds, looks[str(column)])
+        title, caption = "Total loss", "As logged while training"
+        if name != "loss":
+            title = f"Term: {name.removeprefix('loss/')}"
+            caption = "What the term adds with its weight"
+        drawn.append(Figure(title, f"{caption}; the thick line is the mean over seeds.", figure))
     return drawn
 
 
-def _losses(
-    column: str, seeds: dict[int, list[tuple[int, float]]], look: dict[str, Any]
-) -> list[go.Scatter]:
+def _add_losses(figure: go.Figure, column: str, seeds: pd.DataFrame, look: dict[str, Any]) -> None:
+    """Add the mean over seeds, and each seed faintly where there are several."""
     import plotly.graph_objects as go
 
     stroke = {"color": look["color"], "dash": look["dash"]}
-    traces = []
-    if len(seeds) > 1:
-        traces = [
+    for seed in seeds.columns if len(seeds.columns) > 1 else ():
+        points = seeds[seed].dropna()
+        figure.add_trace(
             go.Scatter(
-                x=[step for step, _ in points],
-                y=[value for _, value in points],
+                x=points.index.tolist(),
+                y=points.tolist(),
                 mode="lines",
                 line={**stroke, "width": 1},
                 opacity=0.3,
@@ -169,119 +167,20 @@ def _losses(
                 showlegend=False,
                 hoverinfo="skip",
             )
-            for points in seeds.values()
-        ]
+        )
     # Only steps that every seed logged: a mean over fewer would jump where one run ended earlier.
-    by_seed = [dict(points) for points in seeds.values()]
-    steps = sorted(set(by_seed[0]).intersection(*by_seed[1:]))
-    traces.append(
+    mean = seeds.dropna().mean(axis=1)
+    figure.add_trace(
         go.Scatter(
             name=plain(column),
-            x=steps,
-            y=[mean(values[step] for values in by_seed) for step in steps],
-            mode="lines+markers" if len(steps) < 2 else "lines",
+            x=mean.index.tolist(),
+            y=mean.tolist(),
+            mode="lines+markers" if len(mean) < 2 else "lines",
             line={**stroke, "width": 2.5},
             legendgroup=plain(column),
             hovertemplate=(
-                f"<b>{plain(column)}</b>, {plural(len(seeds), 'seed')}<br>step %{{x}}<br>"
+                f"<b>{plain(column)}</b>, {plural(len(seeds.columns), 'seed')}<br>step %{{x}}<br>"
                 "%{y:.4g}<extra></extra>"
             ),
         )
     )
-    return traces
-
-
-def cost(source: Source) -> Figure | None:
-    """Draw what a training step costs over the reference's, None where nothing was measured.
-
-    Args:
-        source: The folder; ``cost`` of its ``study.json`` is read.
-    """
-    costs = _costs(source)
-    if not costs:
-        return None
-    import plotly.graph_objects as go
-
-    looks = style([column.name for column in source.columns], source.reference)
-    figure = empty("step time over the reference's", "", showlegend=False)
-    figure.update_layout(height=110 + 38 * len(costs))
-    figure.update_xaxes(rangemode="tozero")
-    figure.update_yaxes(autorange="reversed", type="category")
-    figure.add_trace(
-        go.Bar(
-            orientation="h",
-            y=[plain(name) for name in costs],
-            x=list(costs.values()),
-            marker={"color": [looks[name]["color"] for name in costs]},
-            text=[f"{ratio:.2f} \u00d7" for ratio in costs.values()],
-            textposition="auto",
-            hovertemplate="<b>%{y}</b><br>%{text}<extra></extra>",
-        )
-    )
-    return Figure(
-        "Cost of a step",
-        f"Median time of an optimiser step over that of {source.reference}.",
-        figure,
-    )
-
-
-def benefit(source: Source, comparison: Comparison) -> Figure | None:
-    """Draw the average relative improvement over the cost of a step, None without either.
-
-    Args:
-        source: The folder; ``cost`` of its ``study.json`` is read.
-        comparison: Its scores.
-    """
-    rows = [row for row in comparison.of(SUMMARY.name) if not row.key.set]
-    costs = _costs(source)
-    import plotly.graph_objects as go
-
-    looks = style(comparison.columns, comparison.reference)
-    figure = empty("step time over the reference's", "average relative improvement (%)")
-    figure.update_layout(height=400)
-    lines = []
-    for name in comparison.columns if rows else ():
-        cell = rows[0].cells[name]
-        if cell.mean is None or name not in costs:
-            continue
-        difference, reach, said = cell.difference, None, ABSENT
-        if difference is not None and difference.low is not None and difference.high is not None:
-            # The difference is over common seeds, and may have another mean than the column.
-            shift = cell.mean - (difference.mean or 0.0)
-            reach = (difference.low + shift, difference.high + shift)
-            said = f"[{reach[0]:+.2f}, {reach[1]:+.2f}]"
-        count, look = plural(len(cell.seeds), "seed"), looks[name]
-        figure.add_trace(
-            go.Scatter(
-                name=plain(name),
-                legendgroup=plain(name),
-                x=[costs[name]],
-                y=[cell.mean],
-                mode="markers",
-                marker={"color": look["color"], "symbol": look["symbol"], "size": 11},
-                error_y=error_bars([cell.mean], [reach]),
-                hovertemplate=(
-                    f"<b>{plain(name)}</b><br>%{{x:.2f}} \u00d7 a step<br>%{{y:+.2f}} % {said}<br>"
-                    f"n = {count}<extra></extra>"
-                ),
-            )
-        )
-        lines.append((name, f"{costs[name]:.2f} \u00d7", f"{cell.mean:+.2f} %", said, count))
-    if len(lines) < 2:
-        return None
-    return Figure(
-        "Cost against benefit",
-        "What a column gains over what its step costs; further to the upper left is better. Lines "
-        f"are 95 % paired intervals against {comparison.reference}, from three seeds on.",
-        figure,
-        Numbers(("column", "step", "improvement", "95 % interval", "n"), tuple(lines)),
-    )
-
-
-def _costs(source: Source) -> dict[str, float]:
-    """Return the ratio of each column's step time to the reference's, where it was measured."""
-    return {
-        column.name: column.cost.over_reference
-        for column in source.columns
-        if column.cost is not None and column.cost.over_reference is not None
-    }

@@ -11,7 +11,6 @@ from temper.display.cells import NAMED, Comparison, Row
 from temper.display.wording import escaped, pipe_table
 from temper.report.derived import SUMMARY, views
 from temper.report.markdown import LEGEND, mark_of
-from temper.report.view import value_detail
 
 SEEDS = 3
 """Seeds from which on a best mean is marked."""
@@ -27,7 +26,6 @@ class Overview:
         header: Headings; the first is that of the methods.
         lines: One a method: its name and a text for each score.
         best: For each score the places of the lines with the best mean, from three seeds on.
-        details: For each line what there is to know about each score: n, interval, runs.
         differing: For each score what a line's difference from the reference is marked by, if it is
             outside the noise.
         reference: The column that the others are held against.
@@ -36,7 +34,6 @@ class Overview:
     header: tuple[str, ...]
     lines: tuple[tuple[str, ...], ...]
     best: tuple[frozenset[int], ...]
-    details: tuple[tuple[str, ...], ...] = ()
     differing: tuple[tuple[str, ...], ...] = ()
     reference: str = ""
 
@@ -89,9 +86,6 @@ def overview(comparison: Comparison) -> Overview:
         header=("method", *(_heading(row) for row in rows)),
         lines=tuple((name, *(row.text(name) for row in rows)) for name in comparison.columns),
         best=tuple(_best(comparison, row) for row in rows),
-        details=tuple(
-            tuple(value_detail(row, name) for row in rows) for name in comparison.columns
-        ),
         differing=tuple(tuple(mark_of(row, name) for row in rows) for name in comparison.columns),
         reference=comparison.reference or "",
     )

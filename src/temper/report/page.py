@@ -44,9 +44,6 @@ from temper.report.table import compare, replace_text, write, write_scores
 
 logger = logging.getLogger(__name__)
 
-MANY = 6
-"""Figures of one caption from which on a section shows them small and says it once."""
-
 
 def build(folder: Path | str, out: Path | str | None = None, *, examples: int = MOST) -> Path:
     """Write the report of a study, a run or an evaluation.
@@ -121,7 +118,6 @@ def render(source: Source, comparison: Comparison, *, examples: int = MOST) -> s
         groups=view.groups(comparison),
         leading={row.key for each in views() for row in leading(comparison, each.name)},
         sections=drawn,
-        shared={name: _shared(inside) for name, _, inside in drawn},
         charts=_charts(drawn, comparison),
         examples=shown,
         examples_data=shown.to_json() if shown else None,
@@ -178,12 +174,6 @@ def _numbered(drawn: list[tuple[str, list[Figure]]]) -> list[Numbered]:
         )
         for heading, figures in drawn
     ]
-
-
-def _shared(inside: list[tuple[str, Figure]]) -> str:
-    """Return the caption that many figures share, to be said once; empty where they differ."""
-    captions = {figure.caption for _, figure in inside}
-    return captions.pop() if len(inside) >= MANY and len(captions) == 1 else ""
 
 
 def _charts(drawn: list[Numbered], comparison: Comparison) -> dict[str, Any]:

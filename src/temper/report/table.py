@@ -240,15 +240,17 @@ def _row(
     key: ScoreKey, scores: Scores, source: Source, paired: Mapping[tuple[str, ScoreKey], Paired]
 ) -> Row:
     records, view = scores.values[key], views().of(key.perspective)
-    cells = {}
-    for column in source.columns:
-        runs = {seed: run.name for seed, run in column.runs.items()}
-        at = {
-            seed: records[(column.name, seed)]
-            for seed in column.runs
-            if (column.name, seed) in records
-        }
-        cells[column.name] = _cell(at, {seed: runs[seed] for seed in at})
+    cells = {
+        column.name: _cell(
+            {
+                seed: records[column.name, seed]
+                for seed in column.runs
+                if (column.name, seed) in records
+            },
+            {seed: run.name for seed, run in column.runs.items() if (column.name, seed) in records},
+        )
+        for column in source.columns
+    }
     stated = next(iter(records.values())).higher_is_better
     higher = higher_is_better(key.name, stated)
     if source.reference is not None:
@@ -283,9 +285,7 @@ def _cell(records: dict[int, ScoreRecord], runs: dict[int, str]) -> Cell:
     fewest = [rec.n if rec.fewest is None else rec.fewest for rec in defined]
     counted = [number for number in fewest if number is not None]
     reasons = {
-        record.reason or "No reason was given."
-        for record in records.values()
-        if record.value is None
+        rec.reason or "No reason was given." for rec in records.values() if rec.value is None
     }
     return Cell(
         seeds=values,
@@ -325,6 +325,7 @@ def _with_differences(
         name: _difference(
             {seed: cell.seeds[seed] - base[seed] for seed in cell.seeds if seed in base},
             paired.get(name),
+            higher=higher,
             common=len(common[name]),
             rows=_fewest(cell, cells[reference]) if of_rows else None,
         )
@@ -333,19 +334,8 @@ def _with_differences(
     }
     tested = {name: item.p for name, item in found.items() if item.p is not None}
     corrected = dict(zip(tested, holm(list(tested.values())), strict=True)) if tested else {}
-    return {
-        name: cell
-        if name == reference
-        else replace(
-            cell,
-            difference=replace(
-                found[name],
-                holm_p=corrected.get(name),
-                verdict=_verdict(found[name], higher=higher),
-            ),
-        )
-        for name, cell in cells.items()
-    }
+    differences = {name: replace(item, holm_p=corrected.get(name)) for name, item in found.items()}
+    return {name: replace(cell, difference=differences.get(name)) for name, cell in cells.items()}
 
 
 def _fewest(*cells: Cell) -> int | None:
@@ -354,51 +344,40 @@ def _fewest(*cells: Cell) -> int | None:
 
 
 def _difference(
-    seeds: dict[int, float], paired: Paired | None, *, common: int, rows: int | None
+    seeds: dict[int, float],
+    paired: Paired | None,
+    *,
+    higher: bool | None,
+    common: int,
+    rows: int | None,
 ) -> Difference:
     values = list(seeds.values())
-    middle = mean(values) if values else None
-    withheld = partial(Difference, seeds, middle, None, None, None, None, None)
+    found = partial(Difference, seeds, mean(values) if values else None)
     if not common:
-        return withheld("no common seed")
+        return found(verdict="no common seed")
     if len(seeds) < common:
-        return withheld("seeds missing", why=f"{len(seeds)} of {plural(common, 'seed')}")
+        return found(verdict="seeds missing", why=f"{len(seeds)} of {plural(common, 'seed')}")
     if rows is not None and rows < LEAST_ROWS:
-        return withheld("too few rows", why=f"{rows} of at least {LEAST_ROWS}")
+        return found(verdict="too few rows", why=f"{rows} of at least {LEAST_ROWS}")
     if paired is not None and list(seeds) == [paired.seed]:
-        inside = paired.low <= 0.0 <= paired.high
-        return Difference(
-            seeds,
-            values[0],
-            paired.low,
-            paired.high,
-            paired.p,
-            None,
-            inside,
-            "undecidable",
-            paired.examples,
-        )
-    if len(values) < LEAST_SEEDS:
+        low, high, p, examples = paired.low, paired.high, paired.p, paired.examples
+        inside = low <= 0.0 <= high
+    elif len(values) < LEAST_SEEDS:
         # Two differences leave one degree of freedom: an interval that wide says nothing.
-        few = f"{plural(len(values), 'common seed')} of at least {LEAST_SEEDS}"
-        return withheld("undecidable", why=few)
-    if not told_apart(values):
-        return withheld("undecidable", why="the same difference at every seed")
-    test = paired_t(values)
+        return found(why=f"{plural(len(values), 'common seed')} of at least {LEAST_SEEDS}")
+    elif not told_apart(values):
+        return found(why="the same difference at every seed")
+    else:
+        test = paired_t(values)
+        low, high, p, examples = test.low, test.high, test.p, None
+        inside = test.inside_noise
+    up = mean(values) > 0
     verdict: Verdict = "inside the noise"
-    return Difference(
-        seeds, test.mean, test.low, test.high, test.p, None, test.inside_noise, verdict
-    )
-
-
-def _verdict(difference: Difference, *, higher: bool | None) -> Verdict:
-    if difference.mean is None or difference.inside_noise is None:
-        return difference.verdict
-    if difference.inside_noise:
-        return "inside the noise"
-    if higher is None:
-        return "higher" if difference.mean > 0 else "lower"
-    return "better" if (difference.mean > 0) == higher else "worse"
+    if not inside and higher is None:
+        verdict = "higher" if up else "lower"
+    elif not inside:
+        verdict = "better" if up == higher else "worse"
+    return found(low=low, high=high, p=p, inside_noise=inside, verdict=verdict, examples=examples)
 
 
 CSV_COLUMNS = (

@@ -14,8 +14,6 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from temper.data.examples import Examples, row_hash
-from temper.data.words import Words
-from temper.errors import ModelError
 from temper.evaluation.classifier import ClassifierPredictor
 from temper.evaluation.function import CallablePredictor
 from temper.evaluation.predictor import Prediction
@@ -173,32 +171,6 @@ def test_a_slow_reference_gives_the_same_texts_and_query_counts(name: str) -> No
     assert network or {each.answer.reached for each in found} == {False, True}
 
 
-def test_typing_errors_against_a_function_are_those_of_the_reference() -> None:
-    # A bag of letters: every edit moves it, and no two alike.
-    def one(text: str) -> list[float]:
-        score = sum(math.sin(ord(sign)) for sign in text)
-        return [1 / (1 + math.exp(-score)), 1 / (1 + math.exp(score))]
-
-    predictor = CallablePredictor(
-        lambda texts: [one(each) for each in texts], gives="probabilities"
-    )
-    texts = ["the acting was wonderful and moving", "dull", "Not one honest laugh in two hours"]
-    rows = rows_of(predictor, texts, ALL)
-    recipe = characters()
-    found = attack(rows, predictor, recipe, ALL)
-
-    def offered(row: Row, words: list[str], at: int) -> list[str]:
-        draft = replace(row.draft, sides=(Words.of(" ".join(words)),))
-        return recipe.proposer.propose([Ask(draft, Place(0, at), row.seed)])[0]
-
-    assert summary(found) == [
-        slow_attack(
-            row.draft.text, row.draft.label, one, lambda words, at, row=row: offered(row, words, at)
-        )
-        for row in rows
-    ]
-
-
 def test_neither_batch_size_nor_the_other_rows_change_a_result() -> None:
     predictor, recipe = tiny(), Recipe("characters", Synonyms())
     settings = ALL.model_copy(update={"max_changed": 0.6})
@@ -335,45 +307,6 @@ def test_a_ranker_takes_the_place_of_queries_and_is_paid_for() -> None:
     # Too poor to rank: the words as they stand.
     assert (found.queries, len(asked)) == (2, 2)
     assert asked[0].split()[1:] == ["bbbbb", "c"]
-
-
-def test_words_may_be_ranked_by_a_stand_in() -> None:
-    asked: list[str] = []
-
-    def answer(texts: list[str]) -> list[list[float]]:
-        asked.extend(texts)
-        return [[0.6, 0.4]] * len(texts)
-
-    predictor = CallablePredictor(answer, gives="probabilities")
-    rows = rows_of(predictor, ["good, film"], ALL)
-    asked.clear()
-    attack(rows, predictor, replace(characters(), stand_in="[UNK]"), ALL)
-    assert asked[:2] == ["[UNK], film", "good, [UNK]"]
-
-
-class _Short:
-    def propose(self, asked: Sequence[Ask]) -> list[list[str]]:
-        return [["x"]] * (len(asked) - 1)
-
-    def similarities(self, pairs: Sequence[tuple[str, str]]) -> list[float]:
-        return []
-
-    queries = 0
-
-    def rank(self, drafts: Sequence[Draft], places: Sequence[Sequence[Place]]) -> list[list[float]]:
-        return [[] for _ in drafts]
-
-
-def test_parts_that_do_not_answer_everything_are_named() -> None:
-    predictor = CallablePredictor(lambda texts: [[0.6, 0.4]] * len(texts), gives="probabilities")
-    near = TextAttackSettings(stop_words=False, min_similarity=0.5, similarity_model="given")
-    rows = rows_of(predictor, ["good film"], ALL)
-    with pytest.raises(ModelError, match="Ask of the recipe 'characters' must answer every"):
-        attack(rows, predictor, Recipe("characters", _Short()), ALL)
-    with pytest.raises(ModelError, match="Ranker of the recipe 'characters' must answer every"):
-        attack(rows, predictor, replace(characters(), ranker=_Short()), ALL)
-    with pytest.raises(ModelError, match="Similarity of the recipe 'characters' must answer"):
-        attack(rows, predictor, characters(), near, similarity=_Short())
 
 
 def test_gains_are_log_odds_that_a_sure_answer_does_not_flatten() -> None:

@@ -13,7 +13,6 @@ from temper.data.examples import Examples
 from temper.data.words import Words, is_stop_word
 from temper.errors import SettingError
 from temper.evaluation.classifier import ClassifierPredictor
-from temper.evaluation.function import CallablePredictor
 from temper.evaluation.run import Evaluation, EvaluationData, evaluate
 from temper.evaluation.settings import EvaluationSettings
 from temper.evaluation.text_attack.contract import Ask, Place
@@ -183,16 +182,6 @@ def test_swaps_mislead_a_random_model_more_than_chance_would() -> None:
     assert success["value"] > 0.3
 
 
-@pytest.mark.parametrize("size", [1, 5])
-def test_rows_do_not_depend_on_the_batch_size(masked_folder: str, size: int) -> None:
-    settings = asked(recipes=("swaps", "masked"), masked_model=masked_folder)
-    other = settings.model_copy(update={"batch_size": size})
-    one, two = evaluate(predictor(), data(), settings), evaluate(predictor(), data(), other)
-    assert changed_texts(one) == changed_texts(two)
-    for column in ("queries", "changed", "prediction"):
-        assert one.rows[column].to_pylist() == two.rows[column].to_pylist()
-
-
 def test_a_recipe_of_textattack_becomes_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     stub.install(monkeypatch)
     found = evaluate(predictor(), data(), asked(recipes="textattack:Doubling2020"))
@@ -212,16 +201,6 @@ def refused(wanted: Any, settings: EvaluationSettings, match: str) -> None:
     wanted.predict = never
     with pytest.raises(SettingError, match=match):
         evaluate(wanted, data(), settings)
-
-
-def test_swaps_of_a_bare_function_are_refused() -> None:
-    bare = CallablePredictor(lambda texts: [[0.5, 0.5]] * len(texts), gives="probabilities")
-    refused(bare, asked(recipes="swaps"), "'swaps' needs a model whose embeddings can be perturbed")
-
-
-def test_masked_words_without_a_model_are_refused() -> None:
-    with pytest.raises(ValueError, match="`masked_model` must be given with the recipe 'masked'"):
-        asked(recipes="masked")
 
 
 def test_a_masked_model_that_is_none_is_refused(encoder_folder: str, tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -21,7 +20,6 @@ from temper.evaluation.text_attack.swaps import (
     Gradients,
     WordSwaps,
     lacks_swaps,
-    swaps,
 )
 from tests.models.tiny_text import (
     byte_level,
@@ -203,41 +201,6 @@ def test_neighbours_are_the_words_of_the_largest_cosine(predictor: ClassifierPre
 # Which words
 
 
-def test_a_word_of_several_pieces_is_left_alone(predictor: ClassifierPredictor) -> None:
-    draft = drafts_of()[2]
-    proposer = WordSwaps(Gradients(predictor), neighbours=None)
-    (story, goodness) = proposer.propose([Ask(draft, Place(0, at), 0) for at in (2, 4)])
-    assert draft.sides[0].words[4] == "goodness"
-    assert story
-    assert goodness == []
-
-
-def test_offered_words_are_read_as_themselves_and_change_one_token(
-    predictor: ClassifierPredictor,
-) -> None:
-    proposer = WordSwaps(Gradients(predictor), neighbours=None)
-    asked = asks_of(drafts_of())
-    for ask, words in zip(asked, proposer.propose(asked), strict=True):
-        before = _ids(predictor, ask.draft)
-        assert len(set(words)) == len(words)
-        for word in words:
-            after = _ids(predictor, ask.draft.replaced(ask.place, word))
-            assert len(after) == len(before)
-            assert sum(one != other for one, other in zip(after, before, strict=True)) == 1
-            assert not is_stop_word(word)
-
-
-def test_a_capital_stays_a_capital(predictor: ClassifierPredictor) -> None:
-    draft = draft_of("row", 0, "Good movie", None)
-    both = [draft, replace(draft, label=1)]
-    found = WordSwaps(Gradients(predictor), neighbours=None).propose(
-        [Ask(each, Place(0, 0), 0) for each in both]
-    )
-    words = [word for some in found for word in some]
-    assert words
-    assert all(word[0].isupper() for word in words)
-
-
 def test_words_beyond_the_cut_are_neither_ranked_nor_offered() -> None:
     tokenizer = wordpiece()
     predictor = ClassifierPredictor(classifier_bert(tokenizer), tokenizer, max_length=4)
@@ -333,28 +296,6 @@ def test_no_more_readings_are_kept_than_rows_are_in_flight(
     assert read == [3, 1]
 
 
-def test_a_reading_keeps_no_batch_in_memory(predictor: ClassifierPredictor) -> None:
-    drafts = drafts_of()
-    for reading in Gradients(predictor, batch_size=len(drafts)).of(drafts):
-        for held in (reading.ids, reading.embeddings, reading.gradient):
-            assert held.untyped_storage().nbytes() == held.numel() * held.element_size()
-
-
-def test_the_model_is_left_as_it_was(predictor: ClassifierPredictor) -> None:
-    model = predictor.model
-    before = {name: weight.clone() for name, weight in model.named_parameters()}
-    recipe = swaps(predictor)
-    drafts = drafts_of()
-    assert recipe.ranker is not None
-    recipe.ranker.rank(drafts, [places_of(draft) for draft in drafts])
-    recipe.proposer.propose(asks_of(drafts))
-    for name, weight in model.named_parameters():
-        assert weight.requires_grad
-        assert weight.grad is None
-        assert torch.equal(weight, before[name])
-    assert not any(module._forward_hooks for module in model.modules())
-
-
 # What is refused
 
 
@@ -381,10 +322,6 @@ def test_a_vocabulary_without_words_cannot_be_attacked() -> None:
     model = classifier_bert(tokenizer)
     model.config.vocab_size = 5
     assert "finds no whole word" in lacks_swaps(ClassifierPredictor(model, tokenizer, max_length=8))
-
-
-def test_a_fitting_model_lacks_nothing(predictor: ClassifierPredictor) -> None:
-    assert lacks_swaps(predictor) == ""
 
 
 def test_a_gradient_that_is_not_finite_names_the_row() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import re
 from typing import Any
 
 import numpy as np
@@ -97,15 +96,6 @@ def test_only_the_wanted_text_of_a_pair_is_changed(field: str, side: int) -> Non
 
 
 @pytest.mark.usefixtures("_installed")
-def test_both_texts_of_a_pair_can_be_changed() -> None:
-    predictor = counted([], 99)
-    settings = TextAttackSettings(recipes=DOUBLING, field="both")
-    rows = rows_of(predictor, settings, ("a film", "the cast"))
-    (outcome,) = attack_with(DOUBLING, rows, predictor, settings)
-    assert (outcome.draft.text, outcome.draft.text_pair) == ("aa filmm", "thee castt")
-
-
-@pytest.mark.usefixtures("_installed")
 def test_protected_words_are_left_in_any_case() -> None:
     predictor = counted([], 99)
     settings = TextAttackSettings(recipes=DOUBLING, protected="FILM")
@@ -182,42 +172,10 @@ def test_a_package_that_cannot_be_imported_says_why(
 
     monkeypatch.setattr(textattack.importlib, "import_module", broken)
     (fault,) = textattack_faults(TextAttackSettings(recipes=DOUBLING))
-    assert "cannot be imported (flair needs transformers < 5)" in fault
+    assert "(ImportError: flair needs transformers < 5)" in fault
 
 
 # As NLTK 3.10 words what TextAttack 0.3.11 asks it for when it is imported.
-NLTK = """
-**********************************************************************
-  Resource \x1b[93mstopwords\x1b[0m not found.
-  Please use the NLTK Downloader to obtain the resource:
-
-  Searched in:
-    - '/root/nltk_data'
-**********************************************************************
-"""
-
-
-@pytest.mark.parametrize(
-    ("error", "said"),
-    [
-        (LookupError(NLTK), r"\(Resource .*stopwords.* not found\.\)\. Importing"),
-        (OSError(), r"cannot be imported \(OSError\)"),
-    ],
-)
-def test_of_a_long_message_the_first_line_is_told(
-    monkeypatch: pytest.MonkeyPatch, error: Exception, said: str
-) -> None:
-    stub.install(monkeypatch)
-
-    def broken(name: str) -> Any:
-        raise error
-
-    monkeypatch.setattr(textattack.importlib, "import_module", broken)
-    (fault,) = textattack_faults(TextAttackSettings(recipes=DOUBLING))
-    assert re.search(said, fault)
-    assert "\n" not in fault
-
-
 @pytest.mark.usefixtures("_installed")
 @pytest.mark.parametrize(
     ("settings", "said"),
@@ -244,7 +202,7 @@ def test_bounds_that_another_recipe_reads_are_no_fault() -> None:
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("Gradient2020", "cannot be built for CallablePredictor .Cannot perform Gradient"),
+        ("Gradient2020", "cannot be built for CallablePredictor .ValueError: Cannot perform"),
         ("Targeted2020", "must aim at a wrong class .*, it aims at TargetedClassification"),
     ],
 )

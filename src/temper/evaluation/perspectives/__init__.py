@@ -10,42 +10,27 @@ from typing import TYPE_CHECKING
 from temper.importing import on_first_use
 
 if TYPE_CHECKING:
-    from temper.evaluation.perspectives.contract import NEEDS, Perspective
+    from temper.evaluation.perspectives.contract import NEEDS as NEEDS
+    from temper.evaluation.perspectives.contract import Perspective as Perspective
+    from temper.evaluation.perspectives.registry import defaults as defaults
+    from temper.evaluation.perspectives.registry import listing as listing
+    from temper.evaluation.perspectives.registry import names as names
+    from temper.evaluation.perspectives.registry import perspective as perspective
+    from temper.evaluation.perspectives.registry import perspectives as perspectives
+    from temper.evaluation.perspectives.registry import register as register
+    from temper.evaluation.perspectives.registry import register_all as register_all
     from temper.evaluation.perspectives.registry import (
-        defaults,
-        listing,
-        names,
-        perspective,
-        perspectives,
-        register,
-        register_all,
-        registered_for_a_while,
+        registered_for_a_while as registered_for_a_while,
     )
 
-_PUBLIC = {
-    "NEEDS": "contract",
-    "perspectives": "registry",
-    "Perspective": "contract",
-    "defaults": "registry",
-    "listing": "registry",
-    "names": "registry",
-    "perspective": "registry",
-    "register": "registry",
-    "register_all": "registry",
-    "registered_for_a_while": "registry",
-}
+_CONTRACT = ("NEEDS", "Perspective")
+_REGISTRY = ("defaults", "listing", "names", "perspective", "perspectives")
+_REGISTERING = ("register", "register_all", "registered_for_a_while")
 
-__all__ = [
-    "NEEDS",
-    "Perspective",
-    "defaults",
-    "listing",
-    "names",
-    "perspective",
-    "perspectives",
-    "register",
-    "register_all",
-    "registered_for_a_while",
-]
-
-__getattr__ = on_first_use(__name__, _PUBLIC)
+__getattr__ = on_first_use(
+    __name__,
+    {
+        **dict.fromkeys(_CONTRACT, "contract"),
+        **dict.fromkeys((*_REGISTRY, *_REGISTERING), "registry"),
+    },
+)

@@ -158,12 +158,10 @@ class Recipe:
     Args:
         name: Its name, the condition of its rows.
         proposer: Who offers words.
-        ranker: Who ranks them. None asks the predictor about the text with each word replaced by
-            ``stand_in``, one query a word: what most favours the goal is changed first.
-        stand_in: What stands for a word that is not there; empty takes it out of the text.
+        ranker: Who ranks them. None asks the predictor about the text without each word, one query
+            a word: what most favours the goal is changed first.
     """
 
     name: RecipeName
     proposer: Proposer
     ranker: Ranker | None = None
-    stand_in: str = ""

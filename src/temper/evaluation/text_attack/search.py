@@ -27,7 +27,6 @@ import numpy as np
 
 from temper.data.examples import Examples
 from temper.data.words import Words, is_stop_word
-from temper.errors import ModelError
 from temper.evaluation.predictor import Prediction, Predictor
 from temper.evaluation.text_attack.contract import (
     IN_FLIGHT,
@@ -171,64 +170,16 @@ ORDER = (Rank, Ask, Compare, Query)
 """Kinds of requests in the order in which they are served."""
 
 
-class Service:
-    """Answers the requests of many searches.
-
-    Args:
-        predictor: Who is attacked.
-        recipe: Who ranks and proposes.
-        similarity: Who compares meanings, None where nobody asks.
-        batch_size: Texts of a forward pass.
-    """
-
-    def __init__(
-        self,
-        predictor: Predictor,
-        recipe: Recipe,
-        similarity: Similarity | None,
-        batch_size: int | None,
-    ) -> None:
-        self.predictor = predictor
-        self.recipe = recipe
-        self.similarity = similarity
-        self.batch_size = batch_size
-
-    def serve(self, requests: list[Any]) -> list[Any]:
-        """Answer requests of one kind.
-
-        Args:
-            requests: At least one.
-
-        Returns:
-            One answer a request, in order: importance of each place, words, cosines, or answers.
-
-        Raises:
-            ModelError: Ranker, proposer or similarity does not answer every request.
-        """
-        first = requests[0]
-        if isinstance(first, Query):
-            return self._asked(requests)
-        if isinstance(first, Ask):
-            found: list[Any] = self.recipe.proposer.propose(requests)
-        elif isinstance(first, Rank):
-            assert self.recipe.ranker is not None
-            drafts, places = zip(*requests, strict=True)
-            found = self.recipe.ranker.rank(drafts, places)
-            _check(list(map(len, found)), list(map(len, places)), "Ranker", self.recipe.name)
-        else:
-            found = self._compared(requests)
-        _check([len(found)], [len(requests)], type(first).__name__, self.recipe.name)
-        return found
-
-    def _compared(self, requests: list[Compare]) -> list[Any]:
-        assert self.similarity is not None
-        pairs = [pair for request in requests for pair in request.pairs]
-        values = self.similarity.similarities(pairs)
-        _check([len(values)], [len(pairs)], "Similarity", self.recipe.name)
-        return _split(values, [len(request.pairs) for request in requests])
-
-    def _asked(self, requests: list[Query]) -> list[Any]:
-        """Predict the texts of all requests, some thousands at a time."""
+def _serve(
+    requests: list[Any],
+    predictor: Predictor,
+    recipe: Recipe,
+    similarity: Similarity | None,
+    batch_size: int | None,
+) -> list[Any]:
+    """Answer requests of one kind: importance of places, words, cosines or answers for each."""
+    first = requests[0]
+    if isinstance(first, Query):
         changes = [(request.draft, *change) for request in requests for change in request.changes]
         answers: list[Answer] = []
         for start in range(0, len(changes), _AT_A_TIME):
@@ -236,23 +187,25 @@ class Service:
             texts = [draft.texts_with(place, word) for draft, place, word in some]
             pair = [second for _, second in texts if second is not None]
             examples = Examples("text attack", [text for text, _ in texts], pair or None)
-            prediction = self.predictor.predict(examples, batch_size=self.batch_size)
+            prediction = predictor.predict(examples, batch_size=batch_size)
             answers += answers_of(prediction, [draft for draft, _, _ in some])
         return _split(answers, [len(request.changes) for request in requests])
+    if isinstance(first, Compare):
+        assert similarity is not None
+        pairs = [pair for request in requests for pair in request.pairs]
+        values = similarity.similarities(pairs)
+        return _split(values, [len(request.pairs) for request in requests])
+    if isinstance(first, Ask):
+        return recipe.proposer.propose(requests)
+    assert recipe.ranker is not None
+    drafts, places = zip(*requests, strict=True)
+    return recipe.ranker.rank(drafts, places)
 
 
 def _split(values: Sequence[Any], lengths: Sequence[int]) -> list[Any]:
     """Cut a list into parts."""
     ends = np.cumsum(lengths).tolist()
     return [list(values[end - length : end]) for end, length in zip(ends, lengths, strict=True)]
-
-
-def _check(found: list[int], wanted: list[int], who: str, recipe: str) -> None:
-    if found != wanted:
-        raise ModelError(
-            f"{who} of the recipe {recipe!r} must answer every request, expected {wanted[:3]} "
-            f"answers, got {found[:3]}."
-        )
 
 
 @dataclass(frozen=True)
@@ -365,11 +318,7 @@ def attack(
 
     Returns:
         One outcome a row, in order.
-
-    Raises:
-        ModelError: A proposer, ranker or similarity does not answer every request.
     """
-    service = Service(predictor, recipe, similarity, batch_size)
     upcoming = enumerate(rows)
     searches: dict[int, _Steps] = {}
     outcomes: dict[int, Outcome] = {}
@@ -394,7 +343,10 @@ def attack(
         kind = next((k for k in ORDER if any(isinstance(r, k) for r in waiting.values())), None)
         chosen = [] if kind is None else [n for n, r in waiting.items() if isinstance(r, kind)]
         requests = [waiting.pop(number) for number in chosen]
-        answers = dict(zip(chosen, service.serve(requests), strict=True)) if requests else {}
+        if requests:
+            served = _serve(requests, predictor, recipe, similarity, batch_size)
+            answers = dict(zip(chosen, served, strict=True))
+            del served
 
 
 def starved(outcomes: Sequence[Outcome], name: str, settings: TextAttackSettings) -> str:
@@ -469,7 +421,7 @@ def _ranked(
         gains = yield Rank(row.draft, places)
         return [places[at] for at in in_order(gains)], cost, cost
     probed = places[: _left(settings, 0)]
-    answers = yield Query(row.draft, [(place, recipe.stand_in) for place in probed])
+    answers = yield Query(row.draft, [(place, "") for place in probed])
     order = in_order([answer.gain for answer in answers])
     ranked = [probed[at] for at in order] + list(places[len(probed) :])
     return ranked, len(probed), len(places)

@@ -183,8 +183,8 @@ def _recipe(name: str) -> Any:
     except (ImportError, OSError, LookupError) as error:
         raise SettingError(
             f"The recipe {name!r} needs the package TextAttack, which cannot be imported "
-            f"({_reason(error)}). Importing it downloads word lists, and needs the versions "
-            "that it asks for. Mend its installation, or leave the recipe out."
+            f"({type(error).__name__}: {error}). Importing it downloads word lists, and needs the "
+            "versions that it asks for. Mend its installation, or leave the recipe out."
         ) from error
     base = module.AttackRecipe
     known = {
@@ -197,12 +197,6 @@ def _recipe(name: str) -> Any:
     return known[name]
 
 
-def _reason(error: Exception) -> str:
-    """Return the first line of a message that says something: NLTK frames its own with stars."""
-    lines = (line.strip() for line in str(error).splitlines())
-    return next((line for line in lines if any(map(str.isalnum, line))), type(error).__name__)
-
-
 def _built(name: str, wrapped: Wrapped, rows: Sequence[Row], settings: TextAttackSettings) -> Any:
     """Return the attack, bound by the settings that hold for it."""
     recipe = _recipe(name)
@@ -211,7 +205,7 @@ def _built(name: str, wrapped: Wrapped, rows: Sequence[Row], settings: TextAttac
     except (AttributeError, ImportError, LookupError, OSError, TypeError, ValueError) as error:
         raise SettingError(
             f"The recipe {name!r} cannot be built for {type(wrapped.model).__name__} "
-            f"({_reason(error)}). "
+            f"({type(error).__name__}: {error}). "
             "Some recipes need a model of TextAttack's own or download vectors; use another."
         ) from error
     goal = type(attack.goal_function).__name__

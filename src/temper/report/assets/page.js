@@ -66,7 +66,6 @@
         layout.height -= 36;
         layout.margin.b = Math.min(layout.margin.b, 48);
       }
-      if (chart.closest(".small")) layout.height = 250;
       narrow(layout, figure.data, chart.clientWidth);
       // Paper is as wide as it is: Plotly would measure it only after it was printed.
       if (printing.matches) layout.width = chart.clientWidth;
