@@ -120,15 +120,6 @@ def test_a_text_gets_the_same_temperature_in_every_set_and_order() -> None:
     assert fold_numbers(dev.rows, seed=1).tolist() != fold_numbers(dev.rows, seed=0).tolist()
 
 
-def test_adversarial_sets_are_scored_raw_and_scaled() -> None:
-    (dev, logits), (hard, more) = made(40), made(20, start=500)
-    found = evaluate(answering(logits, more), EvaluationData(dev, adversarial={"hard": hard}), ONLY)
-    for condition in ("clean", "temperature"):
-        told = entries(found, set="hard", condition=condition)
-        assert tuple(told) == NAMES
-        assert all(entry["n"] == 20 and entry["value"] is not None for entry in told.values())
-
-
 def test_clean_scores_do_not_depend_on_the_temperature() -> None:
     (dev, logits), (apart, more) = made(40), made(40, start=300)
     predictor = answering(logits, more)

@@ -87,23 +87,6 @@ def test_kinds_of_work_take_turns_after_one_of_each() -> None:
     assert found["b"].tolist() == [2.0, 4.0]
 
 
-def test_the_gauge_is_read_around_the_first_kind_only() -> None:
-    heard: list[str] = []
-
-    def peak() -> int:
-        heard.append("peak")
-        return len(heard)
-
-    gauge = Gauge("memory_process", start=lambda: heard.append("start"), peak=peak)
-    found = passes(
-        {"a": lambda: heard.append("a"), "b": lambda: heard.append("b")},
-        repetitions=2,
-        gauge=gauge,
-    )
-    assert heard == ["a", "b", *["start", "a", "peak", "b"] * 2]
-    assert found["memory_process"].tolist() == [5.0, 9.0]
-
-
 def test_rates_come_from_batches_and_the_time_of_a_row_from_rows_alone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -216,18 +199,6 @@ def test_a_resident_peak_is_that_of_the_pass_and_not_of_earlier_ones() -> None:
     del held
     gauge.start()
     assert gauge.peak() < high - 0.5 * size
-
-
-def test_a_system_that_forgets_no_peak_gives_that_of_the_process(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Any
-) -> None:
-    if sys.platform == "win32":
-        pytest.skip("there is no such count")
-    monkeypatch.setattr(cost, "_RESET", tmp_path / "absent" / "clear_refs")
-    gauge = gauge_of(CallablePredictor(lambda texts: [], gives="probabilities"))
-    assert gauge is not None
-    assert gauge.name == "memory_process"
-    assert 2**20 < gauge.peak() < 2**45
 
 
 @pytest.mark.gpu

@@ -190,18 +190,3 @@ def test_rows_are_written_in_groups(tmp_path: Any) -> None:
     file = pq.ParquetFile(tmp_path / "evaluation" / "rows.parquet")
     assert [file.metadata.row_group(place).num_rows for place in range(2)] == [GROUP, 1]
     assert file.read().equals(table)
-
-
-def test_arrow_has_its_own_pool_again_after_a_fault() -> None:
-    before = pa.default_memory_pool().backend_name
-    within = []
-
-    @rows_module.system_memory()
-    def full() -> None:
-        within.append(pa.default_memory_pool().backend_name)
-        raise RuntimeError("full")
-
-    with pytest.raises(RuntimeError, match="full"):
-        full()
-    assert within == ["system"]
-    assert pa.default_memory_pool().backend_name == before

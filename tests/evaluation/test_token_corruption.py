@@ -17,14 +17,13 @@ from transformers import (
 )
 
 from temper.data.corruptions import corrupt
-from temper.data.examples import Examples
 from temper.errors import SettingError
 from temper.evaluation.classifier import ClassifierPredictor
 from temper.evaluation.rows import Block, to_blocks
 from temper.evaluation.run import EvaluationData, EvaluationSettings, evaluate
 from temper.testing.tiny import WORDS
 from tests.evaluation.changed import changed
-from tests.evaluation.conftest import make_model, make_tokenizer
+from tests.evaluation.conftest import make_model
 
 ONLY = EvaluationSettings(perspectives=("token_corruption",), bootstrap=20)
 KINDS = ("random", "mask", "drop")
@@ -134,44 +133,6 @@ def test_every_row_is_answered_as_its_corrupted_tokens_alone_would_be(
             with torch.no_grad():
                 wanted = predictor.model(**inputs).logits.double().softmax(-1)[0]
             assert block.probabilities[place] == pytest.approx(wanted.numpy(), abs=1e-5)
-
-
-def test_at_rate_one_all_words_are_masked_swapped_or_gone_but_one(
-    encoder: ClassifierPredictor, examples_of: Any
-) -> None:
-    dev = examples_of(rows=10)
-    settings = changed(ONLY, {"token_corruption": {"rates": (1.0,)}})
-    blocks = corrupted(evaluate(encoder, EvaluationData(dev), settings))
-    masked = Examples("m", [" ".join(["[MASK]"] * len(text.split())) for text in dev.text])
-    wanted = encoder.predict(masked).probabilities
-    assert blocks["mask", 1.0].probabilities == pytest.approx(wanted, abs=1e-5)
-    clean = encoder.predict(dev).probabilities
-    assert (np.abs(blocks["random", 1.0].probabilities - clean).max(axis=1) > 1e-3).all()
-    for place, text in enumerate(dev.text):
-        alone = encoder.predict(Examples("w", text.split())).probabilities
-        gaps = np.abs(alone - blocks["drop", 1.0].probabilities[place]).max(axis=1)
-        assert (gaps < 1e-5).sum() == 1
-
-
-def test_a_pair_is_corrupted_in_its_segments(model: Any) -> None:
-    tokenizer = make_tokenizer()
-    tokenizer.model_input_names = ["input_ids", "token_type_ids", "attention_mask"]
-    seen: list[tuple[tuple[int, int], ...]] = []
-
-    def note(module: Any, arguments: Any, inputs: dict[str, Any]) -> None:
-        for ids, types in zip(inputs["input_ids"], inputs["token_type_ids"], strict=True):
-            seen.append(tuple(zip(ids.tolist(), types.tolist(), strict=True)))
-
-    first, second = WORDS[:20], WORDS[20:40]
-    pair = Examples("dev", [" ".join(first)], [" ".join(second)], labels=[1], kind="classification")
-    settings = changed(ONLY, {"token_corruption": {"kinds": ("drop",), "rates": (0.5,)}})
-    model.register_forward_pre_hook(note, with_kwargs=True)
-    evaluate(ClassifierPredictor(model, tokenizer, max_length=64), EvaluationData(pair), settings)
-    dropped = min(seen, key=len)
-    assert 5 < len(dropped) < 35
-    # Words of the first text have the ids 5 to 24, [CLS] is 2 and [SEP] is 3.
-    assert all(segment == (token >= 25) for token, segment in dropped if token >= 5)
-    assert [two for two in dropped if two[0] < 5] == [(2, 0), (3, 0), (3, 1)]
 
 
 def test_the_area_of_each_kind_is_the_mean_over_its_rates(

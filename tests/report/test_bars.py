@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from sklearn.metrics import roc_curve
 
 from temper.display.cells import NAMED, Cell
-from temper.display.charts import ends, lines_are
+from temper.display.charts import ends
 from temper.display.drawing import Figure
 from temper.display.folders import read
 from temper.evaluation.perspectives.anomaly import CORNERS, roc, roc_curves
@@ -171,28 +171,6 @@ def test_a_few_columns_are_bars(make_study: MakeStudy) -> None:
         assert {one.type for one in found[title].figure.data} == {"bar"}
 
 
-@pytest.mark.parametrize(
-    ("cells", "said"),
-    [
-        ([Cell({0: 0.5}, {}, 0.5, None, low=0.4, high=0.6)], "Lines are 95 % intervals over"),
-        ([Cell({0: 0.5, 1: 0.7}, {}, 0.6, 0.1)], "Lines are one standard deviation over seeds."),
-        ([Cell({0: 0.5}, {}, 0.5, None)], ""),
-        ([], ""),
-        (
-            [
-                Cell({0: 0.5}, {}, 0.5, None, low=0.4, high=0.6),
-                Cell({0: 0.5, 1: 0.7}, {}, 0.6, 0.1),
-            ],
-            "over seeds, of a column with one seed its 95 % interval over examples.",
-        ),
-    ],
-)
-def test_a_caption_says_what_the_lines_are(cells: list[Cell], said: str) -> None:
-    found = lines_are(cells)
-    assert said in found
-    assert bool(said) == bool(found)
-
-
 def test_the_ends_of_a_line_are_an_interval_or_a_deviation() -> None:
     assert ends(Cell({0: 0.5}, {}, 0.5, None, low=0.25, high=0.625)) == (0.25, 0.625)
     assert ends(Cell({0: 0.5, 1: 1.0}, {}, 0.75, 0.25)) == (0.5, 1.0)
@@ -217,17 +195,3 @@ def test_the_heat_map_has_a_cell_for_each_layer_and_column(make_study: MakeStudy
         "\u00b1 0.0000",
         "3 seeds, 8",
     )
-
-
-def test_reliability_after_scaling_stands_beside_the_one_before(study: Path) -> None:
-    attack_study(study, detectors=True)
-    found = [title for title in drawn(study) if title.startswith("Reliability")]
-    assert found == [
-        "Reliability, dev",
-        "Reliability, dev, after temperature scaling",
-        "Reliability, imdb",
-        "Reliability, yelp",
-    ]
-    scaled = drawn(study)["Reliability, dev, after temperature scaling"].figure.data[1]
-    assert list(scaled.x) == pytest.approx([0.75])
-    assert list(scaled.customdata) == [120]

@@ -178,11 +178,3 @@ def test_a_long_legend_of_a_figure_has_room_of_its_own(make_study: MakeStudy) ->
     assert layout.height == curve.figure.layout.height + 48 + 3 * 22
     assert layout.margin.b == 56 + 3 * 22
     assert (layout.legend.yref, layout.legend.y) == ("container", 0)
-
-
-def test_a_short_legend_stays_where_it_is(study: Path) -> None:
-    source = read(study)
-    (curve,) = [one for one in figures(source, compare(source)) if one.title.startswith("PGD")]
-    layout = _titled(curve).layout
-    assert layout.height == curve.figure.layout.height + 48
-    assert layout.legend.y == curve.figure.layout.legend.y

@@ -147,22 +147,6 @@ def test_an_attack_on_a_part_of_the_set_does_not_start_at_the_whole_sets_score(
     assert "radius 0" not in figure.caption
 
 
-def test_corrupted_tokens_have_a_curve_for_each_kind_beside_the_noise(
-    make_study: MakeStudy,
-) -> None:
-    source = read(make_study(Plan(corrupted=True)))
-    found = {one.title: one for one in dict(sections(source, compare(source)))["Robustness"]}
-    titles = list(found)
-    place = titles.index("Gaussian noise, dev")
-    named = ["Random tokens, dev", "Masked tokens, dev", "Dropped tokens, dev"]
-    assert titles[place + 1 : place + 4] == named
-    line = trace(found["Masked tokens, dev"], "vanilla")
-    # 82 % less the rate; clean at rate 0.
-    assert line.x == (0.0, 0.05, 0.2)
-    assert line.y == pytest.approx((82.0, 77.0, 62.0))
-    assert "rate 0 is the clean set" in found["Masked tokens, dev"].caption
-
-
 def test_a_reliability_diagram_of_three_classes_is_of_the_predicted_class(study: Path) -> None:
     # The last one was predicted among more classes than its row still has (merge="argmax").
     answers = [

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +11,9 @@ from temper.display.drawing import Figure
 from temper.display.folders import read
 from temper.display.wording import unit
 from temper.functional.units import ANY_SIZE
-from temper.report import build
 from temper.report.figures import sections
 from temper.report.overview import overview
-from temper.report.table import compare, write
+from temper.report.table import compare
 from temper.report.view import groups
 from tests.report.conftest import Plan, score, write_run, write_study
 
@@ -117,31 +115,6 @@ def test_the_overview_has_the_logits_jacobian(study: Path) -> None:
     place = found.header.index("Squared Jacobian norm, logits, dev \u2193")
     assert [line[place] for line in found.lines] == ["0.55 \u00b1 0.05", "0.275 \u00b1 0.025"]
     assert found.best[place - 1] == {1}
-
-
-def test_every_layer_and_error_stands_in_the_files(study: Path, tmp_path: Path) -> None:
-    _, path = write(compare(read(study)), tmp_path)
-    with path.open(encoding="utf-8", newline="") as lines:
-        rows = list(csv.DictReader(lines))
-    found = [
-        row for row in rows if row["name"] == "jacobian_norm" and row["run"] == "vanilla-s1-abc"
-    ]
-    assert [row["parameters"] for row in found] == [
-        '{"layer": 1}',
-        '{"layer": 2}',
-        '{"layer": 3}',
-        "{}",
-    ]
-    assert [float(row["standard_error"]) for row in found] == pytest.approx(
-        [0.1, 0.0002, 30.0, 0.005]
-    )
-    assert {row["standard_error"] for row in rows if row["perspective"] == "task"} == {""}
-
-
-def test_the_page_has_a_section_for_it(study: Path) -> None:
-    page = build(study).read_text(encoding="utf-8")
-    assert "Smoothness by layer: Jacobian, dev" in page
-    assert 'id="smoothness"' in page
 
 
 def test_numbers_of_any_size_have_three_digits() -> None:

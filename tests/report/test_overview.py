@@ -96,27 +96,20 @@ def test_a_detector_that_a_run_lacks_is_left_out_of_its_means(make_study: MakeSt
     )
 
 
-def test_several_runs_that_lack_a_detector_lack_it(make_study: MakeStudy) -> None:
-    def lacking(one: dict[str, Any], column: str, seed: int) -> bool:
-        return (one["condition"], one["set"], seed) == ("energy", "news", 2)
-
-    found = comparison(make_study(Plan(extra=several, drop=lacking)))
-    said = "vanilla (seed 2) and uegr (seed 2) lack it."
-    assert any(notice.endswith(said) for notice in found.notices)
-
-
-def test_what_all_share_marks_none(make_study: MakeStudy) -> None:
-    equal = overview(comparison(make_study(Plan(columns=["uegr", "other"]))))
-    assert not any(equal.best)
-
-
-def test_ties_for_the_best_are_all_marked(make_study: MakeStudy) -> None:
-    found = overview(comparison(make_study(Plan(columns=["vanilla", "uegr", "other"]))))
-    assert found.best[1] == {1, 2}
-
-
-def test_with_two_seeds_none_is_marked(make_study: MakeStudy) -> None:
-    assert not any(overview(comparison(make_study(Plan(seeds=[0, 1])))).best)
+@pytest.mark.parametrize(
+    ("plan", "marked"),
+    [
+        (Plan(columns=["vanilla", "uegr", "other"]), {1, 2}),
+        (Plan(columns=["uegr", "other"]), set()),
+        (Plan(columns=["vanilla"]), set()),
+        (Plan(seeds=[0, 1]), set()),
+    ],
+    ids=["ties", "all alike", "one", "two seeds"],
+)
+def test_the_best_of_several_is_marked_from_three_seeds_on(
+    make_study: MakeStudy, plan: Plan, marked: set[int]
+) -> None:
+    assert overview(comparison(make_study(plan))).best[1] == marked
 
 
 def test_a_run_that_was_not_evaluated_has_nothing_to_print(tmp_path: Path, study: Path) -> None:

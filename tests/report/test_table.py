@@ -307,26 +307,6 @@ def test_an_attacks_label_says_how_hard_it_was(study: Path) -> None:
     assert row.label == "Accuracy, PGD \u2113\u2082 radius 0.25 (10 steps), dev"
 
 
-def test_corrupted_tokens_are_told_in_words(make_study: MakeStudy) -> None:
-    found = comparison(make_study(Plan(corrupted=True)))
-    labels = [row.label for row in found.rows if row.key.perspective == "token_corruption"]
-    assert labels[:3] == [
-        "Accuracy, random tokens, 5 %, dev",
-        "Accuracy, random tokens, 20 %, dev",
-        "Area under the curve, random tokens, dev",
-    ]
-    assert labels[3::3] == [
-        "Accuracy, masked tokens, 5 %, dev",
-        "Accuracy, dropped tokens, 5 %, dev",
-    ]
-    assert len(set(labels)) == 9
-    groups = list(dict.fromkeys(row.group for row in found.rows))
-    assert groups[groups.index("Embedding noise") + 1] == "Token corruption"
-    area = found.row("token_corruption", "area", condition="drop")
-    # 82 % less 8 points, in the metric's unit.
-    assert area.text("vanilla") == "74.00 \u00b1 2.00"
-
-
 def test_a_terminal_shows_what_sums_up_a_perspective_where_there_are_many_scores(
     study: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

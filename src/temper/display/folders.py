@@ -9,9 +9,9 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import pandas as pd
 import pyarrow as pa
@@ -44,47 +44,7 @@ SCHEMA = pa.schema(
 )
 
 
-class KeptRun(NamedTuple):
-    """What is kept of one run.
-
-    Args:
-        column: Column of the comparison.
-        seed: The run's seed.
-        record: What ``run.json`` holds.
-        scores: What the evaluation's ``scores.json`` holds.
-    """
-
-    column: str
-    seed: int
-    record: RunRecord
-    scores: ScoresRecord
-
-
-def write_kept(folder: Path, plan: Mapping[str, Any], runs: Mapping[str, KeptRun]) -> None:
-    """Write the two files of a kept study.
-
-    Args:
-        folder: Where to; it exists.
-        plan: What the study's ``study.json`` holds.
-        runs: Its runs, by their folder as the plan names it.
-    """
-    records = {}
-    rows: list[dict[str, Any]] = []
-    for place, run in runs.items():
-        record = run.record.model_dump(mode="json", exclude_unset=True)
-        scores = run.scores.model_dump(mode="json", exclude_unset=True, exclude={"scores"})
-        records[place] = {**record, "evaluation": scores}
-        rows += [_row(run, score) for score in run.scores.scores]
-    record = shared(list(records.values()))
-    own = {place: own_part(each, record) for place, each in records.items()}
-    content = {**plan, "record": record, "records": own}
-    text = json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False)
-    (folder / "study.json").write_text(text + "\n", encoding="utf-8", newline="\n")
-    table = pa.Table.from_pylist(rows, schema=SCHEMA)
-    pq.write_table(table, folder / FILE, compression="zstd")
-
-
-def read_kept(folder: Path, study: StudyRecord) -> dict[str, KeptRun]:
+def read_kept(folder: Path, study: StudyRecord) -> dict[str, Run]:
     """Read the runs of a kept study.
 
     Args:
@@ -101,7 +61,7 @@ def read_kept(folder: Path, study: StudyRecord) -> dict[str, KeptRun]:
     try:
         for row in pq.read_table(folder / FILE).to_pylist():
             scores.setdefault((row["column"], row["seed"]), []).append(_score(row))
-        runs: dict[str, KeptRun] = {}
+        runs: dict[str, Run] = {}
         for column, seeds in study.runs.items():
             for seed, place in seeds.items():
                 if place not in study.records:
@@ -109,10 +69,13 @@ def read_kept(folder: Path, study: StudyRecord) -> dict[str, KeptRun]:
                 record = joined(study.record, study.records[place])
                 evaluation = record.pop("evaluation")
                 own = scores.get((column, int(seed)), [])
-                runs[place] = KeptRun(
+                where = folder / place
+                runs[place] = Run(
                     column,
                     int(seed),
+                    where,
                     RunRecord.model_validate(record),
+                    where / "evaluation",
                     ScoresRecord.model_validate({**evaluation, "scores": own}),
                 )
     except (OSError, pa.ArrowException, ValidationError, KeyError, ValueError) as error:
@@ -170,7 +133,7 @@ def _text(value: Any) -> str:
     return json.dumps(value, sort_keys=True)
 
 
-def _row(run: KeptRun, score: ScoreRecord) -> dict[str, Any]:
+def _row(run: Run, score: ScoreRecord) -> dict[str, Any]:
     values = {name: getattr(score, name) for name in SCHEMA.names if hasattr(score, name)}
     place = {"column": run.column, "seed": run.seed}
     return {**values, **place, "parameters": Parameters(score.parameters).to_text()}
@@ -351,7 +314,7 @@ def _evaluated(run: Run, folder: Path) -> Run:
     if not (folder / "scores.json").exists():
         return run
     scores = parse(folder / "scores.json", ScoresRecord)
-    return Run(run.column, run.seed, run.folder, run.record, folder, scores)
+    return replace(run, evaluation=folder, scores=scores)
 
 
 def evaluation_of(folder: Path, record: RunRecord | None) -> tuple[Path | None, str]:
@@ -414,13 +377,6 @@ def _read_run(folder: Path, column: str, seed: int | None = None) -> Run | str:
     return _evaluated(Run(column, record.seed, folder, record), folder / "evaluation")
 
 
-def _kept_run(folder: Path, kept: KeptRun | None) -> Run | str:
-    """Return the run of a kept study, or one phrase that says why there is none."""
-    if kept is None:
-        return "its scores were not kept"
-    return Run(kept.column, kept.seed, folder, kept.record, folder / "evaluation", kept.scores)
-
-
 def _read_study(folder: Path) -> Source:
     study = parse(folder / "study.json", StudyRecord)
     names = [column.name for column in study.columns]
@@ -437,7 +393,7 @@ def _read_study(folder: Path) -> Source:
             where = study.runs.get(plan.name, {}).get(str(seed))
             run: Run | str = "not run"
             if where is not None and kept is not None:
-                run = _kept_run(folder / where, kept.get(where))
+                run = kept.get(where, "its scores were not kept")
             elif where is not None:
                 run = _read_run(folder / where, plan.name, seed)
             if isinstance(run, Run) and run.scores is None:
@@ -523,17 +479,25 @@ def keep_study(source: Source, folder: Path) -> None:
         source: The study.
         folder: A new folder; `read` makes the same table of it.
     """
-    plan = parse(source.folder / "study.json", StudyRecord)
-    runs = {
-        run.folder.relative_to(source.folder).as_posix(): KeptRun(
-            run.column, run.seed, run.record, run.scores
-        )
-        for run in source.runs
-        if run.record is not None and run.scores is not None
-    }
+    study = parse(source.folder / "study.json", StudyRecord)
+    plan = study.model_dump(mode="json", exclude_unset=True, exclude={"record", "records"})
+    records = {}
+    rows: list[dict[str, Any]] = []
+    for run in source.runs:
+        if run.record is None or run.scores is None:
+            continue
+        record = run.record.model_dump(mode="json", exclude_unset=True)
+        scores = run.scores.model_dump(mode="json", exclude_unset=True, exclude={"scores"})
+        place = run.folder.relative_to(source.folder).as_posix()
+        records[place] = {**record, "evaluation": scores}
+        rows += [_row(run, score) for score in run.scores.scores]
+    common = shared(list(records.values()))
+    own = {place: own_part(each, common) for place, each in records.items()}
+    content = {**plan, "record": common, "records": own}
+    text = json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False)
     folder.mkdir(parents=True)
-    content = plan.model_dump(mode="json", exclude_unset=True, exclude={"record", "records"})
-    write_kept(folder, content, runs)
+    (folder / "study.json").write_text(text + "\n", encoding="utf-8", newline="\n")
+    pq.write_table(pa.Table.from_pylist(rows, schema=SCHEMA), folder / FILE, compression="zstd")
     paired = source.folder / "paired.json"
     if paired.exists():
         shutil.copyfile(paired, folder / paired.name)

@@ -9,7 +9,6 @@ from typing import Any, Literal, get_args, get_origin
 
 from pydantic.fields import FieldInfo
 
-from temper.display.wording import pipe_table
 from temper.errors import DataError
 from temper.functional.schedules import SCHEDULABLE
 from temper.importing import argument_texts
@@ -109,7 +108,8 @@ def published(name: str) -> dict[str, Published]:
     Raises:
         SettingError: If no method has that name.
     """
-    return entry(name).config.PUBLISHED
+    found: dict[str, Published] = getattr(entry(name).config, "PUBLISHED", {})
+    return found
 
 
 def bounds(field: FieldInfo) -> str:
@@ -157,7 +157,8 @@ def presets(name: str) -> dict[str, dict[str, Any]]:
     Raises:
         SettingError: If no method has that name.
     """
-    return entry(name).config.PRESETS
+    found: dict[str, dict[str, Any]] = getattr(entry(name).config, "PRESETS", {})
+    return {preset: dict(values) for preset, values in found.items()}
 
 
 OPENING, CLOSING = "<!-- methods -->", "<!-- /methods -->"
@@ -176,14 +177,14 @@ def markdown(folder: Path | str = ".") -> str:
         Lines of Markdown.
     """
     cards = _cards(Path(folder))
-    rows = []
+    lines = [f"| {' | '.join(HEADINGS)} |", f"|{'---|' * len(HEADINGS)}"]
     for name in names():
         found, card = entry(name), cards / f"{name}.md"
         link = Path(os.path.relpath(card, folder)).as_posix()
         shown = f"[`{name}`]({link})" if card.exists() else f"`{name}`"
         cells = (shown, found.summary, found.cost, found.memory, found.claims, found.paper)
-        rows.append([cell.replace("|", "\\|") for cell in cells])
-    return pipe_table(HEADINGS, rows) + "\n"
+        lines.append(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |")
+    return "\n".join(lines) + "\n"
 
 
 def between(text: str, opening: str, closing: str, made: Callable[[], str]) -> str:

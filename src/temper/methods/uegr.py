@@ -16,7 +16,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from temper.forward import AdversarialLoss, Clean, Coupling, Joint, SubModels
+from temper.forward import AdversarialLoss, Clean, Joint, SubModels
 from temper.functional.losses import Divergence
 from temper.functional.schedules import ScalarOrSchedule
 from temper.methods import Method, Published, register
@@ -125,14 +125,17 @@ class UEGR(AttackConfig, SelectionConfig):
                 f"adaptive='fixed' needs {self.passes} rates, one a pass, got "
                 f"{list(self.adaptive.rates)}"
             )
-        check_attack_off(self, divergence_weight=self.coupling.weight)
-        warn_of_small_divergence("UEGR", self.coupling)
+        check_attack_off(self, divergence_weight=self._divergence_weight)
+        warn_of_small_divergence(
+            "UEGR",
+            weight=self._divergence_weight,
+            divergence=self.divergence,
+            reduction=self.reduction,
+        )
 
     @property
-    def coupling(self) -> Coupling:
-        """What holds the passes together; nothing where there is one."""
-        weight = self.divergence_weight if self.passes > 1 else 0.0
-        return Coupling(weight, self.divergence, self.reduction)
+    def _divergence_weight(self) -> float:
+        return self.divergence_weight if self.passes > 1 else 0.0
 
     @classmethod
     def from_scratch(cls, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -148,7 +151,8 @@ class UEGR(AttackConfig, SelectionConfig):
 
     def build(self) -> Method:
         """Return the method."""
-        if not self.adversarial_weight and not self.coupling.weight:
+        divergence_weight = self._divergence_weight
+        if not self.adversarial_weight and not divergence_weight:
             return Method("uegr", self, rule=self.rule())
         passes = SubModels(
             passes=self.passes,
@@ -160,6 +164,8 @@ class UEGR(AttackConfig, SelectionConfig):
             self.perturbation(),
             passes,
             weight=self.adversarial_weight,
-            coupling=self.coupling,
+            divergence_weight=divergence_weight,
+            divergence=self.divergence,
+            reduction=self.reduction,
         )
         return Method("uegr", self, Joint(Clean(weight=1.0), (attack,)), self.rule())

@@ -244,30 +244,6 @@ def test_hostile_texts_are_attacked_or_left_alone(text: str) -> None:
     assert outcome.queries == min(300, ranked + sum(offered))
 
 
-def test_pairs_are_attacked_on_the_side_that_is_asked_for() -> None:
-    # Class 1 once "yes" is no longer in the text that counts.
-    def answer(texts: list[Any]) -> list[list[float]]:
-        return [[0.2, 0.8] if "yes" not in pair[1] else [0.7, 0.3] for pair in texts]
-
-    predictor = CallablePredictor(answer, gives="probabilities")
-    clean = predictor.predict(Examples("toy", ["yes he came"], ["they say yes"]))
-    draft = draft_of("r", 0, "yes he came", "they say yes")
-    found = {}
-    for field in ("text", "text_pair", "both"):
-        settings = TextAttackSettings(field=field, stop_words=False)
-        places, words = free_places(draft, settings)
-        row = Row(draft, answers_of(clean, [draft])[0], places, words, 0)
-        found[field] = attack([row], predictor, characters(), settings)[0]
-    assert [found[field].words for field in found] == [3, 3, 6]
-    assert found["text"].draft == draft
-    assert not found["text"].answer.reached
-    for field in ("text_pair", "both"):
-        assert found[field].answer.reached
-        assert found[field].draft.text == draft.text
-        assert found[field].draft.text_pair != draft.text_pair
-        assert found[field].changed == 1
-
-
 def test_equal_gains_keep_their_order_and_infinite_ones_do_not_disturb() -> None:
     assert in_order([0.0, math.inf, 1.0, math.inf, -math.inf]) == [1, 3, 2, 0, 4]
     assert in_order([1.0, 1.00005, 1.0001, 2.0]) == [3, 0, 1, 2]
