@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from reproduction.specification import (
     Case,
+    ColumnEntry,
     ModelEntry,
     Scale,
     ScaleEntry,
@@ -16,11 +17,13 @@ from reproduction.specification import (
     Specification,
 )
 from temper.app.settings import SetSources
+from temper.data.reading import CARVE
 from temper.data.tasks.layouts import task_source
-from temper.errors import SettingError
+from temper.display.cells import Comparison
+from temper.errors import CheckpointError, SettingError
 from temper.study.multi_task import MultiTaskStudyConfig
 from temper.study.plan import Column, StudyConfig
-from temper.training.assignments import Tree
+from temper.training.assignments import Tree, override
 
 SAME = "same"
 """Value of ``data.unlabeled`` that stands for the task's own training texts."""
@@ -71,11 +74,13 @@ class CasePlan:
         cases: The cases.
         plan: Their study; None where it cannot be run.
         reason: Why not.
+        search: The study that settings are chosen by; None where nothing is chosen.
     """
 
     cases: tuple[Case, ...]
     plan: StudyConfig | MultiTaskStudyConfig | None
     reason: str = ""
+    search: StudyConfig | None = None
 
     @property
     def name(self) -> str:
@@ -118,7 +123,7 @@ def plan_cases(request: Request) -> list[CasePlan]:
             together.setdefault(case.model.name, []).append(found)
         else:
             plan = StudyConfig.of(found.tree, **_grid(case.model, request), sets=found.sets)
-            plans.append(CasePlan((case,), plan))
+            plans.append(CasePlan((case,), plan, search=_search(found, request)))
     return [*plans, *(_plan_together(found, request) for found in together.values())]
 
 
@@ -181,15 +186,67 @@ def _sources(case: Case, request: Request) -> _Sources:
 
 def _grid(model: ModelEntry, request: Request) -> dict[str, Any]:
     """Return columns and seeds of a model's studies."""
-    columns = [
-        Column(
-            each.name,
-            each.method or each.name,
-            {name: table for name, table in each.tables.items() if table},
-        )
-        for each in request.specification.columns(request.entry, model)
-    ]
+    columns = [_column(each) for each in request.specification.columns(request.entry, model)]
     return {"columns": columns, "seeds": tuple(range(request.seeds or request.entry.seeds))}
+
+
+def _column(entry: ColumnEntry) -> Column:
+    tables = {name: table for name, table in entry.tables.items() if table}
+    return Column(entry.name, entry.method or entry.name, tables)
+
+
+def _search(found: _Sources, request: Request) -> StudyConfig | None:
+    """Plan what a case's settings are chosen by: the task's own score on rows carved from train."""
+    entry = request.entry
+    columns = [
+        _column(candidate)
+        for column in request.specification.columns(entry, found.case.model)
+        for candidate in entry.candidates(column)
+    ]
+    if not columns:
+        return None
+    tree = override(
+        {**found.tree, "evaluate": {"perspectives": ["task"]}}, [(("data", "eval_split"), CARVE)]
+    )
+    return StudyConfig.of(tree, columns=columns, seeds=(0,))
+
+
+def chosen_plan(each: CasePlan, scores: Comparison, request: Request) -> StudyConfig:
+    """Return a case's study with the settings that did best in its search.
+
+    Args:
+        each: The case.
+        scores: What the search found.
+        request: What is asked for.
+
+    Raises:
+        CheckpointError: A candidate has no score.
+    """
+    plan, entry = each.plan, request.entry
+    assert isinstance(plan, StudyConfig)
+    (row,) = [
+        row for row in scores.rows if (row.key.perspective, row.key.name) == ("task", scores.metric)
+    ]
+    columns = {column.name: column for column in plan.columns}
+    for column in request.specification.columns(entry, each.cases[0].model):
+        means = {
+            candidate.name: (row.cells[candidate.name].mean, candidate)
+            for candidate in entry.candidates(column)
+        }
+        lacking = [name for name, (mean, _) in means.items() if mean is None]
+        if lacking:
+            raise CheckpointError(f"{', '.join(lacking)} of the search has no {scores.metric}.")
+        if means:
+            # Of equal ones the first.
+            best = max(means, key=lambda name: means[name][0] or 0.0)
+            settings = _column(means[best][1]).settings
+            columns[column.name] = replace(columns[column.name], settings=settings)
+    return StudyConfig.of(
+        {**plan.base, "evaluate": plan.evaluate.model_dump(mode="json")},
+        columns=list(columns.values()),
+        seeds=plan.seeds,
+        sets=plan.sets,
+    )
 
 
 def _plan_together(found: Sequence[_Sources], request: Request) -> CasePlan:

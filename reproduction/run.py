@@ -6,7 +6,7 @@ import shutil
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from reproduction.plan import CasePlan, Request, plan_cases
+from reproduction.plan import CasePlan, Request, chosen_plan, plan_cases
 from reproduction.specification import Specification
 from temper.display.folders import Source, keep_study, read
 from temper.errors import CheckpointError, DataError, ModelError, NonFiniteError
@@ -18,6 +18,8 @@ from temper.training.progress import Progress
 
 SCHEMA = 1
 FILE = "reproduction.json"
+CHOICES = "choices"
+"""Folder of the studies that settings were chosen by, one a case."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +96,7 @@ def run_reproduction(
     record.write(out)
     for number, each in enumerate(cases, start=1):
         progress.notice(f"Case {number} of {len(cases)}: {each.name}")
-        reason = _run(each, out, workers, progress)
+        reason = _run(each, request, out, workers, progress)
         if reason:
             progress.notice(f"{each.name} is not run: {reason}")
         for case in each.cases:
@@ -205,7 +207,7 @@ def _check_nothing_is_lost(source: Source, to: Path) -> None:
         )
 
 
-def _run(each: CasePlan, out: Path, workers: int, progress: Progress) -> str:
+def _run(each: CasePlan, request: Request, out: Path, workers: int, progress: Progress) -> str:
     """Run a case; return why it could not be, or nothing."""
     if each.plan is None:
         return each.reason
@@ -221,7 +223,14 @@ def _run(each: CasePlan, out: Path, workers: int, progress: Progress) -> str:
                 f"({', '.join(map(str, sorted(further)))}), which the table leaves out; --seeds "
                 f"{max(further) + 1} takes them in."
             )
-        run_study(each.plan, out / each.name, workers=workers, progress=progress)
+        plan = each.plan
+        if each.search is not None:
+            progress.notice(f"{each.name} chooses its settings on rows carved from train.")
+            chosen = run_study(
+                each.search, out / CHOICES / each.name, workers=workers, progress=progress
+            )
+            plan = chosen_plan(each, chosen.comparison, request)
+        run_study(plan, out / each.name, workers=workers, progress=progress)
     except (ModelError, DataError, NonFiniteError, CheckpointError) as error:
         return str(error).splitlines()[0]
     return ""

@@ -223,6 +223,8 @@ class ScaleEntry(Settings):
             cost.
         method: ``method.KEY`` values of columns at this scale, by the column's name, in place of
             those that the column has.
+        search: Settings that each case chooses for itself, by the column's name: what each setting
+            may be. Every combination is tried at seed 0 on rows carved from train.
     """
 
     seeds: Annotated[int, Field(ge=1)]
@@ -235,6 +237,28 @@ class ScaleEntry(Settings):
     pairs: Tree | None = None
     case: dict[str, Settings] = Field(default_factory=dict)
     method: dict[str, Tree] = Field(default_factory=dict)
+    search: dict[str, dict[str, tuple[float, ...]]] = Field(default_factory=dict)
+
+    def candidates(self, column: ColumnEntry) -> list[ColumnEntry]:
+        """Return the combinations that a column chooses from; none where it chooses nothing."""
+        searched = self.search.get(column.name, {})
+        return [
+            column.model_copy(
+                update={
+                    "name": "-".join([column.name, *(f"{value:g}" for value in values)]),
+                    "method": column.method or column.name,
+                    "settings": override(
+                        column.settings,
+                        [
+                            (tuple(setting.split(".")), value)
+                            for setting, value in zip(searched, values, strict=True)
+                        ],
+                    ),
+                }
+            )
+            for values in product(*searched.values())
+            if searched
+        ]
 
 
 class Score(Entry):
@@ -401,7 +425,7 @@ class Specification(Entry):
             _known("task", model.tasks, tasks)
         for scale in self.scales.values():
             _known("case", [*scale.cases, *scale.case], cases)
-            _known("column", [*scale.columns, *scale.method], written)
+            _known("column", [*scale.columns, *scale.method, *scale.search], written)
         if self.choice is not None:
             _known("score", [self.choice.by, self.choice.reported], scores)
             _known("column", [*self.choice.among, *self.choice.against], columns)

@@ -70,6 +70,17 @@ def test_a_missing_dev_split_is_carved_the_same_way_each_time_and_this_is_said(
     assert other.dev.rows != splits.dev.rows
 
 
+def test_dev_rows_are_carved_though_there_are_others_where_that_is_asked_for(
+    tmp_path: Path,
+) -> None:
+    source = folder(tmp_path / "data", train=rows(40), dev=rows(10, 40), test=rows(10, 50))
+    splits = load_splits(DataSettings(source=source, eval_split="carve", dev_share=0.2))
+    alone = load_splits(DataSettings(source=source, eval_split="dev"))
+    assert sorted([*splits.train.rows, *splits.dev.rows]) == sorted(alone.train.rows)
+    assert len(splits.dev) == 8
+    assert splits.test is None
+
+
 def test_carving_leaves_a_row_of_each_class_in_train(tmp_path: Path) -> None:
     rare = [*rows(9), {"text": "rare", "label": 2}]
     splits = load_splits(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,7 +11,11 @@ import pytest
 from reproduction.choice import choose_columns
 from reproduction.lines import Line
 from reproduction.plan import Request, plan_cases
+from reproduction.run import run_reproduction
 from reproduction.specification import read_specification
+from temper.display.folders import read as read_study
+from temper.report.table import compare
+from temper.training.checkpoint_folder import read_json
 from tests.reproduction.kept_studies import make_line
 
 AMONG = ("uegr", "uegr_10_30", "uegr_unmasked", "uegr_sharper", "uegr_stronger")
@@ -93,3 +98,44 @@ def test_rows_come_from_the_named_files_of_the_tasks_folder(tmp_path: Path) -> N
     # Other data that stand in for every task's have no such files.
     (smoke,) = plan_cases(Request(READ, "smoke"))
     assert (smoke.plan.data.source, smoke.plan.sets.shift) == ("demo", {})
+
+
+def test_settings_are_chosen_on_rows_carved_from_train_before_the_table_is_run(
+    tiny_model: Path, tmp_path: Path
+) -> None:
+    """Two strengths of the attack; the study of the choice never sees the dev rows."""
+    data = tmp_path / "sst2"
+    data.mkdir()
+    for split, size in (("train", 40), ("dev", 12)):
+        rows = "".join(
+            json.dumps({"text": f"{'good' if n % 2 else 'bad'} {split} {n}", "label": n % 2}) + "\n"
+            for n in range(size)
+        )
+        (data / f"{split}.jsonl").write_text(rows, encoding="utf-8")
+    read = read_specification("uegr-table-1")
+    smoke = read.scales["smoke"].model_copy(
+        update={
+            "source": None,
+            "data": {"max_length": 16, "dev_share": 0.25},
+            "search": {"uegr": {"epsilon": (0.0, 0.03)}},
+        }
+    )
+    request = Request(
+        read.model_copy(update={"scales": {**read.scales, "smoke": smoke}}),
+        "smoke",
+        model=str(tiny_model),
+        data_root=tmp_path,
+        device="cpu",
+    )
+    run_reproduction(request, tmp_path / "out")
+    choice = read_json(tmp_path / "out" / "choices" / "bert-base-sst2" / "study.json")
+    assert [column["name"] for column in choice["columns"]] == ["uegr-0", "uegr-0.03"]
+    assert choice["data"]["eval_split"] == "carve"
+    scores = compare(read_study(tmp_path / "out" / "choices" / "bert-base-sst2"))
+    (row,) = [r for r in scores.rows if r.key.name == "accuracy" and r.key.perspective == "task"]
+    means = {name: row.cells[name].mean for name in ("uegr-0", "uegr-0.03")}
+    best = max(means, key=lambda name: means[name])
+    final = read_json(tmp_path / "out" / "bert-base-sst2" / "study.json")
+    settings = {column["name"]: column["settings"] for column in final["columns"]}
+    assert settings["uegr"]["method"]["epsilon"] == float(best.rpartition("-")[2])
+    assert final["data"]["eval_split"] is None

@@ -37,6 +37,8 @@ SAME_SPLIT = (
     ("dev_mismatched", "validation_mismatched"),
 )
 EVALUATION_SPLITS = ("dev", "dev_matched", "test")
+CARVE = "carve"
+"""``eval_split`` that takes rows from train, whatever other splits there are."""
 STANDALONE_SPLITS = ("test", "dev", "dev_matched", "train")
 
 # What describes a folder rather than holds its rows.
@@ -278,6 +280,8 @@ def read_splits(settings: DataSettings, opened: Opened) -> Splits | Examples:
             f"{', '.join(opened.splits[train_split]().names)}: give the label's with "
             f"{OPTIONS['label']}; the usual names are label, labels, target, score, class."
         )
+    if settings.eval_split == CARVE:
+        return train
     others = {name: read for name, read in opened.splits.items() if name != train_split}
     if settings.eval_split is not None:
         dev_split: str | None = choose_split(others, settings.eval_split, title=opened.title)

@@ -155,7 +155,8 @@ class DataSettings(AugmentationSettings):
             on the Hub. None recognises the score by the source's name.
         config: Configuration of a Hub data set.
         train_split: Split to train on.
-        eval_split: Split to evaluate on; None looks for dev, validation, validation_matched, test.
+        eval_split: Split to evaluate on; None looks for dev, validation, validation_matched, test;
+            ``carve`` takes rows from train, and reads no other split.
         text_column: Column of the text; None looks for the usual names.
         text_pair_column: Column of the second text; looked for only where ``text_column`` is None
             too.

@@ -9,6 +9,7 @@ from typing import Any
 from temper.data.columns import OPTIONS
 from temper.data.examples import Examples, Splits, joined
 from temper.data.reading import (
+    CARVE,
     SAME_SPLIT,
     Opened,
     check_texts,
@@ -113,6 +114,8 @@ class TaskCopy:
         """Name the splits that are together the dev set; none where it is to be carved."""
         others = {name: read for name, read in self.opened.splits.items() if name != train_split}
         wanted = self.settings.eval_split
+        if wanted == CARVE and train_split is not None:
+            return []
         if wanted is not None and wanted not in _DEV:
             found = self._find(wanted, others)
             return [found or choose_split(others, wanted, title=self.opened.title)]
