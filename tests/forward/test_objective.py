@@ -5,8 +5,7 @@ import torch
 
 from temper import AT, RAT, UEGR, RDrop, Stepper, Vanilla
 from temper.errors import CompositionError, NonFiniteError
-from temper.forward import AdversarialLoss, Clean, Joint, Perturbation, SubModels
-from temper.forward.stage import task_term
+from temper.forward import AdversarialLoss, Clean, Coupling, Joint, Perturbation, SubModels
 from temper.methods import MethodConfig
 from temper.models.network import Network
 from temper.seeding import Streams
@@ -79,7 +78,7 @@ def test_asking_for_the_attack_before_backward_is_refused() -> None:
     "objective",
     [
         Clean(),
-        Clean(submodels=SubModels(), divergence_weight=1.0),
+        Clean(submodels=SubModels(), coupling=Coupling(1.0)),
         Joint(parts=(AdversarialLoss(Perturbation(0.1), SubModels()),)),
         Joint(parts=(AdversarialLoss(Perturbation(0.1), SubModels(), reuse=False),)),
     ],
@@ -104,15 +103,6 @@ def test_a_term_stands_once() -> None:
     term = Term("task", torch.ones(1))
     with pytest.raises(CompositionError, match="present twice"):
         LossTerms.of([term, term])
-
-
-def test_the_task_term_is_the_mean_over_sub_models() -> None:
-    network, batch = Network(tiny_network()), Batch.of(rows(5))
-    batch = Batch(batch.inputs, torch.tensor([0]))
-    quarter, half = torch.tensor([[0.25, 0.75]]).log(), torch.tensor([[0.5, 0.5]]).log()
-    found = task_term(network, [quarter, half], batch)
-    # (2 ln 2 + ln 2) / 2.
-    assert found.rows.tolist() == pytest.approx([1.5 * 0.6931471805])
 
 
 def test_a_loss_that_is_not_finite_names_step_term_and_rows() -> None:

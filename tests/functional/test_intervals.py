@@ -50,7 +50,7 @@ def test_the_same_seed_draws_the_same_resamples() -> None:
 
 def test_resamples_without_a_score_are_left_out_and_too_many_give_no_interval() -> None:
     one_in_two = lambda counts: auroc([1, 0], [0.9, 0.1], counts=counts)  # noqa: E731
-    found = intervals.bootstrap(one_in_two, 2)
+    found = intervals.score_interval(one_in_two, 2, resamples=1000, seed=0)
     assert found.low is None
     assert found.high is None
     # Both rows the same: 2 of 4 draws.
@@ -63,8 +63,10 @@ def test_a_paired_bootstrap_is_narrower_than_what_both_models_vary() -> None:
     first, second = np.where(hard, 0.0, 1.0), np.where(hard, 0.0, 1.0)
     first[:10] = 1.0
     gain = float(first.mean() - second.mean())
-    found = intervals.paired_bootstrap(mean_of(first), mean_of(second), 200)
-    alone = intervals.bootstrap(mean_of(first), 200)
+    found = intervals.difference_interval(
+        mean_of(first), mean_of(second), 200, resamples=10_000, seed=0
+    )
+    alone = intervals.score_interval(mean_of(first), 200, resamples=1000, seed=0)
     assert found.low is not None
     assert found.high is not None
     assert alone.low is not None
@@ -75,15 +77,15 @@ def test_a_paired_bootstrap_is_narrower_than_what_both_models_vary() -> None:
 
 def test_equal_models_have_no_bootstrap_interval_to_differ_by() -> None:
     same = mean_of([1.0, 0.0, 1.0])
-    found = intervals.paired_bootstrap(same, same, 3, resamples=100)
+    found = intervals.difference_interval(same, same, 3, resamples=100, seed=0)
     assert (found.low, found.high, found.p) == (None, None, None)
 
 
 def test_a_bootstrap_needs_rows_and_a_sensible_confidence() -> None:
     with pytest.raises(ValueError, match="rows and resamples >= 1, got 0 and 1000"):
-        intervals.bootstrap(mean_of([]), 0)
+        intervals.score_interval(mean_of([]), 0, resamples=1000, seed=0)
     with pytest.raises(ValueError, match=r"`confidence` must lie in \(0, 1\), got 95"):
-        intervals.bootstrap(mean_of([1.0]), 1, confidence=95)
+        intervals.score_interval(mean_of([1.0]), 1, resamples=9, seed=0, confidence=95)
 
 
 def test_paired_t_by_hand() -> None:

@@ -16,12 +16,12 @@ from temper.models.network import Network
 from temper.types import Batch
 from tests.methods import reference
 from tests.methods.perturbed import recorded_deltas
-from tests.methods.test_reference import batches_of, compare, leaves, ours
 from tests.methods.tiny import rows, tiny_network
+from tests.methods.weights import compare, leaves, ours, two_batches
 
 
 def test_the_loss_is_that_of_the_shaken_embeddings() -> None:
-    batches = batches_of()
+    batches = two_batches()
     with recorded_deltas() as deltas:
         loss, grads, drops, network = ours("embedding_noise", {"alpha": 2.0}, batches)
     weights = leaves(network)

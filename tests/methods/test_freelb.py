@@ -18,8 +18,8 @@ from temper.methods import configure
 from temper.types import Batch, Step
 from tests.methods import reference
 from tests.methods.perturbed import recorded_deltas
-from tests.methods.test_reference import batches_of, compare, leaves, ours
 from tests.methods.tiny import recorded_drops, rows, tiny_network
+from tests.methods.weights import compare, leaves, ours, two_batches
 
 FOUND = {
     "clean start": {"passes": 3, "step_size": 0.3},
@@ -81,7 +81,7 @@ def climbed(
 @pytest.mark.parametrize("regression", [False, True])
 @pytest.mark.parametrize("case", FOUND)
 def test_freelb_is_the_mean_loss_over_its_passes_up_the_ascent(case: str, regression: bool) -> None:
-    batches, settings = batches_of(regression=regression), FOUND[case]
+    batches, settings = two_batches(regression=regression), FOUND[case]
     with recorded_deltas() as deltas:
         loss, grads, drops, network = ours(
             "freelb",

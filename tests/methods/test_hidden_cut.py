@@ -19,8 +19,8 @@ from temper.seeding import generator
 from temper.types import Batch
 from tests.contracts.test_hidden_cut import recorded_cuts
 from tests.methods import reference
-from tests.methods.test_reference import compare
 from tests.methods.tiny import recorded_drops, rows, tiny_bert, tiny_network
+from tests.methods.weights import compare
 
 SHARE = st.floats(0.01, 1.0)
 

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from temper import Stepper
 from temper.methods import compose, configure
 from tests.methods import reference
-from tests.methods.test_reference import batches_of, compare, leaves, ours
 from tests.methods.tiny import rows, tiny_network
+from tests.methods.weights import compare, leaves, ours, two_batches
 
 
 class Fixed(nn.Module):
@@ -48,7 +48,7 @@ def smoothed(scores: Tensor, labels: Tensor, share: float) -> Tensor:
 
 
 def test_gradients_are_those_of_the_smoothed_labels_and_torch_agrees() -> None:
-    batches = batches_of()
+    batches = two_batches()
     loss, grads, drops, network = ours("label_smoothing", {"smoothing": 0.2}, batches)
     weights = leaves(network)
     total, of_torch = torch.zeros((), dtype=torch.float64), 0.0

@@ -14,8 +14,8 @@ from temper.methods import configure
 from temper.types import Batch
 from tests.methods import reference
 from tests.methods.perturbed import recorded_deltas
-from tests.methods.test_reference import compare, leaves, ours
 from tests.methods.tiny import recorded_drops, rows, tiny_network
+from tests.methods.weights import compare, leaves, ours
 
 GEOMETRIES = {
     "l2": {"epsilon": 0.3, "relative": False},

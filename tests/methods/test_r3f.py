@@ -14,8 +14,8 @@ from temper.errors import CompositionError
 from temper.methods import configure
 from tests.methods import reference
 from tests.methods.perturbed import Pass, passes
-from tests.methods.test_reference import batches_of, compare, leaves, ours
 from tests.methods.tiny import recorded_drops, rows, tiny_bert, tiny_network
+from tests.methods.weights import compare, leaves, ours, two_batches
 
 __all__ = ["passes"]
 
@@ -37,7 +37,7 @@ CASES: dict[str, dict[str, Any]] = {
 def test_the_loss_is_the_clean_one_and_a_divergence_that_pulls_at_both_passes(
     case: str, regression: bool, passes: list[Pass]
 ) -> None:
-    batches, settings = batches_of(regression=regression), CASES[case]
+    batches, settings = two_batches(regression=regression), CASES[case]
     loss, grads, drops, network = ours("r3f", settings, batches, classes=1 if regression else 3)
     measured = not settings.get("same_dropout", False)
     first = 2 + measured

@@ -7,66 +7,10 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
 
-from temper import Stepper
-from temper.methods import configure
-from temper.types import Batch
 from tests.methods import reference
-from tests.methods.tiny import TinyNetwork, recorded_drops, rows, tiny_network
-
-CLOSE = {"rtol": 1e-8, "atol": 1e-10}
-SIZES = ((5, 3, 6), (4, 2))
-"""Lengths of the rows of two micro-batches, the last one short."""
-
-
-def ours(
-    name: str,
-    settings: dict[str, Any],
-    batches: Sequence[dict[str, Tensor]],
-    *,
-    class_weights: Sequence[float] | None = None,
-    classes: int = 3,
-    special_ids: Sequence[int] = (),
-) -> tuple[float, dict[str, Tensor], reference.Drops, TinyNetwork]:
-    """Run a method's forward stage: total, gradients, what was dropped, and the network."""
-    network = tiny_network(classes=classes)
-    stepper = Stepper(
-        network,
-        configure(name, settings),
-        seed=11,
-        class_weights=class_weights,
-        special_ids=special_ids,
-    )
-    # Probing runs a forward of its own, which must not be taken for one of the method's.
-    stepper.network.probe(Batch.of(batches[0]))
-    with recorded_drops(network) as drops:
-        logs = stepper.backward(*batches)
-    grads = {key: tensor.clone() for key, tensor in stepper.params.gradients().items()}
-    return logs["loss"], grads, drops, network
-
-
-def leaves(network: TinyNetwork) -> reference.Weights:
-    return {
-        name: value.detach().clone().requires_grad_() for name, value in network.named_parameters()
-    }
-
-
-def compare(total: Tensor, weights: reference.Weights, loss: float, grads: Any) -> None:
-    expected = torch.autograd.grad(total, list(weights.values()))
-    # The log's total is a Python float made from the same numbers.
-    assert loss == pytest.approx(total.item(), rel=1e-9)
-    assert set(grads) == set(weights)
-    for name, gradient in zip(weights, expected, strict=True):
-        torch.testing.assert_close(
-            grads[name], gradient, msg=lambda m, n=name: f"{n}: {m}", **CLOSE
-        )
-
-
-def batches_of(*, regression: bool = False) -> list[dict[str, Tensor]]:
-    return [
-        rows(*lengths, seed=place, regression=regression) for place, lengths in enumerate(SIZES)
-    ]
+from tests.methods.tiny import rows
+from tests.methods.weights import compare, expected_loss, leaves, ours, two_batches
 
 
 @pytest.mark.parametrize(
@@ -75,35 +19,23 @@ def batches_of(*, regression: bool = False) -> list[dict[str, Tensor]]:
 def test_vanilla_is_the_mean_cross_entropy_over_all_micro_batches(
     regression: bool, class_weights: Sequence[float] | None
 ) -> None:
-    batches = batches_of(regression=regression)
-    classes = 1 if regression else 3
+    batches, classes = two_batches(regression=regression), 1 if regression else 3
     loss, grads, drops, network = ours(
         "vanilla", {}, batches, class_weights=class_weights, classes=classes
     )
     weights = leaves(network)
-    total = sum(
-        reference.row_losses(
-            reference.forward(weights, batch, drops, call=place), batch["labels"], class_weights
-        ).sum()
-        for place, batch in enumerate(batches)
-    )
-    compare(total / 5, weights, loss, grads)
+    total = expected_loss(weights, batches, drops, class_weights=class_weights)
+    compare(total, weights, loss, grads)
 
 
 def test_dropout_drops_at_the_set_rate_everywhere() -> None:
-    batches = batches_of()
+    batches = two_batches()
     loss, grads, drops, network = ours("dropout", {"rate": 0.5}, batches)
     for calls in drops.values():
         for multipliers in calls:
             assert set(multipliers.unique().tolist()) <= {0.0, 2.0}
     weights = leaves(network)
-    total = sum(
-        reference.row_losses(
-            reference.forward(weights, batch, drops, call=place), batch["labels"], None
-        ).sum()
-        for place, batch in enumerate(batches)
-    )
-    compare(total / 5, weights, loss, grads)
+    compare(expected_loss(weights, batches, drops), weights, loss, grads)
 
 
 @pytest.mark.parametrize("regression", [False, True])
@@ -112,7 +44,7 @@ def test_dropout_drops_at_the_set_rate_everywhere() -> None:
 def test_r_drop_is_half_both_losses_and_a_weighted_divergence(
     divergence: str, reduction: str, regression: bool
 ) -> None:
-    batches = batches_of(regression=regression)
+    batches = two_batches(regression=regression)
     settings = {"weight": 0.7, "divergence": divergence, "reduction": reduction}
     loss, grads, drops, network = ours("r_drop", settings, batches, classes=1 if regression else 3)
     weights = leaves(network)
@@ -154,20 +86,29 @@ ATTACKS = {
 }
 
 
-def attacked_total(
-    weights: reference.Weights,
-    batches: Sequence[dict[str, Tensor]],
-    drops: reference.Drops,
+def check_attacked(
+    name: str,
     settings: dict[str, Any],
     *,
-    passes: int,
-    adversarial_weight: float,
-    divergence_weight: float,
-    divergence: str,
-    reduction: str,
+    passes: int = 1,
+    adversarial_weight: float = 1.0,
+    divergence_weight: float = 0.0,
+    divergence: str = "js",
     class_weights: Sequence[float] | None = None,
-) -> Tensor:
-    """Write ``CE(x) + w 1/K sum CE_k(x + delta) + lambda sum_{l<k} D`` as a loop (Eqs. 2 to 6)."""
+    regression: bool = False,
+) -> None:
+    """Compare with ``CE(x) + w 1/K sum CE_k(x + delta) + lambda sum_{l<k} D`` (Eqs. 2 to 6)."""
+    batches = two_batches(regression=regression)
+    loss, grads, drops, network = ours(
+        name,
+        settings,
+        batches,
+        class_weights=class_weights,
+        classes=1 if regression else 3,
+        special_ids=(1, 2),
+    )
+    weights, reduction = leaves(network), settings.get("reduction", "sum")
+    kind = "mse" if regression else divergence
     site = settings.get("site", "word")
     total = torch.zeros((), dtype=torch.float64)
     count = sum(len(batch["labels"]) for batch in batches)
@@ -210,48 +151,19 @@ def attacked_total(
             losses = reference.row_losses(outputs[-1], batch["labels"], class_weights)
             total = total + adversarial_weight * losses.sum() / (passes * count)
         total = total + divergence_weight * reference.pairs(
-            divergence, outputs, reduction=reduction, rows_of_step=count
+            kind, outputs, reduction=reduction, rows_of_step=count
         )
-    return total
+    compare(total, weights, loss, grads)
 
 
 @pytest.mark.parametrize("attack", ATTACKS)
 def test_at_is_the_clean_loss_plus_the_loss_at_one_step(attack: str) -> None:
-    batches = batches_of()
     settings = {**ATTACKS[attack], "adversarial_weight": 0.6}
-    loss, grads, drops, network = ours("at", settings, batches, special_ids=(1, 2))
-    weights = leaves(network)
-    total = attacked_total(
-        weights,
-        batches,
-        drops,
-        settings,
-        passes=1,
-        adversarial_weight=0.6,
-        divergence_weight=0.0,
-        divergence="js",
-        reduction="sum",
-    )
-    compare(total, weights, loss, grads)
+    check_attacked("at", settings, adversarial_weight=0.6)
 
 
 def test_at_on_a_regression_attacks_the_squared_error() -> None:
-    batches = batches_of(regression=True)
-    settings = ATTACKS["relative"]
-    loss, grads, drops, network = ours("at", settings, batches, classes=1)
-    weights = leaves(network)
-    total = attacked_total(
-        weights,
-        batches,
-        drops,
-        settings,
-        passes=1,
-        adversarial_weight=1.0,
-        divergence_weight=0.0,
-        divergence="mse",
-        reduction="sum",
-    )
-    compare(total, weights, loss, grads)
+    check_attacked("at", ATTACKS["relative"], regression=True)
 
 
 @pytest.mark.parametrize("relative", [False, True])
@@ -304,26 +216,15 @@ def test_several_steps_climb_and_stay_within_the_budget(
 def test_r_at_is_the_clean_loss_half_both_attacked_ones_and_a_divergence(
     divergence: str, reduction: str, regression: bool
 ) -> None:
-    batches = batches_of(regression=regression)
-    class_weights = None if regression else (0.5, 2.0, 1.25)
-    settings = {"epsilon": 0.2, "divergence": divergence, "reduction": reduction}
-    loss, grads, drops, network = ours(
-        "r_at", settings, batches, class_weights=class_weights, classes=1 if regression else 3
-    )
-    weights = leaves(network)
-    total = attacked_total(
-        weights,
-        batches,
-        drops,
-        settings,
+    check_attacked(
+        "r_at",
+        {"epsilon": 0.2, "divergence": divergence, "reduction": reduction},
         passes=2,
-        adversarial_weight=1.0,
         divergence_weight=0.5,
-        divergence="mse" if regression else divergence,
-        reduction=reduction,
-        class_weights=class_weights,
+        divergence=divergence,
+        class_weights=None if regression else (0.5, 2.0, 1.25),
+        regression=regression,
     )
-    compare(total, weights, loss, grads)
 
 
 def test_r_at_as_released_moves_the_embedding_matrix_and_throws_the_attack_away() -> None:
@@ -352,72 +253,35 @@ def test_r_at_as_released_moves_the_embedding_matrix_and_throws_the_attack_away(
 @pytest.mark.parametrize("passes", [1, 2, 3])
 @pytest.mark.parametrize("adaptive", ["gradient", "uniform", "fixed"])
 def test_uegr_sums_clean_attacked_and_divergence(adaptive: str, passes: int) -> None:
-    batches = batches_of()
-    class_weights = (0.5, 2.0, 1.25)
-    settings = {
-        "epsilon": 0.2,
-        "passes": passes,
-        "adaptive": {
-            "gradient": {"low": 0.3, "high": 0.5},
-            "uniform": "uniform",
-            "fixed": {"rates": (0.1, 0.5, 0.3)[:passes]},
-        }[adaptive],
-        "adversarial_weight": 0.8,
-        "divergence_weight": 0.3,
+    rates = {
+        "gradient": {"low": 0.3, "high": 0.5},
+        "uniform": "uniform",
+        "fixed": {"rates": (0.1, 0.5, 0.3)[:passes]},
     }
-    loss, grads, drops, network = ours("uegr", settings, batches, class_weights=class_weights)
-    weights = leaves(network)
-    total = attacked_total(
-        weights,
-        batches,
-        drops,
-        settings,
+    check_attacked(
+        "uegr",
+        {
+            "epsilon": 0.2,
+            "passes": passes,
+            "adaptive": rates[adaptive],
+            "adversarial_weight": 0.8,
+            "divergence_weight": 0.3,
+        },
         passes=passes,
         adversarial_weight=0.8,
         divergence_weight=0.3,
-        divergence="js",
-        reduction="sum",
-        class_weights=class_weights,
+        class_weights=(0.5, 2.0, 1.25),
     )
-    compare(total, weights, loss, grads)
 
 
 @pytest.mark.parametrize("reduction", ["mean", "sum"])
 def test_uegr_on_a_regression_holds_the_passes_together_by_their_squared_difference(
     reduction: str,
 ) -> None:
-    batches = batches_of(regression=True)
     settings = {"epsilon": 0.2, "reduction": reduction, "divergence_weight": 0.3}
-    loss, grads, drops, network = ours("uegr", settings, batches, classes=1)
-    weights = leaves(network)
-    total = attacked_total(
-        weights,
-        batches,
-        drops,
-        settings,
-        passes=2,
-        adversarial_weight=1.0,
-        divergence_weight=0.3,
-        divergence="mse",
-        reduction=reduction,
-    )
-    compare(total, weights, loss, grads)
+    check_attacked("uegr", settings, passes=2, divergence_weight=0.3, regression=True)
 
 
 def test_a_dropped_attacked_loss_leaves_clean_loss_and_divergence() -> None:
-    batches = batches_of()
     settings = {"epsilon": 0.2, "adversarial_weight": 0.0, "divergence_weight": 0.3}
-    loss, grads, drops, network = ours("uegr", settings, batches)
-    weights = leaves(network)
-    total = attacked_total(
-        weights,
-        batches,
-        drops,
-        settings,
-        passes=2,
-        adversarial_weight=0.0,
-        divergence_weight=0.3,
-        divergence="js",
-        reduction="sum",
-    )
-    compare(total, weights, loss, grads)
+    check_attacked("uegr", settings, passes=2, adversarial_weight=0.0, divergence_weight=0.3)

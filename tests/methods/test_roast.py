@@ -16,8 +16,8 @@ from temper.errors import ModelError
 from temper.methods import configure
 from tests.methods import reference
 from tests.methods.perturbed import Pass, passes
-from tests.methods.test_reference import batches_of, compare, leaves, ours
 from tests.methods.tiny import recorded_drops, rows, tiny_bert, tiny_network
+from tests.methods.weights import compare, leaves, ours, two_batches
 
 __all__ = ["passes"]
 
@@ -108,7 +108,7 @@ def by_the_equation(
 def test_the_loss_is_both_losses_and_a_divergence_that_pulls_at_both_passes(
     case: str, name: str, regression: bool, passes: list[Pass]
 ) -> None:
-    batches = batches_of(regression=regression)
+    batches = two_batches(regression=regression)
     changed = CASES[case]
     loss, grads, drops, network = ours(name, changed, batches, classes=1 if regression else 3)
     settings = {**PUBLISHED, **changed}

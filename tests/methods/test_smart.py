@@ -17,10 +17,10 @@ from temper.methods.smart import SMART
 from temper.models.network import Parameters
 from temper.types import Batch, Step
 from tests.methods import reference
-from tests.methods.test_reference import batches_of, compare, leaves
 from tests.methods.test_vat import run as run_vat
 from tests.methods.test_vat import vat_total
 from tests.methods.tiny import TinyNetwork, recorded_drops, rows, tiny_bert, tiny_network
+from tests.methods.weights import compare, leaves, two_batches
 
 VALUES = {"epsilon": 0.3, "relative": False, "init_noise": 0.05, "weight": 0.7}
 
@@ -37,7 +37,7 @@ def after_a_step(config: SMART, *, classes: int, regression: bool) -> tuple[Step
     model = tiny_network(classes=classes)
     stepper = Stepper(model, config, seed=11, total=10)
     optimizer = optimizer_of(model)
-    stepper.backward(*batches_of(regression=regression))
+    stepper.backward(*two_batches(regression=regression))
     stepper.step(optimizer)
     optimizer.zero_grad()
     return stepper, model
@@ -58,7 +58,7 @@ def test_the_proximal_term_is_the_divergence_from_the_averaged_network(
     config = SMART(weight=0.0, proximal_weight=0.6, decay=0.5, **extra)
     stepper, model = after_a_step(config, classes=1 if regression else 3, regression=regression)
     averaged = {name: v.clone() for name, v in stepper.state["average"]["weights"].items()}
-    batches = batches_of(regression=regression)
+    batches = two_batches(regression=regression)
     with recorded_drops(model) as drops:
         logs = stepper.backward(*batches)
     weights = leaves(model)
@@ -81,7 +81,7 @@ def test_the_proximal_term_is_the_divergence_from_the_averaged_network(
 
 
 def test_at_the_first_step_the_average_is_the_network_and_smart_is_vat() -> None:
-    batches = batches_of()
+    batches = two_batches()
     logs, grads, drops, noises, network = run_vat(SMART(**VALUES), batches)
     assert logs["loss/proximal"] == 0.0
     weights = leaves(network)

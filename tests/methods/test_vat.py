@@ -24,8 +24,8 @@ from temper.models.network import Network, Recording
 from temper.types import Batch
 from tests.methods import reference
 from tests.methods.perturbed import recorded_deltas
-from tests.methods.test_reference import batches_of, compare, leaves
 from tests.methods.tiny import TinyBlock, recorded_drops, rows, tiny_bert, tiny_network
+from tests.methods.weights import compare, leaves, two_batches
 
 # Starting noise of an appreciable size, so that the loop must treat it right.
 PLAIN = {"epsilon": 0.3, "relative": False, "init_noise": 0.05, "weight": 0.7}
@@ -161,7 +161,7 @@ def run(
 def test_vat_is_the_clean_loss_plus_the_divergence_at_the_point_that_is_climbed_to(
     case: str,
 ) -> None:
-    batches = batches_of()
+    batches = two_batches()
     logs, grads, drops, noises, network = run(configure("vat", CASES[case]), batches)
     weights = leaves(network)
     total = vat_total(weights, batches, drops, noises, CASES[case])
@@ -169,7 +169,7 @@ def test_vat_is_the_clean_loss_plus_the_divergence_at_the_point_that_is_climbed_
 
 
 def test_vat_on_a_regression_climbs_on_the_squared_difference() -> None:
-    batches = batches_of(regression=True)
+    batches = two_batches(regression=True)
     logs, grads, drops, noises, network = run(configure("vat", PLAIN), batches, classes=1)
     weights = leaves(network)
     total = vat_total(weights, batches, drops, noises, PLAIN, regression=True)
@@ -178,7 +178,7 @@ def test_vat_on_a_regression_climbs_on_the_squared_difference() -> None:
 
 @pytest.mark.parametrize("regression", [False, True])
 def test_rows_without_labels_train_on_the_divergence_alone(regression: bool) -> None:
-    batches = batches_of(regression=regression)
+    batches = two_batches(regression=regression)
     bare = [{key: each for key, each in batch.items() if key != "labels"} for batch in batches]
     config = configure("vat", PLAIN)
     logs, grads, drops, noises, network = run(config, bare, classes=1 if regression else 3)

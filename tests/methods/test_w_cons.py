@@ -16,8 +16,8 @@ from temper.models.network import Parameters
 from temper.seeding import Streams
 from temper.types import Batch, Step
 from tests.methods import reference
-from tests.methods.test_reference import batches_of, compare, leaves
 from tests.methods.tiny import recorded_drops, rows, tiny_network
+from tests.methods.weights import compare, leaves, two_batches
 
 
 def moved_network(seed: int = 1) -> tuple[nn.Module, Stepper, dict[str, Tensor]]:
@@ -39,7 +39,7 @@ def test_the_gradient_is_that_of_the_penalised_loss(
     chunk: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(anchoring, "CHUNK", chunk)
-    batches = batches_of()
+    batches = two_batches()
     model, stepper, start = moved_network()
     with recorded_drops(model) as drops:
         logs = stepper.backward(*batches)

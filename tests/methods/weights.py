@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import pytest
 import torch
 from torch import Tensor, nn
 
 from temper import Stepper
-from temper.methods import Method, MethodConfig
+from temper.methods import Method, MethodConfig, configure
 from temper.types import Batch
 from tests.methods import reference
 from tests.methods.tiny import TinyNetwork, recorded_drops, rows, tiny_network
@@ -51,13 +52,51 @@ def leaves(network: nn.Module) -> reference.Weights:
     return {n: p.detach().clone().requires_grad_() for n, p in network.named_parameters()}
 
 
+def ours(
+    name: str,
+    settings: dict[str, Any],
+    batches: Sequence[dict[str, Tensor]],
+    *,
+    class_weights: Sequence[float] | None = None,
+    classes: int = 3,
+    special_ids: Sequence[int] = (),
+) -> tuple[float, dict[str, Tensor], reference.Drops, TinyNetwork]:
+    """Run a method's forward stage: total, gradients, what was dropped, and the network."""
+    network = tiny_network(classes=classes)
+    stepper = Stepper(
+        network,
+        configure(name, settings),
+        seed=11,
+        class_weights=class_weights,
+        special_ids=special_ids,
+    )
+    # Probing runs a forward of its own, which must not be taken for one of the method's.
+    stepper.network.probe(Batch.of(batches[0]))
+    with recorded_drops(network) as drops:
+        logs = stepper.backward(*batches)
+    grads = {key: tensor.clone() for key, tensor in stepper.params.gradients().items()}
+    return logs["loss"], grads, drops, network
+
+
+def compare(total: Tensor, weights: reference.Weights, loss: float, grads: Any) -> None:
+    """Compare a step with a total that was written out: its value and every weight's gradient."""
+    # The log's total is a Python float made from the same numbers.
+    assert loss == pytest.approx(total.item(), rel=1e-9)
+    expected = torch.autograd.grad(total, list(weights.values()))
+    close(grads, dict(zip(weights, expected, strict=True)))
+
+
 def expected_loss(
-    weights: reference.Weights, batches: Sequence[dict[str, Tensor]], drops: reference.Drops
+    weights: reference.Weights,
+    batches: Sequence[dict[str, Tensor]],
+    drops: reference.Drops,
+    *,
+    class_weights: Sequence[float] | None = None,
 ) -> Tensor:
     """Return the mean of the task's loss over a step's rows, written out row by row."""
     losses = [
         reference.row_losses(
-            reference.forward(weights, batch, drops, call=call), batch["labels"], None
+            reference.forward(weights, batch, drops, call=call), batch["labels"], class_weights
         )
         for call, batch in enumerate(batches)
     ]

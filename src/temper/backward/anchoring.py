@@ -6,6 +6,7 @@ import logging
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Literal
 
 import torch
@@ -124,6 +125,7 @@ class Recall(UpdateRule):
 
     name = "recall"
     slots = frozenset({"settling"})
+    logged = MappingProxyType({"recall/task_share": "share"})
     wants_start = True
     wants_rates = True
 
@@ -201,10 +203,6 @@ class Recall(UpdateRule):
                 self.task_share(total),
                 self.t0,
             )
-
-    def diagnostics(self, state: State) -> Mapping[str, Tensor | float]:
-        """Return lambda of the last step."""
-        return {"recall/task_share": state["share"]} if "share" in state else {}
 
 
 logger = logging.getLogger(__name__)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Literal
 
 import torch
@@ -52,6 +53,7 @@ class Mixing(UpdateRule):
 
     name = "mixout"
     slots = frozenset({"weights"})
+    logged = MappingProxyType({"mask/kept": "kept"})
     wants_start = True
 
     def init(self, params: Parameters) -> State:
@@ -127,10 +129,6 @@ class Mixing(UpdateRule):
                 params.tensors[name].copy_(weights)
         if held:
             torch.clear_autocast_cache()
-
-    def diagnostics(self, state: State) -> dict[str, Tensor | float]:
-        """Return the share of the entries that the last step did not replace."""
-        return {"mask/kept": state["kept"]} if "kept" in state else {}
 
     def _draw(self, tensor: Tensor, draws: torch.Generator) -> Tensor:
         """Draw what stays: booleans of the tensor's shape, or [1, ...] for whole neurons."""

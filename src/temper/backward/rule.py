@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from types import MappingProxyType
 
 from torch import Tensor
 
@@ -31,6 +32,7 @@ class UpdateRule:
             serves all rules.
         wants_rates: Whether ``settle`` reads learning rate and weight decay from its step.
         wants_total: Whether it must know how many steps there will be.
+        logged: Entries of the state that logs show, by their names there; absent ones are not.
     """
 
     name: str = "rule"
@@ -41,6 +43,7 @@ class UpdateRule:
     wants_start: bool = False
     wants_rates: bool = False
     wants_total: bool = False
+    logged: Mapping[str, str] = MappingProxyType({})
 
     def init(self, params: Parameters) -> State:
         """Return the rule's state before the first step.
@@ -196,7 +199,7 @@ class UpdateRule:
         Args:
             state: The rule's state.
         """
-        return {}
+        return {name: state[key] for name, key in self.logged.items() if key in state}
 
 
 class Chain(UpdateRule):

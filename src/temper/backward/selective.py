@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
+from types import MappingProxyType
 from typing import Literal
 
 import torch
@@ -82,6 +83,7 @@ class SelectiveUpdate(UpdateRule):
     clipping: Literal["after", "before"] = "after"
 
     name = "selective"
+    logged = MappingProxyType({"mask/kept": "kept"})
 
     @property
     def slots(self) -> frozenset[str]:  # type: ignore[override]
@@ -168,10 +170,6 @@ class SelectiveUpdate(UpdateRule):
     ) -> Gradients:
         """Mask after clipping, unless it was asked for before."""
         return self._masked(grads, params, state, rng) if self.clipping == "after" else grads
-
-    def diagnostics(self, state: State) -> dict[str, Tensor | float]:
-        """Return the share of the entries that the last mask kept."""
-        return {"mask/kept": state["kept"]} if "kept" in state else {}
 
     def _masked(
         self, grads: Gradients, params: Parameters, state: State, rng: Streams
@@ -294,6 +292,7 @@ class RandomMask(UpdateRule):
 
     name = "child_tuning_f"
     slots = frozenset({"mask"})
+    logged = MappingProxyType({"mask/kept": "kept"})
 
     def transform(
         self, grads: Gradients, params: Parameters, state: State, rng: Streams
@@ -313,10 +312,6 @@ class RandomMask(UpdateRule):
                 masked[name].index_copy_(0, rows, part)
         state["kept"] = torch.stack(kept).sum() / max(1, drawn)
         return masked
-
-    def diagnostics(self, state: State) -> dict[str, Tensor | float]:
-        """Return the share of the entries that the last mask kept."""
-        return {"mask/kept": state["kept"]} if "kept" in state else {}
 
     def _thin(self, gradient: Tensor, draws: torch.Generator) -> Tensor:
         """Mask and scale a contiguous gradient in place, and count what was kept."""
@@ -352,6 +347,7 @@ class ChosenMask(UpdateRule):
 
     name = "child_tuning_d"
     slots = frozenset({"mask"})
+    logged = MappingProxyType({"mask/kept": "kept"})
     pre_pass = True
 
     def names(self, params: Parameters) -> list[str]:
@@ -406,10 +402,6 @@ class ChosenMask(UpdateRule):
                 # A product with bytes is several times faster than masked_fill_.
                 grads[name].mul_(mask.view(torch.uint8))
         return grads
-
-    def diagnostics(self, state: State) -> dict[str, Tensor | float]:
-        """Return the share of the blocks' entries that train."""
-        return {"mask/kept": state["kept"]} if "kept" in state else {}
 
 
 def inside_top(values: Sequence[Tensor], *, share: float) -> list[Tensor]:

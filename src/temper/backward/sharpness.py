@@ -56,13 +56,6 @@ class Place:
         else:
             self.weight.index_copy_(0, self.rows, values)
 
-    def move(self, held: Tensor, step: Tensor, *, factor: float) -> None:
-        """Add ``factor * step`` to the part's weights, of which ``held`` is a copy."""
-        if self.rows is None:
-            self.weight.add_(step, alpha=factor)
-        else:
-            self.put(torch.add(held, step, alpha=factor))
-
 
 class WeightAscent(UpdateRule):
     """Take the gradient at weights that were moved uphill; the base of SAM, ASAM and AWP."""
@@ -153,7 +146,7 @@ class WeightAscent(UpdateRule):
             if factor:
                 held = place.copy()
                 moved.append((place, held))
-                place.move(held, step, factor=factor)
+                place.put(torch.add(held, step, alpha=factor))
 
 
 @dataclass(frozen=True)

@@ -9,21 +9,20 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from temper.forward.perturbations import Noise, Perturbation, relative_size
-from temper.forward.stage import Part, Stage, divergence_term, labels_of
+from temper.forward.perturbations import Noise, Perturbation
+from temper.forward.stage import UNCOUPLED, Coupling, Part, Stage, labels_of
 from temper.forward.submodels import SubModels
 from temper.functional import norms
-from temper.functional.losses import Divergence
 from temper.models.network import Recording, Site
 from temper.seeding import generator
-from temper.types import LossTerms, Reduction, Step
+from temper.types import LossTerms, Step
 
 
 @dataclass(frozen=True)
 class AdversarialLoss(Part):
     """Losses under an attack on the embeddings.
 
-    ``weight * 1/K sum_k CE_k(x + delta) + divergence_weight * sum_{l<k} D(P_l || P_k)``
+    ``weight * 1/K sum_k CE_k(x + delta) + lambda * sum_{l<k} D(P_l || P_k)``
 
     The gradient that makes delta comes out of the clean pass's own backward (``reuse``), which the
     weights needed anyway: 3 + 3K forward passes in all. Without reuse a pass of its own makes it
@@ -33,9 +32,7 @@ class AdversarialLoss(Part):
         perturbation: The attack.
         submodels: The passes under attack; a single one takes the objective's own rates.
         weight: Of the attacked task loss.
-        divergence_weight: Of the divergence.
-        divergence: ``js`` or ``sym_kl``.
-        reduction: Of the divergence over the rows.
+        coupling: The divergence of the passes.
         reuse: Whether clean pass and attack share one backward.
 
     References:
@@ -45,9 +42,7 @@ class AdversarialLoss(Part):
     perturbation: Perturbation
     submodels: SubModels = field(default_factory=lambda: SubModels(passes=1))
     weight: float = 1.0
-    divergence_weight: float = 0.0
-    divergence: Divergence = "js"
-    reduction: Reduction = "sum"
+    coupling: Coupling = UNCOUPLED
     reuse: bool = True
 
     @property
@@ -59,7 +54,7 @@ class AdversarialLoss(Part):
     @property
     def terms(self) -> tuple[str, ...]:  # type: ignore[override]
         """Names of the terms whose weight is not 0."""
-        named = {"adversarial": self.weight, "divergence": self.divergence_weight}
+        named = {"adversarial": self.weight, "divergence": self.coupling.weight}
         return tuple(name for name, weight in named.items() if weight)
 
     @property
@@ -116,18 +111,9 @@ class AdversarialLoss(Part):
         found = []
         if self.weight:
             found.append(stage.task_term(attacked, name="adversarial", weight=self.weight))
-        if self.divergence_weight:
-            found.append(
-                divergence_term(
-                    attacked,
-                    batch,
-                    divergence=self.divergence,
-                    weight=self.divergence_weight,
-                    reduction=self.reduction,
-                )
-            )
-        notes = {"attack/relative_size": relative_size(delta, embeddings, batch, network)}
-        yield LossTerms.of(found, notes)
+        if self.coupling.weight:
+            found.append(self.coupling.term(attacked, batch))
+        yield LossTerms.of(found, stage.size_of(delta, embeddings))
 
 
 def gradient_at(
@@ -215,8 +201,7 @@ class FreeAscent(Part):
             last = place == self.steps - 1
             notes: dict[str, Tensor] = {}
             if last:
-                size = relative_size(delta, embeddings, stage.batch, stage.network)
-                notes = {"attack/relative_size": size, "attack/loss_rise": reached - first}
+                notes = stage.size_of(delta, embeddings) | {"attack/loss_rise": reached - first}
             yield LossTerms.of([term], notes)
             # The graph is spent: nothing of it may live beside the next pass.
             del logits, term
@@ -283,9 +268,7 @@ class ProjectedAscent(Part):
         recording = Recording()
         logits = stage.logits("attack", delta=delta, site=attack.site, recording=recording)
         term = stage.task_term((logits,), name="adversarial", weight=self.weight)
-        assert recording.embeddings is not None
-        size = relative_size(delta, recording.embeddings, batch, network)
-        yield LossTerms.of([term], {"attack/relative_size": size})
+        yield LossTerms.of([term], stage.size_of(delta, recording.embeddings))
 
     def _start(self, stage: Stage) -> Tensor:
         network, batch, attack = stage.network, stage.batch, self.perturbation

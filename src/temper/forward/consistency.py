@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from temper.forward.perturbations import Noise, Perturbation, relative_size
-from temper.forward.stage import Part, Stage, divergence_term, labels_of, regression
+from temper.forward.perturbations import Noise, Perturbation
+from temper.forward.stage import UNCOUPLED, Coupling, Part, Stage, labels_of
 from temper.functional import norms
-from temper.functional.losses import Divergence, pairwise_divergence
 from temper.functional.precision import in_half_precision
 from temper.models.network import Recording, Site
 from temper.seeding import generator
-from temper.types import Batch, LossTerms, Reduction, Term
+from temper.types import LossTerms, Term
 
 SMALLEST_NOISE = 1e-3
 """Below it, noise on embeddings moves logits by less than dropout or rounding does."""
@@ -26,7 +25,7 @@ SMALLEST_NOISE = 1e-3
 class Consistency(Part):
     """Hold the clean pass and a perturbed one together, both sides with their gradient.
 
-    ``weight * CE(x~) + divergence_weight * D(P(x) || P(x~))``
+    ``weight * CE(x~) + lambda * D(P(x) || P(x~))``
 
     With an attack the clean pass is made at ``x + n``, n the noise, and ``x~ = x + n + delta`` with
     delta the attack's step along that pass's gradient: 7 forward passes in all (1 clean, 1 back to
@@ -37,9 +36,7 @@ class Consistency(Part):
         noise: On the embeddings; of size 0 none.
         perturbation: The attack, at the noise's site; None perturbs by the noise alone.
         weight: Of the perturbed task loss; at 0 there is none.
-        divergence_weight: Of the divergence; at 0 there is none.
-        divergence: ``js`` or ``sym_kl``; of a regression the squared difference.
-        reduction: Of the divergence over the rows.
+        coupling: The divergence from the clean pass.
         same_dropout: Whether both passes drop the same units.
         detached: Whether the embeddings of the perturbed pass are cut off from the graph.
 
@@ -50,9 +47,7 @@ class Consistency(Part):
     noise: Noise
     perturbation: Perturbation | None = None
     weight: float = 0.0
-    divergence_weight: float = 0.0
-    divergence: Divergence = "sym_kl"
-    reduction: Reduction = "sum"
+    coupling: Coupling = UNCOUPLED
     same_dropout: bool = False
     detached: bool = False
 
@@ -67,7 +62,7 @@ class Consistency(Part):
     @property
     def terms(self) -> tuple[str, ...]:  # type: ignore[override]
         """Names of the terms whose weight is not 0."""
-        named = {"adversarial": self.weight, "consistency": self.divergence_weight}
+        named = {"adversarial": self.weight, "consistency": self.coupling.weight}
         return tuple(name for name, weight in named.items() if weight)
 
     @property
@@ -90,7 +85,7 @@ class Consistency(Part):
         Raises:
             DataError: If the batch has no labels.
         """
-        batch, clean = stage.batch, stage.clean.logits
+        batch = stage.batch
         # The clean stage leaves its loss out of a batch without labels; here that is a fault.
         labels_of(batch)
         delta, recording = self._delta(stage), Recording()
@@ -107,16 +102,11 @@ class Consistency(Part):
         found: list[Term] = []
         if self.weight:
             found.append(stage.task_term([perturbed], name="adversarial", weight=self.weight))
-        assert recording.embeddings is not None
-        size = relative_size(delta, recording.embeddings, batch, stage.network)
-        notes = {"attack/relative_size": size}
-        if self.divergence_weight:
-            found.append(self._divergence(clean, perturbed, batch))
+        notes = stage.size_of(delta, recording.embeddings)
+        if self.coupling.weight:
+            found.append(self._divergence(stage, perturbed))
             if stage.measuring and not self.same_dropout:
-                whole = found[-1].rows.detach().sum()
-                notes["divergence/dropout_share"] = self._of_dropout(stage, stream) / whole.clamp(
-                    min=1e-12
-                )
+                notes |= stage.dropout_share(found[-1], lambda: self._unperturbed(stage, stream))
         yield LossTerms.of(found, notes)
 
     def _draw(self, stage: Stage) -> Tensor:
@@ -136,38 +126,18 @@ class Consistency(Part):
         step = self.perturbation.first(clean.gradient, clean.embeddings, stage.network, stage.batch)
         return clean.start.detach() + step
 
-    def _divergence(self, clean: Sequence[Tensor], perturbed: Tensor, batch: Batch) -> Term:
+    def _divergence(self, stage: Stage, perturbed: Tensor) -> Term:
         """Return the divergence of the perturbed pass from the clean one (the mean of several)."""
-        each = [
-            divergence_term(
-                (logits, perturbed),
-                batch,
-                divergence=self.divergence,
-                weight=self.divergence_weight,
-                reduction=self.reduction,
-                name="consistency",
-            ).rows
-            for logits in clean
-        ]
-        rows = each[0] if len(each) == 1 else torch.stack(each).mean(0)
-        return Term(
-            "consistency",
-            rows,
-            self.divergence_weight,
-            self.reduction,
-            logits=(*clean, perturbed),
-        )
+        clean = stage.clean.logits
+        pairs = [self.coupling.rows((logits, perturbed), stage.batch) for logits in clean]
+        rows = pairs[0] if len(pairs) == 1 else torch.stack(pairs).mean(0)
+        coupling, logits = self.coupling, (*clean, perturbed)
+        return Term("consistency", rows, coupling.weight, coupling.reduction, logits=logits)
 
-    def _of_dropout(self, stage: Stage, stream: str) -> Tensor:
-        """Sum the divergence that the perturbed pass would have unperturbed (one pass, no graph).
-
-        Where it is as large as the divergence itself, the objective is R-Drop's.
-        """
-        clean = stage.clean
-        start = None if clean.start is None else clean.start.detach()
-        with torch.no_grad():
-            quiet = stage.logits(stream, delta=start, site=self.site, wrapped=False)
-            return self._divergence(clean.logits, quiet, stage.batch).rows.sum()
+    def _unperturbed(self, stage: Stage, stream: str) -> Tensor:
+        start = None if stage.clean.start is None else stage.clean.start.detach()
+        quiet = stage.logits(stream, delta=start, site=self.site, wrapped=False)
+        return self._divergence(stage, quiet).rows
 
 
 UNDERFLOW_GUARD = 2.0**12
@@ -190,9 +160,7 @@ class Virtual(Part):
     Args:
         perturbation: The ball, and the steps in it.
         init_noise: Standard deviation of the noise that the ascent starts from, above 0.
-        weight: Of the divergence.
-        divergence: ``sym_kl`` or ``js``; the squared difference for a regression.
-        reduction: Of the divergence over the rows.
+        coupling: The divergence.
 
     References:
         VAT (arXiv 1704.03976); SMART (arXiv 1911.03437), smoothness-inducing regularisation and
@@ -201,10 +169,8 @@ class Virtual(Part):
     """
 
     perturbation: Perturbation
-    init_noise: float = 1e-3
-    weight: float = 1.0
-    divergence: Divergence = "sym_kl"
-    reduction: Reduction = "mean"
+    init_noise: float
+    coupling: Coupling
 
     slots = frozenset({"perturbation"})
     terms = ("smoothness",)
@@ -227,14 +193,7 @@ class Virtual(Part):
         delta, notes = self._climb(stage, clean.detach(), stream)
         # The clean pass went through the distributed wrapper, which waits for one forward only.
         moved = stage.logits(stream, delta=delta, site=self.site, wrapped=False)
-        term = divergence_term(
-            (clean, moved),
-            stage.batch,
-            divergence=self.divergence,
-            weight=self.weight,
-            reduction=self.reduction,
-            name="smoothness",
-        )
+        term = self.coupling.term((clean, moved), stage.batch, name="smoothness")
         yield LossTerms.of([term], notes)
 
     def _climb(self, stage: Stage, clean: Tensor, stream: str) -> tuple[Tensor, dict[str, Tensor]]:
@@ -250,7 +209,7 @@ class Virtual(Part):
             step = attack.first(gradient, embeddings, network, batch)
             delta = attack.further(delta, gradient, embeddings, network, batch)
         return delta, {
-            "attack/relative_size": relative_size(delta, embeddings, batch, network),
+            **stage.size_of(delta, embeddings),
             "attack/alignment": alignment(delta, step),
         }
 
@@ -262,11 +221,7 @@ class Virtual(Part):
         logits = stage.logits(
             stream, delta=point, site=self.site, recording=recording, wrapped=False
         )
-        rows = pairwise_divergence(
-            (clean, logits),
-            divergence=self.divergence,
-            regression=regression(stage.batch, (clean,)),
-        )
+        rows = self.coupling.rows((clean, logits), stage.batch)
         # Only the direction counts, and half precision would lose the smallest entries.
         (gradient,) = torch.autograd.grad(rows.sum() * UNDERFLOW_GUARD, point)
         assert recording.embeddings is not None
@@ -307,7 +262,7 @@ def alignment(delta: Tensor, step: Tensor) -> Tensor:
 class SpanCut(Part):
     """Train on a cut pass too, and hold it and the clean one together, both with their gradient.
 
-    ``weight * CE(cut x) + divergence_weight * JS(P(x) || P(cut x))``. The cut pass zeroes, in the
+    ``weight * CE(cut x) + lambda * JS(P(x) || P(cut x))``. The cut pass zeroes, in the
     feed-forward output of every encoder block, one span of tokens that begins at one of those that
     the clean pass attended to most there. 3 forward passes beside the clean 3.
 
@@ -315,7 +270,7 @@ class SpanCut(Part):
         ratio: Length of a span, as a share of the tokens that may be cut; at least one token.
         candidates: Share of them that a span may begin at, the most attended to.
         weight: Of the cut pass's task loss.
-        divergence_weight: Of the divergence; the squared difference for a regression.
+        coupling: The divergence from the clean pass.
         special_tokens: Whether special tokens may be cut too.
 
     References:
@@ -328,13 +283,13 @@ class SpanCut(Part):
     ratio: float = 0.1
     candidates: float = 0.4
     weight: float = 1.0
-    divergence_weight: float = 1.0
+    coupling: Coupling = UNCOUPLED
     special_tokens: bool = True
 
     @property
     def terms(self) -> tuple[str, ...]:  # type: ignore[override]
         """Names of the terms whose weight is not 0."""
-        named = {"cut": self.weight, "cut_divergence": self.divergence_weight}
+        named = {"cut": self.weight, "cut_divergence": self.coupling.weight}
         return tuple(name for name, weight in named.items() if weight)
 
     def watching(self, stage: Stage) -> AbstractContextManager[None]:
@@ -369,26 +324,16 @@ class SpanCut(Part):
         notes = {"cut/share": share}
         if self.weight:
             found.append(stage.task_term((logits,), name="cut", weight=self.weight))
-        if self.divergence_weight:
-            found.append(self._divergence(stage, logits))
-            if stage.measuring:
-                whole = found[-1].rows.detach().sum()
-                with torch.no_grad():
-                    uncut = stage.logits("cut", wrapped=False)
-                    by_dropout = self._divergence(stage, uncut).rows.sum()
-                notes["divergence/dropout_share"] = by_dropout / whole.clamp(min=1e-12)
-        yield LossTerms.of(found, notes)
+        if self.coupling.weight:
+            (clean,) = stage.clean.logits
+            found.append(self.coupling.term((clean, logits), batch, name="cut_divergence"))
 
-    def _divergence(self, stage: Stage, logits: Tensor) -> Term:
-        (clean,) = stage.clean.logits
-        return divergence_term(
-            (clean, logits),
-            stage.batch,
-            divergence="js",
-            weight=self.divergence_weight,
-            reduction="mean",
-            name="cut_divergence",
-        )
+            def uncut() -> Tensor:
+                return self.coupling.rows((clean, stage.logits("cut", wrapped=False)), batch)
+
+            if stage.measuring:
+                notes |= stage.dropout_share(found[-1], uncut)
+        yield LossTerms.of(found, notes)
 
 
 def spans(
@@ -436,18 +381,14 @@ class Proximal(Part):
     No gradient flows through the average, and its pass drops the units that the clean pass drops.
 
     Args:
-        weight: Of the divergence.
-        divergence: ``sym_kl`` or ``js``; the squared difference for a regression.
-        reduction: Of the divergence over the rows.
+        coupling: The divergence.
         rule: Name of the update rule whose state holds the average under ``weights``.
 
     References:
         SMART (arXiv 1911.03437), momentum Bregman proximal point.
     """
 
-    weight: float = 1.0
-    divergence: Divergence = "sym_kl"
-    reduction: Reduction = "mean"
+    coupling: Coupling
     rule: str = "average"
 
     terms = ("proximal",)
@@ -465,15 +406,7 @@ class Proximal(Part):
         logits, stream = clean_logits(stage)
         with torch.no_grad():
             teacher = stage.logits(stream, weights=weights, wrapped=False)
-        term = divergence_term(
-            (logits, teacher),
-            stage.batch,
-            divergence=self.divergence,
-            weight=self.weight,
-            reduction=self.reduction,
-            name="proximal",
-        )
-        yield LossTerms.of([term])
+        yield LossTerms.of([self.coupling.term((logits, teacher), stage.batch, name="proximal")])
 
     def _average(self, stage: Stage) -> Mapping[str, Tensor]:
         held = stage.state[self.rule]["weights"]

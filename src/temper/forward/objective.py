@@ -16,13 +16,13 @@ from typing import Any, Protocol
 from torch import Tensor
 
 from temper.errors import CompositionError
-from temper.forward.perturbations import Noise, relative_size
-from temper.forward.stage import CleanPass, Part, Stage, divergence_term
+from temper.forward.perturbations import Noise
+from temper.forward.stage import UNCOUPLED, CleanPass, Coupling, Part, Stage
 from temper.forward.submodels import SubModels
-from temper.functional.losses import SMOOTHING_NEEDS_CLASSES, Divergence
+from temper.functional.losses import SMOOTHING_NEEDS_CLASSES
 from temper.models.network import Network, Recording, Site
 from temper.seeding import Streams
-from temper.types import Batch, LossTerms, Reduction, State, Step
+from temper.types import Batch, LossTerms, State, Step
 
 
 class Objective(Protocol):
@@ -56,25 +56,21 @@ class Objective(Protocol):
 class Clean:
     """The pass over the batch as it is: plain fine-tuning by default.
 
-    ``weight * 1/K sum_k CE(z_k, y) + divergence_weight * sum_{l<k} D(P_l || P_k)``.
+    ``weight * 1/K sum_k CE(z_k, y) + lambda * sum_{l<k} D(P_l || P_k)``.
 
     Args:
         weight: Of the task's loss; None takes 1, or what an objective that is added says. At
             weight 0 the pass is run only for parts that need it.
         submodels: Passes and dropout rates; None is one pass at the model's own rates. One pass at
             set rates sets those of all single passes.
-        divergence_weight: Of the passes' divergence.
-        divergence: ``js`` or ``sym_kl``.
-        reduction: Of the divergence over the rows.
+        coupling: The passes' divergence.
         noise: Noise on the embeddings of this pass.
         smoothing: Share of each label that is spread over all classes, in every task loss.
     """
 
     weight: float | None = None
     submodels: SubModels | None = None
-    divergence_weight: float = 0.0
-    divergence: Divergence = "sym_kl"
-    reduction: Reduction = "sum"
+    coupling: Coupling = UNCOUPLED
     noise: Noise | None = None
     smoothing: float = 0.0
 
@@ -90,7 +86,7 @@ class Clean:
 
     @property
     def needs_classes(self) -> tuple[str, ...]:
-        """What it says of a regression, nothing where it can be minimised on one."""
+        """What it says of a nothing where it can be minimised on one."""
         return (SMOOTHING_NEEDS_CLASSES,) if self.smoothing else ()
 
     def passes(self, step: Step) -> int:
@@ -133,7 +129,7 @@ class Joint:
 
     @property
     def needs_classes(self) -> tuple[str, ...]:
-        """What it says of a regression, nothing where it can be minimised on one."""
+        """What it says of a nothing where it can be minimised on one."""
         own = (part.needs_classes for part in self.parts)
         return (*self.clean.needs_classes, *filter(None, own))
 
@@ -177,8 +173,7 @@ class Joint:
         clean, terms = stage.clean, stage.clean.terms
         notes: dict[str, Tensor] = {}
         if self.clean.noise is not None and clean.start is not None:
-            size = relative_size(clean.start, clean.embeddings, stage.batch, stage.network)
-            notes["attack/relative_size"] = size
+            notes |= stage.size_of(clean.start, clean.embeddings)
         carried: list[Tensor] = []
         for part in sorted(self._joint, key=lambda part: part.last):
             if part.wants_gradient:
@@ -202,7 +197,24 @@ class Joint:
         clean = self.clean
         weight = 1.0 if clean.weight is None else clean.weight
         start, site = self._start(stage)
-        again = partial(_pass_through, stage, clean.submodels, start, site)
+
+        def again(
+            recording: Recording | None = None, *, wrapped: bool = False
+        ) -> tuple[Tensor, ...]:
+            if clean.submodels is not None and clean.submodels.passes > 1:
+                return clean.submodels.logits(
+                    stage.network,
+                    stage.batch,
+                    rng=stage.rng,
+                    stream="clean",
+                    delta=start,
+                    site=site,
+                    noted=recording,
+                    wrapped=wrapped,
+                )
+            single = partial(stage.logits, delta=start, site=site, recording=recording)
+            return (single("clean", wrapped=wrapped),)
+
         wanted = any(part.wants_gradient for part in self.parts)
         norms = any(part.wants_norms for part in self.parts)
         recording = Recording(channel_norms=wanted and norms)
@@ -213,16 +225,8 @@ class Joint:
         unlabelled = stage.batch.labels is None and bool(self._joint)
         task = None if unlabelled else stage.task_term(logits, weight=weight)
         terms = [task] if task is not None and weight else []
-        if clean.divergence_weight:
-            terms.append(
-                divergence_term(
-                    logits,
-                    stage.batch,
-                    divergence=clean.divergence,
-                    weight=clean.divergence_weight,
-                    reduction=clean.reduction,
-                )
-            )
+        if clean.coupling.weight:
+            terms.append(clean.coupling.term(logits, stage.batch))
         stage.clean = CleanPass(logits, task, start, recording, site, again, terms)
 
     def _start(self, stage: Stage) -> tuple[Tensor | None, Site]:
@@ -235,32 +239,6 @@ class Joint:
             return None, "word"
         seed = stage.rng.local("noise", "clean")
         return noise.draw(stage.network, stage.batch, seed=seed), noise.site
-
-
-def _pass_through(
-    stage: Stage,
-    submodels: SubModels | None,
-    start: Tensor | None,
-    site: Site,
-    recording: Recording | None = None,
-    *,
-    wrapped: bool = False,
-) -> tuple[Tensor, ...]:
-    """Run the clean pass: K tensors of logits [B, C]."""
-    if submodels is None or submodels.passes == 1:
-        return (
-            stage.logits("clean", delta=start, site=site, recording=recording, wrapped=wrapped),
-        )
-    return submodels.logits(
-        stage.network,
-        stage.batch,
-        rng=stage.rng,
-        stream="clean",
-        delta=start,
-        site=site,
-        noted=recording,
-        wrapped=wrapped,
-    )
 
 
 def plain(weight: float) -> Clean:
@@ -338,9 +316,9 @@ def _check_pair(first: tuple[str, Joint], second: tuple[str, Joint]) -> None:
             f"{other!r}. Set both alike (clean_weight), or leave one of them out."
         )
     named = [term for part in left.parts for term in part.terms]
-    named += ["divergence"] if left.clean.divergence_weight else []
+    named += ["divergence"] if left.clean.coupling.weight else []
     theirs = [term for part in right.parts for term in part.terms]
-    theirs += ["divergence"] if right.clean.divergence_weight else []
+    theirs += ["divergence"] if right.clean.coupling.weight else []
     twice = sorted(set(named) & set(theirs))
     if twice:
         raise CompositionError(

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from temper.errors import DataError
+from temper.forward.perturbations import relative_size
 from temper.forward.submodels import SubModels
 from temper.functional.losses import Divergence, pairwise_divergence
 from temper.models.network import Network, Recording, Site
@@ -35,72 +37,39 @@ def labels_of(batch: Batch) -> Tensor:
     return batch.labels
 
 
-def task_term(
-    network: Network,
-    logits: Sequence[Tensor],
-    batch: Batch,
-    *,
-    name: str = "task",
-    weight: float = 1.0,
-    smoothing: float = 0.0,
-) -> Term:
-    """Average the task's loss over sub-models: ``1/K sum_k CE(z_k, y)``.
+@dataclass(frozen=True)
+class Coupling:
+    """Hold passes together by a divergence: ``weight * sum_{l<k} D(P_l || P_k)``.
 
     Args:
-        network: Gives the task's loss.
-        logits: K tensors [B, C].
-        batch: Gives the labels.
-        name: Name in logs.
-        weight: Weight in the total.
-        smoothing: Share of each label that is spread over all classes.
-
-    Returns:
-        A term reduced by the mean.
-    """
-    labels = labels_of(batch)
-    rows = [network.task_loss(each, labels, smoothing=smoothing) for each in logits]
-    mean = rows[0] if len(rows) == 1 else torch.stack(rows).mean(0)
-    return Term(name, mean, weight, logits=tuple(logits))
-
-
-def divergence_term(
-    logits: Sequence[Tensor],
-    batch: Batch,
-    *,
-    divergence: Divergence,
-    weight: float,
-    reduction: Reduction,
-    name: str = "divergence",
-) -> Term:
-    """Sum a divergence over all pairs of sub-models: ``sum_{l<k} D(P_l || P_k)``.
-
-    Args:
-        logits: K tensors [B, C].
-        batch: Its labels tell a regression, where D is the squared difference.
-        divergence: ``js`` or ``sym_kl``.
-        weight: Weight in the total.
+        weight: Of the divergence; at 0 there is none.
+        divergence: ``js`` or ``sym_kl``; of a regression the squared difference.
         reduction: Over the rows of the optimiser step.
-        name: Name in logs.
-
-    Returns:
-        A term.
     """
-    rows = pairwise_divergence(logits, divergence=divergence, regression=regression(batch, logits))
-    return Term(name, rows, weight, reduction, logits=tuple(logits))
+
+    weight: float = 0.0
+    divergence: Divergence = "sym_kl"
+    reduction: Reduction = "sum"
+
+    def rows(self, logits: Sequence[Tensor], batch: Batch) -> Tensor:
+        """Return the divergence of each row [B], without the weight.
+
+        Args:
+            logits: K tensors [B, C].
+            batch: Float labels tell a regression; where there are none, a single output does.
+        """
+        regression = logits[0].shape[-1] == 1
+        if batch.labels is not None:
+            regression = batch.labels.is_floating_point()
+        return pairwise_divergence(logits, divergence=self.divergence, regression=regression)
+
+    def term(self, logits: Sequence[Tensor], batch: Batch, *, name: str = "divergence") -> Term:
+        """Return the weighted divergence as a term; arguments as ``rows``, and its name in logs."""
+        rows = self.rows(logits, batch)
+        return Term(name, rows, self.weight, self.reduction, logits=tuple(logits))
 
 
-def regression(batch: Batch, logits: Sequence[Tensor]) -> bool:
-    """Tell whether logits are values: float labels say so, and one output where there are none.
-
-    Args:
-        batch: Any batch.
-        logits: Tensors [B, C].
-    """
-    if batch.labels is not None:
-        return batch.labels.is_floating_point()
-    return logits[0].shape[-1] == 1
-
-
+UNCOUPLED = Coupling()
 MEASURE_EVERY = 50
 """Steps between two measurements that cost a pass of their own; the first step is one of them."""
 
@@ -198,10 +167,44 @@ class Stage:
     def task_term(
         self, logits: Sequence[Tensor], *, name: str = "task", weight: float = 1.0
     ) -> Term:
-        """Average the task's loss over sub-models; see `task_term`."""
-        return task_term(
-            self.network, logits, self.batch, name=name, weight=weight, smoothing=self.smoothing
-        )
+        """Average the task's loss over sub-models: ``1/K sum_k CE(z_k, y)``.
+
+        Args:
+            logits: K tensors [B, C].
+            name: Name in logs.
+            weight: Weight in the total.
+
+        Returns:
+            A term reduced by the mean.
+
+        Raises:
+            DataError: If the batch has no labels.
+        """
+        labels = labels_of(self.batch)
+        loss = partial(self.network.task_loss, labels=labels, smoothing=self.smoothing)
+        rows = [loss(each) for each in logits]
+        mean = rows[0] if len(rows) == 1 else torch.stack(rows).mean(0)
+        return Term(name, mean, weight, logits=tuple(logits))
+
+    def size_of(self, delta: Tensor, embeddings: Tensor | None) -> dict[str, Tensor]:
+        """Return the diagnostics of a perturbation [B, T, D]; see `relative_size`."""
+        assert embeddings is not None
+        size = relative_size(delta, embeddings, self.batch, self.network)
+        return {"attack/relative_size": size}
+
+    def dropout_share(self, term: Term, again: Callable[[], Tensor]) -> dict[str, Tensor]:
+        """Return which share of a divergence dropout alone explains (one pass, no graph).
+
+        Where it is 1, the objective is R-Drop's.
+
+        Args:
+            term: The divergence.
+            again: Gives its rows where the second pass is unperturbed.
+        """
+        with torch.no_grad():
+            by_dropout = again().sum()
+        share = by_dropout / term.rows.detach().sum().clamp(min=1e-12)
+        return {"divergence/dropout_share": share}
 
     def logits(
         self,

@@ -6,11 +6,12 @@ logits can look like probabilities. Letters: n rows, C classes, R resamples.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import brentq
 from scipy.special import log_softmax, logsumexp, softmax
 
@@ -38,10 +39,7 @@ def probabilities_of(logits: ArrayLike) -> FloatArray:
         [[0.5, 0.5]]
     """
     array = np.asarray(logits, dtype=np.float64)
-    found = np.empty_like(array)
-    for rows in _stretches(array):
-        found[rows] = softmax(array[rows], axis=-1)
-    return found
+    return _over_stretches(lambda rows: softmax(rows, axis=-1), array)
 
 
 def negative_log_likelihood(labels: ArrayLike, logits: ArrayLike) -> FloatArray:
@@ -61,12 +59,11 @@ def negative_log_likelihood(labels: ArrayLike, logits: ArrayLike) -> FloatArray:
         [1000.0]
     """
     array = np.asarray(logits, dtype=np.float64)
-    classes = _labels(labels, array)
-    found = np.empty(len(classes))
-    for rows in _stretches(array):
-        own = classes[rows]
-        found[rows] = -log_softmax(array[rows], axis=-1)[np.arange(len(own)), own]
-    return found
+    return _over_stretches(
+        lambda rows, classes: -_at_labels(log_softmax(rows, axis=-1), classes),
+        array,
+        _labels(labels, array),
+    )
 
 
 def brier_of_rows(labels: ArrayLike, probabilities: ArrayLike) -> FloatArray:
@@ -87,14 +84,13 @@ def brier_of_rows(labels: ArrayLike, probabilities: ArrayLike) -> FloatArray:
         Brier, "Verification of forecasts expressed in terms of probability", 1950, Eq. 2.
     """
     array = np.asarray(probabilities, dtype=np.float64)
-    classes = _labels(labels, array)
-    found = np.empty(len(classes))
-    for rows in _stretches(array):
-        own = classes[rows]
-        apart = array[rows].copy()
-        apart[np.arange(len(own)), own] -= 1.0
-        found[rows] = (apart**2).sum(axis=-1)
-    return found
+
+    def squares(rows: FloatArray, classes: IntegerArray) -> FloatArray:
+        apart = rows.copy()
+        apart[np.arange(len(classes)), classes] -= 1.0
+        return np.asarray((apart**2).sum(axis=-1))
+
+    return _over_stretches(squares, array, _labels(labels, array))
 
 
 def bin_numbers(confidences: ArrayLike, *, bins: int) -> IntegerArray:
@@ -339,9 +335,16 @@ def _check_confidences(values: FloatArray) -> None:
         raise ValueError("Confidences must lie in [0, 1]. Pass probabilities, not logits.")
 
 
-def _stretches(array: FloatArray) -> Iterator[slice]:
-    """Cut the rows of an [n, C] array so that a few copies of a stretch weigh nothing."""
-    return stretches(len(array), width=array.shape[-1])
+def _over_stretches(measure: Callable[..., FloatArray], *arrays: NDArray[Any]) -> FloatArray:
+    """Measure some rows of [n, C] and [n] at a time: a few copies of these weigh nothing."""
+    cut = stretches(len(arrays[0]), width=arrays[0].shape[-1])
+    parts = [measure(*(array[rows] for array in arrays)) for rows in cut]
+    return np.concatenate(parts) if parts else measure(*arrays)
+
+
+def _at_labels(values: FloatArray, classes: IntegerArray) -> FloatArray:
+    """Return the value [n] of [n, C] that each row has at its label."""
+    return values[np.arange(len(classes)), classes]
 
 
 def _hits(correct: ArrayLike, confidences: ArrayLike) -> tuple[FloatArray, FloatArray]:
@@ -423,13 +426,13 @@ def scaled(logits: ArrayLike, temperature: ArrayLike) -> FloatArray:
     if not bool((np.isfinite(divisor) & (divisor > 0)).all()):
         raise ValueError(f"A temperature must be a finite number > 0, got {divisor}.")
     divisors = np.broadcast_to(divisor.reshape(-1, 1), (len(array), 1))
-    found = np.empty_like(array)
-    for rows in _stretches(array):
-        own = array[rows]
+
+    def log_softmax_of(rows: FloatArray, divisors: FloatArray) -> FloatArray:
         # The largest first, so that a small temperature cannot overflow.
-        shifted = (own - own.max(axis=-1, keepdims=True)) / divisors[rows]
-        found[rows] = shifted - logsumexp(shifted, axis=-1, keepdims=True)
-    return found
+        shifted = (rows - rows.max(axis=-1, keepdims=True)) / divisors
+        return np.asarray(shifted - logsumexp(shifted, axis=-1, keepdims=True))
+
+    return _over_stretches(log_softmax_of, array, divisors)
 
 
 def fit_temperature(labels: ArrayLike, logits: ArrayLike) -> Temperature:
@@ -474,20 +477,15 @@ def fit_temperature(labels: ArrayLike, logits: ArrayLike) -> Temperature:
             break
         high *= 2.0
     inverse = float(brentq(_slope, 0.0, high, args=(array, classes), xtol=1e-300, rtol=1e-14))
-    after = np.empty(len(classes))
-    for rows in _stretches(array):
-        chosen = classes[rows]
-        after[rows] = scaled(array[rows], 1.0 / inverse)[np.arange(len(chosen)), chosen]
+    after = _over_stretches(
+        lambda rows, chosen: _at_labels(scaled(rows, 1.0 / inverse), chosen), array, classes
+    )
     return Temperature(1.0 / inverse, -float(own.mean()), -float(after.mean()), len(classes))
 
 
 def _check_exists(logits: FloatArray, classes: IntegerArray) -> None:
     """Refuse rows for which no positive finite temperature is best."""
-    right = True
-    for rows in _stretches(logits):
-        own, chosen = logits[rows], classes[rows]
-        right = right and bool((own[np.arange(len(chosen)), chosen] == own.max(axis=-1)).all())
-    if right:
+    if bool((_at_labels(logits, classes) == logits.max(axis=-1)).all()):
         raise ValueError("every row is right, so that no temperature is low enough")
     if _slope(0.0, logits, classes) >= 0:
         raise ValueError(
@@ -505,13 +503,13 @@ def _slope(inverse: float, given: FloatArray, classes: IntegerArray) -> float:
         classes: Labels, [n].
     """
     total = 0.0
-    for rows in _stretches(given):
-        own, chosen = given[rows], classes[rows]
+    for stretch in stretches(len(given), width=given.shape[-1]):
+        own, chosen = given[stretch], classes[stretch]
         own = own - own.max(axis=-1, keepdims=True)
         # At b = 0 a class of probability 0 counts as in the limit from above: not at all.
         possible = np.isfinite(own)
         logits = np.where(possible, own, 0.0)
         weights = np.where(possible, np.exp(inverse * logits), 0.0)
         mean = (weights * logits).sum(axis=-1) / weights.sum(axis=-1)
-        total += float((mean - logits[np.arange(len(chosen)), chosen]).sum())
+        total += float((mean - _at_labels(logits, chosen)).sum())
     return total / len(classes)

@@ -8,7 +8,7 @@ correction. Letters: n rows, R resamples.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean, stdev
 
 import numpy as np
@@ -103,10 +103,10 @@ def resampled(statistic: Statistic, rows: int, *, resamples: int, seed: int) -> 
     draws = np.random.default_rng(derive_seed(seed, "bootstrap", rows))
     shares = np.full(rows, 1.0 / rows)
     block = max(1, _BLOCK // rows)
-    values = [
-        np.atleast_1d(statistic(draws.multinomial(rows, shares, size=size).astype(np.float64)))
-        for size in _blocks(resamples, block)
-    ]
+    values = []
+    for start in range(0, resamples, block):
+        counts = draws.multinomial(rows, shares, size=min(block, resamples - start))
+        values.append(np.atleast_1d(statistic(counts.astype(np.float64))))
     return np.concatenate(values)
 
 
@@ -115,9 +115,13 @@ def score_interval(
 ) -> Interval:
     """Return the interval of a score over its rows.
 
+    A share of rows has one in closed form, any other score the percentile bootstrap's. Where all
+    resamples score alike, as an AUROC of 1 does, they say nothing of other rows, and no interval is
+    given. Resamples on which the score is undefined (for instance without any anomaly) are left
+    out; where they are more than 5 % the interval would describe other data, so none is given.
+
     Args:
-        statistic: The score. A share of rows has an interval in closed form; any other is
-            resampled.
+        statistic: The score.
         rows: Number of rows, n >= 1.
         resamples: Resamples of a bootstrap, >= 1.
         seed: Seed of the draws.
@@ -130,10 +134,14 @@ def score_interval(
         >>> found = score_interval(Share(np.ones(120)), 120, resamples=10, seed=0)
         >>> round(found.low, 3), found.high
         (0.969, 1.0)
+
+    References:
+        Efron and Tibshirani, "An Introduction to the Bootstrap", 1993, ch. 13.
     """
     if isinstance(statistic, Share | ShareDifference | GroupShares):
         return statistic.interval(confidence)
-    return bootstrap(statistic, rows, resamples=resamples, seed=seed, confidence=confidence)
+    values = resampled(statistic, rows, resamples=resamples, seed=seed)
+    return _interval(values, confidence=confidence)
 
 
 def difference_interval(
@@ -141,15 +149,32 @@ def difference_interval(
 ) -> Interval:
     """Return the 95 % interval and p of ``first - second`` on the same rows.
 
+    Of two shares the closed form is taken, else a paired bootstrap: both scores see the same
+    resamples, so what makes a row hard for both cancels.
+
     Args:
-        first: One model's score; of two shares the closed form is taken, else a paired bootstrap.
+        first: One model's score.
         second: The other's, over the same rows in the same order.
         rows: Number of rows, n >= 1.
         resamples: Resamples of a bootstrap, >= 1.
         seed: Seed of the draws.
 
     Returns:
-        The interval.
+        The interval; a bootstrap's ``p = 2 min(share <= 0, share >= 0)`` is at most 1 and at least
+        ``1 / resamples``: one of R resamples cannot show a smaller one.
+
+    Example:
+        >>> from temper.functional.resampling import weighted_mean
+        >>> first, second = [1.0, 2.0] * 10, [0.0] * 20
+        >>> found = difference_interval(
+        ...     lambda counts: weighted_mean(first, counts),
+        ...     lambda counts: weighted_mean(second, counts),
+        ...     20,
+        ...     resamples=100,
+        ...     seed=0,
+        ... )
+        >>> 1.0 < found.low < 1.5 < found.high < 2.0, found.p
+        (True, 0.01)
     """
     # Shares among rows that each model chooses are not shares of the same rows.
     if (
@@ -159,7 +184,17 @@ def difference_interval(
         and second.among is None
     ):
         return paired_shares(first.right, second.right)
-    return paired_bootstrap(first, second, rows, resamples=resamples, seed=seed)
+
+    def difference(counts: FloatArray) -> FloatArray:
+        return first(counts) - second(counts)
+
+    values = resampled(difference, rows, resamples=resamples, seed=seed)
+    found = _interval(values, confidence=0.95)
+    if found.low is None:
+        return found
+    defined = values[~np.isnan(values)]
+    tail = 2.0 * min(float((defined <= 0).mean()), float((defined >= 0).mean()))
+    return replace(found, p=min(1.0, max(tail, 1.0 / len(defined))))
 
 
 def fewest_rows(statistic: Statistic, rows: int) -> int:
@@ -179,96 +214,6 @@ def fewest_rows(statistic: Statistic, rows: int) -> int:
     if isinstance(statistic, Share | ShareDifference | GroupShares | OfKinds):
         return statistic.fewest
     return rows
-
-
-def bootstrap(
-    statistic: Statistic,
-    rows: int,
-    *,
-    resamples: int = 1000,
-    seed: int = 0,
-    confidence: float = 0.95,
-) -> Interval:
-    """Return the percentile bootstrap interval of a score over its rows.
-
-    Where all resamples score alike, as an AUROC of 1 does, they say nothing of other rows, and no
-    interval is given. Resamples on which the score is undefined (for instance without any anomaly)
-    are left out; where they are more than 5 % the interval would describe other data, so none is
-    given.
-
-    Args:
-        statistic: From counts [R, n] to [R] values.
-        rows: Number of rows, n >= 1.
-        resamples: Number of resamples, >= 1.
-        seed: Seed of the draws.
-        confidence: Share of the resamples inside the interval, in (0, 1).
-
-    Returns:
-        The interval.
-
-    Example:
-        >>> from temper.functional.scores import accuracy
-        >>> labels, predictions = [0, 1] * 50, [0] * 100
-        >>> found = bootstrap(lambda counts: accuracy(labels, predictions, counts=counts), 100)
-        >>> 0.3 < found.low < 0.5 < found.high < 0.7
-        True
-
-    References:
-        Efron and Tibshirani, "An Introduction to the Bootstrap", 1993, ch. 13.
-    """
-    values = resampled(statistic, rows, resamples=resamples, seed=seed)
-    return _interval(values, confidence=confidence)
-
-
-def paired_bootstrap(
-    first: Statistic,
-    second: Statistic,
-    rows: int,
-    *,
-    resamples: int = 10_000,
-    seed: int = 0,
-    confidence: float = 0.95,
-) -> Interval:
-    """Return the bootstrap interval and p of ``first - second`` on the same rows.
-
-    Both scores see the same resamples, so what makes a row hard for both cancels.
-
-    Args:
-        first: One model's statistic, from counts [R, n] to [R] values.
-        second: The other's, over the same rows in the same order.
-        rows: Number of rows, n >= 1.
-        resamples: Number of resamples, >= 1.
-        seed: Seed of the draws.
-        confidence: Share of the resamples inside the interval, in (0, 1).
-
-    Returns:
-        The interval of the difference, and ``p = 2 min(share <= 0, share >= 0)``, at most 1 and at
-        least ``1 / resamples``: a bootstrap of R resamples cannot show a smaller one.
-
-    Example:
-        >>> from temper.functional.resampling import weighted_mean
-        >>> first, second = [1.0, 2.0] * 10, [0.0] * 20
-        >>> found = paired_bootstrap(
-        ...     lambda counts: weighted_mean(first, counts),
-        ...     lambda counts: weighted_mean(second, counts),
-        ...     20,
-        ...     resamples=100,
-        ... )
-        >>> 1.0 < found.low < 1.5 < found.high < 2.0, found.p
-        (True, 0.01)
-    """
-
-    def difference(counts: FloatArray) -> FloatArray:
-        return first(counts) - second(counts)
-
-    values = resampled(difference, rows, resamples=resamples, seed=seed)
-    found = _interval(values, confidence=confidence)
-    if found.low is None:
-        return found
-    defined = values[~np.isnan(values)]
-    tail = 2.0 * min(float((defined <= 0).mean()), float((defined >= 0).mean()))
-    p = min(1.0, max(tail, 1.0 / len(defined)))
-    return Interval(found.low, found.high, found.undefined, p)
 
 
 def standard_error(values: ArrayLike) -> float | None:
@@ -464,11 +409,6 @@ def average_relative_improvement(
             parts[part] = relative_improvement(own, base, best)
     value = None if undefined or not parts else fmean(parts.values())
     return Improvement(value, parts, tuple(reasons))
-
-
-def _blocks(total: int, size: int) -> list[int]:
-    """Cut a number of resamples into blocks."""
-    return [size] * (total // size) + ([total % size] if total % size else [])
 
 
 def _interval(values: ArrayLike, *, confidence: float) -> Interval:

@@ -112,7 +112,7 @@ def facts(name: str) -> ScoreFacts:
         SettingError: The score is unknown.
 
     Example:
-        >>> facts("ece_10").higher_is_better
+        >>> facts("mse").higher_is_better
         False
     """
     if name not in SCORES:

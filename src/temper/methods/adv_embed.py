@@ -18,7 +18,7 @@ from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field
 
-from temper.forward import Noise
+from temper.forward import Coupling, Noise
 from temper.forward.consistency import Consistency
 from temper.forward.objective import Clean, Joint, Objective, plain
 from temper.functional.losses import Divergence
@@ -118,12 +118,12 @@ class AdvEmbed(AttackConfig):
                 "as R-Drop's does."
             )
         check_attack_off(self, divergence_weight=self.divergence_weight)
-        warn_of_small_divergence(
-            type(self).__name__,
-            weight=self.divergence_weight,
-            divergence=self.divergence,
-            reduction=self.reduction,
-        )
+        warn_of_small_divergence(type(self).__name__, self.coupling)
+
+    @property
+    def coupling(self) -> Coupling:
+        """What holds the passes together."""
+        return Coupling(self.divergence_weight, self.divergence, self.reduction)
 
     def off(self) -> Self:
         """Switch the perturbed pass off and weigh the clean loss by 1."""
@@ -137,9 +137,7 @@ class AdvEmbed(AttackConfig):
             Noise(self.noise, law="positive", site=self.site, special_tokens=self.special_tokens),
             self.perturbation(),
             weight=self.adversarial_weight,
-            divergence_weight=self.divergence_weight,
-            divergence=self.divergence,
-            reduction=self.reduction,
+            coupling=self.coupling,
             same_dropout=self.same_dropout,
             detached=self.detached,
         )

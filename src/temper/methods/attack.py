@@ -8,13 +8,11 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from temper.forward import Perturbation
-from temper.functional.losses import Divergence
+from temper.forward import Coupling, Perturbation
 from temper.functional.norms import Norm
 from temper.functional.schedules import ScalarOrSchedule
 from temper.methods.method import MethodConfig
 from temper.methods.variants import Variant
-from temper.types import Reduction
 
 
 class Single(Variant):
@@ -83,26 +81,23 @@ logger = logging.getLogger(__name__)
 SMALLEST_LOSS = 0.01
 
 
-def warn_of_small_divergence(
-    method: str, *, weight: float, divergence: Divergence, reduction: Reduction
-) -> None:
+def warn_of_small_divergence(method: str, coupling: Coupling) -> None:
     """Warn of a Jensen-Shannon term that is nearly nothing whatever the passes say.
 
     It is at most ln 2 a row, so that its mean over the rows is at most ``weight * ln 2``.
 
     Args:
         method: Name of the method.
-        weight: Of the divergence; 0 leaves it out, which is no fault.
-        divergence: Which one it is.
-        reduction: Over the rows.
+        coupling: The divergence; a weight of 0 leaves it out, which is no fault.
     """
-    largest = weight * math.log(2)
-    if divergence == "js" and reduction == "mean" and 0 < largest < SMALLEST_LOSS:
+    largest = coupling.weight * math.log(2)
+    kind = (coupling.divergence, coupling.reduction)
+    if kind == ("js", "mean") and 0 < largest < SMALLEST_LOSS:
         logger.warning(
             "%s: divergence='js' with reduction='mean' and a weight of %g is at most %.2g in the "
             "loss, so that it does next to nothing. Use reduction='sum', or raise the weight.",
             method,
-            weight,
+            coupling.weight,
             largest,
         )
 

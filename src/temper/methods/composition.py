@@ -13,12 +13,12 @@ from typing import Any, Literal, Self
 from pydantic import BaseModel, ConfigDict
 
 from temper.backward.rule import Chain, UpdateRule, chain
-from temper.errors import CompositionError, SettingError, TemperError, unknown
+from temper.errors import CompositionError, FieldError, SettingError, TemperError, unknown
 from temper.forward import Clean, add
 from temper.functional.schedules import Schedule
 from temper.methods.declared import HALVES, is_composed, labels_of, name_faults
 from temper.methods.method import Method, MethodConfig
-from temper.methods.registry import configure_one, name_of
+from temper.methods.registry import entry, name_of
 
 Half = Literal["both", "objective", "rule"]
 
@@ -131,17 +131,12 @@ def compose(
     shares: list[Share] = []
     for given, half in halves:
         config = configure(given) if isinstance(given, str) else given
-        if isinstance(config, Composed):
-            shares += (
-                config.shares
-                if half == "both"
-                else [
-                    Share(name=share.name, config=share.config, half=half)
-                    for share in config.shares
-                ]
-            )
-        else:
+        if not isinstance(config, Composed):
             shares.append(Share(name=name_of(config), config=config, half=half))
+        elif half == "both":
+            shares += config.shares
+        else:
+            shares += [share.model_copy(update={"half": half}) for share in config.shares]
     return _checked(shares)
 
 
@@ -167,8 +162,13 @@ def configure(
         2.0
     """
     if is_composed(name):
-        return configure_composed(name, settings or {}, prefix=prefix)
-    return configure_one(name, settings, prefix=prefix)
+        return _configure_composed(name, settings or {}, prefix)
+    config, values = entry(name).config, dict(settings or {})
+    preset = values.pop("preset", None)
+    try:
+        return config(**values) if preset is None else config.preset(preset, **values)
+    except FieldError as error:
+        raise (error if prefix is None else error.under(prefix)) from None
 
 
 def build(method: Method | MethodConfig | str) -> Method:
@@ -198,20 +198,8 @@ def build(method: Method | MethodConfig | str) -> Method:
     return configure(method).build()
 
 
-def configure_composed(
-    name: str, settings: Mapping[str, Any], *, prefix: str | None = None
-) -> MethodConfig:
-    """Make the settings of a composition from plain values; see `configure`.
-
-    Args:
-        name: Methods with ``+`` between.
-        settings: Tables of values, by method.
-        prefix: What stands before the methods' names in errors.
-
-    Raises:
-        SettingError: For an unknown name, field or value, all faults at once.
-        CompositionError: If the methods do not compose.
-    """
+def _configure_composed(name: str, settings: Mapping[str, Any], prefix: str | None) -> Composed:
+    """Make the settings of a composition from tables of values by method; see `configure`."""
     labels = labels_of(name)
     if missing := [fault for fault in name_faults(name) if "is missing" in fault]:
         raise SettingError("\n".join(missing))

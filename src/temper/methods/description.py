@@ -9,6 +9,7 @@ from typing import Any, Literal, get_args, get_origin
 
 from pydantic.fields import FieldInfo
 
+from temper.display.wording import pipe_table
 from temper.errors import DataError
 from temper.functional.schedules import SCHEDULABLE
 from temper.importing import argument_texts
@@ -108,8 +109,7 @@ def published(name: str) -> dict[str, Published]:
     Raises:
         SettingError: If no method has that name.
     """
-    found: dict[str, Published] = getattr(entry(name).config, "PUBLISHED", {})
-    return found
+    return entry(name).config.PUBLISHED
 
 
 def bounds(field: FieldInfo) -> str:
@@ -157,8 +157,7 @@ def presets(name: str) -> dict[str, dict[str, Any]]:
     Raises:
         SettingError: If no method has that name.
     """
-    found: dict[str, dict[str, Any]] = getattr(entry(name).config, "PRESETS", {})
-    return {preset: dict(values) for preset, values in found.items()}
+    return entry(name).config.PRESETS
 
 
 OPENING, CLOSING = "<!-- methods -->", "<!-- /methods -->"
@@ -177,14 +176,14 @@ def markdown(folder: Path | str = ".") -> str:
         Lines of Markdown.
     """
     cards = _cards(Path(folder))
-    lines = [f"| {' | '.join(HEADINGS)} |", f"|{'---|' * len(HEADINGS)}"]
+    rows = []
     for name in names():
         found, card = entry(name), cards / f"{name}.md"
         link = Path(os.path.relpath(card, folder)).as_posix()
         shown = f"[`{name}`]({link})" if card.exists() else f"`{name}`"
         cells = (shown, found.summary, found.cost, found.memory, found.claims, found.paper)
-        lines.append(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |")
-    return "\n".join(lines) + "\n"
+        rows.append([cell.replace("|", "\\|") for cell in cells])
+    return pipe_table(HEADINGS, rows) + "\n"
 
 
 def between(text: str, opening: str, closing: str, made: Callable[[], str]) -> str:

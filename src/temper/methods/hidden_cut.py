@@ -16,7 +16,7 @@ from typing import ClassVar, Self
 
 from pydantic import Field
 
-from temper.forward import Clean, Joint
+from temper.forward import Clean, Coupling, Joint
 from temper.forward.consistency import SpanCut
 from temper.functional.schedules import ScalarOrSchedule
 from temper.methods import Method, MethodConfig, Published, register
@@ -70,7 +70,7 @@ class HiddenCut(MethodConfig):
             ratio=self.ratio,
             candidates=self.candidates,
             weight=self.cut_weight,
-            divergence_weight=self.divergence_weight,
+            coupling=Coupling(self.divergence_weight, "js", "mean"),
             special_tokens=self.special_tokens,
         )
         return Method("hidden_cut", self, Joint(Clean(weight=1.0), (cut,)))

@@ -56,6 +56,8 @@ class MethodConfig(BaseModel, ABC):
 
     PUBLISHED: ClassVar[dict[str, Published]] = {}
     """What the method's source gives its settings, and those of training as ``train.NAME``."""
+    PRESETS: ClassVar[dict[str, dict[str, Any]]] = {}
+    """Published settings, by the name of their preset."""
     PRETRAINED: ClassVar[str] = ""
     """What it does with pre-trained weights, without which it has no meaning; empty for most."""
 
@@ -142,10 +144,9 @@ class MethodConfig(BaseModel, ABC):
             >>> UEGR.preset("sentiment").mask.alpha
             0.9
         """
-        presets: Mapping[str, Mapping[str, Any]] = getattr(cls, "PRESETS", {})
-        if name not in presets:
-            raise SettingError(unknown(f"preset of {cls.__name__}", str(name), presets))
-        return cls(**merged(presets[name], settings, config=cls))
+        if name not in cls.PRESETS:
+            raise SettingError(unknown(f"preset of {cls.__name__}", str(name), cls.PRESETS))
+        return cls(**merged(cls.PRESETS[name], settings, config=cls))
 
     @classmethod
     def from_scratch(cls, given: Mapping[str, Any]) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field
 
-from temper.forward import Clean, Joint, Noise
+from temper.forward import Clean, Coupling, Joint, Noise
 from temper.forward.consistency import SMALLEST_NOISE, Consistency
 from temper.functional.losses import Divergence
 from temper.functional.schedules import ScalarOrSchedule
@@ -98,9 +98,12 @@ class R3F(MethodConfig):
                 self.epsilon,
                 SMALLEST_NOISE,
             )
-        warn_of_small_divergence(
-            "R3F", weight=self.weight, divergence=self.divergence, reduction=self.reduction
-        )
+        warn_of_small_divergence("R3F", self.coupling)
+
+    @property
+    def coupling(self) -> Coupling:
+        """What holds the passes together."""
+        return Coupling(self.weight, self.divergence, self.reduction)
 
     def off(self) -> Self:
         """Switch the noised pass and the divergence off."""
@@ -112,9 +115,7 @@ class R3F(MethodConfig):
             return Method("r3f", self)
         part = Consistency(
             Noise(self.epsilon, law=self.law, site=self.site, special_tokens=self.special_tokens),
-            divergence_weight=self.weight,
-            divergence=self.divergence,
-            reduction=self.reduction,
+            coupling=self.coupling,
             same_dropout=self.same_dropout,
             detached=self.detached,
         )

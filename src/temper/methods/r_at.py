@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field
 
-from temper.forward import AdversarialLoss, Clean, Joint, Objective, SubModels
+from temper.forward import AdversarialLoss, Clean, Coupling, Joint, Objective, SubModels
 from temper.functional.losses import Divergence
 from temper.functional.schedules import ScalarOrSchedule
 from temper.methods import Method, Published, register
@@ -79,12 +79,12 @@ class RAT(AttackConfig):
                 f"relative={self.relative}, norm={self.norm!r} and site={self.site!r}"
             )
         check_attack_off(self, divergence_weight=self.divergence_weight)
-        warn_of_small_divergence(
-            type(self).__name__,
-            weight=self.divergence_weight,
-            divergence=self.divergence,
-            reduction=self.reduction,
-        )
+        warn_of_small_divergence(type(self).__name__, self.coupling)
+
+    @property
+    def coupling(self) -> Coupling:
+        """What holds the passes together."""
+        return Coupling(self.divergence_weight, self.divergence, self.reduction)
 
     def off(self) -> Self:
         """Switch the attacked passes off."""
@@ -98,9 +98,7 @@ class RAT(AttackConfig):
             self.perturbation(),
             SubModels(passes=2),
             weight=self.adversarial_weight,
-            divergence_weight=self.divergence_weight,
-            divergence=self.divergence,
-            reduction=self.reduction,
+            coupling=self.coupling,
             reuse=self.reuse,
         )
         return Joint(Clean(weight=1.0), (attack,))

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Self
 
 from pydantic import Field
 
-from temper.forward import Clean, SubModels
+from temper.forward import Clean, Coupling, SubModels
 from temper.functional.losses import Divergence
 from temper.functional.schedules import ScalarOrSchedule
 from temper.methods import Method, MethodConfig, Published, register
@@ -66,11 +66,6 @@ class RDrop(MethodConfig):
         """Return the method."""
         if not self.weight:
             return Method("r_drop", self)
-        objective = Clean(
-            weight=1.0,
-            submodels=SubModels(passes=2),
-            divergence_weight=self.weight,
-            divergence=self.divergence,
-            reduction=self.reduction,
-        )
+        coupling = Coupling(self.weight, self.divergence, self.reduction)
+        objective = Clean(weight=1.0, submodels=SubModels(passes=2), coupling=coupling)
         return Method("r_drop", self, objective)

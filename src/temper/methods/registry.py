@@ -13,14 +13,13 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, partial
 from importlib.metadata import entry_points
 from types import ModuleType
-from typing import Any
 
-from temper.errors import FieldError, SettingError, unknown
+from temper.errors import SettingError, unknown
 from temper.importing import import_named, run_import
 from temper.methods.declared import GROUP, Declaration, in_order
 from temper.methods.method import MethodConfig
@@ -150,29 +149,6 @@ def entry(name: str) -> Entry:
     if name not in _ENTRIES:
         raise SettingError(unknown("method", name, _ENTRIES))
     return _ENTRIES[name]
-
-
-def configure_one(
-    name: str, settings: Mapping[str, Any] | None = None, *, prefix: str | None = None
-) -> MethodConfig:
-    """Make one method's settings from plain values; `temper.methods.configure` takes several too.
-
-    Args:
-        name: A registered name.
-        settings: Values by field; ``preset`` picks published settings that the others override.
-        prefix: As `temper.methods.configure`.
-
-    Raises:
-        SettingError: For an unknown name, field or value, all faults at once.
-    """
-    chosen = entry(name)
-    values = dict(settings or {})
-    preset = values.pop("preset", None)
-    config = chosen.config
-    try:
-        return config(**values) if preset is None else config.preset(preset, **values)
-    except FieldError as error:
-        raise (error if prefix is None else error.under(prefix)) from None
 
 
 def name_of(config: MethodConfig) -> str:

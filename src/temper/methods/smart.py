@@ -17,7 +17,7 @@ from pydantic import Field
 
 from temper.backward.anchoring import WeightAverage
 from temper.backward.rule import chain
-from temper.forward import Clean, Joint
+from temper.forward import Clean, Coupling, Joint
 from temper.forward.consistency import Proximal
 from temper.functional.schedules import ScalarOrSchedule
 from temper.methods import Method, Published, register
@@ -78,7 +78,8 @@ class SMART(VAT):
         """Return the method."""
         parts, rule = self.parts(), chain()
         if self.proximal_weight:
-            parts += (Proximal(self.proximal_weight, self.divergence, self.reduction),)
+            coupling = Coupling(self.proximal_weight, self.divergence, self.reduction)
+            parts += (Proximal(coupling),)
             rule = chain(WeightAverage(self.decay, self.final_decay, self.early))
         objective = Joint(Clean(weight=1.0), parts) if parts else Clean()
         return Method("smart", self, objective, rule)

@@ -16,7 +16,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from temper.forward import AdversarialLoss, Clean, Joint, SubModels
+from temper.forward import AdversarialLoss, Clean, Coupling, Joint, SubModels
 from temper.functional.losses import Divergence
 from temper.functional.schedules import ScalarOrSchedule
 from temper.methods import Method, Published, register
@@ -125,17 +125,14 @@ class UEGR(AttackConfig, SelectionConfig):
                 f"adaptive='fixed' needs {self.passes} rates, one a pass, got "
                 f"{list(self.adaptive.rates)}"
             )
-        check_attack_off(self, divergence_weight=self._divergence_weight)
-        warn_of_small_divergence(
-            "UEGR",
-            weight=self._divergence_weight,
-            divergence=self.divergence,
-            reduction=self.reduction,
-        )
+        check_attack_off(self, divergence_weight=self.coupling.weight)
+        warn_of_small_divergence("UEGR", self.coupling)
 
     @property
-    def _divergence_weight(self) -> float:
-        return self.divergence_weight if self.passes > 1 else 0.0
+    def coupling(self) -> Coupling:
+        """What holds the passes together; nothing where there is one."""
+        weight = self.divergence_weight if self.passes > 1 else 0.0
+        return Coupling(weight, self.divergence, self.reduction)
 
     @classmethod
     def from_scratch(cls, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -151,8 +148,7 @@ class UEGR(AttackConfig, SelectionConfig):
 
     def build(self) -> Method:
         """Return the method."""
-        divergence_weight = self._divergence_weight
-        if not self.adversarial_weight and not divergence_weight:
+        if not self.adversarial_weight and not self.coupling.weight:
             return Method("uegr", self, rule=self.rule())
         passes = SubModels(
             passes=self.passes,
@@ -164,8 +160,6 @@ class UEGR(AttackConfig, SelectionConfig):
             self.perturbation(),
             passes,
             weight=self.adversarial_weight,
-            divergence_weight=divergence_weight,
-            divergence=self.divergence,
-            reduction=self.reduction,
+            coupling=self.coupling,
         )
         return Method("uegr", self, Joint(Clean(weight=1.0), (attack,)), self.rule())

@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field
 
-from temper.forward import Clean, Joint, Part
+from temper.forward import Clean, Coupling, Joint, Part
 from temper.forward.consistency import Virtual
 from temper.functional.losses import Divergence
 from temper.functional.norms import Norm
@@ -123,8 +123,8 @@ class VAT(AttackConfig):
         if not self.weight:
             return ()
         attack = self.perturbation(**self.ascent.values)
-        part = Virtual(attack, self.init_noise, self.weight, self.divergence, self.reduction)
-        return (part,)
+        coupling = Coupling(self.weight, self.divergence, self.reduction)
+        return (Virtual(attack, self.init_noise, coupling),)
 
     def build(self) -> Method:
         """Return the method."""
