@@ -36,28 +36,6 @@ def test_an_epoch_s_importance_is_the_sum_of_squared_gradients() -> None:
     assert state["importance"]["block"].tolist() == [10.0, 5.0, 0.0]
 
 
-def test_an_epoch_s_mask_holds_five_bytes_an_entry_in_scope() -> None:
-    model = tiny_bert(vocab_size=300)
-    stepper = stepper_with(SelectiveUpdate(refresh="epoch"), model)
-    stepper.prepare([rows(5, 3)])
-    stepper.begin_epoch(0)
-    stepper.backward(rows(5, 3))
-    stepper.step(torch.optim.SGD(model.parameters(), lr=0.1))
-    state = stepper.state["selective"]
-    entries = sum(stepper.params.tensors[name].numel() for name in stepper.params.blocks)
-    held = {key: sum(t.nbytes for t in tensors_in(value)) for key, value in state.items()}
-    assert held["importance"] == 4 * entries
-    assert held["codes"] == entries
-    weights = sum(p.nbytes for p in model.parameters())
-    assert sum(held.values()) <= weights + entries
-
-
-def tensors_in(value: object) -> list[Tensor]:
-    if isinstance(value, dict):
-        return [tensor for each in value.values() for tensor in tensors_in(each)]
-    return [value] if isinstance(value, Tensor) else []
-
-
 @pytest.mark.parametrize("p_min", [1e-3, 0.0])
 def test_an_epoch_s_mask_divides_by_the_probability_of_its_byte(p_min: float) -> None:
     rule, params = replace(epoch_rule(), beta=3.0, p_min=p_min), parameters(block=5000)

@@ -27,25 +27,6 @@ def test_a_further_step_carries_no_graph() -> None:
     ).requires_grad
 
 
-def test_on_the_matrix_every_occurrence_of_a_word_moves_alike() -> None:
-    network = Network(tiny_network())
-    ids = torch.tensor([[5, 6, 5], [6, 5, 0]])
-    batch = Batch({"input_ids": ids, "attention_mask": (ids > 0).long()})
-    network.probe(batch)
-    attack = Perturbation(2.0, scope="matrix")
-    gradient = torch.randn(2, 3, 4, dtype=torch.float64)
-    delta = attack.first(gradient, network.embeddings(batch), network, batch)
-    five = gradient[0, 0] + gradient[0, 2] + gradient[1, 1]
-    six = gradient[0, 1] + gradient[1, 0]
-    size = torch.cat([five, six]).norm()
-    torch.testing.assert_close(delta[0, 0], 2 * five / size)
-    assert torch.equal(delta[0, 0], delta[0, 2])
-    assert torch.equal(delta[0, 0], delta[1, 1])
-    torch.testing.assert_close(delta[1, 0], 2 * six / size)
-    assert not delta[1, 2].any()
-    assert not attack.first(0 * gradient, network.embeddings(batch), network, batch).any()
-
-
 def test_a_perturbation_has_the_model_s_precision_and_at_least_single() -> None:
     network, batch = probed(5, 3)
     assert Perturbation(0.1).zeros(network, batch).dtype == torch.float64

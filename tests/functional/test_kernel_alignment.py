@@ -88,19 +88,6 @@ def test_orthogonal_maps_factors_and_shifts_are_not_seen(
     assert alignment(moved, one) == pytest.approx(1.0, abs=1e-8)
 
 
-def test_states_that_have_nothing_in_common_are_near_0_where_the_biased_form_is_not() -> None:
-    # 64 rows in 256 dimensions: the biased estimator gives .8 to any two of them.
-    values = []
-    for seed in range(8):
-        one, two = states(64, 256, 2 * seed), states(64, 256, 2 * seed + 1)
-        values.append((unbiased_hsic(one, two), unbiased_hsic(one, one), unbiased_hsic(two, two)))
-    assert abs(float(kernel_alignment(*zip(*values, strict=True)))) < 0.1
-    centre = np.eye(64) - 1 / 64
-    k, other = centre @ one @ one.T @ centre, centre @ two @ two.T @ centre
-    biased = (k * other).sum() / np.sqrt((k * k).sum() * (other * other).sum())
-    assert biased > 0.7
-
-
 def test_batches_are_averaged_before_they_are_divided() -> None:
     # (3 + 1) / sqrt((4 + 4) (9 + 1)), not the mean of 3/6 and 1/2.
     assert float(kernel_alignment([3.0, 1.0], [4.0, 4.0], [9.0, 1.0])) == pytest.approx(4 / 80**0.5)

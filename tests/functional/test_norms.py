@@ -119,12 +119,6 @@ def test_the_matrix_s_gradient_is_the_sum_over_a_word_s_occurrences() -> None:
     torch.testing.assert_close(size, matrix.grad.norm())
 
 
-def test_ranks_by_hand() -> None:
-    found = within_example_rank(torch.tensor([[5.0, 1.0, 3.0], [2.0, 2.0, 7.0], [4.0, 4.0, 4.0]]))
-    assert found.tolist() == [[1.0, 0.0, 0.5], [0.25, 0.25, 1.0], [0.5, 0.5, 0.5]]
-    assert within_example_rank(torch.ones(2, 1)).tolist() == [[0.5], [0.5]]
-
-
 @given(st.lists(st.sampled_from([0.0, 0.5, 1.0, 2.0, 8.0]), min_size=2, max_size=12))
 def test_a_rank_is_the_share_of_smaller_channels_and_half_of_the_equal_ones(
     values: list[float],

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import minimize_scalar
@@ -64,25 +63,6 @@ def test_the_temperature_is_that_of_other_minimisers(seed: int) -> None:
     )
     fitted = fit_temperature(labels, logits)
     assert 1 / fitted.value == pytest.approx(found.x, rel=1e-5)
-    # The recipe of Guo et al.'s own code: L-BFGS on the cross entropy.
-    weight = torch.ones(1, dtype=torch.float64, requires_grad=True)
-    optimizer = torch.optim.LBFGS(
-        [weight],
-        max_iter=500,
-        tolerance_grad=1e-12,
-        tolerance_change=0,
-        line_search_fn="strong_wolfe",
-    )
-    z, y = torch.tensor(logits), torch.tensor(labels)
-
-    def closure() -> torch.Tensor:
-        optimizer.zero_grad()
-        loss = torch.nn.functional.cross_entropy(z * weight, y)
-        loss.backward()
-        return loss
-
-    optimizer.step(closure)  # type: ignore[arg-type]
-    assert 1 / fitted.value == pytest.approx(weight.item(), rel=1e-5)
 
 
 def test_each_row_may_have_a_temperature_of_its_own() -> None:

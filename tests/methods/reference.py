@@ -121,6 +121,32 @@ def attack(
     return delta
 
 
+AXES = {"example": (1, 2), "token": (2,), "batch": (0, 1, 2)}
+
+
+def ball(
+    moved: Tensor,
+    embeddings: Tensor,
+    movable: Tensor,
+    *,
+    epsilon: float,
+    relative: bool = False,
+    norm: str = "l2",
+    scope: str = "example",
+) -> Tensor:
+    """Shrink a perturbation into its budget: a vector as a whole, or entry by entry."""
+    radius: Tensor | float = epsilon
+    if relative:
+        inside = embeddings * movable.unsqueeze(-1)
+        squares = inside.square().sum(AXES[scope], keepdim=True)
+        largest = inside.abs().amax(AXES[scope], keepdim=True)
+        radius = epsilon * (squares.sqrt() if norm == "l2" else largest)
+    if norm != "l2":
+        return moved.clamp(-radius, radius)
+    size = moved.square().sum(AXES[scope], keepdim=True).sqrt()
+    return torch.where(size > radius, moved * radius / size, moved)
+
+
 def pairs(
     kind: str, outputs: Sequence[Tensor], *, reduction: str, rows_of_step: int
 ) -> Tensor | float:

@@ -53,18 +53,6 @@ def test_an_entry_is_at_most_alpha_over_the_root_of_real_tokens_times_width(
         assert 0.8 * bound < largest <= bound
 
 
-def test_the_mean_norm_is_alpha_over_root_three_whatever_the_length() -> None:
-    lengths = (12, 4, 2)
-    batch, network = Batch.of(rows(*lengths)), Network(tiny_network(width=16))
-    noise = Noise(5.0, per="length")
-    draws = torch.stack([noise.draw(network, batch, seed=seed) for seed in range(400)])
-    squares = draws.square().sum((2, 3)).mean(0)
-    torch.testing.assert_close(
-        squares, torch.full((3,), 25 / 3, dtype=torch.float64), rtol=0.03, atol=0.0
-    )
-    assert float(draws.mean().abs()) < 0.01
-
-
 def test_its_size_against_the_embeddings_is_logged() -> None:
     stepper, batch = Stepper(tiny_network(), configure("embedding_noise")), rows(6, 3)
     with recorded_deltas() as deltas:

@@ -131,16 +131,6 @@ def test_every_step_draws_anew_and_micro_batches_and_ranks_alike() -> None:
     assert same(*found)
 
 
-def test_at_the_start_mixing_changes_nothing_but_the_gradient() -> None:
-    stepper = stepper_of("mixout")
-    before = copies(stepper.network.model)
-    seen = seen_in_the_passes(stepper)
-    _, found, _ = step_of(stepper, two_batches())
-    assert same(before, seen[0])
-    assert all(bool((found[name] == 0).any()) for name in MIXED)
-    assert not bool((found["head.weight"] == 0).any())
-
-
 def test_backward_adds_to_the_gradient_that_is_there() -> None:
     twice, once = stepper_of("mixout"), stepper_of("mixout")
     batch = rows(5, 3)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,7 +15,7 @@ from temper.errors import ModelError
 from temper.methods import configure
 from tests.methods import reference
 from tests.methods.perturbed import Pass, passes
-from tests.methods.tiny import recorded_drops, rows, tiny_bert, tiny_network
+from tests.methods.tiny import recorded_drops, rows, tiny_network
 from tests.methods.weights import compare, leaves, ours, two_batches
 
 __all__ = ["passes"]
@@ -134,28 +133,6 @@ def test_the_loss_is_both_losses_and_a_divergence_that_pulls_at_both_passes(
     compare(total, weights, loss, grads)
 
 
-def test_the_step_is_epsilon_in_every_token_s_largest_entry_and_nothing_at_padding(
-    passes: list[Pass],
-) -> None:
-    batch = rows(5, 3, 6)
-    _, _, drops, network = ours("adv_embed", {"epsilon": 0.2}, [batch])
-    clean, perturbed, _ = passes
-    assert clean.delta is not None
-    assert perturbed.delta is not None
-    step = perturbed.delta - clean.delta
-    real = batch["attention_mask"].bool()
-    torch.testing.assert_close(step.abs().amax(-1)[real], torch.full((14,), 0.2).double())
-    assert not perturbed.delta[~real].any()
-    # The direction is the gradient's own and not its sign: the cosine by token is 1.
-    point = clean.delta.clone().requires_grad_()
-    output = reference.forward(leaves(network), batch, drops, call=0, delta=point, site="output")
-    losses = reference.row_losses(output, batch["labels"], None)
-    (gradient,) = torch.autograd.grad(losses.sum(), point)
-    cosine = nn.functional.cosine_similarity(step, gradient, dim=-1)[real]
-    torch.testing.assert_close(cosine, torch.ones(14).double())
-    assert not torch.allclose(step[real].abs(), torch.full((14, 4), 0.2).double())
-
-
 def test_the_noise_is_new_at_every_step_and_the_passes_are_two(passes: list[Pass]) -> None:
     stepper = Stepper(tiny_network(), "adv_embed", seed=2)
     optimizer = torch.optim.SGD(stepper.network.model.parameters(), lr=0.1)
@@ -198,73 +175,7 @@ def test_passes_that_drop_alike_differ_by_the_attack_alone() -> None:
     assert "divergence/dropout_share" not in logs
 
 
-def test_a_released_pass_gives_the_embeddings_no_gradient(passes: list[Pass]) -> None:
-    settings = {"preset": "released", "clean_weight": 0.0, "divergence_weight": 1.0}
-    found = configure("roast", settings)
-    assert (found.adversarial_weight, found.detached) == (0.0, True)
-    logs = Stepper(tiny_network(), found).backward(rows(5, 3))
-    assert [each.detached for each in passes] == [False, True, False]
-    assert set(logs) >= {"loss/consistency"}
-    assert "loss/adversarial" not in logs
-
-
-def test_a_half_whose_weight_is_0_is_left_out(passes: list[Pass]) -> None:
-    logs = Stepper(tiny_network(), configure("adv_embed", {"divergence_weight": 0.0})).backward(
-        rows(5, 3)
-    )
-    assert len(passes) == 2
-    assert "loss/consistency" not in logs
-    kept = {"adversarial_weight": 0.0, "divergence_weight": 0.01}
-    logs = Stepper(tiny_network(), configure("adv_embed", kept)).backward(rows(5, 3))
-    assert "loss/adversarial" not in logs
-
-
 # The mask
-
-
-@pytest.mark.parametrize("preset", ["sentiment", "entailment"])
-def test_an_epoch_moves_the_same_block_weights_by_g_over_p_and_all_others_by_g(
-    preset: str,
-) -> None:
-    model = tiny_bert(hidden_size=32, intermediate_size=64)
-    stepper = Stepper(model, configure("roast", {"preset": preset}), seed=4)
-    batches = [rows(5, 3, 6, seed=step) for step in range(3)]
-    stepper.prepare(batches)
-    moved: list[Tensor] = []
-    for step, batch in enumerate([*batches, *batches]):
-        stepper.begin_epoch(step // 3)
-        model.zero_grad()
-        stepper.backward(batch)
-        raw = {key: p.grad.clone() for key, p in model.named_parameters()}
-        stepper.step(torch.optim.SGD(model.parameters(), lr=0.0))
-        blocks = stepper.params.blocks
-        assert {key.startswith("bert.encoder.layer.") for key in blocks} == {True}
-        for key, p in model.named_parameters():
-            if key not in blocks:
-                assert torch.equal(p.grad, raw[key]), key
-        inside = [key for key in raw if key in blocks]
-        before, after = (
-            torch.cat([grads[key].flatten() for key in inside])
-            for grads in (raw, {key: model.get_parameter(key).grad for key in inside})
-        )
-        kept = after[before != 0] != 0
-        factor = (after / before)[before != 0][kept]
-        assert (factor >= 1 - 1e-6).all()
-        assert factor.max() <= 1001
-        moved.append(
-            torch.cat([stepper.state["selective"]["codes"][key].flatten() for key in inside])
-        )
-    masks = [codes > 0 for codes in moved]
-    assert torch.equal(masks[0], masks[1])
-    assert torch.equal(masks[0], masks[2])
-    assert not torch.equal(masks[2], masks[3])
-    assert torch.equal(masks[3], masks[5])
-    alpha, beta = (0.9, 10.0) if preset == "sentiment" else (0.6, 1.0)
-    upper = math.log(1 + math.exp(2 * beta * (1 - alpha)))
-    expected = (upper - math.log(1 + math.exp(-2 * beta * alpha))) / (2 * beta)
-    assert masks[0].double().mean().item() == pytest.approx(expected, abs=0.02)
-    kept = float(stepper.state["selective"]["kept"])
-    assert kept == pytest.approx(masks[3].double().mean().item())
 
 
 def test_roast_is_its_objective_and_an_epoch_s_mask_over_the_blocks() -> None:

@@ -17,8 +17,6 @@ from temper.methods.smart import SMART
 from temper.models.network import Parameters
 from temper.types import Batch, Step
 from tests.methods import reference
-from tests.methods.test_vat import run as run_vat
-from tests.methods.test_vat import vat_total
 from tests.methods.tiny import TinyNetwork, recorded_drops, rows, tiny_bert, tiny_network
 from tests.methods.weights import compare, leaves, two_batches
 
@@ -78,20 +76,6 @@ def test_the_proximal_term_is_the_divergence_from_the_averaged_network(
         total = total + losses / 5 + 0.6 * pulls / divisor
     assert logs["loss/proximal"] > 1e-6
     compare(total, weights, logs["loss"], stepper.params.gradients())
-
-
-def test_at_the_first_step_the_average_is_the_network_and_smart_is_vat() -> None:
-    batches = two_batches()
-    logs, grads, drops, noises, network = run_vat(SMART(**VALUES), batches)
-    assert logs["loss/proximal"] == 0.0
-    weights = leaves(network)
-    # One pass more than VAT's three, that of the average.
-    without = {
-        name: [call for place, call in enumerate(calls) if place % 4 != 3]
-        for name, calls in drops.items()
-    }
-    total = vat_total(weights, batches, without, noises, VALUES)
-    compare(total, weights, logs["loss"], grads)
 
 
 @pytest.mark.parametrize(

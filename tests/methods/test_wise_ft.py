@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import logging
-from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor
 
-from temper import RobustTrainer, Stepper
+from temper import Stepper
 from temper.methods.wise_ft import WiseFT
-from tests.backward.test_rule import arguments, dataset
-from tests.methods.tiny import rows, tiny_bert
+from tests.methods.tiny import rows
 from tests.methods.weights import close, copies, same, stepper_of, two_batches
 from tests.training.test_stepper import Averaged
 
@@ -47,20 +45,6 @@ def test_at_the_end_the_weights_lie_between_start_and_end_and_the_head_stays(
     assert torch.equal(found["head.weight"], end["head.weight"])
     stepper.finish()
     assert same(found, copies(stepper.network.model))
-
-
-def test_the_trainer_ends_with_interpolated_weights(tmp_path: Path) -> None:
-    found = {}
-    for method in ("vanilla", "wise_ft"):
-        model = tiny_bert()
-        start = copies(model)
-        RobustTrainer(
-            model, arguments(tmp_path / method), method=method, train_dataset=dataset()
-        ).train()
-        found[method] = copies(model)
-    for name, end in found["vanilla"].items():
-        expected = end if name.startswith("classifier") else (start[name] + end) / 2
-        torch.testing.assert_close(found["wise_ft"][name], expected)
 
 
 def test_a_model_whose_head_cannot_be_told_is_interpolated_whole_and_warned_of(
