@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from reproduction.plan import settings_of
-from reproduction.specification import Case, Scale, Settings, Specification, leaves
+from reproduction.specification import Case, CaseAtScale, Scale, Specification, leaves
 from temper.data.tasks.registry import TASKS
 from temper.display.folders import Source
 from temper.display.records import RunRecord
@@ -150,7 +150,7 @@ def _spoken_of(specification: Specification, case: Case) -> list[tuple[str, str]
     spoken: dict[tuple[str, str], None] = {}
     for table in ("data", "train"):
         for entry in specification.scales.values():
-            at_scale = entry.case.get(case.name, Settings())
+            at_scale = entry.case.get(case.name, CaseAtScale())
             for settings in (case.task, case.model, entry, at_scale):
                 tree = getattr(settings, table)
                 spoken.update({(table, key): None for key in tree if key not in UNSAID})

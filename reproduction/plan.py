@@ -9,11 +9,10 @@ from typing import Any
 
 from reproduction.specification import (
     Case,
+    CaseAtScale,
     ColumnEntry,
-    ModelEntry,
     Scale,
     ScaleEntry,
-    Settings,
     Specification,
 )
 from temper.app.settings import SetSources
@@ -122,7 +121,7 @@ def plan_cases(request: Request) -> list[CasePlan]:
         if case.model.multi_task:
             together.setdefault(case.model.name, []).append(found)
         else:
-            plan = StudyConfig.of(found.tree, **_grid(case.model, request), sets=found.sets)
+            plan = StudyConfig.of(found.tree, **_grid(case, request), sets=found.sets)
             plans.append(CasePlan((case,), plan, search=_search(found, request)))
     return [*plans, *(_plan_together(found, request) for found in together.values())]
 
@@ -140,7 +139,7 @@ def settings_of(
         source: Where its data come from.
         task: The task that they are a copy of; None where other data stand in.
     """
-    at_scale = entry.case.get(case.name, Settings())
+    at_scale = entry.case.get(case.name, CaseAtScale())
     tables: dict[str, Tree] = {
         "data": {"source": source, "task": task},
         "train": {},
@@ -184,10 +183,11 @@ def _sources(case: Case, request: Request) -> _Sources:
     return _Sources(case, tree, sets)
 
 
-def _grid(model: ModelEntry, request: Request) -> dict[str, Any]:
-    """Return columns and seeds of a model's studies."""
-    columns = [_column(each) for each in request.specification.columns(request.entry, model)]
-    return {"columns": columns, "seeds": tuple(range(request.seeds or request.entry.seeds))}
+def _grid(case: Case, request: Request) -> dict[str, Any]:
+    """Return columns and seeds of a case's study."""
+    seeds = request.entry.case.get(case.name, CaseAtScale()).seeds or request.entry.seeds
+    columns = [_column(each) for each in request.specification.columns(request.entry, case.model)]
+    return {"columns": columns, "seeds": tuple(range(request.seeds or seeds))}
 
 
 def _column(entry: ColumnEntry) -> Column:
@@ -262,7 +262,7 @@ def _plan_together(found: Sequence[_Sources], request: Request) -> CasePlan:
     }
     plan = MultiTaskStudyConfig.of(
         tree,
-        **_grid(cases[0].model, request),
+        **_grid(cases[0], request),
         sets={each.case.name: each.sets for each in found},
     )
     return CasePlan(cases, plan)

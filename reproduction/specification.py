@@ -207,6 +207,16 @@ class Case(Entry):
         return self.task.task or self.task.name
 
 
+class CaseAtScale(Settings):
+    """Settings of one case at one scale.
+
+    Args:
+        seeds: Number of seeds in place of the scale's.
+    """
+
+    seeds: Annotated[int, Field(ge=1)] | None = None
+
+
 class ScaleEntry(Settings):
     """How the grid is run; its settings are those of every case.
 
@@ -235,7 +245,7 @@ class ScaleEntry(Settings):
     columns: tuple[str, ...] = ()
     values: tuple[float, ...] = ()
     pairs: Tree | None = None
-    case: dict[str, Settings] = Field(default_factory=dict)
+    case: dict[str, CaseAtScale] = Field(default_factory=dict)
     method: dict[str, Tree] = Field(default_factory=dict)
     search: dict[str, dict[str, tuple[float, ...]]] = Field(default_factory=dict)
 

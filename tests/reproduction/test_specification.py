@@ -56,9 +56,11 @@ def test_every_scale_becomes_studies_whose_settings_are_right(
     }
     for each in found:
         plans = each.plan.tasks.values() if len(each.cases) > 1 else [each.plan]
-        for plan in plans:
+        for case, plan in zip(each.cases, plans, strict=True):
             assert plan.reference == read.column[0].name
-            assert len(plan.seeds) == read.scales[scale].seeds
+            entry = read.scales[scale]
+            alone = entry.case[case.name].seeds if case.name in entry.case else None
+            assert len(plan.seeds) == (alone or entry.seeds)
 
 
 def test_tables_that_read_the_same_models_share_grid_and_folder() -> None:
