@@ -325,7 +325,7 @@ def range_normalise(tensors: Sequence[Tensor]) -> list[Tensor]:
         ``(g^2 - min) / (max - min)`` in fp32, tensor by tensor.
 
     References:
-        UEGR (arXiv 2503.16550), Eq. 8, as printed.
+        UEGR (arXiv 2503.16550), Eq. 8. Differs: as printed it does not take the smallest away.
     """
     largest = torch.stack([tensor.abs().max() for tensor in tensors]).max().float()
     largest = torch.where(largest > 0, largest, 1.0)
