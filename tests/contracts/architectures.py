@@ -61,25 +61,53 @@ BERT_LIKE = {
 }
 BERT_DROPOUT = ("hidden_dropout_prob", "attention_probs_dropout_prob")
 
+
+def bert_like(
+    name: str,
+    prefix: str,
+    *,
+    dropout: tuple[str, ...] = BERT_DROPOUT,
+    pad: int = 0,
+    blocks: str = "encoder.layer",
+    layers: int = 2,
+    **settings: Any,
+) -> Architecture:
+    """Return an architecture whose settings and modules are named as BERT's are."""
+    return Architecture(
+        name,
+        {**BERT_LIKE, **settings},
+        dropout,
+        f"{prefix}.embeddings.word_embeddings",
+        (f"{prefix}.{blocks}",),
+        pad=pad,
+        layers=layers,
+    )
+
+
+def llama_like(name: str) -> Architecture:
+    """Return a decoder without dropout, whose modules are named as LLaMA's are."""
+    settings = {**BERT_LIKE, "num_key_value_heads": 1}
+    return Architecture(name, settings, (), "model.embed_tokens", ("model.layers",), left=True)
+
+
+def of_ours(name: str, *, layers: int = 2, **settings: Any) -> Architecture:
+    """Return one of the networks that Temper brings itself."""
+    sizes = {"embedding_size": 8, **settings}
+    places = ("body.embeddings", ("body.layers",))
+    return Architecture(name, sizes, ("dropout",), *places, left=True, layers=layers)
+
+
 ARCHITECTURES: dict[str, Architecture] = {
-    "bert": Architecture(
-        "Bert", BERT_LIKE, BERT_DROPOUT, "bert.embeddings.word_embeddings", ("bert.encoder.layer",)
-    ),
-    "roberta": Architecture(
-        "Roberta",
-        BERT_LIKE,
-        BERT_DROPOUT,
-        "roberta.embeddings.word_embeddings",
-        ("roberta.encoder.layer",),
-        pad=1,
-    ),
-    "albert": Architecture(
+    "bert": bert_like("Bert", "bert"),
+    "roberta": bert_like("Roberta", "roberta", pad=1),
+    "albert": bert_like(
         "Albert",
-        {**BERT_LIKE, "embedding_size": 8, "num_hidden_groups": 1},
-        (*BERT_DROPOUT, "classifier_dropout_prob"),
-        "albert.embeddings.word_embeddings",
-        ("albert.encoder.albert_layer_groups",),
+        "albert",
+        dropout=(*BERT_DROPOUT, "classifier_dropout_prob"),
+        blocks="encoder.albert_layer_groups",
         layers=1,
+        embedding_size=8,
+        num_hidden_groups=1,
     ),
     "distilbert": Architecture(
         "DistilBert",
@@ -88,13 +116,7 @@ ARCHITECTURES: dict[str, Architecture] = {
         "distilbert.embeddings.word_embeddings",
         ("distilbert.transformer.layer",),
     ),
-    "electra": Architecture(
-        "Electra",
-        {**BERT_LIKE, "embedding_size": 8},
-        BERT_DROPOUT,
-        "electra.embeddings.word_embeddings",
-        ("electra.encoder.layer",),
-    ),
+    "electra": bert_like("Electra", "electra", embedding_size=8),
     "xlnet": Architecture(
         "XLNet",
         {"d_model": 16, "n_layer": 2, "n_head": 2, "d_inner": 24},
@@ -103,30 +125,19 @@ ARCHITECTURES: dict[str, Architecture] = {
         ("transformer.layer",),
         left=True,
     ),
-    "deberta_v2": Architecture(
+    "deberta_v2": bert_like(
         "DebertaV2",
-        {
-            **BERT_LIKE,
-            "relative_attention": True,
-            "position_buckets": 4,
-            "norm_rel_ebd": "layer_norm",
-            "share_att_key": True,
-            "pos_att_type": ["p2c", "c2p"],
-            "type_vocab_size": 0,
-            "position_biased_input": False,
-        },
-        (*BERT_DROPOUT, "pooler_dropout"),
-        "deberta.embeddings.word_embeddings",
-        ("deberta.encoder.layer",),
+        "deberta",
+        dropout=(*BERT_DROPOUT, "pooler_dropout"),
+        relative_attention=True,
+        position_buckets=4,
+        norm_rel_ebd="layer_norm",
+        share_att_key=True,
+        pos_att_type=["p2c", "c2p"],
+        type_vocab_size=0,
+        position_biased_input=False,
     ),
-    "mpnet": Architecture(
-        "MPNet",
-        BERT_LIKE,
-        BERT_DROPOUT,
-        "mpnet.embeddings.word_embeddings",
-        ("mpnet.encoder.layer",),
-        pad=1,
-    ),
+    "mpnet": bert_like("MPNet", "mpnet", pad=1),
     "gpt2": Architecture(
         "GPT2",
         {"n_embd": 16, "n_layer": 2, "n_head": 2, "n_positions": 24},
@@ -150,22 +161,8 @@ ARCHITECTURES: dict[str, Architecture] = {
         ("model.decoder.layers",),
         left=True,
     ),
-    "llama": Architecture(
-        "Llama",
-        {**BERT_LIKE, "num_key_value_heads": 1},
-        (),
-        "model.embed_tokens",
-        ("model.layers",),
-        left=True,
-    ),
-    "qwen2": Architecture(
-        "Qwen2",
-        {**BERT_LIKE, "num_key_value_heads": 1},
-        (),
-        "model.embed_tokens",
-        ("model.layers",),
-        left=True,
-    ),
+    "llama": llama_like("Llama"),
+    "qwen2": llama_like("Qwen2"),
     "t5": Architecture(
         "T5",
         {
@@ -198,31 +195,9 @@ ARCHITECTURES: dict[str, Architecture] = {
         "model.encoder.embed_tokens",
         ("model.encoder.layers", "model.decoder.layers"),
     ),
-    "text_cnn": Architecture(
-        "TextCNN",
-        {"embedding_size": 8, "filters": 6},
-        ("dropout",),
-        "body.embeddings",
-        ("body.layers",),
-        left=True,
-        layers=1,
-    ),
-    "bilstm": Architecture(
-        "BiLSTM",
-        {"embedding_size": 8, "hidden_size": 6, "num_hidden_layers": 2},
-        ("dropout",),
-        "body.embeddings",
-        ("body.layers",),
-        left=True,
-    ),
-    "text_han": Architecture(
-        "TextHAN",
-        {"embedding_size": 8, "hidden_size": 6, "sentence_ends": list(range(30, 45))},
-        ("dropout",),
-        "body.embeddings",
-        ("body.layers",),
-        left=True,
-    ),
+    "text_cnn": of_ours("TextCNN", layers=1, filters=6),
+    "bilstm": of_ours("BiLSTM", hidden_size=6, num_hidden_layers=2),
+    "text_han": of_ours("TextHAN", hidden_size=6, sentence_ends=list(range(30, 45))),
 }
 LORA = "llama_lora"
 LORA_PREFIX = "base_model.model."

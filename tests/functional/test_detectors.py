@@ -14,23 +14,12 @@ from temper.functional.detectors import (
     Mahalanobis,
     Neighbours,
     energy,
-    max_logit,
-    max_softmax,
     shrunk_covariance,
 )
 
 
 def states(seed: int, rows: int, size: int) -> np.ndarray:
     return np.random.default_rng(seed).normal(size=(rows, size)) @ np.diag(np.arange(1, size + 1))
-
-
-def test_detectors_of_answers_by_hand() -> None:
-    assert max_softmax([[0.2, 0.8], [0.5, 0.5]]).tolist() == [-0.8, -0.5]
-    assert max_logit([[3.0, -4.0], [-1.0, -2.0]]).tolist() == [-3.0, 1.0]
-    # log(e^0 + e^log 3) = log 4; at T = 2 it is 2 log(1 + sqrt 3).
-    assert energy([[0.0, np.log(3)]]) == pytest.approx([-np.log(4)])
-    assert energy([[0.0, np.log(3)]], temperature=2.0) == pytest.approx([-2 * np.log(1 + 3**0.5)])
-    assert energy([[1e4, 0.0]]).tolist() == [-1e4]
 
 
 @given(st.integers(0, 1000), st.floats(0.5, 4))
@@ -52,14 +41,6 @@ def test_the_shrunk_covariance_is_scikit_learns(seed: int, rows: int, size: int)
     assert shrunk_covariance(residuals) == pytest.approx(wanted, rel=1e-8, abs=1e-10)
 
 
-def test_the_distance_to_classes_by_hand() -> None:
-    # Residuals (+-1, 0), (0, +-1) around (0, 0) and (10, 0): the covariance is I / 2.
-    cross = np.array([[1.0, 0.0], [-1.0, 0.0], [0.0, 1.0], [0.0, -1.0]])
-    rows = np.concatenate([cross, cross + np.array([10.0, 0.0])])
-    fitted = Mahalanobis.of(rows, [3] * 4 + [7] * 4)
-    assert fitted.score([[0.0, 0.0], [9.0, 2.0], [5.0, 0.0]]) == pytest.approx([0.0, 10.0, 50.0])
-
-
 @pytest.mark.parametrize(("rows", "size"), [(200, 5), (20, 30)])
 def test_the_distance_to_classes_is_scikit_learns(rows: int, size: int) -> None:
     known, asked = states(0, rows, size), states(1, 15, size) + 2.0
@@ -79,13 +60,6 @@ def test_the_distance_to_neighbours_is_scikit_learns(seed: int, k: int) -> None:
 
     distances, _ = NearestNeighbors(n_neighbors=k).fit(unit(known)).kneighbors(unit(asked))
     assert Neighbours.of(known, k=k).score(asked) == pytest.approx(distances[:, -1], abs=1e-7)
-
-
-def test_neighbours_by_hand() -> None:
-    fitted = Neighbours.of([[2.0, 0.0], [0.0, 0.5], [-1.0, 0.0]], k=1)
-    assert fitted.score([[7.0, 0.0], [1.0, 1.0]]) == pytest.approx([0.0, (2 - 2**0.5) ** 0.5])
-    last = Neighbours.of([[2.0, 0.0], [0.0, 0.5], [-1.0, 0.0]], k=3)
-    assert last.score([[7.0, 0.0]]) == pytest.approx([2.0])
 
 
 def test_blocks_of_distances_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -88,16 +88,6 @@ def test_a_bootstrap_needs_rows_and_a_sensible_confidence() -> None:
         intervals.score_interval(mean_of([1.0]), 1, resamples=9, seed=0, confidence=95)
 
 
-def test_paired_t_by_hand() -> None:
-    # Mean 2, deviation 1, error 1/sqrt(3), t(.975, 2) = 4.302653.
-    found = intervals.paired_t([1.0, 2.0, 3.0])
-    assert found.mean == 2.0
-    assert found.standard_deviation == 1.0
-    assert found.low == pytest.approx(2 - 4.302653 / 3**0.5, abs=1e-6)
-    assert found.high == pytest.approx(2 + 4.302653 / 3**0.5, abs=1e-6)
-    assert found.inside_noise
-
-
 @given(st.lists(st.tuples(*[st.integers(-50, 50)] * 2), min_size=3, max_size=8))
 def test_paired_t_agrees_with_scipy(pairs: list[tuple[int, int]]) -> None:
     first, second = map(np.asarray, zip(*pairs, strict=True))

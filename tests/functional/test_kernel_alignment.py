@@ -40,19 +40,6 @@ def song(first: Array, second: Array) -> float:
     return (trace + sums - 2 * product / (n - 2)) / (n * (n - 3))
 
 
-def test_four_points_on_a_line_by_hand() -> None:
-    # Around the middle they stand at -3/2, -1/2, 1/2 and 3/2. Off the diagonal the products are
-    # 3/4, -3/4, -9/4, -1/4, -3/4 and 3/4, their rows' sums -9/4, -1/4, -1/4 and -9/4.
-    trace = 2 * (4 * 9 / 16 + 81 / 16 + 1 / 16)
-    sums = (-5) ** 2 / (3 * 2)
-    product = 2 * (81 / 16 + 1 / 16)
-    assert (trace, product) == (14.75, 10.25)
-    line = [[0.0], [1.0], [2.0], [3.0]]
-    expected = (trace + sums - 2 * product / 2) / (4 * 1)
-    assert unbiased_hsic(line, line) == pytest.approx(expected)
-    assert expected == pytest.approx(13 / 6)
-
-
 @pytest.mark.parametrize("rows", [4, 5, 9])
 def test_it_is_the_printed_formula(rows: int) -> None:
     one, two = states(rows, 3, 0), states(rows, 5, 1)

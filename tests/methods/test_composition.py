@@ -155,18 +155,6 @@ def test_names_stand_for_methods_with_their_default_settings() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("uegr.objective + at.rule", "'at' has no update rule of its own"),
-        ("adv_weight.objective + child_tuning_d.rule", "'adv_weight' has no objective of its own"),
-    ],
-)
-def test_a_half_that_a_method_does_not_have_is_refused(name: str, message: str) -> None:
-    with pytest.raises(CompositionError, match=message):
-        configure(name)
-
-
 def test_vanilla_s_halves_are_plain_and_nothing_is_no_method() -> None:
     assert build("vanilla.objective + adv_weight.rule").objective == Clean()
     with pytest.raises(CompositionError, match="at least one method"):
@@ -197,9 +185,11 @@ def test_a_setting_of_the_half_that_is_left_out_is_refused() -> None:
         ("r_drop + dropout", "'r_drop' and 'dropout' both claim the sub-models"),
         ("uegr.rule + r_at_su.rule", "'uegr' and 'r_at_su' both claim the mask of the update rule"),
         ("at + at", "The method 'at' stands twice in 'at . at'"),
+        ("uegr.objective + at.rule", "'at' has no update rule of its own"),
+        ("adv_weight.objective + child_tuning_d.rule", "'adv_weight' has no objective of its own"),
     ],
 )
-def test_a_clash_names_both(methods: str, message: str) -> None:
+def test_what_does_not_compose_says_why(methods: str, message: str) -> None:
     with pytest.raises(CompositionError, match=message):
         configure(methods)
 

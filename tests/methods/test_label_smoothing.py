@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import pytest
 import torch
 from torch import Tensor, nn
@@ -13,28 +11,6 @@ from temper.methods import compose, configure
 from tests.methods import reference
 from tests.methods.tiny import rows, tiny_network
 from tests.methods.weights import compare, leaves, ours, two_batches
-
-
-class Fixed(nn.Module):
-    """A classifier that gives the same probabilities, .7, .2 and .1, for every row."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.words = nn.Embedding(23, 4)
-        self.scores = nn.Parameter(torch.tensor([0.7, 0.2, 0.1], dtype=torch.float64).log())
-
-    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
-        return self.scores + 0 * self.words(input_ids).sum((1, 2)).unsqueeze(-1)
-
-
-def test_the_loss_is_worked_by_hand() -> None:
-    batch = {**rows(3, 3), "labels": torch.tensor([0, 2])}
-    loss = Stepper(Fixed(), configure("label_smoothing", {"smoothing": 0.3})).backward(batch)
-    # The targets are (.8, .1, .1) and (.1, .1, .8).
-    a, b, c = -math.log(0.7), -math.log(0.2), -math.log(0.1)
-    assert loss["loss"] == pytest.approx(
-        ((0.8 * a + 0.1 * b + 0.1 * c) + (0.1 * a + 0.1 * b + 0.8 * c)) / 2
-    )
 
 
 def smoothed(scores: Tensor, labels: Tensor, share: float) -> Tensor:

@@ -26,7 +26,6 @@ from tests.methods.weights import (
     close,
     copies,
     expected_loss,
-    fail_at_call,
     leaves,
     same,
     step_of,
@@ -141,19 +140,6 @@ def test_backward_adds_to_the_gradient_that_is_there() -> None:
     twice.backward(batch)
     doubled = {name: 2 * g for name, g in once.params.gradients().items()}
     close(twice.params.gradients(), doubled)
-
-
-def test_weights_come_back_though_a_pass_fails_and_restoring_twice_is_harmless() -> None:
-    stepper = stepper_of("mixout")
-    before = away_from_start(stepper)
-    seen = fail_at_call(stepper.network.model, 2)
-    with pytest.raises(PlantedError):
-        stepper.backward(*two_batches())
-    assert not same(before, seen[0])
-    assert same(before, copies(stepper.network.model))
-    stepper.leave()
-    stepper_of("mixout").leave()
-    assert same(before, copies(stepper.network.model))
 
 
 def test_weights_come_back_though_a_callback_fails_between_micro_batches(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from temper.errors import CompositionError
 from temper.methods import build, configure
 from temper.methods.smart import SMART
 from temper.models.network import Parameters
-from temper.types import Batch, Step
+from temper.types import Step
 from tests.methods import reference
 from tests.methods.tiny import TinyNetwork, recorded_drops, rows, tiny_bert, tiny_network
 from tests.methods.weights import compare, leaves, two_batches
@@ -99,25 +99,6 @@ def test_the_average_follows_its_recursion(total: int, decays: list[float]) -> N
         for name, value in expected.items():
             torch.testing.assert_close(held[name], torch.from_numpy(value), rtol=1e-12, atol=0)
     assert any(not torch.equal(held[name], p) for name, p in model.named_parameters())
-
-
-@pytest.mark.parametrize(
-    ("config", "forwards"),
-    [
-        (SMART(), 4),
-        (SMART(ascent={"steps": 2}), 5),
-        (SMART(proximal_weight=0.0), 3),
-        (SMART(weight=0.0), 2),
-        (SMART().off(), 1),
-    ],
-)
-def test_a_step_costs_the_forwards_it_says(config: SMART, forwards: int) -> None:
-    model = tiny_network()
-    stepper = Stepper(model, config)
-    stepper.network.probe(Batch.of(rows(5, 3)))
-    with recorded_drops(model) as drops:
-        stepper.backward(rows(5, 3))
-    assert {len(calls) for calls in drops.values()} == {forwards}
 
 
 def test_without_the_term_no_average_is_kept() -> None:
