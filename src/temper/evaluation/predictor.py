@@ -89,16 +89,13 @@ class Prediction:
             [1.0]
         """
         array = _classes(probabilities, "Probabilities")
-        for rows in stretches(len(array), width=array.shape[1]):
-            own = array[rows]
-            wrong = (own < 0).any(axis=1) | (np.abs(own.sum(axis=1) - 1.0) > 1e-3)
-            if bool(wrong.any()):
-                row = rows.start + int(np.flatnonzero(wrong)[0])
-                raise ModelError(
-                    "Probabilities must be >= 0 and sum to 1, got "
-                    f"{array[row].tolist()} for row {row}. If these are logits, say so "
-                    "(gives='logits')."
-                )
+        wrong = (array < 0).any(axis=1) | (np.abs(array.sum(axis=1) - 1.0) > 1e-3)
+        if bool(wrong.any()):
+            row = int(np.flatnonzero(wrong)[0])
+            raise ModelError(
+                f"Probabilities must be >= 0 and sum to 1, got {array[row].tolist()} for row "
+                f"{row}. If these are logits, say so (gives='logits')."
+            )
         return cls(array, _likeliest(array), None, truncated)
 
     @classmethod
@@ -171,22 +168,18 @@ def _classes(values: ArrayLike, what: str) -> FloatArray:
     array = np.asarray(values, dtype=np.float64)
     if array.ndim != 2 or array.shape[1] < 2:
         raise ModelError(f"{what} must be [n, C] with C >= 2, got shape {list(array.shape)}.")
-    for rows in stretches(len(array), width=array.shape[1]):
-        broken = ~np.isfinite(array[rows]).all(axis=1)
-        if bool(broken.any()):
-            row = rows.start + int(np.flatnonzero(broken)[0])
-            raise ModelError(
-                f"{what} must be finite, got {array[row].tolist()} for row {row}. {BROKEN}"
-            )
+    broken = ~np.isfinite(array).all(axis=1)
+    if bool(broken.any()):
+        row = int(np.flatnonzero(broken)[0])
+        raise ModelError(
+            f"{what} must be finite, got {array[row].tolist()} for row {row}. {BROKEN}"
+        )
     return array
 
 
 def _likeliest(values: FloatArray) -> FloatArray:
     """Return the column of each row's largest value, the first where several are."""
-    found = np.empty(len(values))
-    for rows in stretches(len(values), width=values.shape[1]):
-        found[rows] = values[rows].argmax(axis=1)
-    return found
+    return np.asarray(values.argmax(axis=1), dtype=np.float64)
 
 
 Gives = Literal["logits", "probabilities", "values"]

@@ -18,7 +18,7 @@ import pyarrow as pa
 from temper.data.stored import values_at
 from temper.display.records import Parameters
 from temper.errors import CheckpointError
-from temper.functional.resampling import FloatArray, IntegerArray, stretches
+from temper.functional.resampling import FloatArray, IntegerArray
 
 SCHEMA = pa.schema(
     [
@@ -133,11 +133,7 @@ class Block:
     @property
     def confidence(self) -> FloatArray:
         """Probability of the predicted class, [n]."""
-        found = np.empty(len(self))
-        for rows in stretches(len(self)):
-            chosen = self.prediction[rows].astype(np.int64)
-            found[rows] = self.probabilities[rows][np.arange(len(chosen)), chosen]
-        return found
+        return self.probabilities[np.arange(len(self)), self.prediction.astype(np.int64)]
 
     @property
     def correct(self) -> FloatArray:

@@ -18,6 +18,9 @@ from temper.functional.scores import SCORES
 CLASSIFICATION_METRICS = ("accuracy", "macro_f1", "mcc", "f1")
 REGRESSION_METRICS = ("pearson", "spearman", "mse")
 
+METRICS = (*CLASSIFICATION_METRICS, *REGRESSION_METRICS)
+"""Scores of which one leads a task."""
+
 ScoreEntry = dict[str, Any]
 
 

@@ -14,7 +14,7 @@ from temper.display.views import mean_or_first
 from temper.evaluation.measurement import Measurement
 from temper.evaluation.perspectives.contract import Perspective
 from temper.evaluation.rows import Block
-from temper.evaluation.scoring import ScoreEntry, Scoring
+from temper.evaluation.scoring import METRICS, ScoreEntry, Scoring
 from temper.functional.proportions import Share
 from temper.functional.resampling import FloatArray
 from temper.functional.scores import ScoreFacts
@@ -73,7 +73,7 @@ ADVERSARIAL = Perspective(
     answered=True,
     summary="the same on sets made to mislead (--adversarial, --suite), and contrast pairs "
     "right in both rows",
-    scores=("accuracy", "macro_f1", "mcc", "f1", "pearson", "spearman", "mse", CONSISTENCY),
+    scores=(*METRICS, CONSISTENCY),
     rows=rows,
     score=score,
 )

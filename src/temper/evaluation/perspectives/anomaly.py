@@ -122,19 +122,16 @@ def score(scoring: Scoring) -> list[ScoreEntry]:
     for block in blocks:
         if block.condition.set == "dev":
             continue
-        dev = ordinary.get(block.condition.name, scoring.clean)
+        dev, condition = ordinary.get(block.condition.name, scoring.clean), block.condition
         total = len(dev) + len(block)
-        if block.value is None and not block.classifies:
-            reason = "a regression gives no probabilities"
-            entries += [
-                scoring.undefined(block.condition, name, reason=reason, rows=total)
-                for name in MEASURES
-            ]
-            continue
-        entries += [
-            scoring.entry(block.condition, name, statistic=_statistic(name, dev, block), rows=total)
-            for name in MEASURES
-        ]
+        for name in MEASURES:
+            if block.value is None and not block.classifies:
+                reason = "a regression gives no probabilities"
+                entry = scoring.undefined(condition, name, reason=reason, rows=total)
+            else:
+                statistic = _statistic(name, dev, block)
+                entry = scoring.entry(condition, name, statistic=statistic, rows=total)
+            entries.append(entry)
     return entries
 
 

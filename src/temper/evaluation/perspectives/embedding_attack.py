@@ -32,7 +32,7 @@ from temper.evaluation.measurement import (
 from temper.evaluation.perspectives.contract import Perspective
 from temper.evaluation.predictor import RowBatch, Session, in_order
 from temper.evaluation.rows import Block, Condition, rows_at
-from temper.evaluation.scoring import ScoreEntry, Scoring, drop_of, metric_entries
+from temper.evaluation.scoring import METRICS, ScoreEntry, Scoring, drop_of, metric_entries
 from temper.functional.norms import Norm
 
 
@@ -193,7 +193,7 @@ EMBEDDING_ATTACK = Perspective(
     figures=figures,
     unchanged_texts=True,
     summary="the metric under FGM and PGD on the word embeddings, by radius, and the drop",
-    scores=("accuracy", "macro_f1", "mcc", "f1", "pearson", "spearman", "mse", "drop"),
+    scores=(*METRICS, "drop"),
     rows=rows,
     score=score,
     settings=EmbeddingAttackSettings,

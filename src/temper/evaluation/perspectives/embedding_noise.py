@@ -25,7 +25,7 @@ from temper.evaluation.measurement import Measurement, PerspectiveSettings, Posi
 from temper.evaluation.perspectives.contract import Perspective
 from temper.evaluation.predictor import RowBatch, in_order
 from temper.evaluation.rows import Block, Condition
-from temper.evaluation.scoring import ScoreEntry, Scoring, curve_entries
+from temper.evaluation.scoring import METRICS, ScoreEntry, Scoring, curve_entries
 from temper.functional.smoothness import root_mean_square
 from temper.seeding import derive_seed, generator
 
@@ -132,7 +132,7 @@ EMBEDDING_NOISE = Perspective(
     heading="Robustness",
     figures=figures,
     summary="the metric under Gaussian noise on the embeddings, and the area under its curve",
-    scores=("area", "accuracy", "macro_f1", "mcc", "f1", "pearson", "spearman", "mse"),
+    scores=("area", *METRICS),
     rows=rows,
     score=score,
     settings=EmbeddingNoiseSettings,

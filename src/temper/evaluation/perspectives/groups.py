@@ -23,12 +23,12 @@ from temper.evaluation.measurement import Measurement
 from temper.evaluation.perspectives.contract import Perspective
 from temper.evaluation.rows import Block
 from temper.evaluation.scoring import ScoreEntry, Scoring
+from temper.functional.intervals import Statistic
 from temper.functional.proportions import GroupShares, Share
 from temper.functional.scores import ScoreFacts
 
 ENOUGH = 10
 """Rows that a group needs to be compared: of fewer, one row is more than a tenth."""
-WORST, MEAN = "worst", "mean"
 TOO_FEW = "no group has enough rows"
 
 
@@ -49,44 +49,29 @@ def score(scoring: Scoring) -> list[ScoreEntry]:
 def _set_entries(scoring: Scoring, block: Block, groups: NDArray[np.str_]) -> list[ScoreEntry]:
     condition = replace(block.condition, perspective="groups")
     names = sorted(set(groups) - {""})
-    worst = replace(condition, name=WORST)
     if not block.classifies:
         reason = "a regression has no accuracy"
         total = int((groups != "").sum())
-        return [scoring.undefined(worst, "worst_group", reason=reason, rows=total)]
-    entries, enough = [], []
-    for name in names:
-        correct = block.correct[groups == name]
-        if len(correct) >= ENOUGH:
-            enough.append(name)
-        entries.append(
-            scoring.entry(
-                replace(condition, name=str(name)),
-                "accuracy",
-                statistic=Share(correct),
-                rows=len(correct),
+        return [
+            scoring.undefined(
+                replace(condition, name="worst"), "worst_group", reason=reason, rows=total
             )
-        )
+        ]
+    correct = {str(name): block.correct[groups == name] for name in names}
+    enough = [name for name, right in correct.items() if len(right) >= ENOUGH]
     kept = np.isin(groups, enough)
-    correct, places = block.correct[kept], np.searchsorted(enough, groups[kept])
-    entries.append(
-        scoring.entry(
-            worst,
-            "worst_group",
-            statistic=GroupShares(correct, places, least=True),
-            rows=len(correct),
-        )
-    )
-    if len(enough) > 1:
-        entries.append(
-            scoring.entry(
-                replace(condition, name=MEAN),
-                "mean_group",
-                statistic=GroupShares(correct, places, least=False),
-                rows=len(correct),
-            )
-        )
-    return entries
+    right, places = block.correct[kept], np.searchsorted(enough, groups[kept])
+    statistics: list[tuple[str, str, Statistic, int]] = [
+        (name, "accuracy", Share(own), len(own)) for name, own in correct.items()
+    ]
+    for name, score_name in (("worst", "worst_group"), ("mean", "mean_group")):
+        if name == "worst" or len(enough) > 1:
+            shares = GroupShares(right, places, least=name == "worst")
+            statistics.append((name, score_name, shares, len(right)))
+    return [
+        scoring.entry(replace(condition, name=name), score_name, statistic=statistic, rows=count)
+        for name, score_name, statistic, count in statistics
+    ]
 
 
 def words(key: ScoreKey) -> str:

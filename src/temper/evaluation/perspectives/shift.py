@@ -8,7 +8,7 @@ from temper.display.views import mean_or_first
 from temper.evaluation.measurement import Measurement
 from temper.evaluation.perspectives.contract import Perspective
 from temper.evaluation.rows import Block
-from temper.evaluation.scoring import ScoreEntry, Scoring
+from temper.evaluation.scoring import METRICS, ScoreEntry, Scoring
 
 
 def rows(measurement: Measurement) -> Iterable[Block]:
@@ -36,7 +36,7 @@ SHIFT = Perspective(
     averaged=True,
     answered=True,
     summary="the same on labelled sets from other sources (--shift, --suite)",
-    scores=("accuracy", "macro_f1", "mcc", "f1", "pearson", "spearman", "mse"),
+    scores=METRICS,
     rows=rows,
     score=score,
 )

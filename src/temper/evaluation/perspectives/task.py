@@ -9,7 +9,7 @@ from temper.evaluation.alignment import Aligned
 from temper.evaluation.measurement import Measurement
 from temper.evaluation.perspectives.contract import Perspective
 from temper.evaluation.rows import Block
-from temper.evaluation.scoring import ScoreEntry, Scoring
+from temper.evaluation.scoring import METRICS, ScoreEntry, Scoring
 
 
 def rows(measurement: Measurement) -> Iterable[Block]:
@@ -30,7 +30,7 @@ TASK = Perspective(
     averaged=True,
     answered=True,
     summary="the task's own metric and macro-F1 on dev",
-    scores=("accuracy", "macro_f1", "mcc", "f1", "pearson", "spearman", "mse"),
+    scores=METRICS,
     rows=rows,
     score=score,
 )

@@ -27,9 +27,15 @@ from temper.evaluation.measurement import CommonSettings, EvaluationData, Measur
 from temper.evaluation.perspectives.contract import Perspective
 from temper.evaluation.predictor import Prediction, Predictor
 from temper.evaluation.rows import Block, Condition, rows_at
-from temper.evaluation.scoring import ScoreEntry, Scoring, drop_of, metric_entries
+from temper.evaluation.scoring import (
+    CLASSIFICATION_METRICS,
+    ScoreEntry,
+    Scoring,
+    drop_of,
+    metric_entries,
+)
 from temper.evaluation.text_attack import recipes
-from temper.evaluation.text_attack.contract import RecipeName
+from temper.evaluation.text_attack.contract import RecipeName, examples_of
 from temper.evaluation.text_attack.search import (
     Outcome,
     answers_of,
@@ -168,13 +174,7 @@ def _block(
     """Write the outcomes as rows, and keep the texts of those that changed."""
     altered = [place for place, outcome in enumerate(outcomes) if outcome.changed]
     original = examples.select(altered)
-    drafts = [outcomes[place].draft for place in altered]
-    pairs = [draft.text_pair for draft in drafts if draft.text_pair is not None]
-    changed = replace(
-        original,
-        text=[draft.text for draft in drafts],
-        text_pair=None if original.text_pair is None else pairs,
-    )
+    changed = examples_of([outcomes[place].draft for place in altered])
     measurement.texts.keep_changed("text_attack", "dev", name, original, index[altered], changed)
     sources = [(outcome.answer.source, outcome.answer.at) for outcome in outcomes]
     logits = [source.logits[at] for source, at in sources if source.logits is not None]
@@ -264,10 +264,7 @@ TEXT_ATTACK = Perspective(
     summary="the metric on texts edited until the answer is wrong: success, share of changed "
     "words, queries",
     scores=(
-        "accuracy",
-        "macro_f1",
-        "mcc",
-        "f1",
+        *CLASSIFICATION_METRICS,
         "drop",
         ScoreFacts("attack_success", "Attack success", False, 0.0, NONE_RIGHT),
         ScoreFacts("changed_words", "Words that attacks change", True, 1.0, "no attack succeeded"),

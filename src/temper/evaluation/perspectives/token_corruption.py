@@ -31,7 +31,7 @@ from temper.evaluation.measurement import (
 from temper.evaluation.perspectives.contract import Perspective
 from temper.evaluation.predictor import Predictor, TokenPredictor
 from temper.evaluation.rows import Block, Condition
-from temper.evaluation.scoring import ScoreEntry, Scoring, curve_entries
+from temper.evaluation.scoring import METRICS, ScoreEntry, Scoring, curve_entries
 
 
 class TokenCorruptionSettings(PerspectiveSettings):
@@ -137,7 +137,7 @@ TOKEN_CORRUPTION = Perspective(
     heading="Robustness",
     figures=figures,
     summary="the metric with tokens swapped for random ones, masked or dropped, and its area",
-    scores=("area", "accuracy", "macro_f1", "mcc", "f1", "pearson", "spearman", "mse"),
+    scores=("area", *METRICS),
     rows=rows,
     score=score,
     settings=TokenCorruptionSettings,

@@ -28,7 +28,7 @@ from temper.evaluation.measurement import Measurement, PerspectiveSettings, bloc
 from temper.evaluation.perspectives.contract import Perspective
 from temper.evaluation.predictor import Prediction
 from temper.evaluation.rows import Block, Condition, rows_at
-from temper.evaluation.scoring import ScoreEntry, Scoring, metric_entries
+from temper.evaluation.scoring import METRICS, ScoreEntry, Scoring, metric_entries
 from temper.functional.intervals import Statistic
 from temper.functional.proportions import Share, ShareDifference
 from temper.functional.resampling import IntegerArray
@@ -147,13 +147,7 @@ WORST_CASE = Perspective(
     scores=(
         ScoreFacts("worst_case_accuracy", "Accuracy in the worst case", True, 1.0, NO_ROWS),
         ScoreFacts("worst_case_drop", "Accuracy lost in the worst case", False, 0.0, NO_ROWS),
-        "accuracy",
-        "macro_f1",
-        "mcc",
-        "f1",
-        "pearson",
-        "spearman",
-        "mse",
+        *METRICS,
     ),
     rows=rows,
     score=score,

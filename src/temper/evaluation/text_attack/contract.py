@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple, Protocol
 
+from temper.data.examples import Examples
 from temper.data.words import Words
 
 RecipeName = str
@@ -165,3 +166,13 @@ class Recipe:
     name: RecipeName
     proposer: Proposer
     ranker: Ranker | None = None
+
+
+def examples_of(drafts: Sequence[Draft]) -> Examples:
+    """Return the texts of drafts.
+
+    Args:
+        drafts: At least one.
+    """
+    pairs = [draft.text_pair for draft in drafts if draft.text_pair is not None]
+    return Examples("text attack", [draft.text for draft in drafts], pairs or None)

@@ -1,4 +1,4 @@
-"""All recipes, and the similarity that may bound them: a new recipe is a file and a line here.
+"""All recipes, and the similarity that may bound them.
 
 What loads models is imported where it is asked for: Transformers takes seconds to import, and most
 evaluations need neither a masked language model nor a sentence encoder.
@@ -150,36 +150,14 @@ class SentenceSimilarity:
         return self._held
 
 
-def _no_faults(predictor: Predictor) -> list[str]:
-    return []
-
-
-def _no_misfits(settings: TextAttackSettings) -> list[str]:
-    return []
-
-
-@dataclass(frozen=True)
-class RecipeEntry:
-    """How a recipe is made.
-
-    Args:
-        build: From the predictor, the settings and the rows of a forward pass; it may load models.
-        faults: What keeps it from working on a predictor, in sentences that say what to do; asked
-            before any work.
-        misfits: The same of the settings alone, whoever is attacked.
-    """
-
-    build: Callable[[Predictor, TextAttackSettings, int], Recipe]
-    faults: Callable[[Predictor], list[str]] = _no_faults
-    misfits: Callable[[TextAttackSettings], list[str]] = _no_misfits
-
-
-def _swaps_faults(predictor: Predictor) -> list[str]:
-    reason = lacks_swaps(predictor)
-    return [reason] if reason else []
-
-
-def _masked(predictor: Predictor, settings: TextAttackSettings, batch_size: int) -> Recipe:
+def _recipe(
+    name: RecipeName, predictor: Predictor, settings: TextAttackSettings, batch_size: int
+) -> Recipe:
+    """Return a recipe; it may load models."""
+    if name == "swaps":
+        return swaps(predictor, batch_size=batch_size)
+    if name == "characters":
+        return characters()
     from temper.models.masked import MaskedModel
 
     assert settings.masked_model is not None
@@ -188,32 +166,15 @@ def _masked(predictor: Predictor, settings: TextAttackSettings, batch_size: int)
     return Recipe("masked", MaskedWords(model))
 
 
-def _masked_misfits(settings: TextAttackSettings) -> list[str]:
-    if settings.masked_model is None:
-        return []
-    from temper.models.masked import MaskedModel
-
-    return _said("masked_model", settings.masked_model, MaskedModel.check)
-
-
-RECIPES: dict[RecipeName, RecipeEntry] = {
-    "characters": RecipeEntry(lambda predictor, settings, batch_size: characters()),
-    "swaps": RecipeEntry(
-        lambda predictor, settings, batch_size: swaps(predictor, batch_size=batch_size),
-        _swaps_faults,
-    ),
-    "masked": RecipeEntry(_masked, misfits=_masked_misfits),
-}
-
-
 def faults(predictor: Predictor, settings: TextAttackSettings) -> list[str]:
-    """Say what keeps the recipes that were asked for from working.
+    """Say what keeps the recipes that were asked for from working, before any work.
 
     Args:
         predictor: Who is attacked.
         settings: How.
     """
-    return [fault for entry in _own(settings) for fault in entry.faults(predictor)]
+    reason = lacks_swaps(predictor) if "swaps" in settings.recipes else ""
+    return [reason] if reason else []
 
 
 def misfits(settings: TextAttackSettings) -> list[str]:
@@ -222,13 +183,16 @@ def misfits(settings: TextAttackSettings) -> list[str]:
     Args:
         settings: Which recipes, and the models that they need.
     """
-    found = [fault for entry in _own(settings) for fault in entry.misfits(settings)]
-    found += textattack_faults(settings)
-    if settings.similarity_model is None:
-        return found
-    from temper.models.sentence import SentenceEncoder
+    found = textattack_faults(settings)
+    if settings.masked_model is not None:
+        from temper.models.masked import MaskedModel
 
-    return found + _said("similarity_model", settings.similarity_model, SentenceEncoder.check)
+        found += _said("masked_model", settings.masked_model, MaskedModel.check)
+    if settings.similarity_model is not None:
+        from temper.models.sentence import SentenceEncoder
+
+        found += _said("similarity_model", settings.similarity_model, SentenceEncoder.check)
+    return found
 
 
 def run(
@@ -260,7 +224,7 @@ def run(
     return attack(
         rows,
         predictor,
-        RECIPES[name].build(predictor, settings, batch_size),
+        _recipe(name, predictor, settings, batch_size),
         settings,
         similarity=similarity,
         batch_size=batch_size,
@@ -287,11 +251,6 @@ def similarity(
 
     name, device = settings.similarity_model, _device_of(predictor)
     return SentenceSimilarity(SentenceEncoder.load(name, device=device, batch_size=batch_size))
-
-
-def _own(settings: TextAttackSettings) -> list[RecipeEntry]:
-    """Return the recipes that were asked for and are not TextAttack's."""
-    return [RECIPES[name] for name in settings.recipes if name in RECIPES]
 
 
 def _device_of(predictor: Predictor) -> str:

@@ -23,12 +23,11 @@ import torch
 from torch import Tensor
 
 from temper.data.encode import Span
-from temper.data.examples import Examples
 from temper.data.words import is_stop_word
 from temper.errors import ModelError
 from temper.evaluation.attack import ascent_loss, check_finite
 from temper.evaluation.predictor import Predictor, RowBatch, Session, WordPredictor
-from temper.evaluation.text_attack.contract import IN_FLIGHT, Ask, Draft, Place, Recipe
+from temper.evaluation.text_attack.contract import IN_FLIGHT, Ask, Draft, Place, Recipe, examples_of
 from temper.functional.precision import at_least_single
 from temper.models.pieces import in_case_of, script_of
 
@@ -118,7 +117,7 @@ class Gradients:
         for draft in list(self._read)[: max(0, len(self._read) + len(wanted) - IN_FLIGHT)]:
             del self._read[draft]
         if new:
-            examples = _examples(new)
+            examples = examples_of(new)
             spans = self.predictor.spans(examples)
             with self.predictor.session(single=True) as session:
                 for part in session.parts(examples, batch_size=self.batch_size):
@@ -136,7 +135,7 @@ class Gradients:
         """
         if not drafts:
             return []
-        encoded = self.predictor.encoded(_examples(drafts))
+        encoded = self.predictor.encoded(examples_of(drafts))
         return [list(item["input_ids"]) for item in encoded.items]
 
     def words(self, ids: Sequence[int], draft: Draft) -> Words:
@@ -150,14 +149,9 @@ class Gradients:
         if key not in self._words:
             numbers = torch.tensor(ids, dtype=torch.int64)
             with self.predictor.session(single=True) as session:
-                part = next(iter(session.parts(_examples([draft]))))
+                part = next(iter(session.parts(examples_of([draft]))))
                 self._words[key] = Words(at_least_single(session.vectors(part, numbers)).cpu())
         return self._words[key]
-
-
-def _examples(drafts: Sequence[Draft]) -> Examples:
-    pairs = [draft.text_pair for draft in drafts if draft.text_pair is not None]
-    return Examples("text attack", [draft.text for draft in drafts], pairs or None)
 
 
 def _read(session: Session, part: RowBatch, drafts: Sequence[Draft]) -> tuple[Tensor, Tensor]:

@@ -25,7 +25,7 @@ from temper.data.examples import Examples
 from temper.data.words import Words
 from temper.errors import SettingError, unknown
 from temper.evaluation.predictor import Predictor
-from temper.evaluation.text_attack.contract import OUTSIDE
+from temper.evaluation.text_attack.contract import OUTSIDE, examples_of
 from temper.evaluation.text_attack.search import Outcome, Row, answers_of
 from temper.evaluation.text_attack.settings import TextAttackSettings
 from temper.functional.resampling import FloatArray
@@ -145,9 +145,7 @@ def _outcomes(
         replace(row.draft, sides=tuple(map(Words.of, texts)))
         for row, (texts, _) in zip(rows, ends, strict=True)
     ]
-    pairs = [draft.text_pair for draft in drafts if draft.text_pair is not None]
-    examples = Examples("text attack", [draft.text for draft in drafts], pairs or None)
-    answers = answers_of(predictor.predict(examples, batch_size=batch_size), drafts)
+    answers = answers_of(predictor.predict(examples_of(drafts), batch_size=batch_size), drafts)
     return [
         Outcome(
             draft,
