@@ -16,7 +16,6 @@ from temper.functional.smoothness import (
     directions,
     layer_weights,
     probes,
-    projection,
     root_mean_square,
     squared_norm,
 )
@@ -116,15 +115,6 @@ def test_weights_of_layers_by_hand(
     norms = torch.tensor([1.0, 2.0, 4.0], dtype=torch.float64)
     found = layer_weights(norms, strategy, temperature=temperature)
     torch.testing.assert_close(found, torch.tensor(expected, dtype=torch.float64))
-
-
-def test_a_projection_by_hand() -> None:
-    states = [torch.tensor([[1.0, 2.0], [0.0, 3.0]]), torch.tensor([[4.0], [5.0]])]
-    chosen = [torch.tensor([[1.0, -1.0], [1.0, 1.0]]), torch.tensor([[-1.0], [1.0]])]
-    # sqrt(.25) = .5 and sqrt(4) = 2: .5 (1 - 2) + 2 (-4), .5 (0 + 3) + 2 (5).
-    found = projection(states, chosen, [0.25, 4.0])
-    assert found.tolist() == [-8.5, 11.5]
-    assert projection(states, chosen, torch.tensor([0.25, 4.0])).tolist() == [-8.5, 11.5]
 
 
 @given(masks, seeds)

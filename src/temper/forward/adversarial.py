@@ -100,13 +100,8 @@ class AdversarialLoss(Part):
         submodels = self.submodels
         if submodels.single and stage.rates is not None:
             submodels = stage.rates
-        attacked = submodels.logits(
-            network,
-            batch,
-            rng=stage.rng,
-            delta=delta,
-            site=self.perturbation.site,
-            recording=recording,
+        attacked = stage.passes(
+            submodels, delta=delta, site=self.perturbation.site, followed=recording
         )
         found = []
         if self.weight:

@@ -201,19 +201,11 @@ class Joint:
         def again(
             recording: Recording | None = None, *, wrapped: bool = False
         ) -> tuple[Tensor, ...]:
-            if clean.submodels is not None and clean.submodels.passes > 1:
-                return clean.submodels.logits(
-                    stage.network,
-                    stage.batch,
-                    rng=stage.rng,
-                    stream="clean",
-                    delta=start,
-                    site=site,
-                    noted=recording,
-                    wrapped=wrapped,
-                )
-            single = partial(stage.logits, delta=start, site=site, recording=recording)
-            return (single("clean", wrapped=wrapped),)
+            if clean.submodels is None or clean.submodels.passes == 1:
+                single = partial(stage.logits, "clean", delta=start, site=site)
+                return (single(recording=recording, wrapped=wrapped),)
+            several = partial(stage.passes, clean.submodels, stream="clean", delta=start)
+            return several(site=site, recording=recording, wrapped=wrapped)
 
         wanted = any(part.wants_gradient for part in self.parts)
         norms = any(part.wants_norms for part in self.parts)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -18,7 +19,6 @@ from temper.functional.smoothness import (
     Law,
     directions,
     probes,
-    projection,
     root_mean_square,
     squared_norm,
 )
@@ -105,8 +105,12 @@ class Smoothness(Part):
     @property
     def terms(self) -> tuple[str, ...]:  # type: ignore[override]
         """Names of the terms that have a weight."""
-        named = {"jacobian": self.jacobian, "hessian": self.hessian}
-        return tuple(name for name, factor in named.items() if factor)
+        return tuple(name for name, factor in self.factors.items() if factor)
+
+    @property
+    def factors(self) -> dict[str, float]:
+        """The factors on the terms."""
+        return {"jacobian": self.jacobian, "hessian": self.hessian}
 
     @property
     def needs(self) -> frozenset[str]:  # type: ignore[override]
@@ -193,8 +197,9 @@ class Smoothness(Part):
             notes["smoothness/weight"] = torch.tensor(factor)
         if stage.batch.labels is not None:
             factor *= self.every
-        shares = {"jacobian": self.jacobian, "hessian": self.hessian}
-        terms = [Term(name, each, weight=factor * shares[name]) for name, each in rows.items()]
+        terms = [
+            Term(name, each, weight=factor * self.factors[name]) for name, each in rows.items()
+        ]
         yield LossTerms.of(terms, notes, carried)
 
     def _eta(self, stage: Stage, rows: dict[str, Tensor]) -> float:
@@ -224,8 +229,9 @@ class Smoothness(Part):
 
         It is 0 where the penalty moves none of them.
         """
-        shares = {"jacobian": self.jacobian, "hessian": self.hessian}
-        penalty = sum((shares[name] * each.sum() for name, each in rows.items()), torch.tensor(0.0))
+        penalty = torch.tensor(0.0)
+        for name, each in rows.items():
+            penalty = penalty + self.factors[name] * each.sum()
         weights = [each for each in stage.network.model.parameters() if each.requires_grad]
         squares = []
         for loss in (task.rows.sum(), penalty):
@@ -304,9 +310,8 @@ class Estimate:
     def rows(self) -> dict[str, Tensor]:
         """Return [B] for each term, its layers weighted and summed; passes of one row averaged."""
         scheme = self.difference if self.part.scheme == "difference" else self.four_point
-        found = zip(("jacobian", "hessian"), scheme(), strict=False)
-        shares = {"jacobian": self.part.jacobian, "hessian": self.part.hessian}
-        return {name: each.view(self.copies, -1).mean(0) for name, each in found if shares[name]}
+        found = zip(self.part.factors.items(), scheme(), strict=False)
+        return {name: each.view(self.copies, -1).mean(0) for (name, share), each in found if share}
 
     def again(self, shift: Tensor | None) -> Trace:
         """Run the clean pass once more under the same dropout, and trace it.
@@ -377,9 +382,11 @@ class Estimate:
 
     def gradient(self, trace: Trace, states: Sequence[Tensor], chosen: Sequence[Tensor]) -> Tensor:
         """Return ``g = d/dx sum_l sqrt(lambda_l) v_l . h_l`` [B, T, E], with its graph."""
-        scalar = projection(states, chosen, self.weights).sum()
-        (found,) = torch.autograd.grad(scalar, trace.root, create_graph=True)
-        return found
+        total = torch.zeros(len(states[0]), device=states[0].device)
+        for state, probe, weight in zip(states, chosen, self.weights, strict=True):
+            total = total + (at_least_single(state) * probe).sum(-1) * math.sqrt(weight)
+        (gradient,) = torch.autograd.grad(total.sum(), trace.root, create_graph=True)
+        return gradient
 
     def difference(self) -> Iterator[Tensor]:
         """Yield the rows of both terms by vector-Jacobian products and their difference."""

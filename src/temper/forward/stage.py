@@ -248,6 +248,47 @@ class Stage:
             weights=weights,
         )
 
+    def passes(
+        self,
+        submodels: SubModels,
+        *,
+        stream: str = "passes",
+        delta: Tensor | None = None,
+        site: Site = "word",
+        followed: Recording | None = None,
+        recording: Recording | None = None,
+        wrapped: bool = True,
+    ) -> tuple[Tensor, ...]:
+        """Run K sub-models as one forward of K*B rows.
+
+        Args:
+            submodels: How many, and at which rates they drop.
+            stream: Names the passes; those of one name drop the same units.
+            delta: The same perturbation for every pass [B, T, D].
+            site: Where delta is added.
+            followed: Of the clean pass, for rates that follow its gradient.
+            recording: What to note of these passes.
+            wrapped: Whether to go through the distributed wrapper.
+
+        Returns:
+            K tensors of logits [B, C].
+        """
+        network, count = self.network, submodels.passes
+        network.probe(self.batch)
+        if count > 1 and submodels.adaptive == "uniform":
+            network.expect_dropout()
+        key = () if stream == "passes" else (stream,)
+        logits = network.logits(
+            self.batch.repeat(count),
+            delta=None if delta is None else delta.repeat(count, 1, 1),
+            site=site,
+            dropout=submodels.plan(network, followed, seed=self.rng.local("sites", *key)),
+            recording=recording,
+            seed=self.rng.local("dropout", stream),
+            wrapped=wrapped,
+        )
+        return logits.chunk(count)
+
 
 class Part:
     """Losses that an objective adds to its clean stage's.

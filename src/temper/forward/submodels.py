@@ -8,10 +8,8 @@ from typing import Literal
 from torch import Tensor
 
 from temper.functional.norms import within_example_rank
-from temper.models.network import Network, Recording, Site
+from temper.models.network import Network, Recording
 from temper.models.sites import DropoutPlan, SiteKey
-from temper.seeding import Streams
-from temper.types import Batch
 
 Adaptive = Literal["uniform", "fixed", "gradient"]
 
@@ -88,48 +86,3 @@ class SubModels:
         if norms is None:
             return None
         return self.low + (self.high - self.low) * within_example_rank(norms)
-
-    def logits(
-        self,
-        network: Network,
-        batch: Batch,
-        *,
-        rng: Streams,
-        stream: str = "passes",
-        delta: Tensor | None = None,
-        site: Site = "word",
-        recording: Recording | None = None,
-        noted: Recording | None = None,
-        wrapped: bool = True,
-    ) -> tuple[Tensor, ...]:
-        """Run the K passes as one forward of K*B rows.
-
-        Args:
-            network: The network.
-            batch: B rows.
-            rng: Streams of this micro-batch.
-            stream: Names the passes; those of one name drop the same units.
-            delta: The same perturbation for every pass [B, T, D].
-            site: Where delta is added.
-            recording: Of the clean pass, for ``gradient``.
-            noted: What to note of these passes.
-            wrapped: Whether to go through the distributed wrapper.
-
-        Returns:
-            K tensors of logits [B, C].
-        """
-        network.probe(batch)
-        if self.passes > 1 and self.adaptive == "uniform":
-            network.expect_dropout()
-        key = () if stream == "passes" else (stream,)
-        stacked = None if delta is None else delta.repeat(self.passes, 1, 1)
-        logits = network.logits(
-            batch.repeat(self.passes),
-            delta=stacked,
-            site=site,
-            dropout=self.plan(network, recording, seed=rng.local("sites", *key)),
-            recording=noted,
-            seed=rng.local("dropout", stream),
-            wrapped=wrapped,
-        )
-        return logits.chunk(self.passes)

@@ -125,7 +125,13 @@ def task_loss(
             )
         if smoothing:
             raise SettingError(SMOOTHING_NEEDS_CLASSES)
-        values = _one_number_a_row(logits, labels)
+        if logits.numel() != labels.numel():
+            raise DataError(
+                f"The labels are numbers (a regression), but the model gives logits of shape "
+                f"{tuple(logits.shape)} for {labels.numel()} rows. Give integer labels, or a head "
+                "with one output."
+            )
+        values = at_least_single(logits).reshape(labels.shape)
         return (values - labels.to(values.dtype)).square()
     scores = at_least_single(logits)
     if scores.shape[-1] == 1:
@@ -186,16 +192,6 @@ def check_classes(labels: Tensor, classes: int) -> None:
             f"must lie in 0 to {classes - 1}. Load the model with num_labels set to the number of "
             "classes, or renumber the labels from 0."
         )
-
-
-def _one_number_a_row(logits: Tensor, labels: Tensor) -> Tensor:
-    if logits.numel() != labels.numel():
-        raise DataError(
-            f"The labels are numbers (a regression), but the model gives logits of shape "
-            f"{tuple(logits.shape)} for {labels.numel()} rows. Give integer labels, or a head with "
-            "one output."
-        )
-    return at_least_single(logits).reshape(labels.shape)
 
 
 def _log_probabilities(logits: Tensor) -> Tensor:

@@ -13,7 +13,6 @@ References: Jukic and Snajder, TACL 2025 (JacHess), Eqs. 1 to 5; Hoffman et al.,
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Literal
 
 import torch
@@ -94,26 +93,6 @@ def layer_weights(norms: Tensor, strategy: Strategy, *, temperature: float = 1.0
         "inverse": norms.log(),
     }[strategy]
     return exponents.softmax(0)
-
-
-def projection(
-    states: Sequence[Tensor], directions: Sequence[Tensor], weights: Sequence[float] | Tensor
-) -> Tensor:
-    """Project the layers' hidden states to one scalar an example, ``s``.
-
-    Args:
-        states: h_l [B, D_l] of L layers.
-        directions: Probes v_l, of the same shapes.
-        weights: lambda_l, [L].
-
-    Returns:
-        [B] in at least fp32.
-    """
-    total = torch.zeros(len(states[0]), device=states[0].device)
-    for state, probe, weight in zip(states, directions, weights, strict=True):
-        rows = (at_least_single(state) * probe).sum(-1)
-        total = total + rows * math.sqrt(float(weight))
-    return total
 
 
 def pulled_back(values: Tensor, words: Tensor, cotangent: Tensor, *, again: bool = False) -> Tensor:

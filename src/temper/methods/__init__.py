@@ -10,17 +10,20 @@ from typing import TYPE_CHECKING, Any
 from temper.importing import on_first_use
 
 if TYPE_CHECKING:
-    from temper.methods.composition import Composed, build, compose, configure
-    from temper.methods.declared import name_faults
-    from temper.methods.method import Method, MethodConfig, Published
-    from temper.methods.registry import (
-        DEFAULT,
-        Entry,
-        entry,
-        name_of,
-        names,
-        register,
-    )
+    from temper.methods.composition import Composed as Composed
+    from temper.methods.composition import build as build
+    from temper.methods.composition import compose as compose
+    from temper.methods.composition import configure as configure
+    from temper.methods.declared import name_faults as name_faults
+    from temper.methods.method import Method as Method
+    from temper.methods.method import MethodConfig as MethodConfig
+    from temper.methods.method import Published as Published
+    from temper.methods.registry import DEFAULT as DEFAULT
+    from temper.methods.registry import Entry as Entry
+    from temper.methods.registry import entry as entry
+    from temper.methods.registry import name_of as name_of
+    from temper.methods.registry import names as names
+    from temper.methods.registry import register as register
 
 _PUBLIC = {
     "DEFAULT": "registry",
@@ -38,24 +41,6 @@ _PUBLIC = {
     "names": "registry",
     "register": "registry",
 }
-
-__all__ = [
-    "DEFAULT",
-    "Composed",
-    "Entry",
-    "Method",
-    "MethodConfig",
-    "Published",
-    "build",
-    "compose",
-    "configure",
-    "entry",
-    "name_faults",
-    "name_of",
-    "names",
-    "register",
-]
-
 
 _public = on_first_use(__name__, _PUBLIC)
 

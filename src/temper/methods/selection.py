@@ -61,11 +61,6 @@ class Selective(Variant):
     freeze_masked: bool = False
     clipping: Literal["after", "before"] = "after"
 
-    @property
-    def explosive(self) -> bool:
-        """Tell whether range normalisation meets a rising, sharp probability (methods.md)."""
-        return self.normalise == "range" and self.orientation == "prose" and self.beta >= 5
-
 
 class SelectionConfig(MethodConfig):
     """Settings of the selective update.
@@ -81,7 +76,10 @@ class SelectionConfig(MethodConfig):
     def check(self) -> None:
         """Warn of settings under which almost nothing moves."""
         super().check()
-        if isinstance(self.mask, Selective) and self.mask.scale and self.mask.explosive:
+        if not isinstance(self.mask, Selective) or not self.mask.scale or self.mask.beta < 5:
+            return
+        # A rising, sharp probability of shares that are nearly all near 0 (docs/methods/uegr.md).
+        if (self.mask.normalise, self.mask.orientation) == ("range", "prose"):
             logger.warning(
                 "normalise='range' with orientation='prose' and beta >= 5 gives nearly every entry "
                 "the smallest probability: almost nothing moves, and what does is divided by "
