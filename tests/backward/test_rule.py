@@ -163,18 +163,3 @@ def arguments(folder: Path, **settings: object) -> TrainingArguments:
 def dataset() -> list[dict[str, torch.Tensor]]:
     batch = rows(5, 5, 5, 5, 5, 5, 5, 5)
     return [{name: value[row] for name, value in batch.items()} for row in range(8)]
-
-
-def test_a_learning_rate_s_factor_holds_for_one_step_and_is_undone() -> None:
-    model = tiny_network()
-    calls: list[str] = []
-    rule = Named("halving", calls, 0.5)
-    rule.transform = lambda grads, *_: grads  # type: ignore[method-assign]
-    stepper = Stepper(model, method_of(rule))
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.2)
-    stepper.backward(rows(5, 3))
-    before = weights_of(model)
-    stepper.step(optimizer)
-    for name, tensor in model.named_parameters():
-        torch.testing.assert_close(tensor, before[name] - 0.1 * tensor.grad)
-    assert optimizer.param_groups[0]["lr"] == 0.2

@@ -10,7 +10,6 @@ from torch import Tensor, nn
 
 from temper import Stepper
 from temper.backward import SelectiveUpdate
-from temper.errors import TemperError
 from temper.methods import configure
 from temper.seeding import Streams
 from temper.types import Step
@@ -96,15 +95,6 @@ def test_the_mean_over_epochs_masks_is_the_gradient() -> None:
     p = probability_by_sorting(gradient, rule)
     error = gradient * ((1 - p) / p / 1000).sqrt()
     assert ((total / 1000 - gradient).abs() <= 5 * error + 1e-6).all()
-
-
-def test_an_epoch_needs_the_pass_before_it() -> None:
-    rule, params = epoch_rule(), parameters(block=5)
-    state = rule.init(params)
-    with pytest.raises(TemperError, match=r"Call prepare\(batches\) once before the first epoch"):
-        rule.begin_epoch(params, state, Streams(1), epoch=0)
-    with pytest.raises(TemperError, match=r"begin_epoch\(number\) before each epoch"):
-        rule.transform({"block": torch.ones(5)}, params, state, Streams(1))
 
 
 def test_preparing_sums_squared_gradients_of_the_clean_loss_and_moves_nothing() -> None:

@@ -63,25 +63,6 @@ def test_adaptive_rates_follow_the_gradient_s_norm_over_real_tokens() -> None:
         assert ((share - rate).abs() <= 5 * (rate * (1 - rate) / count).sqrt()).all()
 
 
-@pytest.mark.parametrize("sites", ["all", "last"])
-def test_masks_differ_by_pass_and_example_at_the_chosen_sites(sites: str) -> None:
-    model, batch = tiny_network(width=16, rate=0.0), rows(6, 6)
-    batch = {name: value[:1].repeat(2, *[1] * (value.dim() - 1)) for name, value in batch.items()}
-    settings = UEGR(sites=sites, mask=False, adaptive={"low": 0.4, "high": 0.6})
-    stepper = Stepper(model, settings, seed=2)
-    stepper.network.probe(Batch.of(batch))
-    with recorded_drops(model) as drops:
-        stepper.backward(batch)
-    for name, (clean, passes) in drops.items():
-        # The clean pass keeps the model's own rate.
-        assert torch.equal(clean, torch.ones_like(clean))
-        if sites == "last" and name != "before_head":
-            assert torch.equal(passes, torch.ones_like(passes))
-            continue
-        masks = [(part != 0) for part in passes]
-        assert not any(torch.equal(masks[a], masks[b]) for a in range(4) for b in range(a))
-
-
 def test_rates_are_detached_and_none_where_no_gradient_came() -> None:
     submodels = SubModels(adaptive="gradient", low=0.1, high=0.3)
     recording = Recording()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -70,13 +71,6 @@ def test_ece_of_resamples_is_that_of_repeated_rows() -> None:
     assert np.isnan(found[1])
 
 
-def test_logits_are_not_taken_for_confidences() -> None:
-    with pytest.raises(ValueError, match=r"\[0, 1\]. Pass probabilities, not logits"):
-        ece([1], [3.2])
-    with pytest.raises(ValueError, match="`bins` must be >= 1, got 0"):
-        ece([1], [0.5], 0)
-
-
 def test_brier_sums_squares_over_three_classes() -> None:
     probabilities = [[0.7, 0.2, 0.1], [0.1, 0.1, 0.8], [0.0, 0.0, 1.0], [1.0, 0.0, 0.0]]
     # By hand: .09 + .04 + .01, .01 + .81 + .64, 0, and 1 + 1.
@@ -104,13 +98,6 @@ def test_nll_agrees_with_scikit_learn(rows: list[tuple[int, float, float, float]
     mean = calibration.negative_log_likelihood(labels, logits).mean()
     wanted = log_loss(labels, calibration.probabilities_of(logits), labels=[0, 1, 2])
     assert mean == pytest.approx(wanted)
-
-
-def test_labels_outside_the_classes_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"whole numbers in 0\.\.1"):
-        calibration.brier_of_rows([2], [[0.5, 0.5]])
-    with pytest.raises(ValueError, match=r"got \[1\] and \[2, 2\]"):
-        calibration.negative_log_likelihood([0], [[0.0, 0.0], [0.0, 0.0]])
 
 
 def adaptive(correct: list[float], confidences: list[float], bins: int = 15) -> float:
@@ -191,10 +178,22 @@ def test_classwise_error_of_two_classes_is_that_of_one_class() -> None:
     assert float(found) == pytest.approx(ece(labels.tolist(), sure.tolist(), 15))
 
 
-def test_new_errors_refuse_what_is_no_probability() -> None:
-    with pytest.raises(ValueError, match="Pass probabilities, not logits"):
-        calibration.adaptive_calibration_error([1], [2.0])
-    with pytest.raises(ValueError, match="`bins` must be >= 1, got 0"):
-        calibration.adaptive_calibration_error([1], [0.5], bins=0)
-    with pytest.raises(ValueError, match=r"Labels must be whole numbers in 0\.\.1"):
-        calibration.classwise_calibration_error([2], [[0.5, 0.5]])
+@pytest.mark.parametrize(
+    ("act", "message"),
+    [
+        (lambda: ece([1], [3.2]), r"\[0, 1\]. Pass probabilities, not logits"),
+        (lambda: ece([1], [0.5], 0), "`bins` must be >= 1, got 0"),
+        (lambda: adaptive([1], [2.0]), "Pass probabilities, not logits"),
+        (lambda: adaptive([1], [0.5], 0), "`bins` must be >= 1, got 0"),
+        (lambda: calibration.brier_of_rows([2], [[0.5, 0.5]]), r"whole numbers in 0\.\.1"),
+        (
+            lambda: calibration.negative_log_likelihood([0], [[0.0, 0.0], [0.0, 0.0]]),
+            r"got \[1\] and \[2, 2\]",
+        ),
+    ],
+)
+def test_what_is_no_probability_or_no_class_is_refused(
+    act: Callable[[], object], message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        act()

@@ -46,14 +46,19 @@ def test_a_regression_has_squared_errors() -> None:
     assert loss.tolist() == [4.0, 0.25]
 
 
-def test_a_regression_with_class_weights_is_refused() -> None:
-    with pytest.raises(SettingError, match="have no classes"):
-        task_loss(torch.zeros(1, 1), torch.zeros(1), class_weights=torch.ones(2))
-
-
-def test_class_labels_on_a_regression_head_are_refused() -> None:
-    with pytest.raises(DataError, match="one number a row"):
-        task_loss(torch.zeros(2, 1), torch.tensor([0, 0]))
+@pytest.mark.parametrize(
+    ("logits", "labels", "weights", "message"),
+    [
+        (torch.zeros(1, 1), torch.zeros(1), torch.ones(2), "have no classes"),
+        (torch.zeros(2, 1), torch.tensor([0, 0]), None, "one number a row"),
+        (torch.zeros(2, 3), torch.zeros(2), None, r"shape \(2, 3\) for 2 rows"),
+    ],
+)
+def test_labels_of_another_kind_of_task_are_refused(
+    logits: Tensor, labels: Tensor, weights: Tensor | None, message: str
+) -> None:
+    with pytest.raises((DataError, SettingError), match=message):
+        task_loss(logits, labels, class_weights=weights)
 
 
 @pytest.mark.parametrize("labels", [[1, 5], [5, 1], [-1, 5]])
@@ -68,11 +73,6 @@ def test_a_label_that_is_no_class_is_named(labels: list[int]) -> None:
 
 def test_a_row_that_cross_entropy_leaves_out_has_no_loss() -> None:
     assert task_loss(torch.zeros(2, 2), torch.tensor([-100, 1]))[0] == 0
-
-
-def test_numbers_on_a_classification_head_are_refused() -> None:
-    with pytest.raises(DataError, match=r"shape \(2, 3\) for 2 rows"):
-        task_loss(torch.zeros(2, 3), torch.zeros(2))
 
 
 @pytest.mark.parametrize(
