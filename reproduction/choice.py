@@ -3,14 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from statistics import fmean
 
 from reproduction.lines import Line, difference
 from reproduction.specification import Specification
 
 
-def choose_columns(specification: Specification, lines: Sequence[Line]) -> list[dict[str, str]]:
+@dataclass(frozen=True)
+class Chosen:
+    """What a case chose.
+
+    Args:
+        case: Its name.
+        column: The chosen method.
+        row: The choice and what it is worth, texts by heading.
+    """
+
+    case: str
+    column: str
+    row: dict[str, str]
+
+
+def choose_columns(specification: Specification, lines: Sequence[Line]) -> list[Chosen]:
     """Let every case choose a method, and what it is compared with.
 
     Both are the best of their columns by the mean of the deciding score, so that neither side has
@@ -21,7 +36,7 @@ def choose_columns(specification: Specification, lines: Sequence[Line]) -> list[
         lines: Its lines.
 
     Returns:
-        A line a case, texts by heading. None where a case lacks a column, a score or a seed of
+        A choice a case. None where a case lacks a column, a score or a seed of
         one: the best of some would be no choice among all. The verdict is that of one difference,
         chosen beforehand, so that nothing is corrected.
     """
@@ -31,7 +46,7 @@ def choose_columns(specification: Specification, lines: Sequence[Line]) -> list[
     labels = {score.name: score.label for score in specification.score}
     columns = [*choice.among, *choice.against]
     needed = [(score, name) for score in (choice.by, choice.reported) for name in columns]
-    rows = []
+    chosen = []
     for case in specification.case:
         of_case = {(line.score, line.column): line for line in lines if line.case == case.name}
         if not of_case.keys() >= set(needed):
@@ -45,17 +60,16 @@ def choose_columns(specification: Specification, lines: Sequence[Line]) -> list[
         if margin is None:
             continue
         deciding = f"{of_case[choice.by, best].ours}, {of_case[choice.by, base].ours}"
-        rows.append(
-            {
-                "case": case.name,
-                f"chosen by {labels[choice.by]}": f"{best}, {base}",
-                labels[choice.by]: deciding,
-                labels[choice.reported]: f"{reported.ours}, {other.ours}",
-                "margin": margin.text(reported.unit),
-                "verdict": replace(reported, to_reference=margin, corrected=None).verdict,
-            }
-        )
-    return rows
+        row = {
+            "case": case.name,
+            f"chosen by {labels[choice.by]}": f"{best}, {base}",
+            labels[choice.by]: deciding,
+            labels[choice.reported]: f"{reported.ours}, {other.ours}",
+            "margin": margin.text(reported.unit),
+            "verdict": replace(reported, to_reference=margin, corrected=None).verdict,
+        }
+        chosen.append(Chosen(case.name, best, row))
+    return chosen
 
 
 def _best(lines: Mapping[tuple[str, str], Line], score: str, columns: Sequence[str]) -> str:

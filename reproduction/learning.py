@@ -9,16 +9,17 @@ from temper.display.cells import Comparison
 from temper.display.folders import Source
 
 
-def not_learned(comparison: Comparison, source: Source) -> str:
+def not_learned(comparison: Comparison, source: Source, column: str | None = None) -> str:
     """Say why nothing can be compared in a case.
 
     One answer to all rows, and a guess, have a macro F1 of at most one by the number of classes,
-    and an MCC or a correlation of 0. A case is not learned where the reference's mean is above that
-    by no more than its seeds spread (95 % t interval, from three seeds on).
+    and an MCC or a correlation of 0. A case is not learned where a column's mean is above that by
+    no more than its seeds spread (95 % t interval, from three seeds on).
 
     Args:
         comparison: The case's scores.
         source: Its study.
+        column: Which column; None takes the reference.
 
     Returns:
         The reason; nothing where the case is learned, or where no such score is there.
@@ -27,16 +28,17 @@ def not_learned(comparison: Comparison, source: Source) -> str:
     if task is None:
         return ""
     chance = {"macro_f1": 1 / max(2, len(task.labels)), "mcc": 0.0, "pearson": 0.0}
+    column = column or str(comparison.reference)
     for row in comparison.rows:
         name = row.key.name
         if row.key.perspective != "task" or name not in chance:
             continue
-        cell = row.cells.get(str(comparison.reference))
+        cell = row.cells.get(column)
         values = list(cell.seeds.values()) if cell is not None else []
         above = Interval.of([value - chance[name] for value in values])
         if above is not None and (above.mean if above.low is None else above.low) <= 0:
             return (
-                f"{comparison.reference} has a {row.label} of {row.unit.text(fmean(values))}, and "
+                f"{column} has a {row.label} of {row.unit.text(fmean(values))}, and "
                 f"one answer to all rows at most {row.unit.text(chance[name])}: its seeds do not "
                 "tell the two apart"
             )

@@ -16,7 +16,7 @@ from typing import Any
 from reproduction.choice import choose_columns
 from reproduction.facts import case_facts, changes
 from reproduction.learning import not_learned
-from reproduction.lines import Line, corrected, difference, mean_lines, mean_over
+from reproduction.lines import NOT_LEARNED, Line, corrected, difference, mean_lines, mean_over
 from reproduction.run import finished_cases, read_record
 from reproduction.specification import (
     AVERAGE,
@@ -116,17 +116,18 @@ def reproduction_table(specification: Specification, folder: Path) -> Reproducti
             f"`temper reproduce {specification.name}` wrote, or run that first."
         )
     cases = [(case, sources[case.name]) for case in specification.case if case.name in sources]
-    lines: list[Line] = []
-    unlearned: dict[str, str] = {}
-    for case, source in cases:
-        compared = compare(source)
-        if reason := not_learned(compared, source):
-            unlearned[case.name] = reason
-        lines += [
-            replace(line, learned=not reason)
-            for score in specification.score
-            for line in _lines(specification, case, compared, score)
-        ]
+    compared = {case.name: compare(source) for case, source in cases}
+    lines = [
+        line
+        for case, _ in cases
+        for score in specification.score
+        for line in _lines(specification, case, compared[case.name], score)
+    ]
+    unlearned = {
+        case.name: reason
+        for case, source in cases
+        if (reason := not_learned(compared[case.name], source))
+    }
     finished = {case.name: case for case, _ in cases}
     lines = _relative_to_one(specification, lines, list(finished.values()))
     # The paper prints one number a place, which none of a score's several conditions is.
@@ -137,7 +138,14 @@ def reproduction_table(specification: Specification, folder: Path) -> Reproducti
         else line
         for line in lines
     ]
-    choices = tuple(choose_columns(specification, lines))
+    choices = []
+    for chosen in choose_columns(specification, lines):
+        reason = not_learned(compared[chosen.case], sources[chosen.case], chosen.column)
+        if reason:
+            unlearned.setdefault(chosen.case, reason)
+        row = chosen.row if not reason else {**chosen.row, "verdict": NOT_LEARNED}
+        choices.append(row)
+    lines = [replace(line, learned=line.case not in unlearned) for line in lines]
     learned = [case for case, _ in cases if case.name not in unlearned]
     for score in specification.score:
         if score.average:
@@ -164,7 +172,7 @@ def reproduction_table(specification: Specification, folder: Path) -> Reproducti
         lines=tuple(corrected(lines)),
         not_run={**not_run, **missing},
         differs=tuple(differs),
-        chosen=choices,
+        chosen=tuple(choices),
         published=specification.published,
         facts=tuple(case_facts(case, source) for case, source in cases),
     )

@@ -35,6 +35,10 @@ def lines(dev: dict[str, float], *, higher: bool = True) -> list[Line]:
     return found
 
 
+def chosen(of: list[Line]) -> list[dict[str, str]]:
+    return [choice.row for choice in choose_columns(READ, of)]
+
+
 def scores(*values: float, vanilla: float = 0.55, dropout: float = 0.5) -> dict[str, float]:
     assert READ.choice.against == ("vanilla", "dropout")
     named = dict(zip(AMONG, values, strict=True))
@@ -42,7 +46,7 @@ def scores(*values: float, vanilla: float = 0.55, dropout: float = 0.5) -> dict[
 
 
 def test_the_best_on_dev_is_told_by_test_though_another_is_better_there() -> None:
-    (found,) = choose_columns(READ, lines(scores(0.6, 0.7, 0.65, 0.6, 0.6)))
+    (found,) = chosen(lines(scores(0.6, 0.7, 0.65, 0.6, 0.6)))
     assert found == {
         "case": CASE,
         f"chosen by {DEV}": "uegr_10_30, vanilla",
@@ -54,18 +58,24 @@ def test_the_best_on_dev_is_told_by_test_though_another_is_better_there() -> Non
 
 
 def test_what_it_is_compared_with_is_chosen_too() -> None:
-    (found,) = choose_columns(READ, lines(scores(0.6, 0.7, 0.65, 0.6, 0.6, dropout=0.56)))
+    (found,) = [
+        each.row
+        for each in choose_columns(READ, lines(scores(0.6, 0.7, 0.65, 0.6, 0.6, dropout=0.56)))
+    ]
     assert found[f"chosen by {DEV}"] == "uegr_10_30, dropout"
     assert found["margin"] == "+0.00"
 
 
 def test_of_equal_ones_the_first_is_chosen() -> None:
-    (found,) = choose_columns(READ, lines(scores(0.6, 0.6, 0.5, 0.6, 0.6)))
+    (found,) = chosen(lines(scores(0.6, 0.6, 0.5, 0.6, 0.6)))
     assert found[f"chosen by {DEV}"] == "uegr, vanilla"
 
 
 def test_of_a_score_that_should_be_low_the_least_is_chosen() -> None:
-    (found,) = choose_columns(READ, lines(scores(0.6, 0.5, 0.7, 0.6, 0.6), higher=False))
+    (found,) = [
+        each.row
+        for each in choose_columns(READ, lines(scores(0.6, 0.5, 0.7, 0.6, 0.6), higher=False))
+    ]
     assert found[f"chosen by {DEV}"] == "uegr_10_30, dropout"
 
 
