@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from temper import Stepper
 from temper.methods import configure
-from temper.types import Batch, LossTerms, Step
+from temper.types import Batch, Step
 
 
 def copied(batch: dict[str, Tensor], times: int) -> dict[str, Tensor]:
@@ -23,42 +23,29 @@ def weighted(stepper: Stepper, weights: Sequence[float]) -> None:
     stepper.state["smoothness"]["weights"] = torch.tensor(weights, dtype=torch.float64)
 
 
-def terms_of(
+def rows_of(
     model: nn.Module,
     batch: dict[str, Tensor],
     settings: dict[str, Any],
     *,
     name: str = "jachess",
     weights: Sequence[float] | None = None,
-    seed: int = 0,
-    number: int = 0,
-) -> LossTerms:
-    """Return the terms of one step with their graph; the model is left without hooks.
+) -> dict[str, Tensor]:
+    """Return the rows [B] of every term of one step by name, detached.
 
     Args:
-        model: In training mode.
+        model: In training mode; it is left without hooks.
         batch: As a collator gives it.
         settings: Of the method.
         name: Of the method.
         weights: Of the layers; None leaves them to the method.
-        seed: Of the draws.
-        number: Of the step.
     """
-    stepper = Stepper(model, configure(name, settings), seed=seed)
+    stepper = Stepper(model, configure(name, settings))
     if weights is not None:
         weighted(stepper, weights)
     given = Batch.of(batch)
-    (found,) = stepper.method.objective.losses(
-        stepper.network,
-        given,
-        stepper.state,
-        Step(number, rows=given.size),
-        stepper.streams.at(step=number),
-    )
+    state, streams = stepper.state, stepper.streams.at(step=0)
+    objective = stepper.method.objective
+    (terms,) = objective.losses(stepper.network, given, state, Step(rows=given.size), streams)
     stepper.release()
-    return found
-
-
-def rows_of(*arguments: Any, **settings: Any) -> dict[str, Tensor]:
-    """Return the rows [B] of every term by name, detached; arguments as `terms_of`."""
-    return {term.name: term.rows.detach() for term in terms_of(*arguments, **settings)}
+    return {term.name: term.rows.detach() for term in terms}

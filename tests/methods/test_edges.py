@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from typing import Any
 
 import pytest
 import torch
@@ -10,8 +11,9 @@ import torch
 from temper import Stepper
 from temper.methods import build, configure
 from temper.models.network import Network
+from temper.types import Batch
 from tests.contracts.architectures import tiny
-from tests.methods.tiny import rows, tiny_bert
+from tests.methods.tiny import recorded_drops, rows, tiny_bert, tiny_network
 
 
 @pytest.mark.parametrize(
@@ -37,6 +39,37 @@ def test_a_skipped_step_leaves_weights_and_averages_alone(
     for key, value in held.items():
         assert torch.equal(stepper.state["average"]["weights"][key], value)
     assert "before" not in stepper.state.get("recall", {})
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "alike", "passes"),
+    [
+        ("freelb", {"passes": 4}, range(4), 4),
+        # The clean pass, which is no part of the ascent, comes first.
+        ("pgd", {"clean_weight": 0.5}, range(1, 5), 5),
+        ("vat", {}, range(3), 3),
+        ("vat", {"ascent": {"steps": 3}}, range(5), 5),
+        ("adv_weight", {}, range(2), 2),
+        ("awp", {}, range(2), 2),
+        ("r3f", {"same_dropout": True, "epsilon": 0.3}, range(2), 2),
+        ("adv_embed", {"same_dropout": True}, range(2), 2),
+    ],
+)
+def test_passes_that_are_compared_drop_the_same_units(
+    name: str, settings: dict[str, Any], alike: range, passes: int
+) -> None:
+    stepper, batch = Stepper(tiny_network(), configure(name, settings), seed=2), rows(5, 3, 6)
+    stepper.network.probe(Batch.of(batch))
+    with recorded_drops(stepper.network.model) as drops:
+        stepper.backward(batch)
+    for calls in drops.values():
+        assert len(calls) == passes
+        dropped = [multipliers == 0 for multipliers in calls]
+        assert all(torch.equal(dropped[place], dropped[alike[0]]) for place in alike)
+    words = [multipliers == 0 for multipliers in drops["after_words"]]
+    assert words[alike[0]].any()
+    others = set(range(passes)) - set(alike)
+    assert not any(torch.equal(words[place], words[alike[0]]) for place in others)
 
 
 @pytest.mark.parametrize("name", ["deberta_v2", "mpnet", "t5", "bert"])

@@ -16,7 +16,7 @@ from temper.methods import configure
 from temper.types import Batch, Step
 from tests.methods import reference
 from tests.methods.perturbed import recorded_deltas
-from tests.methods.tiny import recorded_drops, rows, tiny_network
+from tests.methods.tiny import rows, tiny_network
 from tests.methods.weights import compare, leaves, ours, two_batches
 
 FOUND = {
@@ -97,22 +97,6 @@ def test_the_clean_loss_can_stand_beside() -> None:
     later = {name: calls[1:] for name, calls in drops.items()}
     total, _ = climbed(weights, [batch], later, [deltas[1]], settings, weight=1.0)
     compare(total + 0.5 * clean.mean(), weights, loss, grads)
-
-
-def test_all_passes_drop_the_same_units_and_the_next_step_others() -> None:
-    stepper = Stepper(tiny_network(), configure("freelb", {"passes": 4}), seed=1)
-    batch = rows(5, 3, 6)
-    stepper.network.probe(Batch.of(batch))
-    with recorded_drops(stepper.network.model) as drops:
-        stepper.backward(batch)
-        stepper.discard()
-        stepper.number += 1
-        stepper.backward(batch)
-    for calls in drops.values():
-        kept = [multipliers != 0 for multipliers in calls]
-        assert all(torch.equal(kept[0], each) for each in kept[1:4])
-        assert all(torch.equal(kept[4], each) for each in kept[5:])
-    assert not torch.equal(drops["after_words"][0] != 0, drops["after_words"][4] != 0)
 
 
 @pytest.mark.parametrize("relative", [False, True])

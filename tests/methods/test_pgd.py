@@ -9,10 +9,9 @@ import torch
 
 from temper import Stepper
 from temper.methods import configure
-from temper.types import Batch
 from tests.methods import reference
 from tests.methods.perturbed import recorded_deltas
-from tests.methods.tiny import recorded_drops, rows, tiny_network
+from tests.methods.tiny import rows, tiny_network
 from tests.methods.weights import compare, leaves, ours
 
 GEOMETRIES = {
@@ -90,17 +89,3 @@ def test_a_random_start_fills_the_budget_as_far_as_uniform_noise_does() -> None:
                 assert float(start.norm()) == pytest.approx(0.4 / math.sqrt(3), rel=0.1)
             else:
                 assert 0.95 * 0.4 < float(start.abs().max()) <= 0.4
-
-
-def test_ascent_and_final_pass_drop_the_same_units_and_the_clean_one_others() -> None:
-    stepper = Stepper(tiny_network(), configure("pgd", {"clean_weight": 0.5}), seed=2)
-    batch = rows(5, 3, 6)
-    stepper.network.probe(Batch.of(batch))
-    with recorded_drops(stepper.network.model) as drops:
-        logs = stepper.backward(batch)
-    clean, *rest = [multipliers != 0 for multipliers in drops["after_words"]]
-    assert len(rest) == 4
-    assert all(torch.equal(rest[0], each) for each in rest)
-    assert not torch.equal(clean, rest[0])
-    assert logs["loss/task"] == pytest.approx(0.5 * logs["unweighted/task"])
-    assert logs["loss"] == pytest.approx(logs["loss/task"] + logs["loss/adversarial"])

@@ -101,19 +101,6 @@ def test_with_dropout_of_its_own_in_each_pass_the_divergence_is_dropout_s() -> N
     assert 0 < logs["loss/consistency"] < 0.1
 
 
-def test_passes_that_drop_alike_differ_by_the_noise_alone() -> None:
-    network = tiny_network()
-    stepper = Stepper(network, configure("r3f", {"same_dropout": True, "epsilon": 0.3}))
-    with recorded_drops(network) as drops:
-        logs = stepper.backward(rows(5, 3))
-    for calls in drops.values():
-        torch.testing.assert_close(*calls[-2:])
-    assert logs["loss/consistency"] > 0
-    network = tiny_network()
-    silent = Stepper(network, configure("r3f", {"same_dropout": True, "epsilon": 0.0}))
-    assert silent.backward(rows(5, 3))["loss/consistency"] == pytest.approx(0.0, abs=1e-12)
-
-
 def test_with_r_drop_the_noised_pass_is_held_to_both_clean_ones(passes: list[Pass]) -> None:
     batch = rows(5, 3, 6)
     network = tiny_network()

@@ -15,7 +15,7 @@ from temper.errors import ModelError
 from temper.methods import configure
 from tests.methods import reference
 from tests.methods.perturbed import Pass, passes
-from tests.methods.tiny import recorded_drops, rows, tiny_network
+from tests.methods.tiny import rows, tiny_network
 from tests.methods.weights import compare, leaves, ours, two_batches
 
 __all__ = ["passes"]
@@ -160,19 +160,6 @@ def test_what_dropout_alone_explains_is_all_without_an_attack_and_nothing_withou
     assert logs["attack/relative_size"] == pytest.approx(0.0, abs=1e-4)
     logs = Stepper(tiny_network(rate=0.0), configure(name, settings)).backward(rows(5, 3))
     assert logs["divergence/dropout_share"] == pytest.approx(0.0, abs=1e-9)
-
-
-def test_passes_that_drop_alike_differ_by_the_attack_alone() -> None:
-    network = tiny_network()
-    stepper = Stepper(network, configure("adv_embed", {"same_dropout": True, "epsilon": 0.0}))
-    with recorded_drops(network) as drops:
-        logs = stepper.backward(rows(5, 3))
-    for name, calls in drops.items():
-        # The first call is the probing forward's.
-        clean, perturbed = calls[-2:]
-        assert torch.equal(clean, perturbed), name
-    assert logs["loss/consistency"] == pytest.approx(0.0, abs=1e-12)
-    assert "divergence/dropout_share" not in logs
 
 
 # The mask

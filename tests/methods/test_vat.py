@@ -163,16 +163,6 @@ def test_rows_without_labels_train_on_the_divergence_alone(regression: bool) -> 
     compare(total, weights, logs["loss"], grads)
 
 
-@pytest.mark.parametrize(("steps", "forwards"), [(1, 3), (3, 5)])
-def test_all_passes_drop_the_same_units_and_are_as_many_as_the_cost_says(
-    steps: int, forwards: int
-) -> None:
-    _, _, drops, _, _ = run(VAT(ascent={"steps": steps} if steps > 1 else "single"), [rows(5, 3)])
-    for calls in drops.values():
-        assert len(calls) == forwards
-        assert all(torch.equal(call != 0, calls[0] != 0) for call in calls)
-
-
 @pytest.mark.parametrize("base", [None, RDrop(), Dropout(rate=0.4)])
 def test_without_a_budget_nothing_is_left_of_the_divergence(base: Any) -> None:
     config = VAT(epsilon=0.0)

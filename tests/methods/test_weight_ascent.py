@@ -109,17 +109,6 @@ def test_the_gradient_is_that_of_the_loss_at_the_moved_weights(
     assert same(before, copies(stepper.network.model))
 
 
-@pytest.mark.parametrize("name", ["adv_weight", "awp"])
-def test_both_passes_drop_the_same_units(name: str) -> None:
-    _, _, drops = step_of(stepper_of(name), two_batches())
-    for calls in drops.values():
-        assert len(calls) == 4
-        # The quotients that were noted are rounded where weights differ; which are zero is not.
-        assert torch.equal(calls[0] == 0, calls[2] == 0)
-        assert torch.equal(calls[1] == 0, calls[3] == 0)
-        assert (calls[0] == 0).any()
-
-
 def second_weights(rule: Any, gradients: dict[str, Tensor]) -> tuple[Any, dict[str, Tensor]]:
     """Run a rule on gradients that are given, and return where it asked for the second ones."""
     model = stepper_of("vanilla").network.model

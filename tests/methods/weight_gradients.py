@@ -12,8 +12,7 @@ from temper import Stepper
 
 def farthest_from_differences(
     stepper: Stepper,
-    batch: dict[str, Tensor],
-    *,
+    *batches: dict[str, Tensor],
     step: float = 1e-6,
     directions: int = 2,
     spare: str = "word_embeddings",
@@ -26,14 +25,14 @@ def farthest_from_differences(
 
     Args:
         stepper: In double precision, prepared.
-        batch: As a collator gives it.
+        batches: Micro-batches of a step, as a collator gives them.
         step: Of the difference.
         directions: How many are tried.
         spare: Weights with this in their name stay where they are.
     """
     model = stepper.network.model
     model.zero_grad()
-    stepper.backward(batch)
+    stepper.backward(*batches)
     moved: list[tuple[nn.Parameter, Tensor]] = [
         (tensor, tensor.grad.clone())
         for name, tensor in model.named_parameters()
@@ -55,7 +54,7 @@ def farthest_from_differences(
         totals = []
         for sign in (1, -1):
             _shift(moved, ways, sign * step)
-            totals.append(stepper.backward(batch)["loss"])
+            totals.append(stepper.backward(*batches)["loss"])
             stepper.discard()
             _shift(moved, ways, -sign * step)
         found = (totals[0] - totals[1]) / (2 * step)
