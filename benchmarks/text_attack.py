@@ -32,6 +32,7 @@ from temper.data.settings import DataSettings
 from temper.data.sources import load_splits
 from temper.evaluation.classifier import ClassifierPredictor
 from temper.evaluation.predictor import Prediction
+from temper.evaluation.text_attack.contract import TextAttackSettings
 from temper.evaluation.text_attack.recipes import characters
 from temper.evaluation.text_attack.search import (
     Outcome,
@@ -41,7 +42,6 @@ from temper.evaluation.text_attack.search import (
     draft_of,
     free_places,
 )
-from temper.evaluation.text_attack.settings import TextAttackSettings
 from temper.methods import configure
 from temper.seeding import derive_seed
 

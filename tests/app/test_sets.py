@@ -320,7 +320,7 @@ def test_training_rows_that_are_gone_or_have_changed_are_told(tmp_path: Path) ->
 def test_the_shipped_suites_fit_a_model_with_labels_in_any_order_and_case(
     name: str, labels: tuple[str, ...], data_dir: Path
 ) -> None:
-    from temper.evaluation.alignment import align
+    from temper.evaluation.measurement import align
 
     dev = examples(["one", "two"], label_names=labels)
     sources = SetSources.of(suite=name, data_root=data_dir)

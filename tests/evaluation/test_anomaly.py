@@ -134,23 +134,6 @@ def test_a_row_that_is_scored_does_not_teach(
     assert evaluate(predictor, mixed, ONLY).rows.equals(evaluate(predictor, data, ONLY).rows)
 
 
-def test_neither_order_nor_batch_size_changes_a_detector(
-    predictor: ClassifierPredictor, data: EvaluationData
-) -> None:
-    few = changed(ONLY, {"anomaly": {"rows": 20}})
-    assert data.fit is not None
-    turned = EvaluationData(data.dev, anomaly=data.anomaly, fit=data.fit.select(range(39, -1, -1)))
-    first = evaluate(predictor, data, few)
-    second = evaluate(predictor, turned, few.model_copy(update={"batch_size": 3}))
-    for detector in DETECTORS[1:]:
-        assert values(second, "odd", detector) == pytest.approx(
-            values(first, "odd", detector), rel=1e-4
-        )
-    assert not np.allclose(
-        values(first, "odd", "knn"), values(evaluate(predictor, data, ONLY), "odd", "knn")
-    )
-
-
 def test_only_the_detectors_that_were_asked_for_are_measured(
     predictor: ClassifierPredictor, data: EvaluationData
 ) -> None:

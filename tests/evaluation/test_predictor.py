@@ -72,11 +72,6 @@ def test_placeholder_names_are_no_names(model: Any, tokenizer: Any) -> None:
     assert ClassifierPredictor(model, tokenizer).label_names == ("bad", "good")
 
 
-def test_truncation_is_counted(model: Any, tokenizer: Any) -> None:
-    examples = Examples("dev", ["word1 word2 word3", "word1"])
-    assert ClassifierPredictor(model, tokenizer, max_length=4).predict(examples).truncated == 0.5
-
-
 def test_broken_logits_are_an_error(model: Any, tokenizer: Any, examples_of: Any) -> None:
     with torch.no_grad():
         model.classifier.bias[0] = float("nan")

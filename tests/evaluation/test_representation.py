@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from transformers import GPT2Config, GPT2ForSequenceClassification
 
 from temper.data.examples import Examples
 from temper.errors import SettingError
@@ -105,27 +104,6 @@ def test_a_new_head_changes_nothing() -> None:
     model, other, base = make_model(seed=4), make_model(seed=4), make_model(seed=5)
     torch.nn.init.normal_(other.classifier.weight, std=3.0)
     assert by_layer(measured(other, base)) == by_layer(measured(model, base))
-
-
-def test_a_decoder_is_read_at_its_last_real_token() -> None:
-    torch.manual_seed(0)
-    config = GPT2Config(
-        vocab_size=100, n_positions=64, n_embd=16, n_layer=2, n_head=2, pad_token_id=0, num_labels=2
-    )
-    model = GPT2ForSequenceClassification(config).eval()
-    dev = make_examples(rows=9)
-    found = states_of(predictor_of(model), dev, batch_size=4)
-    tokenizer = make_tokenizer()
-    for place, text in enumerate(dev.text):
-        with torch.no_grad():
-            output = model(
-                input_ids=tokenizer(text, return_tensors="pt")["input_ids"],
-                output_hidden_states=True,
-            )
-        # The last of Transformers' states is behind the final norm; the one before is a block's.
-        assert found[0][place] == pytest.approx(
-            output.hidden_states[1][0, -1].double().numpy(), abs=1e-5
-        )
 
 
 def test_scores_follow_from_the_batches_rows() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -29,25 +30,37 @@ def test_a_folder_that_does_not_exist_is_said(tmp_path: Path) -> None:
         build(tmp_path / "nowhere")
 
 
-def test_broken_json_names_the_file(study: Path) -> None:
-    (study / "study.json").write_text('{"schema": 1,')
-    with pytest.raises(CheckpointError, match=r"study.json is not what .* Invalid JSON"):
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b'{"schema": 1,', r"study.json is not what .* Invalid JSON"),
+        (b"\xff\xfe\x00", r"Cannot read .*study.json"),
+    ],
+)
+def test_a_broken_file_is_named(study: Path, content: bytes, said: str) -> None:
+    (study / "study.json").write_bytes(content)
+    with pytest.raises(CheckpointError, match=said):
         comparison(study)
 
 
-def test_undecodable_bytes_name_the_file(study: Path) -> None:
-    (study / "study.json").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(CheckpointError, match=r"Cannot read .*study.json"):
-        comparison(study)
+STUDY, RUN = "study.json", "runs/uegr-s0-abc/run.json"
 
 
-def test_all_faults_of_a_file_are_named_at_once(study: Path) -> None:
-    def spoil(document: dict) -> None:
-        del document["model"]
-        document["seeds"] = "all"
-
-    change(study / "study.json", spoil)
-    with pytest.raises(CheckpointError, match="model: Field required; seeds: Input should be"):
+@pytest.mark.parametrize(
+    ("file", "values", "said"),
+    [
+        (STUDY, {"model": None, "seeds": "all"}, "model: Input .*; seeds: Input should be"),
+        (STUDY, {"reference": "vanila"}, "Did you mean 'vanilla'"),
+        (STUDY, {"columns": [{"name": "uegr", "method": "uegr"}] * 2}, "lists a column twice"),
+        (STUDY, {"runs": {}}, r"no finished and evaluated run. vanilla, seed 0"),
+        (RUN, {"seed": 7}, "has seed 7, but study.json lists it as 0"),
+    ],
+)
+def test_what_does_not_fit_is_said(
+    study: Path, file: str, values: dict[str, Any], said: str
+) -> None:
+    change(study / file, lambda document: document.update(values))
+    with pytest.raises(CheckpointError, match=said):
         comparison(study)
 
 
@@ -55,33 +68,6 @@ def test_a_value_that_is_not_a_number_is_an_error(study: Path) -> None:
     path = study / "runs/uegr-s0-abc/evaluation/scores.json"
     path.write_text(path.read_text().replace("0.83", "NaN"))
     with pytest.raises(CheckpointError, match="finite number"):
-        comparison(study)
-
-
-def test_an_unknown_reference_lists_near_matches(study: Path) -> None:
-    change(study / "study.json", lambda document: document.update(reference="vanila"))
-    with pytest.raises(CheckpointError, match="Did you mean 'vanilla'"):
-        comparison(study)
-
-
-def test_a_run_under_another_seed_is_an_error(study: Path) -> None:
-    change(study / "runs/uegr-s0-abc/run.json", lambda document: document.update(seed=7))
-    with pytest.raises(CheckpointError, match="has seed 7, but study.json lists it as 0"):
-        comparison(study)
-
-
-def test_a_column_that_stands_twice_is_an_error(study: Path) -> None:
-    change(
-        study / "study.json",
-        lambda document: document["columns"].append({"name": "uegr", "method": "uegr"}),
-    )
-    with pytest.raises(CheckpointError, match="lists a column twice"):
-        comparison(study)
-
-
-def test_a_study_without_a_finished_run_is_an_error_that_says_why(study: Path) -> None:
-    change(study / "study.json", lambda document: document.update(runs={}))
-    with pytest.raises(CheckpointError, match=r"no finished and evaluated run. vanilla, seed 0"):
         comparison(study)
 
 

@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -74,15 +73,6 @@ def test_it_is_kept_again_from_what_is_kept(kept: Path, tmp_path: Path) -> None:
     keep_study(read(kept), tmp_path / "again")
     for file in kept.iterdir():
         assert (tmp_path / "again" / file.name).read_bytes() == file.read_bytes()
-
-
-def test_a_condition_is_a_map_of_named_parameters(kept: Path) -> None:
-    rows = pq.read_table(kept / "scores.parquet").to_pylist()
-    found = {row["perspective"]: json.loads(row["parameters"]) for row in rows}
-    assert found["embedding_noise"] == {"sigma_relative": 0.25}
-    assert found["token_corruption"] == {"rate": 0.1}
-    assert found["embedding_attack"] == {"radius": 0.5, "steps": 5}
-    assert found["task"] == {}
 
 
 def test_a_run_whose_scores_were_not_kept_is_missing(study: Path, tmp_path: Path) -> None:

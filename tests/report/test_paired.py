@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -12,15 +14,16 @@ from hypothesis import strategies as st
 from temper.display.cells import Difference, ScoreKey
 from temper.display.records import ScoreRecord
 from temper.errors import CheckpointError
+from temper.functional.intervals import LEAST_ROWS
 from temper.report.derived import Scores, add_mean_rank
 from temper.report.table import Paired, _cell, _with_differences, read_paired
 
 KEY = ScoreKey("task", "dev", "clean", "accuracy")
 
 
-def record(value: float | None, key: ScoreKey = KEY) -> ScoreRecord:
+def record(value: float | None, key: ScoreKey = KEY, **more: Any) -> ScoreRecord:
     """Return one score."""
-    return ScoreRecord(perspective=key.perspective, set=key.set, name=key.name, value=value)
+    return ScoreRecord(perspective=key.perspective, set=key.set, name=key.name, value=value, **more)
 
 
 def differ(
@@ -28,11 +31,13 @@ def differ(
     *,
     higher: bool | None = True,
     paired: Paired | None = None,
+    common: Collection[int] | None = None,
+    **more: Any,
 ) -> Difference:
-    """Return the difference of two columns."""
+    """Return the difference of two columns that were evaluated at some common seeds."""
     cells = {
         name: _cell(
-            {seed: record(pair[place]) for seed, pair in seeds.items()},
+            {seed: record(pair[place], **more) for seed, pair in seeds.items()},
             dict.fromkeys(seeds, "run"),
         )
         for place, name in enumerate(("vanilla", "uegr"))
@@ -41,7 +46,7 @@ def differ(
         cells,
         "vanilla",
         higher=higher,
-        common=dict.fromkeys(cells, tuple(seeds)),
+        common=dict.fromkeys(cells, tuple(seeds) if common is None else common),
         paired={} if paired is None else {"uegr": paired},
     )
     difference = found["uegr"].difference
@@ -75,6 +80,25 @@ def test_a_verdict_follows_from_the_seeds_and_the_direction(
     assert difference.said == said
     # Without a verdict there is no interval either.
     assert (difference.low is None) == ("undecidable" in said) == (difference.p is None)
+
+
+@pytest.mark.parametrize(
+    ("seeds", "more", "said"),
+    [
+        ({0: UP[0], 2: UP[2]}, {"common": (0, 1, 2)}, "seeds missing (2 of 3 seeds)"),
+        ({}, {"common": (0, 1, 2)}, "seeds missing (0 of 3 seeds)"),
+        ({}, {"common": ()}, "no common seed"),
+        (UP, {"n": 34}, f"too few rows (34 of at least {LEAST_ROWS})"),
+        # The smallest class counts, and not all rows.
+        (UP, {"n": 500, "fewest": 9}, f"too few rows (9 of at least {LEAST_ROWS})"),
+    ],
+)
+def test_what_lacks_seeds_or_rows_has_no_verdict_and_says_so(
+    seeds: dict[int, tuple[float, float]], more: dict[str, Any], said: str
+) -> None:
+    difference = differ(seeds, **more)
+    assert difference.said == said
+    assert difference.low is None
 
 
 PAIRS = st.lists(st.tuples(st.floats(-1, 1), st.floats(-1, 1)), min_size=3, max_size=6)

@@ -14,7 +14,6 @@ import pytest
 from temper.display import cells
 from temper.display.cells import Row
 from temper.errors import CheckpointError
-from temper.functional.intervals import LEAST_ROWS
 from temper.report import comparison, write
 from tests.report.conftest import Plan, score
 
@@ -74,28 +73,6 @@ def test_one_seed_keeps_the_interval_over_examples(make_study: MakeStudy) -> Non
     assert (cell.low, cell.high) == (pytest.approx(0.82), pytest.approx(0.86))
 
 
-def test_only_seeds_that_both_columns_have_are_paired(make_study: MakeStudy) -> None:
-    def lost(entry: dict, column: str, seed: int) -> bool:
-        return (entry["set"], column, seed) == ("dev", "vanilla", 1)
-
-    cells = comparison(make_study(Plan(drop=lost))).row("task", "accuracy").cells
-    difference = cells["uegr"].difference
-    assert sorted(cells["uegr"].seeds) == [0, 1, 2]
-    assert difference is not None
-    assert sorted(difference.seeds) == [0, 2]
-    assert difference.said == "seeds missing (2 of 3 seeds)"
-
-
-def test_columns_without_a_common_seed_say_so(make_study: MakeStudy) -> None:
-    def lost(entry: dict, column: str, seed: int) -> bool:
-        return entry["set"] == "dev" and (column == "vanilla") == (seed == 0)
-
-    difference = task_row(make_study(Plan(drop=lost))).cells["uegr"].difference
-    assert difference is not None
-    assert difference.mean is None
-    assert difference.said == "seeds missing (0 of 3 seeds)"
-
-
 def test_a_score_that_lacks_a_seed_leaves_the_outcome_to_the_others(make_study: MakeStudy) -> None:
     def lost(entry: dict, column: str, seed: int) -> bool:
         return (entry["set"], column, seed) == ("dev", "vanilla", 1)
@@ -104,31 +81,6 @@ def test_a_score_that_lacks_a_seed_leaves_the_outcome_to_the_others(make_study: 
     assert "better than vanilla on" in answer
     assert "no verdict on 15 scores for lack of seeds or rows" in answer
     assert "fewer than three common seeds" not in answer
-
-
-def test_few_rows_have_no_verdict_and_say_how_many_are_needed(make_study: MakeStudy) -> None:
-    # A difference of 1.7 rows of 34, with a spread over seeds that is smaller than a row.
-    def few(entry: dict, column: str, seed: int) -> bool:
-        if (entry["set"], entry["name"]) == ("dev", "accuracy"):
-            right = 20 + (column != "vanilla") * (1 + (seed > 0))
-            entry.update(value=right / 34, n=34)
-        return False
-
-    difference = task_row(make_study(Plan(drop=few))).cells["uegr"].difference
-    assert difference is not None
-    assert difference.mean == pytest.approx(5 / 3 / 34)
-    assert difference.said == f"too few rows (34 of at least {LEAST_ROWS})"
-    assert difference.low is None
-
-
-def test_the_smallest_class_counts_and_not_all_rows(make_study: MakeStudy) -> None:
-    def rare(entry: dict, column: str, seed: int) -> bool:
-        entry["fewest"] = 9
-        return False
-
-    difference = task_row(make_study(Plan(drop=rare))).cells["uegr"].difference
-    assert difference is not None
-    assert difference.verdict == "too few rows"
 
 
 def test_scores_undefined_for_one_reason_are_one_line(make_study: MakeStudy) -> None:

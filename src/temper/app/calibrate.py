@@ -17,8 +17,7 @@ from temper.app.temperature import FILE, SCHEMA
 from temper.data.examples import Examples
 from temper.display.wording import plural
 from temper.errors import CheckpointError, DataError, SettingError
-from temper.evaluation.alignment import align
-from temper.evaluation.measurement import block_of, labels_of
+from temper.evaluation.measurement import align, block_of, labels_of
 from temper.evaluation.perspectives.calibration import with_temperature
 from temper.evaluation.predictor import Prediction
 from temper.evaluation.rows import Condition

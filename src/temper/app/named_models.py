@@ -15,7 +15,7 @@ from temper.evaluation.classifier import ClassifierPredictor
 from temper.evaluation.perspectives.representation import RepresentationSettings
 from temper.evaluation.predictor import Predictor
 from temper.evaluation.settings import EvaluationSettings
-from temper.evaluation.text_attack.settings import TextAttackSettings
+from temper.evaluation.text_attack.contract import TextAttackSettings
 from temper.models.classical import ARCHITECTURES
 from temper.models.hf import load_classifier
 from temper.models.masked import MaskedModel

@@ -16,12 +16,11 @@ from temper.data.attacked import AttackedText, AttackedTexts
 from temper.data.examples import Examples
 from temper.data.settings import ATTACK, DataSettings
 from temper.errors import SettingError, unknown
-from temper.evaluation.alignment import align
+from temper.evaluation.measurement import align
 from temper.evaluation.predictor import Predictor
 from temper.evaluation.text_attack import recipes
-from temper.evaluation.text_attack.contract import OUTSIDE, OWN
+from temper.evaluation.text_attack.contract import OUTSIDE, OWN, TextAttackSettings
 from temper.evaluation.text_attack.search import Outcome, answers_of, attacked, drafts_of, starved
-from temper.evaluation.text_attack.settings import TextAttackSettings
 from temper.training.assignments import section
 from temper.training.config import RunConfig, digest
 from temper.training.progress import Progress

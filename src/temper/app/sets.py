@@ -14,7 +14,7 @@ from temper.data.sources import load_examples
 from temper.data.suites.suite import KINDS, FoundSuite, load_set
 from temper.data.tasks.registry import default_metric
 from temper.errors import DataError, SettingError
-from temper.evaluation.alignment import align
+from temper.evaluation.measurement import align
 from temper.evaluation.perspectives.anomaly import AnomalySettings
 from temper.evaluation.run import EvaluationData
 from temper.evaluation.settings import EvaluationSettings

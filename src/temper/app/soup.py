@@ -30,8 +30,7 @@ from temper.data.examples import Examples
 from temper.data.settings import AUGMENTATION, UNLABELLED, DataSettings
 from temper.data.tasks.registry import default_metric
 from temper.errors import CheckpointError, DataError, ModelError, SettingError
-from temper.evaluation.alignment import align, merge
-from temper.evaluation.measurement import block_of
+from temper.evaluation.measurement import align, block_of, merge
 from temper.evaluation.predictor import Predictor
 from temper.evaluation.rows import Condition
 from temper.evaluation.scoring import statistic_of

@@ -252,7 +252,8 @@ def condition_bars(
     heading: str,
     caption: str,
     *,
-    label: Callable[[Row], str],
+    names: Mapping[str, str] | None = None,
+    label: Callable[[Row], str] | None = None,
 ) -> list[Figure]:
     """Draw a figure a set: a bar for each condition and column, of many columns a heat map.
 
@@ -261,8 +262,11 @@ def condition_bars(
         rows: Those to draw; means over sets are left out.
         heading: Title of the figures, before the set's name.
         caption: What is drawn, a sentence.
-        label: From a row to the name of its bars.
+        names: Conditions in words; one without is written as it is.
+        label: From a row to the name of its bars; None for its condition.
     """
+    in_words = names or {}
+    label = label or (lambda row: in_words.get(row.key.condition, row.key.condition))
     drawn = []
     for chosen, own in _by_set(row for row in rows if not row.key.over_sets):
         shown = own[0].unit

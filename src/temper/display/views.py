@@ -15,16 +15,6 @@ METRIC = "metric"
 """Stands for the task's leading score."""
 
 
-def no_figures(source: Source, comparison: Comparison) -> list[Figure]:
-    """Draw nothing."""
-    return []
-
-
-def no_minor(keys: Sequence[ScoreKey]) -> Sequence[ScoreKey]:
-    """Show every score."""
-    return ()
-
-
 def each_condition(rows: Sequence[Row]) -> list[Row]:
     """Choose a row for each condition and set: that of the middle size.
 
@@ -90,9 +80,9 @@ class View:
     unsaid: tuple[str, ...] = ("clean",)
     relative_to: str = "norm"
     words: Callable[[ScoreKey], str] | None = None
-    minor: Callable[[Sequence[ScoreKey]], Sequence[ScoreKey]] = no_minor
+    minor: Callable[[Sequence[ScoreKey]], Sequence[ScoreKey]] = lambda keys: ()
     heading: str = ""
-    figures: Callable[[Source, Comparison], list[Figure]] = no_figures
+    figures: Callable[[Source, Comparison], list[Figure]] = lambda source, comparison: []
     counts: str = "examples"
     judged: bool = True
     ranked: bool = True

@@ -139,6 +139,21 @@ class Prediction:
         logits = None if self.logits is None else self.logits[index]
         return Prediction(self.probabilities[index], self.prediction[index], logits)
 
+    def replaced(self, index: IntegerArray, others: Prediction) -> Prediction:
+        """Return the answers with other ones at some positions.
+
+        Args:
+            index: Positions, [m].
+            others: Answers of the same kind, m of them.
+        """
+        prediction, probabilities = self.prediction.copy(), self.probabilities.copy()
+        prediction[index], probabilities[index] = others.prediction, others.probabilities
+        logits = None
+        if self.logits is not None and others.logits is not None:
+            logits = self.logits.copy()
+            logits[index] = others.logits
+        return Prediction(probabilities, prediction, logits)
+
     def loss(self, labels: FloatArray) -> FloatArray:
         """Return NLL or squared error of each example; NaN where the label is NaN.
 

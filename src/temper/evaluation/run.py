@@ -10,12 +10,11 @@ import pyarrow as pa
 from temper.data.examples import Examples
 from temper.errors import DataError, SettingError, TemperError, unknown
 from temper.evaluation import perspectives
-from temper.evaluation.alignment import Aligned, align
 from temper.evaluation.folder import Evaluation as Evaluation
 from temper.evaluation.folder import read as read
 from temper.evaluation.folder import write as write
+from temper.evaluation.measurement import Aligned, Measurement, Progress, align
 from temper.evaluation.measurement import EvaluationData as EvaluationData
-from temper.evaluation.measurement import Measurement, Progress
 from temper.evaluation.predictor import Predictor
 from temper.evaluation.rows import Block, to_blocks, to_table
 from temper.evaluation.scoring import (

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from huggingface_hub import EvalResult, ModelCardData
 
-from temper.display.cells import Comparison, Row
+from temper.display.cells import Comparison
 from temper.display.folders import Source, evaluation_fault, evaluation_of, read
 from temper.display.records import AdapterRecord, RunRecord, parse
 from temper.display.wording import escaped, folded
@@ -124,10 +124,12 @@ def results(
         value = row.cells[column].mean
         if value is None:
             continue
-        name = _set(row)
+        # A mean over sets is another set in each perspective.
+        name = f"{row.group}, {row.key.set}" if row.key.over_sets else row.key.set
         told, split = data.get(name, ""), None
-        if not told and name == "dev":
-            told, split = _dev(record)
+        if not told and name == "dev" and record is not None:
+            source = record.data.get("dev", {}).get("source", {})
+            told, split = str(source.get("path") or ""), source.get("split")
         where = origin(told, name, split)
         found.append(
             EvalResult(
@@ -141,23 +143,7 @@ def results(
                 metric_value=value,
             )
         )
-    return _told_apart(found)
-
-
-def _set(row: Row) -> str:
-    """Return the set's name; a mean over sets is another set in each perspective."""
-    return f"{row.group}, {row.key.set}" if row.key.over_sets else row.key.set
-
-
-def _dev(record: RunRecord | None) -> tuple[str, str | None]:
-    """Return the source and the split of a run's dev rows, as far as they are recorded."""
-    source = {} if record is None else record.data.get("dev", {}).get("source", {})
-    path, split = source.get("path"), source.get("split")
-    return "" if path is None else str(path), None if split is None else str(split)
-
-
-def _told_apart(found: list[EvalResult]) -> list[EvalResult]:
-    """Give sets whose origins are the same their own names in place of a configuration."""
+    # Sets whose origins are the same have their own names in place of a configuration.
     sets = {(one.unique_identifier, one.dataset_name) for one in found}
     sharing = Counter(identity for identity, _ in sets)
     return [

@@ -100,16 +100,6 @@ def test_the_scores_are_those_of_the_rows_by_hand() -> None:
     assert directions == {"drop": False, "queries": True}
 
 
-def test_rows_that_ranking_starves_are_told() -> None:
-    found = evaluate(predictor_of(), EvaluationData(dev_of()), settings_of(max_queries=2))
-    (said,) = [notice for notice in found.notices if "max_queries" in notice]
-    # Of six rows that are right, four have two words or three that may be changed.
-    assert "the words of 4 of 6 attacked rows" in said
-    assert "Ranking takes up to 3 queries a row" in said
-    enough = evaluate(predictor_of(), EvaluationData(dev_of()), settings_of(max_queries=4))
-    assert not any("max_queries" in notice for notice in enough.notices)
-
-
 def test_rows_hold_the_answer_to_the_text_that_is_kept() -> None:
     found = evaluate(predictor_of(), EvaluationData(dev_of()), settings_of(max_changed=1.0))
     block = block_of(found)

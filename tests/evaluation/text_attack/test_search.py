@@ -17,18 +17,18 @@ from temper.data.examples import Examples, row_hash
 from temper.evaluation.classifier import ClassifierPredictor
 from temper.evaluation.function import CallablePredictor
 from temper.evaluation.predictor import Prediction
-from temper.evaluation.text_attack.contract import Ask, Draft, Place, Recipe
+from temper.evaluation.text_attack.contract import Ask, Draft, Place, Recipe, TextAttackSettings
 from temper.evaluation.text_attack.recipes import characters
 from temper.evaluation.text_attack.search import (
     Outcome,
     Row,
     answers_of,
     attack,
+    attacked,
     draft_of,
-    free_places,
+    drafts_of,
     in_order,
 )
-from temper.evaluation.text_attack.settings import TextAttackSettings
 from temper.seeding import derive_seed
 from temper.testing.tiny import WORDS
 from tests.evaluation.conftest import make_examples, make_model, make_tokenizer
@@ -102,18 +102,10 @@ def rows_of(
 ) -> list[Row]:
     """Return each text as a row whose label is what the predictor says now."""
     found = predictor.predict(Examples("toy", texts))
-    rows = []
-    for at, text in enumerate(texts):
-        draft = draft_of(row_hash(text), int(found.prediction[at]), text, None, target)
-        own = Prediction(
-            found.probabilities[[at]],
-            found.prediction[[at]],
-            None if found.logits is None else found.logits[[at]],
-        )
-        places, words = free_places(draft, settings)
-        answer = answers_of(own, [draft])[0]
-        rows.append(Row(draft, answer, places, words, derive_seed(0, draft.row)))
-    return rows
+    labels = found.prediction.astype(int).tolist()
+    drafts = drafts_of(Examples("toy", texts, labels=labels, kind="classification"), target)
+    rows = attacked(drafts, answers_of(found, drafts), "characters", settings, seed=0)
+    return list(rows.values())
 
 
 def summary(outcomes: list[Outcome]) -> list[tuple[str, int, int]]:

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 import torch
 
+from temper.data.examples import Examples
 from temper.data.words import Words
 from temper.errors import SettingError
 from temper.evaluation.function import CallablePredictor
 from temper.evaluation.text_attack import textattack
-from temper.evaluation.text_attack.contract import OUTSIDE
-from temper.evaluation.text_attack.search import Row, answers_of, draft_of, free_places
-from temper.evaluation.text_attack.settings import TextAttackSettings
+from temper.evaluation.text_attack.contract import OUTSIDE, TextAttackSettings
+from temper.evaluation.text_attack.search import Row, answers_of, attacked, drafts_of
 from temper.evaluation.text_attack.textattack import attack_with, textattack_faults
 from tests.evaluation.text_attack_models import stub
 
@@ -40,17 +40,12 @@ def counted(asked: list[Any], needed: int) -> CallablePredictor:
 def rows_of(
     predictor: CallablePredictor, settings: TextAttackSettings, *texts: tuple[str, str | None]
 ) -> list[Row]:
-    drafts = [draft_of(f"row{at}", 0, *both) for at, both in enumerate(texts)]
-    found = []
-    for at, draft in enumerate(drafts):
-        answers = textattack.Wrapped(predictor)([draft.text])
-        places, words = free_places(draft, settings)
-        prediction = predictor.predict(
-            textattack.Examples("one", [draft.text], draft.text_pair and [draft.text_pair])
-        )
-        assert answers.shape == (1, 2)
-        found.append(Row(draft, answers_of(prediction, [draft])[0], places, words, seed=at))
-    return found
+    first, second = zip(*texts, strict=True)
+    pairs = list(second) if second[0] is not None else None
+    examples = Examples("toy", list(first), pairs, labels=[0] * len(texts), kind="classification")
+    drafts = drafts_of(examples)
+    answers = answers_of(predictor.predict(examples), drafts)
+    return list(attacked(drafts, answers, DOUBLING, settings, seed=0).values())
 
 
 @pytest.fixture

@@ -29,8 +29,7 @@ from temper.display.drawing import (
 from temper.display.folders import Run, Source
 from temper.display.views import mean_or_first
 from temper.errors import ModelError
-from temper.evaluation.alignment import Aligned
-from temper.evaluation.measurement import Measurement, PerspectiveSettings, labels_of
+from temper.evaluation.measurement import Aligned, Measurement, PerspectiveSettings, labels_of
 from temper.evaluation.perspectives.contract import Perspective
 from temper.evaluation.predictor import StatePredictor, in_order
 from temper.evaluation.rows import Block, Condition
@@ -217,8 +216,7 @@ def _classes(measurement: Measurement, examples: Examples) -> FloatArray:
         return np.zeros(len(examples))
     if examples.kind == "classification" and examples.labels is not None:
         return labels_of(examples)
-    size = measurement.settings.batch_size
-    return measurement.predictor.predict(examples, batch_size=size).prediction
+    return measurement.predict(examples).prediction
 
 
 def last_states(measurement: Measurement, examples: Examples) -> FloatArray:
@@ -273,7 +271,7 @@ def detector_bars(comparison: Comparison) -> list[Figure]:
         rows,
         "AUROC",
         caption,
-        label=lambda row: CONDITIONS.get(row.key.condition, row.key.condition),
+        names=CONDITIONS,
     )
 
 

@@ -22,8 +22,7 @@ from temper.display.drawing import Figure, diagonal, empty, line, plain, style
 from temper.display.folders import Run, Source
 from temper.display.views import mean_or_first
 from temper.errors import DataError
-from temper.evaluation.alignment import Aligned, merge
-from temper.evaluation.measurement import Measurement, block_of, labels_of
+from temper.evaluation.measurement import Aligned, Measurement, block_of, labels_of, merge
 from temper.evaluation.perspectives.contract import Perspective
 from temper.evaluation.predictor import Prediction
 from temper.evaluation.rows import Block, Condition
@@ -136,8 +135,7 @@ def _fitted(measurement: Measurement) -> tuple[FloatArray, list[Block]]:
     if measurement.held_out is not None:
         examples = _unscored(measurement, measurement.held_out)
         # Not through `Measurement.clean`, which knows sets by name: a scored one may have this one.
-        size = measurement.settings.batch_size
-        prediction = measurement.predictor.predict(examples, batch_size=size)
+        prediction = measurement.predict(examples)
         _check_classes(examples, prediction)
         # Written so that a reader of the rows can fit the temperature again.
         block = block_of(Condition("calibration", HELD_OUT), examples, prediction)

@@ -88,7 +88,7 @@ def rows(measurement: Measurement) -> Iterable[Block]:
         },
         repetitions=settings.repetitions,
         gauge=gauge,
-        tell=lambda done, total: measurement.tell(done, total, "cost"),
+        tell=measurement.teller("cost"),
     )
     measures = {"rows_per_second": len(examples) / found["batched"]}
     if isinstance(predictor, TokenPredictor):

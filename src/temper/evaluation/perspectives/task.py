@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from temper.display.views import mean_or_first
-from temper.evaluation.alignment import Aligned
-from temper.evaluation.measurement import Measurement
+from temper.evaluation.measurement import Aligned, Measurement
 from temper.evaluation.perspectives.contract import Perspective
 from temper.evaluation.rows import Block
 from temper.evaluation.scoring import METRICS, ScoreEntry, Scoring

@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -35,7 +34,7 @@ from temper.evaluation.scoring import (
     metric_entries,
 )
 from temper.evaluation.text_attack import recipes
-from temper.evaluation.text_attack.contract import RecipeName, examples_of
+from temper.evaluation.text_attack.contract import RecipeName, TextAttackSettings, examples_of
 from temper.evaluation.text_attack.search import (
     Outcome,
     answers_of,
@@ -43,7 +42,6 @@ from temper.evaluation.text_attack.search import (
     drafts_of,
     starved,
 )
-from temper.evaluation.text_attack.settings import TextAttackSettings
 from temper.functional.intervals import Statistic
 from temper.functional.proportions import Share
 from temper.functional.resampling import IntegerArray, divide
@@ -80,7 +78,7 @@ def rows(measurement: Measurement) -> Iterable[Block]:
             settings,
             similarity=similarity,
             batch_size=measurement.settings.batch_size,
-            tell=partial(_tell, measurement, name),
+            tell=measurement.teller(f"text attack ({name})"),
         )
         if said := starved(found, name, settings):
             measurement.notices.append(said)
@@ -89,10 +87,6 @@ def rows(measurement: Measurement) -> Iterable[Block]:
         for place, outcome in zip(chosen, found, strict=True):
             outcomes[place] = outcome
         yield _block(measurement, name, examples, index, outcomes)
-
-
-def _tell(measurement: Measurement, name: RecipeName, done: int, total: int) -> None:
-    measurement.tell(done, total, f"text attack ({name})")
 
 
 def score(scoring: Scoring) -> list[ScoreEntry]:
@@ -248,7 +242,7 @@ def figures(source: Source, comparison: Comparison) -> list[Figure]:
             comparison.of("text_attack", name),
             f"Text attacks: {title(name)}",
             caption,
-            label=lambda row: CONDITIONS.get(row.key.condition, row.key.condition),
+            names=CONDITIONS,
         )
     ]
 

@@ -8,7 +8,6 @@ rates are answered once.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import partial
 
 import numpy as np
 
@@ -68,17 +67,13 @@ def rows(measurement: Measurement) -> Iterable[Block]:
         answers = predictor.outputs(
             EncodedExamples(list(distinct.values())),
             batch_size=settings.batch_size,
-            tell=partial(_tell, measurement, kind),
+            tell=measurement.teller(f"token corruption ({kind})"),
         )
         places = {key: place for place, key in enumerate(distinct)}
         chosen = np.asarray([places[key] for key in keys]).reshape(len(asked.rates), -1)
         for rate, at in zip(asked.rates, chosen, strict=True):
             condition = Condition("token_corruption", "dev", kind, Parameters(rate=rate))
             yield block_of(condition, examples, measurement.read(answers[at]), index=index)
-
-
-def _tell(measurement: Measurement, kind: str, done: int, total: int) -> None:
-    measurement.tell(done, total, f"token corruption ({kind})")
 
 
 def score(scoring: Scoring) -> list[ScoreEntry]:

@@ -17,7 +17,6 @@ from collections.abc import Iterable
 import numpy as np
 from pydantic import field_validator
 
-from temper.data.examples import Examples
 from temper.data.perturbations import known_names, perturbed
 from temper.data.perturbations import names as perturbation_names
 from temper.display.cells import Comparison
@@ -26,12 +25,10 @@ from temper.display.drawing import Figure
 from temper.display.folders import Source
 from temper.evaluation.measurement import Measurement, PerspectiveSettings, block_of
 from temper.evaluation.perspectives.contract import Perspective
-from temper.evaluation.predictor import Prediction
 from temper.evaluation.rows import Block, Condition, rows_at
 from temper.evaluation.scoring import METRICS, ScoreEntry, Scoring, metric_entries
 from temper.functional.intervals import Statistic
 from temper.functional.proportions import Share, ShareDifference
-from temper.functional.resampling import IntegerArray
 from temper.functional.scores import NO_ROWS, ScoreFacts
 
 ALL = Condition("worst_case", "dev", "all")
@@ -65,21 +62,16 @@ def rows(measurement: Measurement) -> Iterable[Block]:
     told = []
     for done, name in enumerate(perturbations):
         measurement.tell(done, len(perturbations), f"worst case ({name})")
-        changed = perturbed(examples, name, seed=settings.seed)
-        pairs = enumerate(zip(changed.rows, examples.rows, strict=True))
-        places = np.array([place for place, (new, old) in pairs if new != old], dtype=np.int64)
+        whole = perturbed(examples, name, seed=settings.seed)
+        pairs = enumerate(zip(whole.rows, examples.rows, strict=True))
+        places = [place for place, (new, old) in pairs if new != old]
         told.append(f"{name} {len(places) / len(examples):.1%}")
-        condition = Condition("worst_case", "dev", name)
-        answers = _answers(measurement, changed, places, clean)
-        measurement.texts.keep_changed(
-            "worst_case",
-            "dev",
-            name,
-            examples.select(places.tolist()),
-            index[places],
-            changed.select(places.tolist()),
-        )
-        yield block_of(condition, examples, answers, index=index)
+        original, changed = examples.select(places), whole.select(places)
+        at = np.array(places, dtype=np.int64)
+        measurement.texts.keep_changed("worst_case", "dev", name, original, index[at], changed)
+        # The clean answers stand for the texts that are left as they are.
+        answers = clean.replaced(at, measurement.predict(changed)) if places else clean
+        yield block_of(Condition("worst_case", "dev", name), examples, answers, index=index)
     measurement.notices.append(f"Share of the texts that perturbations change: {', '.join(told)}.")
 
 
@@ -101,23 +93,6 @@ def score(scoring: Scoring) -> list[ScoreEntry]:
     return entries
 
 
-def _answers(
-    measurement: Measurement, changed: Examples, places: IntegerArray, clean: Prediction
-) -> Prediction:
-    """Answer the changed texts, and take the clean answers for all others."""
-    if not len(places):
-        return clean
-    size = measurement.settings.batch_size
-    asked = measurement.predictor.predict(changed.select(places.tolist()), batch_size=size)
-    prediction, probabilities = clean.prediction.copy(), clean.probabilities.copy()
-    prediction[places], probabilities[places] = asked.prediction, asked.probabilities
-    logits = None
-    if clean.logits is not None and asked.logits is not None:
-        logits = clean.logits.copy()
-        logits[places] = asked.logits
-    return Prediction(probabilities, prediction, logits)
-
-
 def figures(source: Source, comparison: Comparison) -> list[Figure]:
     """Draw the accuracy under each perturbation, and under all of them."""
     rows = comparison.of("worst_case", comparison.metric)
@@ -131,7 +106,7 @@ def figures(source: Source, comparison: Comparison) -> list[Figure]:
         rows,
         "Worst case",
         caption,
-        label=lambda row: CONDITIONS.get(row.key.condition, row.key.condition),
+        names=CONDITIONS,
     )
 
 

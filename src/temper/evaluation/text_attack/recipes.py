@@ -16,9 +16,15 @@ from temper.data.perturbations import drawn_edits
 from temper.data.words import is_stop_word
 from temper.errors import ModelError
 from temper.evaluation.predictor import Predictor
-from temper.evaluation.text_attack.contract import OUTSIDE, Ask, Recipe, RecipeName, Similarity
+from temper.evaluation.text_attack.contract import (
+    OUTSIDE,
+    Ask,
+    Recipe,
+    RecipeName,
+    Similarity,
+    TextAttackSettings,
+)
 from temper.evaluation.text_attack.search import Outcome, Row, attack
-from temper.evaluation.text_attack.settings import TextAttackSettings
 from temper.evaluation.text_attack.swaps import lacks_swaps, swaps
 from temper.evaluation.text_attack.textattack import attack_with, textattack_faults
 from temper.functional.resampling import FloatArray

@@ -36,8 +36,8 @@ from temper.evaluation.text_attack.contract import (
     Recipe,
     RecipeName,
     Similarity,
+    TextAttackSettings,
 )
-from temper.evaluation.text_attack.settings import TextAttackSettings
 from temper.functional.resampling import IntegerArray
 from temper.seeding import derive_seed
 

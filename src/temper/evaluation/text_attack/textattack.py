@@ -25,9 +25,8 @@ from temper.data.examples import Examples
 from temper.data.words import Words
 from temper.errors import SettingError, unknown
 from temper.evaluation.predictor import Predictor
-from temper.evaluation.text_attack.contract import OUTSIDE, examples_of
+from temper.evaluation.text_attack.contract import OUTSIDE, TextAttackSettings, examples_of
 from temper.evaluation.text_attack.search import Outcome, Row, answers_of
-from temper.evaluation.text_attack.settings import TextAttackSettings
 from temper.functional.resampling import FloatArray
 from temper.seeding import derive_seed, seeded
 
