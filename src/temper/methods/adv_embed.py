@@ -13,7 +13,6 @@ the perturbed loss (a branch that cannot be taken) and detaches all of ``x~``: p
 
 from __future__ import annotations
 
-import logging
 from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field
@@ -27,8 +26,6 @@ from temper.functional.schedules import ScalarOrSchedule
 from temper.methods import Method, Published, register
 from temper.methods.attack import AttackConfig, check_attack_off, warn_of_small_divergence
 from temper.types import Reduction
-
-logger = logging.getLogger(__name__)
 
 
 @register(
@@ -105,17 +102,6 @@ class AdvEmbed(AttackConfig):
             raise ValueError(
                 "clean_weight, adversarial_weight and divergence_weight are all 0, so that nothing "
                 "is minimised; set one of them above 0"
-            )
-        if self.site == "word" and not self.relative and "epsilon" not in self.model_fields_set:
-            logger.warning(
-                "epsilon=%g is meant for site='output'; word embeddings are many times smaller. "
-                "Set relative=True and an epsilon of .025 or so with site='word'.",
-                self.epsilon,
-            )
-        if not self.epsilon and (self.adversarial_weight or self.divergence_weight):
-            logger.warning(
-                "epsilon=0 leaves the attack out: the second pass differs by its dropout alone, "
-                "as R-Drop's does."
             )
         check_attack_off(self, divergence_weight=self.divergence_weight)
         warn_of_small_divergence(type(self).__name__, self.coupling)

@@ -10,7 +10,6 @@ step's loss, where the released code takes one step of SGD on a copy of the mode
 
 from __future__ import annotations
 
-import logging
 from typing import Any, ClassVar, Self
 
 from pydantic import Field
@@ -18,8 +17,6 @@ from pydantic import Field
 from temper.backward.sharpness import RelativeAscent
 from temper.functional.schedules import ScalarOrSchedule
 from temper.methods import Method, MethodConfig, Published, register
-
-logger = logging.getLogger(__name__)
 
 
 @register(
@@ -49,16 +46,6 @@ class AWP(MethodConfig):
     }
 
     gamma: ScalarOrSchedule = Field(default=0.01, ge=0.0)
-
-    def check(self) -> None:
-        """Warn of a share that moves matrices by their whole norm."""
-        super().check()
-        if self.gamma >= 1.0:
-            logger.warning(
-                "gamma=%g moves every matrix by its whole norm or more; the published share is "
-                ".01.",
-                self.gamma,
-            )
 
     def off(self) -> Self:
         """Take the gradient where the weights are."""

@@ -9,7 +9,6 @@ decay.
 
 from __future__ import annotations
 
-import logging
 from typing import ClassVar, Self
 
 from pydantic import Field
@@ -17,8 +16,6 @@ from pydantic import Field
 from temper.backward.selective import RandomMask
 from temper.functional.schedules import ScalarOrSchedule
 from temper.methods import Method, MethodConfig, Published, register
-
-logger = logging.getLogger(__name__)
 
 
 @register(
@@ -42,17 +39,6 @@ class ChildTuningF(MethodConfig):
     }
 
     reserve_p: ScalarOrSchedule = Field(default=0.3, gt=0.0, le=1.0)
-
-    def check(self) -> None:
-        """Warn of a probability that multiplies what is kept a hundredfold."""
-        super().check()
-        if self.reserve_p < 0.01:
-            logger.warning(
-                "reserve_p=%g keeps one entry of %.0f and multiplies it by as much; the released "
-                "script has .3.",
-                self.reserve_p,
-                1 / self.reserve_p,
-            )
 
     def off(self) -> Self:
         """Keep everything."""

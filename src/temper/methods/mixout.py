@@ -11,7 +11,6 @@ its own forward, ours does not; the model keeps its dropout, which the paper set
 
 from __future__ import annotations
 
-import logging
 from typing import Any, ClassVar, Self
 
 from pydantic import Field
@@ -19,8 +18,6 @@ from pydantic import Field
 from temper.backward.mixing import Mixing, Scope, Unit
 from temper.functional.schedules import ScalarOrSchedule
 from temper.methods import Method, MethodConfig, Published, register
-
-logger = logging.getLogger(__name__)
 
 
 @register(
@@ -57,16 +54,6 @@ class Mixout(MethodConfig):
     probability: ScalarOrSchedule = Field(default=0.7, ge=0.0, lt=1.0)
     mix_scope: Scope = "blocks"
     unit: Unit = "entry"
-
-    def check(self) -> None:
-        """Warn of a probability that multiplies what stays a hundredfold."""
-        super().check()
-        if self.probability > 0.99:
-            logger.warning(
-                "probability=%g multiplies the few weights that stay, as far as they differ from "
-                "the start, by more than 100; the largest published one is .9.",
-                self.probability,
-            )
 
     def off(self) -> Self:
         """Leave the weights as they are."""

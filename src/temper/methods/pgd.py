@@ -10,7 +10,6 @@ drop the same units.
 
 from __future__ import annotations
 
-import logging
 from typing import ClassVar, Self
 
 from pydantic import Field
@@ -20,8 +19,6 @@ from temper.forward.objective import Clean, Joint, plain
 from temper.functional.schedules import ScalarOrSchedule
 from temper.methods import Method, Published, register
 from temper.methods.attack import AttackConfig
-
-logger = logging.getLogger(__name__)
 
 
 @register(
@@ -58,18 +55,12 @@ class PGD(AttackConfig):
     random_start: bool = False
 
     def check(self) -> None:
-        """Refuse to minimise nothing, and warn of an attack that moves nothing."""
+        """Refuse to minimise nothing."""
         super().check()
         if not self.adversarial_weight and not self.clean_weight:
             raise ValueError(
                 "adversarial_weight and clean_weight are both 0, so nothing is minimised; set one "
                 "of them"
-            )
-        if self.adversarial_weight and not self.epsilon:
-            logger.warning(
-                "epsilon=0 leaves the embeddings where they are: pgd is plain fine-tuning at "
-                "%d forward passes. Raise epsilon, or use vanilla.",
-                3 + 2 * self.steps,
             )
 
     def off(self) -> Self:

@@ -9,15 +9,12 @@ Differs: the paper interpolates a zero-shot classifier too, which a fine-tuned e
 
 from __future__ import annotations
 
-import logging
 from typing import ClassVar, Self
 
 from pydantic import Field
 
 from temper.backward.anchoring import Interpolation
 from temper.methods import Method, MethodConfig, Published, register
-
-logger = logging.getLogger(__name__)
 
 
 @register(
@@ -43,15 +40,6 @@ class WiseFT(MethodConfig):
     PRETRAINED = "goes back to pre-trained weights part of the way"
 
     alpha: float = Field(default=0.5, ge=0.0, le=1.0)
-
-    def check(self) -> None:
-        """Warn where nearly all that was trained is thrown away."""
-        super().check()
-        if self.alpha == 0.0:
-            logger.warning(
-                "alpha=0 throws away all that is trained but the head, which then stands on "
-                "features that it was not trained on."
-            )
 
     def off(self) -> Self:
         """Keep the trained weights."""
