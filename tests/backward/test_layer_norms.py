@@ -40,15 +40,6 @@ def test_the_norms_are_the_exact_ones_averaged_over_rows() -> None:
     torch.testing.assert_close(held["weights"], expected)
 
 
-def test_the_average_is_over_rows_and_not_over_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    # Sums over the rows of each batch: 4 for one row, 6 for three.
-    sums = {1: torch.tensor([4.0]), 3: torch.tensor([6.0])}
-    monkeypatch.setattr(layer_norms, "_of_batch", lambda _, batch, *__, **___: sums[batch.size])
-    batches = [Batch.of(rows(4)), Batch.of(rows(3, 5, 6))]
-    found = jacobian_norms(Network(tiny_bert()), batches, projections=1, draws=torch.Generator())
-    assert found.tolist() == [2.5]
-
-
 def test_the_norms_are_those_of_evaluation_mode_and_modes_come_back() -> None:
     model = tiny_bert(dropout=0.5, attention=0.5).double()
     model.bert.encoder.layer[0].eval()
@@ -164,3 +155,12 @@ def test_a_layer_that_does_not_move_is_refused() -> None:
 def test_no_rows_are_refused() -> None:
     with pytest.raises(ModelError, match="at least one row to be measured on, got none"):
         jacobian_norms(Network(tiny_bert()), [], projections=1, draws=torch.Generator())
+
+
+def test_the_average_is_over_rows_and_not_over_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Sums over the rows of each batch: 4 for one row, 6 for three.
+    sums = {1: torch.tensor([4.0]), 3: torch.tensor([6.0])}
+    monkeypatch.setattr(layer_norms, "_of_batch", lambda _, batch, *__, **___: sums[batch.size])
+    batches = [Batch.of(rows(4)), Batch.of(rows(3, 5, 6))]
+    found = jacobian_norms(Network(tiny_bert()), batches, projections=1, draws=torch.Generator())
+    assert found.tolist() == [2.5]

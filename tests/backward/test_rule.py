@@ -58,12 +58,6 @@ def test_an_empty_chain_is_the_identity() -> None:
     assert not rule.pre_pass
 
 
-def test_a_chain_opens_the_chains_inside() -> None:
-    rule = SelectiveUpdate()
-    assert chain(rule).rules == (rule,)
-    assert chain(chain(rule), chain()).rules == (rule,)
-
-
 def test_a_chain_nests_gradient_and_pipes_transform_from_left_to_right() -> None:
     calls: list[str] = []
     rule = chain(Named("first", calls, 1.0), Named("second", calls, 2.0))

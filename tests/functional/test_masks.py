@@ -229,12 +229,6 @@ def test_distinct_buckets_have_the_exact_rank() -> None:
     assert found[tensor != 0].tolist() == [0.625, 0.125, 0.375, 0.875]
 
 
-def test_counts_run_over_tensors_and_pieces() -> None:
-    tensors = [torch.randn(7, 5), torch.randn(40)]
-    together = bucket_counts([torch.cat([tensor.flatten() for tensor in tensors])])
-    assert torch.equal(bucket_counts(tensors, chunk=8), together)
-
-
 def test_range_normalisation_is_equation_8() -> None:
     tensors = [torch.tensor([1.0, -3.0]), torch.tensor([2.0])]
     # Squares 1, 9, 4; (s - 1) / 8.

@@ -130,14 +130,6 @@ def test_norms_do_not_see_what_stands_at_padding(mask: Tensor, seed: int) -> Non
             assert size == pytest.approx(math.sqrt(by_hand / len(entries)))
 
 
-def test_norms_of_half_precision_are_taken_in_single() -> None:
-    # 300 squared is beyond fp16.
-    values = torch.full((1, 2, 2), 300.0, dtype=torch.float16)
-    mask = torch.ones(1, 2).bool()
-    assert squared_norm(values, mask).tolist() == [360_000.0]
-    assert root_mean_square(values, mask).flatten().tolist() == [300.0]
-
-
 def test_the_size_of_the_embeddings_has_no_gradient_and_a_row_of_padding_none() -> None:
     values = torch.ones(2, 3, 2, requires_grad=True)
     mask = torch.tensor([[True, True, False], [False, False, False]])
@@ -145,3 +137,11 @@ def test_the_size_of_the_embeddings_has_no_gradient_and_a_row_of_padding_none() 
     assert size.shape == (2,)
     assert not size.requires_grad
     assert size.tolist() == [1.0, 0.0]
+
+
+def test_norms_of_half_precision_are_taken_in_single() -> None:
+    # 300 squared is beyond fp16.
+    values = torch.full((1, 2, 2), 300.0, dtype=torch.float16)
+    mask = torch.ones(1, 2).bool()
+    assert squared_norm(values, mask).tolist() == [360_000.0]
+    assert root_mean_square(values, mask).flatten().tolist() == [300.0]

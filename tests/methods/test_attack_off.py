@@ -41,10 +41,6 @@ def step(config: Any) -> None:
     stepper.backward(rows(5, 3))
 
 
-def test_every_attack_is_found() -> None:
-    assert {"at", "pgd", "freelb", "r_at", "r_at_su", "uegr", "adv_embed", "roast"} <= set(ATTACKS)
-
-
 @pytest.mark.parametrize("name", ATTACKS)
 def test_with_its_default_weight_an_attack_moves_embeddings(name: str, passes: list[Pass]) -> None:
     step(configure(name))
@@ -90,3 +86,7 @@ def test_sub_models_without_an_attack_are_an_epsilon_of_0(passes: list[Pass]) ->
     step(configure("uegr", {"epsilon": 0.0}))
     assert len(passes) == 2
     assert not any(moved(passes))
+
+
+def test_every_attack_is_found() -> None:
+    assert {"at", "pgd", "freelb", "r_at", "r_at_su", "uegr", "adv_embed", "roast"} <= set(ATTACKS)

@@ -218,43 +218,45 @@ def test_wrong_settings_of_a_composition_are_told_all_at_once(
         configure(name, settings)
 
 
-def test_a_weight_of_the_clean_loss_that_is_set_differently_is_refused() -> None:
-    half = Joint(Clean(weight=0.5))
-    with pytest.raises(CompositionError, match=r"weight 0.5 in 'mine' and 1 in 'at'"):
-        add([("mine", half), ("at", AT().build().objective)])
+class Quiet(AdversarialLoss):
+    slots = frozenset()  # type: ignore[assignment]
 
 
-def test_a_term_that_both_yield_is_refused() -> None:
-    class Quiet(AdversarialLoss):
-        slots = frozenset()  # type: ignore[assignment]
-
-    parts = Joint(parts=(Quiet(Perturbation(0.1)),))
-    with pytest.raises(CompositionError, match="'mine' and 'at' both yield a term 'adversarial'"):
-        add([("mine", parts), ("at", AT().build().objective)])
+class Alone(AdversarialLoss):
+    clean, wants_gradient = False, False  # type: ignore[assignment]
 
 
-def test_a_plan_for_a_clean_pass_that_is_never_run_is_refused() -> None:
-    class Alone(AdversarialLoss):
-        clean, wants_gradient = False, False  # type: ignore[assignment]
+class Own:
+    def passes(self, step: Any) -> int:
+        return 1
 
-    parts = Joint(Clean(weight=0.0), (Alone(Perturbation(0.1)),))
-    noisy = Clean(submodels=SubModels(passes=2))
-    with pytest.raises(CompositionError, match="'dropout' plans the clean pass"):
-        add([("dropout", noisy), ("mine", parts)])
+    def losses(self, *_: Any) -> Any:
+        yield from ()
 
 
-def test_an_objective_of_another_kind_cannot_be_added() -> None:
-    class Own:
-        def passes(self, step: Any) -> int:
-            return 1
+ATTACK = AT().build().objective
+TWO_PASSES = Clean(submodels=SubModels(passes=2))
 
-        def losses(self, *_: Any) -> Any:
-            yield from ()
 
-    own: Objective = Own()
-    assert add([("own", own)]) is own
-    with pytest.raises(CompositionError, match="of 'own' is a Own, which cannot be added"):
-        add([("own", own), ("at", AT().build().objective)])
+@pytest.mark.parametrize(
+    ("mine", "other", "message"),
+    [
+        (Joint(Clean(weight=0.5)), ATTACK, r"weight 0.5 in 'mine' and 1 in 'other'"),
+        (Joint(parts=(Quiet(Perturbation(0.1)),)), ATTACK, "both yield a term 'adversarial'"),
+        (
+            Joint(Clean(weight=0.0), (Alone(Perturbation(0.1)),)),
+            TWO_PASSES,
+            "'other' plans the clean pass",
+        ),
+        (Own(), ATTACK, "of 'mine' is a Own, which cannot be added"),
+    ],
+)
+def test_objectives_that_cannot_be_added_are_named(
+    mine: Objective, other: Objective, message: str
+) -> None:
+    assert add([("mine", mine)]) is mine
+    with pytest.raises(CompositionError, match=message):
+        add([("mine", mine), ("other", other)])
 
 
 # Every pair

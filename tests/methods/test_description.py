@@ -25,12 +25,6 @@ def test_uegrs_table_says_what_the_issue_missed() -> None:
     assert lines["train.epochs"][2] == "10 (Section VI-A)"
 
 
-def test_a_setting_that_a_class_explains_anew_reads_as_there() -> None:
-    (epsilon,) = [each for each in settings("uegr") if each["setting"] == "epsilon"]
-    assert epsilon["default"] == 0.025
-    assert "Budget" in epsilon["meaning"]
-
-
 def test_the_command_shows_one_method() -> None:
     shown = CliRunner().invoke(app, ["list", "methods", "roast"])
     assert shown.exit_code == 0

@@ -202,13 +202,6 @@ def test_a_lazy_penalty_measures_its_factor_in_steps_that_pay() -> None:
     assert measured == [1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3, 4]
 
 
-def test_a_run_that_starts_between_measures_at_once() -> None:
-    stepper = stepper_of(UNIFORM, number=7)
-    stepper.backward(BATCH)
-    task, penalty = norms_of_both(stepper, BATCH)
-    assert float(penalty / task) == pytest.approx(1.0, rel=1e-6)
-
-
 def test_the_two_phases_measure_on_labelled_rows_what_they_use_on_the_others() -> None:
     stepper = stepper_of(UNIFORM, name="jachess_unlabeled")
     plain = gradients({}, name="vanilla")
@@ -341,3 +334,10 @@ def test_blocks_of_unlike_width_are_refused_by_a_single_product() -> None:
     stepper.release()
     logs = stepper_of({**FIXED, "scheme": "four_point"}, model=model).backward(BATCH)
     assert logs["loss/hessian"] > 0
+
+
+def test_a_run_that_starts_between_measures_at_once() -> None:
+    stepper = stepper_of(UNIFORM, number=7)
+    stepper.backward(BATCH)
+    task, penalty = norms_of_both(stepper, BATCH)
+    assert float(penalty / task) == pytest.approx(1.0, rel=1e-6)

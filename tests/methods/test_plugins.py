@@ -79,28 +79,20 @@ def test_code_that_fails_is_told_with_its_line_and_leaves_no_method(tmp_path: Pa
 
 
 @pytest.mark.parametrize(
-    ("what", "message"),
+    ("file", "text", "message"),
     [
-        ("nowhere.py", r"There is no file nowhere\.py"),
-        ("planted.nowhere", "ModuleNotFoundError: No module named 'planted'"),
+        (None, "", r"There is no file nowhere\.py"),
+        ("planted.py", METHOD.format(name="at"), "A method named 'at' is registered already"),
+        ("json.py", "", "a module named 'json' is loaded already"),
     ],
 )
-def test_what_is_not_there_is_named(what: str, message: str) -> None:
+def test_a_file_that_cannot_be_taken_says_why(
+    file: str | None, text: str, message: str, tmp_path: Path
+) -> None:
+    what = "nowhere.py" if file is None else written(tmp_path, text, file=file)
     with pytest.raises(SettingError, match=message):
         registry.load(what)
-
-
-def test_a_name_that_is_taken_is_told(tmp_path: Path) -> None:
-    path = written(tmp_path, METHOD.format(name="at"))
-    with pytest.raises(SettingError, match="A method named 'at' is registered already"):
-        registry.load(path)
     assert build("at").name == "at"
-
-
-def test_a_file_does_not_take_a_loaded_module_s_name(tmp_path: Path) -> None:
-    path = written(tmp_path, "", file="json.py")
-    with pytest.raises(SettingError, match="a module named 'json' is loaded already"):
-        registry.load(path)
 
 
 def test_packages_offer_methods_by_entry_points(

@@ -79,14 +79,6 @@ def test_both_norms_and_the_size_at_which_they_are_equal_are_told(
     assert f"Lower epsilon=50: at {own:.2g} the norms are equal, or set relative=True" in text
 
 
-def test_a_share_of_the_norm_above_1_is_too_much(caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.WARNING, logger="temper"):
-        steps(configure("r_drop + at", {"at": {"epsilon": 1.5}}), count=1)
-    (text,) = warnings_of(caplog)
-    assert "'r_drop + at'" in text
-    assert "Lower epsilon=1.5: at 1 the norms are equal." in text
-
-
 def test_the_trainer_says_it_too(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     # Words so small that RoAST's absolute step is many times their norm.
     model = tiny_model(initializer_range=0.001)
