@@ -63,9 +63,6 @@ def test_long_rows_are_cut_and_their_share_is_known() -> None:
     assert encoded[0]["input_ids"] == [2, 4, 5, 6, 3]
     assert encoded.lengths == [5, 3, 4, 3]
     assert encoded.truncated == 0.25
-
-
-def test_a_row_of_just_the_longest_length_is_not_cut() -> None:
     assert encode(reviews("the soup is"), tokenizer(), max_length=5).truncated == 0.0
 
 
@@ -83,18 +80,17 @@ def test_more_rows_than_one_call_takes_keep_their_order() -> None:
     assert lengths == [3 if index % 3 else 5 for index in range(2500)]
 
 
-def test_a_length_beyond_the_model_is_an_error() -> None:
-    with pytest.raises(SettingError, match="between 1 and 64, the longest input .*, got 65"):
-        encode(reviews("good"), tokenizer(), max_length=65)
-
-
 def test_an_empty_text_keeps_its_special_tokens() -> None:
     assert encode(reviews(""), tokenizer(), max_length=8)[0]["input_ids"] == [2, 3]
 
 
-def test_a_row_without_any_token_is_an_error() -> None:
+def test_what_cannot_be_encoded_or_padded_is_an_error() -> None:
+    with pytest.raises(SettingError, match="between 1 and 64, the longest input .*, got 65"):
+        encode(reviews("good"), tokenizer(), max_length=65)
     with pytest.raises(DataError, match=r"Row 2 of set 'toy' gives no token .*\(text ' '\)"):
         encode(reviews("good", " "), tokenizer(special=False), max_length=8)
+    with pytest.raises(SettingError, match="The tokenizer has no padding token"):
+        Collator(tokenizer(pad_token=None))
 
 
 @pytest.mark.parametrize(
@@ -131,11 +127,6 @@ def test_targets_are_floats() -> None:
     batch = Collator(tokenizer())(encoded.items)
     assert batch["labels"].dtype == torch.float32
     assert batch["labels"].tolist() == [1.0, 2.5]
-
-
-def test_a_tokenizer_without_a_padding_token_is_an_error() -> None:
-    with pytest.raises(SettingError, match="The tokenizer has no padding token"):
-        Collator(tokenizer(pad_token=None))
 
 
 @given(

@@ -177,30 +177,18 @@ def test_a_long_text_is_cut_around_the_blank(before: int, after: int) -> None:
 # What is refused
 
 
-def test_a_tokenizer_without_a_mask_token_is_refused() -> None:
-    tokenizer = wordpiece()
-    tokenizer.mask_token = None
+def test_what_cannot_propose_words_is_refused(masked: MaskedModel) -> None:
+    tokenizer, without = wordpiece(), wordpiece()
+    without.mask_token = None
     with pytest.raises(ModelError, match="needs a mask token, and .* has none"):
-        MaskedModel(masked_bert(wordpiece()), tokenizer)
-
-
-def test_a_vocabulary_without_words_is_refused() -> None:
-    tokenizer = wordpiece()
+        MaskedModel(masked_bert(tokenizer), without)
+    for name, least in (("max_length", 3), ("batch_size", 1)):
+        with pytest.raises(ModelError, match=f"`{name}` must be >= {least}, got {least - 1}"):
+            MaskedModel(masked_bert(tokenizer), tokenizer, **{name: least - 1})
     model = masked_bert(tokenizer)
     model.config.vocab_size = 5
     with pytest.raises(ModelError, match="No piece .* is a whole word"):
         MaskedModel(model, tokenizer)
-
-
-@pytest.mark.parametrize(("name", "least"), [("max_length", 3), ("batch_size", 1)])
-def test_numbers_below_their_bounds_are_refused(name: str, least: int) -> None:
-    tokenizer = wordpiece()
-    settings: dict[str, Any] = {name: least - 1}
-    with pytest.raises(ModelError, match=f"`{name}` must be >= {least}, got {least - 1}"):
-        MaskedModel(masked_bert(tokenizer), tokenizer, **settings)
-
-
-def test_asking_for_no_words_is_refused(masked: MaskedModel) -> None:
     with pytest.raises(ModelError, match="`count` must be >= 1, got 0"):
         masked.propose(BLANKS, count=0)
 

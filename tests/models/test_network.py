@@ -105,18 +105,6 @@ def test_one_token_tells_rows_from_time_too() -> None:
     assert moved[1].abs().max() > 1e-3
 
 
-def test_a_delta_of_the_wrong_shape_is_refused() -> None:
-    network, batch = Network(tiny_bert()), batch_of(5, 3)
-    with pytest.raises(ModelError, match=r"delta has shape \(2, 4, 8\) but the embeddings have"):
-        network.logits(batch, delta=torch.zeros(2, 4, 8))
-
-
-def test_a_batch_without_ids_is_refused() -> None:
-    network = Network(tiny_bert())
-    with pytest.raises(ModelError, match="no 'input_ids' to perturb"):
-        network.probe(Batch({"inputs_embeds": torch.zeros(1, 2, 8)}))
-
-
 class Flat(nn.Module):
     """A classifier that repeats no block."""
 
@@ -129,11 +117,22 @@ class Flat(nn.Module):
         return self.head(self.words(input_ids).mean(1))
 
 
-def test_a_place_that_the_model_lacks_is_refused() -> None:
-    network = Network(Flat())
-    assert network.width(batch_of(5, 3)) == 4
+def test_what_a_network_cannot_do_is_refused() -> None:
+    network, batch = Network(tiny_bert()), batch_of(5, 3)
+    with pytest.raises(ModelError, match="has not been probed"):
+        _ = network.site_keys
+    with pytest.raises(ModelError, match="no 'input_ids' to perturb"):
+        network.probe(Batch({"inputs_embeds": torch.zeros(1, 2, 8)}))
+    with pytest.raises(ModelError, match=r"delta has shape \(2, 4, 8\) but the embeddings have"):
+        network.logits(batch, delta=torch.zeros(2, 4, 8))
+    with pytest.raises(ModelError, match="needs a delta"):
+        network.logits(batch, recording=Recording())
+    with pytest.raises(ModelError, match="not a wrapper of this network's model"):
+        network.use(tiny_bert())
+    flat = Network(Flat())
+    assert flat.width(batch) == 4
     with pytest.raises(ModelError, match="no repeated blocks. Use site='word'"):
-        network.width(batch_of(5, 3), site="output")
+        flat.width(batch, site="output")
 
 
 def test_sparing_special_tokens_needs_their_ids() -> None:
@@ -145,16 +144,6 @@ def test_sparing_special_tokens_needs_their_ids() -> None:
     assert torch.equal(Network(tiny_bert()).movable(batch), batch.mask)
 
 
-def test_sites_are_not_known_before_probing() -> None:
-    with pytest.raises(ModelError, match="has not been probed"):
-        _ = Network(tiny_bert()).site_keys
-
-
-def test_only_a_wrapper_of_the_same_model_can_be_used() -> None:
-    with pytest.raises(ModelError, match="not a wrapper of this network's model"):
-        Network(tiny_bert()).use(tiny_bert())
-
-
 def test_two_networks_may_share_a_model_but_only_one_plans_its_dropout() -> None:
     model, batch = tiny_bert(), batch_of(5, 3)
     first, second = Network(model), Network(model)
@@ -162,12 +151,6 @@ def test_two_networks_may_share_a_model_but_only_one_plans_its_dropout() -> None
     assert torch.equal(first.logits(batch, seed=1), second.logits(batch, seed=1))
     with pytest.raises(ModelError, match="planned by another Network or Stepper"):
         second.logits(batch, dropout=DropoutPlan(0, 1, fixed=(0.5,)))
-
-
-def test_a_recording_needs_a_place() -> None:
-    network, batch = Network(tiny_bert()), batch_of(5, 3)
-    with pytest.raises(ModelError, match="needs a delta"):
-        network.logits(batch, recording=Recording())
 
 
 def test_half_precision_weights_still_see_a_small_delta() -> None:

@@ -84,12 +84,9 @@ def test_the_mode_of_the_model_stays(encoder: SentenceEncoder) -> None:
         encoder.model.eval()
 
 
-def test_texts_and_others_must_be_as_many(encoder: SentenceEncoder) -> None:
+def test_what_cannot_be_compared_is_refused(encoder: SentenceEncoder) -> None:
     with pytest.raises(ModelError, match="2 texts cannot be compared with 1 others"):
         encoder.similarity(["a", "b"], ["a"])
-
-
-def test_a_model_with_a_decoder_is_refused() -> None:
     config = T5Config(vocab_size=40, d_model=8, d_kv=4, d_ff=8, num_layers=1, num_heads=2)
     with pytest.raises(ModelError, match="a t5 model has a decoder"):
         SentenceEncoder(T5Model(config), wordpiece())

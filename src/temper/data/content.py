@@ -29,7 +29,6 @@ _MARKS = (
     (codecs.BOM_UTF16_LE, "utf-16"),
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
-_PIECE = 1 << 20
 # Letters shown on both sides of a byte that cannot be read.
 _AROUND = 12
 
@@ -101,7 +100,13 @@ class TextFile:
             DataError: If the file is missing or damaged.
         """
         plain = cls(path)
-        start = next(plain._pieces(), b"")[:4]
+        try:
+            with plain._opened() as file:
+                start = file.read(4)
+        except (OSError, EOFError, zlib.error):
+            # Read whole, the fault can be told.
+            read_bytes(path)
+            raise
         marked = next((name for mark, name in _MARKS if start.startswith(mark)), None)
         if marked is not None:
             return cls(path, marked)
@@ -182,24 +187,13 @@ class TextFile:
 
     def _is_beyond_ascii(self) -> bool:
         """Say whether the bytes are UTF-8 and more than ASCII, which no other encoding gives."""
-        decoder, beyond = codecs.getincrementaldecoder("utf-8")(), False
+        beyond = False
         try:
-            for piece in self._pieces():
-                beyond |= not piece.isascii()
-                decoder.decode(piece)
-            decoder.decode(b"", final=True)
-        except UnicodeDecodeError:
+            for line in self.lines():
+                beyond |= not line.isascii()
+        except DataError:
             return False
         return beyond
-
-    def _pieces(self) -> Iterator[bytes]:
-        try:
-            with self._opened() as file:
-                while piece := file.read(_PIECE):
-                    yield piece
-        except (OSError, EOFError, zlib.error):
-            read_bytes(self.path)
-            raise
 
     def _opened(self) -> IO[bytes]:
         if self.path.name.lower().endswith(".gz"):

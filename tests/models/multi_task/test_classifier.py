@@ -177,16 +177,10 @@ def test_an_encoder_is_taken_from_a_classifier_and_heads_are_drawn_from_the_seed
     assert all(torch.equal(weight, before[name]) for name, weight in source.state_dict().items())
 
 
-@pytest.mark.parametrize(
-    ("tasks", "said"),
-    [
-        ([], r"one or more of different names, got \[\]"),
-        ([TASKS[0], TASKS[0]], "of different names, got"),
-    ],
-)
-def test_tasks_that_cannot_be_told_apart_are_refused(tasks: list[TaskHead], said: str) -> None:
-    with pytest.raises(ModelError, match=said):
-        MTDNNConfig.of(ENCODERS["bert"], tasks)
+def test_tasks_that_cannot_be_told_apart_are_refused() -> None:
+    for tasks in ([], [TASKS[0], TASKS[0]]):
+        with pytest.raises(ModelError, match="one or more of different names, got"):
+            MTDNNConfig.of(ENCODERS["bert"], tasks)
 
 
 @pytest.mark.parametrize("name", ["a.b", "", "../up", "keys", "-x", "training", "T_destination"])
