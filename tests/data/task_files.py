@@ -10,6 +10,10 @@ from typing import Any
 import datasets
 from datasets.arrow_writer import ArrowWriter
 
+from temper.data.examples import Splits
+from temper.data.settings import DataSettings
+from temper.data.sources import load_splits
+
 Rows = Sequence[Sequence[str]]
 
 SENTENCES = ("sentence1", "sentence2")
@@ -24,6 +28,11 @@ HEADERS = {
     "RTE": ["index", *SENTENCES, "label"],
     "WNLI": ["index", *SENTENCES, "label"],
 }
+
+
+def splits_of(source: str | Path, **settings: Any) -> Splits:
+    """Load what a training on a source needs."""
+    return load_splits(DataSettings(source=str(source), **settings))
 
 
 def tabs(path: Path, rows: Rows) -> Path:

@@ -77,13 +77,6 @@ def test_half_of_the_rows_are_perturbed_anew_each_epoch_and_alike_when_asked_aga
     assert abs(agree - ROWS / 2) < 5 * math.sqrt(ROWS / 4)
 
 
-@pytest.mark.parametrize("share", [0.1, 1.0])
-def test_the_share_is_that_of_the_settings(share: float) -> None:
-    rows = rows_of(examples(), "lowercase", share=share)
-    hit = sum(rows.chosen(place) is not None for place in range(ROWS))
-    assert abs(hit - share * ROWS) <= 5 * math.sqrt(ROWS * share * (1 - share))
-
-
 def test_each_perturbation_is_as_likely_and_does_what_it_does_to_a_set() -> None:
     source = examples()
     rows = rows_of(source, "lowercase", "punctuation", "contractions", share=1.0)

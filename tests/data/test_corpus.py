@@ -156,12 +156,6 @@ def test_anomalies_carry_no_opinion_and_no_label() -> None:
     assert not words_of(ANOMALY) & set(GOOD.shown + GOOD.held_out + BAD.shown + BAD.held_out)
 
 
-def test_sentences_have_a_moderate_length() -> None:
-    for examples in (CORPUS.train, CORPUS.dev, SHIFT, ANOMALY):
-        mean = sum(len(text.split()) for text in examples.text) / len(examples)
-        assert 10 < mean < 20
-
-
 def test_asking_for_more_sentences_than_there_are_is_an_error() -> None:
     with pytest.raises(DataError, match="no more new sentences after"):
         anomaly_examples(rows=100_000)

@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from temper.data.columns import Columns
 from temper.data.content import known_encoding
 from temper.data.formats import read_table
-from temper.data.settings import DataSettings
-from temper.data.sources import load_examples, load_splits
+from temper.data.sources import load_examples
 from temper.data.table import Table, TableOptions
 from temper.errors import DataError
+from tests.data.task_files import splits_of
 
 SKIPPING = TableOptions(skip_bad_rows=True)
 
@@ -76,11 +76,8 @@ def test_a_tsv_that_holds_commas_or_bare_quotes_is_read_by_its_tabs(tmp_path: Pa
     assert table.notices == ()
 
 
-def test_a_tsv_that_has_semicolons_is_read_by_them(tmp_path: Path) -> None:
+def test_a_file_with_semicolons_is_read_by_them_and_told_with_its_columns(tmp_path: Path) -> None:
     assert read_table(write(tmp_path, "a;b\nx;1\n", "a.tsv")).names == ("a", "b")
-
-
-def test_a_bad_row_of_a_file_with_semicolons_is_told_with_its_columns(tmp_path: Path) -> None:
     path = write(tmp_path, "text;label\na;1\nb\nc;0\nd;1\n")
     with pytest.raises(DataError, match=r"line 3: expected 2 fields \(text, label\), got 1 field"):
         read_table(path)
@@ -111,9 +108,7 @@ def test_blank_lines_between_rows_are_skipped_and_counted(tmp_path: Path) -> Non
     assert rows(table) == [("a", "1"), ("b", "0")]
     assert table.where(1).endswith("line 5")
     assert table.notices == (f"{table.title}: 2 blank lines are skipped (the first is line 3).",)
-
-
-def test_blank_lines_at_the_end_are_no_news(tmp_path: Path) -> None:
+    # At the end they are no news.
     assert read_table(write(tmp_path, "text,label\na,1\n\n\n")).notices == ()
 
 
@@ -157,13 +152,9 @@ def test_a_byte_order_mark_says_the_encoding(tmp_path: Path, mark: bytes) -> Non
         assert rows(table) == [("café", "1")]
 
 
-def test_a_file_that_is_utf_8_is_not_read_in_the_encoding_of_others(tmp_path: Path) -> None:
+def test_a_named_encoding_is_not_that_of_utf_8_files_and_lacks_some_bytes(tmp_path: Path) -> None:
     table = read_table(write(tmp_path, "text\ncafé\n"), TableOptions(encoding="cp1252"))
-    assert rows(table) == [("café",)]
-    assert table.notices == ()
-
-
-def test_a_byte_that_a_named_encoding_lacks_is_told(tmp_path: Path) -> None:
+    assert (rows(table), table.notices) == ([("café",)], ())
     path = write(tmp_path, b"text\nok\nb\x81d\n")
     with pytest.raises(DataError, match="line 3: byte 0x81 at offset 9 is not cp1252"):
         read_table(path, TableOptions(encoding="cp1252"))
@@ -262,7 +253,7 @@ def test_a_decimal_comma_beside_semicolons_is_a_number_and_told(tmp_path: Path) 
 def test_what_a_reading_found_reaches_the_notices_of_a_training(tmp_path: Path) -> None:
     lines = "".join(f"naïve {row};{row % 2}\n" for row in range(40))
     path = write(tmp_path, f"text;label\n{lines}\nbad\n".encode("cp1252"))
-    found = load_splits(DataSettings(source=str(path), encoding="cp1252", skip_bad_rows=True))
+    found = splits_of(path, encoding="cp1252", skip_bad_rows=True)
     said = " ".join(found.notices)
     assert "read with ';' between columns, encoding cp1252." in said
     assert "1 blank line is skipped (line 42)." in said
@@ -279,9 +270,7 @@ def test_columns_of_other_tables_are_taken_where_they_are_there(tmp_path: Path) 
     assert (found.text, found.label_names) == (["x", "y"], ("p", "q"))
     path = write(tmp_path, "text,label\nx,1\ny,0\n")
     assert load_examples(str(path), known=known).text == ["x", "y"]
-
-
-def test_half_of_a_known_pair_is_not_taken(tmp_path: Path) -> None:
+    # Half of a known pair is not taken.
     path = write(tmp_path, "question,sentence,A,label\nq,s,a,1\nq,s,a,0\n")
     found = load_examples(str(path), known=(Columns("A", "B"),))
     assert (found.text[0], (found.text_pair or [""])[0]) == ("q", "s")

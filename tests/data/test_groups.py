@@ -10,11 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from temper.data.columns import Columns, read_names
-from temper.data.settings import DataSettings
-from temper.data.sources import load_examples, load_splits
+from temper.data.sources import load_examples
 from temper.data.table import Table
 from temper.errors import DataError
-from tests.data.task_files import json_lines
+from tests.data.task_files import json_lines, splits_of
 
 
 def table(values: list[Any]) -> Table:
@@ -59,14 +58,9 @@ def test_groups_go_with_their_rows_into_a_carved_dev_split(tmp_path: Path) -> No
         for index in range(20)
     ]
     source = json_lines(tmp_path / "train.jsonl", rows)
-    splits = load_splits(DataSettings(source=str(source), group_column="genre", dev_share=0.3))
+    splits = splits_of(source, group_column="genre", dev_share=0.3)
     for split in (splits.train, splits.dev):
         assert split.group == [text.replace("text", "genre") for text in split.text]
-
-
-def test_the_demo_corpus_has_no_groups() -> None:
-    with pytest.raises(DataError, match="group_column"):
-        load_splits(DataSettings(source="demo", group_column="genre"))
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,9 @@ from pathlib import Path
 import datasets
 import pytest
 
-from temper.data.settings import DataSettings
-from temper.data.sources import load_examples, load_splits
+from temper.data.sources import load_examples
 from temper.errors import DataError
-from tests.data.task_files import hub_cache
+from tests.data.task_files import hub_cache, splits_of
 
 
 def cached(cache: Path, *, config: str = "default") -> None:
@@ -30,7 +29,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_a_hub_id_is_read_from_the_local_cache(cache: Path) -> None:
     cached(cache)
-    splits = load_splits(DataSettings(source="owner/reviews"))
+    splits = splits_of("owner/reviews")
     assert (len(splits.train), len(splits.dev)) == (20, 6)
     assert splits.train.label_names == ("worse", "better")
     assert splits.train.text[:2] == ["sentence of train 0", "sentence of train 1"]
@@ -48,13 +47,13 @@ def test_configuration_and_split_of_a_hub_id_can_be_named(cache: Path) -> None:
     cached(cache, config="food")
     assert len(load_examples("owner/reviews:food@validation")) == 6
     assert load_examples("owner/reviews:food@train").source["config"] == "food"
-    assert len(load_splits(DataSettings(source="owner/reviews", config="food")).train) == 20
+    assert len(splits_of("owner/reviews", config="food").train) == 20
     with pytest.raises(DataError, match=r"owner/reviews \(configuration foood\).*could not be loa"):
         load_examples("owner/reviews:foood")
     with pytest.raises(DataError, match="Unknown split 'dev2'.*Known: test, train, validation"):
         load_examples("owner/reviews:food@dev2")
     with pytest.raises(DataError, match="names configuration 'food', but config='x' was given too"):
-        load_splits(DataSettings(source="owner/reviews:food", config="x"))
+        splits_of("owner/reviews:food", config="x")
 
 
 def test_a_hub_id_that_is_not_in_the_cache_says_so_offline(cache: Path) -> None:

@@ -39,11 +39,8 @@ def test_words_and_integers_are_classes(
     assert labels.notices == ()
 
 
-def test_given_names_order_the_words() -> None:
+def test_given_names_order_the_words_and_numerals_that_are_names_stay_names() -> None:
     assert read(["b", "a"], names=("b", "a")).values == [0, 1]
-
-
-def test_numerals_that_are_names_stay_names() -> None:
     assert read(["5", "1"], names=("1", "3", "5")).values == [2, 0]
 
 

@@ -13,7 +13,7 @@ from temper.data.columns import Columns
 from temper.data.settings import DataSettings
 from temper.data.sources import load_examples, load_splits
 from temper.errors import DataError
-from tests.data.task_files import json_lines
+from tests.data.task_files import json_lines, splits_of
 
 
 def rows(count: int, start: int = 0) -> list[dict[str, object]]:
@@ -28,7 +28,7 @@ def folder(path: Path, **splits: list[dict[str, object]]) -> str:
 
 def test_a_folder_gives_its_splits(tmp_path: Path) -> None:
     source = folder(tmp_path / "data", train=rows(8), dev=rows(4, 8), test=rows(2, 12))
-    splits = load_splits(DataSettings(source=source))
+    splits = splits_of(source)
     assert [len(split) for split in (splits.train, splits.dev, splits.test)] == [8, 4, 2]
     assert [split.name for split in (splits.train, splits.dev)] == ["train", "dev"]
     assert splits.train.source["split"] == "train"
@@ -39,9 +39,7 @@ def test_a_folder_gives_its_splits(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["dev", "validation", "validation_matched", "dev_matched", "test"])
 def test_the_evaluation_split_is_found_by_its_usual_names(tmp_path: Path, name: str) -> None:
-    splits = load_splits(
-        DataSettings(source=folder(tmp_path / "data", train=rows(8), **{name: rows(4, 8)}))
-    )
+    splits = splits_of(folder(tmp_path / "data", train=rows(8), **{name: rows(4, 8)}))
     assert splits.dev.source["split"] == name
     assert len(splits.dev) == 4
     assert splits.test is None
@@ -51,8 +49,8 @@ def test_the_evaluation_split_is_found_by_its_usual_names(tmp_path: Path, name: 
 
 def test_the_evaluation_split_can_be_named_by_another_name_of_it(tmp_path: Path) -> None:
     source = folder(tmp_path / "data", train=rows(8), validation=rows(4, 8), test=rows(2, 12))
-    assert len(load_splits(DataSettings(source=source, eval_split="dev")).dev) == 4
-    assert len(load_splits(DataSettings(source=source, eval_split="test")).dev) == 2
+    assert len(splits_of(source, eval_split="dev").dev) == 4
+    assert len(splits_of(source, eval_split="test").dev) == 2
 
 
 def test_a_missing_dev_split_is_carved_the_same_way_each_time_and_this_is_said(
@@ -66,7 +64,7 @@ def test_a_missing_dev_split_is_carved_the_same_way_each_time_and_this_is_said(
     assert sum(splits.dev.labels or []) == 4
     assert not splits.train.overlap(splits.dev)
     assert "dev is 8 rows carved from train (seed 5, share 0.2)" in splits.notices[0]
-    other = load_splits(DataSettings(source=source, dev_share=0.2, seed=6))
+    other = splits_of(source, dev_share=0.2, seed=6)
     assert other.dev.rows != splits.dev.rows
 
 
@@ -83,38 +81,26 @@ def test_dev_rows_are_carved_though_there_are_others_where_that_is_asked_for(
 
 def test_carving_leaves_a_row_of_each_class_in_train(tmp_path: Path) -> None:
     rare = [*rows(9), {"text": "rare", "label": 2}]
-    splits = load_splits(
-        DataSettings(source=str(json_lines(tmp_path / "a.jsonl", rare)), dev_share=0.9)
-    )
+    splits = splits_of(str(json_lines(tmp_path / "a.jsonl", rare)), dev_share=0.9)
     assert set(splits.train.labels or []) == {0, 1, 2}
-
-
-def test_too_few_rows_to_carve_from_is_an_error(tmp_path: Path) -> None:
-    source = str(json_lines(tmp_path / "a.jsonl", rows(2)))
-    with pytest.raises(DataError, match="has 2 rows in 2 classes, too few to carve a dev split"):
-        load_splits(DataSettings(source=source))
 
 
 def test_a_test_split_without_labels_is_nothing_to_evaluate_on(tmp_path: Path) -> None:
     unlabelled = [{"text": f"t {i}", "label": -1} for i in range(3)]
-    splits = load_splits(
-        DataSettings(source=folder(tmp_path / "data", train=rows(20), test=unlabelled))
-    )
+    splits = splits_of(folder(tmp_path / "data", train=rows(20), test=unlabelled))
     assert "carved from train" in splits.notices[0]
-    splits = load_splits(
-        DataSettings(source=folder(tmp_path / "b", train=rows(8), dev=rows(4), test=unlabelled))
-    )
+    splits = splits_of(folder(tmp_path / "b", train=rows(8), dev=rows(4), test=unlabelled))
     assert splits.test.kind == "unlabelled"
 
 
 def test_train_rows_in_evaluation_are_counted_and_dropped_on_request(tmp_path: Path) -> None:
     source = folder(tmp_path / "data", train=rows(10), dev=rows(5, 7), test=rows(2, 0))
-    kept = load_splits(DataSettings(source=source))
+    kept = splits_of(source)
     assert kept.notices == (
         "3 train rows are also in dev (--drop-overlap leaves such rows out)",
         "2 train rows are also in test (--drop-overlap leaves such rows out)",
     )
-    dropped = load_splits(DataSettings(source=source, drop_overlap=True))
+    dropped = splits_of(source, drop_overlap=True)
     assert dropped.train.text == [f"row {i}" for i in range(2, 7)]
     assert dropped.notices == (
         "3 rows dropped from train because their text is in dev",
@@ -122,36 +108,24 @@ def test_train_rows_in_evaluation_are_counted_and_dropped_on_request(tmp_path: P
     )
 
 
-def test_dropping_every_train_row_is_an_error(tmp_path: Path) -> None:
-    source = folder(tmp_path / "data", train=rows(4), dev=rows(6))
-    with pytest.raises(DataError, match="Every train row is also in dev"):
-        load_splits(DataSettings(source=source, drop_overlap=True))
-
-
 def test_rows_are_drawn_and_too_many_asked_for_is_said(tmp_path: Path) -> None:
     source = folder(tmp_path / "data", train=rows(20), dev=rows(10, 20))
-    splits = load_splits(DataSettings(source=source, rows=6, eval_rows=99))
+    splits = splits_of(source, rows=6, eval_rows=99)
     assert (len(splits.train), len(splits.dev)) == (6, 10)
     assert sum(splits.train.labels or []) == 3
     assert splits.notices == ("99 rows of dev asked for, all 10 are used",)
 
 
-def test_fewer_rows_than_classes_is_an_error(tmp_path: Path) -> None:
-    source = folder(tmp_path / "data", train=rows(20), dev=rows(10, 20))
-    with pytest.raises(DataError, match="rows must be >= 2, one for each class"):
-        load_splits(DataSettings(source=source, rows=1))
-
-
 def test_empty_texts_are_said(tmp_path: Path) -> None:
     content = [*rows(4), {"text": " ", "label": 0}]
-    splits = load_splits(DataSettings(source=folder(tmp_path / "d", train=content, dev=rows(2, 4))))
+    splits = splits_of(folder(tmp_path / "d", train=content, dev=rows(2, 4)))
     assert splits.notices == ("1 row of train with an empty text",)
 
 
 def test_words_are_the_same_classes_in_every_split(tmp_path: Path) -> None:
     train = [{"text": str(i), "label": word} for i, word in enumerate(["c", "a", "b"])]
     dev = [{"text": f"d{i}", "label": word} for i, word in enumerate(["b", "c"])]
-    splits = load_splits(DataSettings(source=folder(tmp_path / "data", train=train, dev=dev)))
+    splits = splits_of(folder(tmp_path / "data", train=train, dev=dev))
     assert splits.train.label_names == splits.dev.label_names == ("a", "b", "c")
     assert splits.dev.labels == [1, 2]
 
@@ -159,23 +133,20 @@ def test_words_are_the_same_classes_in_every_split(tmp_path: Path) -> None:
 def test_label_names_beside_the_files_name_integers(tmp_path: Path) -> None:
     source = folder(tmp_path / "data", train=rows(8), dev=rows(4, 8))
     (tmp_path / "data/dataset.json").write_text('{"label_names": ["no", "yes"]}')
-    splits = load_splits(DataSettings(source=source))
+    splits = splits_of(source)
     assert splits.dev.label_names == ("no", "yes")
     single = load_examples(str(tmp_path / "data/dev.jsonl"))
     assert single.label_names == ("no", "yes")
 
 
-def test_floats_make_a_regression_in_every_split(tmp_path: Path) -> None:
+def test_a_regression_is_one_in_every_split(tmp_path: Path) -> None:
     train = [{"text": str(i), "label": i / 3} for i in range(6)]
     dev = [{"text": f"d{i}", "label": i} for i in range(2)]
-    splits = load_splits(DataSettings(source=folder(tmp_path / "data", train=train, dev=dev)))
+    splits = splits_of(folder(tmp_path / "data", train=train, dev=dev))
     assert (splits.train.kind, splits.dev.kind) == ("regression", "regression")
     assert splits.dev.labels == [0.0, 1.0]
-
-
-def test_integers_are_targets_where_the_settings_say_so(tmp_path: Path) -> None:
-    source = folder(tmp_path / "data", train=rows(8), dev=rows(4, 8))
-    splits = load_splits(DataSettings(source=source, kind="regression"))
+    # Integers are targets where the settings say so.
+    splits = splits_of(folder(tmp_path / "b", train=rows(8), dev=dev), kind="regression")
     assert (splits.train.kind, splits.dev.kind) == ("regression", "regression")
 
 
@@ -207,6 +178,9 @@ def test_columns_can_be_named(tmp_path: Path) -> None:
 
 
 BAD_FOLDERS = [
+    ({"train": rows(2)}, {}, "has 2 rows in 2 classes, too few to carve a dev split"),
+    ({"train": rows(4), "dev": rows(6)}, {"drop_overlap": True}, "Every train row is also in dev"),
+    ({"train": rows(9), "dev": rows(2)}, {"rows": 1}, "rows must be >= 2, one for each class"),
     (
         {"train": [{"text": "a", "label": 1}] * 9, "dev": rows(2)},
         {},
@@ -259,19 +233,16 @@ def test_bad_data_gives_one_clear_error(
 ) -> None:
     source = folder(tmp_path / "data", **content)
     with pytest.raises(DataError, match=message):
-        load_splits(DataSettings(source=source, **settings))
+        splits_of(source, **settings)
 
 
-def test_one_split_in_two_files_is_an_error(tmp_path: Path) -> None:
+def test_a_folder_without_data_or_with_one_split_in_two_files_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="holds no data"):
+        splits_of(tmp_path)
     source = folder(tmp_path / "data", train=rows(4))
     (tmp_path / "data/train.csv").write_text("text,label\na,0\n")
     with pytest.raises(DataError, match=r"holds split 'train' twice: train.csv and train.jsonl"):
-        load_splits(DataSettings(source=source))
-
-
-def test_a_folder_without_data_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="holds no data"):
-        load_splits(DataSettings(source=str(tmp_path)))
+        splits_of(source)
 
 
 @pytest.mark.parametrize("content", ["{", '{"label_names": ["a", "a"]}', '{"label_names": [1]}'])
@@ -279,7 +250,7 @@ def test_damaged_label_names_are_an_error(tmp_path: Path, content: str) -> None:
     source = folder(tmp_path / "data", train=rows(4))
     (tmp_path / "data/dataset.json").write_text(content)
     with pytest.raises(DataError, match=r"dataset.json: (not valid JSON|label_names must be)"):
-        load_splits(DataSettings(source=source))
+        splits_of(source)
 
 
 @pytest.mark.parametrize(
@@ -288,16 +259,6 @@ def test_damaged_label_names_are_an_error(tmp_path: Path, content: str) -> None:
 def test_a_source_that_is_nothing_is_named(source: str) -> None:
     with pytest.raises(DataError, match="No such file or folder"):
         load_examples(source)
-
-
-def test_a_training_source_with_a_split_says_what_to_do() -> None:
-    with pytest.raises(DataError, match="Use 'demo' with train_split='dev'"):
-        load_splits(DataSettings(source="demo@dev"))
-
-
-def test_one_split_is_not_both_trained_and_evaluated_on() -> None:
-    with pytest.raises(pydantic.ValidationError, match="eval_split must differ from train_split"):
-        DataSettings(source="demo", eval_split="train")
 
 
 def test_a_set_of_a_folder_is_its_test_before_its_dev_before_its_train(tmp_path: Path) -> None:
@@ -339,11 +300,6 @@ def test_labels_are_not_read_where_none_are_needed(tmp_path: Path) -> None:
         load_examples(path, labelled=False, columns=Columns(label="label"))
 
 
-def test_a_set_that_needs_labels_and_has_none_is_an_error() -> None:
-    with pytest.raises(DataError, match="'demo:anomaly' has no labels"):
-        load_examples("demo:anomaly")
-
-
 def test_the_demo_sets_are_sources() -> None:
     assert load_examples("demo").source["split"] == "dev"
     assert load_examples("demo@train").source["split"] == "train"
@@ -351,23 +307,21 @@ def test_the_demo_sets_are_sources() -> None:
     assert load_examples("demo:anomaly", labelled=False).kind == "unlabelled"
 
 
-@pytest.mark.parametrize(
-    ("source", "message"),
-    [
-        ("demo:shfit", "Unknown demo set 'shfit'. Did you mean 'shift'"),
-        ("demo:shift@dev", "demo:shift has no splits, got 'dev'"),
-        ("demo@test", "Unknown split 'test'"),
-    ],
-)
-def test_an_unknown_demo_set_is_named(source: str, message: str) -> None:
-    with pytest.raises(DataError, match=message):
-        load_examples(source)
+def test_an_unknown_demo_set_is_named() -> None:
+    with pytest.raises(DataError, match="Unknown demo set 'shfit'. Did you mean 'shift'"):
+        load_examples("demo:shfit")
+    with pytest.raises(DataError, match="demo:shift has no splits, got 'dev'"):
+        load_examples("demo:shift@dev")
+    with pytest.raises(DataError, match="Unknown split 'test'"):
+        load_examples("demo@test")
 
 
-def test_targets_cannot_be_matched_to_label_names(tmp_path: Path) -> None:
+def test_labels_that_are_missing_or_targets_cannot_be_matched(tmp_path: Path) -> None:
     path = str(json_lines(tmp_path / "a.jsonl", [{"text": "a", "label": 0.5}]))
     with pytest.raises(DataError, match="must have class labels to be matched"):
         load_examples(path, label_names=["negative", "positive"])
+    with pytest.raises(DataError, match="'demo:anomaly' has no labels"):
+        load_examples("demo:anomaly")
 
 
 @given(
@@ -389,13 +343,18 @@ def test_settings_are_taken_exactly_within_their_bounds(
         assert settings.model_dump(include=values.keys()) == values
 
 
-def test_settings_that_the_demo_cannot_follow_are_errors() -> None:
+def test_settings_that_cannot_be_followed_are_errors() -> None:
     with pytest.raises(DataError, match="'demo' holds classes and cannot be read as a regression"):
         load_examples("demo", kind="regression")
-    with pytest.raises(DataError, match="The demo corpus has fixed columns"):
-        load_splits(DataSettings(source="demo", text_column="text"))
+    for settings in ({"text_column": "text"}, {"group_column": "genre"}):
+        with pytest.raises(DataError, match="The demo corpus has fixed columns"):
+            splits_of("demo", **settings)
     with pytest.raises(DataError, match="demo:shift is for evaluation only"):
-        load_splits(DataSettings(source="demo:shift"))
+        splits_of("demo:shift")
+    with pytest.raises(DataError, match="Use 'demo' with train_split='dev'"):
+        splits_of("demo@dev")
+    with pytest.raises(pydantic.ValidationError, match="eval_split must differ from train_split"):
+        DataSettings(source="demo", eval_split="train")
 
 
 def test_real_shift_and_anomaly_sets_are_read(data_dir: Path) -> None:

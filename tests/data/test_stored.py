@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -37,30 +36,6 @@ def test_stored_texts_are_the_list_they_were_made_of(
         assert list(values_at(found, places)[1:]) == wanted[1:]
         assert found != [*texts[:-1], texts[-1] + "x"]
         assert found[-1] == texts[-1]
-
-
-def test_texts_longer_than_what_is_read_ahead_come_whole() -> None:
-    texts = ["a" * 200_000, "b", "c" * 70_000, ""]
-    assert list(StoredTexts.of(texts, in_memory=0)) == texts
-
-
-def test_texts_on_disk_take_no_memory_that_grows_with_them(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(stored, "IN_MEMORY", 1 << 16)
-
-    def most(letters: int) -> int:
-        texts = (f"{number} " + "x" * letters for number in range(2000))
-        tracemalloc.start()
-        try:
-            kept = StoredTexts.of(texts)
-            assert sum(map(len, kept)) > 2000 * letters
-            return tracemalloc.get_traced_memory()[1]
-        finally:
-            tracemalloc.stop()
-
-    # 18 MB more of letters.
-    assert most(10_000) - most(1_000) < 1e6
 
 
 def test_a_folder_without_room_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,15 @@ from temper.data.settings import DataSettings
 from temper.data.sources import load_splits, load_task_dev
 from temper.data.tasks.layouts import task_source
 from temper.errors import DataError, SettingError
-from tests.data.task_files import glue, glue_row, hub_cache, json_lines, plain_folder, tabs
+from tests.data.task_files import (
+    glue,
+    glue_row,
+    hub_cache,
+    json_lines,
+    plain_folder,
+    splits_of,
+    tabs,
+)
 
 BINARY = ("0", "1")
 ENTAILMENT = ("entailment", "not_entailment")
@@ -249,7 +257,7 @@ def test_rows_of_glue_are_told_by_their_lines(tmp_path: Path) -> None:
 
 def test_a_file_may_be_a_copy_of_a_task(tmp_path: Path) -> None:
     source = Path(plain_folder(tmp_path, None, mine=["positive", "negative"] * 10))
-    splits = load_splits(DataSettings(task="sst2", source=str(source / "mine.jsonl")))
+    splits = splits_of(str(source / "mine.jsonl"), task="sst2")
     assert len(splits.train) + len(splits.dev) == 20
     assert splits.dev.label_names == ("negative", "positive")
     assert "sst2: this copy is partial, train has 20 of 67,349 published rows." in splits.notices

@@ -13,7 +13,7 @@ from temper.data.sources import load_splits, load_task_dev
 from temper.data.tasks.layouts import task_source
 from temper.data.tasks.registry import TASKS
 from temper.errors import DataError
-from tests.data.task_files import glue, json_lines, plain_folder
+from tests.data.task_files import glue, json_lines, plain_folder, splits_of
 
 NLI = ("entailment", "neutral", "contradiction")
 SENTIMENT = ("negative", "positive")
@@ -74,7 +74,7 @@ def test_one_of_mnlis_dev_sets_can_be_named(tmp_path: Path, split: str) -> None:
 
 def test_a_copy_of_mnli_with_one_dev_set_says_which(tmp_path: Path) -> None:
     source = mnli(tmp_path, splits=("train", "dev_matched"))
-    dev = load_splits(DataSettings(task="mnli", source=source)).dev
+    dev = splits_of(source, task="mnli").dev
     assert (len(dev), dev.group) == (3, None)
     assert "mnli: dev_mismatched is not there, dev is dev_matched alone." in dev.notices
 
@@ -96,7 +96,7 @@ def test_dev_sets_with_a_bad_row_left_out_are_joined_without_it(tmp_path: Path) 
         json_lines(
             tmp_path / f"{split}.jsonl", [*rows, {"text": None, "text_pair": "b", "label": 0}]
         )
-    dev = load_splits(DataSettings(task="mnli", source=str(tmp_path), skip_bad_rows=True)).dev
+    dev = splits_of(tmp_path, task="mnli", skip_bad_rows=True).dev
     assert (len(dev), dev.labels, dev.numbers) == (6, [0, 1, 2] * 2, None)
 
 
@@ -105,14 +105,14 @@ def test_a_dev_set_of_mnli_without_labels_is_an_error(tmp_path: Path) -> None:
         rows = [{"text": split, "text_pair": f"{n}", "label": n} for n in labels]
         json_lines(tmp_path / f"{split}.jsonl", rows)
     with pytest.raises(DataError, match="split 'dev_mismatched' of task 'mnli' has no labels"):
-        load_splits(DataSettings(task="mnli", source=str(tmp_path)))
+        splits_of(tmp_path, task="mnli")
 
 
 def test_a_partial_copy_says_expected_and_found_for_what_is_trained_and_evaluated(
     tmp_path: Path,
 ) -> None:
     source = plain_folder(tmp_path, SENTIMENT, train=[0, 1, 1], dev=[1], test=[0, 1])
-    splits = load_splits(DataSettings(task="sst2", source=source))
+    splits = splits_of(source, task="sst2")
     assert splits.notices == (
         "sst2: this copy is partial, train has 3 of 67,349 published rows.",
         "sst2: this copy is partial, dev has 1 of 872 published rows.",
@@ -123,7 +123,7 @@ def test_a_partial_copy_says_expected_and_found_for_what_is_trained_and_evaluate
 def test_a_whole_copy_says_nothing_of_its_size(tmp_path: Path) -> None:
     rows = TASKS["wnli"].rows
     source = pairs(tmp_path, train=rows["train"], dev=rows["dev"])
-    assert load_splits(DataSettings(task="wnli", source=source)).notices == (
+    assert splits_of(source, task="wnli").notices == (
         "Labels of set 'train' are matched by index: set 'train' has no label names.",
         "Labels of set 'dev' are matched by index: set 'dev' has no label names.",
     )
@@ -131,7 +131,7 @@ def test_a_whole_copy_says_nothing_of_its_size(tmp_path: Path) -> None:
 
 def test_a_copy_of_mrpc_whose_train_rows_hold_the_dev_rows_says_so(tmp_path: Path) -> None:
     source = pairs(tmp_path, train=4076, test=1725)
-    splits = load_splits(DataSettings(task="mrpc", source=source))
+    splits = splits_of(source, task="mrpc")
     assert splits.dev.source["split"] == "test"
     assert any(
         said == "mrpc: train has 4,076 rows, and 3,668 are published. The dev rows are among them."
@@ -143,10 +143,10 @@ def test_a_task_without_a_dev_split_is_evaluated_on_test_or_on_rows_carved_from_
     tmp_path: Path,
 ) -> None:
     source = plain_folder(tmp_path, SENTIMENT, train=[0, 1] * 10, test=[0, 1] * 3)
-    splits = load_splits(DataSettings(task="imdb", source=source))
+    splits = splits_of(source, task="imdb")
     assert (len(splits.train), splits.dev.source["split"], splits.test) == (20, "test", None)
     assert any("--eval-split dev carves dev rows from train" in said for said in splits.notices)
-    carved = load_splits(DataSettings(task="imdb", source=source, eval_split="dev", dev_share=0.2))
+    carved = splits_of(source, task="imdb", eval_split="dev", dev_share=0.2)
     assert (len(carved.train), len(carved.dev), carved.dev.source["split"]) == (16, 4, "train")
     assert any("dev is 4 rows carved from train" in said for said in carved.notices)
     # Evaluating alone carves nothing: the rest of train is not known to be apart.
@@ -157,7 +157,7 @@ def test_a_task_without_a_dev_split_is_evaluated_on_test_or_on_rows_carved_from_
 
 def test_a_test_split_without_labels_is_not_evaluated_in_place_of_dev(tmp_path: Path) -> None:
     source = plain_folder(tmp_path, SENTIMENT, train=[0, 1] * 10, test=[-1] * 6)
-    splits = load_splits(DataSettings(task="imdb", source=source))
+    splits = splits_of(source, task="imdb")
     assert splits.dev.source["split"] == "train"
 
 
@@ -179,7 +179,7 @@ def test_a_copy_that_cuts_an_evaluation_set_in_two_never_evaluates_what_it_train
 
 def test_labels_of_a_copy_in_another_order_are_matched_by_name(tmp_path: Path) -> None:
     source = plain_folder(tmp_path, ("Positive", "Negative"), train=[0, 1], dev=[0, 0])
-    splits = load_splits(DataSettings(task="sst2", source=source))
+    splits = splits_of(source, task="sst2")
     assert (splits.train.labels, splits.train.label_names) == ([1, 0], SENTIMENT)
     assert (splits.dev.labels, splits.dev.label_names) == ([1, 1], SENTIMENT)
 
@@ -189,25 +189,25 @@ def test_other_labels_than_the_tasks_are_an_error(tmp_path: Path) -> None:
     with pytest.raises(
         DataError, match="split 'train': the labels are not those of task 'sst2'.*U"
     ):
-        load_splits(DataSettings(task="sst2", source=source))
+        splits_of(source, task="sst2")
 
 
 def test_a_task_of_pairs_needs_two_texts_and_one_of_single_texts_one(tmp_path: Path) -> None:
     single = plain_folder(tmp_path / "single", None, train=[0, 1], dev=[0])
     with pytest.raises(DataError, match="must have two texts as those of task 'rte' do, got one"):
-        load_splits(DataSettings(task="rte", source=single))
+        splits_of(single, task="rte")
     double = pairs(tmp_path / "double", train=4, dev=2)
     with pytest.raises(DataError, match="must have one text as those of task 'sst2' do, got two"):
-        load_splits(DataSettings(task="sst2", source=double))
+        splits_of(double, task="sst2")
 
 
 def test_a_copy_without_train_rows_or_labels_is_an_error(tmp_path: Path) -> None:
     source = plain_folder(tmp_path / "dev", SENTIMENT, dev=[0, 1])
     with pytest.raises(DataError, match="no rows to train task 'sst2' on: expected a split called"):
-        load_splits(DataSettings(task="sst2", source=source))
+        splits_of(source, task="sst2")
     hidden = plain_folder(tmp_path / "hidden", SENTIMENT, train=[-1, -1], dev=[0, 1])
     with pytest.raises(DataError, match="split 'train' of task 'sst2' has no labels to train on"):
-        load_splits(DataSettings(task="sst2", source=hidden))
+        splits_of(hidden, task="sst2")
 
 
 def test_named_splits_are_taken(tmp_path: Path) -> None:
@@ -250,7 +250,7 @@ def test_settings_of_a_task_are_the_same_once_they_are_written_and_read() -> Non
 @pytest.mark.parametrize("name", COPIES)
 def test_a_real_copy_has_the_tasks_form_and_says_what_it_lacks(name: str, data_dir: Path) -> None:
     task = TASKS[name]
-    splits = load_splits(DataSettings(task=name, source=task_source(name, data_dir)))
+    splits = splits_of(task_source(name, data_dir), task=name)
     assert (len(splits.train), len(splits.dev)) == COPIES[name]
     assert (splits.train.kind, splits.train.label_names) == (task.kind, task.labels)
     assert (splits.train.text_pair is not None) is task.pair

@@ -14,7 +14,7 @@ from temper.data.settings import DataSettings
 from temper.data.sources import load_splits
 from temper.data.splitting import finish_splits
 from temper.errors import DataError
-from tests.data.task_files import json_lines
+from tests.data.task_files import json_lines, splits_of
 
 
 def unlabelled(source: str, pool: str | Path, **settings: object) -> Examples | None:
@@ -39,7 +39,7 @@ def source(tmp_path: Path) -> str:
 
 
 def test_nothing_is_there_where_nothing_is_asked_for(source: str) -> None:
-    splits = load_splits(DataSettings(source=source))
+    splits = splits_of(source)
     assert splits.unlabeled is None
     assert splits.labelled() == splits
 
@@ -62,8 +62,8 @@ def test_texts_come_in_the_order_of_their_file_and_labels_are_not_looked_at(
 
 def test_the_labelled_rows_are_those_of_a_training_without_it(source: str, tmp_path: Path) -> None:
     pool = json_lines(tmp_path / "pool.jsonl", texts("x", "row 3", "row 9"))
-    with_it = load_splits(DataSettings(source=source, rows=4, eval_rows=2, unlabeled=str(pool)))
-    without = load_splits(DataSettings(source=source, rows=4, eval_rows=2))
+    with_it = splits_of(source, rows=4, eval_rows=2, unlabeled=str(pool))
+    without = splits_of(source, rows=4, eval_rows=2)
     assert with_it.unlabeled is not None
     assert with_it.labelled() == without
 
@@ -72,7 +72,7 @@ def test_a_notice_says_how_many_rows_there_are_and_which_are_evaluated(
     source: str, tmp_path: Path
 ) -> None:
     pool = json_lines(tmp_path / "pool.jsonl", texts("x", "row 9", "row 10", "row 12", "row 3"))
-    splits = load_splits(DataSettings(source=source, unlabeled=str(pool)))
+    splits = splits_of(source, unlabeled=str(pool))
     assert splits.notices == (
         f"5 rows of unlabelled text from {pool}",
         "2 unlabeled rows are also in dev (--drop-overlap leaves such rows out)",
@@ -83,7 +83,7 @@ def test_a_notice_says_how_many_rows_there_are_and_which_are_evaluated(
 
 def test_rows_that_are_evaluated_are_dropped_as_train_rows_are(source: str, tmp_path: Path) -> None:
     pool = json_lines(tmp_path / "pool.jsonl", texts("x", "row 9", "row 9", "row 12", "row 3"))
-    splits = load_splits(DataSettings(source=source, unlabeled=str(pool), drop_overlap=True))
+    splits = splits_of(source, unlabeled=str(pool), drop_overlap=True)
     assert splits.unlabeled.text == ["x", "row 3"]
     assert splits.notices == (
         f"2 rows of unlabelled text from {pool}",
@@ -192,7 +192,7 @@ def test_of_a_folder_its_train_split_is_taken_unless_another_is_named(
 
 def test_the_demo_corpus_gives_its_train_rows_and_its_other_sets() -> None:
     rows = unlabelled("demo", "demo", rows=20, eval_rows=10)
-    assert rows.rows == load_splits(DataSettings(source="demo")).train.rows
+    assert rows.rows == splits_of("demo").train.rows
     assert rows.labels is None
     assert unlabelled("demo", "demo:anomaly", rows=20, eval_rows=10).name == "unlabeled"
 

@@ -51,11 +51,6 @@ def test_the_span_of_a_word_is_where_it_stands(text: str, data: st.DataObject) -
         assert len(words.replaced(place, "X Y")) == len(words)
 
 
-@given(st.lists(st.text("abcXYZ059", min_size=1)))
-def test_plain_words_are_what_splitting_at_spaces_gives(parts: list[str]) -> None:
-    assert list(Words.of(" ".join(parts)).words) == parts
-
-
 @given(st.text(st.characters(codec="ascii")))
 def test_ascii_words_are_runs_joined_by_single_apostrophes_and_hyphens(text: str) -> None:
     assert list(Words.of(text).words) == re.findall(r"\w+(?:['-]\w+)*", text, re.ASCII)
