@@ -19,7 +19,6 @@ from transformers import BertForSequenceClassification, Trainer, TrainingArgumen
 from temper.forward.perturbations import Perturbation
 from temper.models.network import Network
 from temper.testing.tiny import tiny_bert
-from temper.training.trainer import RobustTrainer
 from temper.types import Batch
 from tests.contracts.architectures import tiny
 from tests.forward.nested import composite_layer_norm
@@ -250,91 +249,57 @@ def test_xlnet_looks_its_embeddings_up_time_first() -> None:
     assert shapes == [torch.Size([4, 3])]
 
 
-class Recording:
-    """Mixed into a Trainer: keeps the gradient of each optimiser step."""
-
-    def __init__(self, *arguments: object, **settings: object) -> None:
-        super().__init__(*arguments, **settings)
-        self.gradients: list[Tensor] = []
+class StockRecorder(Trainer):
+    """Transformers' own, keeping the gradient of its first optimiser step."""
 
     def create_optimizer(self, model: nn.Module | None = None) -> torch.optim.Optimizer:
         optimizer = super().create_optimizer()
-        optimizer.register_step_pre_hook(lambda *_: self.gradients.append(self.flat()))
+        optimizer.register_step_pre_hook(self.keep)
         return optimizer
 
-    def flat(self) -> Tensor:
-        return torch.cat([p.grad.flatten() for p in self.model.parameters() if p.grad is not None])
+    def keep(self, *_: object) -> None:
+        gradients = [p.grad.flatten() for p in self.model.parameters() if p.grad is not None]
+        self.gradient = torch.cat(gradients)
 
 
-class StockRecorder(Recording, Trainer):
-    """Transformers' own."""
-
-
-class RobustRecorder(Recording, RobustTrainer):
-    """Temper's."""
-
-
-def first_gradient(kind: type[Trainer], folder: Path, *, batch: int, accumulation: int) -> Tensor:
-    """Return the gradient of a Trainer's first step on the same four rows."""
+def stock_trainer(folder: Path, **arguments: int | str) -> StockRecorder:
+    """Return a Trainer that has taken one step, of four rows or some."""
     rows = [
         {"input_ids": row, "attention_mask": torch.ones_like(row), "labels": torch.tensor(label)}
         for row, label in zip(IDS[[0, 1, 2, 0]], (0, 1, 1, 0), strict=True)
     ]
-    trainer = kind(
-        bert(),
-        TrainingArguments(
-            output_dir=str(folder),
-            per_device_train_batch_size=batch,
-            gradient_accumulation_steps=accumulation,
-            max_steps=1,
-            max_grad_norm=0.0,
-            report_to=[],
-            save_strategy="no",
-            use_cpu=True,
-            disable_tqdm=True,
-        ),
-        train_dataset=rows,
+    settings = TrainingArguments(
+        output_dir=str(folder),
+        max_steps=1,
+        max_grad_norm=0.0,
+        report_to=[],
+        use_cpu=True,
+        disable_tqdm=True,
+        **arguments,
     )
+    trainer = StockRecorder(bert(), settings, train_dataset=rows)
     trainer.train()
-    return trainer.gradients[0]
+    return trainer
 
 
 def test_the_stock_trainer_inflates_gradients_by_the_number_of_accumulation_steps(
     tmp_path: Path,
 ) -> None:
-    whole = first_gradient(StockRecorder, tmp_path, batch=4, accumulation=1)
-    parts = first_gradient(StockRecorder, tmp_path, batch=2, accumulation=2)
+    """Temper's does not: tests/training/test_accumulation.py."""
+    whole, parts = (
+        stock_trainer(
+            tmp_path,
+            per_device_train_batch_size=4 // steps,
+            gradient_accumulation_steps=steps,
+            save_strategy="no",
+        ).gradient
+        for steps in (1, 2)
+    )
     torch.testing.assert_close(parts, 2 * whole, rtol=1e-4, atol=1e-6)
 
 
-def test_temper_gives_the_gradient_of_one_batch_whatever_the_accumulation(tmp_path: Path) -> None:
-    stock = first_gradient(StockRecorder, tmp_path, batch=4, accumulation=1)
-    for batch, accumulation in ((4, 1), (2, 2), (1, 4), (3, 2)):
-        ours = first_gradient(RobustRecorder, tmp_path, batch=batch, accumulation=accumulation)
-        torch.testing.assert_close(ours, stock, rtol=1e-4, atol=1e-6)
-
-
-def checkpoint_files(kind: type[Trainer], folder: Path) -> set[str]:
-    """Return the names of what a Trainer writes in a checkpoint."""
-    rows = [{"input_ids": IDS[0], "attention_mask": torch.ones(4), "labels": torch.tensor(0)}]
-    arguments = TrainingArguments(
-        output_dir=str(folder),
-        max_steps=1,
-        save_steps=1,
-        report_to=[],
-        use_cpu=True,
-        disable_tqdm=True,
-    )
-    kind(bert(), arguments, train_dataset=rows).train()
-    return {path.name for path in (folder / "checkpoint-1").iterdir()}
-
-
 def test_the_stock_trainer_pickles_its_checkpoint_files(tmp_path: Path) -> None:
-    pickled = {"optimizer.pt", "scheduler.pt", "rng_state.pth", "training_args.bin"}
-    assert pickled <= checkpoint_files(Trainer, tmp_path)
-
-
-def test_tempers_checkpoint_files_are_safetensors_and_json(tmp_path: Path) -> None:
-    written = checkpoint_files(RobustTrainer, tmp_path)
-    assert {"model.safetensors", "optimizer.safetensors"} <= written
-    assert {Path(name).suffix for name in written} == {".safetensors", ".json"}
+    """Temper's does not: tests/training/test_resume.py."""
+    stock_trainer(tmp_path, save_steps=1)
+    written = {path.name for path in (tmp_path / "checkpoint-1").iterdir()}
+    assert {"optimizer.pt", "scheduler.pt", "rng_state.pth", "training_args.bin"} <= written
