@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import torch
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors
 from tokenizers.normalizers import BertNormalizer
 from transformers import (
-    BertConfig,
     BertForMaskedLM,
     BertForSequenceClassification,
     BertModel,
-    LlamaConfig,
     LlamaForSequenceClassification,
     PreTrainedTokenizerFast,
-    RobertaConfig,
     RobertaForMaskedLM,
     RobertaForSequenceClassification,
 )
@@ -76,17 +74,19 @@ def byte_level(*, side: str = "right", length: int = 40) -> PreTrainedTokenizerF
     )
 
 
-SIZES = {
-    "hidden_size": 16,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
-    "intermediate_size": 24,
-    "max_position_embeddings": 64,
-}
-
-
-def _loud(model: Any) -> Any:
-    """Draw weights large enough that what a model says depends on the words."""
+def loud(kind: Any, tokenizer: Any, *, seed: int = 0, **settings: Any) -> Any:
+    """Return a random model whose weights are so large that what it says depends on the words."""
+    torch.manual_seed(seed)
+    config = kind.config_class(
+        vocab_size=len(tokenizer),
+        hidden_size=16,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=24,
+        max_position_embeddings=64,
+        **settings,
+    )
+    model = kind(config)
     with torch.no_grad():
         for weight in model.parameters():
             if weight.dim() > 1:
@@ -94,49 +94,10 @@ def _loud(model: Any) -> Any:
     return model.eval()
 
 
-def masked_bert(tokenizer: Any, *, seed: int = 0) -> Any:
-    """Return a random masked BERT."""
-    torch.manual_seed(seed)
-    return _loud(BertForMaskedLM(BertConfig(vocab_size=len(tokenizer), **SIZES)))
-
-
-def masked_roberta(tokenizer: Any, *, seed: int = 0) -> Any:
-    """Return a random masked RoBERTa."""
-    torch.manual_seed(seed)
-    config = RobertaConfig(vocab_size=len(tokenizer), pad_token_id=1, **SIZES)
-    return _loud(RobertaForMaskedLM(config))
-
-
-def encoder_bert(tokenizer: Any, *, seed: int = 0) -> Any:
-    """Return a random BERT without a head."""
-    torch.manual_seed(seed)
-    return _loud(BertModel(BertConfig(vocab_size=len(tokenizer), **SIZES)))
-
-
-def classifier_bert(tokenizer: Any, *, classes: int = 2, seed: int = 0) -> Any:
-    """Return a random BERT classifier."""
-    torch.manual_seed(seed)
-    config = BertConfig(vocab_size=len(tokenizer), num_labels=classes, **SIZES)
-    return _loud(BertForSequenceClassification(config))
-
-
-def classifier_roberta(tokenizer: Any, *, classes: int = 2, seed: int = 0) -> Any:
-    """Return a random RoBERTa classifier."""
-    torch.manual_seed(seed)
-    config = RobertaConfig(vocab_size=len(tokenizer), num_labels=classes, pad_token_id=1, **SIZES)
-    return _loud(RobertaForSequenceClassification(config))
-
-
-def classifier_llama(tokenizer: Any, *, classes: int = 2, seed: int = 0) -> Any:
-    """Return a random Llama classifier, which reads rows padded on the left as it should."""
-    torch.manual_seed(seed)
-    config = LlamaConfig(
-        vocab_size=len(tokenizer),
-        num_labels=classes,
-        pad_token_id=1,
-        hidden_size=16,
-        intermediate_size=24,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-    )
-    return _loud(LlamaForSequenceClassification(config))
+masked_bert = partial(loud, BertForMaskedLM)
+masked_roberta = partial(loud, RobertaForMaskedLM, pad_token_id=1)
+encoder_bert = partial(loud, BertModel)
+classifier_bert = partial(loud, BertForSequenceClassification)
+classifier_roberta = partial(loud, RobertaForSequenceClassification, pad_token_id=1)
+# It reads rows padded on the left, as it should.
+classifier_llama = partial(loud, LlamaForSequenceClassification, pad_token_id=1)
