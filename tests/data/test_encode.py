@@ -39,13 +39,12 @@ def reviews(*texts: str, labels: list[Any] | None = None) -> Examples:
     return Examples("toy", list(texts), labels=labels, kind=kind)  # type: ignore[arg-type]
 
 
-def test_rows_become_ids_with_their_labels_and_positions() -> None:
+def test_rows_become_ids_with_their_labels() -> None:
     examples = reviews("the soup", "good", labels=[0, 1])
-    encoded = encode(examples, tokenizer(), max_length=8, row_index=True)
+    encoded = encode(examples, tokenizer(), max_length=8)
     assert encoded[0]["input_ids"] == [2, 4, 5, 3]
     assert encoded[0]["attention_mask"] == [1, 1, 1, 1]
     assert [item["labels"] for item in encoded.items] == [0, 1]
-    assert [item["row_index"] for item in encoded.items] == [0, 1]
     assert encoded.lengths == [4, 3]
     assert (len(encoded), encoded.truncated) == (2, 0.0)
 
@@ -104,10 +103,8 @@ def test_batches_are_padded_to_their_longest_row_on_the_tokenizers_side(
     side: str, ids: list[list[int]], mask: list[list[int]]
 ) -> None:
     words = tokenizer(padding_side=side)
-    encoded = encode(
-        reviews("the soup", "good", labels=[0, 1]), words, max_length=8, row_index=True
-    )
-    batch = Collator(words)(encoded.items)
+    encoded = encode(reviews("the soup", "good", labels=[0, 1]), words, max_length=8)
+    batch = Collator(words)([{**item, "row_index": row} for row, item in enumerate(encoded.items)])
     assert batch["input_ids"].tolist() == ids
     assert batch["attention_mask"].tolist() == mask
     assert batch["labels"].tolist() == [0, 1]

@@ -286,9 +286,9 @@ def test_a_path_with_the_signs_of_a_split_is_still_a_path(tmp_path: Path) -> Non
 def test_a_set_is_matched_to_the_labels_of_the_model(tmp_path: Path) -> None:
     content = [{"text": "a", "label": "Positive"}, {"text": "b", "label": "Negative"}]
     path = str(json_lines(tmp_path / "a.jsonl", content))
-    assert load_examples(path, label_names=["negative", "positive"]).labels == [1, 0]
+    assert load_examples(path).map_labels(["negative", "positive"]).labels == [1, 0]
     with pytest.raises(DataError, match="Unknown label 'Negative'"):
-        load_examples(path, label_names=["bad", "positive"])
+        load_examples(path).map_labels(["bad", "positive"])
 
 
 def test_labels_are_not_read_where_none_are_needed(tmp_path: Path) -> None:
@@ -319,7 +319,7 @@ def test_an_unknown_demo_set_is_named() -> None:
 def test_labels_that_are_missing_or_targets_cannot_be_matched(tmp_path: Path) -> None:
     path = str(json_lines(tmp_path / "a.jsonl", [{"text": "a", "label": 0.5}]))
     with pytest.raises(DataError, match="must have class labels to be matched"):
-        load_examples(path, label_names=["negative", "positive"])
+        load_examples(path).map_labels(["negative", "positive"])
     with pytest.raises(DataError, match="'demo:anomaly' has no labels"):
         load_examples("demo:anomaly")
 
@@ -359,8 +359,8 @@ def test_settings_that_cannot_be_followed_are_errors() -> None:
 
 def test_real_shift_and_anomaly_sets_are_read(data_dir: Path) -> None:
     names = ["negative", "positive"]
-    imdb = load_examples(str(data_dir / "cad_imdb/revised_test.jsonl.gz"), label_names=names)
+    imdb = load_examples(str(data_dir / "cad_imdb/revised_test.jsonl.gz")).map_labels(names)
     assert (len(imdb), imdb.name) == (488, "revised_test")
     assert len(load_examples(str(data_dir / "trec"), labelled=False)) == 500
     with pytest.raises(DataError, match="Unknown label 'neutral'"):
-        load_examples(str(data_dir / "tweeteval_sentiment"), label_names=names)
+        load_examples(str(data_dir / "tweeteval_sentiment")).map_labels(names)

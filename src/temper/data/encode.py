@@ -52,17 +52,13 @@ class EncodedExamples(Dataset[dict[str, Any]]):
         return self.items[index]
 
 
-def encode(
-    examples: Examples, tokenizer: Tokenizer, *, max_length: int, row_index: bool = False
-) -> EncodedExamples:
+def encode(examples: Examples, tokenizer: Tokenizer, *, max_length: int) -> EncodedExamples:
     """Encode a set, cutting rows that are too long.
 
     Args:
         examples: The set; an unlabelled one gives items without ``labels``.
         tokenizer: A Transformers tokenizer, or anything called like one.
         max_length: Most tokens of a row, special tokens included, >= 1.
-        row_index: Whether items carry their position as ``row_index``, so that errors can name
-            rows.
 
     Returns:
         The encoded rows in the set's order, with the share that was cut.
@@ -92,8 +88,6 @@ def encode(
             )
         if examples.labels is not None:
             item["labels"] = examples.labels[index]
-        if row_index:
-            item["row_index"] = index
     return EncodedExamples(items, truncated=cut / len(items) if items else 0.0)
 
 

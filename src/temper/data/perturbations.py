@@ -209,13 +209,11 @@ class TextPerturbation:
         name: Its name in settings, and in the rows of an evaluation.
         summary: One line for lists.
         change: From a text and the seed of its draws to the changed text.
-        english: Whether it knows English words only, and so leaves other texts as they are.
     """
 
     name: str
     summary: str
     change: Callable[[str, int], str]
-    english: bool = False
 
 
 def names() -> tuple[str, ...]:
@@ -444,19 +442,16 @@ PERTURBATIONS: dict[str, TextPerturbation] = {
             "contractions",
             "Verbs contracted with `not` and with pronouns: isn't, they're",
             lambda text, seed: contract(text),
-            english=True,
         ),
         TextPerturbation(
             "expansions",
             "Contractions written out: is not, they are",
             lambda text, seed: expand(text),
-            english=True,
         ),
         TextPerturbation(
             "misspellings",
             "Common misspellings of the words that have one in a table",
             lambda text, seed: misspell(text),
-            english=True,
         ),
         TextPerturbation("typos", "A typing error in a tenth of the words", mistype),
         TextPerturbation(

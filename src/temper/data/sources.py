@@ -107,7 +107,6 @@ def load_examples(
     *,
     split: str | None = None,
     columns: Columns | None = None,
-    label_names: Sequence[str] | None = None,
     kind: LabelKind | None = None,
     labelled: bool | None = True,
     reading: TableOptions | None = None,
@@ -121,8 +120,6 @@ def load_examples(
             ``demo:shift``, ``demo:anomaly``.
         split: The split, instead of ``@split``.
         columns: Names of the columns; None looks for the usual names.
-        label_names: The model's label names; the labels are matched to them
-            (`Examples.map_labels`).
         kind: What the labels are; None decides by the values.
         labelled: Whether labels are needed. Where None they are read where there are some; where
             False they are not read at all.
@@ -142,10 +139,9 @@ def load_examples(
         ('unlabelled', True)
     """
     columns = columns or Columns()
-    if labelled is False and (columns.label, label_names, kind) != (None, None, None):
+    if labelled is False and (columns.label, kind) != (None, None):
         raise DataError(
-            f"Labels of {source!r} are not read, so label_column, label_names and kind must not "
-            "be given."
+            f"Labels of {source!r} are not read, so label_column and kind must not be given."
         )
     base, config, own_split = _parse(source, None)
     if split is not None and own_split is not None and split != own_split:
@@ -170,8 +166,6 @@ def load_examples(
         )
     if labelled and examples.labels is None:
         raise DataError(f"{source!r} has no labels. Use another split or a set with labels.")
-    if label_names is not None:
-        examples = examples.map_labels(label_names)
     return examples
 
 

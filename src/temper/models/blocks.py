@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,16 @@ class Parameters:
         return {
             name: tensor.grad for name, tensor in self.tensors.items() if tensor.grad is not None
         }
+
+
+def remove_hooks(hooks: list[RemovableHandle]) -> None:
+    """Remove every hook of a list, and empty it.
+
+    Args:
+        hooks: What registering them returned.
+    """
+    while hooks:
+        hooks.pop().remove()
 
 
 def unwrap(model: nn.Module) -> nn.Module:

@@ -14,10 +14,11 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
 
 from temper.errors import ModelError
 from temper.functional.precision import at_least_single
-from temper.models.blocks import of_encoder, recomputes
+from temper.models.blocks import of_encoder, recomputes, remove_hooks
 from temper.models.probing import innermost, switch_back, switch_to_eager
 from temper.seeding import seeded
 from temper.types import Batch
@@ -66,7 +67,7 @@ class BlockCuts:
         self._watched: Tensor | None = None
         self._cuts: tuple[Tensor, ...] | None = None
         self._calls = 0
-        self._hooks: list[torch.utils.hooks.RemovableHandle] = []
+        self._hooks: list[RemovableHandle] = []
         self._before: dict[nn.Module, tuple[set[int], bool]] = {}
         encoder, _ = of_encoder(innermost(model), blocks)
         if not encoder or not _takes(model, "output_attentions"):
@@ -130,9 +131,7 @@ class BlockCuts:
     def release(self) -> None:
         """Remove every hook, and give the model its own attention back."""
         self.rest()
-        for hook in self._hooks:
-            hook.remove()
-        self._hooks = []
+        remove_hooks(self._hooks)
         switch_back(self._model, self._implementation)
         self._implementation = None
         # Transformers leaves hooks of its own behind where outputs were asked for.
@@ -241,7 +240,7 @@ def _last_matrices(
     A layer's hook fires after those of the layers inside it, so that of an adapted matrix the
     whole counts, not its adapter.
     """
-    hooks: list[torch.utils.hooks.RemovableHandle] = []
+    hooks: list[RemovableHandle] = []
     found: dict[str, nn.Module] = {}
 
     def note(name: str) -> Any:
@@ -259,8 +258,7 @@ def _last_matrices(
         with torch.no_grad(), seeded(0, batch.device):
             model(**row, **extra)
     finally:
-        for hook in hooks:
-            hook.remove()
+        remove_hooks(hooks)
     missing = [name for name, _ in blocks if name not in found]
     if missing:
         raise ModelError(

@@ -17,12 +17,13 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
+from torch.utils.hooks import RemovableHandle
 
 from temper.errors import ModelError
 from temper.functional.losses import TaskLoss, task_loss
 from temper.functional.precision import at_least_single
 from temper.models.blocks import Parameters as Parameters
-from temper.models.blocks import drops, find_blocks, parameters_of, unwrap
+from temper.models.blocks import drops, find_blocks, parameters_of, remove_hooks, unwrap
 from temper.models.cuts import BlockCuts
 from temper.models.probing import Place, innermost, probe
 from temper.models.sites import DropoutPlan, SiteContext, SiteControl, SiteKey
@@ -88,7 +89,7 @@ class Network:
         self._asked_for_dropout = False
         self._told: set[str] = set()
         self.first_norms: tuple[Tensor, Tensor] | None = None
-        self._hooks: list[torch.utils.hooks.RemovableHandle] = []
+        self._hooks: list[RemovableHandle] = []
         self._cuts: BlockCuts | None = None
         self._tracer: StateTracer | None = None
 
@@ -390,9 +391,7 @@ class Network:
 
     def release(self) -> None:
         """Remove every hook and give the dropout layers their class back."""
-        for hook in self._hooks:
-            hook.remove()
-        self._hooks = []
+        remove_hooks(self._hooks)
         if self._control is not None:
             self._control.release()
         for extra in (self._cuts, self._tracer):

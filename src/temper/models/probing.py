@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from temper.errors import ModelError
+from temper.models.blocks import remove_hooks
 from temper.models.modes import in_mode
 from temper.models.sites import SiteContext, SiteControl, SiteKey, SiteLog
 from temper.seeding import seeded
@@ -75,13 +76,20 @@ def probe(
         row = row.repeat(2)
     watch = _Watch(row.inputs["input_ids"])
     log = SiteLog()
+    hooks = [
+        module.register_forward_hook(watch.see(name))
+        for name, module in model.named_modules()
+        if isinstance(module, nn.Embedding)
+    ]
+    hooks += [
+        block.register_forward_pre_hook(watch.see_block, with_kwargs=True) for _, block in blocks
+    ]
     try:
-        watch.put_on(model, blocks)
         control.begin(SiteContext(row.mask, log=log))
         with in_mode(model, training=True), torch.no_grad(), seeded(0, batch.device):
             model(**row.inputs, **extra)
     finally:
-        watch.take_off()
+        remove_hooks(hooks)
         control.rest()
     place = watch.place()
 
@@ -108,19 +116,6 @@ class _Watch:
         self.ids = ids
         self.matches: list[_Match] = []
         self.first: tuple[nn.Module, int] | None = None
-        self.hooks: list[torch.utils.hooks.RemovableHandle] = []
-
-    def put_on(self, model: nn.Module, blocks: Sequence[tuple[str, nn.Module]]) -> None:
-        for name, module in model.named_modules():
-            if isinstance(module, nn.Embedding):
-                self.hooks.append(module.register_forward_hook(self._see(name)))
-        for _, block in blocks:
-            hook = block.register_forward_pre_hook(self._see_block, with_kwargs=True)
-            self.hooks.append(hook)
-
-    def take_off(self) -> None:
-        for hook in self.hooks:
-            hook.remove()
 
     def place(self) -> Place:
         # A short text can look like its own positions or token types; only the ids are passed on.
@@ -136,7 +131,7 @@ class _Watch:
         block, width = self.first or (None, 0)
         return Place(matches[0].module, matches[0].time_first, block, width)
 
-    def _see(self, name: str) -> Any:
+    def see(self, name: str) -> Any:
         def hook(module: nn.Embedding, args: tuple[Any, ...], _: Any) -> None:
             given = args[0] if args else None
             if not isinstance(given, Tensor) or given.dtype != self.ids.dtype:
@@ -149,7 +144,7 @@ class _Watch:
 
         return hook
 
-    def _see_block(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def see_block(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if self.first is None:
             hidden = args[0] if args else kwargs.get("hidden_states")
             self.first = (module, int(hidden.shape[-1]) if isinstance(hidden, Tensor) else 0)

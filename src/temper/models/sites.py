@@ -13,10 +13,12 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
 
 from temper.errors import ModelError
 from temper.functional.masks import LEVELS, below, quantise, random_levels
 from temper.functional.precision import at_least_single
+from temper.models.blocks import remove_hooks
 from temper.seeding import derive_seed, generator
 
 SiteKey = tuple[str, int]
@@ -155,7 +157,7 @@ class SiteControl:
     def __init__(self, model: nn.Module, blocks: Sequence[tuple[str, nn.Module]]) -> None:
         self.context = SiteContext()
         self._calls: dict[str, int] = {}
-        self._hooks: list[torch.utils.hooks.RemovableHandle] = []
+        self._hooks: list[RemovableHandle] = []
         self._blocks = list(blocks)
         self._attention_rates: dict[nn.Dropout, float] = {}
         self.modules: dict[str, nn.Dropout] = {}
@@ -223,9 +225,7 @@ class SiteControl:
                 del module.control, module.site_name
                 module.__class__ = nn.Dropout  # type: ignore[assignment]
         self.modules = {}
-        for hook in self._hooks:
-            hook.remove()
-        self._hooks = []
+        remove_hooks(self._hooks)
 
     def apply(self, name: str, x: Tensor, own: float, plain: Callable[[Tensor], Tensor]) -> Tensor:
         """Do what the plan says at one site; record its output's shape and gradient where asked.

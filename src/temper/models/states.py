@@ -19,7 +19,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from temper.errors import ModelError
 from temper.functional.precision import at_least_single
-from temper.models.blocks import of_encoder, recomputes
+from temper.models.blocks import of_encoder, recomputes, remove_hooks
 from temper.models.probing import (
     PLAIN,
     Place,
@@ -200,9 +200,7 @@ class StateTracer:
     def release(self) -> None:
         """Remove every hook, and give the model its own attention back."""
         self.rest()
-        for hook in self._hooks:
-            hook.remove()
-        self._hooks = []
+        remove_hooks(self._hooks)
         switch_back(self._model, self._implementation)
         self._implementation = None
         if self._donating is not None:
