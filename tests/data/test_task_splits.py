@@ -184,30 +184,32 @@ def test_labels_of_a_copy_in_another_order_are_matched_by_name(tmp_path: Path) -
     assert (splits.dev.labels, splits.dev.label_names) == ([1, 1], SENTIMENT)
 
 
-def test_other_labels_than_the_tasks_are_an_error(tmp_path: Path) -> None:
-    source = plain_folder(tmp_path, ("bad", "good"), train=[0, 1], dev=[0, 0])
-    with pytest.raises(
-        DataError, match="split 'train': the labels are not those of task 'sst2'.*U"
-    ):
-        splits_of(source, task="sst2")
+BOTH = {"train": [0, 1], "dev": [0, 0]}
+BAD_COPIES = [
+    ("sst2", ("bad", "good"), BOTH, "split 'train': the labels are not those of task 'sst2'.*U"),
+    ("rte", None, BOTH, "must have two texts as those of task 'rte' do, got one"),
+    (
+        "sst2",
+        SENTIMENT,
+        {"dev": [0, 1]},
+        "no rows to train task 'sst2' on: expected a split called",
+    ),
+    ("sst2", SENTIMENT, {**BOTH, "train": [-1, -1]}, "'train' of task 'sst2' has no labels to tr"),
+]
 
 
-def test_a_task_of_pairs_needs_two_texts_and_one_of_single_texts_one(tmp_path: Path) -> None:
-    single = plain_folder(tmp_path / "single", None, train=[0, 1], dev=[0])
-    with pytest.raises(DataError, match="must have two texts as those of task 'rte' do, got one"):
-        splits_of(single, task="rte")
-    double = pairs(tmp_path / "double", train=4, dev=2)
+@pytest.mark.parametrize(("task", "names", "splits", "message"), BAD_COPIES)
+def test_a_copy_that_is_not_the_tasks_is_an_error(
+    task: str, names: tuple[str, ...] | None, splits: dict[str, list[int]], message: str,
+    tmp_path: Path,
+) -> None:  # fmt: skip
+    with pytest.raises(DataError, match=message):
+        splits_of(plain_folder(tmp_path, names, **splits), task=task)
+
+
+def test_a_copy_of_pairs_is_no_task_of_single_texts(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="must have one text as those of task 'sst2' do, got two"):
-        splits_of(double, task="sst2")
-
-
-def test_a_copy_without_train_rows_or_labels_is_an_error(tmp_path: Path) -> None:
-    source = plain_folder(tmp_path / "dev", SENTIMENT, dev=[0, 1])
-    with pytest.raises(DataError, match="no rows to train task 'sst2' on: expected a split called"):
-        splits_of(source, task="sst2")
-    hidden = plain_folder(tmp_path / "hidden", SENTIMENT, train=[-1, -1], dev=[0, 1])
-    with pytest.raises(DataError, match="split 'train' of task 'sst2' has no labels to train on"):
-        splits_of(hidden, task="sst2")
+        splits_of(pairs(tmp_path, train=4, dev=2), task="sst2")
 
 
 def test_named_splits_are_taken(tmp_path: Path) -> None:
