@@ -41,12 +41,9 @@ def test_the_head_is_what_stands_outside_the_pre_trained_model(name: str) -> Non
     assert not params.head & params.blocks
 
 
-def test_the_head_of_an_adapted_model_is_the_trainable_copy() -> None:
+def test_the_head_of_other_models_is_the_trainable_copy_or_behind_the_last_block() -> None:
     params = Network(tiny(LORA)).parameters()
     assert params.head == {"base_model.model.score.modules_to_save.default.weight"}
-
-
-def test_the_head_of_any_other_module_stands_behind_its_last_block() -> None:
     network = tiny_network()
     assert find_head(network, find_blocks(network)) == {"head.weight", "head.bias"}
     assert find_head(nn.Linear(2, 2), []) == frozenset()

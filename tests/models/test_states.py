@@ -134,24 +134,18 @@ def head(logits_of: Callable[[Tensor], Tensor]) -> Tensor:
     return read_positions(logits_of(last), last)
 
 
-def test_logits_that_sum_to_a_constant_are_read_all_the_same() -> None:
-    """Two classes of a softmax cancel in a plain sum of the logits."""
+def test_the_head_is_found_where_logits_cancel_or_a_row_is_dead() -> None:
+    # Two classes of a softmax cancel in a plain sum of the logits.
     shares = head(lambda last: last[:, 1, :2].softmax(-1))
     assert shares.tolist() == [[0.0, 1.0, 0.0, 0.0]] * 3
-
-
-def test_a_row_whose_head_is_dead_is_read_where_the_others_are() -> None:
     alive = torch.tensor([1.0, 0.0, 1.0])[:, None]
     shares = head(lambda last: last[:, 2, :2] * alive)
     assert shares.tolist() == [[0.0, 0.0, 1.0, 0.0]] * 3
 
 
-def test_a_head_of_zeros_is_refused() -> None:
+def test_a_head_of_zeros_or_beside_the_last_block_is_refused() -> None:
     with pytest.raises(ModelError, match="do not depend on the hidden states at all"):
         head(lambda last: last[:, 0, :2] * 0)
-
-
-def test_logits_beside_the_last_block_are_refused() -> None:
     other = torch.randn(3, 2, requires_grad=True)
     with pytest.raises(ModelError, match=r"do not depend on the output of the last block.*jacob"):
         head(lambda last: other * 2)
