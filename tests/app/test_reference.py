@@ -20,7 +20,7 @@ from temper.errors import ModelError, SettingError
 from temper.evaluation.function import CallablePredictor
 from temper.evaluation.run import EvaluationData, evaluate
 from temper.evaluation.settings import EvaluationSettings
-from tests.evaluation.changed import changed
+from tests.evaluation.conftest import changed
 
 SETTINGS = EvaluationSettings(
     perspectives=("representation",), representation={"batch": 4}, bootstrap=0

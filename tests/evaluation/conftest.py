@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
@@ -11,6 +11,7 @@ from transformers import PreTrainedTokenizerFast
 from temper.data.examples import Examples
 from temper.evaluation.classifier import ClassifierPredictor
 from temper.evaluation.run import EvaluationData
+from temper.evaluation.settings import EvaluationSettings
 from temper.testing.tiny import tiny_examples, tiny_model, tiny_tokenizer
 
 
@@ -59,3 +60,12 @@ def data(examples_of: Any) -> EvaluationData:
         shift={"far": examples_of("far", rows=20)},
         anomaly={"odd": examples_of("odd", rows=15, kind="unlabelled")},
     )
+
+
+def changed(settings: EvaluationSettings, values: Mapping[str, Any]) -> EvaluationSettings:
+    """Return the settings with some other values; of a perspective's section, with some of them."""
+    whole: dict[str, Any] = settings.model_dump()
+    for name, value in values.items():
+        within = isinstance(value, Mapping) and isinstance(whole.get(name), dict)
+        whole[name] = {**whole[name], **value} if within else value
+    return EvaluationSettings(**whole)

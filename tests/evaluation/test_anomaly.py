@@ -17,8 +17,7 @@ from temper.evaluation.function import CallablePredictor
 from temper.evaluation.rows import Block, Condition, to_blocks
 from temper.evaluation.run import Evaluation, EvaluationData, evaluate, score
 from temper.evaluation.settings import EvaluationSettings
-from tests.evaluation.changed import changed
-from tests.evaluation.conftest import assert_same_scores
+from tests.evaluation.conftest import assert_same_scores, changed
 
 ONLY = EvaluationSettings(perspectives=("task", "anomaly"), bootstrap=20, anomaly={"neighbours": 3})
 DETECTORS = ("clean", "max_logit", "energy", "mahalanobis", "knn")

@@ -21,8 +21,7 @@ from temper.evaluation.perspectives.cost import Gauge, gauge_of, passes
 from temper.evaluation.rows import to_blocks
 from temper.evaluation.run import EvaluationData, evaluate, score
 from temper.evaluation.settings import EvaluationSettings
-from tests.evaluation.changed import changed
-from tests.evaluation.conftest import assert_same_scores, make_examples
+from tests.evaluation.conftest import assert_same_scores, changed, make_examples
 
 SETTINGS = EvaluationSettings(perspectives=("cost",), cost={"repetitions": 3}, bootstrap=50)
 

@@ -19,8 +19,7 @@ from temper.evaluation.predictor import States
 from temper.evaluation.rows import to_blocks
 from temper.evaluation.run import EvaluationData, evaluate
 from temper.evaluation.settings import EvaluationSettings
-from tests.evaluation.changed import changed
-from tests.evaluation.conftest import make_examples, make_model, make_tokenizer
+from tests.evaluation.conftest import changed, make_examples, make_model, make_tokenizer
 
 SETTINGS = EvaluationSettings(
     perspectives=("representation",), representation={"batch": 4}, bootstrap=50

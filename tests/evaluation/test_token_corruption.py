@@ -22,8 +22,7 @@ from temper.evaluation.classifier import ClassifierPredictor
 from temper.evaluation.rows import Block, to_blocks
 from temper.evaluation.run import EvaluationData, EvaluationSettings, evaluate
 from temper.testing.tiny import WORDS
-from tests.evaluation.changed import changed
-from tests.evaluation.conftest import make_model
+from tests.evaluation.conftest import changed, make_model
 
 ONLY = EvaluationSettings(perspectives=("token_corruption",), bootstrap=20)
 KINDS = ("random", "mask", "drop")

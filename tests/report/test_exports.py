@@ -7,6 +7,8 @@ import importlib.util
 import os
 import re
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -178,3 +180,20 @@ def test_a_long_legend_of_a_figure_has_room_of_its_own(make_study: MakeStudy) ->
     assert layout.height == curve.figure.layout.height + 48 + 3 * 22
     assert layout.margin.b == 56 + 3 * 22
     assert (layout.legend.yref, layout.legend.y) == ("container", 0)
+
+
+@pytest.mark.parametrize(
+    ("act", "absent"),
+    [
+        ("from temper.report import build; build({study!r})", ("transformers", "peft")),
+        ("from temper.report import comparison; comparison({study!r})", ("transformers", "plotly")),
+        ("from temper.evaluation.perspectives import names; names()", ("transformers", "plotly")),
+    ],
+    ids=["page", "comparison", "perspectives"],
+)
+def test_nothing_is_imported_that_is_not_needed(
+    act: str, absent: tuple[str, ...], study: Path
+) -> None:
+    code = f"import sys; {act.format(study=str(study))}; print(*sys.modules)"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert not set(absent) & set(found.stdout.split())

@@ -1,20 +1,180 @@
-"""The whole table as Markdown has a line a score, and says what differs by more than the noise."""
+"""The overview and the whole table as Markdown: leading scores, and what is no noise."""
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
 from temper.cli.app import app
+from temper.cli.screen import print_overview
+from temper.display.cells import NAMED
 from temper.errors import SettingError
-from temper.report import comparison
+from temper.report import comparison, overview
 from temper.report.markdown import markdown
-from tests.report.conftest import Plan
+from tests.report.attacked_rows import robustness_scores
+from tests.report.conftest import Plan, score, write_study
 
 MakeStudy = Callable[[Plan], Path]
+
+HEADER = (
+    "method",
+    "Relative improvement (%) ↑",
+    "Accuracy, dev (%) ↑",
+    "Shift: accuracy, mean of 2 sets (%) ↑",
+    "Accuracy, FGM ℓ₂ radius 0.25, dev (%) ↑",
+    "Accuracy, PGD ℓ₂ radius 0.25 (10 steps), dev (%) ↑",
+    "Area under the noise curve, dev (%) ↑",
+    "ECE (10 bins), mean of 3 sets (%) ↓",
+    "AUROC, by max softmax, trec (%) ↑",
+)
+
+
+def test_each_perspective_gives_its_leading_score(study: Path) -> None:
+    found = overview(comparison(study))
+    assert found.header == HEADER
+    vanilla, uegr = found.lines
+    assert vanilla[0] == "vanilla"
+    assert uegr[2] == "85.00 ± 2.65"
+    # imdb and yelp of vanilla: 70 and 60, 72 and 62, 74 and 64.
+    assert vanilla[3] == "67.00 ± 2.00"
+    # A fall of .25 * .9 from 82.
+    assert vanilla[4].startswith("59.50")
+    # The calibration error is better where it is lower.
+    assert found.best[6] == {1}
+
+
+def several(column: str, seed: int) -> list[dict[str, Any]]:
+    """Return scores of two recipes, two anomaly sets with two detectors, groups of two sets."""
+    gain = 0.1 if column == "uegr" else 0.0
+    made = robustness_scores(column, seed)
+    for name, value in (("trec", 0.6), ("news", 0.8)):
+        for detector, loss in (("energy", 2 * gain), ("knn", -gain)):
+            made.append(score("anomaly", name, "auroc", value - loss, condition=detector))
+    made.append(score("anomaly", "news", "auroc", 0.7))
+    for name in ("dev", "imdb", "yelp"):
+        made.append(score("calibration", name, "ece_10", 0.05, condition="temperature"))
+    made.append(score("groups", "imdb", "worst_group", 0.3, condition="worst"))
+    return made
+
+
+def test_what_would_tell_another_story_stands_by_itself(make_study: MakeStudy) -> None:
+    found = overview(comparison(make_study(Plan(corrupted=True, extra=several))))
+    means = {heading: found.lines[1][1:][place] for place, heading in enumerate(found.header[1:])}
+    for wanted, text in {
+        "Text attack: accuracy, character edits, dev (%) ↑": "50.00 ± 0.00",
+        "Text attack: accuracy, word swaps, dev (%) ↑": "40.00 ± 0.00",
+        "Area under the curve, random tokens, dev (%) ↑": "77.00 ± 2.65",
+        "Area under the curve, masked tokens, dev (%) ↑": "77.00 ± 2.65",
+        "Area under the curve, dropped tokens, dev (%) ↑": "77.00 ± 2.65",
+        "Worst group\u2019s accuracy, dev (%) ↑": "80.00 ± 0.00",
+        "Worst group\u2019s accuracy, imdb (%) ↑": "30.00 ± 0.00",
+        "ECE (10 bins), mean of 3 sets (%) ↓": "6.00 ± 1.00",
+        "ECE (10 bins), after temperature scaling, mean of 3 sets (%) ↓": "5.00 ± 0.00",
+        # Means of .6 and .8, less .2 and plus .1; max softmax .92, .92, .95 on one set and .7.
+        "AUROC, by max softmax, mean of 2 sets (%) ↑": "81.50 ± 0.87",
+        "AUROC, by the energy, mean of 2 sets (%) ↑": "50.00 ± 0.00",
+        "AUROC, by the nearest neighbours, mean of 2 sets (%) ↑": "80.00 ± 0.00",
+    }.items():
+        assert means[wanted] == text
+    assert not [heading for heading in found.header if "news" in heading or "trec" in heading]
+
+
+def test_a_detector_that_a_run_lacks_is_left_out_of_its_means(make_study: MakeStudy) -> None:
+    def lacking(one: dict[str, Any], column: str, seed: int) -> bool:
+        return (one["condition"], one["set"], column, seed) == ("energy", "news", "uegr", 1)
+
+    found = comparison(make_study(Plan(extra=several, drop=lacking)))
+    keys = {(row.key.condition, row.key.set) for row in found.rows if "mean" in row.key.set}
+    assert ("energy", "mean of 2 sets") not in keys
+    assert ("knn", "mean of 2 sets") in keys
+    assert (
+        "Anomaly detection: set 'news' is left out of the means by the energy; uegr (seed 1) "
+        "lacks it." in found.notices
+    )
+
+
+@pytest.mark.parametrize(
+    ("plan", "marked"),
+    [
+        (Plan(columns=["vanilla", "uegr", "other"]), {1, 2}),
+        (Plan(columns=["uegr", "other"]), set()),
+        (Plan(columns=["vanilla"]), set()),
+        (Plan(seeds=[0, 1]), set()),
+    ],
+    ids=["ties", "all alike", "one", "two seeds"],
+)
+def test_the_best_of_several_is_marked_from_three_seeds_on(
+    make_study: MakeStudy, plan: Plan, marked: set[int]
+) -> None:
+    assert overview(comparison(make_study(plan))).best[1] == marked
+
+
+def test_a_run_that_was_not_evaluated_has_nothing_to_print(tmp_path: Path, study: Path) -> None:
+    run = study / "runs" / "uegr-s0-abc"
+    shutil.rmtree(run / "evaluation")
+    result = CliRunner().invoke(app, ["report", str(run), "--markdown"])
+    assert result.exit_code != 0
+
+
+def test_the_command_prints_few_methods_side_by_side_and_marks_what_noise_does_not_explain(
+    study: Path,
+) -> None:
+    result = CliRunner().invoke(app, ["report", str(study), "--markdown"])
+    assert result.exit_code == 0
+    lines = result.stdout.strip().splitlines()
+    assert lines[:2] == ["| score | `vanilla` | `uegr` |", "|---|---|---|"]
+    assert [line.split(" | ")[0].removeprefix("| ") for line in lines[2:-2]] == list(HEADER[1:])
+    assert "**85.00 ± 2.65**" in lines[3]
+    rows = {row.heading(): row for row in comparison(study).rows}
+    for line in lines[3:-2]:
+        heading, _, own = line.strip("| ").split(" | ")
+        found = [row for name, row in rows.items() if name.endswith(heading.split(": ")[-1][1:])]
+        verdict = found[0].cells["uegr"].difference.verdict
+        assert own.endswith("▲") is (verdict == "better")
+        assert own.endswith("▼") is (verdict == "worse")
+    assert any(line.endswith("▲ |") for line in lines)
+    assert lines[-1] == "▲ better and ▼ worse than `vanilla` by more than the noise."
+
+
+def test_the_command_prints_many_methods_one_below_the_other(tmp_path: Path) -> None:
+    columns = ["vanilla", "uegr", *(f"m{number}" for number in range(NAMED))]
+    study = write_study(tmp_path / "many", Plan(columns=columns))
+    lines = CliRunner().invoke(app, ["report", str(study), "--markdown"]).stdout.splitlines()
+    ranked = (*HEADER[:2], "Mean rank over the perspectives ↓", *HEADER[2:])
+    assert lines[0] == f"| {' | '.join(ranked)} |"
+    assert lines[3].startswith("| `uegr` | ")
+
+
+def test_a_terminal_shows_few_methods_side_by_side(
+    make_study: MakeStudy, capsys: pytest.CaptureFixture[str]
+) -> None:
+    print_overview(overview(comparison(make_study(Plan()))), notes=("A note.",))
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split() == ["score", "vanilla", "uegr"]
+    assert lines[2].startswith("Accuracy, dev (%) ↑")
+    assert lines[2].split("  ")[-1].strip() == "85.00 ± 2.65"
+    assert lines[-1] == "A note."
+
+
+def test_many_columns_are_counted_and_not_listed(make_study: MakeStudy) -> None:
+    columns = ["vanilla", *(f"other{number}" for number in range(7))]
+    found = comparison(make_study(Plan(columns=columns, seeds=[0])))
+    assert found.title == "7 columns against vanilla, on a/model"
+    assert found.answer == (
+        "With fewer than three common seeds no mean can be told from noise; give "
+        "three (--seeds 0,1,2)."
+    )
+
+
+def test_few_columns_are_named_and_told_of_one_by_one(make_study: MakeStudy) -> None:
+    told = comparison(make_study(Plan(columns=["vanilla", "uegr", "other"], seeds=[0])))
+    assert told.title.startswith("uegr, other against vanilla")
+    assert "other has the better mean" in told.answer
 
 
 def lines_of(text: str) -> list[str]:

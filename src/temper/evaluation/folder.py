@@ -1,11 +1,12 @@
-"""Write an evaluation as plain files and read it back (docs/formats.md)."""
+"""What an evaluation found: its texts, and its folder of plain files (docs/formats.md)."""
 
 from __future__ import annotations
 
 import json
 import os
 import shutil
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -13,12 +14,96 @@ from uuid import uuid4
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from temper.data.examples import Examples
 from temper.errors import CheckpointError
 from temper.evaluation.rows import system_memory, to_blocks
-from temper.evaluation.texts import SCHEMA
+from temper.functional.resampling import IntegerArray
+
+CLEAN = "clean"
+
+SCHEMA = pa.schema(
+    [
+        pa.field("perspective", pa.string()),
+        pa.field("set", pa.string(), nullable=False),
+        pa.field("condition", pa.string(), nullable=False),
+        pa.field("row", pa.string(), nullable=False),
+        pa.field("index", pa.int64(), nullable=False),
+        pa.field("text", pa.string(), nullable=False),
+        pa.field("text_pair", pa.string()),
+    ]
+)
+
+
+class Texts:
+    """Collects the texts of an evaluation; each stands once, whoever asks for it.
+
+    Rows hold hashes; ``texts.parquet`` says what stands behind those that a person may want to
+    read: the attacked rows as they were (condition ``clean``) and as an attack on text left them.
+    """
+
+    def __init__(self) -> None:
+        # Rows of the table, by perspective, set, condition and position.
+        self._rows: dict[tuple[str | None, str, str, int], dict[str, Any]] = {}
+
+    def keep(
+        self,
+        name: str,
+        examples: Examples,
+        index: IntegerArray,
+        *,
+        perspective: str | None = None,
+        condition: str = CLEAN,
+    ) -> None:
+        """Keep texts.
+
+        Args:
+            name: The set's name.
+            examples: n of its rows, which bear the hashes of what they were.
+            index: Position of each in the whole set, [n].
+            perspective: Who changed them, None of texts as they are.
+            condition: How, as in the rows.
+        """
+        pairs: Sequence[str | None] = examples.text_pair or [None] * len(examples)
+        for row, at, text, pair in zip(
+            examples.rows, index.tolist(), examples.text, pairs, strict=True
+        ):
+            values = (perspective, name, condition, row, at, text, pair)
+            key = (perspective, name, condition, at)
+            self._rows.setdefault(key, dict(zip(SCHEMA.names, values, strict=True)))
+
+    def keep_changed(
+        self,
+        perspective: str,
+        name: str,
+        condition: str,
+        original: Examples,
+        index: IntegerArray,
+        changed: Examples,
+    ) -> None:
+        """Keep what a perspective made of texts, and the texts as they were.
+
+        Args:
+            perspective: Who changed them.
+            name: The set's name.
+            condition: How, as in the rows.
+            original: n rows of the set.
+            index: Position of each in the whole set, [n].
+            changed: The n changed texts.
+        """
+        self.keep(name, original, index)
+        # The row is known by the hash of what it was, so that both texts are found by one key.
+        known = replace(changed, rows=original.rows)
+        self.keep(name, known, index, perspective=perspective, condition=condition)
+
+    def table(self) -> pa.Table:
+        """Return all that was kept, in order."""
+        return pa.Table.from_pylist(list(self._rows.values()), schema=SCHEMA)
+
 
 SCHEMA_NUMBER = 1
 TEXTS = "texts.parquet"
+IN_SCORES = ("model", "task", "truncated", "notices", "skipped", "missing", "scores")
+"""Fields of an evaluation that ``scores.json`` holds."""
 GROUP = 1 << 14
 """Rows that are written at a time: until then they are held once more, as they are packed."""
 
@@ -36,7 +121,7 @@ class Evaluation:
         notices: What a reader should know.
         skipped: Perspectives that could not be measured, and why.
         missing: Sets that were asked for and are not there, and why.
-        texts: The texts behind the rows that a person may want to read (`temper.evaluation.texts`).
+        texts: The texts behind the rows that a person may want to read (`Texts`).
     """
 
     rows: pa.Table = field(repr=False)
@@ -69,16 +154,7 @@ def write(evaluation: Evaluation, folder: Path | str) -> Path:
     """
     path = Path(folder)
     _check_target(path)
-    content = {
-        "schema": SCHEMA_NUMBER,
-        "model": evaluation.model,
-        "task": evaluation.task,
-        "truncated": evaluation.truncated,
-        "notices": list(evaluation.notices),
-        "skipped": evaluation.skipped,
-        "missing": evaluation.missing,
-        "scores": evaluation.scores,
-    }
+    content = {"schema": SCHEMA_NUMBER} | {name: getattr(evaluation, name) for name in IN_SCORES}
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         staged = path.with_name(f".{path.name}.{uuid4().hex}")
@@ -132,17 +208,9 @@ def read(folder: Path | str) -> Evaluation:
     if lacking:
         raise CheckpointError(f"{path / 'scores.json'} lacks {sorted(lacking)}. Evaluate again.")
     to_blocks(rows)
-    return Evaluation(
-        rows=rows,
-        scores=content["scores"],
-        model=content["model"],
-        task=content["task"],
-        truncated=content["truncated"],
-        notices=tuple(content["notices"]),
-        skipped=content.get("skipped", {}),
-        missing=content.get("missing", {}),
-        texts=texts,
-    )
+    known = {name: content[name] for name in IN_SCORES if name in content}
+    known["notices"] = tuple(known["notices"])
+    return Evaluation(rows=rows, texts=texts, **known)
 
 
 def _check_target(path: Path) -> None:

@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validat
 
 from temper.data.examples import Examples
 from temper.errors import DataError
+from temper.evaluation.folder import Texts
 from temper.evaluation.predictor import (
     PerturbablePredictor,
     Prediction,
@@ -21,7 +22,6 @@ from temper.evaluation.predictor import (
     TokenPredictor,
 )
 from temper.evaluation.rows import Block, Condition
-from temper.evaluation.texts import Texts
 from temper.functional.calibration import probabilities_of
 from temper.functional.resampling import FloatArray, IntegerArray
 from temper.seeding import derive_seed

@@ -13,7 +13,7 @@ from statistics import fmean
 
 from scipy.stats import rankdata
 
-from temper.display.cells import Row, ScoreKey
+from temper.display.cells import ScoreKey
 from temper.display.records import ScoreRecord
 from temper.display.views import View, Views
 from temper.display.wording import listed, title
@@ -26,25 +26,13 @@ from temper.functional.units import Unit
 RunPlace = tuple[str, int]
 
 
-def _without_parts(rows: Sequence[Row]) -> list[Row]:
-    return [row for row in rows if not row.key.set]
-
-
-def _part_in_words(key: ScoreKey) -> str:
-    return views().of(key.set).title.lower() if key.set else "mean of the parts"
-
-
-def _rank_in_words(key: ScoreKey) -> str:
-    return f"{title(key.name)} over the perspectives"
-
-
 SUMMARY = View(
     name="summary",
     title="Average relative improvement",
     place=0,
     leads="relative_improvement",
-    sums_up=_without_parts,
-    words=_part_in_words,
+    sums_up=lambda rows: [row for row in rows if not row.key.set],
+    words=lambda key: views().of(key.set).title.lower() if key.set else "mean of the parts",
     judged=False,
     ranked=False,
 )
@@ -53,7 +41,7 @@ RANK = View(
     title="Mean rank",
     place=1,
     leads="mean_rank",
-    words=_rank_in_words,
+    words=lambda key: f"{title(key.name)} over the perspectives",
     judged=False,
     ranked=False,
 )

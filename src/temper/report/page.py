@@ -95,6 +95,8 @@ def render(source: Source, comparison: Comparison, *, examples: int = MOST) -> s
         examples: Examples under attack that it holds at most.
     """
     drawn = _numbered(sections(source, comparison))
+    # The table of scores is then more than a reader takes in at once.
+    many = len(comparison.columns) > 2 or len(comparison.shown) > SHOWN
     shown = gallery(source, most=examples)
     environment = Environment(
         loader=PackageLoader("temper.report", "assets"),
@@ -113,7 +115,7 @@ def render(source: Source, comparison: Comparison, *, examples: int = MOST) -> s
         about=view.about(source, comparison),
         comparison=comparison,
         notices=folded(comparison.notices),
-        overview=overview(comparison) if _wants_overview(comparison) else None,
+        overview=overview(comparison) if many else None,
         header=comparison.headings,
         groups=view.groups(comparison),
         leading={row.key for each in views() for row in leading(comparison, each.name)},
@@ -129,11 +131,6 @@ def render(source: Source, comparison: Comparison, *, examples: int = MOST) -> s
         css=Markup(_asset("page.css")),
         version=metadata.version("temper-lm"),
     )
-
-
-def _wants_overview(comparison: Comparison) -> bool:
-    """Tell whether the table of scores is more than a reader takes in at once."""
-    return len(comparison.columns) > 2 or len(comparison.shown) > SHOWN
 
 
 def _plotly() -> str:

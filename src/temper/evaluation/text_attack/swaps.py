@@ -191,25 +191,6 @@ NEIGHBOURS = 50
 """Nearest words among which they are, as in TextFooler."""
 
 
-def swap_scores(gradient: Tensor, embedding: Tensor, words: Tensor) -> Tensor:
-    """Estimate to first order what swapping one token for each word does.
-
-    Args:
-        gradient: At the token's embedding, [D].
-        embedding: The token's embedding, [D].
-        words: Embeddings of W words, [W, D].
-
-    Returns:
-        ``(E[w] - e) . g``, [W].
-
-    Example:
-        >>> gradient, embedding = torch.tensor([1.0, 2.0]), torch.tensor([1.0, 0.0])
-        >>> swap_scores(gradient, embedding, torch.tensor([[0.0, 1.0], [1.0, 0.0]]))
-        tensor([1., 0.])
-    """
-    return words @ gradient - embedding @ gradient
-
-
 class GradientNorms:
     """Ranks words by the 1-norm of the mean gradient over their tokens.
 
@@ -307,11 +288,26 @@ class WordSwaps:
             For each the words whose score is above 0, the highest first.
         """
         readings = self._gradients.of([ask.draft for ask in asked])
-        offered = [self._scored(ask, reading) for ask, reading in zip(asked, readings, strict=True)]
-        return self._reread(asked, readings, offered)
+        tried = [
+            (number, *scored)
+            for number, (ask, reading) in enumerate(zip(asked, readings, strict=True))
+            for scored in self._scored(ask, reading)
+        ]
+        changed = [
+            asked[number].draft.replaced(asked[number].place, word) for number, _, word, _ in tried
+        ]
+        kept: list[list[str]] = [[] for _ in asked]
+        again = self._gradients.read_again(changed)
+        for (number, position, word, token), read in zip(tried, again, strict=True):
+            meant = readings[number].ids.tolist()
+            meant[position] = token
+            # Only words that the tokenizer reads as meant in their text.
+            if read == meant and word not in kept[number]:
+                kept[number].append(word)
+        return kept
 
-    def _scored(self, ask: Ask, reading: Reading) -> list[tuple[str, int]]:
-        """Return the best words with their ids."""
+    def _scored(self, ask: Ask, reading: Reading) -> list[tuple[int, str, int]]:
+        """Return the place of the word's token, and the best words with their ids."""
         position = reading.single(ask.draft, ask.place)
         if position is None:
             return []
@@ -326,40 +322,15 @@ class WordSwaps:
         token = reading.embeddings[position]
         if self._neighbours is not None:
             allowed &= _nearest(words, token, allowed, self._neighbours)
-        scores = swap_scores(reading.gradient[position], token, words.vectors)
+        gradient = reading.gradient[position]
+        scores = words.vectors @ gradient - token @ gradient
         scores = torch.where(allowed & (scores > 0), scores, -torch.inf)
         order = scores.argsort(descending=True, stable=True)[: self._candidates]
         return [
-            (in_case_of(choice.words[number], old), choice.ids[number])
+            (position, in_case_of(choice.words[number], old), choice.ids[number])
             for number in order.tolist()
             if scores[number] > 0
         ]
-
-    def _reread(
-        self,
-        asked: Sequence[Ask],
-        readings: Sequence[Reading],
-        offered: Sequence[list[tuple[str, int]]],
-    ) -> list[list[str]]:
-        """Keep the words that the tokenizer reads as meant in their text."""
-        changed = [
-            ask.draft.replaced(ask.place, word)
-            for ask, some in zip(asked, offered, strict=True)
-            for word, _ in some
-        ]
-        read = iter(self._gradients.read_again(changed))
-        kept: list[list[str]] = []
-        for ask, reading, some in zip(asked, readings, offered, strict=True):
-            position = reading.single(ask.draft, ask.place)
-            words = []
-            for word, number in some:
-                assert position is not None
-                meant = reading.ids.tolist()
-                meant[position] = number
-                if next(read) == meant:
-                    words.append(word)
-            kept.append(list(dict.fromkeys(words)))
-        return kept
 
 
 def swaps(predictor: Predictor, *, batch_size: int | None = None) -> Recipe:
