@@ -168,7 +168,3 @@ def test_a_length_is_checked_whatever_it_is_written_as(
     assert asked.max_length == 16
     scores = evaluate_model(asked, tmp_path / "out")
     assert {score["n"] for score in scores["scores"]} == {10}
-
-
-def test_no_length_leaves_the_models_own() -> None:
-    assert EvaluationRequest.of({"data": {"source": "demo"}}, model="m").max_length is None

@@ -103,12 +103,6 @@ def test_a_module_on_the_path_and_a_predictor_of_ones_own_are_taken(
             PredictorSettings(),
             "does not say what it returns. Give --gives, or set its attribute",
         ),
-        ("answer", PredictorSettings(gives="scores"), r"Unknown kind of answer \(gives\) 'scores'"),
-        (
-            "answer",
-            PredictorSettings(gives="logits", label_names=("a",)),
-            "`label_names` must be two or more different",
-        ),
         (
             "told",
             PredictorSettings(gives="logits"),
@@ -233,30 +227,6 @@ def test_a_checkpoint_is_loaded_as_before_and_declares_itself(tmp_path: Path) ->
     assert longest_row(predictor) == 16
     with pytest.raises(SettingError, match="--gives, --label-names cannot be given"):
         load_predictor(folder, settings=PredictorSettings(gives="logits", label_names=("a", "b")))
-
-
-@pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning")
-def test_an_adapter_folder_gives_the_adapted_model(tmp_path: Path) -> None:
-    import torch
-    from peft import LoraConfig, get_peft_model
-    from transformers import AutoModelForSequenceClassification
-
-    base = make_model(tmp_path / "tiny")
-    plain = load_predictor(str(base), device="cpu")
-    config = LoraConfig(task_type="SEQ_CLS", r=2, target_modules=["query", "value"])
-    adapted = get_peft_model(AutoModelForSequenceClassification.from_pretrained(base), config)
-    with torch.no_grad():
-        for name, weight in adapted.named_parameters():
-            if "lora_B" in name:
-                weight.normal_(0, 5)
-    adapted.save_pretrained(tmp_path / "adapter")
-    examples = Examples("toy", TEXTS)
-    found = load_predictor(str(tmp_path / "adapter"), device="cpu").predict(examples)
-    with torch.no_grad():
-        inputs = plain.tokenizer(TEXTS, padding=True, return_tensors="pt")  # type: ignore[attr-defined]
-        wanted = adapted.eval()(**inputs).logits.double().numpy()
-    assert found.logits == pytest.approx(wanted, abs=1e-5)
-    assert found.logits != pytest.approx(plain.predict(examples).logits, abs=1e-4)
 
 
 def test_names_are_told_apart() -> None:

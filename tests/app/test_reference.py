@@ -140,11 +140,6 @@ def test_the_key_of_an_evaluation_knows_the_weights_of_the_named_model(
     assert evaluation_key("model", SETS, named, max_length=32) != before
 
 
-def test_a_reference_that_nothing_reads_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"`representation` \(only 'representation' does\)"):
-        EvaluationSettings(perspectives=("task",), representation={"reference": "minilm"})
-
-
 def test_a_named_reference_must_be_given_to_the_library(tiny_model: Path) -> None:
     predictor = load_predictor(str(tiny_model), max_length=32, device="cpu")
     named = changed(SETTINGS, {"representation": {"reference": "minilm"}})

@@ -21,9 +21,9 @@ from temper.errors import SettingError
 from temper.evaluation.predictor import Predictor
 from temper.study.plan import Column, StudyConfig
 from temper.study.schedule import run_study
-from temper.training.config import RunConfig
+from temper.training.config import RunConfig, run_key
 from temper.training.progress import Progress
-from temper.training.run import run_key, train
+from temper.training.run import train
 from tests.cli.tiny_project import make_data, make_model
 from tests.training.listeners import StopAt
 
@@ -201,13 +201,8 @@ def test_a_run_keeps_and_records_the_texts_and_a_stopped_one_attacks_no_second_t
 
 def test_what_was_found_survives_a_stop_at_the_first_step(project: Path) -> None:
     settings, out = config(project), project / "early"
-
-    class Stopping(Progress):
-        def steps(self, done: int, total: int, *, loss: float | None) -> None:
-            raise KeyboardInterrupt
-
     with pytest.raises(KeyboardInterrupt):
-        train(settings, out, attack=RowAttacker(), progress=Stopping())
+        train(settings, out, attack=RowAttacker(), progress=StopAt(0))
     assert (out / "attacked.parquet").exists()
     assert json.loads((out / "run.json").read_text())["status"] == "stopped"
 

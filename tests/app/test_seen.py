@@ -7,17 +7,10 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import pytest
-
-from temper.app.calibrate import calibrate
-from temper.app.evaluate import EvaluationRequest
-from temper.app.predictors import load_predictor
 from temper.app.seen import overlap_notices, runs_of, seen_among, trained_rows
 from temper.data.examples import Examples
 from temper.data.settings import DataSettings
 from temper.data.sources import load_splits
-from temper.errors import DataError
 from temper.evaluation.function import CallablePredictor
 from temper.evaluation.run import EvaluationData, evaluate, write
 from temper.evaluation.settings import EvaluationSettings
@@ -178,53 +171,3 @@ def test_a_soup_gives_back_the_rows_that_all_its_members_were_trained_on(tmp_pat
         found, (notice,) = trained_rows(str(soup(tmp_path / name, *members, last)))
         assert found is None
         assert "were trained on different rows, or do not say on which" in notice
-
-
-def labelled(model: Path, found: list[str]) -> list[tuple[str, str]]:
-    """Return texts with the labels that a model gives them, the least sure third turned."""
-    predictor = load_predictor(str(model), device="cpu")
-    logits = predictor.predict(Examples("rows", found)).logits
-    assert logits is not None
-    margins = logits[:, 1] - logits[:, 0]
-    sure = np.abs(margins) > np.quantile(np.abs(margins), 1 / 3)
-    names = ("0", "1")
-    return [
-        (text, names[int((margin > 0) == keeps)])
-        for text, margin, keeps in zip(found, margins, sure, strict=True)
-    ]
-
-
-def calibrated(model: Path, members: list[Path], found: list[tuple[str, str]], out: Path) -> Any:
-    """Fit the temperature of a soup that has the weights of a model."""
-    shutil.copytree(model, out)
-    record = {"members": [str(member) for member in members]}
-    (out / "soup.json").write_text(json.dumps(record), encoding="utf-8")
-    file = write_csv(out.with_suffix(".csv"), found)
-    asked = EvaluationRequest.of(
-        {"data": {"source": str(file)}, "predictor": {"device": "cpu"}}, model=str(out)
-    )
-    return calibrate(asked)
-
-
-def test_no_temperature_of_a_soup_is_fitted_on_rows_of_its_members(
-    tiny_model: Path, tmp_path: Path
-) -> None:
-    members = [
-        run(tmp_path / thing, source(tmp_path / f"{thing}s", thing)) for thing in ("film", "phone")
-    ]
-    seen = [*texts("film", 3), *texts("phone", 2), *texts("phone it", 4)]
-    found = labelled(tiny_model, [*seen, *texts("why", 40)])
-    made = calibrated(tiny_model, members, found, tmp_path / "soup")
-    assert made["held_out"]["rows"] == 40
-    assert made["held_out"]["left_out"] == {"trained": 5, "dev": 4}
-    trained, dev, *_ = made["notices"]
-    assert trained.startswith("5 of 49 rows, the first row 1, are left out: a run of ")
-    assert dev.startswith("4 of 49 rows, the first row 6, are left out: they are dev rows of")
-    # The temperature is that of the new rows alone.
-    alone = calibrated(tiny_model, [], found[9:], tmp_path / "alone")
-    assert alone["held_out"]["left_out"] == {"trained": 0, "dev": 0}
-    assert made["temperature"] == alone["temperature"]
-    every = calibrated(tiny_model, [], found, tmp_path / "every")
-    assert every["temperature"] != made["temperature"]
-    with pytest.raises(DataError, match="None of the 5 rows .* was trained on 5 of them. Give"):
-        calibrated(tiny_model, members, found[:5], tmp_path / "again")

@@ -22,7 +22,7 @@ from temper.app.soup import make_soup, read_ingredient, write_average
 from temper.data.examples import Examples
 from temper.data.settings import DataSettings
 from temper.errors import CheckpointError, DataError, ModelError, SettingError, TemperError
-from temper.training.run import model_identity
+from temper.training.config import model_identity
 from tests.cli.tiny_project import make_model, sentences, write_csv
 from tests.training.listeners import Heard
 

@@ -15,11 +15,16 @@ def call(*arguments: object, text: str | bytes | None = None) -> Result:
     return CliRunner().invoke(app, [str(argument) for argument in arguments], input=text)
 
 
+def succeed(*arguments: object, text: str | bytes | None = None) -> Result:
+    """Run a command that must succeed."""
+    result = call(*arguments, text=text)
+    assert result.exit_code == 0, result.output
+    return result
+
+
 def answer(*arguments: object, text: str | None = None) -> Any:
     """Return the JSON on stdout of a command that must succeed."""
-    result = call(*arguments, "--json", text=text)
-    assert result.exit_code == 0, result.stderr
-    return json.loads(result.stdout)
+    return json.loads(succeed(*arguments, "--json", text=text).stdout)
 
 
 def refused(result: Result, *words: str) -> None:

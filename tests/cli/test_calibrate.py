@@ -9,33 +9,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from typer.testing import Result
 
 from temper.app.calibrate import doubts
 from temper.app.predictors import load_predictor
 from temper.data.examples import Examples
 from temper.functional.calibration import fit_temperature, log_probabilities
-from temper.training.run import model_identity
-from tests.cli.calls import call
+from temper.training.config import model_identity
+from tests.cli.calls import call, refused, succeed
 from tests.cli.tiny_project import sentences, write_csv
-
-
-def refused(result: Result, *words: str) -> None:
-    assert result.exit_code == 2, result.output
-    assert "Traceback" not in result.stderr
-    for word in words:
-        assert word in result.stderr
-
-
-@pytest.fixture(scope="module")
-def trained(tiny_model: Path, tiny_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    out = tmp_path_factory.mktemp("runs") / "run"
-    result = call(
-        "train", "--model", tiny_model, "--data", tiny_data / "reviews", "--method", "vanilla",
-        "--set", "train.max_steps=1", "--max-length", "32", "--device", "cpu", "--out", out,
-    )  # fmt: skip
-    assert result.exit_code == 0, result.stderr
-    return out
 
 
 @pytest.fixture
@@ -58,16 +39,14 @@ def held_out(trained: Path, tmp_path: Path) -> Path:
 
 
 def predicted(run: Path, data: Path) -> list[dict[str, Any]]:
-    result = call("predict", run, "--data", data, "--device", "cpu", "--json")
-    assert result.exit_code == 0, result.stderr
+    result = succeed("predict", run, "--data", data, "--device", "cpu", "--json")
     found: list[dict[str, Any]] = json.loads(result.stdout)
     return found
 
 
 def test_a_temperature_is_kept_applied_and_removed(run: Path, held_out: Path) -> None:
     before, identity = predicted(run, held_out), model_identity(str(run))
-    result = call("calibrate", run, "--data", held_out, "--device", "cpu", "--json")
-    assert result.exit_code == 0, result.stderr
+    result = succeed("calibrate", run, "--data", held_out, "--device", "cpu", "--json")
     made = json.loads(result.stdout)
     assert made == json.loads((run / "calibration.json").read_text(encoding="utf-8"))
     shares = np.asarray([list(row["probabilities"].values()) for row in before])
@@ -94,8 +73,7 @@ def test_a_temperature_is_kept_applied_and_removed(run: Path, held_out: Path) ->
     assert [row["anomaly"] for row in after] == pytest.approx((1 - wanted.max(1)).tolist())
     shown = call("calibrate", run, "--data", held_out, "--device", "cpu")
     assert f"Temperature {made['temperature']:.4f} from 20 rows" in shown.stdout
-    gone = call("calibrate", run, "--remove")
-    assert gone.exit_code == 0, gone.stderr
+    succeed("calibrate", run, "--remove")
     assert predicted(run, held_out) == before
     refused(call("calibrate", run, "--remove"), "there is no temperature to remove")
 
@@ -104,16 +82,15 @@ def test_an_evaluation_measures_the_model_itself_and_says_so(
     run: Path, held_out: Path, tmp_path: Path
 ) -> None:
     def evaluated(name: str) -> dict[str, Any]:
-        result = call(
+        result = succeed(
             "evaluate", run, "--data", held_out, "--perspectives", "task,calibration", "--device",
             "cpu", "--set", "evaluate.bootstrap=0", "--out", tmp_path / name, "--json",
         )  # fmt: skip
-        assert result.exit_code == 0, result.stderr
         found: dict[str, Any] = json.loads(result.stdout)
         return found
 
     first = evaluated("first")
-    assert call("calibrate", run, "--data", held_out, "--device", "cpu").exit_code == 0
+    succeed("calibrate", run, "--data", held_out, "--device", "cpu")
     second = evaluated("second")
     assert second["scores"] == first["scores"]
     assert any("keeps a temperature" in notice for notice in second["notices"])
@@ -123,30 +100,6 @@ def test_an_evaluation_measures_the_model_itself_and_says_so(
 def labelled(held_out: Path) -> list[tuple[str, str]]:
     lines = held_out.read_text(encoding="utf-8").splitlines()[1:]
     return [(text, label) for text, _, label in (line.rpartition(",") for line in lines)]
-
-
-def test_rows_that_the_run_trained_on_are_left_out_and_refused_where_no_other_is(
-    run: Path, held_out: Path, tiny_data: Path, tmp_path: Path
-) -> None:
-    train = tiny_data / "reviews" / "train.csv"
-    refused(
-        call("calibrate", run, "--data", train),
-        f"None of the 40 rows of {train} is left", "was trained on 40 of them. Give rows",
-    )  # fmt: skip
-    assert not (run / "calibration.json").exists()
-    # Single rows, in another order and with labels of their own, are known as well.
-    mixed = write_csv(
-        tmp_path / "mixed.csv", [*labelled(held_out), *sentences(40)[7:3:-1], *labelled(held_out)]
-    )
-    result = call("calibrate", run, "--data", mixed, "--device", "cpu", "--json")
-    assert result.exit_code == 0, result.stderr
-    made = json.loads(result.stdout)
-    assert made["held_out"]["left_out"] == {"trained": 4, "dev": 0}
-    assert made["held_out"]["rows"] == 40
-    assert "4 of 44 rows, the first row 21, are left out" in result.stderr
-    # Each of the others stands there twice, which no temperature minds.
-    alone = call("calibrate", run, "--data", held_out, "--device", "cpu", "--json")
-    assert made["temperature"] == pytest.approx(json.loads(alone.stdout)["temperature"])
 
 
 def test_the_runs_own_dev_rows_are_left_out_unless_they_are_asked_for(
@@ -172,8 +125,7 @@ def test_a_temperature_to_be_doubted_is_told_and_so_is_that_one_was_replaced(
     run: Path, held_out: Path, tmp_path: Path
 ) -> None:
     def calibrated(data: Path) -> tuple[dict[str, Any], str]:
-        result = call("calibrate", run, "--data", data, "--device", "cpu", "--json")
-        assert result.exit_code == 0, result.stderr
+        result = succeed("calibrate", run, "--data", data, "--device", "cpu", "--json")
         return json.loads(result.stdout), " ".join(result.stderr.split())
 
     first, said = calibrated(held_out)
@@ -202,13 +154,14 @@ def test_scores_that_a_temperature_worsens_are_named() -> None:
 
 
 def test_fewer_rows_are_drawn_where_asked(run: Path, held_out: Path) -> None:
-    made = call("calibrate", run, "--data", held_out, "--fit-rows", 16, "--device", "cpu", "--json")
-    assert made.exit_code == 0, made.stderr
+    made = succeed(
+        "calibrate", run, "--data", held_out, "--fit-rows", 16, "--device", "cpu", "--json"
+    )
     assert json.loads(made.stdout)["held_out"]["rows"] == 16
 
 
 def test_a_temperature_of_other_weights_or_damaged_is_refused(run: Path, held_out: Path) -> None:
-    assert call("calibrate", run, "--data", held_out, "--device", "cpu").exit_code == 0
+    succeed("calibrate", run, "--data", held_out, "--device", "cpu")
     file = run / "calibration.json"
     kept = json.loads(file.read_text(encoding="utf-8"))
     file.write_text(json.dumps({**kept, "model": "other"}), encoding="utf-8")
@@ -216,12 +169,11 @@ def test_a_temperature_of_other_weights_or_damaged_is_refused(run: Path, held_ou
     for fault in ({"temperature": 0.0}, {"temperature": "warm"}, {"schema": 2}):
         file.write_text(json.dumps({**kept, **fault}), encoding="utf-8")
         refused(call("predict", run, "--data", held_out), "must have schema 1")
-    again = call("calibrate", run, "--data", held_out, "--device", "cpu")
-    assert again.exit_code == 0, again.stderr
+    succeed("calibrate", run, "--data", held_out, "--device", "cpu")
 
 
 def test_another_length_than_that_of_the_fit_is_said(run: Path, held_out: Path) -> None:
-    assert call("calibrate", run, "--data", held_out, "--device", "cpu").exit_code == 0
+    succeed("calibrate", run, "--data", held_out, "--device", "cpu")
     result = call("predict", run, "--data", held_out, "--max-length", 16, "--device", "cpu")
     assert "fitted on texts cut at 32 tokens, and these are cut at 16" in result.stderr
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from temper.report.card import MARK
-from tests.cli.calls import call
+from tests.cli.calls import call, succeed
 from tests.report.conftest import Plan, write_evaluation, write_run, write_study
 
 
@@ -39,9 +39,8 @@ def test_an_evaluation_writes_the_card_of_its_model(
     data = tmp_path / "reviews.csv"
     data.write_text("text,label\n", encoding="utf-8")
     imdb = "imdb=stanfordnlp/imdb"
-    result = call("evaluate", model, "--data", data, "--shift", imdb, "--card", "--out",
+    succeed("evaluate", model, "--data", data, "--shift", imdb, "--card", "--out",
                   tmp_path / "out")  # fmt: skip
-    assert result.exit_code == 0, result.output
     text = (model / "README.md").read_text()
     assert MARK in text
     # Seed 1 of the plan: the evaluation's own scores, not those inside the run.
@@ -55,8 +54,7 @@ def test_markdown_of_an_unfinished_study_says_so_beside_it(tmp_path: Path) -> No
     study = write_study(tmp_path / "study", Plan())
     (study / "runs" / "uegr-s2-abc" / "run.json").unlink()
     for more in ((), ("--perspectives", "all")):
-        result = call("report", study, "--markdown", *more)
-        assert result.exit_code == 0, result.output
+        result = succeed("report", study, "--markdown", *more)
         assert "Only 5 of 6 runs are finished and measured." in result.stderr
         assert "Only 5" not in result.stdout
 
@@ -71,7 +69,7 @@ def test_a_strangers_card_stops_an_evaluation_before_it_begins(
     assert judged == []
     path = tmp_path / "card.md"
     more = ("--card-path", path, "--out", tmp_path / "out")
-    assert call("evaluate", model, "--data", "demo", *more).exit_code == 0
+    succeed("evaluate", model, "--data", "demo", *more)
     assert MARK in path.read_text()
     assert (model / "README.md").read_text() == "# Mine\n"
 

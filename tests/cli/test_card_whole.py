@@ -9,21 +9,14 @@ from pathlib import Path
 
 import pytest
 from huggingface_hub import EvalResult, ModelCard
-from typer.testing import CliRunner, Result
 
-from temper.cli.app import app
-
-
-def call(*arguments: object) -> Result:
-    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
-    assert result.exit_code == 0, result.output
-    return result
+from tests.cli.calls import succeed
 
 
 @pytest.fixture(scope="module")
 def trained(tiny_model: Path, tiny_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("card") / "run"
-    call(
+    succeed(
         "train", "--model", tiny_model, "--data", tiny_data / "reviews", "--method", "vanilla",
         "--set", "train.max_steps=2", "--max-length", "32", "--device", "cpu", "--card",
         "--out", out,
@@ -35,7 +28,7 @@ def trained(tiny_model: Path, tiny_data: Path, tmp_path_factory: pytest.TempPath
 def measured(trained: Path, tiny_data: Path) -> Path:
     """Measure the run, write its card anew, and return the evaluation."""
     out = trained.parent / "evaluation"
-    call(
+    succeed(
         "evaluate", trained, "--data", tiny_data / "reviews", "--shift",
         f"far={tiny_data / 'shift.csv'}", "--anomaly", f"odd={tiny_data / 'anomaly.csv'}",
         "--perspectives", "task,shift,calibration,anomaly", "--set", "evaluate.bootstrap=20",

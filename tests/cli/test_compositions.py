@@ -9,7 +9,7 @@ import pytest
 
 from temper.app.keywords import method_name
 from temper.errors import SettingError
-from tests.cli.calls import answer, call, refused
+from tests.cli.calls import answer, call, refused, succeed
 from tests.cli.test_commands import stamps
 
 
@@ -33,8 +33,7 @@ def test_a_composition_is_trained_recorded_and_recognised_however_it_is_spaced(
     (log, _) = map(json.loads, (tmp_path / "run" / "metrics.jsonl").read_text().splitlines())
     assert {"loss/task", "loss/adversarial", "loss/divergence"} <= set(log)
     before = stamps(tmp_path / "run")
-    again = call("train", "--method", "r_drop+at", *options)
-    assert again.exit_code == 0, again.stderr
+    again = succeed("train", "--method", "r_drop+at", *options)
     assert "finished already" in again.stderr
     assert stamps(tmp_path / "run") == before
     other = call("train", "--method", "r_drop + at", *options, "--set", "method.r_drop.weight=2")
@@ -62,64 +61,6 @@ def test_a_settings_file_holds_a_table_a_method_and_halves_are_options(
     assert "loss/adversarial" not in log
 
 
-def test_a_comparison_of_compositions_is_reported_by_their_names(
-    tiny_model: Path, tiny_data: Path, tmp_path: Path
-) -> None:
-    options = (
-        "compare", "--methods", "vanilla,r_drop + at",
-        "--variant", "near=r_drop.objective + uegr.rule,method.uegr.mask.alpha=0.5",
-        "--seeds", "0", "--perspectives", "task", "--set", "evaluate.bootstrap=0",
-        *tiny(tiny_model, tiny_data, tmp_path / "study"),
-    )  # fmt: skip
-    found = answer(*options)
-    assert found["columns"] == ["vanilla", "r_drop+at", "near"]
-    runs = sorted((tmp_path / "study" / "runs").iterdir())
-    assert [run.name.partition("-s0-")[0] for run in runs] == ["near", "r_drop+at", "vanilla"]
-    assert all((run / "evaluation" / "rows.parquet").is_file() for run in runs)
-    page = (tmp_path / "study" / "report.html").read_text(encoding="utf-8")
-    assert "r_drop+at" in page
-    before = stamps(tmp_path / "study" / "runs")
-    assert answer(*options)["columns"] == found["columns"]
-    assert stamps(tmp_path / "study" / "runs") == before
-
-
-@pytest.mark.parametrize(
-    ("more", "words"),
-    [
-        (("--method", "at + uegr"), ("'at' and 'uegr' both claim the perturbation",)),
-        (("--method", "at + at"), ("'at' stands twice",)),
-        (("--method", "at + r_dorp"), ("Unknown method 'r_dorp'", "'r_drop'")),
-        (("--method", "uegr.rul"), ("Unknown half of uegr 'rul'", "'rule'")),
-        (
-            ("--method", "at + r_drop", "--set", "method.epsilon=0.1"),
-            ("`method.epsilon`", "method.NAME.KEY"),
-        ),
-        (("--method", "at", "--rule", "uegr"), ("--method", "--rule", "give either")),
-        (("--objective", "uegr", "--rule", "uegr"), ("that is --method uegr",)),
-    ],
-    ids=lambda value: " ".join(value) if isinstance(value, tuple) else None,
-)
-def test_what_does_not_compose_is_one_error_before_any_work(
-    tiny_model: Path, tiny_data: Path, tmp_path: Path, more: tuple[str, ...], words: tuple[str, ...]
-) -> None:
-    refused(call("train", *tiny(tiny_model, tiny_data, tmp_path / "run"), *more), *words)
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_faults_of_all_columns_are_told_at_once(
-    tiny_model: Path, tiny_data: Path, tmp_path: Path
-) -> None:
-    options = tiny(tiny_model, tiny_data, tmp_path / "study")
-    named = call("compare", "--methods", "vanila,at + r_dorp", "--variant", "x=uegr.rul", *options)
-    refused(named, "'vanilla'", "'r_drop'", "'rule'")
-    clashes = call(
-        "compare", "--methods", "at + uegr", "--variant", "x=at,method.epsilon=-1", *options
-    )
-    refused(clashes, "both claim the perturbation", "`method.epsilon` must be >= 0")
-    assert clashes.stderr.count("both claim") == 1
-    assert list(tmp_path.iterdir()) == []
-
-
 @pytest.mark.parametrize(
     ("method", "objective", "rule", "expected"),
     [
@@ -136,8 +77,6 @@ def test_halves_are_joined_to_a_name(
     assert method_name(method, objective, rule) == expected
 
 
-@pytest.mark.parametrize("half", ["objective", "rule"])
-def test_a_whole_method_and_a_half_are_not_given_together(half: str) -> None:
-    halves = {"objective": None, "rule": None, half: "uegr"}
-    with pytest.raises(SettingError, match=f"--method names a whole method and --{half} half"):
-        method_name("at", **halves)
+def test_two_halves_of_one_method_are_that_method() -> None:
+    with pytest.raises(SettingError, match="that is --method uegr"):
+        method_name(None, "uegr", "uegr")

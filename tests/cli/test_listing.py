@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -135,7 +134,3 @@ def test_the_version_is_printed() -> None:
 
     found = call("--version")
     assert (found.exit_code, found.stdout) == (0, f"temper {temper.__version__}\n")
-
-
-def test_the_list_is_json_for_programs() -> None:
-    assert json.loads(call("list", "methods", "--json").stdout)[0]["name"] == "vanilla"

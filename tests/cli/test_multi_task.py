@@ -10,7 +10,7 @@ import pytest
 from temper.app.keywords import multi_task_settings
 from temper.data.settings import DataSettings
 from temper.data.tasks.registry import TASKS
-from tests.cli.calls import answer, call, refused
+from tests.cli.calls import answer, call, refused, succeed
 from tests.data.task_files import json_lines
 
 STEP = ("--method", "vanilla", "--set", "train.max_steps=2", "--max-length", "16",
@@ -50,8 +50,7 @@ def test_tasks_are_trained_together_and_each_is_judged_on_its_own_set(
     texts = tiny_data / "anomaly.csv"
     lines = answer("predict", out / "tasks" / "reviews", "--data", texts, "--device", "cpu")
     assert [set(line["probabilities"]) for line in lines] == [{"negative", "positive"}] * 3
-    report = call("report", out)
-    assert report.exit_code == 0, report.stderr
+    succeed("report", out)
     assert "Trained on 2 tasks: rte (6 rows), reviews (6 rows)." in (out / "report.md").read_text()
     refused(call("predict", out, "--data", texts), "tasks/rte", "tasks/reviews")
 
@@ -68,20 +67,6 @@ def test_a_file_of_settings_may_name_the_tasks(
     told = answer("train", "--model", tiny_model, "--config", file, *STEP, "--out", tmp_path / "r")
     assert told["data"]["two"]["train"]["rows"] == 4
     assert told["settings"]["mixing"] == {"temperature": 2.0}
-
-
-def test_a_name_that_is_no_task_of_its_own_is_free_whatever_the_list_calls_so(
-    tiny_model: Path, tiny_data: Path, tmp_path: Path
-) -> None:
-    source = tiny_data / "reviews"
-    told = answer(
-        "train", "--model", tiny_model, "--multi-task", f"snli={source}",
-        "--multi-task", f"trec={source}", "--multi-task", f"reviews={source}", *STEP,
-        "--rows", 6, "--out", tmp_path / "run",
-    )  # fmt: skip
-    assert list(told["tasks"]) == ["snli", "trec", "reviews"]
-    assert {each["metric"] for each in told["tasks"].values()} == {"accuracy"}
-    assert {each["task"] for each in told["settings"]["tasks"].values()} == {None}
 
 
 @pytest.mark.parametrize("name", TASKS)

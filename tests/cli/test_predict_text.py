@@ -11,41 +11,29 @@ from pathlib import Path
 import pytest
 
 from temper import __version__
-from temper.training.run import model_identity
-from tests.cli.calls import call
+from temper.training.config import model_identity
+from tests.cli.calls import call, succeed
 
 TEXTS = ("the film was good", "it was awful")
 GIVEN = [word for text in TEXTS for word in ("--text", text)]
 
 
-@pytest.fixture(scope="module")
-def run(tiny_model: Path, tiny_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    out = tmp_path_factory.mktemp("runs") / "run"
-    result = call(
-        "train", "--model", tiny_model, "--data", tiny_data / "reviews", "--method", "vanilla",
-        "--set", "train.max_steps=1", "--device", "cpu", "--out", out,
-    )  # fmt: skip
-    assert result.exit_code == 0, result.stderr
-    return out
-
-
 @pytest.fixture
-def calibrated(run: Path, tmp_path: Path) -> Path:
+def calibrated(trained: Path, tmp_path: Path) -> Path:
     """Return the run with a temperature that makes it surer."""
-    folder = Path(shutil.copytree(run, tmp_path / "calibrated"))
+    folder = Path(shutil.copytree(trained, tmp_path / "calibrated"))
     identity = model_identity(str(folder))
-    kept = {"schema": 1, "temperature": 0.01, "max_length": 128, "model": identity}
+    kept = {"schema": 1, "temperature": 0.01, "max_length": 32, "model": identity}
     (folder / "calibration.json").write_text(json.dumps(kept), encoding="utf-8")
     return folder
 
 
 def test_texts_get_the_answers_that_lines_get_calibrated_or_not(
-    run: Path, calibrated: Path
+    trained: Path, calibrated: Path
 ) -> None:
     surest = []
-    for model in (run, calibrated):
-        found = call("predict", model, *GIVEN, "--device", "cpu", "--json")
-        assert found.exit_code == 0, found.stderr
+    for model in (trained, calibrated):
+        found = succeed("predict", model, *GIVEN, "--device", "cpu", "--json")
         rows = json.loads(found.stdout)
         lines = call("predict", model, "--device", "cpu", text="\n".join(TEXTS))
         assert rows == [json.loads(line) for line in lines.stdout.splitlines()]
@@ -53,17 +41,16 @@ def test_texts_get_the_answers_that_lines_get_calibrated_or_not(
     assert surest[0] < surest[1]
 
 
-def test_texts_are_answered_by_a_table_for_a_person(run: Path) -> None:
-    result = call("predict", run, *GIVEN, "--device", "cpu")
-    assert result.exit_code == 0, result.stderr
+def test_texts_are_answered_by_a_table_for_a_person(trained: Path) -> None:
+    result = succeed("predict", trained, *GIVEN, "--device", "cpu")
     heading, *rows = result.stdout.splitlines()
     assert heading.split() == ["label", "probability", "anomaly", "text"]
     assert [row.endswith(text) for row, text in zip(map(str.rstrip, rows), TEXTS, strict=True)]
 
 
-def test_pairs_are_given_text_by_text(run: Path) -> None:
+def test_pairs_are_given_text_by_text(trained: Path) -> None:
     pairs = ("--text-pair", "why", "--text-pair", "how")
-    result = call("predict", run, *GIVEN, *pairs, "--device", "cpu", "--json")
+    result = call("predict", trained, *GIVEN, *pairs, "--device", "cpu", "--json")
     assert [row["text_pair"] for row in json.loads(result.stdout)] == ["why", "how"]
 
 

@@ -7,20 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner, Result
 
-from temper.cli.app import app
+from tests.cli.calls import call, refused, succeed
 from tests.cli.tiny_project import sentences, write_csv
 
 HEADER = "Queue;Id;Description"
 OWN = ("--text-column", "Description", "--label-column", "Queue")
 READ = ("--encoding", "cp1252", "--skip-bad-rows")
-
-
-def call(*arguments: object) -> Result:
-    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
-    assert result.exit_code == 0, result.stderr
-    return result
 
 
 def write(path: Path, rows: list[tuple[str, str]], *, bad: str = "") -> Path:
@@ -38,7 +31,7 @@ def project(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Path:
     for name, thing in (("held_out", "phone"), ("shift", "it")):
         write(folder / f"{name}.csv", sentences(12, thing=thing))
     write_csv(folder / "usual.csv", sentences(10, thing="why"))
-    call(
+    succeed(
         "train", "--model", tiny_model, "--data", folder / "train.csv", "--method", "vanilla",
         "--set", "train.max_steps=1", "--device", "cpu", "--out", folder / "run", *OWN, *READ,
     )  # fmt: skip
@@ -62,7 +55,7 @@ def test_a_training_tells_how_it_read_its_file(project: Path) -> None:
 def test_the_columns_of_a_run_are_used_for_what_it_is_evaluated_on(
     project: Path, tmp_path: Path
 ) -> None:
-    result = call(
+    result = succeed(
         "evaluate", project / "run", "--data", project / "held_out.csv", *READ,
         "--shift", f"it={project / 'shift.csv'}", "--shift", f"usual={project / 'usual.csv'}",
         "--anomaly", f"odd={project / 'shift.csv'}", "--fit", project / "train.csv",
@@ -76,38 +69,25 @@ def test_the_columns_of_a_run_are_used_for_what_it_is_evaluated_on(
 
 
 def test_a_runs_own_rows_are_read_as_it_read_them(project: Path, tmp_path: Path) -> None:
-    call(
+    succeed(
         "evaluate", project / "run", "--perspectives", "task", "--device", "cpu",
         "--out", tmp_path / "evaluation",
     )  # fmt: skip
     assert scores(tmp_path / "evaluation")["scores"][0]["n"] == 4
 
 
-def test_the_columns_of_a_run_are_used_to_calibrate_and_to_predict(
-    project: Path, tmp_path: Path
-) -> None:
-    result = call(
-        "predict", project / "run", "--data", project / "shift.csv", "--device", "cpu", *READ
-    )
-    assert [json.loads(line)["text"] for line in result.stdout.splitlines()] == [
-        f"{text}, café" for text, _ in sentences(12, thing="it")
-    ]
-    result = call("predict", project / "run", "--data", project / "usual.csv", "--device", "cpu")
-    assert len(result.stdout.splitlines()) == 10
-
-
 def test_the_encoding_of_a_run_is_used_to_calibrate_and_to_predict(project: Path) -> None:
-    result = call("predict", project / "run", "--data", project / "shift.csv", "--device", "cpu")
+    result = succeed("predict", project / "run", "--data", project / "shift.csv", "--device", "cpu")
     assert len(result.stdout.splitlines()) == 12
     assert "café" in result.stdout
-    result = call(
+    result = succeed(
         "predict", project / "run", "--data", project / "shift.csv", "--device", "cpu",
         "--encoding", "cp1250", "--out", project / "other.csv",
     )  # fmt: skip
     assert "encoding cp1250" in result.stderr
     # Whether a temperature is best for so few rows depends on the random weights.
     arguments = ("calibrate", project / "run", "--data", project / "held_out.csv")
-    said = CliRunner().invoke(app, [str(argument) for argument in arguments]).stderr
+    said = call(*arguments).stderr
     assert "encoding cp1252" in said
     assert "is not UTF-8" not in said
     (project / "run" / "calibration.json").unlink(missing_ok=True)
@@ -120,7 +100,7 @@ def test_predicting_reads_no_labels(
 ) -> None:
     # The last row ends before its label; the run's own label is called Queue.
     (tmp_path / "new.csv").write_text(f"text,{label}\ngood,odd\nbad,\nfine\n", encoding="utf-8")
-    result = call(
+    result = succeed(
         "predict", project / "run", "--data", tmp_path / "new.csv", "--device", "cpu", *skip
     )
     answers = [json.loads(line) for line in result.stdout.splitlines()]
@@ -142,10 +122,10 @@ def test_predictions_name_their_row_where_rows_were_left_out(
 ) -> None:
     (tmp_path / name).write_text(content, encoding="utf-8")
     arguments = ("predict", project / "run", "--data", tmp_path / name, "--device", "cpu")
-    result = call(*arguments, "--skip-bad-rows")
+    result = succeed(*arguments, "--skip-bad-rows")
     found = [json.loads(line) for line in result.stdout.splitlines()]
     assert [(answer["row"], answer["text"]) for answer in found] == [(1, "good"), (3, "fine")]
-    call(*arguments, "--skip-bad-rows", "--out", tmp_path / "out.csv")
+    succeed(*arguments, "--skip-bad-rows", "--out", tmp_path / "out.csv")
     lines = (tmp_path / "out.csv").read_text(encoding="utf-8").splitlines()
     assert lines[0].startswith("row,text,label")
     assert [line.split(",")[0] for line in lines[1:]] == ["1", "3"]
@@ -154,7 +134,7 @@ def test_predictions_name_their_row_where_rows_were_left_out(
 def test_the_columns_of_a_comparison_are_used_for_its_further_sets(
     project: Path, tiny_model: Path, tmp_path: Path
 ) -> None:
-    call(
+    succeed(
         "compare", "--model", tiny_model, "--data", project / "train.csv", *OWN, *READ,
         "--shift", f"it={project / 'shift.csv'}", "--held-out", project / "held_out.csv",
         "--perspectives", "task,shift,calibration", "--methods", "vanilla", "--seeds", "0",
@@ -164,17 +144,8 @@ def test_the_columns_of_a_comparison_are_used_for_its_further_sets(
     assert {"it", "dev"} <= {row["set"] for row in scores(found)["scores"]}
 
 
-@pytest.mark.parametrize("command", ["train", "evaluate", "predict"])
-def test_an_unknown_encoding_is_one_error(project: Path, command: str, tmp_path: Path) -> None:
-    before = {
-        "train": ("train", "--model", project / "run", "--method", "vanilla"),
-        "evaluate": ("evaluate", project / "run"),
-        "predict": ("predict", project / "run"),
-    }[command]
+def test_an_unknown_encoding_is_one_error(project: Path, tmp_path: Path) -> None:
     out = tmp_path / "out.csv"
-    arguments = (*before, "--data", project / "train.csv", "--encoding", "nope", "--out", out)
-    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
-    assert result.exit_code == 2
-    assert result.stderr.count("Error") == 1
-    assert "an encoding that Python knows" in result.stderr
+    words = ("--data", project / "train.csv", "--encoding", "nope", "--out", out)
+    refused(call("predict", project / "run", *words), "an encoding that Python knows")
     assert not out.exists()

@@ -76,18 +76,6 @@ def test_a_tasks_score_is_its_own_whatever_its_data_are_called(
     assert "mrpc: this copy is partial, dev has 6 of 408 published rows." in found["notices"]
 
 
-def test_a_notice_of_a_partial_copy_stands_on_the_terminal(
-    tiny_model: Path, tmp_path: Path
-) -> None:
-    pairs(tmp_path / "rte", train=8, dev=4)
-    result = call(
-        "train", "--model", tiny_model, "--task", "rte", "--data-root", tmp_path, *STEP,
-        "--method", "vanilla", "--out", tmp_path / "run",
-    )  # fmt: skip
-    assert result.exit_code == 0, result.stderr
-    assert "Note: rte: this copy is partial, dev has 4 of 277 published rows." in result.stderr
-
-
 @pytest.mark.parametrize(
     ("more", "words"),
     [

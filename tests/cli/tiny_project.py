@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import csv
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -64,6 +66,22 @@ def make_data(folder: Path) -> Path:
     write_csv(folder / "shift.csv", sentences(10, thing="it"))
     (folder / "anomaly.csv").write_text("text\nwhy is it\nhow was it\nwhy not\n", encoding="utf-8")
     return folder
+
+
+def study_tree(
+    model: Path | str,
+    source: Path | str,
+    *,
+    train: Mapping[str, Any] | None = None,
+    evaluate: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """Return nested settings of a study that measures its task alone."""
+    return {
+        "model": str(model),
+        "data": {"source": str(source), "max_length": 32},
+        "train": {"max_steps": 2, "device": "cpu", **(train or {})},
+        "evaluate": {"perspectives": ["task"], "bootstrap": 0, **(evaluate or {})},
+    }
 
 
 @pytest.fixture(scope="session")

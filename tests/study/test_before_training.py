@@ -21,7 +21,7 @@ from temper.study import work
 from temper.study.plan import StudyConfig, columns_of
 from temper.study.schedule import run_study
 from temper.training.run import train
-from tests.cli.tiny_project import sentences, write_csv
+from tests.cli.tiny_project import sentences, study_tree, write_csv
 
 ATTACKED = ["task", "text_attack"]
 
@@ -51,12 +51,7 @@ def refused(
     """Ask for a study and see that it is refused and that nothing was trained or written."""
     sets = tree.pop("sets", SetSources())
     config = StudyConfig.of(
-        {
-            "model": str(model),
-            "data": {"source": str(source), "max_length": 32},
-            "train": {"max_steps": 2, "device": "cpu"},
-            "evaluate": {"bootstrap": 0, **tree},
-        },
+        {**study_tree(model, source), "evaluate": {"bootstrap": 0, **tree}},
         columns=columns_of(["vanilla"], []),
         seeds=(0,),
         sets=sets,
@@ -80,26 +75,15 @@ def refused(
             r"`masked_model`: No model could be loaded from .*absent",
         ),
         (
-            {"recipes": "masked", "masked_model": "encoder"},
-            "`masked_model`: .* must be a masked language model, got BertModel",
-        ),
-        (
             {"recipes": "masked", "masked_model": "masked_bare"},
             r"`evaluate\.text_attack\.masked_model`: .*masked_bare",
-        ),
-        (
-            {"similarity_model": "absent", "min_similarity": 0.5},
-            r"`similarity_model`: No model could be loaded from .*absent",
         ),
         (
             {"similarity_model": "encoder_bare", "min_similarity": 0.5},
             r"`evaluate\.text_attack\.similarity_model`: .*encoder_bare",
         ),
         ({"goal": "targeted", "target": "neutral"}, "Unknown target 'neutral'.*negative, positive"),
-        ({"goal": "targeted", "target": 2}, r"must be a class in \[0, 1\], got 2"),
         ({"field": "text_pair"}, "`field` is 'text_pair', but set 'dev' has no second text"),
-        ({"field": "both"}, "`field` is 'both', but set 'dev' has no second text. Use 'text'"),
-        ({"recipes": "textattack:Missing2020"}, "textattack"),
     ],
 )
 def test_a_text_attack_that_cannot_be_made_is_refused_before_training(
@@ -141,31 +125,6 @@ def test_labels_that_the_task_does_not_have_are_refused_before_training(
         tiny_model, tiny_data / "reviews", tmp_path / "out",
         error=DataError, match=r"[Ss]et '(held_out|other)': Unknown label 'neutral'",
         sets=SetSources(**{option: given}),
-    )  # fmt: skip
-
-
-def test_numbers_beyond_the_classes_without_names_are_refused_before_training(
-    tiny_model: Path, tmp_path: Path
-) -> None:
-    def numbered(path: Path, labels: list[int], thing: str) -> Path:
-        texts = [text for text, _ in sentences(12, thing=thing)]
-        rows = [(text, str(labels[at % len(labels)])) for at, text in enumerate(texts)]
-        return write_csv(path, rows)
-
-    source = tmp_path / "numbered"
-    numbered(source / "train.csv", [0, 1], "film")
-    numbered(source / "dev.csv", [0, 1], "phone")
-    held_out = numbered(tmp_path / "held.csv", [0, 1, 2], "it")
-    refused(
-        tiny_model, source, tmp_path / "out",
-        error=DataError, match=r"Held-out set 'held_out': Label 2 .* has 2 labels",
-        sets=SetSources(held_out=str(held_out)),
-    )  # fmt: skip
-    attack = {"goal": "targeted", "target": 2}
-    refused(
-        tiny_model, source, tmp_path / "out",
-        error=SettingError, match=r"must be a class in \[0, 1\], got 2",
-        perspectives=ATTACKED, text_attack=attack,
     )  # fmt: skip
 
 
@@ -235,14 +194,6 @@ def test_all_models_that_cannot_be_loaded_are_named_at_once(named: dict[str, Pat
     )
     for line, setting in zip(str(caught.value).splitlines(), settings, strict=True):
         assert line.startswith(f"`evaluate.{setting}`: ")
-    attack = {
-        **bad.model_dump()["text_attack"],
-        "masked_model": str(named["masked"]),
-        "similarity_model": str(named["encoder"]),
-    }
-    reference = {"reference": str(named["classifier"])}
-    good = {**bad.model_dump(), "representation": reference, "text_attack": attack}
-    check_named_models(EvaluationSettings.model_validate(good), regression=False)
 
 
 def test_an_evaluation_loads_the_models_of_an_attack_before_it_measures(
@@ -264,15 +215,6 @@ def test_an_evaluation_loads_the_models_of_an_attack_before_it_measures(
     assert not (tmp_path / "out").exists()
 
 
-def test_the_field_of_a_pair_is_fine_where_the_data_has_pairs() -> None:
-    dev = Examples("dev", ["a"], text_pair=["b"], labels=[0], kind="classification")
-    train = Examples("train", ["a", "c"], labels=[0, 1], kind="classification")
-    settings = EvaluationSettings.model_validate(
-        {"perspectives": ATTACKED, "text_attack": {"field": "both"}}
-    )
-    check_before_training(EvaluationData(dev), settings, train)
-
-
 def test_a_method_that_needs_classes_is_refused_on_numbers_before_any_other_column(
     tiny_model: Path, tmp_path: Path
 ) -> None:
@@ -280,12 +222,7 @@ def test_a_method_that_needs_classes_is_refused_on_numbers_before_any_other_colu
     for split in ("train", "dev"):
         (tmp_path / f"{split}.csv").write_text(f"text,label\n{rows}", encoding="utf-8")
     config = StudyConfig.of(
-        {
-            "model": str(tiny_model),
-            "data": {"source": str(tmp_path), "max_length": 32},
-            "train": {"max_steps": 2, "device": "cpu"},
-            "evaluate": {"perspectives": ["task"], "bootstrap": 0},
-        },
+        study_tree(tiny_model, tmp_path),
         columns=columns_of(["vanilla", "label_smoothing"], []),
         seeds=(0,),
     )

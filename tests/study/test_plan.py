@@ -80,11 +80,6 @@ def test_all_columns_of_a_seed_come_before_the_next_seed() -> None:
     assert order == [("vanilla", 0), ("x3", 0), ("vanilla", 1), ("x3", 1)]
 
 
-def test_columns_that_differ_share_the_data() -> None:
-    config = plan("x3=vanilla,train.epochs=9")
-    assert len({settings.data.model_dump_json() for settings in config.runs.values()}) == 1
-
-
 @pytest.mark.parametrize(
     ("tree", "message"),
     [
@@ -119,11 +114,6 @@ def test_columns_and_seeds_must_be_there_and_differ(
 ) -> None:
     with pytest.raises(SettingError, match=message):
         StudyConfig.of(BASE, columns=columns_of(names, []), seeds=seeds)
-
-
-def test_unknown_methods_are_named_with_near_matches() -> None:
-    with pytest.raises(SettingError, match="Unknown method 'vanila'.*'vanilla'"):
-        columns_of(["vanila"], ["a=uerg"])
 
 
 def test_a_composition_is_a_column_called_after_it_without_spaces() -> None:

@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 
 from temper.errors import CheckpointError
+from temper.report import table
 from temper.study.plan import StudyConfig, columns_of
-from temper.study.schedule import Study, run_study
+from temper.study.schedule import Study, run_study, step_cost
 from temper.training.progress import Progress
+from tests.cli.tiny_project import study_tree
 
 
 class Watch(Progress):
@@ -41,14 +43,10 @@ class Watch(Progress):
 def study(model: Path, data: Path, out: Path, **options: Any) -> tuple[Study, Watch]:
     """Run a study of vanilla and a variant over two seeds."""
     watch = options.pop("watch", Watch())
-    tree = {
-        "model": str(model),
-        "data": {"source": str(data / "reviews"), "max_length": 32},
-        "train": {"max_steps": 4, "save_steps": 1, "device": "cpu", **options.pop("train", {})},
-        "evaluate": {"perspectives": ["task"], "bootstrap": 0, **options.pop("evaluate", {})},
-    }
+    train = {"max_steps": 4, "save_steps": 1, **options.pop("train", {})}
+    evaluate = options.pop("evaluate", {})
     config = StudyConfig.of(
-        tree,
+        study_tree(model, data / "reviews", train=train, evaluate=evaluate),
         columns=columns_of(["vanilla"], [options.pop("short", "short=uegr,train.max_steps=2")]),
         seeds=options.pop("seeds", (0, 1)),
         **options,
@@ -186,3 +184,38 @@ def test_columns_of_one_seed_share_their_rows_and_those_of_two_seeds_do_not(whol
     weights = models(whole)
     by_column = {name.rsplit("-", 1)[0]: found[0] for name, found in weights.items()}
     assert by_column["vanilla-s0"] != by_column["vanilla-s1"]
+
+
+def test_one_seed_is_paired_over_examples_until_there_are_more(
+    tiny_model: Path, tiny_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The tiny corpus has fewer rows than a verdict needs.
+    monkeypatch.setattr(table, "LEAST_ROWS", 1)
+    out = tmp_path / "study"
+    one, _ = study(tiny_model, tiny_data, out, seeds=(0,))
+    kept = json.loads((out / "paired.json").read_text())
+    assert kept["columns"]["short"]["seed"] == 0
+    names = {entry["name"] for entry in kept["columns"]["short"]["scores"]}
+    assert "accuracy" in names
+    difference = one.comparison.row("task", "accuracy").cells["short"].difference
+    assert difference is not None
+    assert difference.low is not None
+    assert difference.verdict in ("better", "worse", "inside the noise")
+    assert difference.examples == one.comparison.row("task", "accuracy").cells["short"].examples[0]
+    assert "over the examples of one seed" in one.comparison.answer
+
+    study(tiny_model, tiny_data, out, seeds=(0,))
+    assert json.loads((out / "paired.json").read_text()) == kept
+
+    two, _ = study(tiny_model, tiny_data, out, seeds=(0, 1))
+    assert not (out / "paired.json").exists()
+    difference = two.comparison.row("task", "accuracy").cells["short"].difference
+    assert difference is not None
+    assert (difference.low, difference.verdict) == (None, "undecidable")
+
+
+def test_the_ratio_is_the_median_over_the_seeds_that_both_have() -> None:
+    seconds = {"vanilla": {0: 1.0, 1: 2.0, 2: 4.0}, "uegr": {0: 3.0, 1: 4.0, 3: 50.0}}
+    cost = step_cost(seconds, reference="vanilla")
+    assert cost["vanilla"] == {"step_seconds": 2.0, "over_reference": 1.0}
+    assert cost["uegr"] == {"step_seconds": 4.0, "over_reference": 2.5}

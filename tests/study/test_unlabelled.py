@@ -9,14 +9,13 @@ from typing import Any
 
 import pytest
 
-from temper.app.evaluate import EvaluationRequest
 from temper.app.measure import load_evaluated
 from temper.app.predictors import load_predictor
 from temper.data.settings import DataSettings
 from temper.errors import SettingError
 from temper.study.plan import StudyConfig, columns_of
 from temper.study.schedule import run_study
-from tests.cli.tiny_project import sentences, write_csv
+from tests.cli.tiny_project import sentences, study_tree, write_csv
 from tests.training.alternating import NAME, alternating_registered
 
 BASE: dict[str, Any] = {"model": "minilm", "data": {"source": "demo"}}
@@ -53,31 +52,13 @@ def test_text_that_no_column_trains_on_is_refused() -> None:
         plan(POOL, "vanilla", "at")
 
 
-def test_a_column_that_lacks_its_text_is_refused() -> None:
-    with pytest.raises(SettingError, match=r"'alternating' trains on text .*--unlabeled PATH"):
-        plan({"source": "demo"}, "vanilla", NAME)
-
-
-def test_an_evaluation_has_no_use_for_unlabelled_text() -> None:
-    with pytest.raises(SettingError, match=r"`data\.unlabeled` says how to train"):
-        EvaluationRequest.of({"data": {"source": "demo", "unlabeled": "pool.csv"}}, model="runs/a")
-
-
 def test_a_study_trains_both_kinds_of_columns_and_records_it(
     tiny_model: Path, tiny_data: Path, tmp_path: Path
 ) -> None:
     pool = write_csv(tmp_path / "pool.csv", sentences(20, thing="it"))
-    tree = {
-        "model": str(tiny_model),
-        "data": {
-            "source": str(tiny_data / "reviews"),
-            "max_length": 32,
-            "unlabeled": str(pool),
-            "unlabeled_rows": 8,
-        },
-        "train": {"epochs": 1, "batch_size": 20, "device": "cpu"},
-        "evaluate": {"perspectives": ["task"], "bootstrap": 0},
-    }
+    train = {"max_steps": None, "epochs": 1, "batch_size": 20}
+    tree = study_tree(tiny_model, tiny_data / "reviews", train=train)
+    tree["data"] |= {"unlabeled": str(pool), "unlabeled_rows": 8}
     config = StudyConfig.of(tree, columns=columns_of(["vanilla", NAME], ()), seeds=(0,))
     out = tmp_path / "study"
     study = run_study(config, out)

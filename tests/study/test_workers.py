@@ -15,30 +15,27 @@ from temper.app import plugins
 from temper.errors import NonFiniteError, SettingError, TemperError
 from temper.study.plan import StudyConfig, columns_of
 from temper.study.schedule import run_study
-from temper.training.progress import Progress
+from tests.cli.tiny_project import study_tree
+from tests.training.listeners import Heard
 
 NAMES = {"vanilla, seed 0", "short, seed 0", "vanilla, seed 1", "short, seed 1"}
 
 
-class Watch(Progress):
+class Watch(Heard):
     """Keep what is told; stop the study at the first steps that are told, where asked."""
 
     def __init__(self, *, stop: bool = False) -> None:
+        super().__init__()
         self.stop = stop
         self.begun: list[tuple[int, int, str]] = []
-        self.told: list[tuple[int, int]] = []
-        self.notices: list[str] = []
 
     def runs(self, number: int, total: int, name: str) -> None:
         self.begun.append((number, total, name))
 
     def steps(self, done: int, total: int, *, loss: float | None) -> None:
-        self.told.append((done, total))
+        assert done <= total
         if self.stop:
             raise KeyboardInterrupt
-
-    def notice(self, text: str) -> None:
-        self.notices.append(text)
 
 
 def study(
@@ -52,12 +49,7 @@ def study(
     **train: Any,
 ) -> Path:
     config = StudyConfig.of(
-        {
-            "model": str(model),
-            "data": {"source": str(data / "reviews"), "max_length": 32},
-            "train": {"max_steps": 4, "save_steps": 1, "device": "cpu", **train},
-            "evaluate": {"perspectives": ["task"], "bootstrap": 0},
-        },
+        study_tree(model, data / "reviews", train={"max_steps": 4, "save_steps": 1, **train}),
         columns=columns_of(["vanilla"], [f"short=uegr,train.max_steps={short}"]),
         seeds=(0, 1),
     )
@@ -90,7 +82,6 @@ def test_runs_side_by_side_reach_the_same_weights(
     assert len(weights(alone)) == 4
     assert {name for _, _, name in watch.begun} == NAMES
     assert [number for number, _, _ in watch.begun] == [1, 2, 3, 4]
-    assert all(done <= total for done, total in watch.told)
     assert (beside / "report.html").exists()
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from temper.training.progress import Progress
 
 
@@ -17,10 +20,18 @@ class StopAt(Progress):
 
 
 class Heard(Progress):
-    """Keep the notices."""
+    """Keep the notices, the steps that are done and the lines of logs."""
 
     def __init__(self) -> None:
         self.notices: list[str] = []
+        self.done: list[int] = []
+        self.entries: list[dict[str, Any]] = []
+
+    def steps(self, done: int, total: int, *, loss: float | None) -> None:
+        self.done.append(done)
+
+    def logged(self, entry: Mapping[str, Any]) -> None:
+        self.entries.append(dict(entry))
 
     def notice(self, text: str) -> None:
         self.notices.append(text)

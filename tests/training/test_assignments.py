@@ -95,8 +95,3 @@ def test_a_damaged_settings_file_is_named(tmp_path: Path, content: bytes, messag
     path.write_bytes(content)
     with pytest.raises(SettingError, match=message):
         read_toml(path)
-
-
-def test_a_missing_settings_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(SettingError, match=r"run\.toml cannot be read: No such file"):
-        read_toml(tmp_path / "run.toml")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,8 +13,7 @@ from hypothesis import strategies as st
 from temper import UEGR
 from temper.errors import SettingError
 from temper.methods import DEFAULT
-from temper.training.assignments import read_toml
-from temper.training.config import RunConfig, digest, without_unread
+from temper.training.config import RunConfig, without_unread
 from temper.training.settings import TrainSettings
 from tests.training.alternating import alternating_registered
 
@@ -56,40 +54,18 @@ def test_a_run_that_names_no_method_takes_the_default(table: dict[str, Any]) -> 
     [
         ({"model": ""}, "`model`"),
         ({"seed": -1}, "`seed`.*-1"),
-        ({"seed": True}, "`seed`"),
         ({"seed": 2**32}, "`seed`"),
         ({"data": {}}, "`data.source` is missing.*: give --data SOURCE, or --task NAME"),
         ({"data": "demo"}, "`data` must be a table"),
-        ({"data": {"source": "demo", "rows": 0}}, "`data.rows`.*got 0"),
         ({"data": {"source": "demo", "row": 5}}, "Unknown setting 'data.row'.*'data.rows'"),
         ({"method": {"name": 3}}, "`method.name` must be a method's name, got 3"),
         ({"method": "uegr"}, "`method` must be a table"),
         ({"method": {"name": "uerg"}}, "Unknown method 'uerg'.*'uegr'"),
-        ({"method": {"name": "uegr", "epsilon": -0.1}}, "epsilon"),
-        ({"method": {"name": "uegr", "epsilom": 0.1}}, "'method.epsilom'.*'method.epsilon'"),
-        (
-            {"method": {"name": "uegr", "mask": {"alpha": 2}}},
-            "`method.mask.alpha` must be <= 1, got 2",
-        ),
-        (
-            {"method": {"name": "uegr", "adaptive": {"low": 0.5, "high": 0.2}}},
-            "`method.adaptive` low must be at most high",
-        ),
-        (
-            {"method": {"name": "r_drop + at", "r_drop": {"wait": 1}}},
-            "'method.r_drop.wait'.*'method.r_drop.weight'",
-        ),
         ({"train": {"report_to": "tensorbord"}}, "Did you mean 'tensorboard'"),
         ({"train": {"epochs": 0}}, "`train.epochs` must be > 0, got 0"),
-        ({"train": {"epochs": "3"}}, "`train.epochs`"),
-        ({"train": {"epochs": True}}, "`train.epochs`"),
         ({"train": {"learning_rate": math.nan}}, "`train.learning_rate`"),
-        ({"train": {"learning_rate": math.inf}}, "`train.learning_rate`"),
-        ({"train": {"batch_size": 2.5}}, "`train.batch_size`"),
-        ({"train": {"precision": "fp8"}}, "`train.precision`.*'fp8'"),
         ({"train": {"device": "tpu"}}, "`train.device`.*'tpu'"),
         ({"train": {"class_weights": "even"}}, "`train.class_weights`"),
-        ({"train": {"warmup_ratio": 1.0}}, "`train.warmup_ratio`"),
         ({"optimizer": {}}, "Unknown setting 'optimizer'"),
     ],
 )
@@ -132,15 +108,6 @@ def test_a_composition_reads_its_own_record_and_has_one_key_however_it_is_spaced
     assert RunConfig.of(tree(method={"name": "r_drop"})).key(**HASHES) != config.key(**HASHES)
 
 
-def test_a_preset_of_a_composition_stands_in_its_method_s_table() -> None:
-    config = RunConfig.of(
-        tree(method={"name": "r_drop + at", "r_drop": {"preset": "released_bert"}})
-    )
-    assert config.method["r_drop"]["reduction"] == "sum"
-    with pytest.raises(SettingError, match=r"`method\.preset` cannot be set for the composition"):
-        RunConfig.of(tree(method={"name": "r_drop + at", "preset": "released_bert"}))
-
-
 def test_a_clash_is_told_with_the_other_faults() -> None:
     wrong = tree(method={"name": "at + uegr"}, train={"epochs": 0})
     with pytest.raises(SettingError, match=r"(?s)both claim the perturbation.*`train\.epochs`"):
@@ -163,12 +130,6 @@ def test_all_faults_are_reported_at_once() -> None:
     assert len(message.splitlines()) == 7
 
 
-def test_class_weights_may_be_a_word_or_numbers() -> None:
-    assert TrainSettings(class_weights="balanced").class_weights == "balanced"
-    config = RunConfig.of(tree(train={"class_weights": [1, 2.5]}))
-    assert config.train.class_weights == (1.0, 2.5)
-
-
 @pytest.mark.parametrize(
     "change",
     [
@@ -177,6 +138,8 @@ def test_class_weights_may_be_a_word_or_numbers() -> None:
         {"method": {"name": "uegr"}},
         {"train": {"epochs": 1.0}},
         {"train": {"precision": "bf16"}},
+        {"train": {"keep": "best"}},
+        {"train": {"lora": {}}},
         {"data": {"source": "demo", "max_length": 64}},
     ],
 )
@@ -252,16 +215,13 @@ def test_text_that_a_method_does_not_read_is_left_out_and_nothing_else() -> None
         {"train": {"device": "cpu"}},
         {"train": {"save_steps": 7}},
         {"train": {"logging_steps": 1}},
+        {"train": {"evaluate": "off"}},
+        {"train": {"lora": None}},
         {"data": {"source": "elsewhere.csv"}},
     ],
 )
 def test_the_key_stays_where_only_paths_or_the_device_change(change: dict[str, Any]) -> None:
     assert RunConfig.of(tree()).key(**HASHES) == RunConfig.of(tree(**change)).key(**HASHES)
-
-
-def test_a_digest_does_not_depend_on_the_order_of_keys() -> None:
-    assert digest({"a": [1, 2], "b": 3.0}) == digest({"b": 3.0, "a": [1, 2]})
-    assert digest({"a": [1, 2]}) != digest({"a": [2, 1]})
 
 
 JSON_LIKE = st.recursive(
@@ -300,14 +260,3 @@ def test_train_settings_that_pass_survive_their_record(table: dict[str, Any]) ->
         return
     again = RunConfig.of(tree(train=config.settings()["train"]))
     assert again == config
-
-
-def test_a_settings_file_becomes_a_run(tmp_path: Path) -> None:
-    path = tmp_path / "run.toml"
-    path.write_text(
-        'model = "minilm"\nseed = 3\n[data]\nsource = "demo"\n[method]\nname = "vanilla"\n'
-        "[train]\nepochs = 1\n",
-        encoding="utf-8",
-    )
-    config = RunConfig.of(read_toml(path))
-    assert (config.seed, config.train.epochs, config.data.source) == (3, 1.0, "demo")

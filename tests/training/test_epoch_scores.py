@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,39 +12,21 @@ from temper.data.examples import Examples
 from temper.data.sources import load_splits
 from temper.errors import CheckpointError, SettingError
 from temper.training.config import RunConfig
-from temper.training.progress import Progress
 from temper.training.recorder import EpochScores, carve
 from temper.training.run import train
 from tests.cli.tiny_project import write_csv
 from tests.training.listeners import Heard, StopAt
+from tests.training.tiny_training import (
+    logs,
+    record,
+    settings_of_run,
+)
 
 
-def config(project: Path, *, method: str = "uegr", source: str = "", **settings: Any) -> RunConfig:
-    return RunConfig.of(
-        {
-            "model": str(project / "model"),
-            "data": {"source": source or str(project / "data" / "reviews"), "max_length": 32},
-            "method": {"name": method},
-            "train": {
-                "epochs": 3,
-                "save_steps": 2,
-                "logging_steps": 2,
-                "device": "cpu",
-                "batch_size": 8,
-                "learning_rate": 1e-2,
-                **settings,
-            },
-        }
-    )
-
-
-def record(folder: Path) -> dict[str, Any]:
-    content: dict[str, Any] = json.loads((folder / "run.json").read_text())
-    return content
-
-
-def logs(folder: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+def config(project: Path, *, method: str = "uegr", source: str = "", **train: Any) -> RunConfig:
+    train = {"epochs": 3, "logging_steps": 2, "batch_size": 8, "learning_rate": 1e-2, **train}
+    data = {"source": source} if source else {}
+    return RunConfig.of(settings_of_run(project, method=method, data=data, **train))
 
 
 def accuracy(folder: Path, rows: Examples) -> float:
@@ -170,21 +150,6 @@ def test_what_a_method_does_at_the_end_is_done_to_the_best_epoch_and_scored(proj
     assert told["kept"]["dev"] == pytest.approx(accuracy(out, dev))
 
 
-def test_only_what_decides_the_weights_is_in_the_key(project: Path) -> None:
-    hashes = {"model": "m", "train_hash": "t", "dev_hash": "d"}
-    keys = {
-        name: config(project, **changes).key(**hashes)
-        for name, changes in {
-            "plain": {},
-            "off": {"evaluate": "off"},
-            "best": {"keep": "best"},
-            "more": {"keep": "best", "keep_share": 0.2},
-        }.items()
-    }
-    assert keys["plain"] == keys["off"]
-    assert len(set(keys.values())) == 3
-
-
 def test_a_missing_best_epoch_is_an_error_and_not_another_model(project: Path) -> None:
     out = project / "robbed"
     settings = config(project, keep="best")
@@ -199,15 +164,10 @@ def test_a_missing_best_epoch_is_an_error_and_not_another_model(project: Path) -
 
 
 def test_the_progress_hears_losses_and_scores(project: Path) -> None:
-    heard: list[Mapping[str, Any]] = []
-
-    class Logged(Progress):
-        def logged(self, entry: Mapping[str, Any]) -> None:
-            heard.append(entry)
-
-    out = train(config(project, evaluate="epoch"), project / "heard", progress=Logged())
-    assert [dict(entry) for entry in heard] == logs(out)
-    assert sum("dev/accuracy" in entry for entry in heard) == 3
+    heard = Heard()
+    out = train(config(project, evaluate="epoch"), project / "heard", progress=heard)
+    assert heard.entries == logs(out)
+    assert sum("dev/accuracy" in entry for entry in heard.entries) == 3
 
 
 def test_a_regression_is_scored_by_its_own_score(project: Path) -> None:
@@ -254,9 +214,3 @@ def test_too_few_rows_to_choose_by_are_refused() -> None:
 def test_a_share_that_nothing_reads_is_refused(project: Path) -> None:
     with pytest.raises(SettingError, match=r"keep_share.*is read with.*'best'"):
         config(project, keep_share=0.3)
-
-
-def test_carved_rows_are_told(project: Path) -> None:
-    heard = Heard()
-    train(config(project, keep="best", max_steps=1), project / "told", progress=heard)
-    assert any("choose the epoch" in text for text in heard.notices)

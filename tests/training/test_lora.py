@@ -11,7 +11,6 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForSequenceClassification
 
-from temper.app.predictors import load_predictor
 from temper.data.sources import load_splits
 from temper.errors import ModelError, SettingError
 from temper.methods import build, names
@@ -19,6 +18,10 @@ from temper.models.hf import load_classifier
 from temper.training.config import RunConfig
 from temper.training.run import train
 from tests.training.listeners import Heard, StopAt
+from tests.training.tiny_training import (
+    record,
+    settings_of_run,
+)
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:`is_gradient_checkpointing` is deprecated:FutureWarning"
@@ -26,32 +29,14 @@ pytestmark = pytest.mark.filterwarnings(
 READS_THE_START = [name for name in names() if build(name).rule.wants_start]
 
 
-def tree(project: Path, *, method: str = "uegr", **settings: Any) -> dict[str, Any]:
+def tree(project: Path, *, method: str = "uegr", **train: Any) -> dict[str, Any]:
     lora = {"rank": 2, "target_modules": ["query", "value"]}
-    return {
-        "model": str(project / "model"),
-        "data": {"source": str(project / "data" / "reviews"), "max_length": 32},
-        "method": {"name": method},
-        "train": {
-            "max_steps": 6,
-            "save_steps": 2,
-            "logging_steps": 2,
-            "device": "cpu",
-            "learning_rate": 1e-2,
-            "lora": lora,
-            **settings,
-        },
-        "seed": 4,
-    }
+    train = {"max_steps": 6, "logging_steps": 2, "learning_rate": 1e-2, "lora": lora, **train}
+    return {**settings_of_run(project, method=method, **train), "seed": 4}
 
 
 def run(project: Path, name: str, **settings: Any) -> Path:
     return train(RunConfig.of(tree(project, **settings)), project / name)
-
-
-def record(folder: Path) -> dict[str, Any]:
-    content: dict[str, Any] = json.loads((folder / "run.json").read_text())
-    return content
 
 
 def logits(folder: Path, project: Path) -> torch.Tensor:
@@ -80,15 +65,6 @@ def test_a_run_holds_adapter_head_labels_and_record(project: Path, whole: Path) 
     assert told["parameters"]["trained"] < told["parameters"]["all"] / 4
     settings = json.loads((whole / "adapter_config.json").read_text())
     assert settings["base_model_name_or_path"] == str((project / "model").resolve())
-
-
-def test_what_is_read_again_answers_as_the_trained_model_did(whole: Path, project: Path) -> None:
-    dev = load_splits(RunConfig.of(tree(project)).data).dev
-    predictor = load_predictor(str(whole), device="cpu")
-    assert predictor.label_names == ("negative", "positive")
-    answers = logits(whole, project).argmax(-1).tolist()
-    right = sum(a == label for a, label in zip(answers, dev.labels or [], strict=True))
-    assert record(whole)["epochs"]["kept"]["dev"] == pytest.approx(right / len(dev))
 
 
 @pytest.mark.parametrize("settings", [{}, {"keep": "best", "keep_share": 0.2, "batch_size": 8}])
@@ -155,30 +131,10 @@ def test_methods_that_read_the_weights_before_training_are_refused(
         RunConfig.of(tree(project, method=name))
 
 
-def test_four_methods_read_the_weights_before_training() -> None:
-    assert READS_THE_START == ["mixout", "rec_adam", "w_cons", "wise_ft"]
-
-
-@pytest.mark.parametrize(
-    ("lora", "message"),
-    [
-        ({"rank": 0}, r"`train\.lora\.rank` must be >= 1, got 0"),
-        ({"alpha": 0}, r"`train\.lora\.alpha` must be > 0, got 0"),
-        ({"dropout": 1.0}, r"`train\.lora\.dropout` must be < 1, got 1\.0"),
-        ({"rnk": 4}, r"Unknown setting 'train\.lora\.rnk'.*'train\.lora\.rank'"),
-        ({"target_modules": 3}, r"`train\.lora\.target_modules`"),
-        (True, r"`train\.lora`"),
-    ],
-)
-def test_a_wrong_setting_is_named(project: Path, lora: Any, message: str) -> None:
-    with pytest.raises(SettingError, match=message):
-        RunConfig.of(tree(project, lora=lora))
-
-
-def test_all_faults_are_told_at_once(project: Path) -> None:
-    with pytest.raises(SettingError) as caught:
-        RunConfig.of(tree(project, lora={"rank": 0, "dropout": 2}, epochs=0))
-    assert len(str(caught.value).splitlines()) == 3
+def test_wrong_settings_are_named(project: Path) -> None:
+    said = r"(?s)`train\.lora\.rank` must be >= 1, got 0.*Unknown setting 'train\.lora\.rnk'"
+    with pytest.raises(SettingError, match=said):
+        RunConfig.of(tree(project, lora={"rank": 0, "rnk": 4}))
 
 
 def test_layers_that_are_not_there_are_refused_with_those_that_are(project: Path) -> None:
@@ -190,18 +146,3 @@ def test_networks_from_scratch_take_no_adapter(project: Path) -> None:
     settings = {**tree(project), "model": "text_cnn", "train": {"lora": {}}}
     with pytest.raises(SettingError, match=r"'text_cnn' is trained from scratch. Leave it out"):
         RunConfig.of(settings)
-
-
-def test_the_adapter_is_in_the_key_and_its_absence_is_not(project: Path) -> None:
-    hashes = {"model": "m", "train_hash": "t", "dev_hash": "d"}
-    keys = {
-        RunConfig.of(tree(project, lora=lora)).key(**hashes)
-        for lora in (None, {}, {"rank": 4}, {"merge": True})
-    }
-    assert len(keys) == 4
-    assert RunConfig.of(tree(project, lora=None)).train.deciding().keys().isdisjoint({"lora"})
-
-
-def test_a_record_reads_back_as_the_same_run(project: Path) -> None:
-    config = RunConfig.of(tree(project))
-    assert RunConfig.of({"model": config.model, "seed": 4, **config.settings()}) == config

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from temper.data.batches import LengthBucketSampler
-from temper.training.loading import NumberedRows, Phases, RowKeeper, join
+from temper.training.loading import NumberedRows, RowKeeper, join
 
 
 def collate(items: list[int]) -> dict[str, Tensor]:
@@ -68,38 +68,3 @@ def test_no_batch_of_any_process_mixes_and_all_processes_change_phase_together(
             seen[kind].update(values)
     assert seen[True] == set(range(labelled))
     assert seen[False] == set(range(1000, 1000 + unlabelled))
-
-
-@given(
-    labelled=st.integers(1, 17),
-    unlabelled=st.integers(1, 17),
-    size=st.integers(1, 4),
-    ranks=st.integers(1, 3),
-)
-def test_a_share_of_both_phases_is_the_share_of_each_by_itself(
-    labelled: int, unlabelled: int, size: int, ranks: int
-) -> None:
-    for rank in range(ranks):
-        loader, _ = joined(labelled, unlabelled, size=size, ranks=ranks, rank=rank)
-        first, one = loader_of(list(range(labelled)), size=size, ranks=ranks, rank=rank)
-        others = list(range(1000, 1000 + unlabelled))
-        second, two = loader_of(others, size=size, ranks=ranks, rank=rank)
-        for epoch in (2, 0):
-            loader.set_epoch(epoch)
-            for each in (first, second, one, two):
-                each.set_epoch(epoch)
-            apart = [batch["input_ids"].tolist() for each in (first, second) for batch in each]
-            assert [batch["input_ids"].tolist() for batch in loader] == apart
-
-
-def test_a_pre_pass_leaves_the_second_phase_out_even_when_it_fails() -> None:
-    phases = Phases([[0, 1], [2]], [[1, 0]], offset=3)
-    try:
-        with phases.labelled_alone():
-            assert list(phases) == [[0, 1], [2]]
-            assert len(phases) == 2
-            raise RuntimeError("stopped")
-    except RuntimeError:
-        pass
-    assert list(phases) == [[0, 1], [2], [4, 3]]
-    assert len(phases) == 3

@@ -178,20 +178,6 @@ def test_other_ways_to_train_resume_alike(tmp_path: Path, changes: dict[str, Any
     assert differing(whole / f"checkpoint-{STEPS}", resumed / f"checkpoint-{STEPS}") == []
 
 
-@pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")
-def test_an_adapter_resumes_alike(tmp_path: Path) -> None:
-    from peft import LoraConfig, get_peft_model
-
-    def adapted() -> Any:
-        settings = LoraConfig(task_type="SEQ_CLS", r=2, target_modules=["query", "value"])
-        return get_peft_model(tiny_model(), settings)
-
-    whole, resumed = tmp_path / "whole", tmp_path / "resumed"
-    saving(whole, "uegr", model=adapted())
-    saving(resumed, "uegr", model=adapted(), checkpoint=whole / "checkpoint-3")
-    assert differing(whole / f"checkpoint-{STEPS}", resumed / f"checkpoint-{STEPS}") == []
-
-
 def test_a_stream_that_has_begun_anew_cannot_be_resumed(tmp_path: Path) -> None:
     saving(tmp_path, "vanilla", rows=Stream(8), max_steps=5)
     with pytest.raises(SettingError, match=r"a stream \(Stream\) .* in pass 2"):

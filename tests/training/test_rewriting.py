@@ -17,11 +17,14 @@ from temper.data.sources import load_splits
 from temper.data.words import STOP_WORDS, Words
 from temper.errors import ModelError, SettingError
 from temper.models.masked import Blank, MaskedModel, Proposal
-from temper.training.config import RunConfig
+from temper.training.config import RunConfig, run_key
 from temper.training.rewriting import MASKED_SHARE, MaskedReplacement, draw_word, rewriters_of
-from temper.training.run import prepare, run_key, train
+from temper.training.run import prepare, train
 from tests.models.tiny_text import WORDS, masked_bert, wordpiece
 from tests.training.listeners import StopAt
+from tests.training.tiny_training import (
+    settings_of_run,
+)
 
 
 @pytest.fixture(scope="module")
@@ -121,16 +124,9 @@ def test_words_are_drawn_as_likely_as_the_model_finds_them() -> None:
 
 
 def config(project: Path, **data: Any) -> RunConfig:
-    return RunConfig.of(
-        {
-            "model": str(project / "model"),
-            "data": {"source": str(project / "data" / "reviews"), "max_length": 32, **data},
-            "method": {"name": "vanilla"},
-            # 40 rows in tens: four steps an epoch.
-            "train": {"epochs": 2, "batch_size": 10, "save_steps": 3, "device": "cpu",
-                      "learning_rate": 1e-3},
-        }
-    )  # fmt: skip
+    # 40 rows in tens: four steps an epoch.
+    loop = {"epochs": 2, "batch_size": 10, "save_steps": 3}
+    return RunConfig.of(settings_of_run(project, data=data, **loop))
 
 
 def test_a_run_on_masked_replacements_is_recorded_and_resumes_to_the_same_weights(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -11,38 +10,21 @@ import pytest
 from temper.data.examples import Examples
 from temper.errors import CheckpointError, NonFiniteError, SettingError
 from temper.training import run as module
-from temper.training.config import RunConfig
+from temper.training.config import RunConfig, model_identity
 from temper.training.progress import Progress
-from temper.training.run import class_weights, model_identity, train
+from temper.training.run import class_weights, train
 from tests.cli.tiny_project import make_data, make_model
-from tests.training.listeners import StopAt
+from tests.training.listeners import Heard, StopAt
+from tests.training.tiny_training import (
+    logs,
+    record,
+    settings_of_run,
+)
 
 
 def config(project: Path, **train_settings: Any) -> RunConfig:
-    return RunConfig.of(
-        {
-            "model": str(project / "model"),
-            "data": {"source": str(project / "data" / "reviews"), "max_length": 32},
-            "method": {"name": "uegr"},
-            "train": {
-                "max_steps": 5,
-                "save_steps": 2,
-                "logging_steps": 1,
-                "device": "cpu",
-                "learning_rate": 1e-3,
-                **train_settings,
-            },
-        }
-    )
-
-
-def logs(folder: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-
-
-def record(folder: Path) -> dict[str, Any]:
-    content: dict[str, Any] = json.loads((folder / "run.json").read_text())
-    return content
+    train_settings = {"max_steps": 5, **train_settings}
+    return RunConfig.of(settings_of_run(project, method="uegr", **train_settings))
 
 
 @pytest.fixture(scope="module")
@@ -57,14 +39,9 @@ def test_a_stopped_run_goes_on_to_the_same_weights_and_logs(project: Path, whole
     assert record(out)["status"] == "stopped"
     assert [entry.name for entry in (out / "checkpoints").iterdir()] == ["checkpoint-2"]
     assert not (out / "model.safetensors").exists()
-    said: list[str] = []
-
-    class Heard(Progress):
-        def notice(self, text: str) -> None:
-            said.append(text)
-
-    train(config(project), out, progress=Heard())
-    assert f"{out} is resumed at step 2." in said
+    heard = Heard()
+    train(config(project), out, progress=heard)
+    assert f"{out} is resumed at step 2." in heard.notices
     assert (out / "model.safetensors").stat().st_mode == (out / "config.json").stat().st_mode
     assert (out / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()
     assert logs(out) == logs(whole)
@@ -110,14 +87,9 @@ def test_a_stopped_run_can_start_anew(project: Path, whole: Path) -> None:
     out = project / "anew"
     with pytest.raises(KeyboardInterrupt):
         train(config(project), out, progress=StopAt(4))
-    started: list[int] = []
-
-    class First(Progress):
-        def steps(self, done: int, total: int, *, loss: float | None) -> None:
-            started.append(done)
-
-    train(config(project), out, resume=False, progress=First())
-    assert started == [0, 1, 2, 3, 4, 5]
+    heard = Heard()
+    train(config(project), out, resume=False, progress=heard)
+    assert heard.done == [0, 1, 2, 3, 4, 5]
     assert (out / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()
 
 

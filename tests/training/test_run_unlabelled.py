@@ -12,11 +12,14 @@ import pytest
 
 from temper.data.sources import load_examples, load_splits
 from temper.errors import CheckpointError, SettingError
-from temper.training.config import RunConfig
-from temper.training.run import run_key, train
+from temper.training.config import RunConfig, run_key
+from temper.training.run import train
 from tests.cli.tiny_project import make_data, make_model, sentences, write_csv
 from tests.training.alternating import NAME, alternating_registered
-from tests.training.listeners import StopAt
+from tests.training.tiny_training import (
+    record,
+    settings_of_run,
+)
 
 
 @pytest.fixture(scope="module")
@@ -33,26 +36,9 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 def config(project: Path, method: str = NAME, **data: Any) -> RunConfig:
     unlabeled = {"unlabeled": str(project / "pool.csv")} if method == NAME else {}
-    return RunConfig.of(
-        {
-            "model": str(project / "model"),
-            "data": {
-                "source": str(project / "data" / "reviews"),
-                "max_length": 32,
-                **unlabeled,
-                **data,
-            },
-            "method": {"name": method},
-            # 40 and 20 rows in tens: four steps and two an epoch.
-            "train": {"epochs": 1, "batch_size": 10, "save_steps": 2, "logging_steps": 1,
-                      "device": "cpu", "learning_rate": 1e-3},
-        }
-    )  # fmt: skip
-
-
-def record(folder: Path) -> dict[str, Any]:
-    content: dict[str, Any] = json.loads((folder / "run.json").read_text(encoding="utf-8"))
-    return content
+    # 40 and 20 rows in tens: four steps and two an epoch.
+    tree = settings_of_run(project, method=method, data={**unlabeled, **data}, epochs=1)
+    return RunConfig.of({**tree, "train": {**tree["train"], "batch_size": 10}})
 
 
 @pytest.fixture(scope="module")
@@ -72,18 +58,6 @@ def test_the_record_says_what_the_run_learnt_from_besides(project: Path, whole: 
     logs = [line for line in lines if "loss" in line]
     assert ["loss/task" in log for log in logs] == [True] * 4 + [False] * 2
     assert ["loss/size" in log for log in logs] == [False] * 4 + [True] * 2
-
-
-@pytest.mark.parametrize("stop", [3, 5])
-def test_a_run_stopped_in_either_phase_goes_on_to_the_same_weights(
-    project: Path, whole: Path, stop: int
-) -> None:
-    out = project / f"stopped-{stop}"
-    with pytest.raises(KeyboardInterrupt):
-        train(config(project), out, progress=StopAt(stop))
-    train(config(project), out)
-    assert (out / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()
-    assert (out / "metrics.jsonl").read_bytes() == (whole / "metrics.jsonl").read_bytes()
 
 
 def test_other_unlabelled_rows_are_another_run(project: Path, whole: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from temper import RobustTrainer, Stepper
+from temper import Stepper
 from temper.errors import SettingError
 from temper.functional.schedules import Cosine, Linear, WarmUp
 from temper.methods import configure
@@ -20,7 +20,6 @@ from temper.methods.uegr import UEGR
 from temper.methods.w_cons import WCons
 from temper.seeding import Streams
 from temper.types import Batch
-from tests.backward.test_rule import arguments, dataset
 from tests.methods.tiny import rows, tiny_bert
 
 TOTAL = 4
@@ -132,33 +131,6 @@ def test_a_rule_without_a_schedule_stays_while_what_reads_it_has_weight_0() -> N
 def test_labels_that_training_smooths_are_smoothed_in_every_step() -> None:
     method = smoothed(AT(epsilon=WarmUp(0.1)).build(), 0.2)
     assert method.at(0.5).objective.clean.smoothing == 0.2  # type: ignore[attr-defined]
-
-
-def test_the_trainer_takes_the_steps_of_the_stepper(tmp_path: Any) -> None:
-    seen: list[dict[str, Any]] = []
-
-    def collate(examples: list[dict[str, Any]]) -> dict[str, Any]:
-        seen.append({key: torch.stack([each[key] for each in examples]) for key in examples[0]})
-        return dict(seen[-1])
-
-    model, other = tiny_bert(), tiny_bert()
-    trainer = RobustTrainer(
-        model,
-        arguments(tmp_path, max_steps=2, learning_rate=1e-2),
-        method=AT(epsilon=WarmUp(0.2, 1.0)),
-        train_dataset=dataset(),
-        data_collator=collate,
-        bucket_by_length=False,
-    )
-    trainer.train()
-    stepper = Stepper(other, AT(epsilon=WarmUp(0.2, 1.0)), seed=3, total=2)
-    optimizer = torch.optim.SGD(other.parameters(), lr=1e-2)
-    for step in range(2):
-        optimizer.zero_grad()
-        stepper.backward(*seen[2 * step : 2 * step + 2])
-        stepper.step(optimizer)
-    for found, expected in zip(model.parameters(), other.parameters(), strict=True):
-        torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
 
 
 def test_a_run_of_unknown_length_and_values_out_of_bounds_are_refused() -> None:

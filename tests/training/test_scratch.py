@@ -22,9 +22,9 @@ from temper.methods import names
 from temper.report.card import CardSources, card
 from temper.study.plan import StudyConfig, columns_of
 from temper.study.schedule import run_study
-from temper.training.config import RunConfig
-from temper.training.run import run_key, train
-from tests.cli.tiny_project import make_data
+from temper.training.config import RunConfig, run_key
+from temper.training.run import train
+from tests.cli.tiny_project import make_data, study_tree
 from tests.training.listeners import Heard, StopAt
 
 SMALL = {"embedding": 6, "min_frequency": 1, "vectors": None}
@@ -214,15 +214,6 @@ def test_a_run_says_what_the_network_is_made_of(data: Path, tmp_path: Path) -> N
     assert re.match(known, heard.notices[-1])
 
 
-def test_nothing_is_left_behind_where_the_vectors_do_not_fit(data: Path, tmp_path: Path) -> None:
-    vectors = tmp_path / "vectors.txt"
-    vectors.write_text("good 1 2\n")
-    settings = config(data, architecture={**SMALL, "vectors": str(vectors)})
-    with pytest.raises(DataError, match=r"Line 1 .* a word and 6 numbers"):
-        train(settings, tmp_path / "run")
-    assert not (tmp_path / "run").exists()
-
-
 def test_the_card_of_a_run_imports_what_knows_the_network(data: Path, tmp_path: Path) -> None:
     text = card(CardSources(train(config(data, architecture=SMALL), tmp_path / "run")))
     assert "trained from scratch with vanilla" in text
@@ -235,13 +226,7 @@ def test_the_card_of_a_run_imports_what_knows_the_network(data: Path, tmp_path: 
 
 def test_one_comparison_gives_every_column_its_rates(data: Path, tmp_path: Path) -> None:
     settings = StudyConfig.of(
-        {
-            "model": "text_cnn",
-            "data": {"source": str(data), "max_length": 32},
-            "train": {"max_steps": 2, "device": "cpu"},
-            "architecture": SMALL,
-            "evaluate": {"perspectives": ["task"], "bootstrap": 0},
-        },
+        {**study_tree("text_cnn", data), "architecture": SMALL},
         columns=columns_of(
             ["vanilla", "dropout", "uegr"], ["wet=vanilla,architecture.dropout=0.2"]
         ),
@@ -253,11 +238,6 @@ def test_one_comparison_gives_every_column_its_rates(data: Path, tmp_path: Path)
     assert study.comparison.columns == ("vanilla", "dropout", "uegr", "wet")
     written = json.loads((tmp_path / "study" / "study.json").read_text())
     assert written["architecture"] == SMALL
-
-
-def test_a_variant_may_set_no_other_size_of_its_own() -> None:
-    with pytest.raises(SettingError, match=r"sets `architecture.filters`, but a variant may"):
-        columns_of(["vanilla"], ["wide=vanilla,architecture.filters=200"])
 
 
 def test_representation_has_nothing_to_compare_with_and_says_so(data: Path, tmp_path: Path) -> None:

@@ -138,24 +138,6 @@ def test_views_and_shared_tensors_come_back_apart(tmp_path: Path) -> None:
     assert torch.equal(column, whole[:, 1])
 
 
-def test_an_optimiser_goes_on_from_what_was_read(tmp_path: Path) -> None:
-    def stepped(parameter: torch.Tensor, optimizer: torch.optim.Optimizer) -> None:
-        parameter.grad = parameter.detach().sin()
-        optimizer.step()
-
-    first = torch.ones(3, requires_grad=True)
-    one = torch.optim.AdamW([first], lr=0.1, betas=(0.8, 0.9))
-    stepped(first, one)
-    write_state(one.state_dict(), tmp_path, name="optimizer")
-    second = first.detach().clone().requires_grad_()
-    two = torch.optim.AdamW([second], lr=0.5)
-    two.load_state_dict(read_state(tmp_path, name="optimizer"))
-    for parameter, optimizer in ((first, one), (second, two)):
-        stepped(parameter, optimizer)
-    assert torch.equal(first, second)
-    assert two.param_groups[0]["betas"] == (0.8, 0.9)
-
-
 @pytest.mark.parametrize(
     ("value", "name"),
     [

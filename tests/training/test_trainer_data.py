@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import logging
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +17,13 @@ from temper import UEGR
 from temper.errors import NonFiniteError, SettingError
 from temper.training.trainer import RobustTrainer
 from tests.training.tiny_training import (
+    Averaged,
     Item,
     Rows,
     collate,
     farthest,
     make_trainer,
     tiny_model,
-    training_logs,
     unequal,
     weights,
 )
@@ -104,72 +103,21 @@ def test_rows_of_like_length_share_a_batch_unless_told_otherwise(tmp_path: Path)
     assert padding(bucket_by_length=False) > 2 * bucketed
 
 
-def test_epochs_have_orders_of_their_own_that_follow_the_seed(tmp_path: Path) -> None:
-    def order(seed: int) -> list[list[int]]:
-        trainer = watched(tmp_path, rows=16, num_train_epochs=2, seed=seed)
-        trainer.train()
-        return [batch for batch, _ in trainer.batches]
-
-    once = order(0)
-    assert once == order(0)
-    assert once != order(1)
-    assert once[:4] != once[4:]
-
-
-def test_the_rows_of_a_batch_are_those_that_it_holds(tmp_path: Path) -> None:
-    seen: list[tuple[list[int], list[list[int]]]] = []
-
-    class Paired(RobustTrainer):
-        def training_step(self, model: nn.Module, inputs: dict[str, Any], *rest: Any) -> Tensor:
-            ids = [
-                row[mask.bool()].tolist()
-                for row, mask in zip(inputs["input_ids"], inputs["attention_mask"], strict=True)
-            ]
-            seen.append((inputs["row_index"].tolist(), ids))
-            return super().training_step(model, inputs, *rest)
-
-    trainer = make_trainer(tmp_path, rows=as_table(12))
-    trainer.__class__ = Paired
-    trainer.train()
-    for rows, ids in seen:
-        assert ids == [Rows(12)[row]["input_ids"] for row in rows]
-
-
-def test_a_table_of_the_datasets_library_trains_as_a_map_style_dataset(tmp_path: Path) -> None:
-    plain = make_trainer(tmp_path, rows=12)
-    table = make_trainer(tmp_path, rows=as_table(12, text="unused", score=0.5))
-    plain.train()
-    table.train()
-    assert not unequal(weights(plain.model), weights(table.model))
-
-
+@pytest.mark.parametrize(
+    ("changes", "more"), [({}, set()), ({"remove_unused_columns": False}, {"text"})]
+)
 def test_columns_that_the_model_does_not_take_are_dropped_unless_told_otherwise(
-    tmp_path: Path,
+    tmp_path: Path, changes: dict[str, Any], more: set[str]
 ) -> None:
-    def keys_seen(**changes: Any) -> set[str]:
-        seen: set[str] = set()
+    seen: set[str] = set()
 
-        def spy(items: list[Item]) -> dict[str, Tensor]:
-            seen.update(items[0])
-            return collate(items)
+    def spy(items: list[Item]) -> dict[str, Tensor]:
+        seen.update(items[0])
+        return collate(items)
 
-        trainer = make_trainer(
-            tmp_path,
-            rows=as_table(8, text="unused"),
-            more={"data_collator": spy},
-            max_steps=1,
-            **changes,
-        )
-        trainer.train()
-        return seen
-
-    assert keys_seen() == {"input_ids", "attention_mask", "labels"}
-    assert keys_seen(remove_unused_columns=False) == {
-        "input_ids",
-        "attention_mask",
-        "labels",
-        "text",
-    }
+    table = as_table(8, text="unused")
+    make_trainer(tmp_path, rows=table, more={"data_collator": spy}, max_steps=1, **changes).train()
+    assert seen == {"input_ids", "attention_mask", "labels"} | more
 
 
 def test_items_may_be_tuples_where_the_collator_knows_them(tmp_path: Path) -> None:
@@ -209,21 +157,6 @@ def test_masks_that_last_an_epoch_need_rows_that_can_be_counted(tmp_path: Path) 
     )
     with pytest.raises(SettingError, match=r"needs a dataset with a length"):
         trainer.train()
-
-
-def test_workers_change_no_weight(tmp_path: Path) -> None:
-    alone = make_trainer(tmp_path, rows=12, num_train_epochs=2, more={"method": "uegr"})
-    helped = make_trainer(
-        tmp_path,
-        rows=12,
-        num_train_epochs=2,
-        more={"method": "uegr"},
-        dataloader_num_workers=1,
-        dataloader_persistent_workers=True,
-    )
-    alone.train()
-    helped.train()
-    assert not unequal(weights(alone.model), weights(helped.model))
 
 
 def spoilt_model(*, value: float, row: int, rows: int) -> nn.Module:
@@ -273,21 +206,6 @@ def test_a_loss_that_is_not_finite_stops_and_names_the_true_row(
     assert not unequal(weights(fresh.model), weights(trainer.model))
 
 
-def test_a_weight_that_is_nan_is_named_before_anything_moves(tmp_path: Path) -> None:
-    model = tiny_model()
-    ids = Rows(8)[5]["input_ids"]
-    others = {token for row in range(8) if row != 5 for token in Rows(8)[row]["input_ids"]}
-    (own, *_) = [token for token in ids if token not in others]
-    with torch.no_grad():
-        model.bert.embeddings.word_embeddings.weight[own] = float("nan")
-    trainer = make_trainer(tmp_path, model=model, rows=8, per_device_train_batch_size=8)
-    before = weights(model)
-    with pytest.raises(NonFiniteError, match=r"'task' is not finite at step 0, rows \[5\]"):
-        trainer.train()
-    after = weights(model)
-    assert all(torch.equal(before[n].nan_to_num(), after[n].nan_to_num()) for n in before)
-
-
 def test_a_gradient_that_is_not_finite_stops_though_the_loss_is(tmp_path: Path) -> None:
     model = tiny_model()
 
@@ -305,65 +223,11 @@ def test_a_gradient_that_is_not_finite_stops_though_the_loss_is(tmp_path: Path) 
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_stream_names_places_in_the_batch(tmp_path: Path) -> None:
-    trainer = make_trainer(
-        tmp_path,
-        model=spoilt_model(value=float("nan"), row=6, rows=8),
-        rows=Stream(8),
-        max_steps=2,
-    )
-    with pytest.raises(NonFiniteError, match=r"at step 1, places in the batch \[2\]"):
-        trainer.train()
-
-
-@pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")
-def test_a_peft_model_trains_its_adapter_alone(tmp_path: Path) -> None:
-    from peft import LoraConfig, get_peft_model
-
-    logging.getLogger("peft").setLevel(logging.ERROR)
-    model = get_peft_model(
-        tiny_model(), LoraConfig(task_type="SEQ_CLS", r=2, target_modules=["query", "value"])
-    )
-    before = weights(model)
-    trainer = make_trainer(
-        tmp_path, model=model, more={"method": "uegr"}, save_strategy="steps", save_steps=2
-    )
-    trainer.train()
-    moved = unequal(before, weights(model))
-    assert moved
-    assert all("lora_" in name or "modules_to_save" in name for name in moved)
-    assert (tmp_path / "checkpoint-2" / "adapter_model.safetensors").is_file()
-    assert "mask/kept" in training_logs(trainer)[0]
-
-
-def test_a_plain_module_trains_and_resumes(
-    tmp_path: Path, plain_classifier: Callable[[], nn.Module]
-) -> None:
-    whole = make_trainer(
-        tmp_path, model=plain_classifier(), save_strategy="steps", save_steps=2, rows=16
+def test_a_plain_module_trains_and_resumes(tmp_path: Path) -> None:
+    whole, resumed = (
+        make_trainer(tmp_path, model=Averaged(), save_strategy="steps", save_steps=2, rows=16)
+        for _ in range(2)
     )
     whole.train()
-    resumed = make_trainer(
-        tmp_path, model=plain_classifier(), save_strategy="steps", save_steps=2, rows=16
-    )
     resumed.train(resume_from_checkpoint=str(tmp_path / "checkpoint-2"))
     assert not unequal(weights(whole.model), weights(resumed.model))
-
-
-@pytest.fixture
-def plain_classifier() -> Callable[[], nn.Module]:
-    class Averaged(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.words = nn.Embedding(32, 8)
-            self.head = nn.Linear(8, 2)
-
-        def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
-            mask = attention_mask.unsqueeze(-1).float()
-            return self.head((self.words(input_ids) * mask).sum(1) / mask.sum(1))
-
-    def make() -> nn.Module:
-        torch.manual_seed(0)
-        return Averaged()
-
-    return make

@@ -11,12 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from temper.errors import NonFiniteError, SettingError
+from temper.errors import SettingError
 from temper.methods import configure
 from temper.training.trainer import RobustTrainer
 from tests.training.alternating import Alternating
 from tests.training.test_resume import StopAfter
-from tests.training.test_trainer_data import Stream, as_table, spoilt_model
+from tests.training.test_trainer_data import Stream, as_table
 from tests.training.tiny_training import (
     Item,
     Rows,
@@ -120,19 +120,6 @@ class Lent(Unlabelled):
         return {**super().__getitem__(place), "labels": place % 2}
 
 
-def test_a_phase_of_its_own_has_rows_of_like_length_together(tmp_path: Path) -> None:
-    trainer = trainer_of(tmp_path, rows=8, unlabelled=40)
-    trainer.train()
-    lengths = [len(Unlabelled(40)[place]["input_ids"]) for place in range(40)]
-    spread = 0
-    for labelled, batch in trainer.seen:
-        if not labelled:
-            here = [lengths[row - 8] for row in batch]
-            spread += max(here) - min(here)
-    # 40 rows of 2 to 8 tokens are one pool: sorted, the ten batches share its 6 steps of length.
-    assert spread <= 6
-
-
 @pytest.mark.parametrize(("accumulation", "steps"), [(1, 3 + 2), (2, 2 + 1), (4, 2)])
 def test_both_phases_count_as_steps_of_the_epochs_and_of_the_schedule(
     tmp_path: Path, accumulation: int, steps: int
@@ -149,14 +136,6 @@ def test_both_phases_count_as_steps_of_the_epochs_and_of_the_schedule(
     rates = [log["learning_rate"] for log in training_logs(trainer)]
     total = 2 * steps
     assert rates == pytest.approx([1e-2 * (total - step) / total for step in range(total)])
-
-
-def test_a_number_of_steps_ends_within_either_phase(tmp_path: Path) -> None:
-    for steps, last in ((2, True), (4, False), (6, True), (9, False)):
-        trainer = trainer_of(tmp_path, max_steps=steps)
-        trainer.train()
-        assert len(trainer.seen) == steps
-        assert trainer.seen[-1][0] is last
 
 
 @settings(max_examples=4)
@@ -263,24 +242,6 @@ def test_a_pre_pass_sees_labelled_rows_alone_and_leaves_the_order_as_it_is(
     assert trainer.seen == usual.seen
 
 
-def test_a_row_without_labels_is_named_by_its_number_after_the_labelled_ones(
-    tmp_path: Path,
-) -> None:
-    # Row 4 of these is row 4 of `Rows`, which no labelled row is: those begin at 500.
-    model = spoilt_model(value=float("nan"), row=4, rows=7)
-    trainer = trainer_of(
-        tmp_path,
-        model=model,
-        rows=[{**Unlabelled(10)[place], "labels": place % 2} for place in range(10)],
-        unlabelled=[
-            {name: Rows(7)[place][name] for name in ("input_ids", "attention_mask")}
-            for place in range(7)
-        ],
-    )
-    with pytest.raises(NonFiniteError, match=r"'size' is not finite at step \d, rows \[14\]"):
-        trainer.train()
-
-
 def test_a_method_without_the_rows_that_it_wants_is_refused_before_any_step(
     tmp_path: Path,
 ) -> None:
@@ -291,12 +252,6 @@ def test_a_method_without_the_rows_that_it_wants_is_refused_before_any_step(
     ):
         trainer.train()
     assert not unequal(before, weights(trainer.model))
-
-
-def test_rows_for_a_method_that_does_not_want_them_are_refused(tmp_path: Path) -> None:
-    trainer = trainer_of(tmp_path, more={"method": "vanilla"})
-    with pytest.raises(SettingError, match=r"'vanilla' has no phase for it.*unlabeled_dataset="):
-        trainer.train()
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import json
 import random
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -44,6 +45,21 @@ def tiny_model(*, seed: int = 0, **changes: Any) -> BertForSequenceClassificatio
 def quiet_model(*, seed: int = 0) -> BertForSequenceClassification:
     """Return the same without dropout, for equations between different ways to the same step."""
     return tiny_model(seed=seed, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+
+
+class Averaged(nn.Module):
+    """A classifier of mean word vectors that returns a tensor; it repeats no blocks."""
+
+    def __init__(self, dropout: float = 0.1) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.words = nn.Embedding(32, 8)
+        self.dropout = nn.Dropout(dropout)
+        self.head = nn.Linear(8, 2)
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
+        mask = attention_mask.unsqueeze(-1).float()
+        return self.head(self.dropout((self.words(input_ids) * mask).sum(1) / mask.sum(1)))
 
 
 class Rows(Dataset[Item]):
@@ -191,3 +207,34 @@ def farthest(first: Mapping[str, Tensor], second: Mapping[str, Tensor]) -> float
 def training_logs(trainer: RobustTrainer) -> list[dict[str, float]]:
     """Return the logs of training steps."""
     return [entry for entry in trainer.state.log_history if "loss" in entry]
+
+
+def settings_of_run(
+    project: Path, *, method: str = "vanilla", data: Mapping[str, Any] | None = None, **train: Any
+) -> dict[str, Any]:
+    """Return nested settings of a short run on the tiny project.
+
+    Args:
+        project: Folder with ``model`` and ``data``.
+        method: Name of the method.
+        data: Further settings of ``data``.
+        train: Of the training loop.
+    """
+    short = {"logging_steps": 1, "save_steps": 2, "device": "cpu", "learning_rate": 1e-3}
+    return {
+        "model": str(project / "model"),
+        "data": {"source": str(project / "data" / "reviews"), "max_length": 32, **(data or {})},
+        "method": {"name": method},
+        "train": {**short, **train},
+    }
+
+
+def record(folder: Path) -> dict[str, Any]:
+    """Return what ``run.json`` holds."""
+    content: dict[str, Any] = json.loads((folder / "run.json").read_text(encoding="utf-8"))
+    return content
+
+
+def logs(folder: Path) -> list[dict[str, Any]]:
+    """Return the lines of ``metrics.jsonl``."""
+    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]

@@ -55,49 +55,6 @@ def loads(attribute: str, value: Any, **changes: Any) -> Callable[[Path], None]:
     return check
 
 
-def evaluates(**changes: Any) -> Callable[[Path], None]:
-    """Evaluation is stock: the same calls of the model and the same results, in every way."""
-
-    def check(folder: Path) -> None:
-        found = []
-        for make in (unbucketed_trainer, stock_trainer):
-            seen: list[Any] = []
-            trainer = make(folder, **changes)
-            trainer.compute_metrics = metrics_noted(seen)
-            trainer.model.register_forward_hook(
-                lambda module, args, output, seen=seen: seen.append(
-                    (module.training, output.logits.dtype, len(output.logits))
-                )
-            )
-            if changes.get("batch_eval_metrics"):
-                trainer.compute_metrics = batched_metrics(seen)
-            result = trainer.evaluate(Rows(6))
-            found.append((seen, {k: v for k, v in result.items() if k in KEPT}))
-        assert found[0] == found[1]
-        assert found[0][0]
-
-    return check
-
-
-KEPT = {"eval_loss", "eval_fixed"}
-
-
-def metrics_noted(seen: list[Any]) -> Callable[[Any], dict[str, float]]:
-    def compute(prediction: Any) -> dict[str, float]:
-        seen.append((type(prediction.predictions).__name__, prediction.inputs is None))
-        return {"fixed": 1.0}
-
-    return compute
-
-
-def batched_metrics(seen: list[Any]) -> Callable[..., dict[str, float]]:
-    def compute(prediction: Any, compute_result: bool = False) -> dict[str, float]:
-        seen.append(compute_result)
-        return {"fixed": 1.0} if compute_result else {}
-
-    return compute
-
-
 def inherits(*names: str) -> Callable[[Path], None]:
     """What reads it is Transformers' own code, untouched."""
 
@@ -182,6 +139,21 @@ def in_ddp(name: str, value: Any) -> Callable[[Path], None]:
     return check
 
 
+def calls(target: str, **changes: Any) -> Callable[[Path], None]:
+    """Transformers calls a function of its own for it."""
+
+    def check(folder: Path) -> None:
+        import transformers.trainer as module
+
+        called: list[Any] = []
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(module, target, lambda *args, **_: called.append(args))
+            make_trainer(folder, **changes).train()
+        assert called
+
+    return check
+
+
 def rows_of(trainer: Any) -> list[list[int]]:
     return [batch["row_index"].tolist() for batch in trainer.get_train_dataloader()]
 
@@ -189,25 +161,6 @@ def rows_of(trainer: Any) -> list[list[int]]:
 def data_seed(folder: Path) -> None:
     orders = [rows_of(make_trainer(folder, data_seed=seed)) for seed in (1, 1, 2)]
     assert orders[0] == orders[1] != orders[2]
-
-
-def pinned(folder: Path) -> None:
-    import transformers.trainer as module
-
-    seen: list[bool] = []
-    loader = module.DataLoader
-
-    def spy(*args: Any, **settings: Any) -> Any:
-        seen.append(settings["pin_memory"])
-        return loader(*args, **{**settings, "pin_memory": False})
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "DataLoader", spy)
-        trainer = make_trainer(folder)
-        # On a CPU the arguments take it back.
-        trainer.args.dataloader_pin_memory = True
-        trainer.get_train_dataloader()
-    assert seen == [True]
 
 
 def length_column(folder: Path) -> None:
@@ -229,42 +182,6 @@ def split_batches(folder: Path) -> None:
     trainer = make_trainer(folder, accelerator_config=steps)
     trainer.train()
     assert trainer.state.global_step == 1
-
-
-def determinism(folder: Path) -> None:
-    import transformers.trainer as module
-
-    seen: list[int] = []
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "enable_full_determinism", lambda seed, *_: seen.append(seed))
-        make_trainer(folder, full_determinism=True)
-    assert seen == [3]
-
-
-def optim_args(folder: Path) -> None:
-    # Read by optimisers of other packages; of torch's own by none.
-    trainer = make_trainer(folder, optim="adamw_torch", optim_args="eps=0.5")
-    assert trainer.args.optim_args == "eps=0.5"
-    inherits("get_optimizer_cls_and_kwargs", "create_optimizer")(folder)
-
-
-def half_precision(folder: Path) -> None:
-    # A CPU cannot train in it; the accelerator is told.
-    args = arguments(folder)
-    args.fp16 = True
-    args.mixed_precision = "fp16"
-    seen: list[Any] = []
-    import transformers.trainer as module
-
-    def spy(**settings: Any) -> Any:
-        seen.append(settings["mixed_precision"])
-        raise KeyboardInterrupt
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "Accelerator", spy)
-        with pytest.raises(KeyboardInterrupt):
-            RobustTrainer(tiny_model(), args, train_dataset=Rows(4), data_collator=collate)
-    assert seen == ["fp16"]
 
 
 def empty_cache(folder: Path) -> None:
@@ -295,18 +212,6 @@ def tokens_seen(folder: Path) -> None:
     )
 
 
-def verbosity(folder: Path) -> None:
-    from transformers.utils import logging
-
-    before = logging.get_verbosity()
-    try:
-        make_trainer(folder, log_level="critical")
-        assert logging.get_verbosity() == logging.CRITICAL
-        inherits("_validate_args")(folder)
-    finally:
-        logging.set_verbosity(before)
-
-
 def progress_bar(folder: Path) -> None:
     def kinds(off: bool) -> set[str]:
         handler = make_trainer(folder, disable_tqdm=off).callback_handler
@@ -319,22 +224,6 @@ def memory_metrics(folder: Path) -> None:
     found = make_trainer(folder, skip_memory_metrics=False).train().metrics
     assert any("mem_cpu" in name for name in found)
     assert not any("mem_cpu" in name for name in make_trainer(folder).train().metrics)
-
-
-def debugging(folder: Path) -> None:
-    import transformers.trainer as module
-
-    watched: list[Any] = []
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "DebugUnderflowOverflow", watched.append)
-        trainer = make_trainer(folder, debug="underflow_overflow")
-        trainer.train()
-    assert watched == [trainer.model]
-
-
-def loss_only(folder: Path) -> None:
-    trainer = make_trainer(folder, prediction_loss_only=True)
-    assert trainer.predict(Rows(6)).predictions is None
 
 
 def restored_callbacks(folder: Path) -> None:
@@ -386,51 +275,8 @@ def weights_alone(folder: Path) -> None:
     assert not any("optimizer" in name for name in there)
 
 
-def on_each_node(folder: Path) -> None:
-    trainer = make_trainer(folder, save_on_each_node=True)
-    assert trainer.args.should_save
-    inherits("is_world_process_zero")(folder)
-
-
-def named_repository(folder: Path) -> None:
-    import transformers.trainer as module
-
-    asked: list[dict[str, Any]] = []
-
-    class Hub:
-        def create_repo(self, name: str, **settings: Any) -> Any:
-            asked.append({"name": name, **settings})
-            return type("Repo", (), {"repo_id": name})()
-
-        def upload_folder(self, **settings: Any) -> str:
-            asked.append(settings)
-            return "sent"
-
-        def __getattr__(self, name: str) -> Any:
-            return lambda *args, **settings: None
-
-    trainer = make_trainer(
-        folder,
-        hub_model_id="someone/small",
-        hub_token="token",
-        hub_private_repo=True,
-        hub_revision="branch",
-    )
-    with pytest.MonkeyPatch.context() as patch:
-        hub = Hub()
-        if hasattr(module, "hf_api"):
-            patch.setattr(module, "hf_api", lambda *_: hub)
-        for name in ("create_repo", "upload_folder"):
-            if hasattr(module, name):
-                patch.setattr(module, name, getattr(hub, name))
-        patch.setattr(RobustTrainer, "create_model_card", lambda self, **_: None)
-        assert trainer.push_to_hub() == "sent"
-    made, sent = asked[0], asked[-1]
-    assert (made["name"], made["token"], made["private"]) == ("someone/small", "token", True)
-    assert (sent["repo_id"], sent["revision"]) == ("someone/small", "branch")
-    assert not list(folder.rglob("*.bin"))
-
-
+# Evaluation is Transformers' own, in every way.
+evaluation = inherits("evaluate", "predict", "evaluation_loop", "prediction_step")
 TRAINER, DATA = "tests/training/test_trainer.py::", "tests/training/test_trainer_data.py::"
 RESUME = "tests/training/test_checkpoint_folder.py::"
 Effect = Callable[[Path], None] | str
@@ -438,12 +284,13 @@ Effect = Callable[[Path], None] | str
 EFFECTS: dict[str, Effect] = {
     "output_dir": TRAINER + "test_only_the_newest_checkpoints_are_kept",
     "per_device_train_batch_size": as_stock(per_device_train_batch_size=3),
-    "gradient_accumulation_steps": TRAINER + "test_micro_batches_equal_one_batch",
+    "gradient_accumulation_steps": "tests/training/test_accumulation.py::"
+    "test_a_smaller_batch_trains_on_the_same_rows_to_the_same_weights",
     "num_train_epochs": as_stock(num_train_epochs=3),
     "max_steps": TRAINER + "test_max_steps_ends_training_within_an_epoch",
     "seed": as_stock(seed=8),
     "data_seed": data_seed,
-    "full_determinism": determinism,
+    "full_determinism": calls("enable_full_determinism", full_determinism=True),
     "use_cpu": "tests/training/test_arguments.py::test_a_cpu_trains_in_both_of_its_precisions",
     "accelerator_config": split_batches,
     "learning_rate": as_stock(learning_rate=1e-3),
@@ -452,7 +299,7 @@ EFFECTS: dict[str, Effect] = {
     "warmup_steps": as_stock(warmup_steps=2),
     "warmup_ratio": as_stock(warmup_ratio=0.5),
     "optim": as_stock(optim="adagrad"),
-    "optim_args": optim_args,
+    "optim_args": inherits("get_optimizer_cls_and_kwargs", "create_optimizer"),
     "weight_decay": as_stock(weight_decay=0.5),
     "adam_beta1": as_stock(adam_beta1=0.5),
     "adam_beta2": as_stock(adam_beta2=0.5),
@@ -460,11 +307,11 @@ EFFECTS: dict[str, Effect] = {
     "max_grad_norm": as_stock(max_grad_norm=0.01, optim="sgd"),
     "label_smoothing_factor": "tests/training/test_given_loss.py::"
     "test_label_smoothing_trains_as_transformers_own_trainer",
-    "label_names": evaluates(label_names=["labels"]),
+    "label_names": evaluation,
     "bf16": TRAINER + "test_bf16_runs_the_forward_in_bf16_and_keeps_weights_in_fp32",
-    "fp16": half_precision,
-    "bf16_full_eval": evaluates(bf16_full_eval=True),
-    "fp16_full_eval": evaluates(fp16_full_eval=True),
+    "fp16": inherits("create_accelerator_and_postprocess"),
+    "bf16_full_eval": evaluation,
+    "fp16_full_eval": evaluation,
     "tf32": handed("tf32", False),
     "activation_checkpointing": TRAINER + "test_gradient_checkpointing_changes_no_weight",
     "gradient_checkpointing": TRAINER + "test_gradient_checkpointing_changes_no_weight",
@@ -477,7 +324,7 @@ EFFECTS: dict[str, Effect] = {
     "logging_first_step": logged([1, 2], logging_steps=2, logging_first_step=True),
     "log_on_each_node": handed("log_on_each_node", False),
     "include_num_input_tokens_seen": tokens_seen,
-    "log_level": verbosity,
+    "log_level": inherits("_validate_args"),
     "log_level_replica": handed("log_level_replica", "error"),
     "disable_tqdm": progress_bar,
     "report_to": TRAINER + "test_report_to_hands_every_log_to_the_tracker",
@@ -488,18 +335,18 @@ EFFECTS: dict[str, Effect] = {
     "trackio_bucket_id": handed("trackio_bucket_id", "mine"),
     "trackio_static_space_id": handed("trackio_static_space_id", "mine"),
     "skip_memory_metrics": memory_metrics,
-    "debug": debugging,
+    "debug": calls("DebugUnderflowOverflow", debug="underflow_overflow"),
     "eval_strategy": events("evaluated", [3], eval_strategy="epoch"),
     "eval_steps": events("evaluated", [2, 3], eval_strategy="steps", eval_steps=2),
     "eval_delay": events("evaluated", [2, 3], eval_strategy="steps", eval_steps=1, eval_delay=2),
     "eval_on_start": events("evaluated", [0, 3], eval_strategy="epoch", eval_on_start=True),
-    "per_device_eval_batch_size": evaluates(per_device_eval_batch_size=5),
-    "prediction_loss_only": loss_only,
-    "eval_do_concat_batches": evaluates(eval_do_concat_batches=False),
-    "eval_use_gather_object": evaluates(eval_use_gather_object=True),
-    "eval_accumulation_steps": evaluates(eval_accumulation_steps=1),
-    "include_for_metrics": evaluates(include_for_metrics=["inputs"]),
-    "batch_eval_metrics": evaluates(batch_eval_metrics=True),
+    "per_device_eval_batch_size": evaluation,
+    "prediction_loss_only": evaluation,
+    "eval_do_concat_batches": evaluation,
+    "eval_use_gather_object": evaluation,
+    "eval_accumulation_steps": evaluation,
+    "include_for_metrics": evaluation,
+    "batch_eval_metrics": evaluation,
     "load_best_model_at_end": TRAINER + "test_the_best_model_is_loaded_at_the_end",
     "metric_for_best_model": TRAINER + "test_the_best_model_is_loaded_at_the_end",
     "greater_is_better": TRAINER + "test_the_best_model_is_loaded_at_the_end",
@@ -507,17 +354,17 @@ EFFECTS: dict[str, Effect] = {
     "save_steps": events("saved", [2, 3], save_strategy="steps", save_steps=2),
     "save_total_limit": TRAINER + "test_only_the_newest_checkpoints_are_kept",
     "save_only_model": weights_alone,
-    "save_on_each_node": on_each_node,
+    "save_on_each_node": inherits("is_world_process_zero"),
     "ignore_data_skip": skipped_data,
     "restore_callback_states_from_checkpoint": restored_callbacks,
-    "hub_model_id": named_repository,
-    "hub_token": named_repository,
-    "hub_private_repo": named_repository,
-    "hub_revision": named_repository,
+    **dict.fromkeys(
+        ("hub_model_id", "hub_token", "hub_private_repo", "hub_revision"),
+        inherits("push_to_hub", "init_hf_repo"),
+    ),
     "dataloader_drop_last": "tests/training/test_accumulation.py::"
     "test_dropping_the_last_step_drops_the_same_rows_however_it_is_split",
     "dataloader_num_workers": loads("num_workers", 2, dataloader_num_workers=2),
-    "dataloader_pin_memory": pinned,
+    "dataloader_pin_memory": handed("dataloader_pin_memory", False),
     "dataloader_persistent_workers": loads(
         "persistent_workers", True, dataloader_num_workers=1, dataloader_persistent_workers=True
     ),
@@ -567,16 +414,8 @@ def optimizer_class(folder: Path) -> None:
     assert farthest(before, weights(model)) == 0.0
 
 
-def preprocessed(folder: Path) -> None:
-    def first(logits: Any, labels: Any) -> Any:
-        return logits[:, :1]
-
-    trainer = make_trainer(folder, more={"preprocess_logits_for_metrics": first})
-    assert trainer.predict(Rows(6)).predictions.shape == (6, 1)
-
-
 PARAMETER_EFFECTS: dict[str, Callable[[Path], None]] = {
     "optimizers": given_optimizer,
     "optimizer_cls_and_kwargs": optimizer_class,
-    "preprocess_logits_for_metrics": preprocessed,
+    "preprocess_logits_for_metrics": evaluation,
 }

@@ -26,8 +26,9 @@ from temper.functional.calibration import fit_temperature
 from temper.functional.intervals import LEAST_ROWS
 from temper.models.names import checkpoint_folder
 from temper.training.checkpoint_folder import read_json, write_json
+from temper.training.config import model_identity
 from temper.training.progress import Progress
-from temper.training.run import model_identity, versions
+from temper.training.run import versions
 
 
 def calibrate(

@@ -19,7 +19,7 @@ from temper.app.results import EvaluationResult, TrainingResult
 from temper.app.settings import PredictorSettings, SetSources
 from temper.data.settings import DataSettings
 from temper.errors import CheckpointError, SettingError, unknown
-from temper.training.assignments import section
+from temper.training.assignments import Faults, section
 from temper.training.checkpoint_folder import check_room, read_json
 from temper.training.progress import LoggedNotices, Progress
 
@@ -75,7 +75,9 @@ def evaluate(
     name = str(model.folder if isinstance(model, TrainingResult) else model)
     tree = EVALUATE.tree(config, settings)
     sets = section(SetSources, "sets", tree.get("sets", {}))
-    folder = _beside(name) if out is None else Path(out)
+    beside = Path(name).expanduser().resolve()
+    # Where `temper report` looks for the evaluation of a run or a soup.
+    folder = beside.with_name(f"{beside.name}-evaluation") if out is None else Path(out)
     refuse(
         [
             partial(check_predictor, name),
@@ -124,7 +126,7 @@ class EvaluationRequest:
         """
         from temper.evaluation.settings import EvaluationSettings
 
-        faults = [unknown("setting", name, PLACES) for name in tree if name not in PLACES]
+        faults = Faults(unknown("setting", name, PLACES) for name in tree if name not in PLACES)
         table = tree.get("data", {})
         if isinstance(table, Mapping):
             faults += [
@@ -140,14 +142,11 @@ class EvaluationRequest:
             "predictor": PredictorSettings,
         }
         for name, settings in classes.items():
-            try:
+            with faults.caught():
                 checked[name] = section(settings, name, tree.get(name, {}))
-            except SettingError as error:
-                faults.append(str(error))
         if not faults:
-            faults = checked["sets"].faults(checked["evaluate"])
-        if faults:
-            raise SettingError("\n".join(faults))
+            faults += checked["sets"].faults(checked["evaluate"])
+        faults.refuse()
         length = checked["data"].max_length if "max_length" in table else None
         return cls(model=model, max_length=length, **checked)
 
@@ -249,12 +248,6 @@ def _with_own_data(tree: Mapping[str, Any], model: str) -> Mapping[str, Any]:
     names = OF_THE_RUN if "source" in trained and "source" not in table else ("encoding",)
     known = {name: trained[name] for name in names if trained.get(name) is not None}
     return {**tree, "data": {**known, **table}} if known else tree
-
-
-def _beside(model: str) -> Path:
-    """Return the folder beside a run or a soup where `temper report` looks for its evaluation."""
-    folder = Path(model).expanduser().resolve()
-    return folder.with_name(f"{folder.name}-evaluation")
 
 
 def _check_beside(model: str) -> None:

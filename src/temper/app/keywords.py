@@ -21,7 +21,14 @@ from temper.app.settings import ROOT, PredictorSettings, SetSources
 from temper.data.settings import AUGMENTATION, UNLABELLED, DataSettings
 from temper.errors import SettingError, unknown
 from temper.importing import argument_texts
-from temper.training.assignments import Tree, override, parse_assignment, parse_value, read_toml
+from temper.training.assignments import (
+    Faults,
+    Tree,
+    override,
+    parse_assignment,
+    parse_value,
+    read_toml,
+)
 from temper.training.settings import TrainSettings
 
 MODELS: dict[str, type[BaseModel]] = {
@@ -303,16 +310,13 @@ class Keywords:
         tree = _config(config)
         values = {name: value for name, value in (given or {}).items() if value is not None}
         known = dict.fromkeys((*self.settings, *self.tables))
-        faults = [unknown("setting", name, known) for name in values if name not in known]
+        faults = Faults(unknown("setting", name, known) for name in values if name not in known)
         pairs: list[tuple[tuple[str, ...], Any]] = []
         assigned = []
         for text in assignments:
-            try:
+            with faults.caught():
                 assigned.append(parse_assignment(text))
-            except SettingError as error:
-                faults.append(str(error))
-        if faults:
-            raise SettingError("\n".join(faults))
+        faults.refuse()
         lora = values.pop("lora", None)
         # What several names together say.
         for table, settings in self._joined(values, tree).items():

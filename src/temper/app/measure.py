@@ -20,9 +20,8 @@ from temper.evaluation.predictor import Predictor
 from temper.evaluation.run import Evaluation, evaluate, write
 from temper.evaluation.settings import EvaluationSettings
 from temper.training.checkpoint_folder import differences, read_json, staged_folder, write_json
-from temper.training.config import digest
+from temper.training.config import digest, model_identity
 from temper.training.progress import Progress
-from temper.training.run import model_identity
 
 # What may be said of a run's own data: which rows are drawn, and what is done with them. A kind
 # that the model answers is the run's, whether the run was told it or saw it.

@@ -22,8 +22,7 @@ from temper.importing import import_named
 from temper.models.hf import load_classifier
 from temper.models.pipelines import is_text_pipeline, load_skops
 from temper.training.checkpoint_folder import read_json
-from temper.training.config import digest
-from temper.training.run import model_identity
+from temper.training.config import digest, model_identity
 from temper.training.settings import known_device
 
 DEFAULT_LENGTH = 128
@@ -64,7 +63,16 @@ def load_predictor(
     if skops is None and not names_code(model):
         why = "a checkpoint says what it gives and names, and nothing in it is loaded on trust"
         _refuse(model, why, settings, "gives", "label_names", "trust")
-        return _checkpoint(model, max_length=max_length, batch_size=batch_size, device=device)
+        if max_length is None:
+            max_length = trained_settings(model).get("data", {}).get("max_length", DEFAULT_LENGTH)
+        if max_length < 4:
+            raise SettingError(f"`max_length` must be >= 4, got {max_length}.")
+        try:
+            known_device(device or "auto")
+        except ValueError as error:
+            raise SettingError(f"`device` {error}, got {device!r}.") from error
+        network, tokenizer = load_classifier(model, device=device or "auto")
+        return ClassifierPredictor(network, tokenizer, max_length=max_length, batch_size=batch_size)
     if max_length is not None:
         raise SettingError(
             f"`max_length` cuts the tokens of a checkpoint, and {model} is none. Leave it out."
@@ -194,21 +202,6 @@ def trained_encoding(model: str) -> str | None:
     """
     encoding: str | None = trained_settings(model).get("data", {}).get("encoding")
     return encoding
-
-
-def _checkpoint(
-    model: str, *, max_length: int | None, batch_size: int, device: str | None
-) -> ClassifierPredictor:
-    if max_length is None:
-        max_length = trained_settings(model).get("data", {}).get("max_length", DEFAULT_LENGTH)
-    if max_length < 4:
-        raise SettingError(f"`max_length` must be >= 4, got {max_length}.")
-    try:
-        known_device(device or "auto")
-    except ValueError as error:
-        raise SettingError(f"`device` {error}, got {device!r}.") from error
-    network, tokenizer = load_classifier(model, device=device or "auto")
-    return ClassifierPredictor(network, tokenizer, max_length=max_length, batch_size=batch_size)
 
 
 def _of_code(model: str, settings: PredictorSettings) -> Predictor:

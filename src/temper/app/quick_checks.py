@@ -12,7 +12,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from temper.errors import CheckpointError, SettingError, TemperError
+from temper.errors import CheckpointError
+from temper.training.assignments import Faults
 
 Check = Callable[[], object]
 """Raises a `TemperError` where something is wrong; what it returns is not used."""
@@ -28,14 +29,11 @@ def refuse(checks: Iterable[Check]) -> None:
     Raises:
         SettingError: If there is a fault.
     """
-    faults: list[str] = []
+    faults = Faults()
     for check in checks:
-        try:
+        with faults.caught():
             check()
-        except TemperError as error:
-            faults += str(error).splitlines()
-    if faults:
-        raise SettingError("\n".join(dict.fromkeys(faults)))
+    faults.refuse()
 
 
 def of_settings(tree: Mapping[str, Any]) -> list[Check]:
@@ -94,9 +92,7 @@ def check_methods(names: Iterable[str]) -> None:
     """
     from temper.methods.declared import name_faults
 
-    faults = [fault for name in names for fault in name_faults(name)]
-    if faults:
-        raise SettingError("\n".join(dict.fromkeys(faults)))
+    Faults(fault for name in names for fault in name_faults(name)).refuse()
 
 
 def check_predictor(model: str) -> None:
@@ -148,8 +144,7 @@ def check_reported(folder: Path) -> None:
 def _check_perspective(name: str) -> None:
     from temper.evaluation.perspectives.declared import name_faults
 
-    if faults := name_faults(name):
-        raise SettingError(faults[0])
+    Faults(name_faults(name)[:1]).refuse()
 
 
 def _setting(tree: Mapping[str, Any], table: str, name: str) -> Any:

@@ -21,10 +21,9 @@ from temper.evaluation.predictor import Predictor
 from temper.evaluation.text_attack import recipes
 from temper.evaluation.text_attack.contract import OUTSIDE, OWN, TextAttackSettings
 from temper.evaluation.text_attack.search import Outcome, answers_of, attacked, drafts_of, starved
-from temper.training.assignments import section
-from temper.training.config import RunConfig, digest
+from temper.training.assignments import Faults, section
+from temper.training.config import RunConfig, digest, model_identity
 from temper.training.progress import Progress
-from temper.training.run import model_identity
 
 BATCH = 32
 """Texts of a forward pass of the attacked model; changes no result."""
@@ -109,8 +108,7 @@ def attack_settings(data: DataSettings) -> TextAttackSettings:
             f"`data.augment_model` must be a checkpoint, whose weights say what it is, got {model}."
             " Give the folder of a trained model, or a Hub id."
         )
-    if faults:
-        raise SettingError("\n".join(faults))
+    Faults(faults).refuse()
     table = {**data.augment_attack, "recipes": data.attacks}
     if "masked" in data.attacks:
         table["masked_model"] = data.augment_masked_model
@@ -182,8 +180,7 @@ def _attack(
             f"`data.augment_model` must have the labels of the training rows, "
             f"{list(rows.label_names or ())}, got {list(predictor.label_names or ())}."
         )
-    if faults:
-        raise SettingError("\n".join(faults))
+    Faults(faults).refuse()
     drafts = drafts_of(aligned.examples)
     before = answers_of(predictor.predict(rows, batch_size=BATCH), drafts)
     similarity = recipes.similarity(predictor, settings, batch_size=BATCH)

@@ -160,15 +160,11 @@ def name_fault(kind: Scaffold, name: str, *, alone: bool) -> str | None:
         return f"There is a {kind.noun} {alike[0]!r} already. Give yours a name that sets it apart."
     hides = keyword.iskeyword(name) or name in SPOKEN_FOR
     if alone and not hides:
-        hides = name in sys.stdlib_module_names or _importable(name)
+        spec = importlib.util.find_spec(name)
+        hides = name in sys.stdlib_module_names or (spec is not None and spec.origin is not None)
     if hides:
         return (
             f"The name {name!r} would hide something that Python or Temper calls so already. Give "
             f"the {kind.noun} a name that says what it does."
         )
     return None
-
-
-def _importable(name: str) -> bool:
-    spec = importlib.util.find_spec(name)
-    return spec is not None and spec.origin is not None

@@ -86,8 +86,13 @@ def load_sets(
         SettingError: Where the suite is for other labels.
     """
     kind: LabelKind = "regression" if dev.kind == "regression" else "classification"
-    _check_labels(sources.found_suite, dev)
-    told = [*notices, *_missing(sources.found_suite)]
+    told = [*notices]
+    if (suite := sources.found_suite) is not None:
+        _check_labels(suite, dev)
+        told += [
+            f"Set {name!r} of suite {suite.suite.name!r} is missing and not measured: {reason}."
+            for name, reason in suite.missing.items()
+        ]
     # Groups are looked at in evaluated rows alone.
     columns = (replace(settings.columns, group=None), *known)
     seen = train if looks_for_overlap else None
@@ -132,20 +137,8 @@ def load_sets(
     return EvaluationSets(data, dict(sources.missing), tuple(dict.fromkeys(told)))
 
 
-def _missing(suite: FoundSuite | None) -> list[str]:
-    """Say which sets of a suite are not measured."""
-    if suite is None:
-        return []
-    return [
-        f"Set {name!r} of suite {suite.suite.name!r} is missing and not measured: {reason}."
-        for name, reason in suite.missing.items()
-    ]
-
-
-def _check_labels(suite: FoundSuite | None, dev: Examples) -> None:
+def _check_labels(suite: FoundSuite, dev: Examples) -> None:
     """Refuse a suite for other labels: each of its sets would fail for that one reason."""
-    if suite is None:
-        return
     labels = suite.suite.labels
     one_each = Examples(
         "suite",

@@ -37,9 +37,9 @@ from temper.evaluation.scoring import statistic_of
 from temper.functional.scores import facts
 from temper.models.folders import check_folder, read_object
 from temper.training.checkpoint_folder import check_room, read_json, staged_folder, write_json
-from temper.training.config import digest
+from temper.training.config import MODEL_FILES, RECORDS, digest, model_identity
 from temper.training.progress import Progress
-from temper.training.run import MODEL_FILES, RECORDS, model_identity, versions
+from temper.training.run import versions
 
 SCHEMA = 1
 # Of a run's data settings: what says how that run was trained, and nothing of what it is judged on.
@@ -77,7 +77,12 @@ def make_soup(
     file = out / "soup.json"
     check_room(out, what="soup", held=file.exists())
     kept = read_json(file) if file.exists() else None
-    _check_distinct(runs)
+    places = [Path(run).resolve() for run in runs]
+    twice = [run for place, run in enumerate(runs) if places.index(places[place]) < place]
+    if twice:
+        raise SettingError(f"The run {twice[0]} is given twice. Give each run once.")
+    if len(runs) < 2:
+        raise SettingError(f"A soup needs two runs or more, got {len(runs)}.")
     members = [read_ingredient(Path(run)) for run in runs]
     check_alike(members)
     length = request.max_length or max(
@@ -298,16 +303,6 @@ def _notices(members: Sequence[Ingredient], rows: Examples) -> list[str]:
     return notices
 
 
-def _check_distinct(runs: Sequence[str]) -> None:
-    """Refuse fewer than two runs, and one that is given twice."""
-    places = [Path(run).resolve() for run in runs]
-    twice = [run for place, run in enumerate(runs) if places.index(places[place]) < place]
-    if twice:
-        raise SettingError(f"The run {twice[0]} is given twice. Give each run once.")
-    if len(runs) < 2:
-        raise SettingError(f"A soup needs two runs or more, got {len(runs)}.")
-
-
 @dataclass(frozen=True)
 class Ingredient:
     """A checkpoint that may become part of a soup.
@@ -400,8 +395,7 @@ def check_alike(members: Sequence[Ingredient]) -> None:
     """
     first = members[0]
     for other in members[1:]:
-        what = _difference(first, other)
-        if what:
+        if what := _difference(first, other):
             raise ModelError(
                 f"{first.folder} and {other.folder} cannot be averaged: {what}. A soup needs runs "
                 "of one model on one task."

@@ -10,7 +10,7 @@ from temper.errors import CheckpointError
 from temper.evaluation.perspectives.calibration import with_temperature
 from temper.evaluation.predictor import Prediction
 from temper.training.checkpoint_folder import read_json
-from temper.training.run import model_identity
+from temper.training.config import model_identity
 
 SCHEMA = 1
 FILE = "calibration.json"

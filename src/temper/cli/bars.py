@@ -81,13 +81,10 @@ class ScreenProgress(Progress):
             self._tasks[kind] = self._bars.add_task(description, total=total)
         self._bars.update(self._tasks[kind], completed=done, total=total, description=description)
         if kind != "runs" and not self._bars.console.is_terminal:
-            self._say_now_and_then(f"{description}: {done} of {total}")
-
-    def _say_now_and_then(self, text: str) -> None:
-        now = self._clock()
-        if now - self._said >= EVERY:
-            self._said = now
-            self._bars.console.print(text, markup=False)
+            now = self._clock()
+            if now - self._said >= EVERY:
+                self._said = now
+                self._bars.console.print(f"{description}: {done} of {total}", markup=False)
 
 
 def loss_in_words(entry: Mapping[str, Any]) -> str:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import sys
 from collections.abc import Iterable, Mapping
@@ -68,14 +66,22 @@ def predict(
         raise SettingError(f"--out must end in {', '.join(FORMATS)}, got {out.name!r}.")
     if out is not None and not out.parent.is_dir():
         raise SettingError(f"The folder {out.parent} of --out does not exist. Make it first.")
-    _check_source(data, text, text_pair)
+    if text and data is not None:
+        raise SettingError("--text and --data both say what to predict. Leave one out.")
+    if text_pair and len(text_pair) != len(text or []):
+        raise SettingError(
+            f"--text-pair gives the second text of each --text: got {len(text_pair)} for "
+            f"{len(text or [])}."
+        )
     tree = PREDICT.tree(None, settings)
     reading = dict(tree.get("data", {}))
     max_length = reading.pop("max_length", None)
-    if text or data in (None, "-"):
-        _check_no_table(reading, what="--text is" if text else "Stdin has no columns, it is")
-    sources = () if text or data is None or data == "-" else (data,)
-    refuse([partial(check_predictor, model), *of_sources(sources)])
+    source = None if text or data == "-" else data
+    if reading and source is None:
+        what = "--text is" if text else "Stdin has no columns, it is"
+        names = ", ".join(f"--{name.replace('_', '-')}" for name in reading)
+        raise SettingError(f"{what} plain text: leave {names} out, or give a file with --data.")
+    refuse([partial(check_predictor, model), *of_sources([source] if source else [])])
     from temper.app.predictors import load_predictor, longest_row
     from temper.app.temperature import stored_temperature
 
@@ -84,10 +90,10 @@ def predict(
         from temper.data.examples import Examples
 
         examples = Examples("texts", text, text_pair or None)
-    elif data is None or data == "-":
+    elif source is None:
         examples = read_lines(sys.stdin.buffer.read())
     else:
-        examples = _read_table(model, data, reading)
+        examples = _read_table(model, source, reading)
     predictor = load_predictor(
         model,
         max_length=max_length,
@@ -114,24 +120,6 @@ def predict(
         print_table(*_shown(predictions))
     else:
         sys.stdout.write(lines(predictions))
-
-
-def _check_source(data: str | None, text: list[str] | None, text_pair: list[str] | None) -> None:
-    """Refuse texts beside a file, and pairs that are not whole."""
-    if text and data is not None:
-        raise SettingError("--text and --data both say what to predict. Leave one out.")
-    if text_pair and len(text_pair) != len(text or []):
-        raise SettingError(
-            f"--text-pair gives the second text of each --text: got {len(text_pair)} for "
-            f"{len(text or [])}."
-        )
-
-
-def _check_no_table(given: Mapping[str, Any], *, what: str) -> None:
-    """Refuse options of a table where there is none."""
-    if given:
-        names = ", ".join(f"--{name.replace('_', '-')}" for name in given)
-        raise SettingError(f"{what} plain text: leave {names} out, or give a file with --data.")
 
 
 def _read_table(model: str, data: str, reading: Mapping[str, Any]) -> Examples:
@@ -261,13 +249,12 @@ def array(predictions: Iterable[dict[str, Any]]) -> str:
 
 def table(predictions: Iterable[dict[str, Any]]) -> str:
     """Write CSV with a column ``probability:LABEL`` for every label."""
+    import pandas
+
     flat = []
     for row in predictions:
         shares = row.get("probabilities", {})
         plain = {name: value for name, value in row.items() if name != "probabilities"}
         flat.append({**plain, **{f"probability:{label}": share for label, share in shares.items()}})
-    text = io.StringIO()
-    writer = csv.DictWriter(text, fieldnames=list(flat[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(flat)
-    return text.getvalue()
+    content: str = pandas.DataFrame(flat).to_csv(index=False, lineterminator="\n")
+    return content

@@ -111,10 +111,7 @@ def print_comparison(shown: TerminalTable) -> None:
             table.add_row(Text(name, style="bold"))
             group = name
         table.add_row(*map(Text, cells))
-    console = _wide()
-    console.print(table)
-    for note in shown.notes:
-        console.print(Text(note), soft_wrap=True)
+    _print_with_notes(table, shown.notes)
 
 
 def print_overview(shown: Overview, *, notes: Sequence[str]) -> None:
@@ -131,6 +128,10 @@ def print_overview(shown: Overview, *, notes: Sequence[str]) -> None:
         table.add_column(heading, justify="left" if place == 0 else "right", overflow="fold")
     for line in cells[1:]:
         table.add_row(*line)
+    _print_with_notes(table, notes)
+
+
+def _print_with_notes(table: Table, notes: Sequence[str]) -> None:
     console = _wide()
     console.print(table)
     for note in notes:

@@ -14,7 +14,7 @@ from temper.data.settings import AUGMENTATION, DataSettings
 from temper.errors import SettingError, unknown
 from temper.evaluation.settings import EvaluationSettings
 from temper.methods import MethodConfig
-from temper.training.assignments import Tree, override, parse_assignment, section
+from temper.training.assignments import Faults, Tree, override, parse_assignment, section
 from temper.training.config import RunConfig, without_unread
 
 PLACES = ("model", "data", "train", "architecture", "evaluate")
@@ -155,7 +155,7 @@ class StudyConfig:
         """
         sets = sets or SetSources()
         tree = sets.completed(tree)
-        faults = [_unknown_place(name) for name in tree if name not in PLACES]
+        faults = Faults(_unknown_place(name) for name in tree if name not in PLACES)
         faults += _repeats("column", [column.name for column in columns])
         faults += _repeats("seed", list(seeds))
         faults += [
@@ -167,18 +167,14 @@ class StudyConfig:
         shared = ("model", "data", "train", "architecture")
         base: Tree = {name: tree[name] for name in shared if name in tree}
         evaluate = EvaluationSettings()
-        try:
+        with faults.caught():
             evaluate = section(EvaluationSettings, "evaluate", tree.get("evaluate", {}))
             faults += sets.faults(evaluate)
-        except SettingError as error:
-            faults.append(str(error))
         runs = {}
         for column in columns:
             for seed in seeds:
-                try:
+                with faults.caught():
                     runs[column.name, seed] = _run(base, column, seed)
-                except SettingError as error:
-                    faults.append(str(error))
         given = isinstance(base.get("data"), dict) and base["data"].get("unlabeled") is not None
         if not faults and given and all(run.data.unlabeled is None for run in runs.values()):
             names = ", ".join(repr(column.name) for column in columns)
@@ -186,9 +182,7 @@ class StudyConfig:
                 f"There is text without labels, but no column trains on it ({names}). Leave "
                 "--unlabeled PATH (`data.unlabeled`) out, or add a method that does."
             )
-        if faults:
-            lines = [line for fault in faults for line in fault.splitlines()]
-            raise SettingError("\n".join(dict.fromkeys(lines)))
+        faults.refuse()
         return cls(base, tuple(columns), tuple(seeds), evaluate, sets, runs)
 
     @property
@@ -232,19 +226,16 @@ def columns_of(
     Raises:
         SettingError: Where a method is unknown or a variant has another form; it lists every fault.
     """
-    columns, faults = [_column(method) for method in chosen], []
+    columns, faults = [_column(method) for method in chosen], Faults()
     for variant in variants:
-        try:
+        with faults.caught():
             if isinstance(variants, Mapping):
                 columns.append(_variant(variant, variants[variant]))
             else:
                 columns.append(Column.parse(variant))
-        except SettingError as error:
-            faults.append(str(error))
     for column in columns:
         faults += methods.name_faults(column.method)
-    if faults:
-        raise SettingError("\n".join(dict.fromkeys(faults)))
+    faults.refuse()
     return columns
 
 

@@ -30,8 +30,8 @@ from temper.study.work import GridCell, StudyFolder, Work, evaluation_sets
 from temper.study.workers import check_workers, side_by_side
 from temper.training.checkpoint_folder import make_folder, read_json, remove_empty, write_json
 from temper.training.checks import check_regressions
+from temper.training.config import model_identity, run_key
 from temper.training.progress import Progress
-from temper.training.run import model_identity, run_key
 
 SCHEMA = 1
 PAIRED = "paired.json"

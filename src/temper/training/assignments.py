@@ -4,17 +4,47 @@ from __future__ import annotations
 
 import copy
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from temper.errors import SettingError, faults
+from temper.errors import SettingError, TemperError, faults
 
 Settings = TypeVar("Settings", bound=BaseModel)
 Tree = dict[str, Any]
 """Nested settings, as a TOML file has them."""
+
+
+class Faults(list[str]):
+    """Faults of settings, gathered to be one error.
+
+    Example:
+        >>> faults = Faults()
+        >>> with faults.caught():
+        ...     raise SettingError("`seed` is wrong.")
+        >>> list(faults)
+        ['`seed` is wrong.']
+    """
+
+    @contextmanager
+    def caught(self) -> Iterator[None]:
+        """Take up what is raised inside this context."""
+        try:
+            yield
+        except TemperError as error:
+            self += str(error).splitlines()
+
+    def refuse(self) -> None:
+        """Raise all faults, each once.
+
+        Raises:
+            SettingError: If there is one.
+        """
+        if self:
+            raise SettingError("\n".join(dict.fromkeys(self)))
 
 
 def read_toml(path: Path) -> Tree:
@@ -101,7 +131,7 @@ def override(tree: Mapping[str, Any], assignments: Iterable[tuple[tuple[str, ...
     """
     result = copy.deepcopy(dict(tree))
     given: dict[tuple[str, ...], Any] = {}
-    found = []
+    found = Faults()
     for path, value in assignments:
         dotted = ".".join(path)
         if path in given and given[path] != value:
@@ -117,8 +147,7 @@ def override(tree: Mapping[str, Any], assignments: Iterable[tuple[tuple[str, ...
                 break
         else:
             table[path[-1]] = value
-    if found:
-        raise SettingError("\n".join(found))
+    found.refuse()
     return result
 
 

@@ -84,6 +84,7 @@ def settings_table(name: str) -> str:
             )
         )
     sources = published(name)
+    fields: Mapping[str, Any] = TrainSettings.model_fields
     lines += [
         (
             f"`train.{key}`",
@@ -91,18 +92,13 @@ def settings_table(name: str) -> str:
             bounds(field),
             str(sources.get(f"train.{key}", "")),
             "",
-            meaning,
+            "of the run, whatever the method",
         )
-        for key, field, meaning in _training()
+        for key, field in ((key, fields[key]) for key in TRAINING)
     ]
     rows = [_HEADINGS, *lines]
     heading, *body = (f"| {' | '.join(map(_cell, row))} |\n" for row in rows)
     return "".join((heading, f"|{'---|' * len(_HEADINGS)}\n", *body))
-
-
-def _training() -> list[tuple[str, Any, str]]:
-    fields: Mapping[str, Any] = TrainSettings.model_fields
-    return [(key, fields[key], "of the run, whatever the method") for key in TRAINING]
 
 
 def _shown(value: Any) -> str:

@@ -205,12 +205,6 @@ def load_part(part: Any, folder: Path | str, *, name: str) -> None:
         ) from error
 
 
-def remove_partial(folder: Path | str) -> None:
-    """Remove checkpoints that a killed process left half-written."""
-    for entry in Path(folder).glob(f"{PARTIAL}*"):
-        shutil.rmtree(entry)
-
-
 def put_in_place(partial: Path, final: Path) -> None:
     """Push a folder's files to the disk, then give the folder its name."""
     for file in partial.rglob("*"):
@@ -222,20 +216,6 @@ def put_in_place(partial: Path, final: Path) -> None:
     if final.exists():
         shutil.rmtree(final)
     os.replace(partial, final)
-
-
-def note_best(state: Any, run: Path, final: Path) -> None:
-    """Name the checkpoint of the best step in the Trainer's state, where there is one.
-
-    Args:
-        state: The Trainer's state.
-        run: The folder of all checkpoints.
-        final: The checkpoint that is being written.
-    """
-    if state.best_global_step:
-        best = run / f"checkpoint-{state.best_global_step}"
-        if best == final or best.exists():
-            state.best_model_checkpoint = str(best)
 
 
 def generator_states() -> dict[str, Any]:

@@ -14,6 +14,7 @@ from temper.errors import NonFiniteError, SettingError
 from temper.methods import Method
 from temper.models.blocks import unwrap
 from temper.models.probing import innermost
+from temper.training.assignments import Faults
 from temper.training.loading import TaskRows, countable
 from temper.types import Step
 
@@ -129,10 +130,8 @@ def check_regressions(method: Method, regressions: Iterable[str]) -> None:
         SettingError: If there is one that the method cannot be trained on, in the words in which
             its loss would refuse the first batch.
     """
-    said: tuple[str, ...] = getattr(method.objective, "needs_classes", ())
-    found = [f"{name}: {fault}" for name in regressions for fault in said]
-    if found:
-        raise SettingError("\n".join(found))
+    needs: tuple[str, ...] = getattr(method.objective, "needs_classes", ())
+    Faults(f"{name}: {fault}" for name in regressions for fault in needs).refuse()
 
 
 def check_task_loss(method: Method, task_loss: Any, class_weights: Any) -> None:

@@ -36,6 +36,7 @@ from typing import Annotated, Any, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from temper import methods
+from temper.data.examples import Splits
 from temper.data.settings import UNLABELLED, DataSettings
 from temper.errors import CompositionError, Option, SettingError, faults, unknown
 from temper.methods.composition import Composed
@@ -45,12 +46,16 @@ from temper.models.classical import ARCHITECTURES
 from temper.models.classical.build import DROPOUT
 from temper.models.classical.registry import ArchitectureSettings
 from temper.models.classical.vectors import content_hash
-from temper.training.assignments import Tree, section
+from temper.training.assignments import Faults, Tree, section
 from temper.training.checks import check_unlabelled, wants_unlabelled
 from temper.training.settings import TrainSettings
 
 PLACES = ("model", "seed", "data", "method", "train", "architecture")
 LARGEST_SEED = 2**32 - 1
+CHUNK = 1 << 20
+MODEL_FILES = {".safetensors", ".bin", ".json", ".txt", ".model"}
+# What Temper writes beside a model's files does not decide what its weights are.
+RECORDS = {"run.json", "scores.json", "table.json", "study.json", "soup.json", "calibration.json"}
 
 
 class RunConfig(BaseModel):
@@ -88,21 +93,24 @@ class RunConfig(BaseModel):
         Raises:
             SettingError: Where anything is wrong; it lists every fault, not only the first.
         """
-        found = [unknown("setting", name, PLACES) for name in tree if name not in PLACES]
-        tree = completed(_with_method(tree))
+        found = Faults(unknown("setting", name, PLACES) for name in tree if name not in PLACES)
+        table = tree.get("method", {})
+        if isinstance(table, Mapping) and "name" not in table:
+            tree = {**tree, "method": {"name": methods.DEFAULT, **table}}
+        tree = completed(tree)
         checks: dict[str, Callable[[Any], Any]] = {
             "data": lambda table: section(DataSettings, "data", table),
             "method": _method,
             "train": lambda table: section(TrainSettings, "train", table),
         }
         if "architecture" in tree:
-            checks["architecture"] = lambda table: _architecture(tree.get("model"), table)
+            checks["architecture"] = lambda table: section(
+                settings_class(tree.get("model")), "architecture", table
+            ).model_dump(mode="json")
         checked: Tree = {name: tree[name] for name in ("model", "seed") if name in tree}
         for name, check in checks.items():
-            try:
+            with found.caught():
                 checked[name] = check(tree.get(name, {}))
-            except (SettingError, CompositionError) as error:
-                found.append(str(error))
         try:
             config = cls.model_validate(checked)
         except ValidationError as error:
@@ -110,7 +118,7 @@ class RunConfig(BaseModel):
             failed = tuple(f"`{name}`" for name in checks if name not in checked)
             found += [fault for fault in faults(error, cls, "") if not fault.startswith(failed)]
         if "data" in checked and "method" in checked:
-            try:
+            with found.caught():
                 given = checked["data"].unlabeled is not None
                 method = _built(checked["method"])
                 check_unlabelled(method, given=given)
@@ -129,10 +137,7 @@ class RunConfig(BaseModel):
                     )
                 if "architecture" in checked:
                     check_method(tree["model"], method.config)
-            except (SettingError, CompositionError) as error:
-                found.append(str(error))
-        if found:
-            raise SettingError("\n".join(found))
+        found.refuse()
         return config
 
     @property
@@ -193,6 +198,49 @@ class RunConfig(BaseModel):
         return digest(decides)
 
 
+def run_key(config: RunConfig, splits: Splits, *, identity: str | None = None) -> str:
+    """Return the key of a run on its loaded data; see `RunConfig.key`.
+
+    Args:
+        config: The settings.
+        splits: The data.
+        identity: What `model_identity` gives, where the caller has asked for it already.
+    """
+    # A comparison loads the rows for all its columns, of which some have no use for these.
+    unlabeled = splits.unlabeled if config.data.unlabeled is not None else None
+    named = config.data.augment_models
+    return config.key(
+        model=identity or model_identity(config.model),
+        # The names of the labels go into the checkpoint, and a row's hash does not know them.
+        train_hash=digest([splits.train.hash, splits.train.label_names]),
+        dev_hash=splits.dev.hash,
+        unlabeled_hash=None if unlabeled is None else unlabeled.hash,
+        augment_models={use: model_identity(name) for use, name in named.items()},
+    )
+
+
+def model_identity(name: str) -> str:
+    """Say which weights a model's name stands for, so that a key does not outlive them.
+
+    Args:
+        name: Hub id, folder, or short name.
+
+    Returns:
+        A hash of the files for a folder, the name itself for anything else.
+    """
+    folder = Path(name)
+    if not folder.is_dir():
+        return name
+    state = hashlib.blake2b(digest_size=16)
+    for file in sorted(folder.iterdir()):
+        if file.is_file() and file.suffix in MODEL_FILES and file.name not in RECORDS:
+            state.update(repr((file.name, file.stat().st_size)).encode())
+            with file.open("rb") as stream:
+                while chunk := stream.read(CHUNK):
+                    state.update(chunk)
+    return state.hexdigest()
+
+
 def without_unread(tree: Mapping[str, Any]) -> Tree:
     """Return nested settings without unlabelled text that their method does not train on.
 
@@ -227,14 +275,6 @@ def digest(content: Any) -> str:
     return hashlib.blake2b(text.encode(), digest_size=6).hexdigest()
 
 
-def _with_method(tree: Mapping[str, Any]) -> Tree:
-    """Name the default method where none is named."""
-    table = tree.get("method", {})
-    if not isinstance(table, Mapping) or "name" in table:
-        return dict(tree)
-    return {**tree, "method": {"name": methods.DEFAULT, **table}}
-
-
 def _method(table: Any) -> Tree:
     if not isinstance(table, Mapping):
         raise SettingError(
@@ -253,10 +293,6 @@ def _method(table: Any) -> Tree:
     # "r_drop+at" and "r_drop + at" are one method, and so one key.
     written = config.name if isinstance(config, methods.Composed) else name
     return {"name": written, **config.settings()}
-
-
-def _architecture(model: Any, table: Any) -> Tree:
-    return section(settings_class(model), "architecture", table).model_dump(mode="json")
 
 
 def _built(method: Tree) -> methods.Method:
@@ -339,14 +375,12 @@ def check_method(model: str, config: MethodConfig) -> None:
     """
     shares = config.shares if isinstance(config, Composed) else ()
     parts = [(share.name, share.config) for share in shares] or [(methods.name_of(config), config)]
-    found = [
+    Faults(
         f"The method {name!r} {each.PRETRAINED}, and {model!r} is trained from scratch, so it has "
         "none. Use another method, or a pre-trained model."
         for name, each in parts
         if each.PRETRAINED
-    ]
-    if found:
-        raise SettingError("\n".join(found))
+    ).refuse()
 
 
 def identity(architecture: Mapping[str, Any]) -> Tree:

@@ -18,6 +18,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate
 from typing import Any
@@ -321,6 +322,7 @@ def quotas(steps: Sequence[int], *, temperature: float) -> list[int]:
     return shares
 
 
+@dataclass(frozen=True)
 class PartCollator:
     """Collate a batch as the rows of its dataset are collated; of no rows nothing.
 
@@ -329,8 +331,8 @@ class PartCollator:
         ends: For each dataset the first number that is no longer of its rows.
     """
 
-    def __init__(self, collators: Sequence[Callable[[Any], Any]], ends: Sequence[int]) -> None:
-        self.collators, self.ends = list(collators), list(ends)
+    collators: Sequence[Callable[[Any], Any]]
+    ends: Sequence[int]
 
     def __call__(self, items: Sequence[tuple[int, Any]]) -> dict[str, Any]:
         """Collate rows of one dataset."""

@@ -31,12 +31,12 @@ from temper.data.augmentation import augmented
 from temper.data.encode import encode
 from temper.data.examples import Examples, Splits
 from temper.data.sources import load_splits
-from temper.errors import ModelError, SettingError, unknown
+from temper.errors import SettingError, unknown
 from temper.models.multi_task.classifier import TaskHead, share_encoder
-from temper.training.assignments import Tree, section
+from temper.training.assignments import Faults, Tree, section
 from temper.training.checkpoint_folder import RunFolder, write_json
 from temper.training.checks import check_one_process, check_regressions
-from temper.training.config import PLACES, RunConfig, digest
+from temper.training.config import PLACES, RunConfig, digest, model_identity, run_key
 from temper.training.loading import TASK, TaskRows
 from temper.training.progress import Progress
 from temper.training.recorder import DEV
@@ -47,9 +47,7 @@ from temper.training.run import (
     is_finished,
     label_names,
     make_network,
-    model_identity,
     network_notices,
-    run_key,
     scored_sets,
 )
 
@@ -100,7 +98,7 @@ class MultiTaskConfig:
             SettingError: Where anything is wrong; it lists every fault, not only the first.
         """
         places = (*PLACES, "tasks", "mixing")
-        found = [unknown("setting", name, places) for name in tree if name not in places]
+        found = Faults(unknown("setting", name, places) for name in tree if name not in places)
         tables, shared = tree.get("tasks", {}), tree.get("data", {})
         if not isinstance(tables, Mapping) or len(tables) < 2:
             found.append(
@@ -117,21 +115,16 @@ class MultiTaskConfig:
             if name in shared
         ]
         mixing = MixingSettings()
-        try:
+        with found.caught():
             mixing = section(MixingSettings, "mixing", tree.get("mixing", {}))
-        except SettingError as error:
-            found.append(str(error))
         whole = {name: tree[name] for name in PLACES if name in tree and name != "data"}
         tasks: dict[str, RunConfig] = {}
-        wrong: dict[str, list[str]] = {}
+        wrong = {name: Faults() for name in tables}
         for name, table in tables.items():
-            try:
+            with wrong[name].caught():
                 tasks[name] = _config_of(name, table, {**whole, "data": dict(shared)})
-            except SettingError as error:
-                wrong[name] = str(error).splitlines()
-        found += _faults_of_tasks(wrong, tasks=len(tables))
-        if found:
-            raise SettingError("\n".join(found))
+        found += _faults_of_tasks(wrong)
+        found.refuse()
         return cls(tasks, mixing)
 
     @property
@@ -163,11 +156,8 @@ def _config_of(name: str, table: Any, tree: Tree) -> RunConfig:
             f"`tasks.{name}` must be a table of settings, got {table!r}. Write "
             f"`tasks.{name}.source=PATH`."
         )
-    try:
-        TaskHead(name)
-        config = RunConfig.of({**tree, "data": {**tree["data"], **table}})
-    except ModelError as error:
-        raise SettingError(str(error)) from error
+    TaskHead(name)
+    config = RunConfig.of({**tree, "data": {**tree["data"], **table}})
     of_one_task = {
         "Text without labels (`data.unlabeled`)": config.data.unlabeled is not None,
         "An attack on rows (`data.augment`)": bool(config.data.attacks),
@@ -176,22 +166,20 @@ def _config_of(name: str, table: Any, tree: Tree) -> RunConfig:
         "An adapter (`train.lora`)": config.train.lora is not None,
         "`train.class_weights`": config.train.class_weights is not None,
     }
-    faults = [
+    Faults(
         f"{setting} is for a training on one task. Leave it out."
         for setting, is_given in of_one_task.items()
         if is_given
-    ]
-    if faults:
-        raise SettingError("\n".join(faults))
+    ).refuse()
     return config
 
 
-def _faults_of_tasks(wrong: Mapping[str, list[str]], *, tasks: int) -> list[str]:
+def _faults_of_tasks(wrong: Mapping[str, list[str]]) -> list[str]:
     """List the faults of tasks: those of all once, the others with the task's name."""
     common = [
         fault
         for fault in next(iter(wrong.values()), [])
-        if len(wrong) == tasks and all(fault in faults for faults in wrong.values())
+        if all(fault in faults for faults in wrong.values())
     ]
     return common + [
         f"Task {name!r} (`tasks.{name}`): {fault}"
@@ -342,6 +330,8 @@ class _ActiveTasks(ActiveRun):
 
     def record(self, status: str) -> dict[str, Any]:
         """Return the record as docs/formats.md describes it."""
+        rows: Any = self.prepared.rows
+        cut = sum(part.truncated * len(part) for part in rows.parts.values())
         of_tasks = {name: self._of_task(name).record(status) for name in self.whole.tasks}
         told = {name: value for name, value in of_tasks[self._first].items() if name != "task"}
         return {
@@ -354,7 +344,7 @@ class _ActiveTasks(ActiveRun):
             },
             "data": {name: record["data"] for name, record in of_tasks.items()},
             **self._epochs(),
-            "truncated": self._truncated(),
+            "truncated": cut / len(rows),
             "notices": [self._listed(), *self.prepared.notices],
         }
 
@@ -367,12 +357,6 @@ class _ActiveTasks(ActiveRun):
             folder = staging / FOLDER / name
             super().write_model(model.for_task(name), folder)
             write_json(folder / "run.json", self._of_task(name).record("finished"))
-
-    def _truncated(self) -> float:
-        """Return the share of the rows of all tasks that were cut."""
-        rows: Any = self.prepared.rows
-        cut: float = sum(part.truncated * len(part) for part in rows.parts.values())
-        return cut / len(rows)
 
     def _listed(self) -> str:
         """Say which tasks there are, where a report has no place for several."""

@@ -6,12 +6,11 @@ import logging
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Final
 
 import torch
 from torch import Tensor, nn
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils.flop_counter import flop_registry
+from torch.utils.flop_counter import FlopCounterMode
 
 from temper.errors import TemperError
 from temper.forward.objective import Joint
@@ -25,21 +24,6 @@ PLAIN: Final = 3.0
 
 STEPS = 1000
 """Steps of the run that a counted step stands at the end of, past any phase of the head alone."""
-
-
-class _Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Sum the multiplications of products and convolutions, forward and backward."""
-
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.total = 0
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        out = func(*args, **(kwargs or {}))
-        count = flop_registry.get(func._overloadpacket)
-        if count is not None:
-            self.total += count(*args, **(kwargs or {}), out_val=out)
-        return out
 
 
 def passes_of(model: nn.Module, method: Method, batch: Mapping[str, Tensor]) -> float | None:
@@ -109,10 +93,10 @@ def _products(
             # What a network or a method finds out once, by passes of its own, is no step's cost.
             stepper.backward(batch)
             stepper.discard()
-            with _Counter() as counter:
+            with FlopCounterMode(display=False) as counter:
                 stepper.backward(batch)
             stepper.discard()
-            found.append(counter.total)
+            found.append(counter.get_total_flops())
     finally:
         stepper.release()
     return found

@@ -7,7 +7,7 @@ import re
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median
@@ -223,6 +223,7 @@ def carve(rows: Examples, share: float, *, seed: int) -> tuple[Examples, Example
     return rows.select(rest), rows.select(chosen)
 
 
+@dataclass(eq=False)
 class EpochScores(Listener):
     """Score some sets after each epoch, write the scores to ``metrics.jsonl``, keep the best epoch.
 
@@ -237,29 +238,22 @@ class EpochScores(Listener):
         progress: Hears of every score.
     """
 
-    def __init__(
-        self,
-        sets: Sequence[ScoredSet],
-        collate: Callable[[Any], Mapping[str, Any]],
-        *,
-        batch_size: int,
-        folder: RunFolder,
-        progress: Progress,
-    ) -> None:
-        self.sets = list(sets)
-        self._collate, self._batch_size = collate, batch_size
-        self._folder, self._progress = folder, progress
-        self.entries: list[dict[str, Any]] = []
-        self._chooser = next((each for each in self.sets if each.name == SELECTION), None)
-        self._finished: dict[str, float | None] = {}
+    sets: Sequence[ScoredSet]
+    collate: Callable[[Any], Mapping[str, Any]]
+    batch_size: int
+    folder: RunFolder
+    progress: Progress
+    entries: list[dict[str, Any]] = field(default_factory=list, init=False)
+    _finished: dict[str, float | None] = field(default_factory=dict, init=False)
 
     @property
     def best(self) -> dict[str, Any] | None:
         """The epoch that the selection rows choose; None where they choose none."""
-        if self._chooser is None:
+        chooser = next((each for each in self.sets if each.name == SELECTION), None)
+        if chooser is None:
             return None
-        label, best = self._chooser.label, None
-        sign = 1 if scores.facts(self._chooser.metric).higher_is_better else -1
+        label, best = chooser.label, None
+        sign = 1 if scores.facts(chooser.metric).higher_is_better else -1
         for entry in self.entries:
             value = entry[label]
             if value is not None and (best is None or sign * value > sign * best[label]):
@@ -276,7 +270,7 @@ class EpochScores(Listener):
             CheckpointError: The weights of the best epoch are not there.
         """
         labels = [each.label for each in self.sets]
-        logs = self._folder.logs() if labels else []
+        logs = self.folder.logs() if labels else []
         self.entries = [log for log in logs if all(label in log for label in labels)]
         for folder, at in self._kept():
             if at > step:
@@ -348,25 +342,25 @@ class EpochScores(Listener):
         self.entries.append(entry)
         # The weights come first: a line without them would name an epoch that cannot be kept.
         if self.best is entry:
-            partial = self._folder.checkpoints / f"{PARTIAL}best-{state.global_step}"
+            partial = self.folder.checkpoints / f"{PARTIAL}best-{state.global_step}"
             shutil.rmtree(partial, ignore_errors=True)
             partial.mkdir(parents=True)
             write_state(_trained(model), partial, name="weights")
             put_in_place(partial, self._weights(state.global_step))
-        self._folder.append_metrics(entry)
-        self._progress.logged(entry)
+        self.folder.append_metrics(entry)
+        self.progress.logged(entry)
 
     def _all(self, model: nn.Module) -> dict[str, float | None]:
         return {
-            each.label: each.score(model, self._collate, batch_size=self._batch_size)
+            each.label: each.score(model, self.collate, batch_size=self.batch_size)
             for each in self.sets
         }
 
     def _weights(self, step: int) -> Path:
-        return self._folder.checkpoints / f"best-{step}"
+        return self.folder.checkpoints / f"best-{step}"
 
     def _kept(self) -> list[tuple[Path, int]]:
-        folder = self._folder.checkpoints
+        folder = self.folder.checkpoints
         entries = folder.iterdir() if folder.is_dir() else ()
         return [(e, int(m[1])) for e in entries if (m := BEST.fullmatch(e.name))]
 

@@ -11,11 +11,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from pathlib import Path
 
 from temper.data.attacked import AttackedTexts
 from temper.data.augmentation import Rewriter
-from temper.data.examples import Examples, Splits
+from temper.data.examples import Examples
 from temper.data.settings import ATTACK, MASKED, AugmentationSettings
 from temper.data.words import Words, is_stop_word
 from temper.errors import SettingError
@@ -80,11 +79,11 @@ class MaskedReplacement:
         """Change some texts, each by its own seed."""
         split = list(map(Words.of, texts))
         places = [_places(words, seed) for words, seed in zip(split, seeds, strict=True)]
-        blanks = [
-            _blank(words, place)
-            for words, some in zip(split, places, strict=True)
-            for place in some
-        ]
+        blanks = []
+        for words, some in zip(split, places, strict=True):
+            for place in some:
+                start, end = words.span(place)
+                blanks.append(Blank(words.text[:start], words.text[end:], words.words[place]))
         if not blanks:
             return list(texts)
         # Some of the likeliest are stop words.
@@ -116,29 +115,6 @@ def draw_word(proposals: Sequence[Proposal], seed: int) -> str | None:
         if left < 0:
             return each.word
     return kept[-1].word if kept else None
-
-
-def kept_or_found(
-    kept: Path | None,
-    attack: RowAttack | None,
-    config: RunConfig,
-    splits: Splits,
-    progress: Progress,
-) -> Callable[[], AttackedTexts] | None:
-    """Return who attacks a run's training rows, None where nobody can.
-
-    Args:
-        kept: File of a run that goes on; what it holds is not attacked again. It need not be there.
-        attack: Who attacks rows.
-        config: The run.
-        splits: Its rows.
-        progress: Hears how far it is.
-    """
-    if attack is None:
-        return None
-    if kept is not None and kept.exists():
-        return lambda: AttackedTexts.read(kept)
-    return lambda: attack(config, splits.train, progress)
 
 
 def rewriters_of(
@@ -183,10 +159,3 @@ def _places(words: Words, seed: int) -> list[int]:
     free = [place for place, word in enumerate(words.words) if not is_stop_word(word)]
     free.sort(key=lambda place: derive_seed(seed, "place", place))
     return sorted(free[: math.ceil(MASKED_SHARE * len(words))])
-
-
-def _blank(words: Words, place: int) -> Blank:
-    """Return the place of a word, with what stands around it."""
-    start, end = words.span(place)
-    text = words.text
-    return Blank(text[:start], text[end:], words.words[place])

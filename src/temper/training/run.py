@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 import platform
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -33,20 +33,16 @@ from temper.training.checkpoint_folder import (
     remove_empty,
 )
 from temper.training.checks import check_one_process, check_regressions, check_unlabelled
-from temper.training.config import RunConfig, digest, settings_class
+from temper.training.config import RunConfig, run_key, settings_class
 from temper.training.passes import cost_in_words, passes_of
 from temper.training.progress import Progress
 from temper.training.recorder import DEV, SELECTION, EpochScores, Recorder, ScoredSet, carve
-from temper.training.rewriting import RowAttack, kept_or_found, rewriters_of
+from temper.training.rewriting import RowAttack, rewriters_of
 from temper.training.trainer import RobustTrainer
 
 SCHEMA = 1
 USUAL_RATE = 1e-4
 """Below this an adapter hardly learns: LoRA's paper has 2e-4 to 5e-4 on GLUE (its table 9)."""
-CHUNK = 1 << 20
-MODEL_FILES = {".safetensors", ".bin", ".json", ".txt", ".model"}
-# What Temper writes beside a model's files does not decide what its weights are.
-RECORDS = {"run.json", "scores.json", "table.json", "study.json", "soup.json", "calibration.json"}
 
 
 def train(
@@ -93,7 +89,6 @@ def train(
     key = run_key(config, splits)
     if is_finished(folder, found, config, key, progress):
         return folder.path
-    kept = folder.attacked if found is not None and resume else None
     selection = None
     if config.train.keep == "best":
         rest, selection = carve(splits.train, config.train.keep_share, seed=config.data.seed)
@@ -103,12 +98,16 @@ def train(
         )
         progress.notice(notice)
         splits = replace(splits, train=rest, notices=(*splits.notices, notice))
-    prepared = prepare(
-        config,
-        splits,
-        attack=kept_or_found(kept, attack, config, splits, progress),
-        selection=selection,
-    )
+    texts: Callable[[], AttackedTexts] | None = None
+    if attack is not None:
+        # What a run that goes on has found is not attacked again.
+        is_kept = found is not None and resume and folder.attacked.exists()
+        texts = (
+            partial(AttackedTexts.read, folder.attacked)
+            if is_kept
+            else partial(attack, config, splits.train, progress)
+        )
+    prepared = prepare(config, splits, attack=texts, selection=selection)
     progress.notice_all(network_notices(config, prepared.model, prepared.tokenizer))
     progress.notice_all(prepared.notices)
     run = ActiveRun(config, folder, key, splits, progress, prepared)
@@ -346,49 +345,6 @@ def class_weights(setting: Any, train_rows: Examples) -> list[float] | None:
     return weights
 
 
-def run_key(config: RunConfig, splits: Splits, *, identity: str | None = None) -> str:
-    """Return the key of a run on its loaded data; see `RunConfig.key`.
-
-    Args:
-        config: The settings.
-        splits: The data.
-        identity: What `model_identity` gives, where the caller has asked for it already.
-    """
-    # A comparison loads the rows for all its columns, of which some have no use for these.
-    unlabeled = splits.unlabeled if config.data.unlabeled is not None else None
-    named = config.data.augment_models
-    return config.key(
-        model=identity or model_identity(config.model),
-        # The names of the labels go into the checkpoint, and a row's hash does not know them.
-        train_hash=digest([splits.train.hash, splits.train.label_names]),
-        dev_hash=splits.dev.hash,
-        unlabeled_hash=None if unlabeled is None else unlabeled.hash,
-        augment_models={use: model_identity(name) for use, name in named.items()},
-    )
-
-
-def model_identity(name: str) -> str:
-    """Say which weights a model's name stands for, so that a key does not outlive them.
-
-    Args:
-        name: Hub id, folder, or short name.
-
-    Returns:
-        A hash of the files for a folder, the name itself for anything else.
-    """
-    folder = Path(name)
-    if not folder.is_dir():
-        return name
-    state = hashlib.blake2b(digest_size=16)
-    for file in sorted(folder.iterdir()):
-        if file.is_file() and file.suffix in MODEL_FILES and file.name not in RECORDS:
-            state.update(repr((file.name, file.stat().st_size)).encode())
-            with file.open("rb") as stream:
-                while chunk := stream.read(CHUNK):
-                    state.update(chunk)
-    return state.hexdigest()
-
-
 def is_finished(
     folder: RunFolder, found: dict[str, Any] | None, config: Any, key: str, progress: Progress
 ) -> bool:
@@ -421,6 +377,7 @@ def is_finished(
     )
 
 
+@dataclass
 class ActiveRun:
     """One run between its checks and its end.
 
@@ -433,26 +390,22 @@ class ActiveRun:
         prepared: What it trains.
     """
 
-    def __init__(
-        self,
-        config: RunConfig,
-        folder: RunFolder,
-        key: str,
-        splits: Splits,
-        progress: Progress,
-        prepared: Prepared,
-    ) -> None:
-        self.config, self.folder, self.key = config, folder, key
-        self.splits, self.prepared, self.progress = splits, prepared, progress
-        self.recorder = Recorder(folder, progress, on_save=lambda: self.write("running"))
+    config: RunConfig
+    folder: RunFolder
+    key: str
+    splits: Splits
+    progress: Progress
+    prepared: Prepared
+
+    def __post_init__(self) -> None:
+        """Make what listens to the training."""
+        prepared, train = self.prepared, self.config.train
+        self.recorder = Recorder(self.folder, self.progress, on_save=lambda: self.write("running"))
+        collator = Collator(prepared.tokenizer)
         self.scores = EpochScores(
-            prepared.scored,
-            Collator(prepared.tokenizer),
-            batch_size=config.train.batch_size,
-            folder=folder,
-            progress=progress,
+            prepared.scored, collator, train.batch_size, self.folder, self.progress
         )
-        self.device = config.train.device
+        self.device = train.device
         self.task: str | None = None
         self.passes: float | None = None
         self.parameters = parameter_counts(prepared.model)

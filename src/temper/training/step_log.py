@@ -12,6 +12,9 @@ from torch import Tensor
 from temper.errors import NonFiniteError
 from temper.types import Batch, LossTerms, Step
 
+KEPT = ("parts", "sums", "rows", "notes", "counts", "squares", "steps", "total")
+"""What of a log a checkpoint holds."""
+
 
 class StepLog:
     """Sums of the loss terms since the last reading, on the device: logging costs no wait."""
@@ -25,9 +28,10 @@ class StepLog:
         self._parts: dict[str, Tensor] = {}
         self._sums: dict[str, Tensor] = {}
         self._rows: dict[str, int] = {}
-        self._notes: dict[str, tuple[Tensor, int]] = {}
+        self._notes: dict[str, Tensor] = {}
+        self._counts: dict[str, int] = {}
         self._squares: dict[str, Tensor] = {}
-        self._steps: set[int] = set()
+        self._steps: dict[int, None] = {}
         self._total: Tensor | float = 0.0
         self._fresh: list[tuple[str, Tensor, Tensor | None]] = []
 
@@ -44,12 +48,12 @@ class StepLog:
             if term.weight != 1 or term.reduction != "mean":
                 self._sums[term.name] = self._sums.get(term.name, 0) + rows.sum()
                 self._rows[term.name] = self._rows.get(term.name, 0) + len(rows)
-        self._steps.add(step.number)
+        self._steps[step.number] = None
         for name, square in squared_gradients(terms, step).items():
             self._squares[name] = self._squares.get(name, 0) + square
         for name, value in terms.diagnostics.items():
-            held, count = self._notes.get(name, (torch.zeros_like(value), 0))
-            self._notes[name] = (held + value.detach(), count + 1)
+            self._notes[name] = self._notes.get(name, 0) + value.detach()
+            self._counts[name] = self._counts.get(name, 0) + 1
 
     def add_pull(self, name: str, value: Tensor) -> None:
         """Take what an update rule added to the loss of a step through its gradient.
@@ -93,26 +97,13 @@ class StepLog:
 
     def state_dict(self) -> dict[str, Any]:
         """Return the sums, for a run that goes on logging after a stop."""
-        return {
-            "parts": self._parts,
-            "sums": self._sums,
-            "rows": self._rows,
-            "notes": self._notes,
-            "squares": self._squares,
-            "steps": sorted(self._steps),
-            "total": self._total,
-        }
+        return {name: getattr(self, f"_{name}") for name in KEPT}
 
     def load_state_dict(self, saved: Mapping[str, Any], device: torch.device) -> None:
         """Go on from what ``state_dict`` gave."""
         self.clear()
-        # A run that an earlier release stopped has none.
-        self._parts = moved(saved.get("parts", {}), device)
-        self._sums, self._rows = moved(saved["sums"], device), dict(saved["rows"])
-        self._notes = {name: (sum_.to(device), n) for name, (sum_, n) in saved["notes"].items()}
-        self._squares = moved(saved["squares"], device)
-        self._steps = set(saved["steps"])
-        self._total = moved(saved["total"], device)
+        for name in KEPT:
+            setattr(self, f"_{name}", moved(saved[name], device))
 
     def means(self) -> dict[str, float]:
         """Return the loss and its parts, means over the steps since the last reading.
@@ -128,7 +119,7 @@ class StepLog:
             f"unweighted/{name}": float(total) / self._rows[name]
             for name, total in self._sums.items()
         }
-        notes = {name: float(total) / count for name, (total, count) in self._notes.items()}
+        notes = {name: float(total) / self._counts[name] for name, total in self._notes.items()}
         pulls = {
             f"gradient/{name}": math.sqrt(float(square) / steps)
             for name, square in self._squares.items()

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any, Literal
 
-from temper.errors import SettingError
+from temper.training.assignments import Faults
 
 Verdict = Literal["works", "refused", "no effect"]
 
@@ -75,13 +75,11 @@ def check_arguments(args: Any) -> None:
     Raises:
         SettingError: If there are some; it says of each what to do instead.
     """
-    faults = [
+    Faults(
         f"`{name}` is {getattr(args, name)!r}. {support.note}"
         for name, support in ARGUMENTS.items()
         if _refused(support.rule, getattr(args, name, None))
-    ]
-    if faults:
-        raise SettingError("\n".join(faults))
+    ).refuse()
 
 
 def check_hooks(trainer: Any, own: type) -> None:
@@ -95,14 +93,12 @@ def check_hooks(trainer: Any, own: type) -> None:
         SettingError: If there are some; it says of each what to do instead.
     """
     find = inspect.getattr_static
-    faults = [
+    Faults(
         f"{type(trainer).__name__}.{name} is overridden, and training would not call it. "
         f"{support.note}"
         for name, support in HOOKS.items()
         if support.verdict == "refused" and find(trainer, name, None) is not find(own, name, None)
-    ]
-    if faults:
-        raise SettingError("\n".join(faults))
+    ).refuse()
 
 
 KINDS: dict[str, Mapping[str, Support]] = {

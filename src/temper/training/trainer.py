@@ -340,7 +340,8 @@ class RobustTrainer(Trainer):
 
     def _inner_training_loop(self, *args: Any, **kwargs: Any) -> Any:
         if self.args.should_save:
-            checkpoint_files.remove_partial(self.args.output_dir)
+            for unfinished in Path(self.args.output_dir).glob(f"{checkpoint_files.PARTIAL}*"):
+                shutil.rmtree(unfinished)
         self._carried = None
         self._step = Step(number=-1)
         special = getattr(self.processing_class, "all_special_ids", None) or ()
@@ -458,7 +459,10 @@ class RobustTrainer(Trainer):
             partial_folder.mkdir(parents=True)
         self.accelerator.wait_for_everyone()
         self.save_model(str(partial_folder), _internal_call=True)
-        checkpoint_files.note_best(self.state, run, final)
+        if self.state.best_global_step:
+            best = run / f"checkpoint-{self.state.best_global_step}"
+            if best == final or best.exists():
+                self.state.best_model_checkpoint = str(best)
         if not self.args.save_only_model:
             self._save_optimizer_and_scheduler(str(partial_folder))
             self._save_scaler(str(partial_folder))

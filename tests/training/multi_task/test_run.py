@@ -19,7 +19,7 @@ from temper.training.multi_task import MultiTaskConfig, prepare_tasks, train_tas
 from temper.training.run import prepare
 from tests.cli.tiny_project import make_data, make_model, sentences, write_csv
 from tests.training.listeners import StopAt
-from tests.training.test_run import record
+from tests.training.tiny_training import record
 
 
 @pytest.fixture(scope="module")
@@ -226,14 +226,6 @@ def test_a_method_that_is_off_or_reads_one_output_too_takes_a_regression(
     config = MultiTaskConfig.of(tree(project, method=method))
     splits = {name: load_splits(run.data) for name, run in config.tasks.items()}
     assert prepare_tasks(config, splits).model.config.task_names == ("reviews", "stars")
-
-
-def test_a_method_that_needs_classes_takes_tasks_that_have_them(project: Path) -> None:
-    source = {"source": str(project / "data" / "reviews")}
-    settings = tree(project, tasks={"one": source, "two": source}, method={"name": "cross_holder"})
-    config = MultiTaskConfig.of(settings)
-    splits = {name: load_splits(run.data) for name, run in config.tasks.items()}
-    assert prepare_tasks(config, splits).method.name == "cross_holder"
 
 
 def test_a_fault_of_all_tasks_is_told_once(project: Path) -> None:

@@ -1,0 +1,105 @@
+"""Text without labels, attacked rows, suites and adversarial sets through the commands."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cli.calls import answer, succeed
+from tests.cli.tiny_project import sentences, write_csv
+from tests.training.alternating import NAME, alternating_registered
+
+
+@pytest.fixture(autouse=True)
+def _registered() -> Iterator[None]:
+    with alternating_registered():
+        yield
+
+
+@pytest.fixture
+def pool(tmp_path: Path) -> Path:
+    return write_csv(tmp_path / "data" / "pool.csv", sentences(12, thing="it"))
+
+
+def test_a_training_reads_the_text_and_no_more_rows_than_asked_for(
+    tiny_model: Path, tiny_data: Path, tmp_path: Path, pool: Path
+) -> None:
+    result = succeed(
+        "train", "--model", tiny_model, "--data", tiny_data / "reviews", "--device", "cpu",
+        "--set", "train.epochs=1", "--set", "train.batch_size=20", "--method", NAME,
+        "--unlabeled", pool, "--set", "data.unlabeled_rows=5", "--out", tmp_path / "run", "--json",
+    )  # fmt: skip
+    assert f"5 rows of unlabelled text from {pool}" in " ".join(result.stderr.split())
+    told = json.loads(result.stdout)
+    assert told["data"]["unlabeled"]["rows"] == 5
+    assert told["data"]["unlabeled"]["source"]["path"] == str(pool)
+    # 40 rows in twenties, then 5.
+    assert told["times"]["steps"] == 3
+
+
+def test_a_training_attacks_a_model_that_is_named_and_its_card_says_so(
+    tiny_model: Path, tiny_data: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "run"
+    result = succeed(
+        "train", "--model", tiny_model, "--data", tiny_data / "reviews",
+        "--set", "train.max_steps=2", "--device", "cpu", "--method", "vanilla",
+        "--augment", "attack:characters,typos",
+        "--augment-model", tiny_model, "--set", "data.augment_rows=12", "--out", out, "--card",
+        "--json",
+    )  # fmt: skip
+    told = json.loads(result.stdout)
+    counts = told["data"]["attacked"]["characters"]
+    # The tiny model is right on some of twelve rows.
+    assert 0 < counts["attacked"] < 12
+    assert (out / "attacked.parquet").exists()
+    said = f"of {counts['attacked']} attacked training rows of 40"
+    assert said in " ".join(result.stderr.split())
+    card = (out / "README.md").read_text(encoding="utf-8")
+    assert said in card
+    assert "augment_model" in card.replace("\\", "")
+
+
+SUITE = """summary = "Of tests"
+labels = ["negative", "positive"]
+[adversarial.turned]
+parts = { one = "shift.csv", two = "reviews@dev" }
+[shift.gone]
+path = "gone@test"
+"""
+
+
+def test_a_study_judges_on_a_suite_and_learns_from_its_own_training_rows(
+    tiny_model: Path, tiny_data: Path, tmp_path: Path
+) -> None:
+    suite = tmp_path / "own.toml"
+    suite.write_text(SUITE, encoding="utf-8")
+    out = tmp_path / "study"
+    answer(
+        "compare", "--model", tiny_model, "--data", tiny_data / "reviews", "--methods", "vanilla",
+        "--seeds", "0", "--set", "train.max_steps=1", "--set", "train.device=cpu",
+        "--max-length", "32", "--adversarial", f"made={tiny_data / 'shift.csv'}",
+        "--anomaly", f"odd={tiny_data / 'anomaly.csv'}", "--suite", suite,
+        "--data-root", tiny_data, "--perspectives", "task,adversarial,groups,anomaly",
+        "--set", "evaluate.bootstrap=0", "--out", out,
+    )  # fmt: skip
+    plan = json.loads((out / "study.json").read_text(encoding="utf-8"))
+    assert (plan["suite"], list(plan["missing"])) == ("own", ["gone"])
+    assert list(plan["adversarial"]) == ["made", "turned"]
+    (run,) = plan["runs"]["vanilla"].values()
+    found = json.loads((out / run / "evaluation" / "scores.json").read_text(encoding="utf-8"))
+    assert list(found["missing"]) == ["gone"]
+    assert any("'gone' of suite 'own' is missing" in notice for notice in found["notices"])
+    scored = {(score["perspective"], score["set"]): score["n"] for score in found["scores"]}
+    assert (scored["adversarial", "made"], scored["adversarial", "turned"]) == (10, 22)
+    groups = {
+        score["condition"]: score["n"]
+        for score in found["scores"]
+        if score["perspective"] == "groups"
+    }
+    assert groups == {"one": 10, "two": 12, "worst": 22, "mean": 22}
+    # Detectors that learn from ordinary rows have some: the run's own.
+    assert "mahalanobis" in {score["condition"] for score in found["scores"]}
