@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch import nn
 from transformers import TrainingArguments
 
 from temper import Stepper, Vanilla
@@ -103,10 +102,6 @@ def test_two_rules_that_claim_one_slot_or_have_one_name_clash() -> None:
 
 def method_of(rule: UpdateRule) -> Method:
     return Method("planted", Vanilla(), Clean(), rule)
-
-
-def weights_of(model: nn.Module) -> dict[str, torch.Tensor]:
-    return {name: value.detach().clone() for name, value in model.named_parameters()}
 
 
 def test_a_loss_that_is_not_finite_at_the_climbed_weights_is_reported_too() -> None:

@@ -15,6 +15,7 @@ from temper.testing import LAWS, check_method
 from temper.training.checks import wants_unlabelled
 from tests.backward.test_rule import arguments, dataset
 from tests.contracts.architectures import inputs_of, tiny
+from tests.methods.weights import copies
 
 EVERY = names()
 each_method = pytest.mark.parametrize("name", EVERY)
@@ -74,19 +75,11 @@ def prepared(stepper: Stepper, inputs: dict[str, Tensor]) -> Stepper:
     return stepper
 
 
-def weights_of(model: nn.Module) -> dict[str, Tensor]:
-    return {name: tensor.detach().clone() for name, tensor in model.named_parameters()}
-
-
-def differences(found: dict[str, Tensor], expected: dict[str, Tensor]) -> list[str]:
-    return [name for name, tensor in expected.items() if not torch.equal(found[name], tensor)]
-
-
 @each_method
 def test_an_adapted_decoder_trains_its_adapter_and_head_alone(name: str) -> None:
     model, inputs = tiny("llama_lora").train(), inputs_of("llama_lora")
     frozen = {key for key, p in model.named_parameters() if not p.requires_grad}
-    before = weights_of(model)
+    before = copies(model)
     stepper = prepared(stepper_of(model, name), inputs)
     assert stepper.params.head == {"base_model.model.score.modules_to_save.default.weight"}
     optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=1e-2)
@@ -95,7 +88,7 @@ def test_an_adapted_decoder_trains_its_adapter_and_head_alone(name: str) -> None
         stepper.backward(inputs)
         stepper.step(optimizer)
     stepper.finish()
-    moved = set(differences(weights_of(model), before))
+    moved = {key for key, p in model.named_parameters() if not torch.equal(p, before[key])}
     assert not moved & frozen
     assert any("lora_" in key for key in moved)
     assert stepper.params.head <= moved

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -145,6 +146,47 @@ def ball(
         return moved.clamp(-radius, radius)
     size = moved.square().sum(AXES[scope], keepdim=True).sqrt()
     return torch.where(size > radius, moved * radius / size, moved)
+
+
+def surroundings(
+    weights: Weights,
+    batch: dict[str, Tensor],
+    drops: Drops,
+    *,
+    call: int = 0,
+    site: str = "word",
+    special_tokens: bool = True,
+) -> tuple[Tensor, Tensor]:
+    """Return what a perturbation is added to and which tokens it may move; 1 and 2 are special."""
+    movable = batch["attention_mask"].bool()
+    if not special_tokens:
+        movable = movable & (batch["input_ids"] > 2)
+    embeddings = weights["words.weight"].detach()[batch["input_ids"]]
+    return (embeddings * drops["after_words"][call] if site == "output" else embeddings), movable
+
+
+def geometry(settings: dict[str, Any]) -> dict[str, Any]:
+    """Return what ``attack`` and ``ball`` are told of a method's settings."""
+    return {
+        "epsilon": settings["epsilon"],
+        "relative": settings.get("relative", True),
+        "norm": settings.get("norm", "l2"),
+        "scope": settings.get("attack_scope", "example"),
+    }
+
+
+def climb(
+    value: Tensor,
+    point: Tensor,
+    around: tuple[Tensor, Tensor],
+    whole: dict[str, Any],
+    *,
+    share: float = 1.0,
+) -> Tensor:
+    """Take one projected step up a value, by a share of the whole budget."""
+    (gradient,) = torch.autograd.grad(value, point, retain_graph=True)
+    step = attack(gradient, *around, **{**whole, "epsilon": share * whole["epsilon"]})
+    return ball(point.detach() + step, *around, **whole)
 
 
 def pairs(

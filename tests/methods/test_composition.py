@@ -21,6 +21,7 @@ from temper.methods import MethodConfig, build, compose, configure, names
 from temper.training.config import RunConfig
 from temper.types import Batch
 from tests.methods.tiny import recorded_drops, rows, tiny_bert, tiny_network
+from tests.methods.weights import copies
 
 
 def logs_of(method: MethodConfig | str, **network: Any) -> dict[str, float]:
@@ -289,7 +290,7 @@ def test_a_pair_composes_and_trains_or_its_clash_names_both(one: str, other: str
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
     batches = [rows(5, 3, seed=step) for step in range(2)]
     stepper.prepare(batches)
-    before = {name: tensor.detach().clone() for name, tensor in model.named_parameters()}
+    before = copies(model)
     for epoch, batch in enumerate(batches):
         stepper.begin_epoch(epoch)
         optimizer.zero_grad()

@@ -13,7 +13,7 @@ from temper.methods import build, configure
 from temper.models.network import Network
 from temper.types import Batch
 from tests.contracts.architectures import tiny
-from tests.methods.tiny import recorded_drops, rows, tiny_bert, tiny_network
+from tests.methods.tiny import MeanOfWords, recorded_drops, rows, tiny_bert, tiny_network
 
 
 @pytest.mark.parametrize(
@@ -84,16 +84,8 @@ def test_mixout_leaves_every_embedding_alone_and_the_head(name: str) -> None:
 
 
 def test_mixout_says_where_no_head_is_known(caplog: pytest.LogCaptureFixture) -> None:
-    class Flat(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.words, self.head = torch.nn.Embedding(23, 4), torch.nn.Linear(4, 3)
-
-        def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
-            return self.head(self.words(input_ids).mean(1))
-
     with caplog.at_level(logging.WARNING, logger="temper"):
-        stepper = Stepper(Flat(), "mixout")
+        stepper = Stepper(MeanOfWords(), "mixout")
     assert "which of its parameters are the classifier" in caplog.text
     (rule,) = build("mixout").rule.rules
     assert rule.names(stepper.params) == ["head.weight"]

@@ -41,10 +41,9 @@ def climbed(
     passes, count = settings["passes"], sum(len(batch["labels"]) for batch in batches)
     total, deltas = torch.zeros((), dtype=torch.float64), []
     for place, batch in enumerate(batches):
-        movable = batch["attention_mask"].bool()
-        if not settings.get("special_tokens", True):
-            movable &= batch["input_ids"] > 2
-        embeddings = weights["words.weight"].detach()[batch["input_ids"]]
+        around = reference.surroundings(
+            weights, batch, drops, special_tokens=settings.get("special_tokens", True)
+        )
         relative = settings.get("relative", True)
         delta = starts[place]
         for k in range(passes):
@@ -55,12 +54,10 @@ def climbed(
             total = total + weight * mean / passes
             (gradient,) = torch.autograd.grad(mean, point, retain_graph=True)
             delta = delta + reference.attack(
-                gradient, embeddings, movable, epsilon=settings["step_size"], relative=relative
+                gradient, *around, epsilon=settings["step_size"], relative=relative
             )
             if radius := settings.get("max_norm"):
-                delta = reference.ball(
-                    delta, embeddings, movable, epsilon=radius, relative=relative
-                )
+                delta = reference.ball(delta, *around, epsilon=radius, relative=relative)
     return total, deltas
 
 

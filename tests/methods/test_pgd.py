@@ -46,21 +46,12 @@ def test_pgd_is_the_loss_at_the_end_of_its_projected_steps(
             special_ids=(1, 2),
         )
     weights = leaves(network)
-    movable = batch["attention_mask"].bool()
-    if not geometry.get("special_tokens", True):
-        movable &= batch["input_ids"] > 2
     site = geometry.get("site", "word")
-    embeddings = weights["words.weight"].detach()[batch["input_ids"]]
+    around = reference.surroundings(
+        weights, batch, drops, site=site, special_tokens=geometry.get("special_tokens", True)
+    )
     # A start at the blocks' input looks at it in a pass of its own.
     skipped = int(random_start and site == "output")
-    if site == "output":
-        embeddings = embeddings * drops["after_words"][0]
-    whole = {
-        "epsilon": geometry["epsilon"],
-        "relative": geometry.get("relative", True),
-        "norm": geometry.get("norm", "l2"),
-        "scope": geometry.get("attack_scope", "example"),
-    }
     delta, means = deltas[skipped], []
     assert delta.any() == random_start
     for call in range(skipped, skipped + steps + 1):
@@ -68,11 +59,7 @@ def test_pgd_is_the_loss_at_the_end_of_its_projected_steps(
         point = delta.clone().requires_grad_()
         output = reference.forward(weights, batch, drops, call=call, delta=point, site=site)
         means.append(reference.row_losses(output, batch["labels"], None).sum() / 3)
-        (gradient,) = torch.autograd.grad(means[-1], point, retain_graph=True)
-        moved = delta + reference.attack(
-            gradient, embeddings, movable, **{**whole, "epsilon": 0.6 * geometry["epsilon"]}
-        )
-        delta = reference.ball(moved, embeddings, movable, **whole)
+        delta = reference.climb(means[-1], point, around, reference.geometry(geometry), share=0.6)
     compare(0.7 * means[-1], weights, loss, grads)
 
 

@@ -13,11 +13,11 @@ from temper import Stepper
 from temper.errors import CompositionError
 from temper.methods import configure
 from tests.methods import reference
-from tests.methods.perturbed import Pass, passes
+from tests.methods.perturbed import deltas
 from tests.methods.tiny import recorded_drops, rows, tiny_bert, tiny_network
 from tests.methods.weights import compare, leaves, ours, two_batches
 
-__all__ = ["passes"]
+__all__ = ["deltas"]
 
 CASES: dict[str, dict[str, Any]] = {
     "published": {},
@@ -35,13 +35,13 @@ CASES: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("regression", [False, True])
 @pytest.mark.parametrize("case", CASES)
 def test_the_loss_is_the_clean_one_and_a_divergence_that_pulls_at_both_passes(
-    case: str, regression: bool, passes: list[Pass]
+    case: str, regression: bool, deltas: list[Tensor]
 ) -> None:
     batches, settings = two_batches(regression=regression), CASES[case]
     loss, grads, drops, network = ours("r3f", settings, batches, classes=1 if regression else 3)
     measured = not settings.get("same_dropout", False)
     first = 2 + measured
-    assert [each.delta is None for each in passes] == (
+    assert [not each.numel() for each in deltas] == (
         [True, False, True, True, False] if measured else [True, False, True, False]
     )
     # lambda of the paper is on the sum of both directions; it is 1, and .7 for RTE.
@@ -50,8 +50,7 @@ def test_the_loss_is_the_clean_one_and_a_divergence_that_pulls_at_both_passes(
     total = torch.zeros((), dtype=torch.float64)
     for place, batch in enumerate(batches):
         call = place * first
-        noise = passes[call + 1].delta
-        assert noise is not None
+        noise = deltas[call + 1]
         inside = dict(weights)
         if case == "detached":
             inside["words.weight"] = weights["words.weight"].detach()
@@ -73,11 +72,11 @@ def test_the_loss_is_the_clean_one_and_a_divergence_that_pulls_at_both_passes(
 
 
 @pytest.mark.parametrize("law", ["uniform", "normal"])
-def test_the_noise_has_its_law_and_is_nothing_at_padding(law: str, passes: list[Pass]) -> None:
+def test_the_noise_has_its_law_and_is_nothing_at_padding(law: str, deltas: list[Tensor]) -> None:
     network = tiny_network(width=512)
     batches = [rows(5, 3, 6), rows(4, 2)]
     Stepper(network, configure("r3f", {"epsilon": 0.2, "law": law})).backward(*batches)
-    noises = [each.delta for each in passes if each.delta is not None]
+    noises = [each for each in deltas if each.numel()]
     assert len(noises) == 2
     assert not torch.equal(noises[0][:2, :4], noises[1])
     for noise, batch in zip(noises, batches, strict=True):
@@ -101,13 +100,13 @@ def test_with_dropout_of_its_own_in_each_pass_the_divergence_is_dropout_s() -> N
     assert 0 < logs["loss/consistency"] < 0.1
 
 
-def test_with_r_drop_the_noised_pass_is_held_to_both_clean_ones(passes: list[Pass]) -> None:
+def test_with_r_drop_the_noised_pass_is_held_to_both_clean_ones(deltas: list[Tensor]) -> None:
     batch = rows(5, 3, 6)
     network = tiny_network()
     settings = {"r_drop": {"weight": 0.4}, "r3f": {"epsilon": 0.3, "weight": 1.2}}
     stepper = Stepper(network, configure("r_drop + r3f", settings), seed=11)
     stepper.backward(batch)
-    passes.clear()
+    deltas.clear()
     stepper.discard()
     with recorded_drops(network) as drops:
         logs = stepper.backward(batch)
@@ -117,7 +116,7 @@ def test_with_r_drop_the_noised_pass_is_held_to_both_clean_ones(passes: list[Pas
         reference.forward(weights, batch, drops, call=0, rows=slice(3 * k, 3 * (k + 1)))
         for k in range(2)
     ]
-    noise = next(each.delta for each in passes if each.delta is not None)
+    noise = next(each for each in deltas if each.numel())
     noised = reference.forward(weights, batch, drops, call=1, delta=noise)
     total: Tensor | float = 0.4 * reference.pairs("sym_kl", clean, reduction="mean", rows_of_step=3)
     for output in clean:

@@ -109,31 +109,26 @@ def check_attacked(
     )
     weights, reduction = leaves(network), settings.get("reduction", "sum")
     kind = "mse" if regression else divergence
-    site = settings.get("site", "word")
+    site, ascent = settings.get("site", "word"), settings.get("ascent", {})
+    steps, special = ascent.get("steps", 1), settings.get("special_tokens", True)
     total = torch.zeros((), dtype=torch.float64)
     count = sum(len(batch["labels"]) for batch in batches)
     for place, batch in enumerate(batches):
-        size = len(batch["labels"])
-        zero = torch.zeros(*batch["input_ids"].shape, 4, dtype=torch.float64, requires_grad=True)
-        output = reference.forward(weights, batch, drops, call=2 * place, delta=zero, site=site)
-        clean = reference.row_losses(output, batch["labels"], class_weights).sum() / count
-        (gradient,) = torch.autograd.grad(clean, zero, retain_graph=True)
-        total = total + clean
-        movable = batch["attention_mask"].bool()
-        if not settings.get("special_tokens", True):
-            movable &= batch["input_ids"] > 2
-        embeddings = weights["words.weight"].detach()[batch["input_ids"]]
-        if site == "output":
-            embeddings = embeddings * drops["after_words"][2 * place]
-        delta = reference.attack(
-            gradient,
-            embeddings,
-            movable,
-            epsilon=settings["epsilon"],
-            relative=settings.get("relative", True),
-            norm=settings.get("norm", "l2"),
-            scope=settings.get("attack_scope", "example"),
+        size, first = len(batch["labels"]), (steps + 1) * place
+        around = reference.surroundings(
+            weights, batch, drops, call=first, site=site, special_tokens=special
         )
+        delta = torch.zeros_like(around[0])
+        for step in range(steps):
+            point = delta.clone().requires_grad_()
+            output = reference.forward(
+                weights, batch, drops, call=first + step, delta=point, site=site
+            )
+            mean = reference.row_losses(output, batch["labels"], class_weights).sum() / count
+            if not step:
+                total = total + mean
+            share = ascent.get("step_size", 1.0)
+            delta = reference.climb(mean, point, around, reference.geometry(settings), share=share)
         outputs = []
         for k in range(passes):
             rows_of_pass = slice(size * k, size * (k + 1))
@@ -142,7 +137,7 @@ def check_attacked(
                     weights,
                     batch,
                     drops,
-                    call=2 * place + 1,
+                    call=first + steps,
                     rows=rows_of_pass,
                     delta=delta,
                     site=site,
@@ -171,7 +166,6 @@ def test_at_on_a_regression_attacks_the_squared_error() -> None:
 def test_several_steps_climb_and_stay_within_the_budget(
     norm: str, scope: str, relative: bool
 ) -> None:
-    batch = rows(5, 3, 6)
     settings = {
         "epsilon": 0.3,
         "relative": relative,
@@ -179,28 +173,7 @@ def test_several_steps_climb_and_stay_within_the_budget(
         "attack_scope": scope,
         "ascent": {"steps": 3, "step_size": 0.6},
     }
-    loss, grads, drops, network = ours("at", settings, [batch])
-    weights = leaves(network)
-    real = batch["attention_mask"].bool()
-    embeddings = weights["words.weight"].detach()[batch["input_ids"]]
-    whole = {"epsilon": 0.3, "relative": relative, "norm": norm, "scope": scope}
-    delta = torch.zeros(3, 6, 4, dtype=torch.float64)
-    total = torch.zeros((), dtype=torch.float64)
-    for call in range(4):
-        point = delta.clone().requires_grad_()
-        output = reference.forward(weights, batch, drops, call=call, delta=point)
-        mean = reference.row_losses(output, batch["labels"], None).sum() / 3
-        if call in (0, 3):
-            total = total + mean
-        if call == 3:
-            break
-        (gradient,) = torch.autograd.grad(mean, point, retain_graph=True)
-        moved = delta + reference.attack(
-            gradient, embeddings, real, **{**whole, "epsilon": 0.3 * 0.6}
-        )
-        delta = reference.ball(moved, embeddings, real, **whole)
-    assert torch.equal(delta[~real], torch.zeros_like(delta[~real]))
-    compare(total, weights, loss, grads)
+    check_attacked("at", settings)
 
 
 @pytest.mark.parametrize("regression", [False, True])

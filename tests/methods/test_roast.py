@@ -7,18 +7,18 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from temper import Stepper
 from temper.backward.selective import SelectiveUpdate
 from temper.errors import ModelError
 from temper.methods import configure
 from tests.methods import reference
-from tests.methods.perturbed import Pass, passes
-from tests.methods.tiny import rows, tiny_network
+from tests.methods.perturbed import deltas
+from tests.methods.tiny import MeanOfWords, rows, tiny_network
 from tests.methods.weights import compare, leaves, ours, two_batches
 
-__all__ = ["passes"]
+__all__ = ["deltas"]
 
 PUBLISHED = {
     "epsilon": 0.1,
@@ -72,18 +72,8 @@ def by_the_equation(
         clean = reference.forward(weights, batch, drops, call=call, delta=noise, site=site)
         losses = reference.row_losses(clean, batch["labels"], None)
         (gradient,) = torch.autograd.grad(losses.sum(), noise, retain_graph=True)
-        embeddings = weights["words.weight"].detach()[batch["input_ids"]]
-        if site == "output":
-            embeddings = embeddings * drops["after_words"][call]
-        step = reference.attack(
-            gradient,
-            embeddings,
-            batch["attention_mask"].bool(),
-            epsilon=settings["epsilon"],
-            relative=settings["relative"],
-            norm=settings["norm"],
-            scope=settings["attack_scope"],
-        )
+        around = reference.surroundings(weights, batch, drops, call=call, site=site)
+        step = reference.attack(gradient, *around, **reference.geometry(settings))
         inside = dict(weights)
         if settings["detached"]:
             inside["words.weight"] = weights["words.weight"].detach()
@@ -105,18 +95,16 @@ def by_the_equation(
 @pytest.mark.parametrize("name", ["adv_embed", "roast"])
 @pytest.mark.parametrize("case", CASES)
 def test_the_loss_is_both_losses_and_a_divergence_that_pulls_at_both_passes(
-    case: str, name: str, regression: bool, passes: list[Pass]
+    case: str, name: str, regression: bool, deltas: list[Tensor]
 ) -> None:
     batches = two_batches(regression=regression)
     changed = CASES[case]
     loss, grads, drops, network = ours(name, changed, batches, classes=1 if regression else 3)
     settings = {**PUBLISHED, **changed}
-    whole = [each.delta for each in passes]
     measured = settings["divergence_weight"] > 0 and not settings["same_dropout"]
-    assert len(whole) == 4 + measured
-    noises = [whole[0], whole[2 + measured]]
+    assert len(deltas) == 4 + measured
+    noises = [deltas[0], deltas[2 + measured]]
     for noise, batch in zip(noises, batches, strict=True):
-        assert noise is not None
         real = batch["attention_mask"].bool()
         assert (noise[real] > 0).all()
         assert noise.max() <= settings.get("noise", 1e-5)
@@ -126,26 +114,26 @@ def test_the_loss_is_both_losses_and_a_divergence_that_pulls_at_both_passes(
         weights,
         batches,
         drops,
-        noises,  # type: ignore[arg-type]
+        noises,
         settings,
         kind="mse" if regression else settings["divergence"],
     )
     compare(total, weights, loss, grads)
 
 
-def test_the_noise_is_new_at_every_step_and_the_passes_are_two(passes: list[Pass]) -> None:
+def test_the_noise_is_new_at_every_step_and_the_passes_are_two(deltas: list[Tensor]) -> None:
     stepper = Stepper(tiny_network(), "adv_embed", seed=2)
     optimizer = torch.optim.SGD(stepper.network.model.parameters(), lr=0.1)
     counts = []
     for _ in range(3):
-        before = len(passes)
+        before = len(deltas)
         logs = stepper.backward(rows(5, 3))
         stepper.step(optimizer)
-        counts.append(len(passes) - before)
+        counts.append(len(deltas) - before)
         assert ("divergence/dropout_share" in logs) == (counts[-1] == 3)
         assert logs["attack/relative_size"] > 0
     assert counts == [3, 2, 2]
-    firsts = [passes[0].delta, passes[3].delta, passes[5].delta]
+    firsts = [deltas[0], deltas[3], deltas[5]]
     assert not any(torch.equal(firsts[a], firsts[b]) for a, b in ((0, 1), (0, 2), (1, 2)))
 
 
@@ -180,15 +168,7 @@ def test_roast_is_its_objective_and_an_epoch_s_mask_over_the_blocks() -> None:
 
 
 def test_a_network_without_blocks_is_told_to_perturb_the_words() -> None:
-    class Flat(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.words, self.head = nn.Embedding(23, 4), nn.Linear(4, 3)
-
-        def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
-            return self.head(self.words(input_ids).mean(1))
-
     with pytest.raises(ModelError, match="Use site='word'"):
-        Stepper(Flat(), "adv_embed").backward(rows(5, 3))
-    logs = Stepper(Flat(), configure("adv_embed", {"site": "word"})).backward(rows(5, 3))
+        Stepper(MeanOfWords(), "adv_embed").backward(rows(5, 3))
+    logs = Stepper(MeanOfWords(), configure("adv_embed", {"site": "word"})).backward(rows(5, 3))
     assert logs["loss/adversarial"] > 0

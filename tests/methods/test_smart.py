@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
 
 from temper import RDrop, Stepper
 from temper.backward.anchoring import WeightAverage
@@ -18,17 +17,13 @@ from temper.models.network import Parameters
 from temper.types import Step
 from tests.methods import reference
 from tests.methods.tiny import TinyNetwork, recorded_drops, rows, tiny_bert, tiny_network
-from tests.methods.weights import compare, leaves, two_batches
+from tests.methods.weights import compare, copies, leaves, two_batches
 
 VALUES = {"epsilon": 0.3, "relative": False, "init_noise": 0.05, "weight": 0.7}
 
 
 def optimizer_of(model: torch.nn.Module) -> torch.optim.Optimizer:
     return torch.optim.SGD(model.parameters(), lr=0.3)
-
-
-def snapshot(model: torch.nn.Module) -> dict[str, Tensor]:
-    return {name: p.detach().clone() for name, p in model.named_parameters()}
 
 
 def after_a_step(config: SMART, *, classes: int, regression: bool) -> tuple[Stepper, TinyNetwork]:
@@ -87,12 +82,12 @@ def test_the_average_follows_its_recursion(total: int, decays: list[float]) -> N
     model = tiny_network()
     stepper = Stepper(model, SMART(decay=0.9, final_decay=0.5), total=total)
     optimizer = optimizer_of(model)
-    expected = {name: value.numpy() for name, value in snapshot(model).items()}
+    expected = {name: value.numpy() for name, value in copies(model).items()}
     for step, decay in enumerate(decays):
         optimizer.zero_grad()
         stepper.backward(rows(5, 3, seed=step))
         stepper.step(optimizer)
-        for name, value in snapshot(model).items():
+        for name, value in copies(model).items():
             expected[name] = decay * expected[name] + (1 - decay) * value.numpy()
         held = stepper.state["average"]["weights"]
         assert set(held) == set(expected)

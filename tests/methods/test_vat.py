@@ -79,21 +79,14 @@ def vat_total(
     """Write ``CE(x) + w max_d D(f(x), f(x + d))`` as a loop over rows, steps and micro-batches."""
     ascent, site = values.get("ascent", {}), values.get("site", "output")
     steps, share = ascent.get("steps", 1), ascent.get("step_size", 1.0)
-    geometry = {
-        "relative": values["relative"],
-        "norm": values.get("norm", "linf_scaled"),
-        "scope": values.get("attack_scope", "token"),
-    }
+    whole = reference.geometry({"norm": "linf_scaled", "attack_scope": "token", **values})
     kind = "mse" if regression else values.get("divergence", "sym_kl")
     count = sum(len(batch["labels"]) for batch in batches)
     total = torch.zeros((), dtype=torch.float64)
     for place, (batch, noise) in enumerate(zip(batches, noises, strict=True)):
         # The clean pass drops as the ascents do, so any of the calls will do.
         call = place * (steps + 2)
-        real = batch["attention_mask"].bool()
-        embeddings = weights["words.weight"].detach()[batch["input_ids"]]
-        if site == "output":
-            embeddings = embeddings * drops["after_words"][call]
+        around = reference.surroundings(weights, batch, drops, call=call, site=site)
         clean = reference.forward(weights, batch, drops, call=call)
         delta = noise
         for _ in range(steps):
@@ -103,12 +96,7 @@ def vat_total(
                 reference.divergence_of(kind, clean[row].detach(), moved[row])
                 for row in range(len(clean))
             )
-            (gradient,) = torch.autograd.grad(divergence, point, retain_graph=True)
-            step = reference.attack(
-                gradient, embeddings, real, epsilon=values["epsilon"] * share, **geometry
-            )
-            moved = (delta + step).detach()
-            delta = reference.ball(moved, embeddings, real, epsilon=values["epsilon"], **geometry)
+            delta = reference.climb(divergence, point, around, whole, share=share)
         moved = reference.forward(weights, batch, drops, call=call, delta=delta, site=site)
         smoothness = sum(
             reference.divergence_of(kind, clean[row], moved[row]) for row in range(len(clean))
@@ -282,6 +270,3 @@ def test_blocks_that_are_recomputed_get_the_delta_of_their_own_pass() -> None:
     assert saving["loss"] == pytest.approx(plain["loss"])
     for name, gradient in grads.items():
         torch.testing.assert_close(others[name], gradient)
-
-
-# Settings

@@ -69,26 +69,23 @@ def penalised(
     return found["w"], float(rule.pulls(state)["anchor"])
 
 
-def test_a_worked_example() -> None:
-    gradient, value = penalised(
-        Anchor(0.5), torch.tensor([[3.0, 1.0]]), torch.tensor([[1.0, 1.0]]), torch.ones(1, 2)
-    )
-    # 2 * .5 * (3 - 1) on a gradient of 1; .5 * 2^2.
-    assert gradient.tolist() == [[3.0, 1.0]]
-    assert value == 2.0
-
-
-def test_a_parameter_without_a_gradient_is_pulled_too() -> None:
-    gradient, _ = penalised(Anchor(1.0), torch.full((1, 2), 3.0), torch.ones(1, 2), None)
-    assert gradient.tolist() == [[4.0, 4.0]]
-
-
-def test_the_pull_is_scaled_as_the_loss_is() -> None:
-    gradient, value = penalised(
-        Anchor(1.0), torch.full((1, 2), 3.0), torch.ones(1, 2), torch.zeros(1, 2), loss_scale=8.0
-    )
-    assert gradient.tolist() == [[32.0, 32.0]]
-    assert value == 8.0
+@pytest.mark.parametrize(
+    ("weight", "tensor", "before", "settings", "after", "pull"),
+    [
+        # 2 * .5 * (3 - 1) on a gradient of 1; .5 * 2^2.
+        (0.5, [[3.0, 1.0]], [[1.0, 1.0]], {}, [[3.0, 1.0]], 2.0),
+        # Without a gradient it is pulled too.
+        (1.0, [[3.0, 3.0]], None, {}, [[4.0, 4.0]], 8.0),
+        # The pull is scaled as the loss is.
+        (1.0, [[3.0, 3.0]], [[0.0, 0.0]], {"loss_scale": 8.0}, [[32.0, 32.0]], 8.0),
+    ],
+)
+def test_worked_examples(
+    weight: float, tensor: Any, before: Any, settings: dict[str, Any], after: Any, pull: float
+) -> None:
+    gradient = None if before is None else torch.tensor(before)
+    found = penalised(Anchor(weight), torch.tensor(tensor), torch.ones(1, 2), gradient, **settings)
+    assert (found[0].tolist(), found[1]) == (after, pull)
 
 
 @pytest.mark.parametrize("layout", ["tensor", "gradient"])

@@ -53,6 +53,17 @@ class TinyNetwork(nn.Module):
         return self.head(self.before_head(mean))
 
 
+class MeanOfWords(nn.Module):
+    """Embeddings and a head, with no block between them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.head = nn.Embedding(IDS, 4), nn.Linear(4, 3)
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
+        return self.head(self.words(input_ids).mean(1))
+
+
 def tiny_network(**settings: Any) -> TinyNetwork:
     """Return a network in double precision and training mode, the same at every call."""
     torch.manual_seed(3)
