@@ -78,6 +78,18 @@ def read_delimited(
             if isinstance(record, list):
                 yield record[place]
 
+    unusual = []
+    if found.delimiter != usual:
+        unusual.append(f"{DELIMITERS[found.delimiter]} between columns")
+    if not content.is_usual:
+        unusual.append(f"encoding {content.encoding}")
+    notices = [f"{path}: read with {', '.join(unusual)}."] if unusual else []
+    if blank:
+        what = "1 blank line is" if len(blank) == 1 else f"{len(blank):,} blank lines are"
+        which = "" if len(blank) == 1 else "the first is "
+        notices.append(f"{path}: {what} skipped ({which}line {blank[0]}).")
+    if bad:
+        notices.append(skipped_rows(path, bad))
     return Table(
         path,
         names,
@@ -87,32 +99,8 @@ def read_delimited(
         numbers=numbers if bad else None,
         source=source,
         decimal_comma=found.delimiter == ";",
-        notices=_notices(content, found, usual=usual, blank=blank, bad=bad),
+        notices=tuple(notices),
     )
-
-
-def _notices(
-    content: TextFile,
-    found: _Delimited,
-    *,
-    usual: str,
-    blank: Sequence[int],
-    bad: Mapping[int, str],
-) -> tuple[str, ...]:
-    """Say what of the reading its user may not expect."""
-    path, said = content.path, []
-    if found.delimiter != usual:
-        said.append(f"{DELIMITERS[found.delimiter]} between columns")
-    if not content.is_usual:
-        said.append(f"encoding {content.encoding}")
-    notices = [f"{path}: read with {', '.join(said)}."] if said else []
-    if blank:
-        what = "1 blank line is" if len(blank) == 1 else f"{len(blank):,} blank lines are"
-        first = "" if len(blank) == 1 else "the first is "
-        notices.append(f"{path}: {what} skipped ({first}line {blank[0]}).")
-    if bad:
-        notices.append(skipped_rows(str(path), bad))
-    return tuple(notices)
 
 
 def _bad_row(path: str, line: int, fault: str, names: Sequence[str]) -> DataError:

@@ -1,9 +1,10 @@
-"""Where a network's blocks are and which trainable parameters lie inside them."""
+"""Where the blocks and the head of a network are, and which parameters lie inside them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
@@ -126,6 +127,22 @@ def find_head(model: nn.Module, blocks: list[tuple[str, nn.Module]]) -> frozense
     order = list(named)
     ends = [place for place, name in enumerate(order) if name.startswith(last)]
     return frozenset(order[ends[-1] + 1 :]) if ends else frozenset()
+
+
+def head_settings(labels: Sequence[str] | None) -> dict[str, Any]:
+    """Return what a config says of a head.
+
+    Args:
+        labels: Names of the classes; None is a regression.
+    """
+    if labels is None:
+        return {"num_labels": 1, "problem_type": "regression"}
+    return {
+        "num_labels": len(labels),
+        "id2label": dict(enumerate(labels)),
+        "label2id": {label: place for place, label in enumerate(labels)},
+        "problem_type": "single_label_classification",
+    }
 
 
 def of_encoder(

@@ -14,6 +14,7 @@ from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTok
 
 from temper.errors import ModelError
 from temper.models.adapters import Lora, add_lora
+from temper.models.blocks import head_settings
 from temper.models.folders import adapter_classes, check_folder, misfits
 from temper.models.multi_task import TYPE as MULTI_TASK
 from temper.models.names import MODELS, not_loaded, resolve
@@ -81,8 +82,9 @@ def load_classifier(
                 f"{name!r} has no classification head (architectures: {config.architectures}). "
                 "Fine-tune it first with `temper train`, or give a fine-tuned checkpoint."
             )
-        _set_head(config, labels, regression=regression)
-        if not new_head and classes != config.num_labels:
+        if new_head:
+            config.update(head_settings(labels))
+        elif classes != config.num_labels:
             config.num_labels = classes
         _set_padding(tokenizer, config, name)
         with seeded(derive_seed(seed, "head")):
@@ -282,16 +284,6 @@ def _own_classes(source: str, config: Any, *, adapter: bool) -> int | None:
         return adapter_classes(Path(source))
     named = any("ForSequenceClassification" in each for each in config.architectures or ())
     return int(config.num_labels) if named else None
-
-
-def _set_head(config: Any, labels: Sequence[str] | None, *, regression: bool) -> None:
-    if regression:
-        config.num_labels, config.problem_type = 1, "regression"
-    elif labels is not None:
-        config.num_labels = len(labels)
-        config.id2label = dict(enumerate(labels))
-        config.label2id = {label: place for place, label in enumerate(labels)}
-        config.problem_type = "single_label_classification"
 
 
 def _set_padding(tokenizer: Any, config: Any, name: str) -> None:

@@ -309,7 +309,15 @@ def load_set(
         }
     if len(parts) > 1 and entry.pairs == "within":
         parts = _paired_within(found.name, parts)
-    examples = _joined(found.name, list(parts.values()))
+    shapes = {(part.label_names, part.text_pair is None) for part in parts.values()}
+    if len(shapes) > 1:
+        raise DataError(
+            f"The parts of set {found.name!r} must have the same labels and all one text or all "
+            "two. Make them sets of their own in the suite."
+        )
+    sources = [part.source for part in parts.values()]
+    source = sources[0] if len(sources) == 1 else {"parts": sources}
+    examples = joined(list(parts.values()), name=found.name, source=source)
     return _without(examples, entry.without) if entry.without and labels is not None else examples
 
 
@@ -364,20 +372,6 @@ def _paired_within(name: str, parts: dict[str, Examples]) -> dict[str, Examples]
         else replace(part, pair=[None if pair is None else f"{key}/{pair}" for pair in part.pair])
         for key, part in parts.items()
     }
-
-
-def _joined(name: str, parts: Sequence[Examples]) -> Examples:
-    """Put parts one after the other."""
-    first = parts[0]
-    shapes = {(part.label_names, part.text_pair is None) for part in parts}
-    if len(shapes) > 1:
-        raise DataError(
-            f"The parts of set {name!r} must have the same labels and all one text or all two. "
-            "Make them sets of their own in the suite."
-        )
-
-    source = first.source if len(parts) == 1 else {"parts": [part.source for part in parts]}
-    return joined(parts, name=name, source=source)
 
 
 def _without(examples: Examples, names: Sequence[str]) -> Examples:

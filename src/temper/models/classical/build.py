@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from temper.errors import DataError, ModelError, unknown
+from temper.models.blocks import head_settings
 from temper.models.classical.registry import ARCHITECTURES, SPECIAL, ArchitectureSettings
 from temper.models.classical.vectors import read_vectors
 from temper.models.classical.vocabulary import make_tokenizer
@@ -82,7 +83,7 @@ def build_classifier(
         dropout=DROPOUT if settings.dropout is None else settings.dropout,
         pad_token_id=tokenizer.pad_token_id,
         **settings.network(tokenizer.get_vocab()),
-        **_head(labels),
+        **head_settings(labels),
     )
     with seeded(derive_seed(seed, "head")):
         model = architecture.classifier(config).eval()
@@ -90,17 +91,6 @@ def build_classifier(
     if settings.vectors is not None:
         notices = (_take_vectors(model, tokenizer, Path(settings.vectors), settings.embedding),)
     return Built(model, tokenizer, notices)
-
-
-def _head(labels: Sequence[str] | None) -> dict[str, Any]:
-    if labels is None:
-        return {"num_labels": 1, "problem_type": "regression"}
-    return {
-        "num_labels": len(labels),
-        "id2label": dict(enumerate(labels)),
-        "label2id": {label: place for place, label in enumerate(labels)},
-        "problem_type": "single_label_classification",
-    }
 
 
 def _take_vectors(model: Any, tokenizer: Any, path: Path, size: int) -> str:

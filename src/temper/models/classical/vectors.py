@@ -5,12 +5,10 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Iterator, Mapping
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 from temper.errors import DataError
-
-_CHUNK = 1 << 20
 
 
 def read_vectors(path: Path, words: Mapping[str, int], *, size: int) -> dict[int, list[float]]:
@@ -74,11 +72,9 @@ def content_hash(path: Path) -> str:
 
 @cache
 def _content_hash(path: Path, size: int, changed: int) -> str:
-    digest = hashlib.blake2b(digest_size=16)
     try:
         with path.open("rb") as stream:
-            while chunk := stream.read(_CHUNK):
-                digest.update(chunk)
+            digest = hashlib.file_digest(stream, partial(hashlib.blake2b, digest_size=16))
     except OSError as error:
         raise _unreadable(path, error) from error
     return digest.hexdigest()

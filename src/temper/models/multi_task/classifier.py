@@ -26,6 +26,7 @@ from transformers import (
 )
 
 from temper.errors import ModelError, unknown
+from temper.models.blocks import head_settings
 from temper.models.multi_task import TYPE
 from temper.seeding import derive_seed, seeded
 
@@ -148,12 +149,10 @@ class MTDNNConfig(PreTrainedConfig):
             ModelError: If there is no such task.
         """
         head, own = self.heads[self.number(name)], copy.deepcopy(dict(self.encoder or {}))
-        labels = head.labels or ("LABEL_0",)
-        own["id2label"] = dict(enumerate(labels))
-        own["label2id"] = {label: place for place, label in enumerate(labels)}
-        own["problem_type"] = head.problem_type
-        for stale in ("architectures", "num_labels", "transformers_version"):
-            own.pop(stale, None)
+        stale = ("architectures", "num_labels", "id2label", "label2id", "transformers_version")
+        for key in stale:
+            own.pop(key, None)
+        own.update(head_settings(head.labels or None))
         return AutoConfig.for_model(own.pop("model_type"), **own)
 
 
