@@ -1,19 +1,23 @@
-"""Training rows perturbed anew each epoch: who is, how often, and what stays."""
+"""Training rows changed anew each epoch: by perturbations, models, or texts of attacks."""
 
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 
+from temper.data.attacked import SCHEMA, AttackedText, AttackedTexts
 from temper.data.augmentation import AugmentedExamples, augmented
 from temper.data.encode import encode
-from temper.data.examples import Examples
+from temper.data.examples import Examples, row_hash
 from temper.data.perturbations import perturbed
 from temper.data.settings import DataSettings
-from temper.errors import SettingError
+from temper.errors import CheckpointError, SettingError
 from temper.training.assignments import section
 from tests.evaluation.conftest import make_tokenizer
 
@@ -224,3 +228,52 @@ def test_one_name_stands_for_a_list_of_one_and_settings_survive_being_written() 
     assert (checked.augment, checked.augment_share) == (("typos",), 0.5)
     for each in (checked, DataSettings(source="demo")):
         assert DataSettings.model_validate(each.model_dump(mode="json")) == each
+
+
+def found() -> AttackedTexts:
+    single = AttackedText(
+        "swaps", row_hash("a good film"), "a good film", None, "a fine film", None, 1 / 3, 7
+    )
+    pair = AttackedText("characters", row_hash("one", "two"), "one", "two", "onne", "two", 0.5, 9)
+    counts = {"swaps": {"attacked": 2, "changed": 1, "queries": 12}}
+    return AttackedTexts((single, pair), counts, ("One of two.",))
+
+
+def test_a_file_gives_back_what_was_written_and_has_the_documented_columns(tmp_path: Path) -> None:
+    found().write(tmp_path / "attacked.parquet")
+    assert AttackedTexts.read(tmp_path / "attacked.parquet") == found()
+    table = pq.read_table(tmp_path / "attacked.parquet")
+    assert table.schema.equals(SCHEMA)
+    assert [file.name for file in tmp_path.iterdir()] == ["attacked.parquet"]
+    AttackedTexts(()).write(tmp_path / "none.parquet")
+    assert AttackedTexts.read(tmp_path / "none.parquet") == AttackedTexts(())
+
+
+def test_a_damaged_file_is_named(tmp_path: Path) -> None:
+    for content in (b"", b"PAR1 and nothing else"):
+        (tmp_path / "broken.parquet").write_bytes(content)
+        with pytest.raises(CheckpointError, match=r"broken\.parquet cannot be read .*--restart"):
+            AttackedTexts.read(tmp_path / "broken.parquet")
+    table = pq.read_table(_written(tmp_path)).replace_schema_metadata(None)
+    pq.write_table(table, tmp_path / "foreign.parquet")
+    with pytest.raises(CheckpointError, match=re.escape("foreign.parquet cannot be read")):
+        AttackedTexts.read(tmp_path / "foreign.parquet")
+
+
+def _written(folder: Path) -> Path:
+    found().write(folder / "attacked.parquet")
+    return folder / "attacked.parquet"
+
+
+def test_rows_get_the_text_of_the_recipe_that_is_asked_and_others_stay() -> None:
+    rows = Examples("train", ["a bad film", "a good film"])
+    changed = found().of("swaps").rewritten(rows, seed=0)
+    assert list(changed.text) == ["a bad film", "a fine film"]
+    assert list(changed.rows) == [row_hash("a bad film"), row_hash("a fine film")]
+    assert list(found().of("characters").rewritten(rows, seed=0).text) == list(rows.text)
+    pairs = Examples("train", ["one", "one"], ["three", "two"])
+    changed = found().of("characters").rewritten(pairs, seed=0)
+    assert list(zip(changed.text, changed.text_pair, strict=True)) == [
+        ("one", "three"),
+        ("onne", "two"),
+    ]

@@ -1,4 +1,4 @@
-"""Tasks in the layouts of GLUE, CLUE and the Hub: the same texts, labels and splits from each."""
+"""Known tasks in the layouts of GLUE, CLUE and the Hub: the same rows and splits from each."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 from temper.data.settings import DataSettings
 from temper.data.sources import load_splits, load_task_dev
 from temper.data.tasks.layouts import task_source
+from temper.data.tasks.registry import TASKS, default_metric, task_of
 from temper.errors import DataError, SettingError
 from tests.data.task_files import (
     glue,
@@ -261,3 +262,46 @@ def test_a_file_may_be_a_copy_of_a_task(tmp_path: Path) -> None:
     assert len(splits.train) + len(splits.dev) == 20
     assert splits.dev.label_names == ("negative", "positive")
     assert "sst2: this copy is partial, train has 20 of 67,349 published rows." in splits.notices
+
+
+@pytest.mark.parametrize(
+    ("source", "name"),
+    [
+        ("cola", "cola"),
+        ("nyu-mll/glue:mrpc", "mrpc"),
+        ("/data/GLUE/STS-B", "stsb"),
+        ("/data/sst2/train.jsonl.gz", "sst2"),
+        ("data/ag_news@test", "ag_news"),
+        ("stanfordnlp/imdb", "imdb"),
+    ],
+)
+def test_a_task_is_recognised_by_the_name_of_its_source(source: str, name: str) -> None:
+    task = task_of(source)
+    assert task.name == name
+
+
+@pytest.mark.parametrize("source", ["", "reviews.csv", "/home/rte/mine/reviews/train.csv"])
+def test_another_source_is_no_known_task(source: str) -> None:
+    assert task_of(source) is None
+
+
+@pytest.mark.parametrize(
+    ("source", "kind", "metric"),
+    [
+        ("cola", "classification", "mcc"),
+        ("mrpc", "classification", "f1"),
+        ("stsb", "regression", "pearson"),
+        ("stsb", "classification", "accuracy"),
+        ("reviews.csv", "classification", "accuracy"),
+        ("reviews.csv", "regression", "pearson"),
+    ],
+)
+def test_the_metric_follows_the_task_and_the_kind(source: str, kind, metric: str) -> None:  # type: ignore[no-untyped-def]
+    assert default_metric(source, kind) == metric
+
+
+def test_every_task_is_found_by_its_own_name_and_hub_id() -> None:
+    for name, task in TASKS.items():
+        assert task_of(name) is task
+        if name != "paws":  # its configuration carries another name
+            assert task_of(task.hub) is task

@@ -46,8 +46,8 @@ class TaskHead:
         ModelError: If the name has another form, or there is one label alone.
 
     Example:
-        >>> TaskHead("sts_b").problem_type
-        'regression'
+        >>> TaskHead("sts_b").labels
+        ()
     """
 
     name: str
@@ -67,11 +67,6 @@ class TaskHead:
                 f"Task {self.name!r} must have two or more different labels, or none for a "
                 f"regression, got {list(self.labels)}."
             )
-
-    @property
-    def problem_type(self) -> str:
-        """What Transformers calls its kind."""
-        return "single_label_classification" if self.labels else "regression"
 
 
 class MTDNNConfig(PreTrainedConfig):
