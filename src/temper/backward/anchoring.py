@@ -205,9 +205,6 @@ class Recall(UpdateRule):
             )
 
 
-logger = logging.getLogger(__name__)
-
-
 @dataclass(frozen=True)
 class WeightAverage(UpdateRule):
     """Average the trainable weights after each step; the weights themselves are left alone.
@@ -266,9 +263,6 @@ class WeightAverage(UpdateRule):
         """
         late = step.total and step.number + 1 > self.early * step.total
         return self.final_decay if late else self.decay
-
-
-logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)

@@ -98,12 +98,12 @@ def _show_method(name: str, *, as_json: bool) -> None:
     """Print a method's settings and presets."""
     refuse([partial(check_methods, [name])])
     from temper.methods import entry
-    from temper.methods.description import flat, presets, settings
+    from temper.methods.description import flat, settings
 
     described, about = settings(name), entry(name)
     if as_json:
         named = {"name": name, "class": about.config.__name__}
-        print_json({**named, "settings": described, "presets": presets(name)})
+        print_json({**named, "settings": described, "presets": about.config.PRESETS})
         return
     say(f"{name}: {about.summary} ({about.paper})")
     say(f"Claims for itself: {about.claims or 'nothing'}")
@@ -120,7 +120,7 @@ def _show_method(name: str, *, as_json: bool) -> None:
             "preset": preset,
             "sets": ", ".join(f"{key}={value}" for key, value in flat(name, values).items()),
         }
-        for preset, values in presets(name).items()
+        for preset, values in about.config.PRESETS.items()
     ]
     if rows:
         print_table(rows, ["preset", "sets"], title=f"\nmethod.preset of {name}")

@@ -86,7 +86,7 @@ class Clean:
 
     @property
     def needs_classes(self) -> tuple[str, ...]:
-        """What it says of a nothing where it can be minimised on one."""
+        """What it says of a regression, nothing where it can be minimised on one."""
         return (SMOOTHING_NEEDS_CLASSES,) if self.smoothing else ()
 
     def passes(self, step: Step) -> int:
@@ -129,7 +129,7 @@ class Joint:
 
     @property
     def needs_classes(self) -> tuple[str, ...]:
-        """What it says of a nothing where it can be minimised on one."""
+        """What it says of a regression, nothing where it can be minimised on one."""
         own = (part.needs_classes for part in self.parts)
         return (*self.clean.needs_classes, *filter(None, own))
 

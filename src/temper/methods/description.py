@@ -13,7 +13,6 @@ from temper.display.wording import pipe_table
 from temper.errors import DataError
 from temper.functional.schedules import SCHEDULABLE
 from temper.importing import argument_texts
-from temper.methods.method import Published
 from temper.methods.registry import entry, names
 from temper.methods.variants import as_table, kinds_of
 
@@ -40,7 +39,7 @@ def settings(name: str) -> list[dict[str, Any]]:
         ('≥ 0, schedulable', '.5 to 5 (the paper, for the batch mean)')
     """
     config = entry(name).config
-    sources = published(name)
+    sources = config.PUBLISHED
     found: list[dict[str, Any]] = []
     for setting, field in config.model_fields.items():
         kinds = kinds_of(field)
@@ -100,18 +99,6 @@ def flat(name: str, values: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def published(name: str) -> dict[str, Published]:
-    """Return what a method's source gives its settings, and training's as ``train.NAME``.
-
-    Args:
-        name: A registered name.
-
-    Raises:
-        SettingError: If no method has that name.
-    """
-    return entry(name).config.PUBLISHED
-
-
 def bounds(field: FieldInfo) -> str:
     """Write what values a setting takes: its limits, or its choices.
 
@@ -146,18 +133,6 @@ def _choices(annotation: Any) -> list[Any]:
     if get_origin(annotation) is Literal:
         return list(get_args(annotation))
     return [choice for part in get_args(annotation) for choice in _choices(part)]
-
-
-def presets(name: str) -> dict[str, dict[str, Any]]:
-    """Return the published settings of a method by the name of their preset.
-
-    Args:
-        name: A registered name.
-
-    Raises:
-        SettingError: If no method has that name.
-    """
-    return entry(name).config.PRESETS
 
 
 OPENING, CLOSING = "<!-- methods -->", "<!-- /methods -->"

@@ -18,7 +18,7 @@ from temper.functional.schedules import Constant
 from temper.methods import MethodConfig, compose, configure, entry, name_of, names
 from temper.methods.composition import Composed
 from temper.methods.declared import declared
-from temper.methods.description import published, settings
+from temper.methods.description import settings
 from temper.models.network import Network
 from temper.seeding import Streams
 from temper.testing.tiny import rows, tiny_bert
@@ -144,7 +144,9 @@ def declaration(subject: Subject) -> Iterator[str]:
     if unsaid:
         yield f"The docstring says nothing of {', '.join(unsaid)} under Args."
     training = [f"train.{setting}" for setting in TRAINING]
-    strange = set(published(name)) - {each["setting"] for each in described} - set(training)
+    strange = (
+        set(entry(name).config.PUBLISHED) - {each["setting"] for each in described} - set(training)
+    )
     if strange:
         yield f"PUBLISHED names what is no setting: {', '.join(sorted(strange))}."
     if about.claims != about.claimed:

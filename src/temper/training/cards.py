@@ -17,8 +17,6 @@ from temper.methods.description import (
     bounds,
     flat,
     markdown,
-    presets,
-    published,
     settings,
 )
 from temper.methods.registry import entry, names
@@ -65,7 +63,7 @@ def settings_table(name: str) -> str:
         name: A registered method.
     """
     from_scratch = flat(name, entry(name).config.from_scratch({}))
-    own = {preset: flat(name, values) for preset, values in presets(name).items()}
+    own = {preset: flat(name, values) for preset, values in entry(name).config.PRESETS.items()}
     lines = []
     for setting in settings(name):
         key = setting["setting"]
@@ -83,7 +81,7 @@ def settings_table(name: str) -> str:
                 setting["meaning"].replace("``", "`"),
             )
         )
-    sources = published(name)
+    sources = entry(name).config.PUBLISHED
     fields: Mapping[str, Any] = TrainSettings.model_fields
     lines += [
         (
