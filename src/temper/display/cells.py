@@ -310,12 +310,9 @@ class Comparison:
 
     def to_json(self) -> dict[str, Any]:
         """Return everything as JSON-ready data, the content of ``table.json``."""
+        names = ("kind", "model", "metric", "reference", "columns", "seeds", "answer")
         document: dict[str, Any] = {"schema": 1, "title": self.title}
-        document.update(
-            {name: getattr(self, name) for name in ("kind", "model", "metric", "reference")}
-        )
-        document.update(columns=list(self.columns), seeds=list(self.seeds), answer=self.answer)
-        document.update(missing=list(self.missing), notices=list(self.notices))
+        document |= {name: getattr(self, name) for name in (*names, "missing", "notices")}
         document["rows"] = [
             {
                 **asdict(row.key),

@@ -139,7 +139,6 @@ class Views:
 
     def __init__(self, views: Iterable[View]) -> None:
         self._views = {view.name: view for view in sorted(views, key=lambda view: view.place)}
-        self._positions = {name: position for position, name in enumerate(self._views)}
 
     def of(self, name: str) -> View:
         """Return the group of a perspective; a plain one that nothing leads where it is unknown."""
@@ -151,6 +150,7 @@ class Views:
 
     def position(self, name: str) -> tuple[int, str]:
         """Return what sorts groups: the known ones in order, then the others by name."""
-        if name in self._positions:
-            return self._positions[name], ""
-        return len(self._positions), name
+        names = list(self._views)
+        if name in names:
+            return names.index(name), ""
+        return len(names), name

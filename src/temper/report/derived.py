@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from statistics import fmean
+from typing import Any
 
 from scipy.stats import rankdata
 
@@ -83,6 +84,11 @@ class Scores:
         """Add a score and tell whether it is new (False: it was there already)."""
         at = self.values.setdefault(key, {})
         return at.setdefault(place, record) is record
+
+    def put(self, key: ScoreKey, place: RunPlace, value: float | None, **facts: Any) -> None:
+        """Add a score that was worked out here, with what else a record says of it."""
+        named = {name: getattr(key, name) for name in ("perspective", "set", "condition", "name")}
+        self.add(key, place, ScoreRecord(**named, value=value, **facts))
 
     def common(self, perspective: str, condition: str = "clean") -> list[ScoreKey]:
         """Return the sets of a perspective that every run has a value on.
@@ -170,17 +176,10 @@ def _add_mean(scores: Scores, keys: list[ScoreKey]) -> None:
     for place in scores.places:
         records = [scores.values[one][place] for one in keys]
         counts = [record.n for record in records if record.n is not None]
-        record = ScoreRecord(
-            perspective=key.perspective,
-            set=key.set,
-            condition=key.condition,
-            name=key.name,
-            value=_mean(_value(record) for record in records),
-            n=sum(counts) or None,
-            fewest=_effective(records),
-            higher_is_better=records[0].higher_is_better,
-        )
-        scores.add(key, place, record)
+        value = _mean(_value(record) for record in records)
+        higher, total = records[0].higher_is_better, sum(counts) or None
+        fewest = _effective(records)
+        scores.put(key, place, value, higher_is_better=higher, n=total, fewest=fewest)
 
 
 def add_relative_improvement(scores: Scores, reference: str) -> None:
@@ -228,16 +227,8 @@ def add_relative_improvement(scores: Scores, reference: str) -> None:
         fewest = {"": min(known, default=None), **rows}
         for part, value in values.items():
             key = ScoreKey(SUMMARY.name, part, "clean", SUMMARY.leads)
-            record = ScoreRecord(
-                perspective=key.perspective,
-                set=part,
-                name=key.name,
-                value=value,
-                fewest=fewest[part],
-                higher_is_better=True,
-                reason=reason if value is None else None,
-            )
-            scores.add(key, place, record)
+            why = reason if value is None else None
+            scores.put(key, place, value, higher_is_better=True, fewest=fewest[part], reason=why)
 
 
 COLUMNS = 3
@@ -285,10 +276,7 @@ def add_mean_rank(scores: Scores) -> None:
         ]
         for place, mean in zip(places, means, strict=True):
             key = ScoreKey(RANK.name, "", "clean", RANK.leads)
-            record = ScoreRecord(
-                perspective=RANK.name, set="", name=RANK.leads, value=mean, higher_is_better=False
-            )
-            scores.add(key, place, record)
+            scores.put(key, place, mean, higher_is_better=False)
 
 
 def _higher(key: ScoreKey, metric: str) -> bool:
