@@ -181,12 +181,6 @@ def test_bad_rows_are_an_error_that_names_the_way_on_and_skipped_where_asked(
     assert table.notices[0].endswith(", line 5 (1 field), ....")
 
 
-def test_an_open_quote_costs_its_own_line_alone(tmp_path: Path) -> None:
-    lines = [f'"line {number}' if number % 3 == 0 else f"line {number}" for number in range(60)]
-    table = read_table(write(tmp_path, "\n".join(["text", *lines])), SKIPPING)
-    assert [row[0] for row in rows(table)] == [line for line in lines if '"' not in line]
-
-
 def test_lines_that_are_no_json_objects_are_skipped_where_asked(tmp_path: Path) -> None:
     path = write(tmp_path, '{"text": "a"}\n\n[1]\n{"text": \n{"text": "b"}\n', "a.jsonl")
     table = read_table(path, SKIPPING)

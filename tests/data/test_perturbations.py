@@ -89,22 +89,16 @@ def test_what_a_perturbation_makes_of_a_text(
     assert change(text) == expected
 
 
-@pytest.mark.parametrize("verb", sorted(NEGATED))
-def test_every_contraction_with_not_is_undone_by_its_expansion(verb: str) -> None:
-    whole = "It cannot be." if verb == "can" else f"It {verb} not be."
-    assert contract(whole) == f"It {NEGATED[verb]} be."
-    assert expand(contract(whole)) == whole
-
-
-@pytest.mark.parametrize(
-    ("verb", "pronoun"), [(verb, each) for verb, several in PRONOUNS.items() for each in several]
-)
-def test_every_contraction_with_a_pronoun_is_undone_by_its_expansion(
-    verb: str, pronoun: str
-) -> None:
-    whole = f"{pronoun} {verb} here"
-    assert contract(whole) != whole
-    assert expand(contract(whole)) == whole
+def test_every_contraction_is_undone_by_its_expansion() -> None:
+    for verb, short in NEGATED.items():
+        whole = "It cannot be." if verb == "can" else f"It {verb} not be."
+        assert contract(whole) == f"It {short} be."
+        assert expand(contract(whole)) == whole
+    for verb, pronouns in PRONOUNS.items():
+        for pronoun in pronouns:
+            whole = f"{pronoun} {verb} here"
+            assert contract(whole) != whole
+            assert expand(contract(whole)) == whole
 
 
 def test_the_tables_name_each_word_once_and_no_misspelling_is_a_word_of_them() -> None:
@@ -234,18 +228,6 @@ def test_every_edit_is_one_step_away_and_keeps_the_first_letter(word: str, kind:
             assert letters(found)[0] == letters(word)[0]
         if kind in ("swap", "delete"):
             assert letters(found)[-1] == letters(word)[-1]
-
-
-@given(WORDS, KINDS)
-def test_edits_of_a_kind_are_distinct_and_change_the_length_as_the_kind_says(
-    word: str, kind: Edit
-) -> None:
-    every = edits(word, kind)
-    longer = {"insert": 1, "delete": -1}.get(kind, 0)
-    assert len(set(every)) == len(every)
-    assert {len(letters(found)) - len(letters(word)) for found in every} <= {longer}
-    if kind == "swap":
-        assert all(Counter(letters(found)) == Counter(letters(word)) for found in every)
 
 
 @given(WORDS, KINDS)

@@ -65,17 +65,6 @@ def test_a_dropout_replacement_has_to_be_a_dropout_because_attention_reads_its_r
         model(input_ids=IDS)
 
 
-@pytest.mark.parametrize("attention", ["sdpa", "eager"])
-def test_the_same_generator_seed_gives_the_same_dropout_in_two_passes(attention: str) -> None:
-    model = bert(attention, dropout=0.5).train()
-    passes = []
-    for seed in (1, 1, 2):
-        torch.manual_seed(seed)
-        passes.append(model(input_ids=IDS).logits)
-    assert torch.equal(passes[0], passes[1])
-    assert not torch.equal(passes[0], passes[2])
-
-
 def test_a_checkpointed_backward_replays_the_dropout_of_its_forward() -> None:
     gradients = []
     for checkpointed in (False, True):
@@ -192,34 +181,6 @@ def test_encoder_decoders_take_no_embeddings_instead_of_ids(name: str, message: 
         model(inputs_embeds=torch.zeros(1, 4, 16))
 
 
-def word_gradient(model: nn.Module, rows: Tensor) -> Tensor:
-    """Add the gradient of a loss on some rows to the embedding matrix, and return the sum there."""
-    model(input_ids=rows, labels=torch.zeros(len(rows), dtype=torch.long)).loss.backward()
-    return model.bert.embeddings.word_embeddings.weight.grad.clone()
-
-
-def test_the_embedding_matrix_remembers_earlier_micro_batches_and_delta_does_not() -> None:
-    model = bert()
-    alone = word_gradient(model, IDS[1:])
-    model.zero_grad()
-    word_gradient(model, IDS[:1])
-    after = word_gradient(model, IDS[1:])
-    assert (after - alone).abs().max() > 1e-4
-    model.zero_grad()
-    network, attack = Network(model), Perturbation(epsilon=1.0)
-    deltas = []
-    for earlier in (False, True):
-        if earlier:
-            network.rest()
-            word_gradient(model, IDS[:1])
-        batch = Batch({"input_ids": IDS[1:]})
-        delta = attack.zeros(network, batch)
-        labels = torch.zeros(2, dtype=torch.long)
-        nn.functional.cross_entropy(network.logits(batch, delta=delta), labels).backward()
-        deltas.append(delta.grad)
-    assert torch.equal(deltas[0], deltas[1])
-
-
 @pytest.mark.parametrize(("scope", "least", "most"), [("matrix", 0.0, 0.3), ("example", 1.0, 1.0)])
 def test_one_budget_for_the_embedding_matrix_shrinks_with_the_batch(
     scope, least: float, most: float
@@ -237,16 +198,6 @@ def test_one_budget_for_the_embedding_matrix_shrinks_with_the_batch(
         moved = attack.first(delta.grad, network.embeddings(batch), network, batch)
         sizes.append(float(moved.flatten(1).norm(dim=1).mean()))
     assert least - 1e-5 <= sizes[1] / sizes[0] <= most + 1e-5
-
-
-def test_xlnet_looks_its_embeddings_up_time_first() -> None:
-    model = tiny("xlnet").eval()
-    shapes: list[torch.Size] = []
-    model.get_input_embeddings().register_forward_hook(
-        lambda module, inputs, output: shapes.append(inputs[0].shape)
-    )
-    model(input_ids=IDS)
-    assert shapes == [torch.Size([4, 3])]
 
 
 class StockRecorder(Trainer):

@@ -79,41 +79,6 @@ def test_no_padding_is_read_but_by_the_head_of_an_xlnet(name: str, side: str) ->
         assert not at_padding.any()
 
 
-@one_position
-def test_nothing_but_that_position_of_the_last_state_moves_the_logits(name: str, side: str) -> None:
-    model, batch = tiny(name), batch_of(name, side=side)
-    network = Network(model)
-    network.probe(batch)
-    calls = len(traced(model, batch).states)
-    held = {"call": 0, "read": False, "on": False}
-    chosen = torch.zeros_like(batch.mask)
-    chosen[torch.arange(batch.size), rule(name, batch)] = True
-
-    def move(_: nn.Module, __: Any, output: Any) -> Any:
-        held["call"] += 1
-        if not held["on"] or held["call"] < last:
-            return None
-        state = output[0] if isinstance(output, tuple) else output
-        where = chosen if held["read"] else ~chosen
-        where = where.T if name == "xlnet" else where
-        noise = torch.randn(state.shape, generator=torch.Generator().manual_seed(0))
-        moved = state + noise * where.unsqueeze(-1)
-        return (moved, *output[1:]) if isinstance(output, tuple) else moved
-
-    block = network.blocks[-1][1]
-    # ALBERT's one block is every layer.
-    last = calls if len(network.blocks) == 1 else 1
-    block.register_forward_hook(move)
-    found = []
-    for on, read in ((False, False), (True, False), (True, True)):
-        held.update(call=0, on=on, read=read)
-        with torch.no_grad():
-            found.append(network.logits(batch))
-    # Attention without gradients may take another kernel; these three took the same.
-    assert torch.equal(found[1], found[0])
-    assert (found[2] - found[0]).abs().amax(1).min() > 1e-5
-
-
 @settings(max_examples=15, deadline=None)
 @given(st.lists(st.integers(1, 6), min_size=1, max_size=3))
 def test_a_head_that_pools_gives_equal_shares_to_real_tokens(lengths: list[int]) -> None:
