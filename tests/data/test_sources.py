@@ -6,8 +6,6 @@ from pathlib import Path
 
 import pydantic
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from temper.data.columns import Columns
 from temper.data.settings import DataSettings
@@ -45,12 +43,6 @@ def test_the_evaluation_split_is_found_by_its_usual_names(tmp_path: Path, name: 
     assert splits.test is None
     # Scores on a test split stand under "dev", so it must be said.
     assert any("its test split is evaluated" in said for said in splits.notices) == (name == "test")
-
-
-def test_the_evaluation_split_can_be_named_by_another_name_of_it(tmp_path: Path) -> None:
-    source = folder(tmp_path / "data", train=rows(8), validation=rows(4, 8), test=rows(2, 12))
-    assert len(splits_of(source, eval_split="dev").dev) == 4
-    assert len(splits_of(source, eval_split="test").dev) == 2
 
 
 def test_a_missing_dev_split_is_carved_the_same_way_each_time_and_this_is_said(
@@ -324,25 +316,6 @@ def test_labels_that_are_missing_or_targets_cannot_be_matched(tmp_path: Path) ->
         load_examples("demo:anomaly")
 
 
-@given(
-    rows=st.none() | st.integers(-3, 3),
-    max_length=st.integers(0, 8),
-    dev_share=st.floats(allow_nan=True),
-)
-def test_settings_are_taken_exactly_within_their_bounds(
-    rows: int | None, max_length: int, dev_share: float
-) -> None:
-    valid = (rows is None or rows >= 1) and max_length >= 4 and 0 < dev_share < 1
-    values = {"source": "demo", "rows": rows, "max_length": max_length, "dev_share": dev_share}
-    try:
-        settings = DataSettings.model_validate(values)
-    except pydantic.ValidationError:
-        assert not valid
-    else:
-        assert valid
-        assert settings.model_dump(include=values.keys()) == values
-
-
 def test_settings_that_cannot_be_followed_are_errors() -> None:
     with pytest.raises(DataError, match="'demo' holds classes and cannot be read as a regression"):
         load_examples("demo", kind="regression")
@@ -355,12 +328,3 @@ def test_settings_that_cannot_be_followed_are_errors() -> None:
         splits_of("demo@dev")
     with pytest.raises(pydantic.ValidationError, match="eval_split must differ from train_split"):
         DataSettings(source="demo", eval_split="train")
-
-
-def test_real_shift_and_anomaly_sets_are_read(data_dir: Path) -> None:
-    names = ["negative", "positive"]
-    imdb = load_examples(str(data_dir / "cad_imdb/revised_test.jsonl.gz")).map_labels(names)
-    assert (len(imdb), imdb.name) == (488, "revised_test")
-    assert len(load_examples(str(data_dir / "trec"), labelled=False)) == 500
-    with pytest.raises(DataError, match="Unknown label 'neutral'"):
-        load_examples(str(data_dir / "tweeteval_sentiment")).map_labels(names)

@@ -209,19 +209,3 @@ def test_every_set_of_a_shipped_suite_is_there_and_fits(name: str, data_dir: Pat
             assert not any("matched by index" in notice for notice in examples.notices)
             if labels is not None and len(examples.label_names or ()) == len(labels):
                 assert set(examples.map_labels(labels).labels or []) == set(range(len(labels)))
-
-
-def test_contrast_pairs_of_the_sentiment_suite_are_whole(data_dir: Path) -> None:
-    suite = find_sets(read_suite("sentiment"), data_dir)
-    examples = load_set(suite.adversarial["cad_imdb"], suite.suite.labels)
-    sides: dict[str, list[Any]] = {}
-    for pair, group, label in zip(
-        examples.pair or [], examples.group or [], examples.labels or [], strict=True
-    ):
-        assert pair is not None
-        sides.setdefault(pair, []).append((group, label))
-    assert len(sides) == 488
-    for pair_sides in sides.values():
-        # A revision turns the label of its original.
-        assert [group for group, _ in pair_sides] == ["original", "revised"]
-        assert len({label for _, label in pair_sides}) == 2

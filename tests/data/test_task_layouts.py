@@ -14,7 +14,6 @@ from temper.data.tasks.registry import TASKS, default_metric, task_of
 from temper.errors import DataError, SettingError
 from tests.data.task_files import (
     glue,
-    glue_row,
     hub_cache,
     json_lines,
     plain_folder,
@@ -246,14 +245,6 @@ def test_a_folder_of_ones_own_with_tsv_files_is_no_glue_layout(tmp_path: Path) -
     splits = load_splits(settings("rte", tmp_path))
     assert sorted([*splits.train.text, *splits.dev.text]) == ["a", "c", "e", "g"]
     assert splits.train.label_names == ENTAILMENT
-
-
-def test_rows_of_glue_are_told_by_their_lines(tmp_path: Path) -> None:
-    root = glue(tmp_path, "WNLI", BINARY, splits=["train", "dev"])
-    path = root / "WNLI" / "train.tsv"
-    path.write_text(path.read_text() + "\t".join(glue_row("WNLI", 7, "2")) + "\n")
-    with pytest.raises(DataError, match=r"train\.tsv, line 4: 'label' must be >= 0 and <= 1"):
-        load_splits(settings("wnli", root))
 
 
 def test_a_file_may_be_a_copy_of_a_task(tmp_path: Path) -> None:

@@ -6,13 +6,10 @@ from pathlib import Path
 
 import pydantic
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from temper.data.examples import Examples, Splits
+from temper.data.examples import Examples
 from temper.data.settings import DataSettings
 from temper.data.sources import load_splits
-from temper.data.splitting import finish_splits
 from temper.errors import DataError
 from tests.data.task_files import json_lines, splits_of
 
@@ -36,12 +33,6 @@ def source(tmp_path: Path) -> str:
     for name, count, start in (("train", 8, 0), ("dev", 4, 8), ("test", 2, 12)):
         json_lines(tmp_path / "task" / f"{name}.jsonl", task(count, start))
     return str(tmp_path / "task")
-
-
-def test_nothing_is_there_where_nothing_is_asked_for(source: str) -> None:
-    splits = splits_of(source)
-    assert splits.unlabeled is None
-    assert splits.labelled() == splits
 
 
 def test_texts_come_in_the_order_of_their_file_and_labels_are_not_looked_at(
@@ -104,40 +95,6 @@ def test_dropping_every_row_is_refused(source: str, tmp_path: Path) -> None:
     pool = json_lines(tmp_path / "pool.jsonl", texts("row 9", "row 10"))
     with pytest.raises(DataError, match="Every unlabeled row is also in dev, so drop_overlap"):
         unlabelled(source, pool, drop_overlap=True)
-
-
-@given(
-    pool=st.lists(st.integers(0, 9), min_size=1, max_size=30),
-    dev=st.lists(st.integers(0, 9), min_size=1, max_size=5),
-    test=st.lists(st.integers(0, 9), max_size=5),
-    wanted=st.none() | st.integers(1, 12),
-)
-def test_what_is_left_is_never_evaluated_and_no_more_than_asked_for(
-    pool: list[int], dev: list[int], test: list[int], wanted: int | None
-) -> None:
-    def examples(name: str, numbers: list[int], labelled: bool = True) -> Examples:
-        labels = [number % 2 for number in numbers] if labelled else None
-        kind = "classification" if labelled else "unlabelled"
-        return Examples(name, [str(number) for number in numbers], labels=labels, kind=kind)
-
-    sets = Splits(examples("train", [20, 21]), examples("dev", dev), examples("test", test))
-    settings = DataSettings(
-        source="made", unlabeled="made", unlabeled_rows=wanted, drop_overlap=True
-    )
-    free = [number for number in pool if number not in {*dev, *test}]
-    rows = examples("unlabeled", pool, labelled=False)
-    if not free:
-        with pytest.raises(DataError, match="Every unlabeled row is also in"):
-            finish_splits(sets, settings, unlabeled=rows)
-        return
-    found = finish_splits(sets, settings, unlabeled=rows)
-    kept = [int(text) for text in found.unlabeled.text]
-    assert len(kept) == min(len(free), len(free) if wanted is None else wanted)
-    assert set(kept) <= set(free)
-    if len(kept) == len(free):
-        assert kept == free
-    count = f"{len(kept)} row{'' if len(kept) == 1 else 's'} of unlabelled text"
-    assert found.notices[0].startswith(count)
 
 
 def test_rows_are_drawn_with_the_seed_of_the_data(source: str, tmp_path: Path) -> None:
