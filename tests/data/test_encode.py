@@ -50,12 +50,6 @@ def test_rows_become_ids_with_their_labels() -> None:
     assert (len(encoded), encoded.truncated) == (2, 0.0)
 
 
-def test_items_have_no_more_than_was_asked_for() -> None:
-    options = {"model_input_names": ["input_ids", "attention_mask"]}
-    encoded = encode(reviews("good"), tokenizer(**options), max_length=8)
-    assert set(encoded[0]) == {"input_ids", "attention_mask"}
-
-
 def test_long_rows_are_cut_and_their_share_is_known() -> None:
     encoded = encode(
         reviews("the soup is good", "good", "soup is", "is"), tokenizer(), max_length=5
