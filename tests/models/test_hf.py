@@ -213,15 +213,13 @@ def test_the_model_looks_for_the_padding_that_its_tokenizer_writes(tmp_path: Pat
     assert model.config.pad_token_id == tokenizer.pad_token_id == 0
 
 
-def test_a_tokenizer_with_nothing_to_pad_with_is_refused(tmp_path: Path) -> None:
-    folder = tmp_path / "gpt2"
-    tiny("gpt2").save_pretrained(folder)
-    save_tokenizer(folder, bos_token="[BEGIN]")
-    refused("neither a padding token nor another to pad with", folder)
-
-
-def test_a_padding_token_that_the_model_does_not_know_is_refused(tmp_path: Path) -> None:
-    """Qwen2's own tokenizer class adds one where the files have none."""
+def test_a_padding_token_that_nobody_has_or_the_model_does_not_know_is_refused(
+    tmp_path: Path,
+) -> None:
+    tiny("gpt2").save_pretrained(tmp_path / "gpt2")
+    save_tokenizer(tmp_path / "gpt2", bos_token="[BEGIN]")
+    refused("neither a padding token nor another to pad with", tmp_path / "gpt2")
+    # Qwen2's own tokenizer class adds one where the files have none.
     folder = save(tmp_path / "qwen2", tiny("qwen2"), unk_token="[UNK]", eos_token="[END]")
     refused("pads with token 60 .* and the model knows 60 tokens", folder)
 
@@ -230,12 +228,7 @@ def test_a_folder_without_a_tokenizer_is_refused_instead_of_reading_no_word(copi
     for path in copied.glob("*token*"):
         path.unlink()
     refused("No model could be loaded|comes without a tokenizer", copied)
-
-
-def test_a_known_architecture_without_tokenizer_files_is_refused(copied: Path) -> None:
-    """Transformers makes an empty tokenizer up for it, to which every word is unknown."""
-    for path in copied.glob("*token*"):
-        path.unlink()
+    # Transformers makes an empty one up for a known architecture, to which every word is unknown.
     (copied / "tokenizer_config.json").write_text('{"tokenizer_class": "BertTokenizer"}', "utf-8")
     refused("comes without a tokenizer: no words are known", copied)
 

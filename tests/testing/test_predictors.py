@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.pipeline import make_pipeline
@@ -194,13 +193,17 @@ class Unsaid(ClassifierPredictor):
         return super().outputs(encoded, batch_size=options.get("batch_size"))
 
 
-class LeftFrozen(ClassifierPredictor):
-    @contextmanager
-    def session(self, *, single: bool = False) -> Iterator[Any]:
-        with super().session(single=single) as session:
-            yield session
-        for weight in self.model.parameters():
-            weight.requires_grad_(False)
+def leaving(act: Callable[[Any], object]) -> type[ClassifierPredictor]:
+    """Return a predictor that does something to its model once a session has ended."""
+
+    class Leaving(ClassifierPredictor):
+        @contextmanager
+        def session(self, *, single: bool = False) -> Iterator[Any]:
+            with super().session(single=single) as session:
+                yield session
+            act(self.model)
+
+    return Leaving
 
 
 class LeftAfterError(ClassifierPredictor):
@@ -210,15 +213,6 @@ class LeftAfterError(ClassifierPredictor):
         with super().session(single=single) as session:
             yield session
         handle.remove()
-
-
-class Nudging(ClassifierPredictor):
-    @contextmanager
-    def session(self, *, single: bool = False) -> Iterator[Any]:
-        with super().session(single=single) as session:
-            yield session
-        with torch.no_grad():
-            self.model.classifier.bias += 1e-3
 
 
 class WrappedSession:
@@ -318,9 +312,9 @@ WITH_MODEL = {
     OtherTokens: "`outputs` of the token ids differ",
     SpoiledTokens: "`outputs` changes the token ids",
     Unsaid: "`outputs` does not tell when all rows are done",
-    LeftFrozen: "changed: what of model wants gradients",
+    leaving(lambda model: model.requires_grad_(False)): "changed: what of model wants gradients",
     LeftAfterError: "A session that an error ends leaves changed: hooks of model",
-    Nudging: "changed: weights of model",
+    leaving(lambda model: model.classifier.bias.data.add_(1e-3)): "changed: weights of model",
     opening(Deaf): "gradient of the logits by `delta` is zero",
     opening(Leaking): "on one row changes the logits of others",
     opening(Shifted): "`logits` of a session without delta differ",
