@@ -164,20 +164,6 @@ def test_half_precision_gradients_stay_in_half_precision(normalise: str) -> None
     assert (found[kept].float() / grads["block"][kept].float()).min() > 0.99
 
 
-def test_a_mask_is_new_each_step_and_alike_on_every_rank() -> None:
-    rule, params = SelectiveUpdate(), parameters(block=500)
-    grads = gradients_like(params)
-
-    def mask_of(streams: Streams) -> Tensor:
-        found = rule.transform({"block": grads["block"].clone()}, params, {}, streams)
-        return found["block"] != 0
-
-    first = mask_of(Streams(1))
-    assert torch.equal(first, mask_of(Streams(1, micro=3, rank=1)))
-    assert not torch.equal(first, mask_of(Streams(1, step=1)))
-    assert not torch.equal(first, mask_of(Streams(2)))
-
-
 def test_gradients_that_do_not_lie_in_one_piece_are_masked_alike() -> None:
     params = Parameters({"block": nn.Parameter(torch.zeros(30, 20))}, frozenset({"block"}))
     gradient = torch.randn(20, 30).T

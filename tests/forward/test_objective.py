@@ -38,19 +38,6 @@ def test_a_step_costs_the_forwards_it_says_and_names_its_terms(
     assert {key.removeprefix("loss/") for key in logs if key.startswith("loss/")} == names
 
 
-def test_the_attack_reads_its_own_gradient_and_not_that_of_earlier_micro_batches() -> None:
-    first, second = rows(5, 3), rows(6, 4, seed=1)
-    together = Stepper(tiny_network(rate=0.0), AT())
-    together.backward(first, second)
-    alone = []
-    for batch in (first, second):
-        stepper = Stepper(tiny_network(rate=0.0), AT())
-        stepper.backward(batch)
-        alone.append(stepper.params.gradients())
-    for name, gradient in together.params.gradients().items():
-        torch.testing.assert_close(gradient, (alone[0][name] + alone[1][name]) / 2)
-
-
 def test_an_epsilon_of_0_leaves_the_clean_point() -> None:
     stepper = Stepper(tiny_network(rate=0.0), AT(epsilon=0.0))
     logs = stepper.backward(rows(5, 3))

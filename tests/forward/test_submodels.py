@@ -9,7 +9,7 @@ from temper.forward import Stage, SubModels
 from temper.models import Network, Recording
 from temper.seeding import Streams
 from temper.types import Batch, Step
-from tests.methods.tiny import recorded_drops, rows, tiny_bert, tiny_llama, tiny_network
+from tests.methods.tiny import recorded_drops, rows, tiny_llama, tiny_network
 
 
 def rank_in_row(values: torch.Tensor) -> torch.Tensor:
@@ -77,14 +77,6 @@ def test_gradient_rates_need_the_clean_pass() -> None:
     submodels = SubModels(adaptive="gradient", low=0.1, high=0.3)
     with pytest.raises(ValueError, match="needs the clean pass's recording"):
         Stage(network, batch, {}, Step(), Streams(0)).passes(submodels)
-
-
-@pytest.mark.parametrize("passes", [1, 2, 3])
-def test_as_many_logits_come_as_passes_were_asked_for(passes: int) -> None:
-    network, batch = Network(tiny_bert()), Batch.of(rows(5, 3))
-    stage = Stage(network, batch, {}, Step(), Streams(0))
-    found = stage.passes(SubModels(passes=passes))
-    assert [tuple(each.shape) for each in found] == [(2, 3)] * passes
 
 
 def test_a_network_without_dropout_adapts_at_its_blocks() -> None:

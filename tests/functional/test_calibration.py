@@ -30,11 +30,6 @@ def test_a_confidence_of_one_shares_the_last_bin() -> None:
     assert ece([1, 0, 1, 1], [0.9, 1.0, 1.0, 1.0]) == pytest.approx(0.225)
 
 
-def test_ece_by_hand_in_two_bins() -> None:
-    # Bin .6: 2 rows, 1 right, mean .65, gap .15. Bin .8: 2 rows, 2 right, mean .85, gap .15.
-    assert ece([1, 0, 1, 1], [0.62, 0.68, 0.82, 0.88]) == pytest.approx(0.15)
-
-
 @given(ROWS, st.sampled_from([1, 10, 15]))
 def test_ece_agrees_with_a_loop_over_bins(rows: list[tuple[bool, float]], bins: int) -> None:
     total = 0.0
@@ -102,13 +97,6 @@ def test_nll_agrees_with_scikit_learn(rows: list[tuple[int, float, float, float]
 
 def adaptive(correct: list[float], confidences: list[float], bins: int = 15) -> float:
     return float(calibration.adaptive_calibration_error(correct, confidences, bins=bins))
-
-
-def test_adaptive_bins_hold_equally_many_rows_by_hand() -> None:
-    # Bins of two: |0 + 1 - .9 - .92| / 4 and |1 + 1 - .94 - .98| / 4. Equal width has one bin.
-    correct, confidences = [0.0, 1.0, 1.0, 1.0], [0.9, 0.92, 0.94, 0.98]
-    assert adaptive(correct, confidences, 2) == pytest.approx((0.82 + 0.08) / 4)
-    assert ece(correct, confidences) == pytest.approx(0.74 / 4)
 
 
 def test_a_row_on_an_adaptive_edge_is_shared() -> None:

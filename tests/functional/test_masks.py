@@ -17,7 +17,6 @@ from temper.functional.masks import (
     buckets_of,
     drop_codes,
     exact_ranks,
-    keep_probability,
     nearest_codes,
     quantise,
     random_levels,
@@ -30,22 +29,6 @@ from temper.functional.masks import (
 from temper.seeding import generator
 
 EVERY_LEVEL = torch.arange(-(1 << 15), 1 << 15, dtype=torch.int32).to(torch.int16)
-
-
-def test_the_probability_is_a_half_at_alpha_and_rises_with_the_saliency() -> None:
-    s = torch.tensor([0.0, 0.6, 1.0])
-    p = keep_probability(s, alpha=0.6, beta=5.0)
-    expected = [1 / (1 + math.exp(6)), 0.5, 1 / (1 + math.exp(-4))]
-    assert p.tolist() == pytest.approx(expected)
-
-
-def test_the_printed_sign_falls_with_the_saliency() -> None:
-    s = torch.linspace(0, 1, 11)
-    prose = keep_probability(s, alpha=0.7, beta=5.0)
-    printed = keep_probability(s, alpha=0.7, beta=5.0, orientation="printed")
-    assert (prose.diff() > 0).all()
-    assert (printed.diff() < 0).all()
-    torch.testing.assert_close(prose + printed, torch.ones(11))
 
 
 @given(st.floats(0, 1), st.floats(0, 1))
@@ -227,13 +210,6 @@ def test_distinct_buckets_have_the_exact_rank() -> None:
     found = bucket_ranks(bucket_counts([tensor]))[buckets_of(tensor).long()]
     # Zeros are left out; mid-ranks of four entries are 1/8, 3/8, 5/8, 7/8.
     assert found[tensor != 0].tolist() == [0.625, 0.125, 0.375, 0.875]
-
-
-def test_range_normalisation_is_equation_8() -> None:
-    tensors = [torch.tensor([1.0, -3.0]), torch.tensor([2.0])]
-    # Squares 1, 9, 4; (s - 1) / 8.
-    found = [share.tolist() for share in range_normalise(tensors)]
-    assert found == [[0.0, pytest.approx(1.0)], [pytest.approx(3 / 8)]]
 
 
 @given(

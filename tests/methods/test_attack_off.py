@@ -16,25 +16,25 @@ from tests.methods.tiny import rows, tiny_bert
 
 __all__ = ["deltas"]
 
+BATCH = rows(5, 3)
+MOVING = [name for name in names() if "perturbation" in entry(name).slots["objective"]]
 WEIGHTS = ("adversarial_weight", "weight")
 
 
 def weight_of_attack(name: str) -> str | None:
     """Return the setting that a user would set to 0, of a method that perturbs embeddings."""
-    if "perturbation" not in entry(name).slots["objective"]:
-        return None
     return next((each for each in WEIGHTS if each in entry(name).config.model_fields), None)
 
 
-ATTACKS = {name: weight for name in names() if (weight := weight_of_attack(name))}
+ATTACKS = {name: weight for name in MOVING if (weight := weight_of_attack(name))}
 
 
 def step(config: Any) -> None:
     stepper = Stepper(tiny_bert(), config, total=2, special_ids=(1, 2))
     assert not wants_unlabelled(stepper.method)
-    stepper.prepare([rows(5, 3)])
+    stepper.prepare([BATCH])
     stepper.begin_epoch(0)
-    stepper.backward(rows(5, 3))
+    stepper.backward(BATCH)
 
 
 @pytest.mark.parametrize("name", ATTACKS)
@@ -88,3 +88,15 @@ def test_sub_models_without_an_attack_are_an_epsilon_of_0(deltas: list[Tensor]) 
 
 def test_every_attack_is_found() -> None:
     assert {"at", "pgd", "freelb", "r_at", "r_at_su", "uegr", "adv_embed", "roast"} <= set(ATTACKS)
+
+
+SPARING = [name for name in MOVING if "special_tokens" in entry(name).config.model_fields]
+
+
+@pytest.mark.parametrize("name", SPARING)
+def test_special_tokens_can_be_spared(name: str, deltas: list[Tensor]) -> None:
+    step(configure(name, {"special_tokens": False}))
+    special = BATCH["input_ids"] <= 2
+    moved = [each.unflatten(0, (-1, len(special))) for each in deltas if each.any()]
+    assert moved
+    assert not any(each[:, special].any() for each in moved)

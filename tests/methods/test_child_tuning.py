@@ -55,16 +55,6 @@ def test_the_mean_over_draws_is_the_gradient_and_every_draw_keeps_or_scales(keep
         assert bool(((sums[name] / draws - g).abs() <= margin * g.abs()).all())
 
 
-def test_draws_differ_by_step_and_agree_between_ranks() -> None:
-    rule = RandomMask(keep=0.5)
-    found = [
-        rule.transform(gradients(), NONE, {}, streams)["matrix"]
-        for streams in (Streams(0), Streams(0, rank=1, micro=1), Streams(0, step=1))
-    ]
-    assert torch.equal(found[0], found[1])
-    assert not torch.equal(found[0], found[2])
-
-
 def test_every_parameter_is_masked_after_clipping_and_weights_still_decay() -> None:
     stepper = stepper_of(ChildTuningF(reserve_p=0.3))
     batches = two_batches()

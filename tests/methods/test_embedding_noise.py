@@ -63,12 +63,3 @@ def test_its_size_against_the_embeddings_is_logged() -> None:
         for row, length in enumerate((6, 3))
     ]
     assert logs["attack/relative_size"] == pytest.approx(sum(shares) / 2)
-
-
-def test_special_tokens_can_be_spared() -> None:
-    method = configure("embedding_noise", {"special_tokens": False})
-    stepper = Stepper(tiny_network(), method, special_ids=(1, 2))
-    with recorded_deltas() as deltas:
-        stepper.backward(rows(4, 3))
-    shaken = deltas[0].abs().sum(-1) > 0
-    assert shaken.tolist() == [[False, True, True, False], [False, True, False, False]]

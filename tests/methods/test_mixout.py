@@ -111,25 +111,6 @@ def test_the_mean_over_draws_is_the_weight(unit: str) -> None:
         assert bool((off <= apart * margin / share + 1e-9).all())
 
 
-def test_every_step_draws_anew_and_micro_batches_and_ranks_alike() -> None:
-    stepper = stepper_of("mixout")
-    away_from_start(stepper)
-    seen = seen_in_the_passes(stepper)
-    optimizer = torch.optim.SGD(stepper.params.tensors.values(), lr=0.0)
-    for _ in range(2):
-        stepper.backward(*two_batches())
-        stepper.step(optimizer)
-    assert same(seen[0], seen[1])
-    assert not same(seen[0], seen[2])
-    found = []
-    for rank in (0, 1):
-        other = stepper_of("mixout")
-        away_from_start(other)
-        other.rule.enter(other.params, other.state, Step(), Streams(3, rank=rank, micro=rank))
-        found.append(copies(other.network.model))
-    assert same(*found)
-
-
 def test_backward_adds_to_the_gradient_that_is_there() -> None:
     twice, once = stepper_of("mixout"), stepper_of("mixout")
     batch = rows(5, 3)

@@ -231,16 +231,6 @@ def test_alignment_is_a_cosine_over_examples_and_0_where_nothing_moved() -> None
     assert alignment(delta, step).item() == pytest.approx(1 / 3)
 
 
-def test_special_tokens_can_be_spared() -> None:
-    model, inputs = tiny_network(), rows(5, 3)
-    stepper = Stepper(model, VAT(special_tokens=False), special_ids=(1, 2))
-    with recorded_deltas() as deltas:
-        stepper.backward(inputs)
-    special = inputs["input_ids"] <= 2
-    for delta in deltas:
-        assert not delta.numel() or not delta[special].any()
-
-
 # Gradient checkpointing
 
 
