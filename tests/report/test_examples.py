@@ -17,9 +17,16 @@ from temper.display.folders import read
 from temper.errors import CheckpointError
 from temper.report import build
 from temper.report.examples import CUT, OUTCOMES, Gallery, gallery, shorten, word_diff
-from tests.report.attacked_rows import add_attacks, attack_study, attacked_text, text
 from tests.report.browser import Browser
-from tests.report.conftest import Plan, write_evaluation, write_study
+from tests.report.conftest import (
+    Plan,
+    add_attacks,
+    attack_study,
+    attacked_text,
+    text,
+    write_evaluation,
+    write_study,
+)
 
 WORDS = st.lists(st.sampled_from(["a", "good", "g00d", "film", "don't", ",", " ", "\n", "né"]))
 TEXTS = st.one_of(st.text(max_size=40), WORDS.map(" ".join))

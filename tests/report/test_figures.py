@@ -21,8 +21,7 @@ from temper.evaluation.perspectives.anomaly import CORNERS, roc, roc_curves
 from temper.report import build
 from temper.report.figures import figures, sections
 from temper.report.table import WITHOUT_ROWS, compare
-from tests.report.attacked_rows import add_detectors, attack_study, robustness_scores
-from tests.report.conftest import Plan, score
+from tests.report.conftest import Plan, add_detectors, attack_study, robustness_scores, score
 
 MakeStudy = Callable[[Plan], Path]
 

@@ -16,8 +16,7 @@ from temper.display.cells import NAMED
 from temper.errors import SettingError
 from temper.report import comparison, overview
 from temper.report.markdown import markdown
-from tests.report.attacked_rows import robustness_scores
-from tests.report.conftest import Plan, score, write_study
+from tests.report.conftest import Plan, robustness_scores, score, write_study
 
 MakeStudy = Callable[[Plan], Path]
 
