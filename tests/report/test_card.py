@@ -156,15 +156,6 @@ def test_no_two_sets_are_one_on_the_hub(run: Path, sources: dict[str, str]) -> N
     assert len(read_again) == len(found)
 
 
-def test_sets_of_one_file_name_are_told_apart_by_their_own_names(run: Path) -> None:
-    sources = {"imdb": "a/dev.jsonl", "yelp": "b/dev.jsonl", "trec": "c/questions.txt"}
-    found = ModelCard(card(CardSources(run, data=sources))).data.eval_results
-    configs = {one.dataset_name: (one.dataset_type, one.dataset_config) for one in found}
-    assert configs["imdb"] == ("dev", "set imdb")
-    assert configs["yelp"] == ("dev", "set yelp")
-    assert configs["trec"] == ("questions", None)
-
-
 def test_means_over_sets_are_not_one_set_in_two_perspectives(tmp_path: Path) -> None:
     def adversarial(column: str, seed: int) -> list[dict[str, object]]:
         return [score("adversarial", name, "accuracy", 0.5) for name in ("one", "two")]

@@ -38,14 +38,6 @@ def test_a_cell_has_the_mean_and_the_sample_standard_deviation_over_seeds(study:
     assert cells["uegr"].examples == (500,)
 
 
-def test_every_number_names_its_run(study: Path) -> None:
-    assert task_row(study).cells["uegr"].runs == {
-        0: "uegr-s0-abc",
-        1: "uegr-s1-abc",
-        2: "uegr-s2-abc",
-    }
-
-
 def test_a_difference_is_paired_by_seed_with_its_t_interval(study: Path) -> None:
     difference = task_row(study).cells["uegr"].difference
     assert difference is not None
@@ -65,12 +57,6 @@ def test_two_seeds_give_differences_only_and_are_undecidable(make_study: MakeStu
     assert "fewer than three common seeds" in found.answer
     assert "holds best" not in found.answer
     assert "--seeds 0,1,2" in found.answer
-
-
-def test_one_seed_keeps_the_interval_over_examples(make_study: MakeStudy) -> None:
-    cell = comparison(make_study(Plan(seeds=[1]))).row("task", "accuracy").cells["uegr"]
-    assert cell.standard_deviation is None
-    assert (cell.low, cell.high) == (pytest.approx(0.82), pytest.approx(0.86))
 
 
 def test_a_score_that_lacks_a_seed_leaves_the_outcome_to_the_others(make_study: MakeStudy) -> None:
