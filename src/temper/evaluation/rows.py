@@ -195,7 +195,13 @@ def to_blocks(table: pa.Table) -> list[Block]:
     _check(table)
     keys = table.select(list(_KEYS)).to_pandas(strings_to_categorical=True)
     groups = keys.groupby(list(_KEYS), sort=False, observed=True)
-    return [_block(table.take(pa.array(members.index))) for _, members in groups]
+    return [
+        _block(
+            table.take(pa.array(members.index)),
+            Condition(perspective, name, what, _parameters(text)),
+        )
+        for (perspective, name, what, text), members in groups
+    ]
 
 
 def _block_table(
@@ -266,18 +272,11 @@ def _floats(table: pa.Table, name: str) -> FloatArray:
     return np.asarray(_column(table, name).to_numpy(zero_copy_only=False), dtype=np.float64)
 
 
-def _block(part: pa.Table) -> Block:
+def _block(part: pa.Table, condition: Condition) -> Block:
     """Read one block, its rows sorted by position."""
     index = _column(part, "index").to_numpy()
     order = np.argsort(index, kind="stable")
     part, index = part.take(pa.array(order)), index[order]
-    keys = {name: _column(part, name)[0].as_py() for name in _KEYS}
-    condition = Condition(
-        keys["perspective"],
-        keys["set"],
-        keys["condition"],
-        _parameters(keys["parameters"]),
-    )
     if bool((np.diff(index) == 0).any()):
         twice = int(index[np.flatnonzero(np.diff(index) == 0)[0]])
         raise CheckpointError(f"Row {twice} stands twice in the rows of {condition}.")
