@@ -269,12 +269,8 @@ def spoil(run: str, kind: str) -> None:
     tensors = load_file(Path(run) / "model.safetensors")
     if kind == "labels":
         config["id2label"] = {"0": "positive", "1": "negative"}
-    elif kind == "heads":
-        config["num_attention_heads"] = 4
     elif kind == "shape":
         tensors["classifier.bias"] = torch.zeros(3)
-    elif kind == "type":
-        tensors["classifier.bias"] = tensors["classifier.bias"].half()
     elif kind == "missing":
         del tensors["classifier.bias"]
     config_file.write_text(json.dumps(config))
@@ -285,9 +281,7 @@ def spoil(run: str, kind: str) -> None:
     ("kind", "message"),
     [
         ("labels", "their labels are .*negative.*positive"),
-        ("heads", "`num_attention_heads` of their config.json is 2 and 4"),
         ("shape", r"the tensor 'classifier.bias' is F32 \[2\] and F32 \[3\]"),
-        ("type", r"the tensor 'classifier.bias' is F32 \[2\] and F16 \[2\]"),
         ("missing", r"the tensor 'classifier.bias' is F32 \[2\] and missing"),
     ],
 )

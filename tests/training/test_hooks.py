@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +23,8 @@ from temper.types import Gradients, LossTerms, State, Step, Term
 from tests.backward.test_rule import arguments, dataset
 from tests.methods.tiny import rows, tiny_bert, tiny_network
 
+STEP = ["enter", "gradient", "restore", "penalise", "transform", "settle"]
+
 
 class Witness(UpdateRule):
     """Write down every call; move the weights for the passes and put them back."""
@@ -36,25 +37,22 @@ class Witness(UpdateRule):
         self.calls: list[str] = []
         self.steps: list[Step] = []
 
+    def __getattribute__(self, name: str) -> Any:
+        if name in STEP or name == "finish":
+            self.calls.append(name)
+        return super().__getattribute__(name)
+
     def init(self, params: Parameters) -> State:
         self.held = {name: tensor.detach().clone() for name, tensor in params.tensors.items()}
         return {}
 
     def enter(self, params: Parameters, state: State, step: Step, rng: Streams) -> None:
-        self.calls.append("enter")
         with torch.no_grad():
             for name, tensor in params.tensors.items():
                 self.held[name] = tensor.detach().clone()
                 tensor.add_(0.5)
 
-    def gradient(
-        self, params: Parameters, state: State, compute: Callable[[], Gradients]
-    ) -> Gradients:
-        self.calls.append("gradient")
-        return compute()
-
     def restore(self, params: Parameters, state: State) -> None:
-        self.calls.append("restore")
         with torch.no_grad():
             for name, tensor in params.tensors.items():
                 tensor.copy_(self.held[name])
@@ -62,28 +60,19 @@ class Witness(UpdateRule):
     def penalise(
         self, grads: Gradients, params: Parameters, state: State, step: Step, rng: Streams
     ) -> Gradients:
-        self.calls.append("penalise")
         self.steps.append(step)
         return grads
 
     def transform(
         self, grads: Gradients, params: Parameters, state: State, rng: Streams
     ) -> Gradients:
-        self.calls.append("transform")
         return {name: gradient for name, gradient in grads.items() if "head" not in name}
 
     def settle(self, params: Parameters, state: State, step: Step) -> None:
-        self.calls.append("settle")
         self.steps.append(step)
-
-    def finish(self, params: Parameters, state: State) -> None:
-        self.calls.append("finish")
 
     def diagnostics(self, state: State) -> dict[str, Tensor | float]:
         return {"witness/calls": float(len(self.calls))}
-
-
-STEP = ["enter", "gradient", "restore", "penalise", "transform", "settle"]
 
 
 def method_of(rule: UpdateRule) -> Method:

@@ -398,24 +398,25 @@ EFFECTS: dict[str, Effect] = {
 }
 
 
-def given_optimizer(folder: Path) -> None:
-    model = quiet_model()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
-    before = weights(model)
-    make_trainer(folder, model=model, more={"optimizers": (optimizer, None)}).train()
-    assert farthest(before, weights(model)) == 0.0
+def stays(**more: Any) -> Callable[[Path], None]:
+    """Weights stay where an optimiser has no rate."""
 
+    def check(folder: Path) -> None:
+        model = quiet_model()
+        before = weights(model)
+        given = {name: value(model) for name, value in more.items()}
+        make_trainer(folder, model=model, more=given).train()
+        assert farthest(before, weights(model)) == 0.0
 
-def optimizer_class(folder: Path) -> None:
-    model = quiet_model()
-    before = weights(model)
-    more = {"optimizer_cls_and_kwargs": (torch.optim.SGD, {"lr": 0.0})}
-    make_trainer(folder, model=model, more=more).train()
-    assert farthest(before, weights(model)) == 0.0
+    return check
 
 
 PARAMETER_EFFECTS: dict[str, Callable[[Path], None]] = {
-    "optimizers": given_optimizer,
-    "optimizer_cls_and_kwargs": optimizer_class,
+    "optimizers": stays(
+        optimizers=lambda model: (torch.optim.SGD(model.parameters(), lr=0.0), None)
+    ),
+    "optimizer_cls_and_kwargs": stays(
+        optimizer_cls_and_kwargs=lambda _: (torch.optim.SGD, {"lr": 0.0})
+    ),
     "preprocess_logits_for_metrics": evaluation,
 }

@@ -167,18 +167,16 @@ def check_loss_call(given: Callable[..., Any] | None) -> None:
     if given is None:
         return
     try:
-        signature = inspect.signature(given)
-    except (TypeError, ValueError):
+        inspect.signature(given).bind(None, None, num_items_in_batch=None)
+    except ValueError:
         # Code in C may not say what it takes.
         return
-    try:
-        signature.bind(None, None, num_items_in_batch=None)
     except TypeError as error:
         name = getattr(given, "__name__", type(given).__name__)
         raise SettingError(
             "`compute_loss_func` is called as function(outputs, labels, num_items_in_batch=...), "
-            f"and {name}{signature} cannot be ({error}). "
-            "Give it these three parameters, the last one with this name."
+            f"and {name} cannot be ({error}). Give it these three parameters, the last one with "
+            "this name."
         ) from None
 
 
