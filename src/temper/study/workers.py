@@ -129,12 +129,10 @@ class _SharedProgress:
                 self._steps[cell] = content
                 done, total = (sum(part) for part in zip(*self._steps.values(), strict=True))
                 self._progress.steps(done, total, loss=None)
-            elif kind == "evaluation":
-                self._progress.evaluation(*content)
             elif kind == "log":
                 logging.getLogger("temper").log(*content)
             else:
-                self._progress.notice(content)
+                getattr(self._progress, kind)(*content)
 
     def end(self, cell: GridCell) -> None:
         """Forget the steps of a finished run."""
@@ -166,7 +164,7 @@ class _WorkerProgress(Progress):
         self._messages.put((self._cell, "evaluation", (done, total, what)))
 
     def notice(self, text: str) -> None:
-        self._messages.put((self._cell, "notice", text))
+        self._messages.put((self._cell, "notice", (text,)))
 
     def _check(self) -> None:
         if self._stop.is_set():

@@ -463,10 +463,10 @@ class Stepper:
 def _check_ranks(model: nn.Module, rank: int, ranks: int) -> None:
     """Raise if the model exchanges gradients with other processes than the Stepper counts."""
     wrapped = isinstance(model, nn.parallel.DistributedDataParallel)
-    there = torch.distributed.get_world_size() if wrapped else ranks
-    if ranks != there or not 0 <= rank < ranks:
+    processes = torch.distributed.get_world_size() if wrapped else ranks
+    if ranks != processes or not 0 <= rank < ranks:
         raise SettingError(
-            f"The model runs on {there} processes, and the Stepper was given rank={rank} and "
+            f"The model runs on {processes} processes, and the Stepper was given rank={rank} and "
             f"ranks={ranks}. Give rank=torch.distributed.get_rank() and "
             "ranks=torch.distributed.get_world_size()."
         )
@@ -474,9 +474,11 @@ def _check_ranks(model: nn.Module, rank: int, ranks: int) -> None:
 
 def _rates(params: Parameters, optimizer: torch.optim.Optimizer) -> dict[str, tuple[float, float]]:
     """Return each parameter's learning rate and weight decay in an optimiser."""
-    found = {
+    by_parameter = {
         id(tensor): (float(group["lr"]), float(group.get("weight_decay", 0.0)))
         for group in optimizer.param_groups
         for tensor in group["params"]
     }
-    return {name: found[id(t)] for name, t in params.tensors.items() if id(t) in found}
+    return {
+        name: by_parameter[id(t)] for name, t in params.tensors.items() if id(t) in by_parameter
+    }
