@@ -107,9 +107,9 @@ class StepLog:
         """
         if lacking := [name for name in KEPT if name not in saved]:
             raise CheckpointError(
-                f"The checkpoint's log has no {', '.join(lacking)}: another release of Temper wrote "
-                "it. Remove `checkpoints` from the run's folder, so that the run begins anew, or go "
-                "on with that release."
+                f"The checkpoint's log has no {', '.join(lacking)}: another release of Temper "
+                "wrote it. Remove `checkpoints` from the run's folder, so that the run begins "
+                "anew, or go on with that release."
             )
         self.clear()
         for name in KEPT:
