@@ -64,8 +64,8 @@ def higher_is_better(name: str, stated: bool | None = None) -> bool | None:
         return stated
     if name not in SCORES:
         raise CheckpointError(
-            f"Score {name!r} has no direction: scores.json gives no `higher_is_better` for it. "
-            "Evaluate the model again."
+            f"Score {name!r} is unknown, and scores.json gives no `higher_is_better` for it. Name "
+            "the file of the perspective that it is of with --import."
         )
     return SCORES[name].higher_is_better
 
