@@ -81,6 +81,12 @@ def test_a_keyword_stands_where_its_setting_does(
     assert TRAIN.tree(None, given) == tree
 
 
+def test_an_adapter_of_a_file_is_left_out_where_that_is_said() -> None:
+    config = {"train": {"lora": {"rank": 4}, "epochs": 2.0}}
+    assert TRAIN.tree(config, {"lora": False}) == {"train": {"epochs": 2.0}}
+    assert TRAIN.tree(config, {}) == config
+
+
 def test_the_settings_of_a_method_are_taken_whole() -> None:
     found = TRAIN.tree(None, {"method": temper.RDrop(weight=2.0)})["method"]
     assert found == {"name": "r_drop", **temper.RDrop(weight=2.0).settings()}

@@ -125,6 +125,20 @@ def test_mrpcs_original_files_are_cut_by_glues_list_of_dev_rows(tmp_path: Path) 
     assert splits.test.labels == [1]
 
 
+def test_mrpcs_ids_are_found_by_their_names_and_asked_for_where_they_are_missing(
+    tmp_path: Path,
+) -> None:
+    root = msr(tmp_path, ids=[("1", "10")])
+    train = root / "MRPC" / "msr_paraphrase_train.txt"
+    lines = [line.split("\t") for line in train.read_text(encoding="utf-8").splitlines()]
+    # The label comes last.
+    tabs(train, [[*rest, label.lstrip("\ufeff")] for label, *rest in lines])
+    assert load_splits(settings("mrpc", root)).dev.text == ["one 1"]
+    tabs(train, [[label.lstrip("\ufeff"), *strings] for label, _, _, *strings in lines])
+    with pytest.raises(DataError, match="expected the columns #1 ID, #2 ID"):
+        load_splits(settings("mrpc", root))
+
+
 def test_mrpcs_original_files_without_that_list_are_evaluated_on_test(tmp_path: Path) -> None:
     splits = load_splits(settings("mrpc", msr(tmp_path, ids=None)))
     assert (len(splits.train), splits.dev.text) == (6, ["a"])

@@ -346,5 +346,5 @@ def test_the_heat_map_has_a_cell_for_each_layer_and_column(make_study: MakeStudy
         "1",
         "0.8000",
         "\u00b1 0.0000",
-        "3 seeds, 8",
+        "3 seeds, 8 batches",
     )

@@ -214,7 +214,8 @@ def evaluate_model(
             "Give another --out."
         )
     if held is None:
-        check_named_models(request.evaluate, regression=predictor.gives == "values")
+        regression = predictor.gives == "values"
+        check_named_models(request.evaluate, regression=regression, reference=False)
         scored = {"dev": dev, **sets.data.shift, **sets.data.adversarial}
         overlap = overlap_notices(request.model, scored)
         sets = replace(sets, notices=(*sets.notices, *overlap))

@@ -331,6 +331,8 @@ class Keywords:
         tree = override(tree, [*pairs, *assigned])
         if lora and isinstance(train := tree.setdefault("train", {}), dict):
             train["lora"] = train.get("lora") or {} if lora is True else dict(_table("lora", lora))
+        elif lora is False and isinstance(train := tree.get("train"), dict):
+            train.pop("lora", None)
         return tree
 
     def _joined(self, values: dict[str, Any], tree: Tree) -> dict[str, dict[str, Any]]:
@@ -454,7 +456,11 @@ TRAIN = Keywords(
             "task. A name that --task takes is found as --task finds it, or lies in PATH; any "
             "other name is PATH's.",
         ),
-        "data_root": keywords_of("sets")["data_root"],
+        "data_root": Keyword(
+            (),
+            metavar="DIR",
+            meaning="Folder that holds the tasks' folders; TEMPER_DATA if left out, else the Hub.",
+        ),
         "seed": Keyword(("seed",), int, meaning="Seed of every random draw."),
         "lora": Keyword(
             (),

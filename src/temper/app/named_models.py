@@ -39,12 +39,15 @@ def named_models(settings: EvaluationSettings) -> dict[str, str]:
     return {setting: model for setting, model in named.items() if model is not None}
 
 
-def check_named_models(settings: EvaluationSettings, *, regression: bool) -> None:
+def check_named_models(
+    settings: EvaluationSettings, *, regression: bool, reference: bool = True
+) -> None:
     """Load every further model that will be needed.
 
     Args:
         settings: What is to be measured; it names the models.
         regression: Whether values are predicted, which no text attack misleads.
+        reference: Whether the pre-trained model is looked at too; False where it is loaded anyway.
 
     Raises:
         SettingError: Models cannot be loaded; it names each with the setting that names it.
@@ -54,8 +57,9 @@ def check_named_models(settings: EvaluationSettings, *, regression: bool) -> Non
     for setting, model in named_models(settings).items():
         try:
             if setting == "representation.reference":
-                # Its head is new: states are read below it.
-                load_classifier(model, labels=("0", "1"))
+                if reference:
+                    # Its head is new: states are read below it.
+                    load_classifier(model, labels=("0", "1"))
             elif attacks and setting == "text_attack.masked_model":
                 MaskedModel.load(model)
             elif attacks:

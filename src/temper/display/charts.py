@@ -48,12 +48,13 @@ class Mark:
     ends: Sequence[float] | None = None
 
     @classmethod
-    def of(cls, cell: Cell, unit: Unit) -> Mark:
+    def of(cls, cell: Cell, unit: Unit, counts: str = "") -> Mark:
         """Return what is drawn of a cell whose mean is known.
 
         Args:
             cell: A score of a column.
             unit: How it is shown.
+            counts: What n counts, where that is no examples.
         """
         reach, interval = ends(cell), ABSENT
         if cell.low is not None and cell.high is not None:
@@ -65,7 +66,7 @@ class Mark:
             (cell.mean or 0.0) * unit.scale,
             unit.text(cell.mean),
             interval,
-            f"{plural(len(cell.seeds), 'seed')}, {examples}",
+            f"{plural(len(cell.seeds), 'seed')}, {examples} {counts}".rstrip(),
             None if reach is None else [end * unit.scale for end in reach],
         )
 
@@ -446,7 +447,7 @@ def _by_layer(rows: Iterable[Row], last: str = "") -> list[tuple[float | str, Ro
 
 
 def layer_map(
-    comparison: Comparison, rows: Sequence[Row], heading: str, caption: str, name: str
+    comparison: Comparison, rows: Sequence[Row], heading: str, caption: str, name: str, counts: str
 ) -> list[Figure]:
     """Draw a score from 0 to 1 as a heat map of layers by columns, a figure a set.
 
@@ -456,11 +457,12 @@ def layer_map(
         heading: Title of the figures, before the set's name.
         caption: What is drawn, in a sentence.
         name: The score's name.
+        counts: What n counts.
     """
     drawn = []
     for chosen, own in _by_set(rows):
         marks = {
-            (column, str(layer)): Mark.of(row.cells[column], row.unit)
+            (column, str(layer)): Mark.of(row.cells[column], row.unit, counts)
             for column in comparison.columns
             for layer, row in _by_layer(own)
             if row.cells[column].mean is not None

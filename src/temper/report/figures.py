@@ -122,15 +122,16 @@ def training(source: Source) -> list[Figure]:
     Args:
         source: The folder; its ``metrics.jsonl`` files are read.
     """
-    logged = [
-        {"column": run.column, "seed": run.seed, "step": log["step"], "term": name, "loss": value}
-        for run in source.runs
-        for log in run.metrics()
-        for name, value in log.items()
-        if (name == "loss" or name.startswith("loss/"))
-        and isinstance(value, int | float)
-        and isinstance(log.get("step"), int)
-    ]
+    logged = []
+    for run in source.runs:
+        place = {"column": run.column, "seed": run.seed}
+        for log in run.metrics():
+            if not isinstance(log.get("step"), int):
+                continue
+            for name, value in log.items():
+                is_loss = name == "loss" or name.startswith("loss/")
+                if is_loss and isinstance(value, int | float):
+                    logged.append({**place, "step": log["step"], "term": name, "loss": value})
     if not logged:
         return []
     looks = style([column.name for column in source.columns], source.reference)

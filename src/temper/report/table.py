@@ -240,17 +240,11 @@ def _row(
     key: ScoreKey, scores: Scores, source: Source, paired: Mapping[tuple[str, ScoreKey], Paired]
 ) -> Row:
     records, view = scores.values[key], views().of(key.perspective)
-    cells = {
-        column.name: _cell(
-            {
-                seed: records[column.name, seed]
-                for seed in column.runs
-                if (column.name, seed) in records
-            },
-            {seed: run.name for seed, run in column.runs.items() if (column.name, seed) in records},
-        )
-        for column in source.columns
-    }
+    cells = {}
+    for column in source.columns:
+        runs = {seed: run for seed, run in column.runs.items() if (column.name, seed) in records}
+        of_seeds = {seed: records[column.name, seed] for seed in runs}
+        cells[column.name] = _cell(of_seeds, {seed: run.name for seed, run in runs.items()})
     stated = next(iter(records.values())).higher_is_better
     higher = higher_is_better(key.name, stated)
     if source.reference is not None:

@@ -44,11 +44,11 @@ def write_state(state: Any, folder: Path | str, *, name: str) -> None:
         CheckpointError: If something else is inside.
     """
     tensors: dict[str, torch.Tensor] = {}
-    skeleton = _encode(state, tensors, where=name)
     try:
+        skeleton = _encode(state, tensors, where=name)
         if tensors:
             save_file(tensors, Path(folder, f"{name}.safetensors"))
-    except (ValueError, KeyError) as error:
+    except (ValueError, KeyError, TypeError) as error:
         raise CheckpointError(f"{name} holds a tensor ({error}), {UNWRITABLE}") from error
     Path(folder, f"{name}.json").write_text(json.dumps(skeleton), encoding="utf-8")
 

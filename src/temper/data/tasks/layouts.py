@@ -144,9 +144,13 @@ def _original_mrpc(folder: Path, options: TableOptions) -> Readers:
     readers: Readers = {"train": partial(_read_glue, train, "mrpc", options)}
     if ids.is_file():
         dev_ids = {tuple(record) for _, record in plain_records(TextFile.of(ids).lines())}
+        header, keys = first_line(train).split("\t"), ("#1 ID", "#2 ID")
+        if lacking := [key for key in keys if key not in header]:
+            raise DataError(f"{train}: expected the columns {', '.join(lacking)}, got {header}.")
+        first, second = map(header.index, keys)
 
         def in_dev(record: Sequence[str]) -> bool:
-            return tuple(record[1:3]) in dev_ids
+            return (record[first], record[second]) in dev_ids
 
         def in_train(record: Sequence[str]) -> bool:
             return not in_dev(record)

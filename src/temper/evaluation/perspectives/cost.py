@@ -175,8 +175,8 @@ def gauge_of(predictor: Predictor) -> Gauge | None:
     try:
         # Linux may allow a process to forget its peak.
         _reset()
-        _resident()
-        return Gauge("memory_resident", start=_reset, peak=_resident)
+        if _resident() > 0:
+            return Gauge("memory_resident", start=_reset, peak=_resident)
     except (OSError, ValueError):
         pass
     if sys.platform == "win32":

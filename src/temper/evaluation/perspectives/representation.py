@@ -212,6 +212,7 @@ def figures(source: Source, comparison: Comparison) -> list[Figure]:
         "Linear CKA of each layer's states with those of the pre-trained model: 1 is the same "
         "up to rotation and size. Neither more nor less is better.",
         "CKA",
+        "batches",
     )
 
 

@@ -198,13 +198,12 @@ def of_logits(rows: Sequence[Row]) -> list[Row]:
 
 def figures(source: Source, comparison: Comparison) -> list[Figure]:
     """Draw both norms at every layer and at the logits, one figure a norm and set."""
-    return [
-        figure
-        for name, norm, over in (
-            ("jacobian_norm", "Jacobian", ""),
-            ("hessian_norm", "Hessian", ", averaged over the state's dimensions"),
-        )
-        for figure in layer_lines(
+    drawn = []
+    for name, norm, over in (
+        ("jacobian_norm", "Jacobian", ""),
+        ("hessian_norm", "Hessian", ", averaged over the state's dimensions"),
+    ):
+        drawn += layer_lines(
             comparison,
             comparison.of("smoothness", name),
             f"Smoothness by layer: {norm}",
@@ -213,7 +212,7 @@ def figures(source: Source, comparison: Comparison) -> list[Figure]:
             f"squared {norm} norm",
             last=LOGITS,
         )
-    ]
+    return drawn
 
 
 SMOOTHNESS = Perspective(
