@@ -42,7 +42,7 @@ class Interval:
 
         Example:
             >>> Interval.of([1.0, 3.0])
-            Interval(mean=2.0, low=None, high=None, p=None)
+            Interval(mean=2.0, low=None, high=None, p=None, least=None)
         """
         if not values:
             return None
