@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from statistics import fmean, stdev
@@ -181,36 +181,30 @@ def mean_over(parts: Sequence[Mapping[int, float]]) -> dict[int, float]:
 
 
 def mean_lines(
-    lines: Iterable[Line],
-    parts: Sequence[str],
-    part: Callable[[Line], str],
-    *,
-    reference: str,
-    label: str,
-    case: str | None = None,
+    lines: Iterable[Line], cases: Sequence[str], *, reference: str, label: str, name: str
 ) -> list[Line]:
-    """Return the mean over some parts, such as cases, of every method that has each of them once.
+    """Return the mean over some cases of every method that has each of them once.
 
     Args:
-        lines: Those of the parts.
-        parts: What the mean is over.
-        part: Says which of them a line is of.
+        lines: Those of one score; cases that the mean is not over are left out.
+        cases: What the mean is over.
         reference: The method that the others are compared with.
         label: The score of the mean, in words.
-        case: What its case is called; None leaves that of the parts.
+        name: What stands for the case.
 
     Returns:
         A line a method. Its difference is that of the means, seed by seed, and None where the
-        reference lacks a part.
+        reference lacks a case.
     """
     by_method: dict[str, list[Line]] = {}
     for line in lines:
-        by_method.setdefault(line.column, []).append(line)
-    averaged = {}
-    for method, of_method in by_method.items():
-        if sorted(map(part, of_method)) == sorted(parts):
-            first = of_method[0]
-            averaged[method] = replace(_mean(of_method), case=case or first.case, label=label)
+        if line.case in cases:
+            by_method.setdefault(line.column, []).append(line)
+    averaged = {
+        method: replace(_mean(of_method), case=name, label=label)
+        for method, of_method in by_method.items()
+        if sorted(line.case for line in of_method) == sorted(cases)
+    }
     base = averaged[reference].seeds if reference in averaged else {}
     return [
         replace(line, to_reference=None if method == reference else difference(line.seeds, base))

@@ -179,7 +179,7 @@ def _sources(case: Case, request: Request) -> _Sources:
         task=case.source if entry.source is None else None,
     )
     if request.device is not None:
-        tree["train"]["device"] = request.device
+        tree.setdefault("train", {})["device"] = request.device
     return _Sources(case, tree, sets)
 
 

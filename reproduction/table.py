@@ -47,7 +47,6 @@ class ReproductionTable:
         differs: What differs from the paper, a sentence each.
         facts: What was run, a line a case: a heading each.
         chosen: What each case chose, a line a case: a heading each.
-        published: Whether a paper prints such a table; else the paper's columns are left out.
     """
 
     name: str
@@ -58,7 +57,6 @@ class ReproductionTable:
     differs: tuple[str, ...] = ()
     facts: tuple[dict[str, str], ...] = ()
     chosen: tuple[dict[str, str], ...] = ()
-    published: bool = True
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -173,7 +171,6 @@ def reproduction_table(specification: Specification, folder: Path) -> Reproducti
         not_run={**not_run, **missing},
         differs=tuple(differs),
         chosen=tuple(choices),
-        published=specification.published,
         facts=tuple(case_facts(case, source) for case, source in cases),
     )
 
@@ -293,12 +290,11 @@ def _averages(
         if len(part) < 2:
             continue
         means = mean_lines(
-            [line for line in of_score if line.case in part],
+            of_score,
             part,
-            lambda line: line.case,
             reference=specification.reference,
-            case=f"{what}mean of {len(part)} cases",
             label=score.label,
+            name=f"{what}mean of {len(part)} cases",
         )
         if part == whole:
             means = [_beside(specification, line, model, task) for line in means]
