@@ -134,9 +134,9 @@ def corrupt(
     levels = torch.rand(len(free), generator=draws, dtype=torch.float64).numpy()
     hit = np.flatnonzero(levels < rate)
     if kind == "drop":
-        if len(levels) == len(hit):
+        if 0 < len(levels) == len(hit):
             # One token is left: the one that is hit last as the rate grows.
-            hit = hit[hit != levels.argmax()] if len(levels) else hit
+            hit = hit[hit != levels.argmax()]
         return _without(item, {free[place] for place in hit})
     changed = list(tokens)
     if kind == "mask":

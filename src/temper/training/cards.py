@@ -83,17 +83,17 @@ def settings_table(name: str) -> str:
         )
     sources = entry(name).config.PUBLISHED
     fields: Mapping[str, Any] = TrainSettings.model_fields
-    lines += [
-        (
-            f"`train.{key}`",
-            _shown(field.get_default()),
-            bounds(field),
-            str(sources.get(f"train.{key}", "")),
-            "",
-            "of the run, whatever the method",
+    for key in TRAINING:
+        lines.append(
+            (
+                f"`train.{key}`",
+                _shown(fields[key].get_default()),
+                bounds(fields[key]),
+                str(sources.get(f"train.{key}", "")),
+                "",
+                "of the run, whatever the method",
+            )
         )
-        for key, field in ((key, fields[key]) for key in TRAINING)
-    ]
     rows = [_HEADINGS, *lines]
     heading, *body = (f"| {' | '.join(map(_cell, row))} |\n" for row in rows)
     return "".join((heading, f"|{'---|' * len(_HEADINGS)}\n", *body))
