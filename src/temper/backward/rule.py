@@ -32,6 +32,7 @@ class UpdateRule:
             serves all rules.
         wants_rates: Whether ``settle`` reads learning rate and weight decay from its step.
         wants_total: Whether it must know how many steps there will be.
+        replaces_weights: Whether ``finish`` sets weights whatever those are that it finds.
         logged: Entries of the state that logs show, by their names there; absent ones are not.
     """
 
@@ -43,6 +44,7 @@ class UpdateRule:
     wants_start: bool = False
     wants_rates: bool = False
     wants_total: bool = False
+    replaces_weights: bool = False
     logged: Mapping[str, str] = MappingProxyType({})
 
     def init(self, params: Parameters) -> State:
@@ -229,7 +231,14 @@ class Chain(UpdateRule):
                         "of them out."
                     )
         self.slots = frozenset[str]().union(*(rule.slots for rule in rules))
-        for wish in ("replays", "pre_pass", "wants_start", "wants_rates", "wants_total"):
+        for wish in (
+            "replays",
+            "pre_pass",
+            "wants_start",
+            "wants_rates",
+            "wants_total",
+            "replaces_weights",
+        ):
             setattr(self, wish, any(getattr(rule, wish) for rule in rules))
         self.survey_rows = max((rule.survey_rows for rule in rules), default=0)
 

@@ -20,6 +20,7 @@ class Parameters:
         head: Names of those behind the pre-trained part: the classifier, drawn anew.
         embeddings: Names of the tables that `nn.Embedding` layers look rows up in.
         start: Copies of all of them before the first step, for rules that ask for them.
+        has_running_statistics: Whether batch normalisation keeps statistics beside them.
     """
 
     tensors: dict[str, nn.Parameter]
@@ -27,6 +28,7 @@ class Parameters:
     head: frozenset[str] = frozenset()
     embeddings: frozenset[str] = frozenset()
     start: dict[str, Tensor] = field(default_factory=dict)
+    has_running_statistics: bool = False
 
     def gradients(self) -> dict[str, Tensor]:
         """Return the present gradients by name; parameters without one are left out."""
@@ -97,6 +99,9 @@ def parameters_of(model: nn.Module, blocks: list[tuple[str, nn.Module]]) -> Para
         blocks=frozenset(name for name, p in trainable.items() if id(p) in within),
         head=find_head(model, blocks) & frozenset(trainable),
         embeddings=frozenset(name for name, p in trainable.items() if id(p) in tables),
+        has_running_statistics=any(
+            getattr(each, "running_mean", None) is not None for each in model.modules()
+        ),
     )
 
 

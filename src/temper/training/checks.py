@@ -119,6 +119,24 @@ def check_unlabelled(method: Method, *, given: bool) -> None:
         )
 
 
+def check_kept(method: Method, best: str) -> None:
+    """Refuse to choose an epoch's weights where the method puts others in their place.
+
+    Args:
+        method: The method.
+        best: The setting that chooses an epoch, as errors name it; empty where none does.
+
+    Raises:
+        SettingError: If the choice would come to nothing.
+    """
+    if best and method.rule.replaces_weights:
+        raise SettingError(
+            f"{best} chooses the epoch whose weights are kept, and the method {method.name!r} "
+            "replaces the weights at the end of training by its own average of them. Leave one of "
+            "them out."
+        )
+
+
 def check_regressions(method: Method, regressions: Iterable[str]) -> None:
     """Refuse a method that needs classes where there are none.
 

@@ -47,7 +47,7 @@ from temper.models.classical.build import DROPOUT
 from temper.models.classical.registry import ArchitectureSettings
 from temper.models.classical.vectors import content_hash
 from temper.training.assignments import Faults, Tree, section
-from temper.training.checks import check_unlabelled, wants_unlabelled
+from temper.training.checks import check_kept, check_unlabelled, wants_unlabelled
 from temper.training.settings import TrainSettings
 
 PLACES = ("model", "seed", "data", "method", "train", "architecture")
@@ -122,6 +122,8 @@ class RunConfig(BaseModel):
                 given = checked["data"].unlabeled is not None
                 method = _built(checked["method"])
                 check_unlabelled(method, given=given)
+                if "train" in checked and checked["train"].keep == "best":
+                    check_kept(method, "`train.keep` 'best'")
                 lora = "train" in checked and checked["train"].lora is not None
                 if lora and method.rule.wants_start:
                     found.append(

@@ -74,7 +74,7 @@ class Stepper:
 
         Some methods ask for more, and the others ignore it: ``prepare(loader)`` before the first
         step (roast, child_tuning_d, jachess), ``begin_epoch(number)`` before each epoch (the first
-        two), ``finish()`` at the end (wise_ft), and ``total=`` steps for phases (lp_ft).
+        two), ``finish()`` at the end (ema, wise_ft), and ``total=`` steps for phases (lp_ft).
     """
 
     def __init__(

@@ -30,6 +30,7 @@ from temper.training.checkpoint_files import read_state, write_state
 from temper.training.checks import (
     check_drop_last,
     check_gradient_norm,
+    check_kept,
     check_loss_call,
     check_resumable,
     check_rows,
@@ -177,6 +178,7 @@ class RobustTrainer(Trainer):
         check_loss_call(self.compute_loss_func)
         method = smoothed(self.method, self.args.label_smoothing_factor)
         check_task_loss(method, self.compute_loss_func, self.class_weights)
+        check_kept(method, "`load_best_model_at_end`" if self.args.load_best_model_at_end else "")
         self.add_callback(MethodCallback(self))
 
     # The step

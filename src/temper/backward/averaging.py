@@ -1,0 +1,82 @@
+"""The average of the weights over steps, which takes their place at the end of training."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+
+import torch
+
+from temper.backward.rule import UpdateRule
+from temper.functional.precision import at_least_single
+from temper.models.network import Parameters
+from temper.types import State, Step
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class FinalAverage(UpdateRule):
+    """Average the weights after each step, and keep the average in place of the last weights.
+
+    The average starts as the weights after the first step that counts. After c such steps it
+    becomes ``b * average + (1 - b) * weights``, ``b = min(decay, c / (c + warm_up))``. A warm-up of
+    1 makes it the mean of all of them until ``decay`` is reached, a larger one weighs late steps
+    more (polynomial-decay averaging), 0 is the plain exponential average.
+
+    One copy of the trainable weights, in at least fp32, from the first step that counts on.
+
+    Args:
+        decay: Largest b, in [0, 1].
+        warm_up: At least 0.
+        begin: Share of the run whose steps do not count, in [0, 1).
+
+    References:
+        Polyak and Juditsky (1992); Izmailov et al., UAI 2018; Shamir and Zhang, ICML 2013, Eq. 5
+        (its eta is ``warm_up - 1``).
+    """
+
+    decay: float = 0.999
+    warm_up: float = 9.0
+    begin: float = 0.0
+
+    name = "final_average"
+    slots = frozenset({"finish"})
+    replaces_weights = True
+
+    @property
+    def wants_total(self) -> bool:  # type: ignore[override]
+        """Whether it must know where the share ends."""
+        return self.begin > 0
+
+    def init(self, params: Parameters) -> State:
+        """Start without an average."""
+        if params.has_running_statistics:
+            logger.warning(
+                "The model has batch normalisation, whose running statistics belong to the last "
+                "weights and not to their average. Measure them anew after training "
+                "(torch.optim.swa_utils.update_bn)."
+            )
+        return {"weights": {}, "counted": 0}
+
+    def settle(self, params: Parameters, state: State, step: Step) -> None:
+        """Take in the weights that the step has made."""
+        if step.skipped or step.number + 1 <= self.begin * step.total:
+            return
+        counted = state["counted"]
+        if not counted:
+            state["weights"] = {
+                name: at_least_single(tensor.detach()).clone()
+                for name, tensor in params.tensors.items()
+            }
+        else:
+            held = state["weights"]
+            fresh = [params.tensors[name].detach().to(held[name].dtype) for name in held]
+            share = 1 - min(self.decay, counted / (counted + self.warm_up))
+            torch._foreach_lerp_(list(held.values()), fresh, share)
+        state["counted"] = counted + 1
+
+    def finish(self, params: Parameters, state: State) -> None:
+        """Set the weights to their average."""
+        for name, average in state["weights"].items():
+            params.tensors[name].copy_(average)

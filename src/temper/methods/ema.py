@@ -1,0 +1,74 @@
+"""Weight averaging: the weights that are kept are an average over the steps of the run.
+
+After c steps that count, ``average = b * average + (1 - b) * w``, ``b = min(decay, c / (c +
+warm_up))``. It is an exponential moving average whose decay warms up; with ``decay`` and
+``warm_up`` both 1 it is the mean (preset ``mean``), of the last part of the run where ``begin``
+says so.
+
+Source: Polyak and Juditsky (1992); the mean of the last part: SWA, Izmailov et al., UAI 2018; the
+warm-up: polynomial-decay averaging, Shamir and Zhang, ICML 2013. Differs: docs/methods/ema.md.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Self
+
+from pydantic import Field
+
+from temper.backward.averaging import FinalAverage
+from temper.methods import Method, MethodConfig, Published, register
+
+
+@register(
+    "ema",
+    summary="The average of the weights over the steps is what is kept",
+    cost="3F",
+    memory="one copy of the weights",
+    paper="Izmailov et al., UAI 2018",
+    claims="rule: finish",
+)
+class EMA(MethodConfig):
+    """Settings of weight averaging.
+
+    Args:
+        decay: Largest share b of the average that a step leaves, in [0, 1]; 0 is plain fine-tuning,
+            1 sets no bound beside the warm-up's.
+        warm_up: How fast b rises to it, at least 0: 9 lets about the last tenth of the steps so far
+            count, 1 all of them alike, 0 has no warm-up.
+        begin: Share of the run whose steps do not count, in [0, 1).
+    """
+
+    PUBLISHED: ClassVar[dict[str, Published]] = {
+        "decay": Published(".999", "Tarvainen and Valpola, NeurIPS 2017"),
+        "warm_up": Published("9, 1", "tf.train.ExponentialMovingAverage, Mean Teacher's code"),
+        "begin": Published(".75", "Izmailov et al., section 4"),
+    }
+
+    # SWA: the mean over the last quarter of the run.
+    PRESETS: ClassVar[dict[str, dict[str, Any]]] = {
+        "mean": {"decay": 1.0, "warm_up": 1.0, "begin": 0.75},
+    }
+
+    decay: float = Field(default=0.999, ge=0.0, le=1.0)
+    warm_up: float = Field(default=9.0, ge=0.0, allow_inf_nan=False)
+    begin: float = Field(default=0.0, ge=0.0, lt=1.0)
+
+    def check(self) -> None:
+        """Refuse an average that never moves."""
+        super().check()
+        if self.decay == 1 and not self.warm_up:
+            raise ValueError(
+                "decay=1 with warm_up=0 would keep the weights of the first step. Set warm_up=1 "
+                "for the mean, or a smaller decay"
+            )
+
+    def off(self) -> Self:
+        """Keep the last weights."""
+        return self._with(decay=0.0)
+
+    def build(self) -> Method:
+        """Return the method."""
+        if not self.decay:
+            return Method("ema", self)
+        rule = FinalAverage(decay=self.decay, warm_up=self.warm_up, begin=self.begin)
+        return Method("ema", self, rule=rule)
