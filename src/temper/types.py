@@ -5,7 +5,7 @@ Shape letters, everywhere: B rows of a batch, T tokens, D embedding size, C clas
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -17,6 +17,8 @@ from temper.errors import CompositionError
 Gradients = dict[str, Tensor]
 State = dict[str, Any]
 Reduction = Literal["mean", "sum"]
+TEACHER = "teacher_logits"
+"""What a batch calls the answers of another model to its rows."""
 
 
 @dataclass(frozen=True)
@@ -28,25 +30,30 @@ class Batch:
             [B, T]`` ...), without labels.
         labels: Class indices [B] (int64), targets [B] (float) for a regression, or None.
         rows: Index of each row in the training set [B], where known; used to name rows in errors.
+        teacher: Logits or log-probabilities [B, C] that another model gives the rows, values [B, 1]
+            of a regression; None where there is none.
     """
 
     inputs: dict[str, Tensor]
     labels: Tensor | None = None
     rows: Tensor | None = None
+    teacher: Tensor | None = None
 
     @classmethod
     def of(cls, inputs: Mapping[str, Any]) -> Batch:
         """Split a collated mapping into model inputs, labels and rows.
 
         Args:
-            inputs: What a collator gives; ``labels`` or ``label`` and ``row_index`` come out.
+            inputs: What a collator gives; ``labels`` or ``label``, ``row_index`` and
+                ``teacher_logits`` come out.
         """
         rest = dict(inputs)
+        teacher = rest.pop(TEACHER, None)
         rows = rest.pop("row_index", None)
         labels = rest.pop("labels", None)
         if labels is None:
             labels = rest.pop("label", None)
-        return cls(rest, labels, rows)
+        return cls(rest, labels, rows, teacher)
 
     @property
     def size(self) -> int:
@@ -72,11 +79,7 @@ class Batch:
         Args:
             places: Their positions, [b].
         """
-        return Batch(
-            {name: tensor[places] for name, tensor in self.inputs.items()},
-            None if self.labels is None else self.labels[places],
-            None if self.rows is None else self.rows[places],
-        )
+        return self._mapped(lambda tensor: tensor[places])
 
     def repeat(self, copies: int) -> Batch:
         """Stack the batch along the rows, [K*B, ...], pass after pass.
@@ -90,9 +93,14 @@ class Batch:
         def stack(tensor: Tensor) -> Tensor:
             return tensor.repeat(copies, *[1] * (tensor.dim() - 1))
 
-        labels = None if self.labels is None else stack(self.labels)
-        rows = None if self.rows is None else stack(self.rows)
-        return Batch({name: stack(tensor) for name, tensor in self.inputs.items()}, labels, rows)
+        return self._mapped(stack)
+
+    def _mapped(self, change: Callable[[Tensor], Tensor]) -> Batch:
+        beside = (self.labels, self.rows, self.teacher)
+        return Batch(
+            {name: change(tensor) for name, tensor in self.inputs.items()},
+            *(None if tensor is None else change(tensor) for tensor in beside),
+        )
 
 
 @dataclass(frozen=True)

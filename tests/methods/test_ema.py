@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from transformers import TrainingArguments
 
 from temper import RobustTrainer, Stepper
-from temper.backward.averaging import FinalAverage
+from temper.backward.averaging import RunningAverage
 from temper.errors import CompositionError, SettingError
 from temper.methods import configure
 from temper.methods.ema import EMA
@@ -80,7 +80,7 @@ def test_an_average_without_a_bound_is_the_polynomial_decay_average(
     """Shamir and Zhang: the weight of w_t is (eta + 1) / (t + eta), with eta = warm_up - 1."""
     weight = torch.nn.Parameter(torch.zeros(1, dtype=torch.float64))
     params = Parameters({"w": weight}, frozenset())
-    rule = FinalAverage(decay=1.0, warm_up=warm_up)
+    rule = RunningAverage(decay=1.0, warm_up=warm_up)
     state = rule.init(params)
     expected, eta = 0.0, warm_up - 1
     for t, value in enumerate(values, 1):
@@ -108,7 +108,7 @@ def test_training_itself_is_plain_and_a_skipped_step_does_not_count() -> None:
 def test_weights_in_half_precision_are_averaged_in_single() -> None:
     weight = torch.nn.Parameter(torch.ones(3, dtype=torch.bfloat16))
     params = Parameters({"w": weight}, frozenset())
-    rule = FinalAverage(decay=0.999, warm_up=0.0)
+    rule = RunningAverage(decay=0.999, warm_up=0.0)
     state = rule.init(params)
     with torch.no_grad():
         rule.settle(params, state, Step(0))
@@ -128,8 +128,8 @@ def test_a_run_without_a_counted_step_keeps_its_weights() -> None:
 def test_batch_normalisation_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:
     model = torch.nn.Sequential(torch.nn.Embedding(5, 4), torch.nn.BatchNorm1d(4))
     with caplog.at_level(logging.WARNING, logger="temper"):
-        FinalAverage().init(Network(model).parameters())
-        FinalAverage().init(Network(tiny_network()).parameters())
+        RunningAverage().init(Network(model).parameters())
+        RunningAverage().init(Network(tiny_network()).parameters())
     assert caplog.text.count("running statistics belong to the last weights") == 1
 
 

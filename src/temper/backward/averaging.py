@@ -1,4 +1,4 @@
-"""The average of the weights over steps, which takes their place at the end of training."""
+"""The average of the weights over steps: a teacher, or what takes their place at the end."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class FinalAverage(UpdateRule):
-    """Average the weights after each step, and keep the average in place of the last weights.
+class RunningAverage(UpdateRule):
+    """Average the weights after each step, and at the end set them to the average, if asked to.
 
     The average starts as the weights after the first step that counts. After c such steps it
     becomes ``b * average + (1 - b) * weights``, ``b = min(decay, c / (c + warm_up))``. A warm-up of
@@ -30,6 +30,8 @@ class FinalAverage(UpdateRule):
         decay: Largest b, in [0, 1].
         warm_up: At least 0.
         begin: Share of the run whose steps do not count, in [0, 1).
+        kept: Whether the average takes the place of the weights at the end.
+        name: Where its state lies.
 
     References:
         Polyak and Juditsky (1992); Izmailov et al., UAI 2018; Shamir and Zhang, ICML 2013, Eq. 5
@@ -39,10 +41,18 @@ class FinalAverage(UpdateRule):
     decay: float = 0.999
     warm_up: float = 9.0
     begin: float = 0.0
+    kept: bool = True
+    name: str = "final_average"
 
-    name = "final_average"
-    slots = frozenset({"finish"})
-    replaces_weights = True
+    @property
+    def slots(self) -> frozenset[str]:  # type: ignore[override]
+        """The end of training, where the average is kept."""
+        return frozenset({"finish"} if self.kept else ())
+
+    @property
+    def replaces_weights(self) -> bool:  # type: ignore[override]
+        """Whether the average is kept."""
+        return self.kept
 
     @property
     def wants_total(self) -> bool:  # type: ignore[override]
@@ -78,5 +88,5 @@ class FinalAverage(UpdateRule):
 
     def finish(self, params: Parameters, state: State) -> None:
         """Set the weights to their average."""
-        for name, average in state["weights"].items():
+        for name, average in state["weights"].items() if self.kept else ():
             params.tensors[name].copy_(average)

@@ -12,6 +12,7 @@ from torch.utils.data import Dataset
 
 from temper.data.examples import Examples
 from temper.errors import DataError, SettingError
+from temper.types import TEACHER
 
 # Rows a tokenizer gets in one call: bounds memory, loses no speed.
 _CHUNK = 1000
@@ -154,8 +155,8 @@ class Collator:
 
         Returns:
             ``input_ids``, ``attention_mask`` and ``token_type_ids`` [B, T] int64, ``labels`` [B]
-            int64 for classes or float32 for targets, ``row_index`` [B] int64; each where the rows
-            have it.
+            int64 for classes or float32 for targets, ``row_index`` [B] int64, ``teacher_logits``
+            [B, C] float32; each where the rows have it.
         """
         batch = {
             name: pad_sequence(
@@ -174,6 +175,9 @@ class Collator:
         if "row_index" in items[0]:
             indices = [int(item["row_index"]) for item in items]
             batch["row_index"] = torch.tensor(indices, dtype=torch.int64)
+        if TEACHER in items[0]:
+            answers = [item[TEACHER] for item in items]
+            batch[TEACHER] = torch.tensor(answers, dtype=torch.float32)
         return batch
 
 

@@ -402,14 +402,20 @@ class Proximal(Part):
 
     def losses(self, stage: Stage) -> Iterator[LossTerms]:
         """Yield the weighted divergence."""
-        weights = self._average(stage)
+        weights = average_of(stage, self.rule)
         logits, stream = clean_logits(stage)
         with torch.no_grad():
             teacher = stage.logits(stream, weights=weights, wrapped=False)
         yield LossTerms.of([self.coupling.term((logits, teacher), stage.batch, name="proximal")])
 
-    def _average(self, stage: Stage) -> Mapping[str, Tensor]:
-        held = stage.state[self.rule]["weights"]
-        model = stage.network.model
-        # The average is kept in single precision; a model in half takes it in its own.
-        return {name: value.to(model.get_parameter(name).dtype) for name, value in held.items()}
+
+def average_of(stage: Stage, rule: str) -> dict[str, Tensor]:
+    """Return the average of the weights that an update rule keeps, in the model's own precision.
+
+    Args:
+        stage: The micro-batch.
+        rule: Name of the rule, whose state holds the average under ``weights``.
+    """
+    model = stage.network.model
+    held: Mapping[str, Tensor] = stage.state[rule]["weights"]
+    return {name: value.to(model.get_parameter(name).dtype) for name, value in held.items()}

@@ -123,6 +123,11 @@ class Joint:
         return frozenset[str]().union(*(part.needs for part in self.parts))
 
     @property
+    def teachers(self) -> tuple[str, ...]:
+        """Folders of the classifiers whose answers the parts learn from."""
+        return tuple(folder for part in self.parts for folder in part.teachers)
+
+    @property
     def wants_unlabelled(self) -> bool:
         """Whether a part is made for rows without labels."""
         return any(part.wants_unlabelled for part in self.parts)

@@ -304,6 +304,7 @@ class Part:
         wants_gradient: Whether it reads the clean loss's gradient by the embeddings.
         wants_norms: Whether the clean pass must record gradient norms at the dropout sites.
         needs: Names of the update rules whose state it reads.
+        teachers: Folders of the classifiers whose answers (`Batch.teacher`) it learns from.
         reads_labels: Whether it has nothing to say of a batch without labels.
         wants_unlabelled: Whether training must bring it rows without labels too.
         needs_classes: What it says of a regression that it cannot be minimised on; empty where it
@@ -319,6 +320,7 @@ class Part:
     wants_gradient: bool = False
     wants_norms: bool = False
     needs: frozenset[str] = frozenset()
+    teachers: tuple[str, ...] = ()
     reads_labels: bool = True
     wants_unlabelled: bool = False
     needs_classes: str = ""

@@ -238,6 +238,31 @@ def symmetric_kl(first: Tensor, second: Tensor) -> Tensor:
     return 0.5 * ((log_p.exp() - log_q.exp()) * (log_p - log_q)).sum(-1)
 
 
+def distillation(student: Tensor, teacher: Tensor, *, temperature: float = 1.0) -> Tensor:
+    """Compute how far each row's softened prediction is from a teacher's.
+
+    ``T^2 KL(softmax(t / T) || softmax(z / T))``, whose gradient by z keeps its size as T grows.
+
+    Args:
+        student: Logits z [B, C].
+        teacher: Logits or log-probabilities t [B, C].
+        temperature: T, above 0.
+
+    Returns:
+        [B] in at least fp32, in nats.
+
+    References:
+        Hinton et al., arXiv 1503.02531, section 2.
+
+    Example:
+        >>> distillation(torch.tensor([[0.0, 0.0]]), torch.tensor([[0.0, 0.0]]), temperature=2.0)
+        tensor([0.])
+    """
+    log_p = _log_probabilities(teacher / temperature)
+    log_q = _log_probabilities(student / temperature)
+    return temperature**2 * (log_p.exp() * (log_p - log_q)).sum(-1)
+
+
 def squared_difference(first: Tensor, second: Tensor) -> Tensor:
     """Compute the squared difference of two regression outputs, row by row.
 

@@ -37,6 +37,7 @@ from temper.training.assignments import Faults, Tree, section
 from temper.training.checkpoint_folder import RunFolder, write_json
 from temper.training.checks import check_one_process, check_regressions
 from temper.training.config import PLACES, RunConfig, digest, model_identity, run_key
+from temper.training.distilling import teachers_of
 from temper.training.loading import TASK, TaskRows
 from temper.training.progress import Progress
 from temper.training.recorder import DEV
@@ -165,6 +166,7 @@ def _config_of(name: str, table: Any, tree: Tree) -> RunConfig:
         "`train.keep` 'best'": config.train.keep == "best",
         "An adapter (`train.lora`)": config.train.lora is not None,
         "`train.class_weights`": config.train.class_weights is not None,
+        "A teacher of the method": bool(teachers_of(methods.build(config.method_config()))),
     }
     Faults(
         f"{setting} is for a training on one task. Leave it out."

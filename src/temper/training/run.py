@@ -34,6 +34,7 @@ from temper.training.checkpoint_folder import (
 )
 from temper.training.checks import check_one_process, check_regressions, check_unlabelled
 from temper.training.config import RunConfig, run_key, settings_class
+from temper.training.distilling import ask_teachers, teachers_of
 from temper.training.passes import cost_in_words, passes_of
 from temper.training.progress import Progress
 from temper.training.recorder import DEV, SELECTION, EpochScores, Recorder, ScoredSet, carve
@@ -174,6 +175,8 @@ def prepare(
     labels = None if splits.train.kind == "regression" else label_names(splits.train)
     model, tokenizer, notices = make_network(config, splits.train, labels=labels)
     rows = encode(splits.train, tokenizer, max_length=config.data.max_length)
+    if folders := teachers_of(method):
+        notices += (ask_teachers(rows, splits.train, folders, config, labels=labels),)
     unlabelled = None
     if splits.unlabeled is not None:
         unlabelled = encode(splits.unlabeled, tokenizer, max_length=config.data.max_length)

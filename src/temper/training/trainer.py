@@ -48,7 +48,7 @@ from temper.training.loading import (
 )
 from temper.training.stepper import Stepper
 from temper.training.supported import check_arguments, check_hooks
-from temper.types import Batch, Gradients, Step
+from temper.types import TEACHER, Batch, Gradients, Step
 
 
 class MethodCallback(TrainerCallback):
@@ -423,7 +423,7 @@ class RobustTrainer(Trainer):
         super()._set_signature_columns_if_needed()
         columns: list[str] = self._signature_columns  # type: ignore[has-type]
         # Losses are made of logits here, so a model need not take labels itself.
-        wanted = [name for name in ("labels", ROW) if name not in columns]
+        wanted = [name for name in ("labels", ROW, TEACHER) if name not in columns]
         self._signature_columns = [*columns, *wanted]
 
     def _get_train_sampler(self, train_dataset: Dataset[Any] | None = None) -> Any:

@@ -1,0 +1,109 @@
+"""Distillation: learn a teacher's predictions beside the labels.
+
+``L = clean_weight * CE(z, y) + weight * T^2 KL(softmax(t / T) || softmax(z / T))``, the mean over
+the rows; of a regression the squared difference. The teacher is the mean of the probabilities of
+trained models, asked once before training (``ensemble``), or the network under the average of its
+own weights (``average``: mean teacher).
+
+Source: Hinton et al., arXiv 1503.02531; of an ensemble of seeds Allen-Zhu and Li, ICLR 2023; mean
+teacher: Tarvainen and Valpola, NeurIPS 2017. Differs: docs/methods/distil.md.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal, Self
+
+from pydantic import Field
+
+from temper.backward.averaging import RunningAverage
+from temper.backward.rule import chain
+from temper.forward import Clean, Joint
+from temper.forward.distillation import TEACHER_RULE, Distillation
+from temper.forward.objective import plain
+from temper.functional.schedules import ScalarOrSchedule
+from temper.methods import Method, MethodConfig, Published, register
+from temper.methods.variants import Variant
+
+
+class OwnAverage(Variant):
+    """The network under an average of its own weights, without dropout.
+
+    Args:
+        decay: Largest share of the average that a step leaves, in [0, 1).
+        warm_up: How fast the decay rises to it, at least 0, as of ``ema``: 1 is the mean of all
+            steps so far until then.
+        kept: Whether the ``student`` or the ``teacher`` is kept at the end.
+    """
+
+    kind: Literal["average"] = "average"
+    decay: float = Field(default=0.999, ge=0.0, lt=1.0)
+    warm_up: float = Field(default=9.0, ge=0.0)
+    kept: Literal["student", "teacher"] = "student"
+
+
+class Ensemble(Variant):
+    """Trained models with the same classes, whose probabilities are averaged.
+
+    Args:
+        folders: Runs, or checkpoints of sequence classifiers, at least one.
+    """
+
+    kind: Literal["ensemble"] = "ensemble"
+    folders: tuple[str, ...] = Field(min_length=1)
+
+
+@register(
+    "distil",
+    summary="A teacher's predictions are learned beside the labels",
+    cost="4F (of an ensemble 3F, and a pass of each model over the rows once)",
+    memory="one copy of the weights (of an ensemble none)",
+    paper="Hinton et al., arXiv 1503.02531",
+)
+class Distil(MethodConfig):
+    """Settings of distillation.
+
+    Args:
+        teacher: ``average``, of the network's own weights, or ``ensemble``, of trained models.
+        weight: Weight of the divergence from the teacher, at least 0.
+        temperature: T, by which the logits of both are divided, above 0.
+        clean_weight: Weight of the loss on the labels, at least 0.
+    """
+
+    PUBLISHED: ClassVar[dict[str, Published]] = {
+        "teacher.decay": Published(".99, then .999", "Tarvainen and Valpola, section 3"),
+        "teacher.warm_up": Published("1", "Tarvainen and Valpola, code"),
+        "temperature": Published("1 to 20", "Hinton et al., section 3"),
+    }
+
+    HALVES: ClassVar[dict[str, str]] = {"teacher": "both", "weight": "both"}
+
+    teacher: OwnAverage | Ensemble = Field(default=OwnAverage(), discriminator="kind")
+    weight: ScalarOrSchedule = Field(default=1.0, ge=0.0)
+    temperature: ScalarOrSchedule = Field(default=2.0, gt=0.0)
+    clean_weight: ScalarOrSchedule = Field(default=1.0, ge=0.0)
+
+    def check(self) -> None:
+        """Refuse to learn from nothing, and from one's own average alone."""
+        super().check()
+        if not self.clean_weight and (not self.weight or isinstance(self.teacher, OwnAverage)):
+            raise ValueError(
+                "clean_weight=0 leaves the teacher's answers alone to learn from. Set a weight "
+                "above 0 and an ensemble as the teacher"
+            )
+
+    def off(self) -> Self:
+        """Learn from the labels alone."""
+        return self._with(weight=0.0, clean_weight=1.0)
+
+    def build(self) -> Method:
+        """Return the method."""
+        if not self.weight:
+            return Method("distil", self, plain(self.clean_weight))
+        folders = self.teacher.folders if isinstance(self.teacher, Ensemble) else ()
+        rule = chain()
+        if isinstance(self.teacher, OwnAverage):
+            own = self.teacher
+            kept = own.kept == "teacher"
+            rule = chain(RunningAverage(own.decay, own.warm_up, kept=kept, name=TEACHER_RULE))
+        part = Distillation(self.weight, self.temperature, folders)
+        return Method("distil", self, Joint(Clean(weight=self.clean_weight), (part,)), rule)
