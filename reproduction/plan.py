@@ -18,6 +18,7 @@ from reproduction.specification import (
 from temper.app.settings import SetSources
 from temper.data.reading import CARVE
 from temper.data.tasks.layouts import task_source
+from temper.data.tasks.registry import TASKS
 from temper.display.cells import Comparison
 from temper.errors import CheckpointError, SettingError
 from temper.study.multi_task import MultiTaskStudyConfig
@@ -165,7 +166,7 @@ def _sources(case: Case, request: Request) -> _Sources:
     if (suite is not None or files) and request.data_root is None:
         what = f"the sets of suite {suite!r}" if suite else f"files of {case.source}"
         raise SettingError(f"{what} are read from a folder: give --data-root DIR")
-    source = entry.source or task_source(case.source, request.data_root)
+    source = entry.source or _source(case, request.data_root)
     sets = SetSources.of(
         shift=[f"{name}={source}/{file}" for name, file in task.shift.items() if files],
         suite=suite,
@@ -176,11 +177,21 @@ def _sources(case: Case, request: Request) -> _Sources:
         entry,
         model=request.model or entry.model or case.model.model,
         source=f"{source}/{task.file}" if files and task.file is not None else source,
-        task=case.source if entry.source is None else None,
+        task=case.source if entry.source is None and case.source in TASKS else None,
     )
     if request.device is not None:
         tree.setdefault("train", {})["device"] = request.device
     return _Sources(case, tree, sets)
+
+
+def _source(case: Case, root: Path | None) -> str:
+    """Say where a case's data are; a case that names its file needs no task, a folder does."""
+    if case.source in TASKS or case.task.file is None:
+        return task_source(case.source, root)
+    folder = Path(root or "", case.source)
+    if not folder.is_dir():
+        raise SettingError(f"No folder {folder}, which {case.name} is trained on.")
+    return str(folder)
 
 
 def _grid(case: Case, request: Request) -> dict[str, Any]:

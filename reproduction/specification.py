@@ -34,6 +34,7 @@ PAPERS = {
 }
 """Whose table it is; one of Temper's own has no printed numbers to stand beside."""
 _FOLDER = Path(__file__).parent / "tables"
+_SUITES = Path(__file__).parent / "suites"
 _NAMED = ("score", "model", "column", "task")
 _GRID = ("column", "pairs", "model", "task", "scales", "kept", "grid_from", "unknown")
 
@@ -172,7 +173,8 @@ class TaskEntry(Settings):
         name: What cases are named after.
         task: The task: its folder under the data root, or a task of ``temper list tasks``; left
             out it is the name.
-        suite: Suite of sets beside the task's own rows.
+        suite: Suite of sets beside the task's own rows: one that comes with Temper, or a file of
+            the folder ``suites``.
         file: File of the task's folder that the rows come from, so that dev rows are carved from
             the training rows; None reads the folder.
         shift: Further sets by name: files of the task's folder.
@@ -183,6 +185,12 @@ class TaskEntry(Settings):
     suite: str | None = None
     file: str | None = None
     shift: dict[str, str] = Field(default_factory=dict)
+
+    @field_validator("suite")
+    @classmethod
+    def _own_suite(cls, suite: str | None) -> str | None:
+        own = suite is not None and suite.endswith(".toml")
+        return str(_SUITES / str(suite)) if own else suite
 
 
 class Case(Entry):

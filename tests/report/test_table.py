@@ -159,6 +159,31 @@ def test_the_average_relative_improvement_is_the_tables(study: Path) -> None:
     assert row.cells["vanilla"].mean == pytest.approx(0.0, abs=1e-9)
 
 
+def test_what_needs_no_training_is_given_to_both_sides_of_a_second_improvement(
+    make_study: MakeStudy,
+) -> None:
+    after = {"vanilla": (0.04, 0.95), "uegr": (0.03, 0.96)}
+
+    def fitted(column: str, seed: int) -> list[dict]:
+        error, auroc = after[column]
+        errors = [
+            score("calibration", name, "ece_10", error, condition="temperature")
+            for name in ("dev", "imdb", "yelp")
+        ]
+        return [*errors, score("anomaly", "trec", "auroc", auroc, condition="mahalanobis")]
+
+    found = comparison(make_study(Plan(extra=fitted)))
+    row = found.row("summary_after", "relative_improvement", set="")
+    shift = (0.65 - 0.67) / (1 - 0.67)
+    calibration = (0.03 - 0.04) / (0 - 0.04)
+    anomaly = (0.96 - 0.95) / (1 - 0.95)
+    expected = 100 * (shift + calibration + anomaly) / 3
+    assert row.cells["uegr"].seeds[0] == pytest.approx(expected)
+    assert row.cells["vanilla"].mean == pytest.approx(0.0, abs=1e-9)
+    # What every model is judged by stays as it is.
+    assert "with an average relative improvement of +26.16" in found.answer
+
+
 def test_the_answer_counts_what_is_better_and_what_is_noise(study: Path) -> None:
     found = comparison(study)
     verdicts = [

@@ -20,18 +20,22 @@ from reproduction.specification import (
     specification_names,
 )
 from temper import methods
+from temper.data.suites.suite import read_suite
 from temper.data.tasks.registry import TASKS
 from temper.errors import SettingError
 
 
 @pytest.fixture
 def tasks(tmp_path: Path) -> Path:
-    """Return a data root with an empty folder for every task, and a set of either suite."""
-    for name in ("reviews_books", "sick"):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "test.jsonl").write_text('{"text": "a", "label": 0}\n')
-    for case in {case.source for n in specification_names() for case in read_specification(n).case}:
-        (tmp_path / case).mkdir()
+    """Return a data root with a folder for every task, and a set of every suite."""
+    cases = [case for name in specification_names() for case in read_specification(name).case]
+    suites = {case.task.suite for case in cases if case.task.suite is not None}
+    first = [next(iter(read_suite(suite).anomaly.values())).path for suite in suites]
+    for name, split in [str(path).split("@") for path in first]:
+        (tmp_path / name).mkdir(exist_ok=True)
+        (tmp_path / name / f"{split}.jsonl").write_text('{"text": "a", "label": 0}\n')
+    for case in cases:
+        (tmp_path / case.source).mkdir(exist_ok=True)
     return tmp_path
 
 
@@ -40,7 +44,7 @@ def test_a_grid_names_methods_and_tasks_that_there_are(name: str) -> None:
     read = read_specification(name)
     for column in read.columns():
         assert methods.name_faults(column.method or column.name) == []
-    assert {case.source for case in read.case} <= set(TASKS)
+    assert {case.source for case in read.case if case.task.file is None} <= set(TASKS)
     assert read.grid_from.endswith(".")
 
 

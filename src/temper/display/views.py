@@ -64,6 +64,8 @@ class View:
         judged: Whether its scores say how well a model holds: they enter the answer.
         ranked: Whether it has a vote in the mean ranks; needs ``judged``.
         improves: Whether it is a part of the average relative improvement.
+        without_training: Condition under which the leading score stands with what any model can be
+            given after training; empty where there is none.
         averaged: Whether there is a mean over its sets.
         answered: Whether its rows are answers to labelled sets as they lie.
         unchanged_texts: Whether its rows are examples though their texts were left alone.
@@ -87,6 +89,7 @@ class View:
     judged: bool = True
     ranked: bool = True
     improves: bool = False
+    without_training: str = ""
     averaged: bool = False
     answered: bool = False
     unchanged_texts: bool = False

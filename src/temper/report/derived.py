@@ -6,7 +6,7 @@ statistics as any other score.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from statistics import fmean
@@ -37,10 +37,16 @@ SUMMARY = View(
     judged=False,
     ranked=False,
 )
+AFTER = replace(
+    SUMMARY,
+    name="summary_after",
+    title="Average relative improvement, all columns with what needs no training",
+    place=1,
+)
 RANK = View(
     name="rank",
     title="Mean rank",
-    place=1,
+    place=2,
     leads="mean_rank",
     words=lambda key: f"{title(key.name)} over the perspectives",
     judged=False,
@@ -61,7 +67,7 @@ def views() -> Views:
 
 @cache
 def _views(known: tuple[View, ...]) -> Views:
-    return Views([SUMMARY, RANK, *known])
+    return Views([SUMMARY, AFTER, RANK, *known])
 
 
 @dataclass
@@ -142,9 +148,9 @@ def _effective(records: Sequence[ScoreRecord]) -> int | None:
     return int(len(known) ** 2 / sum(1 / count for count in known)) if known else None
 
 
-def _set_means(scores: Scores, perspective: str) -> dict[RunPlace, float]:
+def _set_means(scores: Scores, perspective: str, condition: str) -> dict[RunPlace, float]:
     """Return the mean over a perspective's common sets, run by run; empty without sets."""
-    keys = scores.common(perspective)
+    keys = scores.common(perspective, condition)
     if not keys:
         return {}
     return {
@@ -186,7 +192,9 @@ def add_relative_improvement(scores: Scores, reference: str) -> None:
     """Add the average relative improvement over the reference, and its parts.
 
     Each part's score is the run's mean over the part's sets, the reference's is the mean over its
-    seeds; `average_relative_improvement` has the formula.
+    seeds; `average_relative_improvement` has the formula. Where the runs were evaluated so, it
+    stands a second time with every column, the reference too, given what needs no training
+    (`View.without_training`: a temperature, a detector of hidden states).
 
     Args:
         scores: Collected scores; changed in place. Call before `add_set_means`.
@@ -196,37 +204,47 @@ def add_relative_improvement(scores: Scores, reference: str) -> None:
     References:
         RoAST (arXiv 2312.04032), Section 5.1; UEGR (arXiv 2503.16550), Table III.
     """
-    seeds = [place for place in scores.places if place[0] == reference]
-    held = {seed for _, seed in seeds}
+    held = {seed for column, seed in scores.places if column == reference}
     if not any(column != reference and seed in held for column, seed in scores.places):
         return
-    names = [view.name for view in views() if view.improves]
-    found = {part: _set_means(scores, part) for part in names}
-    parts = {part: means for part, means in found.items() if means}
-    if not parts:
-        return
-    absent = [views().of(part).title.lower() for part in names if part not in parts]
-    if absent:
+    clean = {view.name: "clean" for view in views() if view.improves}
+    parts = [name for name in clean if scores.common(name)]
+    absent = [views().of(name).title.lower() for name in clean if name not in parts]
+    if parts and absent:
         scores.notices.append(
             f"The average relative improvement is over the other parts, without {listed(absent)}: "
             "no set of that kind was given, or none that every run was evaluated on."
         )
-    start = {part: _mean(means[place] for place in seeds) for part, means in parts.items()}
+    _add_improvement(scores, reference, SUMMARY, {name: clean[name] for name in parts})
+    free = {name: views().of(name).without_training or "clean" for name in clean if name in parts}
+    if free != clean and all(scores.common(*part) for part in free.items()):
+        _add_improvement(scores, reference, AFTER, free)
+
+
+def _add_improvement(
+    scores: Scores, reference: str, view: View, conditions: Mapping[str, str]
+) -> None:
+    """Add the improvement over some parts, each read under a condition."""
+    parts = {name: _set_means(scores, name, how) for name, how in conditions.items()}
+    start = {
+        part: _mean(means[place] for place in scores.places if place[0] == reference)
+        for part, means in parts.items()
+    }
     best = {part: facts(views().of(part).lead(scores.metric)).perfect for part in parts}
     perfect = {part: value for part, value in best.items() if value is not None}
-    for place in scores.places:
+    for place in scores.places if parts else ():
         own = {part: means[place] for part, means in parts.items()}
         improvement = average_relative_improvement(own, start, perfect=perfect)
         reason = " ".join(improvement.reasons)
         rows = {
-            part: _effective([scores.values[key][place] for key in scores.common(part)])
-            for part in parts
+            part: _effective([scores.values[key][place] for key in scores.common(part, how)])
+            for part, how in conditions.items()
         }
         known = [number for number in rows.values() if number is not None]
         values = {"": improvement.value, **{part: improvement.parts.get(part) for part in parts}}
         fewest = {"": min(known, default=None), **rows}
         for part, value in values.items():
-            key = ScoreKey(SUMMARY.name, part, "clean", SUMMARY.leads)
+            key = ScoreKey(view.name, part, "clean", view.leads)
             why = reason if value is None else None
             scores.put(key, place, value, higher_is_better=True, fewest=fewest[part], reason=why)
 

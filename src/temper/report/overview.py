@@ -9,13 +9,17 @@ from dataclasses import dataclass
 
 from temper.display.cells import NAMED, Comparison, Row
 from temper.display.wording import escaped, pipe_table
-from temper.report.derived import SUMMARY, views
+from temper.report.derived import AFTER, SUMMARY, views
 from temper.report.markdown import LEGEND, mark_of
 
 SEEDS = 3
 """Seeds from which on a best mean is marked."""
 MANY = 5
 """Columns from which on a terminal shows the overview in place of the whole table."""
+_IMPROVEMENTS = {
+    SUMMARY.name: "Relative improvement",
+    AFTER.name: "Relative improvement, with what needs no training",
+}
 
 
 @dataclass(frozen=True)
@@ -103,7 +107,7 @@ def leading(comparison: Comparison, perspective: str) -> list[Row]:
 
 
 def _heading(row: Row) -> str:
-    label = "Relative improvement" if row.key.perspective == SUMMARY.name else row.label
+    label = _IMPROVEMENTS.get(row.key.perspective, row.label)
     if short := views().of(row.key.perspective).short:
         # Scores of other groups are called alike.
         label = f"{short}: {label[:1].lower()}{label[1:]}"

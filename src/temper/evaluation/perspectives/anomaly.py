@@ -382,6 +382,7 @@ ANOMALY = Perspective(
     heading="Anomaly detection",
     figures=figures,
     improves=True,
+    without_training="mahalanobis",
     averaged=True,
     summary="AUROC, AUPR and FPR at 95 % TPR of five detectors on texts of other tasks "
     "(--anomaly, --suite)",

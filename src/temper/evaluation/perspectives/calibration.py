@@ -301,6 +301,7 @@ CALIBRATION = Perspective(
     heading="Calibration",
     figures=figures,
     improves=True,
+    without_training=TEMPERATURE,
     averaged=True,
     rescores=RESCORED,
     summary="ECE (10 and 15 bins), adaptive and class-wise ECE, Brier, NLL; as they are and "
