@@ -25,6 +25,7 @@ each_method = pytest.mark.parametrize("name", EVERY)
 DRAWN_BY_ROW = {
     "hidden_cut",
     "embedding_noise",
+    "mixup",
     "r3f",
     "smart",
     "vat",
