@@ -31,7 +31,11 @@ def tree(**changes: Any) -> dict[str, Any]:
 
 def test_the_smallest_run_gets_every_default() -> None:
     config = RunConfig.of(tree())
-    assert (config.seed, config.train, config.data.max_length) == (0, TrainSettings(), 128)
+    assert (config.seed, config.train, config.data.max_length) == (
+        0,
+        TrainSettings(learning_rate=1e-4),
+        128,
+    )
     assert config.method_name == "vanilla"
 
 
@@ -163,9 +167,13 @@ def test_the_key_changes_with_the_rows() -> None:
 
 
 def test_a_run_without_unlabelled_text_keeps_the_key_that_it_had_before_there_was_any() -> None:
-    # Recorded before `data.unlabeled` came.
-    assert RunConfig.of(tree()).key(**HASHES) == "4425eca2b2c7"
-    other = tree(method={"name": "r_drop", "weight": 2.0}, seed=7, train={"epochs": 1.5})
+    # Recorded before `data.unlabeled` came, when the rate of every model was 2e-5.
+    assert RunConfig.of(tree(train={"learning_rate": 2e-5})).key(**HASHES) == "4425eca2b2c7"
+    other = tree(
+        method={"name": "r_drop", "weight": 2.0},
+        seed=7,
+        train={"epochs": 1.5, "learning_rate": 2e-5},
+    )
     assert RunConfig.of(other).key(**HASHES) == "bb3c80c25357"
 
 

@@ -60,7 +60,7 @@ def test_the_training_loop_has_the_network_s_defaults_where_nothing_is_said() ->
     assert settings.train.learning_rate == 2e-3
     assert settings.train.weight_decay == 0
     assert settings.train.batch_size == 7
-    assert config(model="minilm").train.learning_rate == 2e-5
+    assert config(model="minilm").train.learning_rate == 1e-4
     assert config(model="minilm").architecture is None
 
 

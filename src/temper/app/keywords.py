@@ -72,6 +72,8 @@ class Keyword:
         Raises:
             SettingError: Where nothing stands between two commas.
         """
+        if self.metavar.startswith(f"{NUMBER}|") and isinstance(value, str):
+            return parse_value(value)
         if not self.many or self.metavar == PAIRS or isinstance(value, Mapping):
             return value
         parts: list[Any] = []
@@ -86,6 +88,7 @@ class Keyword:
 
 
 PAIRS = "NAME=PATH"
+NUMBER = "NUMBER"
 
 
 def name_of(path: tuple[str, ...]) -> str:
@@ -144,6 +147,8 @@ def keywords_of(table: str) -> dict[str, Keyword]:
             continue
         metavar = "|".join(choices)
         kind = plain[0] if plain else str
+        if choices and kind is float:
+            kind, metavar = str, f"{NUMBER}|{metavar}"
         if many:
             kind = next(_alternatives(get_args(many[0])[0]))
             metavar = PAIRS if get_origin(many[0]) is dict else "|".join((*choices, "A,B"))

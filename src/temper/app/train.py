@@ -57,7 +57,9 @@ def train(
         train_tasks(tasks, folder.path, resume=resume, progress=progress)
     else:
         from temper.app.row_attack import RowAttacker, attack_settings
+        from temper.data.sources import load_splits
         from temper.training.config import RunConfig
+        from temper.training.rate import found_rate
         from temper.training.run import train as train_run
 
         run, attack = RunConfig.of(tree), None
@@ -65,7 +67,10 @@ def train(
             attack_settings(run.data)
             attack = RowAttacker()
         _tell_default(tree, progress)
-        train_run(run, folder.path, resume=resume, progress=progress, attack=attack)
+        splits = load_splits(run.data)
+        progress.notice_all(splits.notices)
+        run, splits = found_rate(run, splits, folder.path, progress)
+        train_run(run, folder.path, resume=resume, splits=splits, progress=progress, attack=attack)
     return TrainingResult(folder.path, folder.record() or {})
 
 

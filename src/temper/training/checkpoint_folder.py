@@ -21,6 +21,8 @@ from temper.errors import CheckpointError
 
 CHECKPOINT = re.compile(r"checkpoint-(\d+)")
 STAGING = ".publishing"
+RATE_FILE = "rate.json"
+"""What the search for a learning rate found, where the settings say ``auto``."""
 OWN_FILES = {"run.json", "metrics.jsonl", "attacked.parquet", "checkpoints", STAGING}
 
 
@@ -64,7 +66,8 @@ class RunFolder:
             CheckpointError: Where it is damaged, or the folder holds something else than a run.
         """
         file = self.path / "run.json"
-        check_room(self.path, what="run.json", held=file.exists())
+        held = file.exists() or (self.path / RATE_FILE).exists()
+        check_room(self.path, what="run.json", held=held)
         return read_json(file) if file.exists() else None
 
     def write_record(self, record: Mapping[str, Any]) -> None:
@@ -169,7 +172,7 @@ def check_study_room(out: Path) -> None:
             f"{out} holds the kept scores of a study, whose runs cannot go on. Give another --out."
         )
     # A damaged plan is removed by hand; its runs are known by their keys.
-    held = (out / "study.json").exists() or any(out.glob("runs/*/run.json"))
+    held = any(any(out.glob(f)) for f in ("study.json", "runs/*/run.json", "rates/*.json"))
     check_room(out, what="study", held=held)
 
 

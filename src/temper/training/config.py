@@ -46,7 +46,9 @@ from temper.models.classical import ARCHITECTURES
 from temper.models.classical.build import DROPOUT
 from temper.models.classical.registry import ArchitectureSettings
 from temper.models.classical.vectors import content_hash
+from temper.models.names import MODELS
 from temper.training.assignments import Faults, Tree, section
+from temper.training.checkpoint_folder import RATE_FILE
 from temper.training.checks import check_kept, check_unlabelled, wants_unlabelled
 from temper.training.settings import TrainSettings
 
@@ -55,7 +57,15 @@ LARGEST_SEED = 2**32 - 1
 CHUNK = 1 << 20
 MODEL_FILES = {".safetensors", ".bin", ".json", ".txt", ".model"}
 # What Temper writes beside a model's files does not decide what its weights are.
-RECORDS = {"run.json", "scores.json", "table.json", "study.json", "soup.json", "calibration.json"}
+RECORDS = {
+    "run.json",
+    RATE_FILE,
+    "scores.json",
+    "table.json",
+    "study.json",
+    "soup.json",
+    "calibration.json",
+}
 
 
 class RunConfig(BaseModel):
@@ -243,6 +253,17 @@ def model_identity(name: str) -> str:
     return state.hexdigest()
 
 
+def with_rate(config: RunConfig, rate: float) -> RunConfig:
+    """Return a run's settings with a rate that was found.
+
+    Args:
+        config: The settings; the rate is ``auto``.
+        rate: The rate.
+    """
+    train = config.train.model_copy(update={"learning_rate": rate})
+    return config.model_copy(update={"train": train})
+
+
 def without_unread(tree: Mapping[str, Any]) -> Tree:
     """Return nested settings without unlabelled text that their method does not train on.
 
@@ -319,19 +340,20 @@ def is_scratch(model: object) -> bool:
 
 
 def completed(tree: Mapping[str, Any]) -> Tree:
-    """Return nested settings with what suits a network that is trained from scratch.
+    """Return nested settings with what suits their model.
 
     Args:
         tree: As `RunConfig.of` takes it; what is wrong is left for it to refuse.
 
     Returns:
-        The same settings for other models. Else the training loop's have the network's defaults,
+        Of a pre-trained model, the settings with the learning rate of its short name. Of a network
+        that is trained from scratch, the training loop's have the network's defaults,
         methods have theirs (selective updates cover all parameters, UEGR drops more), and
         ``architecture.dropout`` is 0 under ``vanilla`` and .5 under other methods (UEGR, Table IV),
         each where nobody says otherwise.
     """
     if not is_scratch(tree.get("model")):
-        return dict(tree)
+        return _with_own_rate(tree)
     settings = ARCHITECTURES[tree["model"]].settings
     train, method = tree.get("train", {}), tree.get("method", {})
     architecture = tree.get("architecture", {})
@@ -346,6 +368,14 @@ def completed(tree: Mapping[str, Any]) -> Tree:
         given = {name: value for name, value in architecture.items() if value is not None}
         result["architecture"] = {"dropout": rate, **given}
     return result
+
+
+def _with_own_rate(tree: Mapping[str, Any]) -> Tree:
+    """Let a short name have the learning rate at which its model learns."""
+    model, train = tree.get("model"), tree.get("train", {})
+    if not isinstance(model, str) or model not in MODELS or not isinstance(train, Mapping):
+        return dict(tree)
+    return {**tree, "train": {"learning_rate": float(MODELS[model]["learning_rate"]), **train}}
 
 
 def settings_class(model: object) -> type[ArchitectureSettings]:

@@ -238,7 +238,7 @@ def network_notices(config: RunConfig, model: Any, tokenizer: Any) -> list[str]:
         model: The network.
         tokenizer: Its tokenizer.
     """
-    counts, rate, lora = parameter_counts(model), config.train.learning_rate, config.train.lora
+    counts, rate, lora = parameter_counts(model), config.train.peak_rate, config.train.lora
     if lora is not None:
         notices = [
             f"LoRA of rank {lora.rank}: {counts['trained']:,} of {counts['all']:,} "
@@ -525,25 +525,8 @@ class ActiveRun:
             self.progress.notice_all(cost_in_words(self.config.method_name, method, self.passes))
 
     def _trainer(self) -> RobustTrainer:
-        prepared, settings = self.prepared, self.config.train
-        trainer = RobustTrainer(
-            prepared.model,
-            training_arguments(
-                settings, self.folder.checkpoints, seed=self.config.seed, disable_tqdm=True
-            ),
-            method=prepared.method,
-            class_weights=prepared.class_weights,
-            bucket_by_length=settings.group_by_length,
-            train_dataset=prepared.rows,
-            unlabeled_dataset=prepared.unlabelled,
-            data_collator=Collator(prepared.tokenizer),
-            processing_class=prepared.tokenizer,
-            callbacks=[self.recorder, self.scores],
-        )
-        # It prints every log to stdout, which belongs to whoever called.
-        handler = trainer.callback_handler
-        handler.callbacks = [c for c in handler.callbacks if type(c).__name__ != "PrinterCallback"]
-        return trainer
+        listeners = [self.recorder, self.scores]
+        return make_trainer(self.prepared, self.config, self.folder.checkpoints, listeners)
 
     def _publish(self, trainer: RobustTrainer) -> None:
         staging = self.folder.staging
@@ -567,6 +550,40 @@ class ActiveRun:
         else:
             model.save_pretrained(staging)
         self.prepared.tokenizer.save_pretrained(staging)
+
+
+def make_trainer(
+    prepared: Prepared,
+    config: RunConfig,
+    folder: Path | str,
+    callbacks: Sequence[Any],
+    **arguments: Any,
+) -> RobustTrainer:
+    """Return the Trainer of a run.
+
+    Args:
+        prepared: What it trains.
+        config: The run's settings.
+        folder: Where checkpoints are written.
+        callbacks: What listens.
+        arguments: Further ones of ``TrainingArguments``.
+    """
+    trainer = RobustTrainer(
+        prepared.model,
+        training_arguments(config.train, folder, seed=config.seed, disable_tqdm=True, **arguments),
+        method=prepared.method,
+        class_weights=prepared.class_weights,
+        bucket_by_length=config.train.group_by_length,
+        train_dataset=prepared.rows,
+        unlabeled_dataset=prepared.unlabelled,
+        data_collator=Collator(prepared.tokenizer),
+        processing_class=prepared.tokenizer,
+        callbacks=list(callbacks),
+    )
+    # It prints every log to stdout, which belongs to whoever called.
+    handler = trainer.callback_handler
+    handler.callbacks = [c for c in handler.callbacks if type(c).__name__ != "PrinterCallback"]
+    return trainer
 
 
 def versions() -> dict[str, str]:

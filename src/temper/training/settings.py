@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Annotated, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Final, Literal, Self
 
 from pydantic import (
     AfterValidator,
@@ -20,9 +20,11 @@ if TYPE_CHECKING:
     from temper.models.adapters import Lora
 import importlib.util
 
-from temper.errors import unknown
+from temper.errors import SettingError, unknown
 
 KEEP_SHARE = 0.1
+AUTO: Final = "auto"
+"""A learning rate that is to be found, see `temper.training.rate`."""
 DEVICE = re.compile(r"auto|cpu|mps|cuda(:\d+)?")
 
 
@@ -98,6 +100,7 @@ Trackers = Annotated[
     BeforeValidator(lambda given: (given,) if isinstance(given, str) else given),
 ]
 Device = Annotated[str, AfterValidator(known_device)]
+Rate = Annotated[float, Field(gt=0)]
 Weights = Annotated[tuple[Annotated[float, Field(gt=0)], ...], Field(strict=False)]
 
 
@@ -138,7 +141,8 @@ class TrainSettings(BaseModel):
         batch_size: Rows of one micro-batch on one process, >= 1.
         accumulation: Micro-batches per optimiser step, >= 1: ``batch_size`` 4 with 4 of them sees
             the rows of ``batch_size`` 16.
-        learning_rate: Peak learning rate, > 0.
+        learning_rate: Peak learning rate, > 0; ``auto`` finds it by a range test and short
+            trainings, judged on rows held back from training.
         weight_decay: Decoupled weight decay, >= 0; biases and norms are spared.
         warmup_ratio: Share of the steps over which the rate climbs from 0, in [0, 1).
         schedule: Course of the learning rate after the warm-up.
@@ -172,7 +176,7 @@ class TrainSettings(BaseModel):
     max_steps: int | None = Field(None, ge=1)
     batch_size: int = Field(16, ge=1)
     accumulation: int = Field(1, ge=1)
-    learning_rate: float = Field(2e-5, gt=0)
+    learning_rate: Rate | Literal["auto"] = 2e-5
     weight_decay: float = Field(0.01, ge=0)
     warmup_ratio: float = Field(0.06, ge=0, lt=1)
     schedule: Literal["linear", "cosine", "constant_with_warmup", "constant"] = "linear"
@@ -198,6 +202,20 @@ class TrainSettings(BaseModel):
                 "train.keep=best, or leave it out."
             )
         return self
+
+    @property
+    def peak_rate(self) -> float:
+        """The learning rate, once it is known.
+
+        Raises:
+            SettingError: It is ``auto``.
+        """
+        if self.learning_rate == AUTO:
+            raise SettingError(
+                "`train.learning_rate` is 'auto', and here no rate is looked for: `temper.train`, "
+                "`temper train` and comparisons find it first. Give a rate."
+            )
+        return float(self.learning_rate)
 
     def deciding(self) -> Tree:
         """Return the settings that decide the trained weights; a key is made of them."""

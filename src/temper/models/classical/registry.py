@@ -160,7 +160,8 @@ class Architecture:
             "source": "built from the training text",
             "architecture": f"{self.summary}, embeddings {settings.embedding} wide",
             "parameters": f"{settings.embedding} a word and more",
-            "note": f"{self.note}; learning rate {rate:g}; settings: architecture.KEY",
+            "learning_rate": f"{rate:g}",
+            "note": f"{self.note}; settings: architecture.KEY",
         }
 
 

@@ -10,6 +10,7 @@ LISTING = {
     "source": "any model, with --multi-task NAME for each task",
     "architecture": "one encoder under a head for each task",
     "parameters": "the model's",
+    "learning_rate": "the model's",
     "note": "trained on several tasks at once (Liu et al. 2019); settings: tasks.NAME, mixing",
 }
 """The row of the table of models."""
