@@ -26,7 +26,7 @@ def as_it_was() -> Iterator[None]:
 
 
 def test_a_list_of_nothing_names_the_kinds() -> None:
-    refused(call("list"), "methods, models, perspectives, tasks, suites, trainer")
+    refused(call("list"), "methods, recipes, models, perspectives, tasks, suites, trainer")
 
 
 def test_methods_say_what_they_cost_and_claim() -> None:

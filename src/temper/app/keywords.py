@@ -449,7 +449,12 @@ TRAIN = Keywords(
         **_MODEL,
         "method": Keyword(
             ("method", "name"),
-            meaning="A method of `temper list methods`, or `ONE + OTHER`; uegr if left out.",
+            meaning="A method of `temper list methods`, or `ONE + OTHER`; the default recipe if "
+            "left out.",
+        ),
+        "recipe": Keyword(
+            ("recipe",),
+            meaning="A recipe of `temper list recipes`: a method with settings that go together.",
         ),
         "objective": Keyword((), meaning="A method of which only the objective is taken."),
         "rule": Keyword((), meaning="A method of which only the update rule is taken."),

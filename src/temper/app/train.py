@@ -12,6 +12,7 @@ from typing import Any
 from temper.app.keywords import TRAIN
 from temper.app.quick_checks import of_settings, refuse
 from temper.app.results import TrainingResult
+from temper.methods.recipes import default_recipe, with_recipe
 from temper.training.checkpoint_folder import RunFolder
 from temper.training.progress import LoggedNotices, Progress
 
@@ -34,9 +35,9 @@ def train(
         resume: Whether a stopped run goes on; where False it starts anew.
         progress: Hears of steps and notices; None logs the notices.
         settings: By the names of the options of ``temper train`` (``model``, ``data``, ``method``,
-            ``epochs``, ``learning_rate``, ``rows``, ``seed`` ...), or whole tables: ``data``,
-            ``method``, ``train``, ``architecture``, ``tasks``, ``mixing``. ``method`` may be the
-            method's own settings, ``UEGR(epsilon=0.1)``.
+            ``recipe``, ``epochs``, ``learning_rate``, ``rows``, ``seed`` ...), or whole tables:
+            ``data``, ``method``, ``train``, ``architecture``, ``tasks``, ``mixing``. ``method`` may
+            be the method's own settings, ``UEGR(epsilon=0.1)``.
 
     Returns:
         The run.
@@ -47,13 +48,14 @@ def train(
     """
     progress = progress or LoggedNotices()
     folder = RunFolder(Path(out))
-    tree = TRAIN.tree(config, settings)
+    given = TRAIN.tree(config, settings)
+    tree = with_recipe(given)
     refuse([*of_settings(tree), folder.record])
     if "tasks" in tree:
         from temper.training.multi_task import MultiTaskConfig, train_tasks
 
         tasks = MultiTaskConfig.of(tree)
-        _tell_default(tree, progress)
+        _tell_default(given, progress)
         train_tasks(tasks, folder.path, resume=resume, progress=progress)
     else:
         from temper.app.row_attack import RowAttacker, attack_settings
@@ -66,7 +68,7 @@ def train(
         if run.data.attacks:
             attack_settings(run.data)
             attack = RowAttacker()
-        _tell_default(tree, progress)
+        _tell_default(given, progress)
         splits = load_splits(run.data)
         progress.notice_all(splits.notices)
         run, splits = found_rate(run, splits, folder.path, progress)
@@ -75,7 +77,6 @@ def train(
 
 
 def _tell_default(tree: Mapping[str, Any], progress: Progress) -> None:
-    from temper.methods import DEFAULT
-
-    if "name" not in tree.get("method", {}):
-        progress.notice(f"method: {DEFAULT} (default; --method changes it)")
+    if "recipe" not in tree and "name" not in tree.get("method", {}):
+        name = default_recipe().name
+        progress.notice(f"recipe: {name} (default; --recipe or --method changes it)")

@@ -17,14 +17,23 @@ def compare(
     *,
     out: options.Out,
     methods: Annotated[
-        str,
+        str | None,
         typer.Option(
             "--methods",
             help="Methods, or compositions as `r_drop + at`, with commas between; the first is "
-            "the reference.",
+            "the reference. [default: vanilla,uegr; none beside --recipes]",
             autocompletion=options.complete_methods,
         ),
-    ] = "vanilla,uegr",
+    ] = None,
+    recipes: Annotated[
+        str | None,
+        typer.Option(
+            "--recipes",
+            metavar="A,B",
+            help="Recipes of `temper list recipes`, with commas between.",
+            autocompletion=options.complete_recipes,
+        ),
+    ] = None,
     seeds: Annotated[str, typer.Option("--seeds", help="Seeds with commas between.")] = "0,1,2",
     variants: Annotated[
         list[str] | None,
@@ -59,6 +68,7 @@ def compare(
         study = compare_methods(
             out,
             methods=methods,
+            recipes=recipes or (),
             seeds=numbers,
             variants=variants or (),
             workers=workers,

@@ -25,7 +25,7 @@ def show(
     kind: Annotated[
         str | None,
         typer.Argument(
-            help="methods, models, perspectives, tasks, suites or trainer.",
+            help="methods, recipes, models, perspectives, tasks, suites or trainer.",
             autocompletion=lambda incomplete: [
                 kind for kind in KINDS if kind.startswith(incomplete)
             ],
@@ -233,6 +233,7 @@ MARKDOWN: dict[str, Callable[[], str]] = {
 }
 KINDS: dict[str, Callable[[], list[dict[str, Any]]]] = {
     "methods": _methods,
+    "recipes": _later("temper.methods.recipes", "listing"),
     "models": lambda: [
         {"name": name, **row} for name, row in _later("temper.models.names", "listing")().items()
     ],

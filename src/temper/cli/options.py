@@ -48,6 +48,12 @@ def _models() -> Iterable[str]:
     return SHORT_NAMES
 
 
+def _recipes() -> Iterable[str]:
+    from temper.methods.recipes import recipes
+
+    return recipes()
+
+
 def _perspectives() -> Iterable[str]:
     from temper.evaluation.perspectives.declared import GROUPS, declared
 
@@ -68,10 +74,12 @@ def _tasks() -> Iterable[str]:
 
 complete_method = completing(_methods, "+")
 complete_methods = completing(_methods, ",")
+complete_recipes = completing(_recipes, ",")
 COMPLETED = {
     "model": completing(_models),
     "method": complete_method,
     "objective": complete_method,
+    "recipe": completing(_recipes),
     "rule": complete_method,
     "perspectives": completing(_perspectives, ","),
     "suite": completing(_suites),

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from temper.app.keywords import COMPARE, split_list
 from temper.app.quick_checks import check_methods, of_settings, of_sources, refuse
 from temper.app.settings import SetSources
+from temper.methods.recipes import recipe_named
 from temper.training.assignments import section
 from temper.training.checkpoint_folder import check_study_room
 from temper.training.progress import LoggedNotices, Progress
@@ -21,10 +22,15 @@ if TYPE_CHECKING:
     from temper.study.schedule import Study
 
 
+DEFAULT = ("vanilla", "uegr")
+"""Methods that are compared where nobody names methods or recipes."""
+
+
 def compare(
     out: str | Path,
     *,
-    methods: str | Iterable[Any] = ("vanilla", "uegr"),
+    methods: str | Iterable[Any] | None = None,
+    recipes: str | Iterable[str] = (),
     seeds: Iterable[int] = (0, 1, 2),
     variants: Iterable[str] | Mapping[str, Mapping[str, Any]] = (),
     workers: int = 1,
@@ -37,7 +43,8 @@ def compare(
     Args:
         out: The study's folder.
         methods: Methods, or compositions as ``"r_drop + at"``; the first is the reference. A text
-            has commas between them.
+            has commas between them. None is ``vanilla,uegr``, and none at all beside recipes.
+        recipes: Recipes of ``temper list recipes``, whose columns come after the methods'.
         seeds: Seeds of the runs.
         variants: Further columns: texts as ``--variant`` takes them, or name to settings, such as
             ``{"vanilla_x3": {"method": "vanilla", "train": {"epochs": 9}}}``.
@@ -55,6 +62,9 @@ def compare(
             a loss is not finite.
     """
     tree = COMPARE.tree(config, settings)
+    wanted = split_list(recipes, "--recipes") if isinstance(recipes, str) else list(recipes)
+    if methods is None:
+        methods = () if wanted else DEFAULT
     names = split_list(methods, "--methods") if isinstance(methods, str) else list(methods)
     sets = section(SetSources, "sets", tree.pop("sets", {}))
     if isinstance(variants, Mapping):
@@ -69,6 +79,7 @@ def compare(
                 check_methods,
                 [each for each in (*names, *further) if isinstance(each, str) and each],
             ),
+            *(partial(recipe_named, name) for name in wanted),
             *of_settings(tree),
             *of_sources(sets.given()),
             partial(check_study_room, Path(out)),
@@ -77,5 +88,7 @@ def compare(
     from temper.study.plan import StudyConfig, columns_of
     from temper.study.schedule import run_study
 
-    plan = StudyConfig.of(tree, columns=columns_of(names, variants), seeds=tuple(seeds), sets=sets)
+    plan = StudyConfig.of(
+        tree, columns=columns_of(names, variants, recipes=wanted), seeds=tuple(seeds), sets=sets
+    )
     return run_study(plan, out, workers=workers, progress=progress or LoggedNotices())

@@ -14,6 +14,7 @@ from temper.data.settings import AUGMENTATION, DataSettings
 from temper.errors import SettingError, unknown
 from temper.evaluation.settings import EvaluationSettings
 from temper.methods import MethodConfig
+from temper.methods.recipes import recipe_named
 from temper.training.assignments import Faults, Tree, override, parse_assignment, section
 from temper.training.config import RunConfig, with_rate, without_unread
 
@@ -223,22 +224,30 @@ class StudyConfig:
 
 
 def columns_of(
-    chosen: Iterable[str | MethodConfig], variants: Iterable[str] | Mapping[str, Mapping[str, Any]]
+    chosen: Iterable[str | MethodConfig],
+    variants: Iterable[str] | Mapping[str, Mapping[str, Any]],
+    *,
+    recipes: Iterable[str] = (),
 ) -> list[Column]:
-    """Read ``--methods`` and ``--variant``.
+    """Read ``--methods``, ``--recipes`` and ``--variant``.
 
     Args:
         chosen: Methods, or compositions of some: names, or settings of the methods' own classes.
         variants: Texts as `Column.parse` reads them; or name to a table of settings, whose
             ``method`` is a name.
+        recipes: Names of recipes.
 
     Returns:
-        The columns, methods first.
+        The columns, methods first and variants last.
 
     Raises:
         SettingError: Where a method is unknown or a variant has another form; it lists every fault.
     """
     columns, faults = [_column(method) for method in chosen], Faults()
+    for name in recipes:
+        with faults.caught():
+            recipe = recipe_named(name)
+            columns.append(Column(name, recipe.method, dict(recipe.settings)))
     for variant in variants:
         with faults.caught():
             if isinstance(variants, Mapping):

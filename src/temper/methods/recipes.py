@@ -1,0 +1,128 @@
+"""Recipes: methods with settings that go together, what they cost, and what speaks for them.
+
+They stand in ``assets/recipes.toml``; docs/effect.md says how they are chosen.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from temper.errors import SettingError, unknown
+
+Evidence = Literal["candidate", "chosen on development data", "confirmed"]
+EVIDENCE: tuple[Evidence, ...] = get_args(Evidence)
+TABLES = ("method", "train")
+"""Tables of settings that a recipe may fill."""
+FILE = Path(__file__).parent / "assets" / "recipes.toml"
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A method, or several, with settings.
+
+    Args:
+        name: What it is called.
+        summary: What it is for, in one line.
+        method: A method of ``temper list methods``, or several with ``+`` between.
+        passes: Forward passes (F) that a step costs with these settings; plain fine-tuning's is 3.
+        evidence: What speaks for it.
+        settings: What it sets of the tables ``method`` and ``train``, nested.
+        default: Whether it is run where nobody names a method or a recipe.
+    """
+
+    name: str
+    summary: str
+    method: str
+    passes: float
+    evidence: Evidence
+    settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    default: bool = False
+
+
+@cache
+def recipes() -> dict[str, Recipe]:
+    """Return all recipes by name, as the file has them in order.
+
+    Example:
+        >>> recipes()["plain"].method
+        'vanilla'
+    """
+    tables = tomllib.loads(FILE.read_text(encoding="utf-8"))
+    return {name: Recipe(name, **table) for name, table in tables.items()}
+
+
+def recipe_named(name: str) -> Recipe:
+    """Return a recipe.
+
+    Args:
+        name: Of ``temper list recipes``.
+
+    Raises:
+        SettingError: There is none of that name.
+    """
+    if name not in recipes():
+        raise SettingError(unknown("recipe", name, recipes()))
+    return recipes()[name]
+
+
+def default_recipe() -> Recipe:
+    """Return the recipe that is run where nobody names a method or a recipe."""
+    return next(recipe for recipe in recipes().values() if recipe.default)
+
+
+def with_recipe(tree: Mapping[str, Any]) -> dict[str, Any]:
+    """Return nested settings with those of their ``recipe``, which all others override.
+
+    Args:
+        tree: Nested settings, not checked yet, with a name under ``recipe``; without one, and
+            without the name of a method, the default recipe is taken.
+
+    Returns:
+        The settings of one run, whose method has a name.
+
+    Raises:
+        SettingError: The recipe is unknown, or a method is named beside it.
+
+    Example:
+        >>> with_recipe({"recipe": "plain", "train": {"epochs": 2.0}})
+        {'train': {'epochs': 2.0}, 'method': {'name': 'vanilla'}}
+    """
+    rest: dict[str, Any] = {name: value for name, value in tree.items() if name != "recipe"}
+    method = rest.get("method", {})
+    named = method.get("name") if isinstance(method, Mapping) else method
+    if "recipe" in tree and named is not None:
+        raise SettingError(
+            f"The recipe {tree['recipe']!r} says which method is run, and the method {named!r} is "
+            "named too. Give --recipe or --method; settings of a recipe's method are changed with "
+            "--set method.KEY=VALUE."
+        )
+    if "recipe" not in tree and named is not None:
+        return rest
+    recipe = recipe_named(tree["recipe"]) if "recipe" in tree else default_recipe()
+    settings: dict[str, Any] = {**recipe.settings}
+    settings["method"] = {"name": recipe.method, **settings.get("method", {})}
+    for table, values in settings.items():
+        given = rest.get(table, {})
+        # What is no table is left for the check of settings to refuse.
+        rest[table] = {**values, **given} if isinstance(given, Mapping) else given
+    return rest
+
+
+def listing() -> list[dict[str, Any]]:
+    """Return what ``temper list recipes`` shows."""
+    return [
+        {
+            "name": f"{recipe.name} (default)" if recipe.default else recipe.name,
+            "summary": recipe.summary,
+            "method": recipe.method,
+            "passes": f"{recipe.passes:g}F",
+            "evidence": recipe.evidence,
+            "settings": {table: dict(values) for table, values in recipe.settings.items()},
+        }
+        for recipe in recipes().values()
+    ]

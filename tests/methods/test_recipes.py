@@ -1,0 +1,85 @@
+"""Recipes: what the file says must hold of the methods, and how they are laid under settings."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import temper
+from temper import methods
+from temper.errors import SettingError
+from temper.methods.recipes import EVIDENCE, TABLES, default_recipe, recipes, with_recipe
+from temper.study.plan import StudyConfig, columns_of
+from temper.training.config import RunConfig
+from temper.training.passes import passes_of
+from tests.cli.tiny_project import make_data, make_model
+from tests.training.tiny_training import Rows, collate, record, settings_of_run, tiny_model
+
+EVERY = sorted(recipes())
+
+
+def tree(name: str, **tables: Any) -> dict[str, Any]:
+    return with_recipe(
+        {"recipe": name, "model": "some/model", "data": {"source": "demo"}, **tables}
+    )
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_every_recipe_is_a_run_with_a_reason(name: str) -> None:
+    recipe = recipes()[name]
+    assert recipe.summary
+    assert recipe.evidence in EVIDENCE
+    assert set(recipe.settings) <= set(TABLES)
+    RunConfig.of(tree(name))
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_a_recipe_costs_what_it_says(name: str) -> None:
+    method = methods.build(RunConfig.of(tree(name)).method_config())
+    counted = passes_of(tiny_model(), method, collate([Rows(8)[place] for place in range(4)]))
+    # Heads and layers above the attacked embeddings weigh more in a model of two small layers.
+    assert counted == pytest.approx(recipes()[name].passes, rel=0.15)
+
+
+def test_plain_fine_tuning_is_a_recipe_and_one_recipe_is_the_default() -> None:
+    assert (recipes()["plain"].method, recipes()["plain"].settings) == ("vanilla", {})
+    assert [recipe.default for recipe in recipes().values()].count(True) == 1
+    assert with_recipe({})["method"]["name"] == default_recipe().method
+
+
+def test_what_a_person_sets_overrides_the_recipe() -> None:
+    changed = tree("uegr", method={"epsilon": 0.5}, train={"epochs": 1.0})
+    run = RunConfig.of(changed)
+    assert (run.method_name, run.method["epsilon"], run.train.epochs) == ("uegr", 0.5, 1.0)
+
+
+def test_a_method_beside_a_recipe_and_an_unknown_recipe_are_refused() -> None:
+    with pytest.raises(SettingError, match="Give --recipe or --method"):
+        with_recipe({"recipe": "uegr", "method": {"name": "vanilla"}})
+    with pytest.raises(SettingError, match="Unknown recipe 'uegrr'"):
+        with_recipe({"recipe": "uegrr"})
+
+
+def test_a_recipe_trains_as_its_method_does(tmp_path: Path) -> None:
+    make_model(tmp_path / "model")
+    make_data(tmp_path / "data")
+    given = settings_of_run(tmp_path, method="vanilla", max_steps=1)
+    temper.train(tmp_path / "method", config=given)
+    rest = {name: table for name, table in given.items() if name != "method"}
+    temper.train(tmp_path / "recipe", config=rest, recipe="plain")
+    assert record(tmp_path / "method")["key"] == record(tmp_path / "recipe")["key"]
+
+
+def test_recipes_are_columns_of_a_comparison() -> None:
+    columns = columns_of(["vanilla"], [], recipes=["plain", "uegr_no_mask"])
+    config = StudyConfig.of(
+        {"model": "some/model", "data": {"source": "demo"}}, columns=columns, seeds=[0]
+    )
+    assert [run.method_name for run in config.runs.values()] == [
+        "vanilla", "vanilla", "uegr.objective",
+    ]  # fmt: skip
+    assert [column.name for column in columns] == ["vanilla", "plain", "uegr_no_mask"]
+    with pytest.raises(SettingError, match="Unknown recipe 'nothing'"):
+        columns_of([], [], recipes=["nothing"])
