@@ -14,6 +14,7 @@ from temper.methods.at import AT
 from temper.methods.r_at import RAT
 from temper.methods.r_at_su import RATSU
 from temper.methods.uegr import UEGR
+from temper.models.blocks import find_blocks
 from temper.training.stepper import Stepper
 from tests.contracts.architectures import (
     CASES,
@@ -70,6 +71,10 @@ def test_steps_of_every_method_move_what_is_in_scope_and_release_restores(
 ) -> None:
     model, inputs = tiny(name).train(), inputs_of(name, side=side)
     before, start = marks(model), {k: v.clone() for k, v in model.state_dict().items()}
+    if method == "reinit" and not find_blocks(model):
+        with pytest.raises(ModelError, match="this model has none"):
+            Stepper(model, METHODS[method])
+        return
     stepper = Stepper(model, METHODS[method], seed=1, total=4)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
     if method == "hidden_cut" and name in WITHOUT_ATTENTION:

@@ -115,6 +115,7 @@ LACKING = {
     "lp_ft": "no trainable head is found",
     "jachess": "no repeated blocks",
     "jachess_unlabeled": "no repeated blocks",
+    "reinit": "this model has none",
 }
 
 

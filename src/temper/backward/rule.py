@@ -32,6 +32,7 @@ class UpdateRule:
             serves all rules.
         wants_rates: Whether ``settle`` reads learning rate and weight decay from its step.
         wants_total: Whether it must know how many steps there will be.
+        redraws: Whether ``begin_run`` draws weights anew.
         replaces_weights: Whether ``finish`` sets weights whatever those are that it finds.
         logged: Entries of the state that logs show, by their names there; absent ones are not.
     """
@@ -44,6 +45,7 @@ class UpdateRule:
     wants_start: bool = False
     wants_rates: bool = False
     wants_total: bool = False
+    redraws: bool = False
     replaces_weights: bool = False
     logged: Mapping[str, str] = MappingProxyType({})
 
@@ -58,13 +60,22 @@ class UpdateRule:
         """
         return {}
 
+    def begin_run(self, params: Parameters, state: State, rng: Streams) -> None:
+        """Act on the weights before anything else of a run; not called again after a resume.
+
+        Args:
+            params: The trainable parameters; ``params.start`` is taken after it.
+            state: What ``init`` gave; changed in place, here and below.
+            rng: Streams of the first step.
+        """
+
     def observe(self, grads: Gradients, params: Parameters, state: State) -> None:
         """Take one batch's gradient of the pre-pass.
 
         Args:
             grads: Of the clean loss, by parameter.
             params: The trainable parameters.
-            state: What ``init`` gave; changed in place, here and below.
+            state: The rule's state.
         """
 
     def survey(
@@ -178,6 +189,15 @@ class UpdateRule:
         """
         return 1.0
 
+    def learning_rate_scales(self, params: Parameters, state: State) -> dict[str, float]:
+        """Return further factors on the learning rates of single parameters, 1 where not named.
+
+        Args:
+            params: The trainable parameters.
+            state: The rule's state.
+        """
+        return {}
+
     def settle(self, params: Parameters, state: State, step: Step) -> None:
         """Act on the weights after the optimiser's step.
 
@@ -237,6 +257,7 @@ class Chain(UpdateRule):
             "wants_start",
             "wants_rates",
             "wants_total",
+            "redraws",
             "replaces_weights",
         ):
             setattr(self, wish, any(getattr(rule, wish) for rule in rules))
@@ -249,6 +270,11 @@ class Chain(UpdateRule):
     def init(self, params: Parameters) -> State:
         """Return the state of each rule, by its name."""
         return {rule.name: rule.init(params) for rule in self.rules}
+
+    def begin_run(self, params: Parameters, state: State, rng: Streams) -> None:
+        """Begin the run in every rule."""
+        for rule, own in self._each(state):
+            rule.begin_run(params, own, rng)
 
     def observe(self, grads: Gradients, params: Parameters, state: State) -> None:
         """Show the gradient to every rule that wants it."""
@@ -329,6 +355,14 @@ class Chain(UpdateRule):
         for rule, own in self._each(state):
             scale *= rule.learning_rate_scale(own, step)
         return scale
+
+    def learning_rate_scales(self, params: Parameters, state: State) -> dict[str, float]:
+        """Multiply the rules' factors."""
+        scales: dict[str, float] = {}
+        for rule, own in self._each(state):
+            for name, scale in rule.learning_rate_scales(params, own).items():
+                scales[name] = scales.get(name, 1.0) * scale
+        return scales
 
     def settle(self, params: Parameters, state: State, step: Step) -> None:
         """Settle every rule in order."""

@@ -19,6 +19,8 @@ class Parameters:
         blocks: Names of those inside the repeated blocks (encoder or decoder layers).
         head: Names of those behind the pre-trained part: the classifier, drawn anew.
         embeddings: Names of the tables that `nn.Embedding` layers look rows up in.
+        depths: How far each lies below the head, by name: 0 in it, 1 in the top block and behind
+            it, and so on down to the embeddings, one deeper than the lowest block.
         start: Copies of all of them before the first step, for rules that ask for them.
         has_running_statistics: Whether batch normalisation keeps statistics beside them.
     """
@@ -27,6 +29,7 @@ class Parameters:
     blocks: frozenset[str]
     head: frozenset[str] = frozenset()
     embeddings: frozenset[str] = frozenset()
+    depths: dict[str, int] = field(default_factory=dict)
     start: dict[str, Tensor] = field(default_factory=dict)
     has_running_statistics: bool = False
 
@@ -94,15 +97,38 @@ def parameters_of(model: nn.Module, blocks: list[tuple[str, nn.Module]]) -> Para
     trainable = {name: p for name, p in model.named_parameters() if p.requires_grad}
     within = {id(p) for _, block in blocks for p in block.parameters()}
     tables = {id(each.weight) for each in model.modules() if isinstance(each, nn.Embedding)}
+    head = find_head(model, blocks) & frozenset(trainable)
+    embeddings = frozenset(name for name, p in trainable.items() if id(p) in tables)
     return Parameters(
         trainable,
         blocks=frozenset(name for name, p in trainable.items() if id(p) in within),
-        head=find_head(model, blocks) & frozenset(trainable),
-        embeddings=frozenset(name for name, p in trainable.items() if id(p) in tables),
+        head=head,
+        embeddings=embeddings,
+        depths=_depths(model, blocks, head=head, embeddings=embeddings),
         has_running_statistics=any(
             getattr(each, "running_mean", None) is not None for each in model.modules()
         ),
     )
+
+
+def _depths(
+    model: nn.Module,
+    blocks: list[tuple[str, nn.Module]],
+    *,
+    head: frozenset[str],
+    embeddings: frozenset[str],
+) -> dict[str, int]:
+    """Return how far each trainable parameter lies below the head; see `Parameters.depths`."""
+    inside = {id(p): place for place, (_, block) in enumerate(blocks) for p in block.parameters()}
+    lowest, depth = len(blocks) + 1, len(blocks) + 1 if blocks else 0
+    found = {}
+    for name, parameter in model.named_parameters():
+        # What stands between two blocks goes with the one before it.
+        depth = len(blocks) - inside[id(parameter)] if id(parameter) in inside else depth
+        if parameter.requires_grad:
+            own = lowest if name in embeddings else depth
+            found[name] = 0 if name in head else own
+    return found
 
 
 def find_head(model: nn.Module, blocks: list[tuple[str, nn.Module]]) -> frozenset[str]:

@@ -142,6 +142,11 @@ class RunConfig(BaseModel):
                         "adapter's random start. Use another method, or leave train.lora out "
                         "(--lora)."
                     )
+                if lora and method.rule.redraws:
+                    found.append(
+                        f"The method {method.name!r} draws layers anew, and under `train.lora` "
+                        "these are frozen. Use another method, or leave train.lora out (--lora)."
+                    )
                 if "architecture" in checked and lora:
                     found.append(
                         f"`train.lora` adapts pre-trained weights, and {tree['model']!r} is "

@@ -85,6 +85,8 @@ def _products(
 ) -> list[int]:
     """Return the multiplications of some steps."""
     stepper = Stepper(model, method, total=max(numbers) + 1)
+    # A run that is under way: a method that acts on the weights at its beginning leaves them alone.
+    stepper.number = numbers[0]
     found = []
     try:
         stepper.prepare([batch])

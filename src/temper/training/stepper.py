@@ -34,6 +34,7 @@ from temper.training.step_log import StepLog, moved
 from temper.types import Batch, Gradients, State, Step
 
 Context = Callable[[], AbstractContextManager[Any]]
+Group = dict[str, Any]
 
 
 class Stepper:
@@ -111,7 +112,8 @@ class Stepper:
         self.streams = Streams(seed, rank=rank)
         self.log = StepLog()
         self._waiting = self._sized = False
-        self._scaled: list[tuple[dict[str, Any], float]] = []
+        self._groups: tuple[list[Group], list[tuple[Group, list[Group]]]] | None = None
+        self._begun = False
         self._rates: dict[str, tuple[float, float]] = {}
         self._scheduled: dict[str, float] = {}
 
@@ -195,11 +197,22 @@ class Stepper:
                 f"The method {self.method.name!r} has {what} and must know how many steps there "
                 "will be: Stepper(..., total=STEPS)."
             )
+        self._begin()
         self._scheduled = {
             f"schedule/{name}": schedule.at(self.share)
             for name, schedule in self.method.schedules.items()
         }
         self.rule.enter(self.params, self.state, step, self.streams.at(step=step.number))
+
+    def _begin(self) -> None:
+        """Let the rule act on the weights of a run that has not taken a step, once."""
+        if self._begun or self.number:
+            return
+        self._begun = True
+        with torch.no_grad():
+            self.rule.begin_run(self.params, self.state, self.streams.at(step=0))
+            for name, tensor in self.params.start.items():
+                tensor.copy_(self.params.tensors[name])
 
     def leave(self) -> None:
         """Put back what ``enter`` moved, after the passes or a failure of theirs."""
@@ -244,6 +257,7 @@ class Stepper:
         """
         if not self.prepares:
             return
+        self._begin()
         surveyed: list[Batch] = []
         rows = 0
         for place, inputs in enumerate(batches):
@@ -273,6 +287,7 @@ class Stepper:
         Args:
             epoch: Number of the epoch, from 0.
         """
+        self._begin()
         self.rule.begin_epoch(
             self.params, self.state, self.streams.at(step=self.number), epoch=epoch
         )
@@ -380,11 +395,14 @@ class Stepper:
         with torch.no_grad():
             grads = self.params.gradients()
             self.write(self.rule.transform(grads, self.params, self.state, streams))
+            scales = self.rule.learning_rate_scales(self.params, self.state)
         scale = self.rule.learning_rate_scale(self.state, self._now())
-        if scale != 1.0:
-            for group in optimizer.param_groups:
-                self._scaled.append((group, group["lr"]))
-                group["lr"] = group["lr"] * scale
+        if scale != 1.0 or scales:
+            groups = optimizer.param_groups
+            factors = {id(self.params.tensors[name]): scales[name] * scale for name in scales}
+            parts = [_by_rate(group, factors, otherwise=scale) for group in groups]
+            self._groups = (groups, list(zip(groups, parts, strict=True)))
+            groups[:] = [part for several in parts for part in several]
         self._rates = _rates(self.params, optimizer) if self.rule.wants_rates else {}
 
     def after_optimizer(self, *, skipped: bool = False) -> None:
@@ -408,9 +426,15 @@ class Stepper:
         return Step(self.number, total=self.total, ranks=self.ranks, rates=self._rates)
 
     def _restore_rates(self) -> None:
-        for group, rate in self._scaled:
-            group["lr"] = rate
-        self._scaled = []
+        if self._groups is None:
+            return
+        groups, split = self._groups
+        for group, parts in split:
+            # Some optimisers count their steps in the group.
+            kept = {"params", "lr"}
+            group.update({key: value for key, value in parts[0].items() if key not in kept})
+        groups[:] = [group for group, _ in split]
+        self._groups = None
 
     def diagnostics(self) -> dict[str, float]:
         """Return what schedules and the rule have to say of the last step, for logs."""
@@ -470,6 +494,18 @@ def _check_ranks(model: nn.Module, rank: int, ranks: int) -> None:
             f"ranks={ranks}. Give rank=torch.distributed.get_rank() and "
             "ranks=torch.distributed.get_world_size()."
         )
+
+
+def _by_rate(group: Group, factors: Mapping[int, float], *, otherwise: float) -> list[Group]:
+    """Split an optimiser's group by the factors on its parameters' learning rates."""
+    by_factor: dict[float, list[Tensor]] = {}
+    for tensor in group["params"]:
+        by_factor.setdefault(factors.get(id(tensor), otherwise), []).append(tensor)
+    parts = [
+        {**group, "params": tensors, "lr": group["lr"] * factor}
+        for factor, tensors in by_factor.items()
+    ]
+    return parts or [group]
 
 
 def _rates(params: Parameters, optimizer: torch.optim.Optimizer) -> dict[str, tuple[float, float]]:

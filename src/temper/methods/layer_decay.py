@@ -1,0 +1,52 @@
+"""Layer-wise learning rates: the lower a layer, the more slowly it trains.
+
+``rate * decay^depth``: depth 0 is the head, 1 the top block and what stands behind it, and so on
+down to the embeddings, one deeper than the lowest block.
+
+Source: discriminative fine-tuning, Howard and Ruder, ACL 2018 (1/2.6 a layer); ELECTRA, Clark et
+al., ICLR 2020 (.8 and .9); Sun et al., CCL 2019 (.95). Differs: docs/methods/layer_decay.md.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, Self
+
+from pydantic import Field
+
+from temper.backward.layers import LayerDecay
+from temper.functional.schedules import ScalarOrSchedule
+from temper.methods import Method, MethodConfig, Published, register
+
+
+@register(
+    "layer_decay",
+    summary="Lower layers train at lower learning rates",
+    cost="3F",
+    memory="none",
+    paper="Howard and Ruder, ACL 2018",
+)
+class LayerDecayConfig(MethodConfig):
+    """Settings of layer-wise learning rates.
+
+    Args:
+        decay: Factor on the learning rate from one layer to the next lower, in (0, 1]; 1 is plain
+            fine-tuning.
+    """
+
+    PUBLISHED: ClassVar[dict[str, Published]] = {
+        "decay": Published(".385, .8 or .9, .95", "Howard and Ruder; Clark et al.; Sun et al."),
+    }
+
+    PRETRAINED = "trains pre-trained layers more slowly than the head"
+
+    decay: ScalarOrSchedule = Field(default=0.9, gt=0.0, le=1.0)
+
+    def off(self) -> Self:
+        """Train all layers at one rate."""
+        return self._with(decay=1.0)
+
+    def build(self) -> Method:
+        """Return the method."""
+        if self.decay == 1.0:
+            return Method("layer_decay", self)
+        return Method("layer_decay", self, rule=LayerDecay(decay=self.decay))
