@@ -61,8 +61,8 @@ class TopLayers(UpdateRule):
         blocks = max((params.depths[name] for name in params.blocks), default=0)
         if self.layers > blocks:
             raise ModelError(
-                f"{self.layers} of the blocks are to start anew, and this model has {blocks or 'none'} "
-                "that train. Lower `layers`, or leave the method out."
+                f"{self.layers} of the blocks are to start anew, and this model has "
+                f"{blocks or 'none'} that train. Lower `layers`, or leave the method out."
             )
         return {}
 
