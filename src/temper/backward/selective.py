@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from types import MappingProxyType
@@ -34,9 +34,12 @@ from temper.functional.masks import (
     thin_by_code,
     touched_rows,
 )
+from temper.functional.precision import at_least_single
 from temper.models.network import Parameters
 from temper.seeding import Streams, generator
 from temper.types import Gradients, State, Step
+
+Target = Literal["gradient", "update"]
 
 
 @dataclass(frozen=True)
@@ -65,6 +68,12 @@ class SelectiveUpdate(UpdateRule):
             ``all``.
         freeze_masked: Whether a masked weight stays where it is, against momentum and decay.
         clipping: Mask ``after`` or ``before`` the gradient's norm is clipped.
+        target: The ``gradient`` is masked, or the ``update`` that the optimiser made of the whole
+            gradient: ``w + m * u / p``, whose mean over draws is ``w + u``. During a step it then
+            holds the weights in scope and a factor for each of their entries, two copies.
+        importance_decay: Share d in [0, 1) of ``s = d * s + (1 - d) * grad^2`` over the steps, one
+            copy of the weights in scope in fp32; 0 takes each step's own. For a mask of a step.
+        begin: Share of the run without a mask, in [0, 1).
 
     References:
         UEGR (arXiv 2503.16550), Eqs. 7 to 9; RoAST (arXiv 2312.04032) for the rank and the epoch's
@@ -81,6 +90,9 @@ class SelectiveUpdate(UpdateRule):
     scope: Literal["blocks", "all"] = "blocks"
     freeze_masked: bool = False
     clipping: Literal["after", "before"] = "after"
+    target: Target = "gradient"
+    importance_decay: float = 0.0
+    begin: float = 0.0
 
     name = "selective"
     logged = MappingProxyType({"mask/kept": "kept"})
@@ -88,7 +100,13 @@ class SelectiveUpdate(UpdateRule):
     @property
     def slots(self) -> frozenset[str]:  # type: ignore[override]
         """The mask, and the settling where masked weights stay."""
-        return frozenset({"mask", *(["settling"] if self.freeze_masked else [])})
+        settles = self.freeze_masked or self.target == "update"
+        return frozenset({"mask", *(["settling"] if settles else [])})
+
+    @property
+    def wants_total(self) -> bool:  # type: ignore[override]
+        """Whether it must know where the share without a mask ends."""
+        return self.begin > 0
 
     @property
     def pre_pass(self) -> bool:  # type: ignore[override]
@@ -111,13 +129,15 @@ class SelectiveUpdate(UpdateRule):
 
     def init(self, params: Parameters) -> State:
         """Start with no importance and no mask."""
-        if self.refresh == "step":
+        if self.refresh == "step" and not self.importance_decay:
             return {}
         chosen = {name: params.tensors[name] for name in self.names(params)}
         zeros = {
             name: torch.zeros(tensor.shape, dtype=torch.float32, device=tensor.device)
             for name, tensor in chosen.items()
         }
+        if self.refresh == "step":
+            return {"average": zeros}
         return {"importance": zeros, "codes": {}, "epoch": -1, "observed": 0, "loss_scale": 1.0}
 
     def observe(self, grads: Gradients, params: Parameters, state: State) -> None:
@@ -153,17 +173,23 @@ class SelectiveUpdate(UpdateRule):
         state["kept"] = _share({name: codes > 0 for name, codes in state["codes"].items()})
         state["epoch"], state["observed"] = epoch, 0
 
+    def enter(self, params: Parameters, state: State, step: Step, rng: Streams) -> None:
+        """Note whether the share of the run without a mask is over."""
+        if self.begin:
+            state["masking"] = step.number >= self.begin * step.total
+
     def penalise(
         self, grads: Gradients, params: Parameters, state: State, step: Step, rng: Streams
     ) -> Gradients:
         """Gather importance from gradients as they came; mask them, if before clipping."""
-        if self.refresh == "epoch":
+        if self.refresh == "epoch" or self.importance_decay:
             state["loss_scale"] = step.loss_scale
-            if any(name in grads for name in state["importance"]) and not self._overflown(
-                grads, state
-            ):
-                self.observe(grads, params, state)
-        return self._masked(grads, params, state, rng) if self.clipping == "before" else grads
+        gathers = any(name in grads for name in state.get("importance", ()))
+        if gathers and not self._overflown(grads, state):
+            self.observe(grads, params, state)
+        if self.clipping == "after":
+            return grads
+        return self._masked(grads, params, state, rng, loss_scale=step.loss_scale)
 
     def transform(
         self, grads: Gradients, params: Parameters, state: State, rng: Streams
@@ -172,21 +198,35 @@ class SelectiveUpdate(UpdateRule):
         return self._masked(grads, params, state, rng) if self.clipping == "after" else grads
 
     def _masked(
-        self, grads: Gradients, params: Parameters, state: State, rng: Streams
+        self,
+        grads: Gradients,
+        params: Parameters,
+        state: State,
+        rng: Streams,
+        *,
+        loss_scale: float = 1.0,
     ) -> Gradients:
-        """Return the gradients with those in scope masked."""
+        """Return the gradients with those in scope masked; of the update, draw its mask."""
         chosen = {
             name: grads[name].float().contiguous() for name in self.names(params) if name in grads
         }
         if not chosen or self._overflown(chosen, state):
             return grads
+        importance = self._importance(chosen, state, loss_scale)
+        if not state.get("masking", True):
+            return grads
+        if self.target == "update":
+            ones = {name: torch.ones_like(gradient) for name, gradient in chosen.items()}
+            factors = self._drawn(ones, importance, state, rng)
+            state["update"] = {
+                name: (factor, params.tensors[name].detach().clone())
+                for name, factor in factors.items()
+            }
+            return grads
         before = (
             {name: gradient != 0 for name, gradient in chosen.items()} if self.freeze_masked else {}
         )
-        if self.refresh == "epoch":
-            masked = self._under_epoch_mask(chosen, state)
-        else:
-            masked = self._under_step_mask(chosen, state, rng)
+        masked = self._drawn(chosen, importance, state, rng)
         if self.freeze_masked:
             state["frozen"] = {
                 name: (moved & (masked[name] == 0), params.tensors[name].detach().clone())
@@ -197,6 +237,33 @@ class SelectiveUpdate(UpdateRule):
             **{name: masked[name].to(grads[name].dtype) for name in chosen},
         }
 
+    def _importance(self, chosen: Gradients, state: State, loss_scale: float) -> Gradients:
+        """Return what saliency is read from: the gradients, or roots of their averaged squares."""
+        if not self.importance_decay:
+            return chosen
+        share = 1 - self.importance_decay
+        for name, gradient in chosen.items():
+            squares = (gradient / loss_scale).square_()
+            state["average"][name].lerp_(squares, share)
+        return {name: state["average"][name].sqrt() for name in chosen}
+
+    def _drawn(
+        self, values: Gradients, importance: Gradients, state: State, rng: Streams
+    ) -> Gradients:
+        """Return values under a mask that follows from the importance of their entries."""
+        if self.refresh == "epoch":
+            return self._under_epoch_mask(values, state)
+        if values is importance and self.normalise == "rank":
+            return self._under_own_ranks(values, state, rng)
+        draws = generator(rng.shared("mask"), next(iter(values.values())).device)
+        levels = self._levels_of(importance)
+        masked = {
+            name: thin(value, levels[name], draws, scale=self.scale)
+            for name, value in values.items()
+        }
+        state["kept"] = _share({name: tensor != 0 for name, tensor in masked.items()})
+        return masked
+
     def _overflown(self, grads: Gradients, state: State) -> bool:
         """Tell whether a loss scaler will skip this step: its gradients say nothing of saliency."""
         if state.get("loss_scale", 1.0) == 1.0:
@@ -205,11 +272,14 @@ class SelectiveUpdate(UpdateRule):
         return not bool(torch.isfinite(sums).all())
 
     def settle(self, params: Parameters, state: State, step: Step) -> None:
-        """Put masked weights back where they were, if they are to stay."""
+        """Put masked weights back where they were, and mask the update, where that is asked for."""
         with torch.no_grad():
             for name, (masked, was) in state.pop("frozen", {}).items():
                 tensor = params.tensors[name]
                 tensor.copy_(torch.where(masked, was, tensor))
+            for name, (factor, was) in state.pop("update", {}).items():
+                tensor, start = params.tensors[name], at_least_single(was)
+                tensor.copy_(start + factor * (at_least_single(tensor) - start))
 
     def _under_epoch_mask(self, chosen: Gradients, state: State) -> Gradients:
         if state["epoch"] < 0:
@@ -224,35 +294,33 @@ class SelectiveUpdate(UpdateRule):
             for name, gradient in chosen.items()
         }
 
-    def _under_step_mask(self, chosen: Gradients, state: State, rng: Streams) -> Gradients:
-        first = next(iter(chosen.values()))
-        draws = generator(rng.shared("mask"), first.device)
-        if self.normalise == "rank":
-            counts = bucket_counts(list(chosen.values()))
-            table = self._quantised(bucket_ranks(counts))
-            state["kept"] = (counts * table).sum() / (counts.sum().clamp(min=1) * self.levels)
-            return {
-                name: thin_by_bucket(gradient, table, draws, scale=self.scale)
-                for name, gradient in chosen.items()
-            }
-        shares = range_normalise(list(chosen.values()))
-        masked = {
-            name: thin(gradient, self._quantised(share), draws, scale=self.scale)
-            for (name, gradient), share in zip(chosen.items(), shares, strict=True)
+    def _under_own_ranks(self, chosen: Gradients, state: State, rng: Streams) -> Gradients:
+        """Mask gradients by their own ranks, in place: the fast way."""
+        draws = generator(rng.shared("mask"), next(iter(chosen.values())).device)
+        counts = bucket_counts(list(chosen.values()))
+        table = self._quantised(bucket_ranks(counts))
+        state["kept"] = (counts * table).sum() / (counts.sum().clamp(min=1) * self.levels)
+        return {
+            name: thin_by_bucket(gradient, table, draws, scale=self.scale)
+            for name, gradient in chosen.items()
         }
-        state["kept"] = _share({name: tensor != 0 for name, tensor in masked.items()})
-        return masked
 
     def _codes(self, roots: Gradients, table: Tensor) -> Gradients:
         """Return the code of each entry's probability, from the roots of the importance."""
+        return self._by_entry(roots, lambda q: nearest_codes(q, table))
+
+    def _levels_of(self, roots: Gradients) -> Gradients:
+        """Return each entry's probability as q, from the roots of the importance."""
+        return self._by_entry(roots, lambda q: q)
+
+    def _by_entry(self, roots: Gradients, change: Callable[[Tensor], Tensor]) -> Gradients:
         if self.normalise == "range":
             shares = range_normalise(list(roots.values()))
             return {
-                name: nearest_codes(self._quantised(share), table)
+                name: change(self._quantised(share))
                 for name, share in zip(roots, shares, strict=True)
             }
-        ranks = bucket_ranks(bucket_counts(list(roots.values())))
-        by_bucket = nearest_codes(self._quantised(ranks), table)
+        by_bucket = change(self._quantised(bucket_ranks(bucket_counts(list(roots.values())))))
         return {
             name: by_bucket.index_select(0, buckets_of(root.flatten())).view_as(root)
             for name, root in roots.items()
