@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +17,14 @@ from torch import Tensor
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from temper import RobustTrainer, Stepper
+from temper.data.examples import Examples
 from temper.data.sources import load_splits
 from temper.errors import DataError, ModelError, SettingError
+from temper.evaluation.classifier import ClassifierPredictor
 from temper.functional.losses import distillation
 from temper.methods import configure
 from temper.methods.distil import Distil
-from temper.training.config import RunConfig
+from temper.training.config import RunConfig, run_key
 from temper.training.distilling import teacher_logits
 from temper.training.run import train
 from temper.types import Batch
@@ -171,6 +174,52 @@ def test_models_are_asked_with_their_classes_matched_by_name(project: Path) -> N
         teacher_logits(folders, examples, labels=["good", "bad"], device="cpu")
     with pytest.raises(ModelError, match=r"training data has no classes \(a regression\)"):
         teacher_logits(folders, examples, labels=None, device="cpu")
+
+
+def test_a_model_is_asked_once_for_a_row_and_again_once_its_weights_have_changed(
+    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    teacher = shutil.copytree(project / "teacher1", tmp_path / "teacher")
+    (teacher / "teacher_answers.parquet").unlink(missing_ok=True)
+    examples = load_splits(RunConfig.of(settings_of_run(project)).data).train
+    asked: list[int] = []
+    plain = ClassifierPredictor.predict
+
+    def noted(self: Any, rows: Examples, **options: Any) -> Any:
+        asked.append(len(rows))
+        return plain(self, rows, **options)
+
+    monkeypatch.setattr(ClassifierPredictor, "predict", noted)
+
+    def ask(rows: Examples, **options: Any) -> Tensor:
+        names = ["negative", "positive"]
+        return teacher_logits([str(teacher)], rows, labels=names, device="cpu", **options)
+
+    first = ask(examples.select(range(10)))
+    whole = ask(examples)
+    assert torch.equal(whole[:10], first)
+    assert torch.equal(ask(examples), whole)
+    assert asked == [10, 30]
+    ask(examples, max_length=8)
+    ask(examples, max_length=8)
+    assert asked == [10, 30, 40]
+    shutil.copy(project / "teacher2" / "model.safetensors", teacher)
+    assert not torch.equal(ask(examples), whole)
+    (teacher / "teacher_answers.parquet").write_bytes(b"damaged")
+    ask(examples)
+    assert asked == [10, 30, 40, 40, 40]
+
+
+def test_other_weights_of_a_teacher_are_another_run(project: Path, tmp_path: Path) -> None:
+    teacher = shutil.copytree(project / "teacher1", tmp_path / "teacher")
+    tree = settings_of_run(project, max_steps=5)
+    method = {"name": "distil", "teacher": {"folders": [str(teacher)]}}
+    config = RunConfig.of({**tree, "method": method})
+    splits = load_splits(config.data)
+    before = run_key(config, splits)
+    assert run_key(config, splits) == before
+    shutil.copy(project / "teacher2" / "model.safetensors", teacher)
+    assert run_key(config, splits) != before
 
 
 def student(project: Path) -> RunConfig:

@@ -23,7 +23,16 @@ CHECKPOINT = re.compile(r"checkpoint-(\d+)")
 STAGING = ".publishing"
 RATE_FILE = "rate.json"
 """What the search for a learning rate found, where the settings say ``auto``."""
-OWN_FILES = {"run.json", "metrics.jsonl", "attacked.parquet", "checkpoints", STAGING}
+TEACHER_ANSWERS = "teacher_answers.parquet"
+"""What the model of a folder answered to rows that a student was taught on."""
+OWN_FILES = {
+    "run.json",
+    "metrics.jsonl",
+    "attacked.parquet",
+    TEACHER_ANSWERS,
+    "checkpoints",
+    STAGING,
+}
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Self
 
@@ -184,6 +184,7 @@ class RunConfig(BaseModel):
         dev_hash: str,
         unlabeled_hash: str | None = None,
         augment_models: Mapping[str, str] | None = None,
+        teachers: Sequence[str] = (),
     ) -> str:
         """Hash all that decides the outcome.
 
@@ -196,6 +197,7 @@ class RunConfig(BaseModel):
             dev_hash: Hash of the evaluated rows and labels.
             unlabeled_hash: Hash of the unlabelled rows, where the method trains on such.
             augment_models: What identifies the models that change rows, by setting.
+            teachers: What identifies the models that the method learns from.
 
         Returns:
             12 hexadecimal digits.
@@ -209,6 +211,8 @@ class RunConfig(BaseModel):
             "max_length": self.data.max_length,
             "rows": [train_hash, dev_hash, *unlabeled],
         }
+        if teachers:
+            decides["teachers"] = list(teachers)
         if self.architecture is not None:
             decides["architecture"] = identity(self.architecture)
         decides |= self.data.augmentation(augment_models or {}, seed=self.data.seed)
@@ -233,7 +237,17 @@ def run_key(config: RunConfig, splits: Splits, *, identity: str | None = None) -
         dev_hash=splits.dev.hash,
         unlabeled_hash=None if unlabeled is None else unlabeled.hash,
         augment_models={use: model_identity(name) for use, name in named.items()},
+        teachers=[model_identity(folder) for folder in teachers_of(_built(config.method))],
     )
+
+
+def teachers_of(method: methods.Method) -> tuple[str, ...]:
+    """Return the folders of the models that a method learns from.
+
+    Args:
+        method: The method.
+    """
+    return tuple(getattr(method.objective, "teachers", ()))
 
 
 def model_identity(name: str) -> str:

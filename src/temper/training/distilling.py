@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import os
 from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import torch
 from torch import Tensor
 
@@ -13,22 +19,15 @@ from temper.data.encode import EncodedExamples
 from temper.data.examples import Examples
 from temper.errors import ModelError
 from temper.evaluation.classifier import ClassifierPredictor
-from temper.methods import Method
+from temper.functional.resampling import FloatArray
 from temper.models.hf import load_classifier
-from temper.training.config import RunConfig
+from temper.training.checkpoint_folder import TEACHER_ANSWERS
+from temper.training.config import RunConfig, model_identity
 from temper.types import TEACHER
 
 SMALLEST = 1e-8
 """Below this a probability is taken as this, so that its logarithm is finite."""
-
-
-def teachers_of(method: Method) -> tuple[str, ...]:
-    """Return the folders of the models that a method learns from.
-
-    Args:
-        method: The method.
-    """
-    return tuple(getattr(method.objective, "teachers", ()))
+_TOLD = b"temper"
 
 
 def teacher_logits(
@@ -37,20 +36,19 @@ def teacher_logits(
     *,
     labels: Sequence[str] | None,
     max_length: int = 128,
-    batch_size: int = 32,
     device: str = "auto",
 ) -> Tensor:
     """Ask an ensemble: the logarithm of the mean of the models' probabilities.
 
     The models are loaded one after the other and answer in evaluation mode. Their classes are
-    matched by name.
+    matched by name. Each folder keeps the answers by the rows' hashes, so that no model is asked
+    for a row twice.
 
     Args:
         folders: Runs, or any checkpoints of sequence classifiers, at least one.
         examples: n texts; labels are not looked at.
         labels: Names of the student's classes in its order; None is a regression.
         max_length: Tokens a text is cut to.
-        batch_size: Rows of a forward pass.
         device: Where the models run.
 
     Returns:
@@ -59,18 +57,13 @@ def teacher_logits(
     Raises:
         ModelError: If a model cannot be loaded or has other classes than the student.
     """
-    total: Any = 0.0
+    total: FloatArray | float = 0.0
     for folder in folders:
-        model, tokenizer = load_classifier(folder, device=device)
-        predictor = ClassifierPredictor(
-            model, tokenizer, max_length=max_length, batch_size=batch_size
-        )
-        order = _order_of_classes(folder, predictor, labels)
-        answers = predictor.predict(examples)
-        total += (
-            answers.prediction[:, np.newaxis] if labels is None else answers.probabilities[:, order]
-        )
-    mean = torch.from_numpy(np.asarray(total / len(folders)))
+        found = _answers(folder, examples, max_length=max_length, device=device)
+        order = _order_of_classes(folder, found.labels, labels)
+        rows = np.array([found.by_row[row] for row in examples.rows])
+        total = total + (rows if order is None else rows[:, order])
+    mean = torch.from_numpy(np.asarray(total) / len(folders))
     return (mean if labels is None else mean.clamp(min=SMALLEST).log()).float()
 
 
@@ -103,18 +96,80 @@ def ask_teachers(
     )
     for item, answer in zip(rows.items, answers.tolist(), strict=True):
         item[TEACHER] = answer
-    return f"{len(folders)} trained models answered the {len(rows):,} training rows."
+    many = "s" if len(folders) > 1 else ""
+    return f"{len(folders)} trained model{many} answered the {len(rows):,} training rows."
+
+
+@dataclass(frozen=True)
+class _Answers:
+    """What one model answers.
+
+    Args:
+        labels: Names of its classes in its order; None for a regression.
+        by_row: Probabilities of the classes, or the value, by the hash of the row.
+    """
+
+    labels: list[str] | None
+    by_row: dict[str, list[float]]
+
+
+def _answers(folder: str, examples: Examples, *, max_length: int, device: str) -> _Answers:
+    """Return a model's answers, and ask it for those that its folder does not keep."""
+    asked = {"identity": model_identity(folder), "max_length": max_length}
+    file = Path(folder) / TEACHER_ANSWERS
+    kept = _kept(file, asked)
+    known = set() if kept is None else kept.by_row.keys()
+    missing = [at for at, row in enumerate(examples.rows) if row not in known]
+    if kept is not None and not missing:
+        return kept
+    model, tokenizer = load_classifier(folder, device=device)
+    predictor = ClassifierPredictor(model, tokenizer, max_length=max_length)
+    found = predictor.predict(examples.select(missing))
+    values = found.prediction[:, np.newaxis] if found.regression else found.probabilities
+    names = None
+    if not found.regression:
+        unnamed = [f"LABEL_{index}" for index in range(values.shape[1])]
+        names = list(predictor.label_names or unnamed)
+    by_row = {} if kept is None else dict(kept.by_row)
+    by_row |= zip([examples.rows[at] for at in missing], values.tolist(), strict=True)
+    answers = _Answers(names, by_row)
+    if file.parent.is_dir():
+        _keep(file, answers, asked)
+    return answers
+
+
+def _kept(file: Path, asked: dict[str, Any]) -> _Answers | None:
+    """Return the answers that a file holds; None where they are of other weights or unreadable."""
+    try:
+        table = pq.read_table(file)
+        told = json.loads(table.schema.metadata[_TOLD])
+        columns = table.to_pydict()
+        by_row = dict(zip(columns["row"], columns["answer"], strict=True))
+    except (OSError, ValueError, KeyError, TypeError, pa.ArrowException):
+        return None
+    labels = told.pop("labels", None)
+    return _Answers(labels, by_row) if told == asked else None
+
+
+def _keep(file: Path, answers: _Answers, asked: dict[str, Any]) -> None:
+    """Write answers under a temporary name, then rename it; a folder of others may not allow it."""
+    told = json.dumps({**asked, "labels": answers.labels}).encode()
+    columns = {"row": list(answers.by_row), "answer": list(answers.by_row.values())}
+    temporary = file.with_name(f".{file.name}.{os.getpid()}")
+    try:
+        pq.write_table(pa.table(columns).replace_schema_metadata({_TOLD: told}), temporary)
+        os.replace(temporary, file)
+    except OSError:
+        # Without the file the model is asked again.
+        return
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def _order_of_classes(
-    folder: str, predictor: ClassifierPredictor, labels: Sequence[str] | None
-) -> list[int]:
-    """Return where a teacher has each class of the student."""
-    theirs: tuple[str, ...] | None = None
-    if predictor.gives != "values":
-        outputs: Any = predictor.model.config
-        unnamed = tuple(f"LABEL_{index}" for index in range(outputs.num_labels))
-        theirs = predictor.label_names or unnamed
+    folder: str, theirs: Sequence[str] | None, labels: Sequence[str] | None
+) -> list[int] | None:
+    """Return where a teacher has each class of the student; None for a regression."""
     if (labels is None) != (theirs is None) or sorted(labels or ()) != sorted(theirs or ()):
         came, expected = (
             "no classes (a regression)" if names is None else f"the classes {', '.join(names)}"
@@ -124,4 +179,4 @@ def _order_of_classes(
             f"The teacher {folder} has {came}, and the training data has {expected}. Give a model "
             "that was trained on these."
         )
-    return [theirs.index(label) for label in labels or ()] if theirs else []
+    return None if theirs is None else [theirs.index(label) for label in labels or ()]

@@ -36,8 +36,14 @@ from temper.models.multi_task.classifier import TaskHead, share_encoder
 from temper.training.assignments import Faults, Tree, section
 from temper.training.checkpoint_folder import RunFolder, write_json
 from temper.training.checks import check_one_process, check_regressions
-from temper.training.config import PLACES, RunConfig, digest, model_identity, run_key
-from temper.training.distilling import teachers_of
+from temper.training.config import (
+    PLACES,
+    RunConfig,
+    digest,
+    model_identity,
+    run_key,
+    teachers_of,
+)
 from temper.training.loading import TASK, TaskRows
 from temper.training.progress import Progress
 from temper.training.recorder import DEV

@@ -33,8 +33,8 @@ from temper.training.checkpoint_folder import (
     remove_empty,
 )
 from temper.training.checks import check_one_process, check_regressions, check_unlabelled
-from temper.training.config import RunConfig, run_key, settings_class
-from temper.training.distilling import ask_teachers, teachers_of
+from temper.training.config import RunConfig, run_key, settings_class, teachers_of
+from temper.training.distilling import ask_teachers
 from temper.training.passes import cost_in_words, passes_of
 from temper.training.progress import Progress
 from temper.training.recorder import DEV, SELECTION, EpochScores, Recorder, ScoredSet, carve
