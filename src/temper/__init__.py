@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from temper.methods.vanilla import Vanilla
     from temper.models import Network
     from temper.study.compare import compare
+    from temper.study.tune import tune
     from temper.training.stepper import Stepper
     from temper.training.trainer import RobustTrainer
 
@@ -50,6 +51,7 @@ _PUBLIC = {
     "evaluate": "app.evaluate",
     "register": "methods",
     "train": "app.train",
+    "tune": "study.tune",
 }
 
 __all__ = [
@@ -72,6 +74,7 @@ __all__ = [
     "evaluate",
     "register",
     "train",
+    "tune",
 ]
 
 

@@ -20,6 +20,7 @@ from temper.cli.scaffold import new_method, new_perspective
 from temper.cli.screen import fail, quiet
 from temper.cli.soup import soup
 from temper.cli.train import train
+from temper.cli.tune import tune
 from temper.errors import TemperError
 
 INTERRUPTED = 130
@@ -72,6 +73,7 @@ def before_any_command(
 app.command()(train)
 app.command()(evaluate)
 app.command()(compare)
+app.command()(tune)
 app.command()(predict)
 app.command()(calibrate)
 app.command()(report)

@@ -6,7 +6,7 @@ They stand in ``assets/recipes.toml``; docs/effect.md says how they are chosen.
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -16,6 +16,8 @@ from temper.errors import SettingError, unknown
 
 Evidence = Literal["candidate", "chosen on development data", "confirmed"]
 EVIDENCE: tuple[Evidence, ...] = get_args(Evidence)
+PLAIN = "plain"
+"""The recipe that the others are held against."""
 TABLES = ("method", "train")
 """Tables of settings that a recipe may fill."""
 FILE = Path(__file__).parent / "assets" / "recipes.toml"
@@ -32,6 +34,8 @@ class Recipe:
         passes: Forward passes (F) that a step costs with these settings; plain fine-tuning's is 3.
         evidence: What speaks for it.
         settings: What it sets of the tables ``method`` and ``train``, nested.
+        search: Settings that `temper tune` varies, by their dotted names: the lowest value, the one
+            that it begins with, and the highest, all above 0; it draws from their logarithms.
         default: Whether it is run where nobody names a method or a recipe.
     """
 
@@ -41,6 +45,7 @@ class Recipe:
     passes: float
     evidence: Evidence
     settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    search: Mapping[str, Sequence[float]] = field(default_factory=dict)
     default: bool = False
 
 

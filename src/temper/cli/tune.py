@@ -1,0 +1,98 @@
+"""``temper tune``: find the recipe and settings that suit one's data, within a budget."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from temper.app.keywords import COMPARE
+from temper.cli import options
+from temper.cli.screen import print_json, print_table, say
+from temper.study.tune import BUDGET
+from temper.study.tune import tune as tune_recipes
+
+SHOWN = 8
+"""Contenders that the table shows."""
+
+
+@options.with_settings(COMPARE)
+def tune(
+    *,
+    out: options.Out,
+    budget: Annotated[
+        str,
+        typer.Option(
+            "--budget",
+            metavar="TIME|N runs",
+            help="What all of it may take: 30m, 2h, or 12runs, trainings on all rows by plain "
+            "fine-tuning.",
+        ),
+    ] = BUDGET,
+    goal: Annotated[
+        str,
+        typer.Option(
+            "--goal",
+            help="accuracy, robust, calibrated, balanced, or weights as in "
+            "accuracy=2,calibration=1.",
+        ),
+    ] = "balanced",
+    recipes: Annotated[
+        str | None,
+        typer.Option(
+            "--recipes",
+            metavar="A,B",
+            help="Recipes that are raced; all of `temper list recipes` if left out. Plain "
+            "fine-tuning is always among them.",
+            autocompletion=options.complete_recipes,
+        ),
+    ] = None,
+    seeds: Annotated[
+        str, typer.Option("--seeds", help="Seeds of the final trainings, with commas between.")
+    ] = "0,1,2",
+    assignments: options.Assignments = None,
+    config: options.Config = None,
+    as_json: options.Json = False,
+    **settings: Any,
+) -> None:
+    """Race recipes and their settings on your data, and judge the winner once.
+
+    The race is judged on dev folds carved from the training rows; the rows that are reported are
+    read once, at the end. A race that is stopped goes on by the same command.
+    """
+    tree = COMPARE.tree(config, settings, assignments or ())
+    numbers = options.split_seeds(seeds)
+    from temper.cli.bars import progress
+
+    with progress() as shown:
+        tuned = tune_recipes(
+            out,
+            budget=budget,
+            goal=goal,
+            recipes=recipes or (),
+            seeds=numbers,
+            config=tree,
+            progress=shown,
+        )
+    record = tuned.record
+    if as_json:
+        print_json({"out": str(out), "report": str(tuned.page), **record})
+        return
+    rows = [
+        {
+            "recipe": line["recipe"],
+            "trial": line["trial"],
+            "improvement on dev folds": f"{100 * line['improvement']:+.1f} %",
+            "cost": f"{line['cost']:.3g} x",
+            "settings": ", ".join(
+                f"{table}.{name}={value}"
+                for table, values in line["settings"].items()
+                for name, value in values.items()
+            ),
+        }
+        for line in record["ranking"][:SHOWN]
+    ]
+    print_table(rows, list(rows[0]))
+    say(tuned.said)
+    say(f"Report: {tuned.page}")
+    say(f"Train it again: temper train --config {out / 'winner.toml'} --out RUN")

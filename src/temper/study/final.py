@@ -1,0 +1,304 @@
+"""Carry a race out and judge its winner once: tuned plain fine-tuning beside it, on reported rows.
+
+``OUT/tune.json`` says what was raced and what came out; ``journal.log`` is the search, ``trials``
+its runs, ``final`` the comparison with its report, and ``winner.toml`` what `temper train --config`
+repeats.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from temper.app.settings import SetSources
+from temper.app.temperature import FILE
+from temper.app.temperature import SCHEMA as TEMPERATURE_SCHEMA
+from temper.data.examples import Splits
+from temper.errors import CheckpointError, SettingError
+from temper.evaluation.folder import read
+from temper.evaluation.rows import to_blocks
+from temper.functional.calibration import expected_calibration_error, fit_temperature, scaled
+from temper.methods.recipes import PLAIN, Recipe
+from temper.study.goals import ACCURACY, goal_weights
+from temper.study.plan import Column, StudyConfig
+from temper.study.race import Budget, Contender, Race
+from temper.study.schedule import Study, load_study, run_study
+from temper.training.assignments import Tree
+from temper.training.checkpoint_folder import (
+    difference_in_words,
+    make_folder,
+    read_json,
+    write_json,
+    write_text,
+)
+from temper.training.config import RunConfig, digest, model_identity
+from temper.training.progress import Progress
+from temper.training.run import versions
+
+SCHEMA = 1
+RECORD, WINNER, FINAL = "tune.json", "winner.toml", "final"
+GIVEN = "plain_given"
+"""The column of plain fine-tuning at the given settings, where tuned plain fine-tuning won."""
+ATTACKED = 200
+"""Rows that are attacked in the final part where nobody says what is measured."""
+
+
+@dataclass(frozen=True)
+class Order:
+    """What a race is asked for.
+
+    Args:
+        base: Nested settings of all runs: ``model``, ``data``, ``train``, ``architecture``, and
+            ``evaluate`` of the final part.
+        sets: Where the sets come from that the final part is judged on.
+        recipes: The contenders by name, plain fine-tuning among them.
+        named: Whether a person named them, so that one that does not fit is an error.
+        goal: As a person wrote it.
+        budget: What it may take.
+        seeds: Seeds of the final trainings.
+    """
+
+    base: Tree
+    sets: SetSources
+    recipes: Mapping[str, Recipe]
+    named: bool
+    goal: str
+    budget: Budget
+    seeds: tuple[int, ...]
+
+    def plan(self, columns: Sequence[Column], seeds: Sequence[int]) -> StudyConfig:
+        """Return the plan of the final comparison.
+
+        Args:
+            columns: Its columns.
+            seeds: Its seeds.
+
+        Raises:
+            SettingError: A setting is wrong.
+        """
+        evaluate = self.base.get("evaluate", {})
+        if "perspectives" not in evaluate:
+            evaluate = {"attack_rows": ATTACKED, **evaluate}
+        tree = {**self.base, "evaluate": evaluate}
+        return StudyConfig.of(tree, columns=columns, seeds=seeds, sets=self.sets)
+
+
+def carry_out(order: Order, folder: Path, progress: Progress) -> dict[str, Any]:
+    """Race, train the winner on all rows, and judge it.
+
+    Args:
+        order: What is asked for.
+        folder: The out folder.
+        progress: Hears of it.
+
+    Returns:
+        The content of ``tune.json``.
+
+    Raises:
+        TemperError: See `temper.tune`.
+    """
+    weights = goal_weights(order.goal)
+    plain = Column(PLAIN, order.recipes[PLAIN].method)
+    plan = order.plan([plain], order.seeds)
+    contenders = _fitting(order, progress)
+    splits, _ = load_study(plan, progress)
+    if splits.train.kind == "regression" and set(weights) != {ACCURACY}:
+        raise SettingError(
+            "The labels are numbers, which have no calibration, and robustness is counted in "
+            "accuracy. Give --goal accuracy."
+        )
+    said = _identity(order, plan.any_run, splits)
+    key = digest(said)
+    before = read_json(folder / RECORD) if (folder / RECORD).exists() else {}
+    if before and before["key"] != key:
+        what = difference_in_words(before["order"], said)
+        raise CheckpointError(f"{folder} holds another race: {what}. Give another --out.")
+    if before.get("status") == "finished":
+        progress.notice(f"{folder} holds this race to its end; it is kept.")
+        return before
+    base = {name: table for name, table in order.base.items() if name != "evaluate"}
+    race = Race(
+        base,
+        splits,
+        contenders,
+        weights,
+        order.budget,
+        len(order.seeds),
+        folder,
+        progress,
+    )
+    make_folder(folder)
+    record = {"schema": SCHEMA, "key": key, "order": said}
+    write_json(folder / RECORD, {**record, "status": "racing"})
+    ranking, entered, count = race.run()
+    winner = ranking[0]
+    best_plain = next(each for each in ranking if each.recipe.name == PLAIN)
+    judged = [best_plain] if winner is best_plain else [best_plain, winner]
+    columns = [each.column for each in judged]
+    if winner is best_plain and winner.settings.get("train"):
+        # What tuning itself gained is told then.
+        columns = [Column(GIVEN, best_plain.recipe.method), *columns]
+    progress.notice(
+        f"The race is over: {winner.recipe.name} leads on the dev folds. It is trained on all "
+        f"{len(splits.train):,} rows, and judged once."
+    )
+    record |= {
+        "raced": entered,
+        "ranking": [_line(contender) for contender in ranking],
+        "winner": _line(winner),
+        "plain": _line(best_plain),
+    }
+    write_json(folder / RECORD, {**record, "status": "judging"})
+    final = order.plan(columns, order.seeds[:count])
+    study = run_study(final, folder / FINAL, progress=progress)
+    for contender in judged:
+        _keep_temperatures(race, contender, study, progress)
+    run = final.runs[winner.recipe.name, order.seeds[0]]
+    write_text(folder / WINNER, toml_of({"model": run.model, "seed": run.seed, **run.settings()}))
+    record |= {"said": _said(order.goal, winner, best_plain, study), "status": "finished"}
+    write_json(folder / RECORD, record)
+    return record
+
+
+def _fitting(order: Order, progress: Progress) -> dict[str, Recipe]:
+    """Return the recipes that fit the model and the data; one that was named must."""
+    fitting = {}
+    for name, recipe in order.recipes.items():
+        try:
+            order.plan([Column(name, recipe.method, dict(recipe.settings))], [0])
+        except SettingError as error:
+            if order.named or name == PLAIN:
+                raise
+            progress.notice(f"{name} is not raced: {error}")
+        else:
+            fitting[name] = recipe
+    return fitting
+
+
+def _identity(order: Order, run: RunConfig, splits: Splits) -> dict[str, Any]:
+    """Return what decides a race; the budget may grow until it is finished."""
+    return {
+        "model": model_identity(run.model),
+        "goal": goal_weights(order.goal),
+        "recipes": {
+            name: [recipe.method, recipe.settings, recipe.search]
+            for name, recipe in order.recipes.items()
+        },
+        "train": run.train.deciding(),
+        "max_length": run.data.max_length,
+        "seeds": list(order.seeds),
+        "rows": {"train": splits.train.hash, "reported": splits.dev.hash},
+    }
+
+
+def _line(contender: Contender) -> dict[str, Any]:
+    return {
+        "recipe": contender.recipe.name,
+        "method": contender.recipe.method,
+        "settings": contender.settings,
+        "trial": contender.trial,
+        "improvement": contender.value,
+        "cost": contender.cost,
+    }
+
+
+def _said(goal: str, winner: Contender, plain: Contender, study: Study) -> str:
+    """Say in words what was gained and what it cost."""
+    if winner.recipe.name == PLAIN:
+        return (
+            f"No recipe was better than tuned plain fine-tuning on the dev folds (goal: {goal}): "
+            f"keep it, at learning rate {_rate(winner)}; its training costs {winner.cost:.3g} "
+            f"times that with the given settings. {study.comparison.answer}"
+        )
+    return (
+        f"{study.comparison.answer} The race chose {winner.recipe.name} for {goal!r}; its training "
+        f"costs {winner.cost:.3g} times plain fine-tuning at the given epochs, and the tuned plain "
+        f"fine-tuning beside it {plain.cost:.3g} times."
+    )
+
+
+def _rate(contender: Contender) -> str:
+    rate = contender.settings.get("train", {}).get("learning_rate")
+    return "that was given" if rate is None else f"{rate:g}"
+
+
+def _keep_temperatures(race: Race, contender: Contender, study: Study, progress: Progress) -> None:
+    """Keep in each final model's folder the temperature that fits the trials' dev folds.
+
+    The final models are trained on all rows, so that none is left to fit on; the folds were
+    answered by models of the same settings that had not seen them.
+    """
+    found = [
+        block
+        for folder in race.evaluations(contender)
+        for block in to_blocks(read(folder).rows)
+        if (block.condition.perspective, block.condition.set) == ("task", "dev")
+    ]
+    if not all(block.classifies for block in found):
+        return
+    labels = np.concatenate([block.label for block in found])
+    with np.errstate(divide="ignore"):
+        logits = np.log(np.concatenate([block.probabilities for block in found]))
+    try:
+        fitted = fit_temperature(labels, logits)
+    except ValueError as error:
+        progress.notice(f"{contender.recipe.name} gets no temperature: {error}.")
+        return
+    hits = (logits.argmax(1) == labels).astype(float)
+    sure = [np.exp(scaled(logits, value)).max(1) for value in (1.0, fitted.value)]
+    ece = [float(expected_calibration_error(hits, each, bins=15)) for each in sure]
+    runs = read_json(study.folder / "study.json")["runs"][contender.recipe.name]
+    for place in runs.values():
+        folder = study.folder / place
+        settings = read_json(folder / "run.json")["settings"]["data"]
+        write_json(
+            folder / FILE,
+            {
+                "schema": TEMPERATURE_SCHEMA,
+                "temperature": fitted.value,
+                "nll": {"before": fitted.before, "after": fitted.after},
+                "ece_15": {"before": ece[0], "after": ece[1]},
+                "held_out": {
+                    "rows": len(labels),
+                    "hash": digest([fold.dev.hash for fold in race.folds]),
+                    "source": {"folds": "dev folds of temper tune, answered by the trials' models"},
+                    "left_out": {"trained": 0, "dev": 0},
+                },
+                "max_length": settings["max_length"],
+                "model": model_identity(str(folder)),
+                "notices": [],
+                "versions": versions(),
+            },
+        )
+
+
+def toml_of(tree: Mapping[str, Any], *, above: tuple[str, ...] = ()) -> str:
+    """Write nested settings as TOML; what is None is left out.
+
+    Args:
+        tree: Tables of texts, numbers, booleans and lists of these.
+        above: Names of the tables that this one stands in.
+
+    Example:
+        >>> print(toml_of({"model": "minilm", "train": {"epochs": 2.0}}), end="")
+        model = "minilm"
+        [train]
+        epochs = 2.0
+    """
+    plain = {name: value for name, value in tree.items() if not isinstance(value, Mapping)}
+    # JSON's texts, numbers and lists are TOML's too; a DEL may stand in JSON alone.
+    lines = [
+        f"{name} = {json.dumps(value, ensure_ascii=True).replace(chr(127), chr(92) + 'u007f')}\n"
+        for name, value in plain.items()
+        if value is not None
+    ]
+    for name, table in tree.items():
+        if isinstance(table, Mapping) and table:
+            place = (*above, name)
+            lines.append(f"[{'.'.join(place)}]\n{toml_of(table, above=place)}")
+    return "".join(lines)

@@ -1,0 +1,153 @@
+"""What a race is run for: the parts of a goal, their weights, and how dev folds measure them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from statistics import fmean
+from typing import Any, Final
+
+from temper.errors import DataError, SettingError, unknown
+from temper.training.checkpoint_folder import read_json
+
+ACCURACY, CALIBRATION, ROBUSTNESS = "accuracy", "calibration", "robustness"
+PARTS: Final[Mapping[str, Mapping[str, Any]]] = {
+    ACCURACY: {"task": {}},
+    CALIBRATION: {"calibration": {}},
+    ROBUSTNESS: {
+        "embedding_attack": {"fgm": False, "pgd": {"steps": 3}, "radii": [0.25]},
+        "token_corruption": {"kinds": ["random"], "rates": [0.1]},
+    },
+}
+"""Parts of a goal, and the perspectives, with their settings, that a dev fold is judged by."""
+GOALS: Final[Mapping[str, Mapping[str, float]]] = {
+    "accuracy": {ACCURACY: 1.0},
+    "robust": {ROBUSTNESS: 1.0},
+    "calibrated": {CALIBRATION: 1.0},
+    "balanced": dict.fromkeys(PARTS, 1.0),
+}
+ATTACKED = 200
+"""Rows of a fold that are attacked."""
+LEAST_ERROR: Final = 0.01
+"""An error of the reference below this counts as this: what is perfect cannot be improved."""
+
+
+def goal_weights(goal: str) -> dict[str, float]:
+    """Read ``--goal``.
+
+    Args:
+        goal: A name of `GOALS`, or weights as in ``accuracy=2,calibration=1``.
+
+    Returns:
+        The weight of each part, adding up to 1.
+
+    Raises:
+        SettingError: A name is unknown, or a weight is no number above 0.
+
+    Example:
+        >>> goal_weights("accuracy=3,calibration=1")
+        {'accuracy': 0.75, 'calibration': 0.25}
+    """
+    if "=" not in goal:
+        if goal not in GOALS:
+            raise SettingError(
+                f"{unknown('goal', goal, GOALS)} Weights of your own are written --goal "
+                "accuracy=2,calibration=1."
+            )
+        given = dict(GOALS[goal])
+    else:
+        given = {}
+        for text in goal.split(","):
+            name, _, number = text.partition("=")
+            try:
+                given[name.strip()] = float(number)
+            except ValueError:
+                raise SettingError(
+                    f"--goal takes weights as in accuracy=2,calibration=1, got {text!r}."
+                ) from None
+    for name, weight in given.items():
+        if name not in PARTS:
+            raise SettingError(unknown("part of a goal", name, PARTS))
+        if not 0 < weight < float("inf"):
+            raise SettingError(f"--goal: the weight of {name!r} must be above 0, got {weight:g}.")
+    return {name: weight / sum(given.values()) for name, weight in given.items()}
+
+
+def fold_evaluation(weights: Mapping[str, float]) -> dict[str, Any]:
+    """Return what a dev fold is judged by, as nested settings of ``evaluate``.
+
+    Args:
+        weights: Of the parts.
+    """
+    # Accuracy is shown whatever the goal.
+    measured = {p: s for part in {ACCURACY: 1, **weights} for p, s in PARTS[part].items()}
+    sections = {name: settings for name, settings in measured.items() if settings}
+    limit = {"attack_rows": ATTACKED} if ROBUSTNESS in weights else {}
+    return {"perspectives": list(measured), **limit, **sections}
+
+
+def part_scores(evaluation: Path, weights: Mapping[str, float]) -> dict[str, float]:
+    """Read how well a model did by each part, 1 being perfect.
+
+    Accuracy is the task's own score; calibration one minus half the Brier score (it is at most 2)
+    after a temperature that is fitted in two folds, where one can be fitted; robustness the mean
+    accuracy under PGD on the embeddings and under random tokens. The Brier score is proper: unlike
+    ECE, answering every row by the classes' shares does not win it.
+
+    Args:
+        evaluation: Folder of an evaluation by `fold_evaluation`.
+        weights: Of the parts.
+
+    Raises:
+        DataError: A score has no value on these rows.
+    """
+    content = read_json(evaluation / "scores.json")
+    metric = content["task"]["metric"]
+
+    def values(perspective: str, name: str, condition: str | None = None) -> list[float]:
+        return [
+            float(entry["value"])
+            for entry in content["scores"]
+            if (entry["perspective"], entry["name"]) == (perspective, name)
+            and (condition is None or entry["condition"] == condition)
+            and entry["value"] is not None
+        ]
+
+    found = {ACCURACY: values("task", metric)}
+    if CALIBRATION in weights:
+        scaled = values("calibration", "brier", "temperature")
+        brier = scaled or values("calibration", "brier", "clean")
+        found[CALIBRATION] = [1 - value / 2 for value in brier]
+    if ROBUSTNESS in weights:
+        each = [values(perspective, "accuracy") for perspective in PARTS[ROBUSTNESS]]
+        found[ROBUSTNESS] = [fmean(part) for part in each if part]
+    for part, scores in found.items():
+        if not scores:
+            raise DataError(
+                f"The part {part!r} of the goal has no score on a dev fold ({evaluation}). Give "
+                "more rows, or another --goal."
+            )
+    return {part: fmean(scores) for part, scores in found.items()}
+
+
+def improvement(
+    scores: Mapping[str, float], reference: Mapping[str, float], weights: Mapping[str, float]
+) -> float:
+    """Return the mean share of the reference's error that is taken away.
+
+    ``sum_p w_p (s_p - r_p) / (1 - r_p)``, as the average relative improvement of a report.
+
+    Args:
+        scores: Of each part.
+        reference: The same of plain fine-tuning on the same rows.
+        weights: Of the parts, adding up to 1.
+
+    Example:
+        >>> improvement({"accuracy": 0.9}, {"accuracy": 0.8}, {"accuracy": 1.0})
+        0.5
+    """
+    total = sum(
+        weight * (scores[part] - reference[part]) / max(1 - reference[part], LEAST_ERROR)
+        for part, weight in weights.items()
+    )
+    return round(total, 12)

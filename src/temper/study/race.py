@@ -1,0 +1,505 @@
+"""Race recipes and their settings on dev folds carved from the training rows, within a budget.
+
+Optuna proposes (TPE, Bergstra et al. 2011) and stops early what does not lead (successive halving,
+Jamieson & Talwalkar 2016; asynchronous, Li et al. 2020); its journal lies in the out folder. A
+trial is a run on each of three folds; a finished run is kept, a stopped one goes on, and each
+trial's draws are a function of the seed and its number, so that a race that was killed is the race
+that was not.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from statistics import fmean
+from typing import Any, Final, Literal
+
+from temper.app.row_attack import RowAttacker
+from temper.app.settings import SetSources
+from temper.data.examples import Examples, Splits
+from temper.data.splitting import folds
+from temper.errors import DataError, NonFiniteError, SettingError
+from temper.methods.recipes import PLAIN, Recipe
+from temper.seeding import derive_seed
+from temper.study.goals import fold_evaluation, improvement, part_scores
+from temper.study.plan import Column, StudyConfig
+from temper.study.work import StudyFolder, Work, evaluation_sets
+from temper.training.assignments import Tree, override
+from temper.training.config import model_identity, run_key
+from temper.training.progress import Progress
+
+PARTS: Final = 5
+FOLDS: Final = 3
+"""Parts that the training rows are cut into, and how many of them judge."""
+TRIAL_ROWS: Final = 2000
+FOLD_ROWS: Final = 500
+"""Rows that a trial trains on, and is judged on, at most."""
+LEAST_ROWS: Final = 50
+PASSES: Final = 3.0
+"""Forward passes that a step of plain fine-tuning is worth."""
+SPREAD: Final = 4.0
+"""A trial's learning rate is at most so many times the given one, or a part of it."""
+RESERVE: Final = 1.5
+"""What the final part may take in time, over what its trainings take: it is measured more fully."""
+_BUDGET = re.compile(r"(\d+(?:\.\d+)?)\s*(s|m|h|runs?)")
+_SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0}
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What a race may take, its final part counted in.
+
+    Args:
+        amount: Seconds, or vanilla runs: trainings on all rows by plain fine-tuning.
+        unit: Which of the two.
+    """
+
+    amount: float
+    unit: Literal["seconds", "runs"]
+
+    @classmethod
+    def parse(cls, text: str) -> Budget:
+        """Read ``--budget``.
+
+        Args:
+            text: For example ``30m``, ``2h``, ``90s`` or ``12runs``.
+
+        Raises:
+            SettingError: It has another form, or is 0.
+
+        Example:
+            >>> Budget.parse("30m"), Budget.parse("12runs")
+            (Budget(amount=1800.0, unit='seconds'), Budget(amount=12.0, unit='runs'))
+        """
+        match = _BUDGET.fullmatch(text.strip().lower())
+        if match is None or not float(match[1]):
+            raise SettingError(
+                "--budget is a time or a number of plain trainings (30m, 2h, 12runs), got "
+                f"{text!r}."
+            )
+        if match[2].startswith("run"):
+            return cls(float(match[1]), "runs")
+        return cls(float(match[1]) * _SECONDS[match[2]], "seconds")
+
+    def text(self, amount: float) -> str:
+        """Write an amount in the budget's unit."""
+        return f"{amount:.3g} runs" if self.unit == "runs" else f"{amount / 60:.3g} minutes"
+
+
+def dev_folds(splits: Splits, *, seed: int) -> list[Splits]:
+    """Carve the folds that trials are judged on from the training rows.
+
+    Args:
+        splits: The rows; ``dev`` are those that are reported, which no fold may hold.
+        seed: Seed of the draws.
+
+    Returns:
+        The rows to train on and, as ``dev``, to judge on, of each fold.
+
+    Raises:
+        DataError: There are too few rows, or a fold holds a reported row.
+    """
+    if len(splits.train) < LEAST_ROWS:
+        raise DataError(
+            f"A race needs at least {LEAST_ROWS} training rows for its dev folds, got "
+            f"{len(splits.train)}. Give more rows."
+        )
+    parts = folds(splits.train, PARTS, seed=seed)
+    found = []
+    for number in range(FOLDS):
+        held = set(parts[number].rows)
+        rest = splits.train.select(
+            place for place, row in enumerate(splits.train.rows) if row not in held
+        )
+        judged = parts[number].sample(min(FOLD_ROWS, len(parts[number])), seed=seed)
+        fold = Splits(
+            rest.sample(min(TRIAL_ROWS, len(rest)), seed=seed),
+            replace(judged, name="dev"),
+            unlabeled=splits.unlabeled,
+        )
+        check_apart(fold, [splits.dev, *([splits.test] if splits.test is not None else [])])
+        found.append(fold)
+    return found
+
+
+def check_apart(fold: Splits, reported: Sequence[Examples]) -> None:
+    """Refuse a fold with rows that are reported, or that are judged on and trained on.
+
+    Args:
+        fold: The rows to train on and to judge on.
+        reported: The rows that the winner is judged on.
+
+    Raises:
+        DataError: A text is on both sides.
+    """
+    for name, rows in (("train", fold.train), ("dev", fold.dev)):
+        shared = sum(len(rows.overlap(other)) for other in reported)
+        if shared:
+            raise DataError(
+                f"{shared} {name} rows of a dev fold are reported rows too: the race would look at "
+                "what it is judged on. Take these texts out of the training rows."
+            )
+    if shared := len(fold.dev.overlap(fold.train)):
+        raise DataError(f"{shared} rows of a dev fold are trained on too.")
+
+
+@dataclass(frozen=True)
+class Contender:
+    """A recipe with the settings of one trial.
+
+    Args:
+        recipe: The recipe.
+        settings: The settings of the column: tables ``method`` and ``train``.
+        length: Steps over those of the base settings.
+        value: Mean improvement over the reference on the dev folds.
+        trial: Its number.
+    """
+
+    recipe: Recipe
+    settings: Tree
+    length: float = 1.0
+    value: float | None = None
+    trial: int = 0
+
+    @property
+    def cost(self) -> float:
+        """What a training costs, a vanilla run being 1."""
+        return self.recipe.passes / PASSES * self.length
+
+    @property
+    def column(self) -> Column:
+        """The column of a comparison."""
+        return Column(self.recipe.name, self.recipe.method, self.settings)
+
+
+@dataclass
+class Race:
+    """A race between its start and its winner.
+
+    Args:
+        base: Nested settings that all trials share: ``model``, ``data``, ``train`` ...
+        splits: The rows.
+        recipes: The contenders by name; ``plain`` is among them.
+        weights: Weights of the goal's parts.
+        budget: What it may take.
+        seeds: How many seeds the final part has at most.
+        out: The out folder.
+        progress: Hears of trials.
+    """
+
+    base: Tree
+    splits: Splits
+    recipes: Mapping[str, Recipe]
+    weights: Mapping[str, float]
+    budget: Budget
+    seeds: int
+    out: Path
+    progress: Progress
+    study: Any = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Cut the folds, and check what a budget in runs allows before any work."""
+        self.seed = int(self.splits_seed())
+        self.folds = dev_folds(self.splits, seed=self.seed)
+        self.plain_run = self._config(self.reference().column, 0).any_run
+        self.attack = RowAttacker()
+        self.identity = model_identity(self.plain_run.model)
+        if self.budget.unit == "runs":
+            self._allowed(1.0)
+
+    def splits_seed(self) -> int:
+        """Return the seed of the data, which decides the race."""
+        return int(self.base["data"].get("seed", 0)) % 2**32
+
+    def reference(self) -> Contender:
+        """Return plain fine-tuning at the given settings, which every trial is held against."""
+        return Contender(self.recipes[PLAIN], {"method": {}, "train": {}})
+
+    def run(self) -> tuple[list[Contender], list[str], int]:
+        """Race until the budget is used up.
+
+        Returns:
+            What finished all folds, the best first; the recipes that were in the race; how many
+            seeds the final part has.
+
+        Raises:
+            SettingError: The budget is too small; it says the least.
+            TemperError: A run cannot be done.
+        """
+        import optuna
+        from optuna.storages import JournalStorage
+        from optuna.storages.journal import JournalFileBackend
+
+        optuna.logging.set_verbosity(optuna.logging.WARNING)
+        self.out.mkdir(parents=True, exist_ok=True)
+        self.study = optuna.create_study(
+            study_name="race",
+            storage=JournalStorage(JournalFileBackend(str(self.out / "journal.log"))),
+            direction="maximize",
+            pruner=optuna.pruners.SuccessiveHalvingPruner(
+                min_resource=1, reduction_factor=FOLDS, min_early_stopping_rate=0
+            ),
+            load_if_exists=True,
+        )
+        if not self.study.trials:
+            self.study.enqueue_trial({}, user_attrs={"recipe": PLAIN})
+        self._race(optuna)
+        entered, seeds = self._field()
+        return self._finished(optuna), entered, seeds
+
+    def _race(self, optuna: Any) -> None:
+        """Do trials until none fits into the budget."""
+        running = optuna.trial.TrialState.RUNNING
+        while True:
+            stopped = [trial for trial in self.study.trials if trial.state == running]
+            if stopped:
+                trial = optuna.trial.Trial(self.study, stopped[0]._trial_id)
+            else:
+                if len(self.study.trials) > 1 or self.study.trials[0].state.is_finished():
+                    self._propose(optuna)
+                waiting = [t.number for t in self.study.trials if not t.state.is_finished()]
+                number = min(waiting, default=len(self.study.trials))
+                self.study.sampler = optuna.samplers.TPESampler(
+                    seed=derive_seed(self.seed, "race", number) % 2**32
+                )
+                trial = self.study.ask()
+            contender = self._contender(trial)
+            if not self._do(trial, contender, optuna):
+                return
+
+    def _propose(self, optuna: Any) -> None:
+        """Put the next trial's recipe into the queue, where a rule and not the search says it."""
+        states, trials = optuna.trial.TrialState, self.study.trials
+        if any(trial.state == states.WAITING for trial in trials):
+            return
+        entered, _ = self._field()
+        begun = {self._recipe_of(trial) for trial in trials}
+        fresh = [name for name in entered if name not in begun]
+        if fresh:
+            # Every recipe begins with the settings that it is written down with.
+            name = fresh[0]
+            first = {f"{name}.{key}": each[1] for key, each in self.recipes[name].search.items()}
+            fixed = {"recipe": name, "rate": 1.0, f"{name}.length": 1, **first}
+            self.study.enqueue_trial(fixed)
+            return
+        spent = dict.fromkeys(entered, 0.0)
+        for trial in trials:
+            name = self._recipe_of(trial)
+            spent[name] = spent.get(name, 0.0) + sum(self._charge(f) for f in self._done(trial))
+        # Plain fine-tuning is tuned at the same budget as any rival.
+        if spent[PLAIN] < max(spent[name] for name in entered if name != PLAIN):
+            self.study.enqueue_trial({"recipe": PLAIN})
+
+    def _contender(self, trial: Any) -> Contender:
+        """Return what a trial runs; Optuna is asked for its settings."""
+        if trial.user_attrs.get("recipe") == PLAIN:
+            return self.reference()
+        entered, _ = self._field()
+        recipe = self.recipes[trial.suggest_categorical("recipe", entered)]
+        train, length = self.plain_run.train, 1.0
+        factor = trial.suggest_float("rate", 1 / SPREAD, SPREAD, log=True)
+        settings: Tree = override({}, [])
+        for table, values in recipe.settings.items():
+            settings[table] = dict(values)
+        rate = float(f"{factor * train.peak_rate:.3g}")
+        pairs: list[tuple[tuple[str, ...], Any]] = [(("train", "learning_rate"), rate)]
+        for name, (low, _, high) in recipe.search.items():
+            value = trial.suggest_float(f"{recipe.name}.{name}", low, high, log=True)
+            pairs.append((tuple(name.split(".")), float(f"{value:.3g}")))
+        # What is cheap may train as long as the dearest recipe computes.
+        dearest = max(self.recipes[name].passes for name in entered)
+        if (most := int(dearest / recipe.passes)) > 1:
+            length = float(trial.suggest_int(f"{recipe.name}.length", 1, most))
+            pairs += [] if length == 1 else self._longer(length)
+        return Contender(recipe, override(settings, pairs), length, trial=trial.number)
+
+    def _longer(self, length: float) -> list[tuple[tuple[str, ...], Any]]:
+        train = self.plain_run.train
+        if train.max_steps is not None:
+            return [(("train", "max_steps"), round(train.max_steps * length))]
+        return [(("train", "epochs"), train.epochs * length)]
+
+    def _do(self, trial: Any, contender: Contender, optuna: Any) -> bool:
+        """Run a trial on its folds; return whether the race goes on."""
+        number, states = trial.number, optuna.trial.TrialState
+        reference = self._done(self.study.trials[0])
+        for fold in range(FOLDS):
+            done = self._done(self.study.trials[number])
+            if fold < len(done):
+                continue
+            cost = contender.cost * self._share(fold)
+            # The reference is done whole: without it nothing can be said.
+            if number and not self._fits(cost):
+                self.study.tell(number, state=states.PRUNED)
+                return False
+            begun = time.monotonic()
+            try:
+                scores = self._run(contender, fold)
+            except NonFiniteError as error:
+                if not number:
+                    raise
+                self.progress.notice(f"trial {number} ({contender.recipe.name}) failed: {error}")
+                scores = None
+            seconds = time.monotonic() - begun
+            done = [*done, {"cost": cost, "seconds": seconds, "scores": scores}]
+            trial.set_user_attr("folds", done)
+            if scores is None:
+                self.study.tell(number, state=states.FAIL)
+                return True
+            base = reference if number else done
+            value = fmean(
+                improvement(each["scores"], other["scores"], self.weights)
+                for each, other in zip(done, base, strict=False)
+            )
+            trial.report(value, fold + 1)
+            self._tell(contender, number, fold + 1, value)
+            # Asked of the reference too: the others are held against what it is told then.
+            stops = fold + 1 < FOLDS and trial.should_prune()
+            if stops and number:
+                self.study.tell(number, state=states.PRUNED)
+                return True
+        done = self._done(self.study.trials[number])
+        value = fmean(
+            improvement(each["scores"], other["scores"], self.weights)
+            for each, other in zip(done, reference if number else done, strict=True)
+        )
+        self.study.tell(number, value)
+        return True
+
+    def _run(self, contender: Contender, fold: int) -> dict[str, float]:
+        """Train and judge a contender on a fold; what is finished is read."""
+        config = self._config(contender.column, fold)
+        splits = self.folds[fold]
+        (cell, run), *_ = config.runs.items()
+        keys = {cell: run_key(run, splits, identity=self.identity)}
+        folder = StudyFolder(self.out / "trials", config, keys)
+        work = Work(folder, splits, evaluation_sets(config, splits))
+        work.do(cell, progress=self.progress, attack=self.attack)
+        return part_scores(folder.run(cell).path / "evaluation", self.weights)
+
+    def evaluations(self, contender: Contender) -> list[Path]:
+        """Return the folders of a finished contender's evaluations, one a fold.
+
+        Args:
+            contender: It.
+        """
+        found = []
+        for fold, splits in enumerate(self.folds):
+            config = self._config(contender.column, fold)
+            (cell, run), *_ = config.runs.items()
+            keys = {cell: run_key(run, splits, identity=self.identity)}
+            run_folder = StudyFolder(self.out / "trials", config, keys).run(cell)
+            found.append(run_folder.path / "evaluation")
+        return found
+
+    def _config(self, column: Column, fold: int) -> StudyConfig:
+        """Return the plan of one run: a fold has a seed of its own."""
+        tree = {**self.base, "evaluate": fold_evaluation(self.weights)}
+        return StudyConfig.of(tree, columns=[column], seeds=[fold], sets=SetSources())
+
+    def _share(self, fold: int) -> float:
+        return len(self.folds[fold].train) / len(self.splits.train)
+
+    def _done(self, trial: Any) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = trial.user_attrs.get("folds", [])
+        return found
+
+    def _recipe_of(self, trial: Any) -> str:
+        queued = trial.system_attrs.get("fixed_params", {}).get("recipe", PLAIN)
+        return str(trial.params.get("recipe", queued))
+
+    def _charge(self, done: Mapping[str, Any]) -> float:
+        return float(done["cost"] if self.budget.unit == "runs" else done["seconds"])
+
+    def _rate(self) -> float:
+        """Return what a vanilla run takes in the budget's unit, by the runs that are done."""
+        done = [each for trial in self.study.trials for each in self._done(trial)]
+        return sum(map(self._charge, done)) / sum(float(each["cost"]) for each in done)
+
+    def _spent(self) -> float:
+        return sum(self._charge(each) for trial in self.study.trials for each in self._done(trial))
+
+    def _reserve(self, names: Sequence[str], seeds: int) -> float:
+        """Return what the final part takes at most, in vanilla runs."""
+        dearest = max(self.recipes[name].passes / PASSES for name in names)
+        over = 1.0 if self.budget.unit == "runs" else RESERVE
+        return 2 * seeds * max(dearest, 1.0) * over
+
+    def _fits(self, cost: float) -> bool:
+        entered, seeds = self._field()
+        needed = (cost + self._reserve(entered, seeds)) * self._rate()
+        return self._spent() + needed <= self.budget.amount + 1e-9
+
+    def _least(self, names: Sequence[str], seeds: int) -> float:
+        """Return what plain fine-tuning, one rival and the final part take, in vanilla runs."""
+        folds = sum(self._share(fold) for fold in range(FOLDS))
+        rivals = max(self.recipes[name].passes / PASSES for name in names)
+        return folds * (1 + rivals) + self._reserve(names, seeds)
+
+    def _allowed(self, rate: float) -> tuple[list[str], int]:
+        """Return the recipes and the number of seeds that the budget allows, and say what is left.
+
+        Raises:
+            SettingError: It allows none; it says the least.
+        """
+        rivals = sorted(
+            (name for name in self.recipes if name != PLAIN),
+            key=lambda name: self.recipes[name].passes,
+        )
+        for seeds in range(self.seeds, 0, -1):
+            entered = [n for n in rivals if self._least([n], seeds) * rate <= self.budget.amount]
+            if entered:
+                left_out = [name for name in rivals if name not in entered]
+                if left_out:
+                    least = self.budget.text(self._least([left_out[0]], seeds) * rate)
+                    self.progress.notice(
+                        f"{', '.join(left_out)} cost too much for this budget and are not raced; "
+                        f"{least} would do for {left_out[0]}."
+                    )
+                if seeds < self.seeds:
+                    least = self.budget.text(self._least([rivals[0]], self.seeds) * rate)
+                    self.progress.notice(
+                        f"The final part has {seeds} of {self.seeds} seeds, which is all that the "
+                        f"budget allows; {least} would do for all."
+                    )
+                return [PLAIN, *entered], seeds
+        least = self.budget.text(self._least([rivals[0]], 1) * rate)
+        raise SettingError(
+            f"--budget {self.budget.text(self.budget.amount)} is too small for plain fine-tuning, "
+            f"one rival ({rivals[0]}) and the final part at one seed: that takes {least} at least. "
+            "Give a larger budget, fewer rows or epochs."
+        )
+
+    def _field(self) -> tuple[list[str], int]:
+        """Return the recipes that are raced and the number of seeds of the final part."""
+        # The search knows one set of recipes, so that what was decided holds.
+        if "field" not in self.study.user_attrs:
+            self.study.set_user_attr("field", list(self._allowed(self._rate())))
+        entered, seeds = self.study.user_attrs["field"]
+        return list(entered), int(seeds)
+
+    def _finished(self, optuna: Any) -> list[Contender]:
+        """Return the contenders that finished all folds, the best first, of equals the first."""
+        found = []
+        for trial in self.study.trials:
+            if trial.state == optuna.trial.TrialState.COMPLETE:
+                again = optuna.trial.FixedTrial(trial.params, number=trial.number)
+                if trial.user_attrs.get("recipe") is not None:
+                    again.set_user_attr("recipe", trial.user_attrs["recipe"])
+                contender = self._contender(again)
+                found.append(replace(contender, value=trial.value, trial=trial.number))
+        return sorted(found, key=lambda each: -(each.value or 0.0))
+
+    def _tell(self, contender: Contender, number: int, folds_done: int, value: float) -> None:
+        """Say how a trial stands, what leads and what is left."""
+        complete = [t for t in self.study.trials if t.state.name == "COMPLETE"]
+        best = max(complete, key=lambda t: t.value, default=None)
+        lead = "" if best is None else f"; best {self._recipe_of(best)} {100 * best.value:+.1f} %"
+        left = self.budget.amount - self._spent()
+        self.progress.notice(
+            f"trial {number}: {contender.recipe.name} {100 * value:+.1f} % after {folds_done} of "
+            f"{FOLDS} folds{lead}; {self.budget.text(max(left, 0))} left, the final part included."
+        )

@@ -1,0 +1,258 @@
+"""A race: what it looks at, how it goes on after a stop, and what it leaves behind."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import temper
+from temper.app.temperature import stored_temperature
+from temper.data.examples import Examples
+from temper.data.settings import DataSettings
+from temper.data.sources import load_splits
+from temper.data.splitting import folds
+from temper.errors import CheckpointError, DataError, SettingError
+from temper.evaluation.folder import read
+from temper.study.goals import GOALS, goal_weights, improvement
+from temper.study.race import FOLDS, Budget, check_apart, dev_folds
+from temper.training.progress import Progress
+from tests.cli.tiny_project import make_model, sentences, write_csv
+from tests.training.listeners import Heard
+
+TRAIN, REPORTED = 60, 12
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("tune")
+    make_model(folder / "model")
+    write_csv(folder / "data" / "train.csv", sentences(TRAIN))
+    write_csv(folder / "data" / "dev.csv", sentences(REPORTED, thing="phone"))
+    return folder
+
+
+def options(project: Path, **changes: Any) -> dict[str, Any]:
+    return {
+        "model": str(project / "model"),
+        "data": str(project / "data"),
+        "train": {"max_steps": 3, "learning_rate": 1e-2, "device": "cpu"},
+        "perspectives": ["task", "calibration"],
+        "recipes": "ema",
+        "goal": "accuracy=1,calibration=1",
+        "budget": "12runs",
+        "seeds": (0,),
+        **changes,
+    }
+
+
+@pytest.fixture(scope="module")
+def raced(project: Path) -> Path:
+    temper.tune(project / "raced", **options(project))
+    return project / "raced"
+
+
+def record(folder: Path) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads((folder / "tune.json").read_text(encoding="utf-8"))
+    return content
+
+
+class StopAtRun(Progress):
+    """Interrupt the race at a step of a run, counted over all runs."""
+
+    def __init__(self, at: int) -> None:
+        self.left = at
+
+    def steps(self, done: int, total: int, *, loss: float | None) -> None:
+        self.left -= 1
+        if self.left == 0:
+            raise KeyboardInterrupt
+
+
+@given(
+    labels=st.lists(st.integers(0, 2), min_size=10, max_size=60),
+    texts=st.lists(st.integers(0, 40), min_size=60, max_size=60),
+    seed=st.integers(0, 5),
+)
+def test_folds_have_every_row_once_each_class_in_its_share_and_equal_texts_together(
+    labels: list[int], texts: list[int], seed: int
+) -> None:
+    words = [str(text) for text in texts[: len(labels)]]
+    rows = Examples("toy", words, labels=labels, kind="classification")
+    cut = folds(rows, 5, seed=seed)
+    assert sorted(text for fold in cut for text in fold.text) == sorted(words)
+    homes = [set(fold.text) for fold in cut]
+    assert sum(len(home) for home in homes) == len(set(words))
+    if len(set(words)) == len(words):
+        for label in set(labels):
+            counts = [list(fold.labels or ()).count(label) for fold in cut]
+            assert max(counts) - min(counts) <= 1
+    order = sorted(range(len(words)), key=lambda place: (words[place], place))
+    again = folds(rows.select(order), 5, seed=seed)
+    if len(set(words)) == len(words):
+        assert [set(fold.text) for fold in again] == homes
+
+
+def test_goals_are_weights_that_add_up_to_one() -> None:
+    for goal in GOALS:
+        assert math.isclose(sum(goal_weights(goal).values()), 1.0)
+    assert goal_weights("accuracy=2,robustness=2") == {"accuracy": 0.5, "robustness": 0.5}
+    with pytest.raises(SettingError, match="Unknown goal 'accurate'"):
+        goal_weights("accurate")
+    with pytest.raises(SettingError, match="Unknown part of a goal 'speed'"):
+        goal_weights("speed=1")
+    with pytest.raises(SettingError, match="must be above 0"):
+        goal_weights("accuracy=-1")
+
+
+def test_improvement_is_the_mean_share_of_the_error_that_is_taken_away() -> None:
+    scores = {"accuracy": 0.9, "calibration": 0.7}
+    plain = {"accuracy": 0.8, "calibration": 0.8}
+    # A half of an error of .2 is gone, and an error of .2 has grown by half.
+    weights = {"accuracy": 0.75, "calibration": 0.25}
+    assert improvement(scores, plain, weights) == pytest.approx(0.75 * 0.5 - 0.25 * 0.5)
+    assert improvement(plain, plain, weights) == 0
+    # What is perfect cannot be improved, and is no division by 0.
+    assert improvement({"accuracy": 0.99}, {"accuracy": 1.0}, {"accuracy": 1.0}) == -1
+
+
+@pytest.mark.parametrize("text", ["", "30", "runs", "0m", "3 days", "-2h"])
+def test_a_budget_of_another_form_is_refused(text: str) -> None:
+    with pytest.raises(SettingError, match="--budget is a time or a number of plain trainings"):
+        Budget.parse(text)
+
+
+def test_no_trial_looks_at_a_reported_row(project: Path, raced: Path) -> None:
+    splits = load_splits(DataSettings(source=str(project / "data")))
+    looked_at: set[str] = set()
+    evaluations = sorted((raced / "trials" / "runs").glob("*/evaluation"))
+    for folder in evaluations:
+        looked_at |= set(read(folder).rows["row"].to_pylist())
+    assert len(evaluations) >= 2 * FOLDS - 1
+    assert looked_at <= set(splits.train.rows)
+    assert not looked_at & set(splits.dev.rows)
+
+
+def test_a_reported_text_among_the_training_rows_reaches_no_fold(
+    project: Path, tmp_path: Path
+) -> None:
+    planted = sentences(REPORTED, thing="phone")[:5]
+    write_csv(tmp_path / "train.csv", [*sentences(TRAIN), *planted])
+    write_csv(tmp_path / "dev.csv", sentences(REPORTED, thing="phone"))
+    leaking = load_splits(DataSettings(source=str(tmp_path)))
+    with pytest.raises(DataError, match="rows of a dev fold are reported rows too"):
+        dev_folds(leaking, seed=0)
+    heard = Heard()
+    temper.tune(
+        tmp_path / "race",
+        progress=heard,
+        **options(project, data=str(tmp_path), budget="9runs"),
+    )
+    assert any("5 rows dropped from train" in notice for notice in heard.notices)
+    for folder in (tmp_path / "race" / "trials" / "runs").glob("*/evaluation"):
+        assert not set(read(folder).rows["row"].to_pylist()) & set(leaking.dev.rows)
+
+
+def test_a_fold_that_is_trained_on_is_refused(project: Path) -> None:
+    splits = load_splits(DataSettings(source=str(project / "data")))
+    fold = dev_folds(splits, seed=0)[0]
+    both = type(fold)(splits.train, fold.dev)
+    with pytest.raises(DataError, match="rows of a dev fold are trained on too"):
+        check_apart(both, [])
+
+
+# In the reference, between trials' folds, and in the final trainings.
+@pytest.mark.parametrize("step", [2, 9, 22, 31])
+def test_a_race_that_was_stopped_ends_as_the_one_that_was_not(
+    project: Path, raced: Path, tmp_path: Path, step: int
+) -> None:
+    out = tmp_path / "stopped"
+    with pytest.raises(KeyboardInterrupt):
+        temper.tune(out, progress=StopAtRun(step), **options(project))
+    before = {
+        file: file.stat().st_mtime_ns for file in out.glob("trials/runs/*/evaluation/scores.json")
+    }
+    temper.tune(out, **options(project))
+    assert record(out) == record(raced)
+    # What was finished is not done again.
+    assert before == {file: file.stat().st_mtime_ns for file in before}
+
+
+def test_plain_fine_tuning_is_tuned_at_the_same_budget(raced: Path) -> None:
+    found = record(raced)
+    assert found["raced"] == ["plain", "ema"]
+    assert {line["recipe"] for line in found["ranking"]} >= {"plain"}
+    assert found["ranking"][0] == found["winner"]
+    values = [line["improvement"] for line in found["ranking"]]
+    assert values == sorted(values, reverse=True)
+    assert [line["improvement"] for line in found["ranking"] if not line["trial"]] == [0.0]
+
+
+def test_the_winner_s_file_repeats_its_final_run(raced: Path, tmp_path: Path) -> None:
+    temper.train(tmp_path / "again", config=raced / "winner.toml")
+    again = json.loads((tmp_path / "again" / "run.json").read_text(encoding="utf-8"))
+    name = record(raced)["winner"]["recipe"]
+    runs = json.loads((raced / "final" / "study.json").read_text(encoding="utf-8"))["runs"]
+    final = raced / "final" / runs[name]["0"]
+    assert again["key"] == json.loads((final / "run.json").read_text(encoding="utf-8"))["key"]
+    weights = [folder / "model.safetensors" for folder in (final, tmp_path / "again")]
+    assert weights[0].read_bytes() == weights[1].read_bytes()
+    kept = stored_temperature(str(final))
+    assert kept is not None
+    assert kept.value > 0
+
+
+def test_a_finished_race_is_kept_and_its_reported_rows_are_not_looked_at_again(
+    project: Path, raced: Path
+) -> None:
+    files = sorted(raced.rglob("scores.json"))
+    before = [file.stat().st_mtime_ns for file in files]
+    heard = Heard()
+    found = temper.tune(raced, progress=heard, **options(project, budget="50runs"))
+    assert any("holds this race to its end" in notice for notice in heard.notices)
+    assert before == [file.stat().st_mtime_ns for file in files]
+    assert (found.page.exists(), found.said) == (True, record(raced)["said"])
+    with pytest.raises(CheckpointError, match="holds another race"):
+        temper.tune(raced, **options(project, goal="accuracy"))
+
+
+def test_a_budget_that_is_too_small_says_the_least(project: Path, tmp_path: Path) -> None:
+    # Three folds of 4/5 of the rows for each side, and the final part: 2 * 2.4 + 2.
+    with pytest.raises(SettingError, match=r"too small .* that takes 6\.8 runs at least"):
+        temper.tune(tmp_path / "race", **options(project, budget="6runs"))
+    assert not (tmp_path / "race").exists()
+
+
+def test_what_cannot_be_raced_is_refused_before_any_work(
+    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(match: str, **changes: Any) -> None:
+        with pytest.raises((SettingError, DataError), match=match):
+            temper.tune(tmp_path / "race", **options(project, **changes))
+        assert not (tmp_path / "race").exists()
+
+    refused("Unknown goal", goal="fast")
+    refused("Unknown recipe 'nothing'", recipes="nothing")
+    refused("a recipe beside plain fine-tuning", recipes="plain")
+    refused("finds each recipe's rate by itself", train={"learning_rate": "auto"})
+    refused("at least 50 training rows", rows=30)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    refused(r"pip install 'temper-lm\[tune\]'")
+
+
+def test_recipes_that_do_not_fit_the_model_are_left_out_unless_they_are_named(
+    tmp_path: Path,
+) -> None:
+    heard = Heard()
+    given = {"model": "text_cnn", "data": "demo", "rows": 60, "goal": "accuracy", "seeds": (0,)}
+    with pytest.raises(SettingError, match="too small"):
+        temper.tune(tmp_path / "race", budget="1runs", progress=heard, **given)
+    assert any(notice.startswith("lp_ft_uegr is not raced") for notice in heard.notices)
+    with pytest.raises(SettingError, match="is trained from scratch"):
+        temper.tune(tmp_path / "race", budget="1runs", recipes="lp_ft_uegr", **given)
