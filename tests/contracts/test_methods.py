@@ -40,6 +40,16 @@ WITHOUT_DRAWS: dict[str, dict[str, Any]] = {
     "adv_embed": {"noise": 0.0},
     "roast": {"noise": 0.0},
 }
+# Settings that keep state or act on the weights where the defaults do not.
+FURTHER: list[tuple[str, dict[str, Any]]] = [
+    ("ema", {"begin": 0.5}),
+    ("distil", {"teacher": {"kept": "teacher"}}),
+    ("mixup", {"level": "pooled"}),
+    ("reinit", {"layers": 2}),
+    ("uegr", {"mask": {"kind": "update", "importance_decay": 0.9, "begin": 0.3}}),
+    ("uegr", {"mask": {"importance_decay": 0.9, "clipping": "before"}}),
+    ("r_at_su", {"mask": {"kind": "update", "refresh": "epoch"}}),
+]
 STEPS = 4
 
 
@@ -58,6 +68,12 @@ def test_every_method_keeps_every_law(name: str, law: str) -> None:
 @pytest.mark.parametrize("name", WITHOUT_DRAWS)
 def test_without_its_draws_micro_batches_are_one_batch(name: str) -> None:
     check_method(configure(name, WITHOUT_DRAWS[name]), laws=["micro_batches"])
+
+
+@pytest.mark.parametrize(("name", "settings"), FURTHER)
+def test_further_settings_keep_the_laws_of_a_run(name: str, settings: dict[str, Any]) -> None:
+    laws = ["off", "on", "repetition", "log", "resumption", "failing_pass", "half_precision"]
+    check_method(configure(name, settings), laws=laws)
 
 
 @pytest.mark.parametrize(("name", "preset"), presets())

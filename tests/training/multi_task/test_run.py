@@ -172,6 +172,10 @@ def test_a_network_from_scratch_knows_the_words_of_all_tasks(project: Path) -> N
         ({"data": {"augment": ["attack:characters"], "augment_model": "x"}}, "An attack on rows"),
         ({"data": {"unlabeled": "a.csv"}, "method": {"name": "jachess_unlabeled"}},
          "Text without labels"),
+        (
+            {"method": {"name": "distil", "teacher": {"folders": ["a"]}}},
+            "A teacher of the method is for a training on one task",
+        ),
         ({"train": {"keep": "best"}}, "`train.keep` 'best' is for a training on one task"),
         ({"train": {"lora": {}}}, r"An adapter \(`train\.lora`\) is for a training on one task"),
         ({"train": {"class_weights": "balanced"}}, r"`train\.class_weights` is for"),
