@@ -50,6 +50,12 @@ METHODS: dict[str, tuple[str, dict[str, Any]]] = {
     "embedding_noise": ("embedding_noise", {}),
     "label_smoothing": ("label_smoothing", {}),
     "wise_ft": ("wise_ft", {}),
+    "uegr with a masked update": ("uegr", {"mask": "update"}),
+    "ema": ("ema", {}),
+    "distil": ("distil", {}),
+    "mixup": ("mixup", {}),
+    "mixup pooled": ("mixup", {"level": "pooled"}),
+    "layer_decay": ("layer_decay", {}),
     # At a set weight: the first 8 steps of a set ratio measure gradients, and no later one does.
     "jacobian": ("jacobian", {"strength": {"weight": 0.01}}),
     "jacobian part": (

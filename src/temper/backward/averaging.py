@@ -34,8 +34,8 @@ class RunningAverage(UpdateRule):
         name: Where its state lies.
 
     References:
-        Polyak and Juditsky (1992); Izmailov et al., UAI 2018; Shamir and Zhang, ICML 2013, Eq. 5
-        (its eta is ``warm_up - 1``).
+        Polyak and Juditsky (1992); Izmailov et al., UAI 2018; Shamir and Zhang, ICML 2013,
+        polynomial-decay averaging (its eta is ``warm_up - 1``).
     """
 
     decay: float = 0.999

@@ -72,7 +72,7 @@ class Distil(MethodConfig):
     PUBLISHED: ClassVar[dict[str, Published]] = {
         "teacher.decay": Published(".99, then .999", "Tarvainen and Valpola, section 3"),
         "teacher.warm_up": Published("1", "Tarvainen and Valpola, code"),
-        "temperature": Published("1 to 20", "Hinton et al., section 3"),
+        "temperature": Published("20; 2.5 to 4 for small students", "Hinton et al., section 3"),
     }
 
     HALVES: ClassVar[dict[str, str]] = {"teacher": "both", "weight": "both"}

@@ -41,7 +41,7 @@ class EMA(MethodConfig):
     PUBLISHED: ClassVar[dict[str, Published]] = {
         "decay": Published(".999", "Tarvainen and Valpola, NeurIPS 2017"),
         "warm_up": Published("9, 1", "tf.train.ExponentialMovingAverage, Mean Teacher's code"),
-        "begin": Published(".75", "Izmailov et al., section 4"),
+        "begin": Published(".75", "Izmailov et al."),
     }
 
     # SWA: the mean over the last quarter of the run.
