@@ -71,6 +71,17 @@ def test_dev_rows_are_carved_though_there_are_others_where_that_is_asked_for(
     assert splits.test is None
 
 
+def test_rows_that_nobody_split_are_trained_on_and_evaluated_where_they_stand_alone(
+    tmp_path: Path,
+) -> None:
+    whole = splits_of(folder(tmp_path / "whole", all=rows(40), some=rows(10)))
+    assert {split.source["split"] for split in (whole.train, whole.dev)} == {"all"}
+    assert not whole.train.overlap(whole.dev)
+    # Beside an evaluation split, whose rows they may hold, nobody knows what they are.
+    with pytest.raises(DataError, match="Unknown split 'train'"):
+        splits_of(folder(tmp_path / "both", all=rows(40), test=rows(10)))
+
+
 def test_carving_leaves_a_row_of_each_class_in_train(tmp_path: Path) -> None:
     rare = [*rows(9), {"text": "rare", "label": 2}]
     splits = splits_of(str(json_lines(tmp_path / "a.jsonl", rare)), dev_share=0.9)

@@ -37,6 +37,8 @@ SAME_SPLIT = (
     ("dev_mismatched", "validation_mismatched"),
 )
 EVALUATION_SPLITS = ("dev", "dev_matched", "test")
+ALL = "all"
+"""What rows that are not split are called; they are trained on where there is no train split."""
 CARVE = "carve"
 """``eval_split`` that takes rows from train, whatever other splits there are."""
 STANDALONE_SPLITS = ("test", "dev", "dev_matched", "train")
@@ -270,7 +272,10 @@ def read_splits(settings: DataSettings, opened: Opened) -> Splits | Examples:
     Raises:
         DataError: If a split is missing, has no labels, or they do not fit each other.
     """
-    train_split = choose_split(opened.splits, settings.train_split, title=opened.title)
+    # Rows that nobody has split yet are often called so; dev is carved from them.
+    alone = ALL in opened.splits and not first_split(opened.splits, ("train", *EVALUATION_SPLITS))
+    wanted = ALL if alone and settings.train_split == "train" else settings.train_split
+    train_split = choose_split(opened.splits, wanted, title=opened.title)
     train = read_split(
         opened, train_split, name="train", columns=settings.columns, kind=settings.kind
     )

@@ -42,8 +42,8 @@ PASSES: Final = 3.0
 """Forward passes that a step of plain fine-tuning is worth."""
 SPREAD: Final = 4.0
 """A trial's learning rate is at most so many times the given one, or a part of it."""
-RESERVE: Final = 1.5
-"""What the final part may take in time, over what its trainings take: it is measured more fully."""
+FULLER: Final = 4.0
+"""How much longer it takes to judge a model in the final part than on a fold."""
 _BUDGET = re.compile(r"(\d+(?:\.\d+)?)\s*(s|m|h|runs?)")
 _SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0}
 
@@ -87,6 +87,22 @@ class Budget:
     def text(self, amount: float) -> str:
         """Write an amount in the budget's unit."""
         return f"{amount:.3g} runs" if self.unit == "runs" else f"{amount / 60:.3g} minutes"
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How long things take, in the budget's unit.
+
+    Args:
+        run: A vanilla run: plain fine-tuning on all rows.
+        judging: Judging one model on a fold.
+    """
+
+    run: float
+    judging: float
+
+
+IN_RUNS: Final = Pace(1.0, 0.0)
 
 
 def dev_folds(splits: Splits, *, seed: int) -> list[Splits]:
@@ -208,7 +224,7 @@ class Race:
         self.attack = RowAttacker()
         self.identity = model_identity(self.plain_run.model)
         if self.budget.unit == "runs":
-            self._allowed(1.0)
+            self._allowed(IN_RUNS)
 
     def splits_seed(self) -> int:
         """Return the seed of the data, which decides the race."""
@@ -337,14 +353,17 @@ class Race:
                 return False
             begun = time.monotonic()
             try:
-                scores = self._run(contender, fold)
+                scores, training = self._run(contender, fold)
             except NonFiniteError as error:
                 if not number:
                     raise
                 self.progress.notice(f"trial {number} ({contender.recipe.name}) failed: {error}")
-                scores = None
+                scores, training = None, time.monotonic() - begun
             seconds = time.monotonic() - begun
-            done = [*done, {"cost": cost, "seconds": seconds, "scores": scores}]
+            done = [
+                *done,
+                {"cost": cost, "seconds": seconds, "training": training, "scores": scores},
+            ]
             trial.set_user_attr("folds", done)
             if scores is None:
                 self.study.tell(number, state=states.FAIL)
@@ -369,8 +388,12 @@ class Race:
         self.study.tell(number, value)
         return True
 
-    def _run(self, contender: Contender, fold: int) -> dict[str, float]:
-        """Train and judge a contender on a fold; what is finished is read."""
+    def _run(self, contender: Contender, fold: int) -> tuple[dict[str, float], float]:
+        """Train and judge a contender on a fold; what is finished is read.
+
+        Returns:
+            Its scores, and the seconds of its training.
+        """
         config = self._config(contender.column, fold)
         splits = self.folds[fold]
         (cell, run), *_ = config.runs.items()
@@ -378,7 +401,9 @@ class Race:
         folder = StudyFolder(self.out / "trials", config, keys)
         work = Work(folder, splits, evaluation_sets(config, splits))
         work.do(cell, progress=self.progress, attack=self.attack)
-        return part_scores(folder.run(cell).path / "evaluation", self.weights)
+        record = folder.run(cell).record() or {}
+        scores = part_scores(folder.run(cell).path / "evaluation", self.weights)
+        return scores, float(record["times"]["train_seconds"])
 
     def evaluations(self, contender: Contender) -> list[Path]:
         """Return the folders of a finished contender's evaluations, one a fold.
@@ -414,32 +439,36 @@ class Race:
     def _charge(self, done: Mapping[str, Any]) -> float:
         return float(done["cost"] if self.budget.unit == "runs" else done["seconds"])
 
-    def _rate(self) -> float:
-        """Return what a vanilla run takes in the budget's unit, by the runs that are done."""
+    def _pace(self) -> Pace:
+        """Return how long things take in the budget's unit, by the runs that are done."""
         done = [each for trial in self.study.trials for each in self._done(trial)]
-        return sum(map(self._charge, done)) / sum(float(each["cost"]) for each in done)
+        if self.budget.unit == "runs":
+            return IN_RUNS
+        training = sum(float(each["training"]) for each in done)
+        rest = sum(float(each["seconds"]) for each in done) - training
+        return Pace(training / sum(float(each["cost"]) for each in done), rest / len(done))
 
     def _spent(self) -> float:
         return sum(self._charge(each) for trial in self.study.trials for each in self._done(trial))
 
-    def _reserve(self, names: Sequence[str], seeds: int) -> float:
-        """Return what the final part takes at most, in vanilla runs."""
-        dearest = max(self.recipes[name].passes / PASSES for name in names)
-        over = 1.0 if self.budget.unit == "runs" else RESERVE
-        return 2 * seeds * max(dearest, 1.0) * over
+    def _reserve(self, names: Sequence[str], seeds: int, pace: Pace) -> float:
+        """Return what the final part takes at most: both columns as dear as the dearest recipe."""
+        dearest = max(1.0, *(self.recipes[name].passes / PASSES for name in names))
+        return 2 * seeds * (dearest * pace.run + FULLER * pace.judging)
 
     def _fits(self, cost: float) -> bool:
         entered, seeds = self._field()
-        needed = (cost + self._reserve(entered, seeds)) * self._rate()
+        pace = self._pace()
+        needed = cost * pace.run + pace.judging + self._reserve(entered, seeds, pace)
         return self._spent() + needed <= self.budget.amount + 1e-9
 
-    def _least(self, names: Sequence[str], seeds: int) -> float:
-        """Return what plain fine-tuning, one rival and the final part take, in vanilla runs."""
+    def _least(self, name: str, seeds: int, pace: Pace) -> float:
+        """Return what plain fine-tuning, one rival and the final part take."""
         folds = sum(self._share(fold) for fold in range(FOLDS))
-        rivals = max(self.recipes[name].passes / PASSES for name in names)
-        return folds * (1 + rivals) + self._reserve(names, seeds)
+        both = folds * (1 + self.recipes[name].passes / PASSES) * pace.run
+        return both + 2 * FOLDS * pace.judging + self._reserve([name], seeds, pace)
 
-    def _allowed(self, rate: float) -> tuple[list[str], int]:
+    def _allowed(self, pace: Pace) -> tuple[list[str], int]:
         """Return the recipes and the number of seeds that the budget allows, and say what is left.
 
         Raises:
@@ -450,34 +479,34 @@ class Race:
             key=lambda name: self.recipes[name].passes,
         )
         for seeds in range(self.seeds, 0, -1):
-            entered = [n for n in rivals if self._least([n], seeds) * rate <= self.budget.amount]
+            entered = [n for n in rivals if self._least(n, seeds, pace) <= self.budget.amount]
             if entered:
                 left_out = [name for name in rivals if name not in entered]
                 if left_out:
-                    least = self.budget.text(self._least([left_out[0]], seeds) * rate)
+                    least = self.budget.text(self._least(left_out[0], seeds, pace))
                     self.progress.notice(
                         f"{', '.join(left_out)} cost too much for this budget and are not raced; "
                         f"{least} would do for {left_out[0]}."
                     )
                 if seeds < self.seeds:
-                    least = self.budget.text(self._least([rivals[0]], self.seeds) * rate)
+                    least = self.budget.text(self._least(rivals[0], self.seeds, pace))
                     self.progress.notice(
                         f"The final part has {seeds} of {self.seeds} seeds, which is all that the "
                         f"budget allows; {least} would do for all."
                     )
                 return [PLAIN, *entered], seeds
-        least = self.budget.text(self._least([rivals[0]], 1) * rate)
         raise SettingError(
             f"--budget {self.budget.text(self.budget.amount)} is too small for plain fine-tuning, "
-            f"one rival ({rivals[0]}) and the final part at one seed: that takes {least} at least. "
-            "Give a larger budget, fewer rows or epochs."
+            f"one rival ({rivals[0]}) and the final part at one seed: that takes "
+            f"{self.budget.text(self._least(rivals[0], 1, pace))} at least. Give a larger budget, "
+            "fewer rows or epochs."
         )
 
     def _field(self) -> tuple[list[str], int]:
         """Return the recipes that are raced and the number of seeds of the final part."""
         # The search knows one set of recipes, so that what was decided holds.
         if "field" not in self.study.user_attrs:
-            self.study.set_user_attr("field", list(self._allowed(self._rate())))
+            self.study.set_user_attr("field", list(self._allowed(self._pace())))
         entered, seeds = self.study.user_attrs["field"]
         return list(entered), int(seeds)
 
