@@ -118,6 +118,22 @@ def test_weights_in_half_precision_are_averaged_in_single() -> None:
     assert state["weights"]["w"].tolist() == pytest.approx([1.001] * 3)
 
 
+def test_the_average_is_of_the_weights_that_other_rules_leave() -> None:
+    settings = {"uegr": {"mask": {"kind": "update", "scope": "all", "alpha": 0.9}}}
+    kept = []
+    for name in ("ema + uegr", "uegr + ema"):
+        stepper = Stepper(tiny_network(), configure(name, settings), seed=5)
+        optimizer = torch.optim.SGD(stepper.params.tensors.values(), lr=0.3)
+        stepper.backward(rows(5, 3))
+        stepper.step(optimizer)
+        last = copies(stepper.network.model)
+        stepper.finish()
+        # The average of one step is its weights, those that the mask has put back among them.
+        assert same(copies(stepper.network.model), last)
+        kept.append(last)
+    assert same(*kept)
+
+
 def test_a_run_without_a_counted_step_keeps_its_weights() -> None:
     stepper = Stepper(tiny_network(), EMA())
     before = copies(stepper.network.model)

@@ -213,7 +213,7 @@ class WeightAverage(UpdateRule):
     and ``b = final_decay`` after it. Where the number of steps is not known, b stays ``decay``.
 
     One copy of the trainable weights, in at least fp32: a step of 1 - .999 is below what bf16
-    resolves. The average takes the weights as the rules before it in a chain have left them.
+    resolves. The average takes the weights as the other rules of a chain have left them.
 
     Args:
         decay: b of the early steps, in [0, 1).
@@ -229,6 +229,7 @@ class WeightAverage(UpdateRule):
     early: float = 0.1
 
     name = "average"
+    last = True
 
     def init(self, params: Parameters) -> State:
         """Start at the weights as they are."""

@@ -44,6 +44,8 @@ class RunningAverage(UpdateRule):
     kept: bool = True
     name: str = "final_average"
 
+    last = True
+
     @property
     def slots(self) -> frozenset[str]:  # type: ignore[override]
         """The end of training, where the average is kept."""

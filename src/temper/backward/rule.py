@@ -32,6 +32,7 @@ class UpdateRule:
             serves all rules.
         wants_rates: Whether ``settle`` reads learning rate and weight decay from its step.
         wants_total: Whether it must know how many steps there will be.
+        last: Whether a chain puts it behind the others: it reads the weights that they leave.
         redraws: Whether ``begin_run`` draws weights anew.
         replaces_weights: Whether ``finish`` sets weights whatever those are that it finds.
         logged: Entries of the state that logs show, by their names there; absent ones are not.
@@ -45,6 +46,7 @@ class UpdateRule:
     wants_start: bool = False
     wants_rates: bool = False
     wants_total: bool = False
+    last: bool = False
     redraws: bool = False
     replaces_weights: bool = False
     logged: Mapping[str, str] = MappingProxyType({})
@@ -386,6 +388,8 @@ class Chain(UpdateRule):
 def chain(*rules: UpdateRule) -> Chain:
     """Join rules to one; ``chain()`` is the identity, and chains inside are opened.
 
+    Rules stay in their order, but for those that come ``last``.
+
     Raises:
         CompositionError: If two have one name or claim one slot.
 
@@ -396,4 +400,4 @@ def chain(*rules: UpdateRule) -> Chain:
     opened: list[UpdateRule] = []
     for rule in rules:
         opened += rule.rules if isinstance(rule, Chain) else [rule]
-    return Chain(tuple(opened))
+    return Chain(tuple(sorted(opened, key=lambda rule: rule.last)))
