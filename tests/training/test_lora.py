@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -98,6 +99,49 @@ def test_a_run_on_an_adapter_goes_on_with_it(project: Path, whole: Path) -> None
     assert base == str((project / "model").resolve())
     with pytest.raises(ModelError, match=r"is an adapter already.*Leave train\.lora out"):
         train(RunConfig.of({**tree(project), "model": str(whole)}), project / "twice")
+
+
+def test_a_run_on_an_adapter_of_the_hub_is_saved_as_one(
+    project: Path, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit = "a" * 40
+    cached = tmp_path / "models--somebody--adapter"
+    shutil.copytree(whole, cached / "snapshots" / commit)
+    (cached / "refs").mkdir()
+    (cached / "refs" / "main").write_text(commit, encoding="utf-8")
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr("transformers.utils.hub.constants.HF_HUB_CACHE", str(tmp_path))
+    named = {**tree(project, lora=None), "model": "somebody/adapter"}
+    out = train(RunConfig.of(named), project / "of-the-hub")
+    beside = train(RunConfig.of({**named, "model": str(whole)}), project / "of-a-folder")
+    file = "adapter_model.safetensors"
+    assert (out / file).read_bytes() == (beside / file).read_bytes()
+    lora = {**tree(project)["train"]["lora"], "merge": True}
+    with pytest.raises(ModelError, match=r"is an adapter already.*Leave train\.lora out"):
+        train(
+            RunConfig.of({**tree(project, lora=lora), "model": "somebody/adapter"}), tmp_path / "x"
+        )
+
+
+def test_an_adapter_in_the_folder_of_a_whole_model_is_not_put_on_silently(
+    project: Path, whole: Path, tmp_path: Path
+) -> None:
+    both = Path(shutil.copytree(project / "model", tmp_path / "both"))
+    shutil.copy(whole / "adapter_model.safetensors", both)
+    settings = json.loads((whole / "adapter_config.json").read_text(encoding="utf-8"))
+    settings["base_model_name_or_path"] = str(both)
+    (both / "adapter_config.json").write_text(json.dumps(settings), encoding="utf-8")
+    with pytest.raises(ModelError, match=r"beside the weights of a model\. Move the adapter"):
+        load_classifier(str(both), labels=["a", "b"])
+
+
+def test_an_adapter_that_names_no_base_says_so(whole: Path, tmp_path: Path) -> None:
+    lost = Path(shutil.copytree(whole, tmp_path / "lost"))
+    settings = json.loads((lost / "adapter_config.json").read_text(encoding="utf-8"))
+    settings["base_model_name_or_path"] = None
+    (lost / "adapter_config.json").write_text(json.dumps(settings), encoding="utf-8")
+    with pytest.raises(ModelError, match="does not say which model it is put on"):
+        load_classifier(str(lost))
 
 
 def test_a_pooler_that_no_checkpoint_holds_is_trained_and_saved(project: Path) -> None:

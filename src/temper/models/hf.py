@@ -8,17 +8,22 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import torch
+from huggingface_hub import snapshot_download
 from safetensors import SafetensorError
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer
+from transformers.utils import find_adapter_config_file
 
 from temper.errors import ModelError
-from temper.models.adapters import Lora, add_lora
+from temper.models.adapters import Lora, add_lora, is_adapted
 from temper.models.blocks import head_settings
 from temper.models.folders import adapter_classes, check_folder, misfits
 from temper.models.multi_task import TYPE as MULTI_TASK
 from temper.models.names import MODELS, not_loaded, resolve
 from temper.seeding import derive_seed, seeded
+
+ADAPTER_FILES = ["*.json", "*.safetensors", "*.txt", "*.model"]
+"""What an adapter on the Hub is loaded from: nothing that is code or a pickle."""
 
 
 def load_classifier(
@@ -56,13 +61,13 @@ def load_classifier(
     _check_labels(labels, regression=regression)
     source = resolve(name)
     with _loading(name):
-        adapter = _adapter_config(source)
+        source, adapter = _located(source)
         if adapter is not None and lora is not None:
             raise ModelError(
                 f"{name!r} is an adapter already, which trains on as it is. Leave train.lora out "
                 "(--lora), or give its base model."
             )
-        base = source if adapter is None else resolve(adapter.base_model_name_or_path)
+        base = source if adapter is None else _base_of(adapter, name)
         # An adapter of a run has the labels beside it, which the base does not know.
         own = adapter is not None and Path(source, "config.json").is_file()
         config = AutoConfig.from_pretrained(source if own else base, trust_remote_code=False)
@@ -144,7 +149,7 @@ class PretrainedReader:
         where = device_of(device)
         source = resolve(name)
         with _loading(name):
-            if _adapter_config(source) is not None:
+            if _located(source)[1] is not None:
                 raise ModelError(_adapter_given(name))
             tokenizer = _load_tokenizer(source, name)
             model, report = cls.kind.from_pretrained(
@@ -204,7 +209,7 @@ def describe(name: str) -> tuple[Any, Any]:
     """
     source = resolve(name)
     with _loading(name):
-        if _adapter_config(source) is not None:
+        if _located(source)[1] is not None:
             raise ModelError(_adapter_given(name))
         config = AutoConfig.from_pretrained(source, trust_remote_code=False)
         return config, _load_tokenizer(source, name)
@@ -252,19 +257,36 @@ def _loading(name: str) -> Iterator[None]:
         raise ModelError(not_loaded(name, error)) from error
 
 
-def _adapter_config(source: str) -> Any | None:
-    """Look at the files of a folder; return the PEFT config if an adapter lies there."""
+def _located(source: str) -> tuple[str, Any | None]:
+    """Return where a model lies, and the PEFT config if it is an adapter.
+
+    An adapter on the Hub is brought here whole, so that all adapters are loaded from a folder:
+    Transformers would put it on its base itself, and such a model is saved in another way.
+    """
     path = Path(source)
     if path.is_file():
         raise ModelError(f"{source} is a file; a model is a folder with config.json, or a Hub id.")
     if not path.is_dir():
-        return None
+        if find_adapter_config_file(source) is None:
+            return source, None
+        path = Path(snapshot_download(source, allow_patterns=ADAPTER_FILES))
     check_folder(path)
     if not (path / "adapter_config.json").is_file():
-        return None
+        return source, None
     from peft import PeftConfig
 
-    return PeftConfig.from_pretrained(source)
+    return str(path), PeftConfig.from_pretrained(str(path))
+
+
+def _base_of(adapter: Any, name: str) -> str:
+    """Return where the model lies that an adapter is put on."""
+    base = adapter.base_model_name_or_path
+    if not base:
+        raise ModelError(
+            f"The adapter {name!r} does not say which model it is put on. Set "
+            "`base_model_name_or_path` in its adapter_config.json."
+        )
+    return resolve(base)
 
 
 def _load_tokenizer(source: str, name: str) -> Any:
@@ -315,6 +337,12 @@ def _load_weights(source: str, config: Any, *, new_head: bool) -> tuple[Any, lis
         output_loading_info=True,
         trust_remote_code=False,
     )
+    if is_adapted(model):
+        # Transformers puts on an adapter that it finds beside the weights, and says nothing.
+        raise ModelError(
+            f"{source} holds an adapter (adapter_config.json) beside the weights of a model. Move "
+            "the adapter to a folder of its own, and give the one of the two that is meant."
+        )
     resized = [name for name, *_ in report["mismatched_keys"]]
     wrong = misfits(
         report["missing_keys"],

@@ -533,7 +533,7 @@ class ActiveRun:
         shutil.rmtree(staging, ignore_errors=True)
         self.write_model(trainer.accelerator.unwrap_model(trainer.model), staging)
         # safetensors makes files that only their owner may read; a model is made to be shared.
-        readable = (staging / "config.json").stat().st_mode
+        readable = staging.stat().st_mode & 0o666
         for file in staging.rglob("*"):
             if file.is_file():
                 file.chmod(readable)
