@@ -103,7 +103,7 @@ def _table(given: Namespace) -> None:
     from reproduction.table import reproduction_table
     from temper.app.settings import ROOT as DATA_ROOT
     from temper.cli.bars import progress
-    from temper.training.checkpoint_folder import make_folder, remove_empty, write_text
+    from temper.files import make_folder, remove_empty, write_text
 
     family = specification.family
     folder = given.source or given.out or Path("runs", "reproduction", f"{family}-{scale}")

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from temper.errors import DataError
-from temper.training.checkpoint_folder import write_text
+from temper.files import write_text
 
 Run = Callable[[list[str]], object]
 

@@ -63,6 +63,25 @@ class CheckpointError(TemperError):
     """Report a checkpoint or run folder that is missing, damaged or made with other settings."""
 
 
+class LockedError(CheckpointError):
+    """Report a folder that another process is writing, and which process that is."""
+
+
+class WriteError(CheckpointError):
+    """Report what could not be written, why, and how much room there is or would have to be."""
+
+
+class Terminated(SystemExit):
+    """End the process as SIGTERM asks, after what can be saved was saved: exit code 143."""
+
+    def __init__(self) -> None:
+        super().__init__(143)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Let a process of a study pass it on to another."""
+        return Terminated, ()
+
+
 class NonFiniteError(TemperError):
     """Report a NaN or infinite loss with its step, term and row ids.
 

@@ -8,15 +8,8 @@ from pathlib import Path
 import pytest
 
 from temper.errors import CheckpointError
-from temper.training.checkpoint_folder import (
-    RunFolder,
-    differences,
-    make_folder,
-    read_json,
-    remove_empty,
-    write_json,
-    write_text,
-)
+from temper.files import make_folder, remove_empty, write_json, write_text
+from temper.training.checkpoint_folder import RunFolder, differences, read_json
 
 
 def test_a_folder_that_does_not_exist_has_no_record(tmp_path: Path) -> None:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from temper.data.examples import Examples
-from temper.errors import CheckpointError, NonFiniteError, SettingError
+from temper.errors import CheckpointError, NonFiniteError, SettingError, WriteError
 from temper.training import run as module
 from temper.training.config import RunConfig, model_identity
 from temper.training.progress import Progress
@@ -25,6 +29,10 @@ from tests.training.tiny_training import (
 def config(project: Path, **train_settings: Any) -> RunConfig:
     train_settings = {"max_steps": 5, **train_settings}
     return RunConfig.of(settings_of_run(project, method="uegr", **train_settings))
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(entry.name for entry in folder.iterdir())
 
 
 @pytest.fixture(scope="module")
@@ -81,6 +89,71 @@ def test_a_run_killed_while_its_trainer_is_made_goes_on(
             train(config(project), out)
     train(config(project), out)
     assert (out / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()
+
+
+def test_what_a_kill_at_the_first_record_left_is_no_other_work(project: Path, whole: Path) -> None:
+    out = project / "first-record"
+    out.mkdir()
+    for name in (".run.json.4711", ".lock-1"):
+        (out / name).touch()
+    train(config(project), out)
+    assert names(out) == names(whole)
+
+
+def test_checkpoints_that_a_kill_left_in_a_finished_run_are_swept_up(
+    project: Path, whole: Path
+) -> None:
+    out = Path(shutil.copytree(whole, project / "swept"))
+    (out / "checkpoints" / "checkpoint-5").mkdir(parents=True)
+    train(config(project), out)
+    assert names(out) == names(whole)
+
+
+def test_the_second_process_on_a_folder_is_refused_and_changes_nothing(
+    project: Path, whole: Path
+) -> None:
+    out = project / "twice"
+
+    class Second(Progress):
+        refusal: str | None = None
+
+        def steps(self, done: int, total: int, *, loss: float | None) -> None:
+            if done == 3:
+                # A child, because a process may look into what it writes itself.
+                code = (
+                    "import sys; from pathlib import Path\n"
+                    "from temper.training.checkpoint_folder import RunFolder\n"
+                    "RunFolder(Path(sys.argv[1])).record()"
+                )
+                child = subprocess.run(
+                    [sys.executable, "-c", code, str(out)], capture_output=True, text=True
+                )
+                self.refusal = child.stderr.splitlines()[-1]
+
+    second = Second()
+    train(config(project), out, progress=second)
+    assert f"is being written by process {os.getpid()} on" in (second.refusal or "")
+    assert logs(out) == logs(whole)
+    assert names(out) == names(whole)
+
+
+def test_a_run_in_a_linked_folder_keeps_the_link(project: Path, whole: Path) -> None:
+    link = project / "link"
+    link.symlink_to(project / "linked", target_is_directory=True)
+    train(config(project), link)
+    assert link.is_symlink()
+    assert names(project / "linked") == names(whole)
+
+
+def test_a_disk_without_room_for_the_model_is_told_before_the_first_step(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("temper.files.free_bytes", lambda _: 1000)
+    heard = Heard()
+    with pytest.raises(WriteError, match=r"has room for 1 kB, and the model with a checkpoint"):
+        train(config(project), project / "no-room", progress=heard)
+    assert not heard.done
+    assert not (project / "no-room").exists()
 
 
 def test_a_stopped_run_can_start_anew(project: Path, whole: Path) -> None:

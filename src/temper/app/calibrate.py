@@ -22,13 +22,14 @@ from temper.evaluation.perspectives.calibration import with_temperature
 from temper.evaluation.predictor import Prediction
 from temper.evaluation.rows import Condition
 from temper.evaluation.scoring import statistic_of
+from temper.files import write_json
 from temper.functional.calibration import fit_temperature
 from temper.functional.intervals import LEAST_ROWS
 from temper.models.names import checkpoint_folder
-from temper.training.checkpoint_folder import read_json, write_json
+from temper.training.checkpoint_folder import read_json
 from temper.training.config import model_identity
 from temper.training.progress import Progress
-from temper.training.run import versions
+from temper.training.recorder import versions
 
 
 def calibrate(

@@ -16,10 +16,12 @@ from temper.data.reading import split_files
 from temper.data.settings import UNLABELLED, DataSettings
 from temper.data.sources import load_examples, load_splits, load_task_dev, with_configuration
 from temper.errors import CheckpointError, SettingError
+from temper.evaluation.folder import write_files
 from temper.evaluation.predictor import Predictor
-from temper.evaluation.run import Evaluation, evaluate, write
+from temper.evaluation.run import Evaluation, evaluate
 from temper.evaluation.settings import EvaluationSettings
-from temper.training.checkpoint_folder import differences, read_json, staged_folder, write_json
+from temper.files import staged_folder, write_json
+from temper.training.checkpoint_folder import differences, read_json
 from temper.training.config import digest, model_identity
 from temper.training.progress import Progress
 
@@ -144,11 +146,12 @@ def measure(
         Rows and scores.
     """
     told = (progress or Progress()).evaluation
-    measured = evaluate(predictor, sets.data, settings, model=model, progress=told)
-    notices = dict.fromkeys((*sets.notices, *measured.notices))
-    evaluation = replace(measured, notices=tuple(notices), missing=sets.missing)
+    # Held while it is measured, so that no other process does the same work.
     with staged_folder(out) as staged:
-        write(evaluation, staged)
+        measured = evaluate(predictor, sets.data, settings, model=model, progress=told)
+        notices = dict.fromkeys((*sets.notices, *measured.notices))
+        evaluation = replace(measured, notices=tuple(notices), missing=sets.missing)
+        write_files(evaluation, staged)
         settings_file = {
             "key": key,
             **({} if run is None else {"run": run}),

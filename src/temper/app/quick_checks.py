@@ -78,7 +78,7 @@ def of_room(out: Path, what: str, record: str) -> Check:
     """
     from temper.training.checkpoint_folder import check_room
 
-    return partial(check_room, out, what=what, held=(out / record).exists())
+    return partial(check_room, out, what=what, held=os.path.exists(out / record))
 
 
 def check_methods(names: Iterable[str]) -> None:

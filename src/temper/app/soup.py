@@ -34,12 +34,13 @@ from temper.evaluation.measurement import align, block_of, merge
 from temper.evaluation.predictor import Predictor
 from temper.evaluation.rows import Condition
 from temper.evaluation.scoring import statistic_of
+from temper.files import staged_folder, write_json
 from temper.functional.scores import facts
 from temper.models.folders import check_folder, read_object
-from temper.training.checkpoint_folder import check_room, read_json, staged_folder, write_json
+from temper.training.checkpoint_folder import check_room, read_json
 from temper.training.config import MODEL_FILES, RECORDS, digest, model_identity
 from temper.training.progress import Progress
-from temper.training.run import versions
+from temper.training.recorder import versions
 
 SCHEMA = 1
 # Of a run's data settings: what says how that run was trained, and nothing of what it is judged on.

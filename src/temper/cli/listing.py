@@ -128,7 +128,7 @@ def _show_method(name: str, *, as_json: bool) -> None:
 
 def _write(documents: list[Path], rewrite: Callable[[str, Path], str]) -> None:
     """Write tables into documents; all are read and made before one is written."""
-    from temper.training.checkpoint_folder import write_text
+    from temper.files import write_text
 
     made = {}
     listed = (sorted(given.glob("*.md")) if given.is_dir() else [given] for given in documents)

@@ -147,7 +147,7 @@ def _read_table(model: str, data: str, reading: Mapping[str, Any]) -> Examples:
 
 def _write(predictions: list[dict[str, Any]], out: Path, *, as_json: bool) -> None:
     """Write answers to a file and say so."""
-    from temper.training.checkpoint_folder import write_text
+    from temper.files import write_text
 
     write_text(out, {".jsonl": lines, ".json": array, ".csv": table}[out.suffix](predictions))
     if as_json:

@@ -7,7 +7,6 @@ same. ``attacked.parquet`` is as docs/formats.md says.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -18,6 +17,7 @@ import pyarrow.parquet as pq
 
 from temper.data.examples import Examples
 from temper.errors import CheckpointError
+from temper.files import replaced
 
 SCHEMA = pa.schema(
     [
@@ -87,12 +87,8 @@ class AttackedTexts:
         told = {"counts": self.counts, "notices": self.notices}
         columns = [[getattr(each, name) for each in self.texts] for name in SCHEMA.names]
         schema = SCHEMA.with_metadata({_TOLD: json.dumps(told).encode()})
-        temporary = path.with_name(f".{path.name}.{os.getpid()}")
-        try:
+        with replaced(path) as temporary:
             pq.write_table(pa.table(columns, schema=schema), temporary)
-            os.replace(temporary, path)
-        finally:
-            temporary.unlink(missing_ok=True)
 
     @classmethod
     def read(cls, path: Path) -> AttackedTexts:

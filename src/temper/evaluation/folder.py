@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -17,6 +14,7 @@ import pyarrow.parquet as pq
 from temper.data.examples import Examples
 from temper.errors import CheckpointError
 from temper.evaluation.rows import system_memory, to_blocks
+from temper.files import staged_folder
 from temper.functional.resampling import IntegerArray
 
 CLEAN = "clean"
@@ -101,6 +99,7 @@ class Texts:
 
 
 SCHEMA_NUMBER = 1
+ROWS = "rows.parquet"
 TEXTS = "texts.parquet"
 IN_SCORES = ("model", "task", "truncated", "notices", "skipped", "missing", "scores")
 """Fields of an evaluation that ``scores.json`` holds."""
@@ -138,9 +137,6 @@ class Evaluation:
 def write(evaluation: Evaluation, folder: Path | str) -> Path:
     """Write ``rows.parquet`` and ``scores.json`` into a new folder, whole or not at all.
 
-    The files are written under a temporary name beside the folder, which is renamed when they are
-    whole.
-
     Args:
         evaluation: What to write.
         folder: Where; it must not exist, or be empty, or hold an earlier evaluation and nothing
@@ -150,29 +146,29 @@ def write(evaluation: Evaluation, folder: Path | str) -> Path:
         The folder.
 
     Raises:
-        CheckpointError: The folder holds other files, or cannot be written.
+        CheckpointError: The folder holds other files, another process writes it, or it cannot be
+            written.
     """
     path = Path(folder)
     _check_target(path)
-    content = {"schema": SCHEMA_NUMBER} | {name: getattr(evaluation, name) for name in IN_SCORES}
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        staged = path.with_name(f".{path.name}.{uuid4().hex}")
-        staged.mkdir()
-    except OSError as error:
-        raise CheckpointError(f"Cannot write an evaluation to {path}: {error}.") from error
-    try:
-        with system_memory():
-            for table, name in ((evaluation.rows, "rows.parquet"), (evaluation.texts, TEXTS)):
-                pq.write_table(table, staged / name, compression="zstd", row_group_size=GROUP)
-        text = json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False)
-        (staged / "scores.json").write_text(text + "\n", encoding="utf-8")
-        _replace(staged, path)
-    except OSError as error:
-        raise CheckpointError(f"Cannot write an evaluation to {path}: {error}.") from error
-    finally:
-        shutil.rmtree(staged, ignore_errors=True)
+    with staged_folder(path) as staged:
+        write_files(evaluation, staged)
     return path
+
+
+def write_files(evaluation: Evaluation, folder: Path) -> None:
+    """Write the files of an evaluation.
+
+    Args:
+        evaluation: What to write.
+        folder: An empty folder.
+    """
+    content = {"schema": SCHEMA_NUMBER} | {name: getattr(evaluation, name) for name in IN_SCORES}
+    with system_memory():
+        for table, name in ((evaluation.rows, ROWS), (evaluation.texts, TEXTS)):
+            pq.write_table(table, folder / name, compression="zstd", row_group_size=GROUP)
+    text = json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False)
+    (folder / "scores.json").write_text(text + "\n", encoding="utf-8", newline="\n")
 
 
 def read(folder: Path | str) -> Evaluation:
@@ -190,7 +186,7 @@ def read(folder: Path | str) -> Evaluation:
     path = Path(folder)
     try:
         content = json.loads((path / "scores.json").read_text(encoding="utf-8"))
-        rows = pq.read_table(path / "rows.parquet")
+        rows = pq.read_table(path / ROWS)
         # Evaluations from before texts were kept have none.
         kept = (path / TEXTS).exists()
         texts = pq.read_table(path / TEXTS) if kept else SCHEMA.empty_table()
@@ -219,7 +215,7 @@ def _check_target(path: Path) -> None:
         return
     if not path.is_dir():
         raise CheckpointError(f"Expected a folder to write to, but {path} is a file.")
-    own = {"rows.parquet", TEXTS, "scores.json", "settings.json"}
+    own = {ROWS, TEXTS, "scores.json", "settings.json"}
     own |= {"report.html", "report.md", "scores.csv", "figures"}
     others = sorted({entry.name for entry in path.iterdir()} - own)
     if others:
@@ -227,14 +223,3 @@ def _check_target(path: Path) -> None:
             f"{path} holds other files ({', '.join(others[:3])}), which an evaluation must not "
             "replace. Give an empty or new folder."
         )
-
-
-def _replace(staged: Path, path: Path) -> None:
-    """Put the staged folder in place; a non-empty folder cannot be renamed over."""
-    if not path.exists():
-        os.replace(staged, path)
-        return
-    older = path.with_name(f".{path.name}.older.{uuid4().hex}")
-    os.replace(path, older)
-    os.replace(staged, path)
-    shutil.rmtree(older)

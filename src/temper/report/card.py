@@ -21,8 +21,9 @@ from temper.display.folders import Source, evaluation_fault, evaluation_of, read
 from temper.display.records import AdapterRecord, RunRecord, parse
 from temper.display.wording import escaped, folded
 from temper.errors import CheckpointError
+from temper.files import make_folder, write_text
 from temper.report.markdown import bullets, score_tables
-from temper.report.table import compare, replace_text
+from temper.report.table import compare
 from temper.report.view import flatten
 
 TASK = "text-classification"
@@ -228,11 +229,8 @@ def write_card(sources: CardSources, path: Path | str | None = None) -> Path:
     """
     target = check_card(sources.model, path)
     text = card(sources)
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        replace_text(target, text)
-    except OSError as error:
-        raise CheckpointError(f"Cannot write the model card to {target}: {error}.") from error
+    make_folder(target.parent)
+    write_text(target, text)
     return target
 
 

@@ -34,13 +34,14 @@ from temper.display.drawing import (
 from temper.display.folders import Source, read
 from temper.display.wording import folded
 from temper.errors import CheckpointError
+from temper.files import make_folder, write_text
 from temper.report import view
 from temper.report.derived import views
 from temper.report.examples import MOST, gallery
 from temper.report.figures import sections
 from temper.report.markdown import document
 from temper.report.overview import leading, overview
-from temper.report.table import compare, replace_text, write, write_scores
+from temper.report.table import compare, write, write_scores
 
 logger = logging.getLogger(__name__)
 
@@ -72,16 +73,13 @@ def build(folder: Path | str, out: Path | str | None = None, *, examples: int = 
             f"The report is a page, but {out} is named as Markdown. Name a .html."
         )
     text = render(source, comparison, examples=examples)
-    try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        replace_text(out, text)
-        replace_text(out.with_suffix(".md"), document(source, comparison))
-        if source.kind == "study":
-            write(comparison, out.parent)
-        else:
-            write_scores(comparison, out.parent)
-    except OSError as error:
-        raise CheckpointError(f"Cannot write the report to {out}: {error}.") from error
+    make_folder(out.parent)
+    write_text(out, text)
+    write_text(out.with_suffix(".md"), document(source, comparison))
+    if source.kind == "study":
+        write(comparison, out.parent)
+    else:
+        write_scores(comparison, out.parent)
     logger.info("Wrote the report to %s", out)
     return out
 

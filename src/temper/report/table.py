@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import os
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -28,6 +27,7 @@ from temper.display.folders import Source, read
 from temper.display.records import NamedRecord, Record, ScoreRecord, parse
 from temper.display.wording import higher_is_better, listed, plural, unit
 from temper.errors import CheckpointError
+from temper.files import write_text
 from temper.functional.intervals import LEAST_ROWS, LEAST_SEEDS, holm, paired_t, told_apart
 from temper.report.answer import answer
 from temper.report.derived import (
@@ -393,7 +393,7 @@ def write(comparison: Comparison, folder: Path | str) -> tuple[Path, Path]:
     folder = Path(folder)
     table = folder / "table.json"
     document = json.dumps(comparison.to_json(), indent=1, ensure_ascii=False, allow_nan=False)
-    replace_text(table, document + "\n")
+    write_text(table, document + "\n")
     return table, write_scores(comparison, folder)
 
 
@@ -420,12 +420,5 @@ def write_scores(comparison: Comparison, folder: Path | str) -> Path:
                 count = {"n": cell.examples[0] if len(cell.examples) == 1 else None}
                 key = {**asdict(row.key), "parameters": row.key.parameters.to_text()}
                 writer.writerow({**key, **run, **doubt, **count})
-    replace_text(scores, lines.getvalue())
+    write_text(scores, lines.getvalue())
     return scores
-
-
-def replace_text(path: Path, text: str) -> None:
-    """Write a file under a temporary name and rename it, so that no reader finds half of it."""
-    temporary = path.with_name(f".{path.name}.partial")
-    temporary.write_text(text, encoding="utf-8", newline="\n")
-    os.replace(temporary, path)

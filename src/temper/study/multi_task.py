@@ -13,11 +13,12 @@ from typing import Any, Self
 
 from temper.app.settings import SetSources
 from temper.errors import SettingError
+from temper.files import make_folder
 from temper.study.plan import Column, StudyConfig
 from temper.study.schedule import Study, finish_study, load_study, step_cost
 from temper.study.work import GridCell, StudyFolder, Work
 from temper.training.assignments import override
-from temper.training.checkpoint_folder import RunFolder, make_folder
+from temper.training.checkpoint_folder import RunFolder, held_folder
 from temper.training.multi_task import FOLDER, MultiTaskConfig, tasks_key, train_tasks
 from temper.training.progress import Progress
 
@@ -145,11 +146,13 @@ def run_multi_task_study(
         works.append(Work(folder, rows, sets))
         wholes = {cell: folder.whole(cell) for cell in folder.config.order()}
     seconds: dict[str, dict[int, float]] = {column: {} for column, _ in wholes}
-    for number, ((column, seed), whole) in enumerate(wholes.items(), start=1):
-        progress.runs(number, len(wholes), f"{column}, seed {seed}")
-        train_tasks(config.runs[column, seed], whole, splits=splits, progress=progress)
-        for work in works:
-            seconds[column][seed] = work.evaluate((column, seed), progress=progress)
-            make_folder(work.folder.path)
-            work.folder.write(cost=step_cost(seconds, reference=work.folder.config.reference))
-    return {work.folder.path.name: finish_study(work) for work in works}
+    with held_folder(Path(out)):
+        for number, ((column, seed), whole) in enumerate(wholes.items(), start=1):
+            progress.runs(number, len(wholes), f"{column}, seed {seed}")
+            train_tasks(config.runs[column, seed], whole, splits=splits, progress=progress)
+            for work in works:
+                seconds[column][seed] = work.evaluate((column, seed), progress=progress)
+                make_folder(work.folder.path)
+                cost = step_cost(seconds, reference=work.folder.config.reference)
+                work.folder.write(cost=cost)
+        return {work.folder.path.name: finish_study(work) for work in works}

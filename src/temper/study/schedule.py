@@ -25,16 +25,11 @@ from temper.evaluation.folder import read
 from temper.evaluation.pairing import RESAMPLES, paired_differences
 from temper.evaluation.predictor import Predictor
 from temper.evaluation.run import check_before_training
+from temper.files import write_json
 from temper.study.plan import StudyConfig
 from temper.study.work import GridCell, StudyFolder, Work, evaluation_sets
 from temper.study.workers import check_workers, side_by_side
-from temper.training.checkpoint_folder import (
-    check_study_room,
-    make_folder,
-    read_json,
-    remove_empty,
-    write_json,
-)
+from temper.training.checkpoint_folder import check_study_room, held_folder, read_json
 from temper.training.checks import check_regressions
 from temper.training.config import model_identity, run_key
 from temper.training.progress import Progress
@@ -124,16 +119,17 @@ def run_study(
     folder = StudyFolder(path, config, keys)
     folder.check()
     work = Work(folder, splits, sets)
-    made = make_folder(path)
-    try:
-        _do_all(work, workers, progress)
-    except TemperError:
-        # A model that cannot be loaded shows with the first run; nothing is worth keeping then.
-        if made and not (path / "runs").exists():
-            (path / "study.json").unlink(missing_ok=True)
-            remove_empty(made)
-        raise
-    return finish_study(work)
+    with held_folder(path) as is_new:
+        # Another process may have written it since it was looked at.
+        folder.check()
+        try:
+            _do_all(work, workers, progress)
+        except (TemperError, KeyboardInterrupt, SystemExit):
+            # A model that cannot be loaded shows with the first run, and leaves nothing.
+            if is_new and not (path / "runs").exists():
+                (path / "study.json").unlink(missing_ok=True)
+            raise
+        return finish_study(work)
 
 
 def load_study(config: StudyConfig, progress: Progress) -> tuple[Splits, EvaluationSets]:

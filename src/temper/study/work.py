@@ -16,13 +16,13 @@ from temper.app.sets import EvaluationSets, load_sets
 from temper.data.examples import Splits
 from temper.data.suites.suite import KINDS
 from temper.errors import CheckpointError
+from temper.files import write_json
 from temper.study.plan import StudyConfig
 from temper.training.checkpoint_folder import (
     RunFolder,
     check_study_room,
     difference_in_words,
     read_json,
-    write_json,
 )
 from temper.training.progress import Progress
 from temper.training.run import train

@@ -22,7 +22,6 @@ from safetensors.torch import load_file, save_file
 from temper.errors import CheckpointError
 from temper.training.checkpoint_folder import newest_checkpoint_in
 
-PARTIAL = ".partial-"
 WEIGHTS = ("model.safetensors", "adapter_model.safetensors", "model.safetensors.index.json")
 ADVICE = "Resume from another checkpoint, or train anew."
 UNWRITABLE = (

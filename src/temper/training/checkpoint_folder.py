@@ -12,27 +12,29 @@ import os
 import re
 import shutil
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from temper.errors import CheckpointError
+from temper.files import hidden, make_folder, remove_empty, sweep, write_json, write_text, writing
+from temper.locks import LOCK, check_unlocked, locked
+from temper.training.progress import Progress
 
 CHECKPOINT = re.compile(r"checkpoint-(\d+)")
+PARTIAL = ".partial-"
 STAGING = ".publishing"
 RATE_FILE = "rate.json"
 """What the search for a learning rate found, where the settings say ``auto``."""
 TEACHER_ANSWERS = "teacher_answers.parquet"
 """What the model of a folder answered to rows that a student was taught on."""
-OWN_FILES = {
-    "run.json",
-    "metrics.jsonl",
-    "attacked.parquet",
-    TEACHER_ANSWERS,
-    "checkpoints",
-    STAGING,
-}
+OF_A_RUN = ("run.json", "metrics.jsonl", "attacked.parquet", TEACHER_ANSWERS)
+WRITTEN = (*OF_A_RUN, RATE_FILE, "study.json", "paired.json")
+"""Files that are written under a hidden name first."""
+OWN_FILES = {*OF_A_RUN, "checkpoints", STAGING}
+LEFT = re.compile(rf"{LOCK.pattern}|\.now-\w+|\.({'|'.join(map(re.escape, WRITTEN))})\.\w+")
+"""What a killed process may leave of a lock, and of a file that it was writing."""
 
 
 @dataclass(frozen=True)
@@ -75,9 +77,13 @@ class RunFolder:
             CheckpointError: Where it is damaged, or the folder holds something else than a run.
         """
         file = self.path / "run.json"
-        held = file.exists() or (self.path / RATE_FILE).exists()
-        check_room(self.path, what="run.json", held=held)
-        return read_json(file) if file.exists() else None
+        is_there, is_tried = (os.path.exists(self.path / name) for name in ("run.json", RATE_FILE))
+        check_room(self.path, what="run.json", held=is_there or is_tried)
+        return read_json(file) if is_there else None
+
+    def held(self) -> AbstractContextManager[bool]:
+        """Hold the folder inside a context, as `held_folder` does."""
+        return held_folder(self.path)
 
     def write_record(self, record: Mapping[str, Any]) -> None:
         """Write ``run.json`` in one go."""
@@ -141,8 +147,49 @@ class RunFolder:
             os.replace(staged, self.path / staged.name)
         self.staging.rmdir()
         self.write_record(record)
+        self.drop_checkpoints()
+
+    def drop_unfinished(self) -> None:
+        """Remove checkpoints and files that were not written to their end."""
+        shutil.rmtree(self.staging, ignore_errors=True)
+        for entry in self.checkpoints.glob(f"{PARTIAL}*"):
+            shutil.rmtree(entry, ignore_errors=True)
+
+    def sweep_finished(self) -> None:
+        """Remove what a process left that was killed after its run was finished."""
+        if self.checkpoints.exists():
+            with self.held():
+                self.drop_checkpoints()
+
+    def drop_checkpoints(self) -> None:
+        """Remove the checkpoints of a finished run."""
         if self.checkpoints.exists():
             shutil.rmtree(self.checkpoints)
+
+
+@contextmanager
+def held_folder(path: Path) -> Iterator[bool]:
+    """Hold the folder of a run or a study inside this context.
+
+    What killed processes left of files that they were writing is swept up.
+
+    Args:
+        path: The folder; it is made if need be, and removed again where it stays empty.
+
+    Yields:
+        Whether it was made.
+
+    Raises:
+        LockedError: Another process writes it.
+        WriteError: The file system refuses.
+    """
+    made = make_folder(path)
+    try:
+        with writing(path), locked(path):
+            sweep(path, WRITTEN)
+            yield bool(made)
+    finally:
+        remove_empty(made)
 
 
 def check_room(out: Path, *, what: str, held: bool) -> None:
@@ -155,10 +202,16 @@ def check_room(out: Path, *, what: str, held: bool) -> None:
 
     Raises:
         CheckpointError: If it is a file, or holds something and not that.
+        LockedError: If another process writes it.
     """
-    if out.exists() and not out.is_dir():
-        raise CheckpointError(f"{out} is a file, expected a folder. Give another --out.")
-    foreign = sorted(entry.name for entry in out.iterdir()) if out.is_dir() else []
+    with writing(out):
+        if out.exists() and not out.is_dir():
+            raise CheckpointError(f"{out} is a file, expected a folder. Give another --out.")
+        entries = [entry.name for entry in out.iterdir()] if out.is_dir() else []
+    # Runs and studies are locked inside, evaluations and soups beside.
+    for folder in (out, hidden(Path(os.path.realpath(out)), "writing")):
+        check_unlocked(folder, what=out)
+    foreign = sorted(name for name in entries if not LEFT.fullmatch(name))
     if foreign and not held:
         raise CheckpointError(
             f"{out} exists and holds {foreign[0]!r} but no {what}. Give another --out, or empty "
@@ -176,7 +229,7 @@ def check_study_room(out: Path) -> None:
         CheckpointError: If it is a file, or holds something and no study, or one of which only the
             scores were kept.
     """
-    if (out / "scores.parquet").exists():
+    if os.path.exists(out / "scores.parquet"):
         raise CheckpointError(
             f"{out} holds the kept scores of a study, whose runs cannot go on. Give another --out."
         )
@@ -210,85 +263,6 @@ def read_json(path: Path) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise CheckpointError(f"{path} must hold a JSON object, got {type(content).__name__}.")
     return content
-
-
-def write_json(path: Path, content: Mapping[str, Any]) -> None:
-    """Write a JSON object under a temporary name, then rename it."""
-    write_text(path, json.dumps(content, indent=2, allow_nan=False) + "\n")
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write a text file under a temporary name, then rename it, so that nobody sees half of it."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with temporary.open("w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-@contextmanager
-def staged_folder(path: Path) -> Iterator[Path]:
-    """Give a folder to write to, which takes a folder's place once this context ends well.
-
-    Args:
-        path: The folder; an older one in its place is replaced by the whole new one.
-
-    Raises:
-        CheckpointError: Where the file system refuses.
-    """
-    make_folder(path.parent)
-    staged, older = (path.with_name(f".{path.name}.{state}") for state in ("writing", "older"))
-    shutil.rmtree(staged, ignore_errors=True)
-    staged.mkdir()
-    try:
-        yield staged
-        shutil.rmtree(older, ignore_errors=True)
-        if path.exists():
-            os.replace(path, older)
-        os.replace(staged, path)
-        shutil.rmtree(older, ignore_errors=True)
-    finally:
-        shutil.rmtree(staged, ignore_errors=True)
-
-
-def make_folder(path: Path, *, option: str = "--out") -> list[Path]:
-    """Create a folder for output, with the folders above it.
-
-    Args:
-        path: The folder; it may exist.
-        option: What gave it, for errors.
-
-    Returns:
-        The folders that did not exist before, innermost first, so that `remove_empty` can undo
-        this.
-
-    Raises:
-        CheckpointError: Where the file system refuses.
-    """
-    made = [folder for folder in (path, *path.parents) if not folder.exists()]
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise CheckpointError(
-            f"The folder {path} cannot be made: {error.strerror}. Give another {option}."
-        ) from error
-    return made
-
-
-def remove_empty(folders: list[Path]) -> None:
-    """Remove folders that `make_folder` made, as far as they are empty.
-
-    Args:
-        folders: Innermost first.
-    """
-    for folder in folders:
-        if any(folder.iterdir()):
-            return
-        folder.rmdir()
 
 
 def differences(before: Any, now: Any, *, path: str = "") -> list[str]:
@@ -327,3 +301,35 @@ def difference_in_words(before: Any, now: Any) -> str:
     """
     changed = differences(before, now)
     return "; ".join(changed) or "the rows of the data or the model's weights changed"
+
+
+def is_finished(
+    folder: RunFolder, found: dict[str, Any] | None, config: Any, key: str, progress: Progress
+) -> bool:
+    """Say whether a folder holds this run to its end, and refuse one that holds another.
+
+    Args:
+        folder: The folder.
+        found: Its record, None where there is none.
+        config: The settings of this call.
+        key: Their key.
+        progress: Hears that a finished run is kept.
+
+    Raises:
+        CheckpointError: If the keys differ; says which settings do.
+    """
+    if found is None:
+        return False
+    if found.get("key") == key:
+        finished = found.get("status") == "finished"
+        if finished:
+            progress.notice(f"{folder.path} is finished already with these settings; it is kept.")
+        return finished
+    what = difference_in_words(
+        {"model": found.get("model"), "seed": found.get("seed"), **found.get("settings", {})},
+        {"model": config.model, "seed": config.seed, **config.settings()},
+    )
+    raise CheckpointError(
+        f"{folder.path} holds a run with other settings: {what}. Give another --out, "
+        "or remove that folder."
+    )

@@ -6,12 +6,15 @@ import inspect
 import math
 import os
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from temper.errors import NonFiniteError, SettingError
+from temper.files import check_free
 from temper.methods import Method
+from temper.models.adapters import is_adapted
 from temper.models.blocks import unwrap
 from temper.models.probing import innermost
 from temper.training.assignments import Faults
@@ -253,3 +256,20 @@ def check_gradient_norm(norm: float | Tensor, step: Step) -> None:
             term="gradient",
             rows=[],
         )
+
+
+def check_disk(folder: Path, model: nn.Module) -> None:
+    """Refuse to begin a run whose last checkpoint and model would have no room.
+
+    Args:
+        folder: The run's folder.
+        model: The network; of an adapted one the adapter is saved.
+
+    Raises:
+        WriteError: The file system has less room than they take at the least.
+    """
+    sizes = [(p.numel() * p.element_size(), p.requires_grad) for p in model.parameters()]
+    trained = sum(size for size, is_trained in sizes if is_trained)
+    saved = trained if is_adapted(model) else sum(size for size, _ in sizes)
+    # Weights twice, and Adam's two moments of those that are trained.
+    check_free(folder, 2 * saved + 2 * trained, what="the model with a checkpoint to resume from")

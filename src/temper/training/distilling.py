@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,8 +17,9 @@ from torch import Tensor
 
 from temper.data.encode import EncodedExamples
 from temper.data.examples import Examples
-from temper.errors import ModelError
+from temper.errors import ModelError, WriteError
 from temper.evaluation.classifier import ClassifierPredictor
+from temper.files import replaced
 from temper.functional.resampling import FloatArray
 from temper.models.hf import load_classifier
 from temper.training.checkpoint_folder import TEACHER_ANSWERS
@@ -155,15 +156,9 @@ def _keep(file: Path, answers: _Answers, asked: dict[str, Any]) -> None:
     """Write answers under a temporary name, then rename it; a folder of others may not allow it."""
     told = json.dumps({**asked, "labels": answers.labels}).encode()
     columns = {"row": list(answers.by_row), "answer": list(answers.by_row.values())}
-    temporary = file.with_name(f".{file.name}.{os.getpid()}")
-    try:
+    # Without the file the model is asked again.
+    with suppress(OSError, WriteError), replaced(file) as temporary:
         pq.write_table(pa.table(columns).replace_schema_metadata({_TOLD: told}), temporary)
-        os.replace(temporary, file)
-    except OSError:
-        # Without the file the model is asked again.
-        return
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def _order_of_classes(

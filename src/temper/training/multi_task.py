@@ -32,9 +32,10 @@ from temper.data.encode import encode
 from temper.data.examples import Examples, Splits
 from temper.data.sources import load_splits
 from temper.errors import SettingError, unknown
+from temper.files import write_json
 from temper.models.multi_task.classifier import TaskHead, share_encoder
 from temper.training.assignments import Faults, Tree, section
-from temper.training.checkpoint_folder import RunFolder, write_json
+from temper.training.checkpoint_folder import RunFolder, is_finished
 from temper.training.checks import check_one_process, check_regressions
 from temper.training.config import (
     PLACES,
@@ -51,7 +52,6 @@ from temper.training.rewriting import rewriters_of
 from temper.training.run import (
     ActiveRun,
     Prepared,
-    is_finished,
     label_names,
     make_network,
     network_notices,
@@ -236,13 +236,13 @@ def train_tasks(
     progress.notice_all(notices)
     key = tasks_key(config, loaded)
     if is_finished(folder, found, config, key, progress):
+        folder.sweep_finished()
         return folder.path
     prepared = prepare_tasks(config, loaded)
     progress.notice_all(network_notices(config.first, prepared.model, prepared.tokenizer))
     progress.notice_all(prepared.notices)
     prepared = replace(prepared, notices=(*notices, *prepared.notices))
-    run = _ActiveTasks(config, folder, key, loaded, progress, prepared)
-    run.go(found if resume else None)
+    _ActiveTasks(config, folder, key, loaded, progress, prepared).go(resume=resume)
     return folder.path
 
 
@@ -337,6 +337,11 @@ class _ActiveTasks(ActiveRun):
         self._first = next(iter(whole.tasks))
         # What these settings and data say of one task is written for each of them.
         super().__init__(whole.first, folder, key, splits[self._first], progress, prepared)
+
+    @property
+    def plan(self) -> MultiTaskConfig:
+        """The settings as the caller gave them."""
+        return self.whole
 
     def record(self, status: str) -> dict[str, Any]:
         """Return the record as docs/formats.md describes it."""

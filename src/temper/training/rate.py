@@ -32,8 +32,9 @@ from temper.data.encode import Collator, encode
 from temper.data.examples import Examples, Splits
 from temper.data.splitting import carve
 from temper.errors import CheckpointError, NonFiniteError, SettingError
+from temper.files import make_folder, write_json
 from temper.models.modes import in_mode
-from temper.training.checkpoint_folder import RATE_FILE, make_folder, read_json, write_json
+from temper.training.checkpoint_folder import RATE_FILE, read_json
 from temper.training.config import RunConfig, run_key, with_rate
 from temper.training.progress import Progress
 from temper.training.recorder import Listener

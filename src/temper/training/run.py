@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import platform
 import shutil
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
-import temper
 from temper import methods
 from temper.data.attacked import AttackedTexts
 from temper.data.augmentation import augmented
@@ -21,23 +19,32 @@ from temper.data.encode import Collator, EncodedExamples, encode
 from temper.data.examples import Examples, Splits, label_counts
 from temper.data.sources import load_splits
 from temper.data.tasks.registry import default_metric
-from temper.errors import CheckpointError, SettingError, TemperError
+from temper.errors import SettingError, TemperError, WriteError
+from temper.files import writing
 from temper.models.adapters import is_adapted, merged, save_adapter
 from temper.models.classical.build import build_classifier
 from temper.models.hf import lasting_name, load_classifier
 from temper.training.arguments import training_arguments
-from temper.training.checkpoint_folder import (
-    RunFolder,
-    difference_in_words,
-    make_folder,
-    remove_empty,
+from temper.training.checkpoint_folder import RunFolder, is_finished
+from temper.training.checks import (
+    check_disk,
+    check_one_process,
+    check_regressions,
+    check_unlabelled,
 )
-from temper.training.checks import check_one_process, check_regressions, check_unlabelled
 from temper.training.config import RunConfig, run_key, settings_class, teachers_of
 from temper.training.distilling import ask_teachers
 from temper.training.passes import cost_in_words, passes_of
 from temper.training.progress import Progress
-from temper.training.recorder import DEV, SELECTION, EpochScores, Recorder, ScoredSet, carve
+from temper.training.recorder import (
+    DEV,
+    SELECTION,
+    EpochScores,
+    Recorder,
+    ScoredSet,
+    carve,
+    versions,
+)
 from temper.training.rewriting import RowAttack, rewriters_of
 from temper.training.trainer import RobustTrainer
 
@@ -89,6 +96,7 @@ def train(
         splits = splits.labelled()
     key = run_key(config, splits)
     if is_finished(folder, found, config, key, progress):
+        folder.sweep_finished()
         return folder.path
     selection = None
     if config.train.keep == "best":
@@ -111,8 +119,7 @@ def train(
     prepared = prepare(config, splits, attack=texts, selection=selection)
     progress.notice_all(network_notices(config, prepared.model, prepared.tokenizer))
     progress.notice_all(prepared.notices)
-    run = ActiveRun(config, folder, key, splits, progress, prepared)
-    run.go(found if resume else None)
+    ActiveRun(config, folder, key, splits, progress, prepared).go(resume=resume)
     return folder.path
 
 
@@ -348,38 +355,6 @@ def class_weights(setting: Any, train_rows: Examples) -> list[float] | None:
     return weights
 
 
-def is_finished(
-    folder: RunFolder, found: dict[str, Any] | None, config: Any, key: str, progress: Progress
-) -> bool:
-    """Say whether a folder holds this run to its end, and refuse one that holds another.
-
-    Args:
-        folder: The folder.
-        found: Its record, None where there is none.
-        config: The settings of this call.
-        key: Their key.
-        progress: Hears that a finished run is kept.
-
-    Raises:
-        CheckpointError: If the keys differ; says which settings do.
-    """
-    if found is None:
-        return False
-    if found.get("key") == key:
-        finished = found.get("status") == "finished"
-        if finished:
-            progress.notice(f"{folder.path} is finished already with these settings; it is kept.")
-        return finished
-    what = difference_in_words(
-        {"model": found.get("model"), "seed": found.get("seed"), **found.get("settings", {})},
-        {"model": config.model, "seed": config.seed, **config.settings()},
-    )
-    raise CheckpointError(
-        f"{folder.path} holds a run with other settings: {what}. Give another --out, "
-        "or remove that folder."
-    )
-
-
 @dataclass
 class ActiveRun:
     """One run between its checks and its end.
@@ -413,17 +388,42 @@ class ActiveRun:
         self.passes: float | None = None
         self.parameters = parameter_counts(prepared.model)
 
-    def go(self, found: dict[str, Any] | None) -> None:
-        """Train, and leave either a finished run, a stopped one, or nothing."""
-        made = make_folder(self.folder.path)
+    @property
+    def plan(self) -> Any:
+        """The settings as the caller gave them."""
+        return self.config
+
+    def go(self, *, resume: bool) -> None:
+        """Train, and leave either a finished run, a stopped one, or nothing.
+
+        Args:
+            resume: Whether a stopped run goes on.
+
+        Raises:
+            LockedError: Another process writes the folder.
+            WriteError: The file system refuses what must be written.
+        """
+        with self.folder.held() as is_new:
+            # Another process may have come to its end since the folder was looked at.
+            found = self.folder.record()
+            if is_finished(self.folder, found, self.plan, self.key, self.progress):
+                return
+            if found is None:
+                check_disk(self.folder.path, self.prepared.model)
+            self._train(found if resume else None, is_new=is_new)
+
+    def _train(self, found: dict[str, Any] | None, *, is_new: bool) -> None:
         try:
-            self._train(found)
-        except (TemperError, KeyboardInterrupt):
-            if made and self.recorder.done == 0 and self.prepared.attacked is None:
+            with writing(self.folder.path):
+                self._train_on(found)
+        except (TemperError, KeyboardInterrupt, SystemExit):
+            if is_new and self.recorder.done == 0 and self.prepared.attacked is None:
                 self.folder.clear()
-                remove_empty(made)
             else:
-                self.write("stopped")
+                self.folder.drop_unfinished()
+                # A full disk may have no room for the record; the next call finds it "running".
+                with suppress(WriteError):
+                    self.write("stopped")
             raise
 
     def write(self, status: str) -> None:
@@ -483,7 +483,7 @@ class ActiveRun:
             }
         return told
 
-    def _train(self, found: dict[str, Any] | None) -> None:
+    def _train_on(self, found: dict[str, Any] | None) -> None:
         if found is None:
             self.folder.clear()
         checkpoint = self.folder.last_checkpoint()
@@ -584,9 +584,3 @@ def make_trainer(
     handler = trainer.callback_handler
     handler.callbacks = [c for c in handler.callbacks if type(c).__name__ != "PrinterCallback"]
     return trainer
-
-
-def versions() -> dict[str, str]:
-    """Return the versions of what decides a run's numbers."""
-    installed = {name: version(name) for name in ("torch", "transformers", "peft", "datasets")}
-    return {"python": platform.python_version(), "temper": temper.__version__, **installed}

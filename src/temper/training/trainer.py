@@ -27,6 +27,7 @@ from temper.methods.method import smoothed
 from temper.models.kinds import check_sequence_classifier
 from temper.training import checkpoint_files
 from temper.training.checkpoint_files import read_state, write_state
+from temper.training.checkpoint_folder import PARTIAL
 from temper.training.checks import (
     check_drop_last,
     check_gradient_norm,
@@ -342,7 +343,7 @@ class RobustTrainer(Trainer):
 
     def _inner_training_loop(self, *args: Any, **kwargs: Any) -> Any:
         if self.args.should_save:
-            for unfinished in Path(self.args.output_dir).glob(f"{checkpoint_files.PARTIAL}*"):
+            for unfinished in Path(self.args.output_dir).glob(f"{PARTIAL}*"):
                 shutil.rmtree(unfinished)
         self._carried = None
         self._step = Step(number=-1)
@@ -455,7 +456,7 @@ class RobustTrainer(Trainer):
         self.store_flos()
         run = Path(self._get_output_dir(trial=trial))
         final = run / f"checkpoint-{self.state.global_step}"
-        partial_folder = run / f"{checkpoint_files.PARTIAL}{self.state.global_step}"
+        partial_folder = run / f"{PARTIAL}{self.state.global_step}"
         if self.args.should_save:
             shutil.rmtree(partial_folder, ignore_errors=True)
             partial_folder.mkdir(parents=True)

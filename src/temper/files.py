@@ -1,0 +1,253 @@
+"""Write files and folders whole or not at all, and say in one line what could not be written."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+import re
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from temper.errors import CheckpointError, WriteError
+from temper.locks import locked
+
+NAME_MAX = 255
+"""Bytes of the longest file name that common file systems take."""
+FULL = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG}
+"""What a file system answers to writing alone."""
+REFUSALS = {*FULL, errno.EIO, errno.EACCES, errno.EPERM, errno.ENAMETOOLONG}
+"""What it answers where it can or may not write, and of other files where they cannot be read."""
+# Libraries in Rust pass the number on in their text alone.
+NUMBER = re.compile(r"(?:os error |code: )(\d+)")
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Turn what a file system or a library raises at a refused write into one `WriteError`.
+
+    Args:
+        path: What is written, for the message.
+
+    Raises:
+        WriteError: The disk is full, read-only or broken, or writing there is not allowed.
+    """
+    try:
+        yield
+    except Exception as error:
+        number = getattr(error, "errno", None)
+        if not isinstance(number, int):
+            told = NUMBER.search(str(error))
+            number = int(told[1]) if told else None
+        place = getattr(error, "filename", None)
+        near = Path(os.path.realpath(path)).parent
+        elsewhere = place is not None and near not in Path(os.path.realpath(place)).parents
+        if number not in (FULL if elsewhere else REFUSALS):
+            raise
+        raise WriteError(_refused(path, number)) from error
+
+
+def _refused(path: Path, number: int) -> str:
+    said = f"{path} cannot be written: {os.strerror(number)}"
+    if number in (errno.ENOSPC, errno.EDQUOT):
+        free = free_bytes(path)
+        room = "" if free is None else f" ({size_in_words(free)} are free)"
+        return f"{said}{room}. Free some room, and give the same command again."
+    if number == errno.ENAMETOOLONG:
+        return f"{said}. Names have at most {NAME_MAX} bytes: give a shorter one."
+    return f"{said}. See to it that the folder can be written to, and give the command again."
+
+
+def free_bytes(path: Path) -> int | None:
+    """Return the free bytes of the file system that a path lies or will lie on, if it says so."""
+    folder = Path(os.path.realpath(path))
+    while not folder.is_dir() and folder != folder.parent:
+        folder = folder.parent
+    try:
+        return shutil.disk_usage(folder).free
+    except OSError:
+        return None
+
+
+def check_free(path: Path, wanted: int, *, what: str) -> None:
+    """Refuse to begin work whose result has no room.
+
+    A quota is not seen here.
+
+    Args:
+        path: Where it will be written.
+        wanted: Bytes that it takes at the least.
+        what: What it is, for the message.
+
+    Raises:
+        WriteError: There is less room.
+    """
+    free = free_bytes(path)
+    if free is not None and free < wanted:
+        raise WriteError(
+            f"{path} has room for {size_in_words(free)}, and {what} takes at least "
+            f"{size_in_words(wanted)}. Free some room, or give another --out."
+        )
+
+
+def size_in_words(size: int) -> str:
+    """Write a number of bytes for people.
+
+    Example:
+        >>> size_in_words(90_868_376)
+        '91 MB'
+    """
+    for factor, unit in ((10**9, "GB"), (10**6, "MB"), (10**3, "kB")):
+        if size >= factor:
+            return f"{size / factor:.3g} {unit}"
+    return f"{size} bytes"
+
+
+def write_json(path: Path, content: Mapping[str, Any]) -> None:
+    """Write a JSON object under a temporary name, then rename it.
+
+    Raises:
+        WriteError: The file system refuses.
+    """
+    write_text(path, json.dumps(content, indent=2, allow_nan=False) + "\n")
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text file under a temporary name, then rename it, so that nobody sees half of it.
+
+    Where the path is a link, what it points to is replaced and the link stays.
+
+    Raises:
+        WriteError: The file system refuses.
+    """
+    with replaced(path) as temporary, temporary.open("w", encoding="utf-8", newline="\n") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+@contextmanager
+def replaced(path: Path) -> Iterator[Path]:
+    """Give a name to write to, which takes a file's place once this context ends well.
+
+    Args:
+        path: The file; a link stays, and what it points to is replaced.
+
+    Raises:
+        WriteError: The file system refuses.
+    """
+    with writing(path):
+        target = Path(os.path.realpath(path))
+        temporary = hidden(target, str(os.getpid()))
+        try:
+            yield temporary
+            os.replace(temporary, target)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+
+def hidden(path: Path, ending: str) -> Path:
+    """Return a hidden name beside a path for what becomes it, ``.NAME.ENDING``.
+
+    Example:
+        >>> hidden(Path("runs/a"), "writing").as_posix()
+        'runs/.a.writing'
+    """
+    name = f".{path.name}.{ending}"
+    if len(os.fsencode(name)) > NAME_MAX:
+        name = f".{hashlib.sha256(os.fsencode(path.name)).hexdigest()}.{ending}"
+    return path.with_name(name)
+
+
+def sweep(folder: Path, names: Iterator[str] | tuple[str, ...]) -> None:
+    """Remove what killed processes left of files that `write_text` was writing.
+
+    Args:
+        folder: Whose lock is held, so that nobody else writes these files there.
+        names: The files' names.
+    """
+    for name in names:
+        for left in folder.glob(f".{name}.*"):
+            left.unlink(missing_ok=True)
+
+
+@contextmanager
+def staged_folder(path: Path) -> Iterator[Path]:
+    """Give a folder to write to, which takes a folder's place once this context ends well.
+
+    All of it happens in ``.NAME.writing`` beside the folder, which is locked: another process that
+    writes the same folder is refused. What a killed one left there is swept up, and a folder that
+    it had moved away for its own is put back.
+
+    Args:
+        path: The folder; an older one in its place is replaced by the whole new one. A link stays,
+            and the folder that it points to is replaced.
+
+    Raises:
+        CheckpointError: Another process is writing the folder.
+        WriteError: The file system refuses.
+    """
+    target = Path(os.path.realpath(path))
+    work = hidden(target, "writing")
+    new, older = work / "new", work / "older"
+    made = make_folder(target.parent)
+    try:
+        with writing(path), locked(work, what=path):
+            if older.exists() and not target.exists():
+                os.replace(older, target)
+            for left in (new, older):
+                shutil.rmtree(left, ignore_errors=True)
+            new.mkdir()
+            try:
+                yield new
+                if target.exists():
+                    os.replace(target, older)
+                os.replace(new, target)
+            finally:
+                for left in (new, older):
+                    shutil.rmtree(left, ignore_errors=True)
+    finally:
+        remove_empty([work, *made])
+
+
+def make_folder(path: Path, *, option: str = "--out") -> list[Path]:
+    """Create a folder for output, with the folders above it.
+
+    Args:
+        path: The folder; it may exist, or be a link to one that does not.
+        option: What gave it, for errors.
+
+    Returns:
+        The folders that did not exist before, innermost first, so that `remove_empty` can undo
+        this.
+
+    Raises:
+        CheckpointError: Where the file system refuses.
+    """
+    path = Path(os.path.realpath(path))
+    try:
+        made = [folder for folder in (path, *path.parents) if not folder.exists()]
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise CheckpointError(
+            f"The folder {path} cannot be made: {error.strerror}. Give another {option}."
+        ) from error
+    return made
+
+
+def remove_empty(folders: list[Path]) -> None:
+    """Remove folders that `make_folder` made, as far as they are empty.
+
+    Args:
+        folders: Innermost first.
+    """
+    for folder in folders:
+        try:
+            folder.rmdir()
+        except OSError:
+            # It is not empty, or another process has removed it.
+            return

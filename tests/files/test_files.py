@@ -1,0 +1,128 @@
+"""Files and folders appear whole or not at all, links stay, and a refused write is one line."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+from temper import files
+from temper.errors import CheckpointError, LockedError, WriteError
+from temper.files import check_free, make_folder, staged_folder, write_text, writing
+from temper.training.checkpoint_folder import check_room
+
+
+def fill(folder: Path, text: str) -> None:
+    with staged_folder(folder) as staged:
+        (staged / "a.txt").write_text(text, encoding="utf-8")
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(entry.name for entry in folder.iterdir())
+
+
+def test_a_folder_is_replaced_whole_or_not_at_all(tmp_path: Path) -> None:
+    fill(tmp_path / "out", "old")
+
+    def broken() -> None:
+        with staged_folder(tmp_path / "out") as staged:
+            (staged / "b.txt").touch()
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        broken()
+    assert (names(tmp_path), names(tmp_path / "out")) == (["out"], ["a.txt"])
+    fill(tmp_path / "out", "new")
+    assert (names(tmp_path), (tmp_path / "out" / "a.txt").read_text()) == (["out"], "new")
+
+
+def test_a_folder_that_a_killed_process_had_moved_away_is_put_back(tmp_path: Path) -> None:
+    fill(tmp_path / ".out.writing" / "older", "old")
+    (tmp_path / ".out.writing" / "new").mkdir()
+
+    def interrupted() -> None:
+        with staged_folder(tmp_path / "out"):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert (names(tmp_path), (tmp_path / "out" / "a.txt").read_text()) == (["out"], "old")
+
+
+def test_two_do_not_write_one_folder(tmp_path: Path) -> None:
+    told = pytest.raises(LockedError, match=r"out is being written by process \d+ on")
+    with staged_folder(tmp_path / "out"), told:
+        fill(tmp_path / "out", "second")
+    assert names(tmp_path / "out") == []
+
+
+def test_a_link_stays_and_what_it_points_to_is_written(tmp_path: Path) -> None:
+    for name, there in (("out", True), ("dangling", False)):
+        target = tmp_path / f"disk-{name}"
+        if there:
+            fill(target, "old")
+        (tmp_path / name).symlink_to(target, target_is_directory=True)
+        fill(tmp_path / name, "new")
+        assert (tmp_path / name).is_symlink()
+        assert (target / "a.txt").read_text(encoding="utf-8") == "new"
+    (tmp_path / "made").symlink_to(tmp_path / "not-yet", target_is_directory=True)
+    make_folder(tmp_path / "made")
+    assert (tmp_path / "not-yet").is_dir()
+    (tmp_path / "p.csv").symlink_to(tmp_path / "disk-out" / "p.csv")
+    write_text(tmp_path / "p.csv", "x")
+    assert (tmp_path / "p.csv").is_symlink()
+    assert (tmp_path / "disk-out" / "p.csv").read_text(encoding="utf-8") == "x"
+
+
+def test_names_at_and_beyond_what_a_file_system_takes(tmp_path: Path) -> None:
+    fill(tmp_path / ("n" * 255), "new")
+    write_text(tmp_path / ("f" * 255), "x")
+    assert names(tmp_path) == ["f" * 255, "n" * 255]
+    long = tmp_path / ("n" * 300)
+    with pytest.raises(WriteError, match="Names have at most 255 bytes: give a shorter one"):
+        check_room(long, what="run.json", held=False)
+    with pytest.raises(CheckpointError, match="File name too long"):
+        fill(long, "new")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)),
+        OSError(errno.EDQUOT, os.strerror(errno.EDQUOT), "/elsewhere/tmp"),
+        # As safetensors and tokenizers, which are written in Rust, say it.
+        RuntimeError("I/O error: No space left on device (os error 28)"),
+        ValueError('Os { code: 28, kind: StorageFull, message: "No space left on device" }'),
+    ],
+)
+def test_a_full_disk_is_one_line_with_the_room_that_is_left(
+    tmp_path: Path, error: Exception
+) -> None:
+    words = r"out cannot be written: (No space left on device|Disk quota exceeded) \([\d.]+ \w+ are"
+    with pytest.raises(WriteError, match=words), writing(tmp_path / "out"):
+        raise error
+
+
+def test_what_is_no_refused_write_passes(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match="data"), writing(tmp_path / "out"):
+        raise OSError(errno.EACCES, "data", "/elsewhere/data.csv")
+    with pytest.raises(ValueError, match="28"), writing(tmp_path / "out"):
+        raise ValueError("28")
+
+
+def test_a_read_only_folder_is_told(tmp_path: Path) -> None:
+    error = OSError(errno.EACCES, "", str(tmp_path / "out" / "x"))
+    told = pytest.raises(WriteError, match="Permission denied. See to it that")
+    with told, writing(tmp_path / "out"):
+        raise error
+
+
+def test_work_that_has_no_room_is_not_begun(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files, "free_bytes", lambda _: 5_000_000)
+    check_free(tmp_path, 5_000_000, what="the model")
+    with pytest.raises(WriteError, match="has room for 5 MB, and the model takes at least 6.5 MB"):
+        check_free(tmp_path, 6_500_000, what="the model")
