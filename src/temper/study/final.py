@@ -22,6 +22,7 @@ from temper.data.examples import Splits
 from temper.errors import CheckpointError, SettingError
 from temper.evaluation.folder import read
 from temper.evaluation.rows import to_blocks
+from temper.files import make_folder, write_json, write_text
 from temper.functional.calibration import expected_calibration_error, fit_temperature, scaled
 from temper.methods.recipes import PLAIN, Recipe
 from temper.study.goals import ACCURACY, goal_weights
@@ -29,16 +30,10 @@ from temper.study.plan import Column, StudyConfig
 from temper.study.race import Budget, Contender, Race
 from temper.study.schedule import Study, load_study, run_study
 from temper.training.assignments import Tree
-from temper.training.checkpoint_folder import (
-    difference_in_words,
-    make_folder,
-    read_json,
-    write_json,
-    write_text,
-)
+from temper.training.checkpoint_folder import difference_in_words, read_json
 from temper.training.config import RunConfig, digest, model_identity
 from temper.training.progress import Progress
-from temper.training.run import versions
+from temper.training.recorder import versions
 
 SCHEMA = 1
 RECORD, WINNER, FINAL = "tune.json", "winner.toml", "final"
