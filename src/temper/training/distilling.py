@@ -123,7 +123,10 @@ def _answers(folder: str, examples: Examples, *, max_length: int, device: str) -
     missing = [at for at, row in enumerate(examples.rows) if row not in known]
     if kept is not None and not missing:
         return kept
-    model, tokenizer = load_classifier(folder, device=device)
+    try:
+        model, tokenizer = load_classifier(folder, device=device)
+    except ModelError as error:
+        raise ModelError(f"Of the teachers (`teacher.folders`): {error}") from error
     predictor = ClassifierPredictor(model, tokenizer, max_length=max_length)
     found = predictor.predict(examples.select(missing))
     values = found.prediction[:, np.newaxis] if found.regression else found.probabilities

@@ -459,6 +459,7 @@ class Stepper:
 
     def release(self) -> None:
         """Remove every hook from the model; it is then as it came, but for its weights."""
+        self._restore_rates()
         self.network.release()
 
     def _without_labels(self, objective: Objective) -> Objective:
