@@ -115,6 +115,21 @@ class Option:
     usage: str
 
 
+LONGEST = 400
+"""Characters of what others wrote that a message repeats."""
+
+
+def shortened(text: str, *, longest: int = LONGEST) -> str:
+    """Cut the middle out of a text that is too long for a message.
+
+    Example:
+        >>> shortened("a" * 50, longest=21)
+        'aaaaaaaa ... aaaaaaaa'
+    """
+    half = (longest - 5) // 2
+    return text if len(text) <= longest else f"{text[:half]} ... {text[-half:]}"
+
+
 def unknown(kind: str, name: str, known: Iterable[str]) -> str:
     """Say that a name is unknown, with near matches and the known names.
 

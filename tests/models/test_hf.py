@@ -401,3 +401,72 @@ def test_an_unknown_or_absent_device_is_refused_before_anything_is_loaded() -> N
     if not torch.cuda.is_available():
         refused("no CUDA device is there", "no/such/model", device="cuda:0")
         assert device_of("auto") == torch.device("cpu")
+
+
+# What a folder must not do
+
+
+def test_a_checkpoint_with_more_layers_than_its_config_is_not_cut(copied: Path) -> None:
+    layers = json.loads((copied / "config.json").read_text("utf-8"))["num_hidden_layers"]
+    change_config(copied, num_hidden_layers=layers - 1)
+    refused(rf"more blocks than config\.json speaks of.*layer\.{layers - 1}\.", copied)
+    refused("more blocks", copied, labels=["a", "b"])
+    change_config(copied, num_hidden_layers=layers)
+    load_classifier(str(copied))
+
+
+def test_layers_without_end_are_refused_before_one_is_built(copied: Path) -> None:
+    change_config(copied, num_hidden_layers=10**6)
+    refused(r"speaks of 1,000,000 layers.*hold \d+ tensors", copied)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"id2label": []},
+        {"id2label": {"a": "b"}},
+        {"hidden_size": 0},
+        {"hidden_size": "large"},
+        {"num_attention_heads": 0},
+        {"dtype": "float8"},
+        {"quantization_config": 5},
+        {"tokenizer_class": 5},
+        {"architectures": 5},
+        {"model_type": 5},
+        {"vocab_size": -1},
+        {"hidden_act": "nothing"},
+        {"max_position_embeddings": None},
+        {"problem_type": 5},
+    ],
+    ids=str,
+)
+def test_a_wrong_config_is_one_error_or_harmless(copied: Path, changes: dict[str, Any]) -> None:
+    change_config(copied, **changes)
+    if "tokenizer_class" in changes or "architectures" in changes:
+        tokenizer = json.loads((copied / "tokenizer_config.json").read_text("utf-8"))
+        (copied / "tokenizer_config.json").write_text(json.dumps({**tokenizer, **changes}))
+    said = "A harmless setting needs no message."
+    try:
+        load_classifier(str(copied), labels=["a", "b", "c"])
+    except ModelError as error:
+        said = str(error)
+    assert 20 < len(said) < 2000
+    assert "\n" not in said
+
+
+def test_two_classes_of_one_name_are_refused(copied: Path) -> None:
+    change_config(copied, id2label={"0": "good", "1": "bad", "2": "good"})
+    refused(r"names two classes 'good' \(`id2label`\)", copied)
+    load_classifier(str(copied), labels=["a", "b", "c"])
+
+
+def test_attention_from_the_hub_is_not_fetched(copied: Path) -> None:
+    for name in ("attn_implementation", "_attn_implementation"):
+        change_config(copied, **{name: "somebody/kernel"})
+        refused(r"names 'somebody/kernel' as `attn_implementation`, which is code", copied)
+
+
+def test_pickled_weights_are_not_opened(copied: Path) -> None:
+    (copied / "model.safetensors").unlink()
+    (copied / "pytorch_model.bin").write_bytes(b"cos\nsystem\n(S'touch /tmp/executed'\ntR.")
+    refused(r"as a pickle \(pytorch_model\.bin\), which can run code and is not opened", copied)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,13 @@ from safetensors import SafetensorError, safe_open
 
 from temper.errors import ModelError
 
+PICKLED = {"pytorch_model.bin", "adapter_model.bin"}
+DEPTHS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "num_decoder_layers")
 OBJECTS = ("config.json", "adapter_config.json", "tokenizer.json", "tokenizer_config.json")
+
+
+NUMBER = re.compile(r"(?<=\.)\d+(?=\.)")
+"""The number of a block in a weight's name."""
 
 
 def check_folder(folder: Path) -> None:
@@ -27,8 +34,64 @@ def check_folder(folder: Path) -> None:
     for name in OBJECTS:
         if (folder / name).is_file():
             read_object(folder / name)
-    for path in sorted(folder.glob("*.safetensors")):
+    weights = sorted(folder.glob("*.safetensors"))
+    for path in weights:
         shapes(path)
+    pickled = sorted(path.name for path in folder.glob("*.bin") if path.name in PICKLED)
+    if pickled and not weights:
+        raise ModelError(
+            f"{folder} holds its weights as a pickle ({pickled[0]}), which can run code and is not "
+            "opened. Where you trust it, load it with Transformers and save it anew "
+            "(save_pretrained writes safetensors)."
+        )
+
+
+def check_config(settings: Mapping[str, Any], attention: object, source: str) -> None:
+    """Refuse a model's settings that would fetch code or never end.
+
+    Args:
+        settings: Content of its config.
+        attention: How it attends: a name, or one a part of the model.
+        source: Where it lies.
+
+    Raises:
+        ModelError: Attention is to be computed by code from the Hub, or there are more layers than
+            the files of the folder have tensors.
+    """
+    names = attention.values() if isinstance(attention, Mapping) else [attention]
+    for name in names:
+        if isinstance(name, str) and "/" in name:
+            raise ModelError(
+                f"The config of {source} names {name!r} as `attn_implementation`, which is code "
+                "from the Hub. Take that line out of config.json, or write 'sdpa' or 'eager'."
+            )
+    files = list(Path(source).glob("*.safetensors"))
+    held = sum(len(shapes(file)) for file in files)
+    for name in DEPTHS:
+        depth = settings.get(name)
+        if files and isinstance(depth, int) and depth > held:
+            raise ModelError(
+                f"The config of {source} speaks of {depth:,} layers (`{name}`), and its files hold "
+                f"{held:,} tensors. Copy or download the model again."
+            )
+
+
+def check_names(names: Iterable[object], source: str) -> None:
+    """Refuse classes of one name.
+
+    Args:
+        names: ``id2label`` of a model's config, in order.
+        source: Where it lies.
+
+    Raises:
+        ModelError: Two are alike.
+    """
+    twice = [name for name, times in Counter(map(str, names)).items() if times > 1]
+    if twice:
+        raise ModelError(
+            f"The config of {source} names two classes {twice[0]!r} (`id2label`), so that answers "
+            "and labels cannot be told apart. Name them apart in config.json."
+        )
 
 
 def read_object(path: Path) -> dict[str, Any]:
@@ -101,6 +164,26 @@ def misfits(
 
     unexpected = [name for name in missing if not (above(name) or (new_head and "pooler" in name))]
     return sorted({*unexpected, *(name for name in mismatched if not above(name))})
+
+
+def further_blocks(unexpected: Iterable[str], known: Iterable[str]) -> list[str]:
+    """Return the weights of a checkpoint that are as a model's own, but of blocks that it lacks.
+
+    Other spare weights, such as those of the head of the pre-training, are no fault.
+
+    Args:
+        unexpected: Names in the checkpoint that the model does not take.
+        known: Names of the model's weights.
+
+    Example:
+        >>> further_blocks(["layer.2.bias", "lm_head.bias"], ["bert.layer.0.bias"])
+        ['layer.2.bias']
+    """
+    # A checkpoint of the encoder alone has no prefix.
+    shapes_of_names = {NUMBER.sub("#", name) for name in known}
+    endings = {shape.partition(".")[2] for shape in shapes_of_names} | shapes_of_names
+    numbered = [name for name in unexpected if NUMBER.search(name)]
+    return sorted(name for name in numbered if NUMBER.sub("#", name) in endings)
 
 
 def _damaged(path: Path, why: object) -> str:

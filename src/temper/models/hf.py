@@ -9,15 +9,21 @@ from typing import Any, ClassVar, Self
 
 import torch
 from huggingface_hub import snapshot_download
-from safetensors import SafetensorError
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer
 from transformers.utils import find_adapter_config_file
 
-from temper.errors import ModelError
+from temper.errors import ModelError, TemperError
 from temper.models.adapters import Lora, add_lora, is_adapted
 from temper.models.blocks import head_settings
-from temper.models.folders import adapter_classes, check_folder, misfits
+from temper.models.folders import (
+    adapter_classes,
+    check_config,
+    check_folder,
+    check_names,
+    further_blocks,
+    misfits,
+)
 from temper.models.multi_task import TYPE as MULTI_TASK
 from temper.models.names import MODELS, not_loaded, resolve
 from temper.seeding import derive_seed, seeded
@@ -70,7 +76,7 @@ def load_classifier(
         base = source if adapter is None else _base_of(adapter, name)
         # An adapter of a run has the labels beside it, which the base does not know.
         own = adapter is not None and Path(source, "config.json").is_file()
-        config = AutoConfig.from_pretrained(source if own else base, trust_remote_code=False)
+        config = _load_config(source if own else base)
         if config.model_type == MULTI_TASK:
             folders = ", ".join(f"{source}/tasks/{task}" for task in config.task_names)
             raise ModelError(
@@ -89,8 +95,10 @@ def load_classifier(
             )
         if new_head:
             config.update(head_settings(labels))
-        elif classes != config.num_labels:
-            config.num_labels = classes
+        else:
+            check_names(config.id2label.values(), source)
+            if classes != config.num_labels:
+                config.num_labels = classes
         _set_padding(tokenizer, config, name)
         with seeded(derive_seed(seed, "head")):
             model, drawn = _load_weights(base, config, new_head=new_head or adapter is not None)
@@ -154,6 +162,8 @@ class PretrainedReader:
             tokenizer = _load_tokenizer(source, name)
             model, report = cls.kind.from_pretrained(
                 source,
+                config=_load_config(source),
+                use_safetensors=True,
                 ignore_mismatched_sizes=True,
                 output_loading_info=True,
                 trust_remote_code=False,
@@ -211,7 +221,7 @@ def describe(name: str) -> tuple[Any, Any]:
     with _loading(name):
         if _located(source)[1] is not None:
             raise ModelError(_adapter_given(name))
-        config = AutoConfig.from_pretrained(source, trust_remote_code=False)
+        config = _load_config(source)
         return config, _load_tokenizer(source, name)
 
 
@@ -247,13 +257,10 @@ def _loading(name: str) -> Iterator[None]:
     """Turn what the libraries raise at a model they cannot load into one error."""
     try:
         yield
-    except (OSError, ValueError, KeyError, TypeError, RuntimeError, SafetensorError) as error:
-        raise ModelError(not_loaded(name, error)) from error
+    except TemperError:
+        raise
     except Exception as error:
-        # Tokenizers raises bare exceptions, and the Hub's checks of a config have their own kind.
-        ours = type(error).__module__.startswith("huggingface_hub") or type(error) is Exception
-        if not ours:
-            raise
+        # A config may hold anything, and libraries meet it with every kind of error there is.
         raise ModelError(not_loaded(name, error)) from error
 
 
@@ -287,6 +294,12 @@ def _base_of(adapter: Any, name: str) -> str:
             "`base_model_name_or_path` in its adapter_config.json."
         )
     return resolve(base)
+
+
+def _load_config(source: str) -> Any:
+    config = AutoConfig.from_pretrained(source, trust_remote_code=False)
+    check_config(config.to_dict(), getattr(config, "_attn_implementation", None), source)
+    return config
 
 
 def _load_tokenizer(source: str, name: str) -> Any:
@@ -332,6 +345,7 @@ def _load_weights(source: str, config: Any, *, new_head: bool) -> tuple[Any, lis
     model, report = AutoModelForSequenceClassification.from_pretrained(
         source,
         config=config,
+        use_safetensors=True,
         # Only heads may differ in size; what else does is found in the report.
         ignore_mismatched_sizes=True,
         output_loading_info=True,
@@ -352,6 +366,12 @@ def _load_weights(source: str, config: Any, *, new_head: bool) -> tuple[Any, lis
     )
     if wrong:
         raise ModelError(_lacking(source, wrong, "Training would start from random ones."))
+    if spare := further_blocks(report["unexpected_keys"], model.state_dict()):
+        raise ModelError(
+            f"{source} has more blocks than config.json speaks of, which would be left out: "
+            f"{', '.join(spare[:3])}{' ...' if len(spare) > 3 else ''}. Mend config.json; or load "
+            "the model as you want it and save it to another folder (save_pretrained)."
+        )
     return model, [*report["missing_keys"], *resized]
 
 

@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from temper.errors import ModelError, SettingError, unknown
+from temper.errors import ModelError, SettingError, shortened, unknown
 from temper.models.classical import ARCHITECTURES
 from temper.models.multi_task import LISTING
 from temper.models.multi_task import TYPE as MULTI_TASK
@@ -183,7 +183,7 @@ def not_loaded(name: str, reason: object) -> str:
         reason: What a library raised, or why.
     """
     said = str(reason).strip().splitlines()
-    first = said[0].rstrip(".") if said else type(reason).__name__
+    first = shortened(said[0].rstrip(".")) if said else type(reason).__name__
     near = "" if name in MODELS else f" {unknown('short name', name, SHORT_NAMES)}"
     return (
         f"No model could be loaded from {name!r} ({first}). Give a folder with config.json, a "

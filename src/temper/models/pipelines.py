@@ -18,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from temper.errors import ModelError, SettingError, unknown
+from temper.errors import ModelError, SettingError, shortened, unknown
 from temper.models.modes import in_mode
 
 FunctionToApply = Literal["none", "softmax"]
@@ -169,6 +169,12 @@ def load_skops(path: Path, *, trusted: Sequence[str] = ()) -> Any:
         raise ModelError(
             f"{path} holds a type that cannot be imported here ({error}). Install its package, or "
             "put its module on PYTHONPATH."
+        ) from error
+    except Exception as error:
+        # Arrays of objects are pickles, which skops does not open.
+        raise ModelError(
+            f"{path} holds what skops cannot build ({shortened(str(error))}). Save a pipeline "
+            "without arrays of objects, with skops.io.dump."
         ) from error
 
 
