@@ -20,6 +20,7 @@ from temper.data.sources import load_splits
 from temper.data.splitting import folds
 from temper.errors import CheckpointError, DataError, SettingError
 from temper.evaluation.folder import read
+from temper.study import race as module
 from temper.study.goals import GOALS, goal_weights, improvement
 from temper.study.race import FOLDS, Budget, check_apart, dev_folds
 from temper.training.progress import Progress
@@ -131,7 +132,8 @@ def test_a_budget_of_another_form_is_refused(text: str) -> None:
 def test_no_trial_looks_at_a_reported_row(project: Path, raced: Path) -> None:
     splits = load_splits(DataSettings(source=str(project / "data")))
     looked_at: set[str] = set()
-    evaluations = sorted((raced / "trials" / "runs").glob("*/evaluation"))
+    trials = raced / "trials"
+    evaluations = [*trials.glob("runs/*/evaluation"), *trials.glob("frozen_embeddings/*")]
     for folder in evaluations:
         looked_at |= set(read(folder).rows["row"].to_pylist())
     assert len(evaluations) >= 2 * FOLDS - 1
@@ -155,7 +157,7 @@ def test_a_reported_text_among_the_training_rows_reaches_no_fold(
         **options(project, data=str(tmp_path), budget="9runs"),
     )
     assert any("5 rows dropped from train" in notice for notice in heard.notices)
-    for folder in (tmp_path / "race" / "trials" / "runs").glob("*/evaluation"):
+    for folder in (tmp_path / "race" / "trials").glob("**/evaluation"):
         assert not set(read(folder).rows["row"].to_pylist()) & set(leaking.dev.rows)
 
 
@@ -192,6 +194,34 @@ def test_plain_fine_tuning_is_tuned_at_the_same_budget(raced: Path) -> None:
     values = [line["improvement"] for line in found["ranking"]]
     assert values == sorted(values, reverse=True)
     assert [line["improvement"] for line in found["ranking"] if not line["trial"]] == [0.0]
+
+
+def test_a_recipe_that_leads_is_judged_beside_tuned_plain_fine_tuning(
+    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def scores(evaluation: Path, weights: Any) -> dict[str, float]:
+        return {"accuracy": 0.9 if evaluation.parent.name.startswith("ema") else 0.8}
+
+    monkeypatch.setattr(module, "part_scores", scores)
+    tuned = temper.tune(tmp_path / "race", **options(project, goal="accuracy"))
+    found = tuned.record
+    assert (found["winner"]["recipe"], found["winner"]["improvement"]) == ("ema", 0.5)
+    assert "The race chose ema" in tuned.said
+    study = json.loads((tmp_path / "race" / "final" / "study.json").read_text(encoding="utf-8"))
+    assert list(study["runs"]) == ["plain", "ema", "frozen_embeddings"]
+    assert 'name = "ema"' in (tmp_path / "race" / "winner.toml").read_text(encoding="utf-8")
+
+
+def test_logistic_regression_on_frozen_embeddings_stands_beside_the_recipes(raced: Path) -> None:
+    assert isinstance(record(raced)["frozen_embeddings"], float)
+    folds_judged = list((raced / "trials" / "frozen_embeddings").glob("fold-*/scores.json"))
+    assert len(folds_judged) == FOLDS
+    study = json.loads((raced / "final" / "study.json").read_text(encoding="utf-8"))
+    place = raced / "final" / study["runs"]["frozen_embeddings"]["0"]
+    judged = read(place / "evaluation").rows["row"].to_pylist()
+    assert len(set(judged)) == REPORTED
+    report = (raced / "final" / "report.md").read_text(encoding="utf-8")
+    assert "frozen" in report
 
 
 def test_the_winner_s_file_repeats_its_final_run(raced: Path, tmp_path: Path) -> None:

@@ -8,6 +8,8 @@ repeats.
 from __future__ import annotations
 
 import json
+import shutil
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +17,9 @@ from typing import Any
 
 import numpy as np
 
+from temper import report
+from temper.app.frozen import FROZEN, fit_frozen
+from temper.app.measure import evaluation_key, measure, stored_key
 from temper.app.settings import SetSources
 from temper.app.temperature import FILE
 from temper.app.temperature import SCHEMA as TEMPERATURE_SCHEMA
@@ -29,9 +34,10 @@ from temper.study.goals import ACCURACY, goal_weights
 from temper.study.plan import Column, StudyConfig
 from temper.study.race import Budget, Contender, Race
 from temper.study.schedule import Study, load_study, run_study
+from temper.study.work import evaluation_sets
 from temper.training.assignments import Tree
-from temper.training.checkpoint_folder import difference_in_words, read_json
-from temper.training.config import RunConfig, digest, model_identity
+from temper.training.checkpoint_folder import difference_in_words, held_folder, read_json
+from temper.training.config import RunConfig, digest, is_scratch, model_identity
 from temper.training.progress import Progress
 from temper.training.recorder import versions
 
@@ -117,6 +123,7 @@ def carry_out(order: Order, folder: Path, progress: Progress) -> dict[str, Any]:
         progress.notice(f"{folder} holds this race to its end; it is kept.")
         return before
     base = {name: table for name, table in order.base.items() if name != "evaluate"}
+    frozen = splits.train.kind == "classification" and not is_scratch(plan.any_run.model)
     race = Race(
         base,
         splits,
@@ -126,9 +133,15 @@ def carry_out(order: Order, folder: Path, progress: Progress) -> dict[str, Any]:
         len(order.seeds),
         folder,
         progress,
+        frozen,
     )
-    make_folder(folder)
-    record = {"schema": SCHEMA, "key": key, "order": said}
+    with held_folder(folder):
+        return _race(order, race, {"schema": SCHEMA, "key": key, "order": said})
+
+
+def _race(order: Order, race: Race, record: dict[str, Any]) -> dict[str, Any]:
+    """Race, judge the winner, and return the whole record."""
+    folder, splits, progress = race.out, race.splits, race.progress
     write_json(folder / RECORD, {**record, "status": "racing"})
     ranking, entered, count = race.run()
     winner = ranking[0]
@@ -147,15 +160,19 @@ def carry_out(order: Order, folder: Path, progress: Progress) -> dict[str, Any]:
         "ranking": [_line(contender) for contender in ranking],
         "winner": _line(winner),
         "plain": _line(best_plain),
+        "frozen_embeddings": race.frozen_value,
     }
     write_json(folder / RECORD, {**record, "status": "judging"})
     final = order.plan(columns, order.seeds[:count])
     study = run_study(final, folder / FINAL, progress=progress)
+    if race.frozen_value is not None:
+        study = _with_frozen(study, final, splits, progress)
     for contender in judged:
         _keep_temperatures(race, contender, study, progress)
     run = final.runs[winner.recipe.name, order.seeds[0]]
     write_text(folder / WINNER, toml_of({"model": run.model, "seed": run.seed, **run.settings()}))
-    record |= {"said": _said(order.goal, winner, best_plain, study), "status": "finished"}
+    said_of = _said(order.goal, winner, best_plain, study, race.frozen_value)
+    record |= {"said": said_of, "status": "finished"}
     write_json(folder / RECORD, record)
     return record
 
@@ -202,8 +219,20 @@ def _line(contender: Contender) -> dict[str, Any]:
     }
 
 
-def _said(goal: str, winner: Contender, plain: Contender, study: Study) -> str:
+def _said(
+    goal: str, winner: Contender, plain: Contender, study: Study, frozen: float | None
+) -> str:
     """Say in words what was gained and what it cost."""
+    text = _gained(goal, winner, plain, study)
+    if frozen is not None and frozen > (winner.value or 0.0):
+        text += (
+            " On the dev folds logistic regression on frozen embeddings was ahead of every recipe "
+            f"({100 * frozen:+.1f} %): it is in the report, and takes no fine-tuning at all."
+        )
+    return text
+
+
+def _gained(goal: str, winner: Contender, plain: Contender, study: Study) -> str:
     if winner.recipe.name == PLAIN:
         return (
             f"No recipe was better than tuned plain fine-tuning on the dev folds (goal: {goal}): "
@@ -220,6 +249,52 @@ def _said(goal: str, winner: Contender, plain: Contender, study: Study) -> str:
 def _rate(contender: Contender) -> str:
     rate = contender.settings.get("train", {}).get("learning_rate")
     return "that was given" if rate is None else f"{rate:g}"
+
+
+def _with_frozen(study: Study, plan: StudyConfig, splits: Splits, progress: Progress) -> Study:
+    """Add logistic regression on frozen embeddings to the final comparison, as a column.
+
+    It has no seed: every seed's line is the same.
+    """
+    path, run = study.folder, plan.any_run
+    sets = evaluation_sets(plan, splits)
+    length = run.data.max_length
+    identity = f"{FROZEN} {model_identity(run.model)} {splits.train.hash}"
+    key = evaluation_key(identity, sets, plan.evaluate, max_length=length)
+    content = read_json(path / "study.json")
+    plain = next(iter(content["runs"].values()))
+    first = path / "runs" / f"{FROZEN}-s{plan.seeds[0]}"
+    begun = time.monotonic()
+    if stored_key(first / "evaluation") != key:
+        predictor = fit_frozen(run.model, splits.train, max_length=length, seed=run.data.seed)
+        make_folder(first)
+        measure(
+            predictor,
+            sets,
+            plan.evaluate,
+            first / "evaluation",
+            model=FROZEN,
+            key=key,
+            run=key,
+            progress=progress,
+        )
+    seconds = time.monotonic() - begun
+    places = {}
+    for seed in plan.seeds:
+        folder = path / "runs" / f"{FROZEN}-s{seed}"
+        if folder != first:
+            shutil.rmtree(folder, ignore_errors=True)
+            shutil.copytree(first, folder)
+        record = read_json(path / plain[str(seed)] / "run.json")
+        record |= {"method": FROZEN, "seed": seed, "key": key, "passes": None}
+        record["settings"] = {**record["settings"], "method": {"name": FROZEN}, "train": {}}
+        record["times"] = {**record["times"], "train_seconds": seconds, "steps": 0}
+        write_json(folder / "run.json", {**record, "notices": []})
+        places[str(seed)] = folder.relative_to(path).as_posix()
+    content["columns"].append({"name": FROZEN, "method": FROZEN, "settings": {}})
+    content["runs"][FROZEN] = places
+    write_json(path / "study.json", content)
+    return Study(path, report.build(path), report.comparison(path))
 
 
 def _keep_temperatures(race: Race, contender: Contender, study: Study, progress: Progress) -> None:

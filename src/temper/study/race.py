@@ -17,11 +17,13 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, Final, Literal
 
+from temper.app.frozen import FROZEN, fit_frozen
+from temper.app.measure import measure
 from temper.app.row_attack import RowAttacker
 from temper.app.settings import SetSources
 from temper.data.examples import Examples, Splits
 from temper.data.splitting import folds
-from temper.errors import DataError, NonFiniteError, SettingError
+from temper.errors import DataError, ModelError, NonFiniteError, SettingError
 from temper.methods.recipes import PLAIN, Recipe
 from temper.seeding import derive_seed
 from temper.study.goals import fold_evaluation, improvement, part_scores
@@ -30,6 +32,7 @@ from temper.study.work import StudyFolder, Work, evaluation_sets
 from temper.training.assignments import Tree, override
 from temper.training.config import model_identity, run_key
 from temper.training.progress import Progress
+from temper.training.rate import passes_over_rows
 
 PARTS: Final = 5
 FOLDS: Final = 3
@@ -204,6 +207,7 @@ class Race:
         seeds: How many seeds the final part has at most.
         out: The out folder.
         progress: Hears of trials.
+        frozen: Whether logistic regression on the model's embeddings is judged too.
     """
 
     base: Tree
@@ -214,6 +218,7 @@ class Race:
     seeds: int
     out: Path
     progress: Progress
+    frozen: bool
     study: Any = field(init=False)
 
     def __post_init__(self) -> None:
@@ -274,7 +279,8 @@ class Race:
             if stopped:
                 trial = optuna.trial.Trial(self.study, stopped[0]._trial_id)
             else:
-                if len(self.study.trials) > 1 or self.study.trials[0].state.is_finished():
+                if self.study.trials[0].state.is_finished():
+                    self._judge_frozen()
                     self._propose(optuna)
                 waiting = [t.number for t in self.study.trials if not t.state.is_finished()]
                 number = min(waiting, default=len(self.study.trials))
@@ -285,6 +291,46 @@ class Race:
             contender = self._contender(trial)
             if not self._do(trial, contender, optuna):
                 return
+
+    def _judge_frozen(self) -> None:
+        """Judge logistic regression on frozen embeddings, which no search is needed for."""
+        done: list[dict[str, Any]] = self.study.user_attrs.get(FROZEN, [])
+        for fold in range(len(done), FOLDS if self.frozen else 0):
+            splits, run = self.folds[fold], self.plain_run
+            # One forward pass of each row.
+            cost = self._share(fold) / (PASSES * passes_over_rows(run, len(self.splits.train)))
+            if not self._fits(cost):
+                return
+            begun = time.monotonic()
+            try:
+                predictor = fit_frozen(
+                    run.model, splits.train, max_length=run.data.max_length, seed=self.seed
+                )
+            except ModelError as error:
+                self.progress.notice(f"{FROZEN} is not raced: {error}")
+                self.frozen = False
+                return
+            config = self._config(self.reference().column, fold)
+            out = self.out / "trials" / FROZEN / f"fold-{fold}"
+            sets = evaluation_sets(config, splits)
+            measure(predictor, sets, config.evaluate, out, model=FROZEN, key=FROZEN)
+            scores, seconds = part_scores(out, self.weights), time.monotonic() - begun
+            done = [*done, {"cost": cost, "seconds": seconds, "scores": scores}]
+            self.study.set_user_attr(FROZEN, done)
+            if len(done) == FOLDS:
+                self.progress.notice(f"{FROZEN}: {100 * (self.frozen_value or 0):+.1f} %")
+
+    @property
+    def frozen_value(self) -> float | None:
+        """Improvement of logistic regression on frozen embeddings; None where it was not judged."""
+        done = self.study.user_attrs.get(FROZEN, [])
+        reference = self._done(self.study.trials[0])
+        if len(done) < FOLDS:
+            return None
+        return fmean(
+            improvement(each["scores"], other["scores"], self.weights)
+            for each, other in zip(done, reference, strict=True)
+        )
 
     def _propose(self, optuna: Any) -> None:
         """Put the next trial's recipe into the queue, where a rule and not the search says it."""
@@ -449,7 +495,8 @@ class Race:
         return Pace(training / sum(float(each["cost"]) for each in done), rest / len(done))
 
     def _spent(self) -> float:
-        return sum(self._charge(each) for trial in self.study.trials for each in self._done(trial))
+        done = [each for trial in self.study.trials for each in self._done(trial)]
+        return sum(map(self._charge, [*done, *self.study.user_attrs.get(FROZEN, [])]))
 
     def _reserve(self, names: Sequence[str], seeds: int, pace: Pace) -> float:
         """Return what the final part takes at most: both columns as dear as the dearest recipe."""

@@ -262,6 +262,17 @@ def steps_of(config: RunConfig, rows: int) -> int:
     return math.ceil(train.epochs * math.ceil(rows / (train.batch_size * train.accumulation)))
 
 
+def passes_over_rows(config: RunConfig, rows: int) -> float:
+    """Return how often a run sees a row.
+
+    Args:
+        config: Its settings.
+        rows: Rows that it trains on.
+    """
+    seen = steps_of(config, rows) * config.train.batch_size * config.train.accumulation
+    return seen / rows
+
+
 def found_rate(
     config: RunConfig, splits: Splits, folder: Path, progress: Progress
 ) -> tuple[RunConfig, Splits]:
