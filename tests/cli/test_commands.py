@@ -214,8 +214,13 @@ def environment() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1"}
 
 
-def test_ctrl_c_leaves_the_last_checkpoint_and_130(
-    tiny_model: Path, tiny_data: Path, tmp_path: Path
+def _text(file: Path) -> str:
+    return file.read_text(encoding="utf-8") if file.exists() else ""
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)], ids=str)
+def test_a_signal_leaves_a_checkpoint_of_the_last_step_and_its_exit_code(
+    number: signal.Signals, code: int, tiny_model: Path, tiny_data: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "run"
     # A test run in the background of a shell inherits SIGINT ignored, and so would the child.
@@ -223,23 +228,25 @@ def test_ctrl_c_leaves_the_last_checkpoint_and_130(
     command = [
         sys.executable, "-c", f"{heeding}; from temper.cli import main; main()",
         "train", "--model", str(tiny_model), "--data", str(tiny_data / "reviews"),
-        "--method", "vanilla", "--set", "train.max_steps=2000", "--set", "train.save_steps=2",
+        "--method", "vanilla", "--set", "train.max_steps=2000", "--set", "train.save_steps=500",
         "--device", "cpu", "--json", "--out", str(out),
     ]  # fmt: skip
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment()
     )
-    while process.poll() is None and not list(out.glob("checkpoints/checkpoint-*")):
+    while process.poll() is None and "loss" not in _text(out / "metrics.jsonl"):
         time.sleep(0.05)
-    process.send_signal(signal.SIGINT)
+    process.send_signal(number)
     stdout, stderr = process.communicate(timeout=120)
-    assert process.returncode == 130, stderr
+    assert process.returncode == code, stderr
     assert stdout == ""
     assert "Traceback" not in stderr
     assert "Stopped" in stderr
-    assert json.loads((out / "run.json").read_text())["status"] == "stopped"
+    told = json.loads((out / "run.json").read_text())
+    assert told["status"] == "stopped"
     (checkpoint,) = (
         entry for entry in (out / "checkpoints").iterdir() if not entry.name.startswith(".")
     )
+    assert checkpoint.name == f"checkpoint-{told['times']['steps']}"
     assert (checkpoint / "model.safetensors").is_file()
     assert not (out / "model.safetensors").exists()

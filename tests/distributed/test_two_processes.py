@@ -169,3 +169,10 @@ def test_the_stepper_stops_both_processes_and_wants_to_know_how_many_there_are(
     assert "The loss term 'task' is not finite at step 0, places in the batch [0]" in broken
     for report in launch.reports:
         assert "ranks" in report["failures"]["alone"]
+
+
+def test_a_signal_to_one_process_stops_both_after_one_step_with_a_checkpoint(
+    launch: Launch,
+) -> None:
+    # Its second step had ended, so that both know in the third.
+    assert [report["stopped"] for report in launch.reports] == [["checkpoint-3"]] * 2

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import signal
 import sys
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,7 +26,7 @@ from torch.utils.data import Dataset
 from transformers import TrainerCallback, TrainingArguments
 
 from temper.backward.rule import UpdateRule, chain
-from temper.errors import NonFiniteError, SettingError
+from temper.errors import NonFiniteError, SettingError, Terminated
 from temper.forward.objective import Objective
 from temper.methods import Method, MethodConfig, build, configure, names
 from temper.methods.at import AT
@@ -355,6 +356,26 @@ def forward_outside_no_sync() -> list[bool]:
     return reduced
 
 
+class SignalOneProcess(TrainerCallback):
+    """Send SIGTERM to the second process alone, at the end of its second step."""
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if state.global_step == 2 and torch.distributed.get_rank() == 1:
+            signal.raise_signal(signal.SIGTERM)
+
+
+def stopped(folder: Path) -> list[str]:
+    """Return what a training leaves that a signal to one process ends."""
+    trainer = trainer_of(folder, Vanilla(), callbacks=[SignalOneProcess()])
+    trainer.args.save_strategy = "steps"
+    trainer.args.save_steps = 100
+    try:
+        trainer.train()
+    except Terminated:
+        return sorted(entry.name for entry in folder.iterdir())
+    return ["not stopped"]
+
+
 def main(folder: Path) -> None:
     """Run everything and write what came out."""
     torch.set_num_threads(1)
@@ -372,6 +393,7 @@ def main(folder: Path) -> None:
         "measured": measured,
         "forward_outside_no_sync": forward_outside_no_sync(),
         "failures": failures(folder),
+        "stopped": stopped(folder / "stopped"),
     }
     (folder / f"report_{rank}.json").write_text(json.dumps(report), encoding="utf-8")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import multiprocessing
 from collections.abc import Iterator
 from pathlib import Path
@@ -90,8 +91,24 @@ def test_a_stopped_study_is_gone_on_with_by_either_way(
 ) -> None:
     out = tmp_path / "out"
     with pytest.raises(KeyboardInterrupt):
-        study(tiny_model, tiny_data, out, workers=2, watch=Watch(stop=True), max_steps=60)
+        study(
+            tiny_model,
+            tiny_data,
+            out,
+            workers=2,
+            watch=Watch(stop=True),
+            max_steps=60,
+            save_steps=1000,
+        )
     assert not (out / "report.html").exists()
+    told = [json.loads(file.read_text(encoding="utf-8")) for file in out.glob("runs/*/run.json")]
+    halted = [each["times"]["steps"] for each in told if each["status"] == "stopped"]
+    # The workers saved the step in hand before they ended.
+    assert halted
+    assert sorted(
+        int(entry.name.removeprefix("checkpoint-"))
+        for entry in out.glob("runs/*/checkpoints/checkpoint-*")
+    ) == sorted(halted)
     # The columns' own steps stand in their settings; only those of `vanilla` were long.
     study(tiny_model, tiny_data, out, workers=1, max_steps=60)
     alone = study(tiny_model, tiny_data, tmp_path / "alone", workers=1, max_steps=60)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Any
 import pytest
 
 from temper.data.examples import Examples
-from temper.errors import CheckpointError, NonFiniteError, SettingError, WriteError
+from temper.errors import CheckpointError, NonFiniteError, SettingError, Terminated, WriteError
 from temper.training import run as module
 from temper.training.config import RunConfig, model_identity
 from temper.training.progress import Progress
@@ -24,6 +25,8 @@ from tests.training.tiny_training import (
     record,
     settings_of_run,
 )
+
+STOPS = (signal.SIGTERM, signal.SIGINT)
 
 
 def config(project: Path, **train_settings: Any) -> RunConfig:
@@ -135,6 +138,48 @@ def test_the_second_process_on_a_folder_is_refused_and_changes_nothing(
     assert f"is being written by process {os.getpid()} on" in (second.refusal or "")
     assert logs(out) == logs(whole)
     assert names(out) == names(whole)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_is_answered_with_a_checkpoint_of_the_step_in_hand(
+    project: Path, whole: Path, number: signal.Signals
+) -> None:
+    class Signalled(Progress):
+        def steps(self, done: int, total: int, *, loss: float | None) -> None:
+            if done == 3:
+                signal.raise_signal(number)
+
+    # Whoever starts the tests may ignore a signal.
+    older = {each: signal.signal(each, signal.default_int_handler) for each in STOPS}
+    out = project / f"signal-{number}"
+    try:
+        with pytest.raises((KeyboardInterrupt, Terminated)) as stopped:
+            train(config(project, save_steps=100), out, progress=Signalled())
+        assert [signal.getsignal(each) for each in STOPS] == [signal.default_int_handler] * 2
+    finally:
+        for each, handler in older.items():
+            signal.signal(each, handler)
+    assert isinstance(stopped.value, Terminated) == (number == signal.SIGTERM)
+    assert getattr(stopped.value, "code", 143) == 143
+    assert [entry.name for entry in (out / "checkpoints").iterdir()] == ["checkpoint-3"]
+    assert (record(out)["status"], record(out)["times"]["steps"]) == ("stopped", 3)
+    train(config(project), out)
+    assert (out / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()
+    assert logs(out) == logs(whole)
+
+
+def test_a_second_signal_waits_for_no_checkpoint(project: Path) -> None:
+    class Impatient(Progress):
+        def steps(self, done: int, total: int, *, loss: float | None) -> None:
+            if done == 3:
+                signal.raise_signal(signal.SIGTERM)
+                signal.raise_signal(signal.SIGTERM)
+
+    out = project / "impatient"
+    with pytest.raises(Terminated, match="143"):
+        train(config(project, save_steps=100), out, progress=Impatient())
+    assert record(out)["status"] == "stopped"
+    assert not list((out / "checkpoints").glob("checkpoint-*"))
 
 
 def test_a_run_in_a_linked_folder_keeps_the_link(project: Path, whole: Path) -> None:

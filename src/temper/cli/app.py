@@ -21,9 +21,10 @@ from temper.cli.screen import fail, quiet
 from temper.cli.soup import soup
 from temper.cli.train import train
 from temper.cli.tune import tune
-from temper.errors import TemperError
+from temper.errors import TemperError, Terminated
+from temper.stopping import terminating
 
-INTERRUPTED = 130
+INTERRUPTED, TERMINATED = 130, 143
 
 
 class Commands(TyperGroup):
@@ -32,14 +33,15 @@ class Commands(TyperGroup):
     def invoke(self, ctx: Any) -> Any:
         """Run the chosen command."""
         try:
-            with quiet():
+            with quiet(), terminating():
                 return super().invoke(ctx)
         except TemperError as error:
             fail(str(error))
             raise typer.Exit(error.exit_code) from error
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, Terminated) as error:
             fail("Stopped. Run the same command again to go on from the last checkpoint.")
-            raise typer.Exit(INTERRUPTED) from None
+            code = TERMINATED if isinstance(error, Terminated) else INTERRUPTED
+            raise typer.Exit(code) from None
 
 
 def _show_version(asked: bool) -> None:
@@ -92,6 +94,6 @@ def main(arguments: list[str] | None = None) -> None:
         arguments: What stands behind ``temper``; None takes the process's own.
 
     Raises:
-        SystemExit: Always; code 0, 2 for wrong input, 130 for Ctrl-C.
+        SystemExit: Always; code 0, 2 for wrong input, 130 for Ctrl-C, 143 for SIGTERM.
     """
     app(args=sys.argv[1:] if arguments is None else arguments, prog_name="temper")

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
-from multiprocessing import connection, get_context, parent_process
+from multiprocessing import active_children, connection, get_context, parent_process
 from time import monotonic
 from typing import Any
 
@@ -27,6 +27,7 @@ from temper.app import plugins
 from temper.app.row_attack import RowAttacker
 from temper.data.sources import load_splits
 from temper.errors import SettingError, TemperError
+from temper.stopping import raise_terminated
 from temper.study.work import GridCell, StudyFolder, Work, evaluation_sets
 from temper.training.progress import Progress
 
@@ -98,7 +99,13 @@ def side_by_side(
         ) from error
     finally:
         stop.set()
-        pool.shutdown(wait=True, cancel_futures=True)
+        try:
+            pool.shutdown(wait=True, cancel_futures=True)
+        except BaseException:
+            # A second signal waits for no checkpoint.
+            for child in active_children():
+                child.kill()
+            raise
 
 
 class _SharedProgress:
@@ -151,6 +158,7 @@ class _WorkerProgress(Progress):
     def __init__(self, cell: GridCell, messages: Any, stop: Any) -> None:
         self._cell, self._messages, self._stop = cell, messages, stop
         self._last_message = 0.0
+        self._is_told = False
 
     def steps(self, done: int, total: int, *, loss: float | None) -> None:
         self._check()
@@ -167,8 +175,10 @@ class _WorkerProgress(Progress):
         self._messages.put((self._cell, "notice", (text,)))
 
     def _check(self) -> None:
-        if self._stop.is_set():
-            raise KeyboardInterrupt
+        if self._stop.is_set() and not self._is_told:
+            self._is_told = True
+            # A training takes it as a wish and saves first; all else ends.
+            signal.raise_signal(signal.SIGTERM)
 
 
 class _LogForwarder(logging.Handler):
@@ -208,6 +218,7 @@ def _start_worker(
     global _worker
     # Ctrl-C reaches every process of a terminal; the study's own decides what it means.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    raise_terminated()
     threading.Thread(target=_end_with_parent, daemon=True).start()
     warnings.simplefilter("ignore")
     messages.cancel_join_thread()

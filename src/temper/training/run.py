@@ -83,7 +83,8 @@ def train(
     Raises:
         TemperError: Where data, labels, model or method do not fit, the folder holds another run,
             or a loss is not finite.
-        KeyboardInterrupt: On Ctrl-C, after ``run.json`` was given the status ``stopped``.
+        KeyboardInterrupt: On Ctrl-C, after a checkpoint was written and ``run.json`` was given the
+            status ``stopped``; at SIGTERM `temper.errors.Terminated`, a ``SystemExit``.
     """
     check_one_process()
     progress = progress or Progress()

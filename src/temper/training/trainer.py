@@ -18,13 +18,14 @@ from torch.utils.data import Dataset
 from transformers import Trainer, TrainerCallback, TrainingArguments
 from transformers.modeling_outputs import SequenceClassifierOutput
 from transformers.trainer_callback import ExportableState
-from transformers.trainer_utils import rotate_checkpoints
+from transformers.trainer_utils import SaveStrategy, rotate_checkpoints
 
 from temper.data.batches import LengthBucketSampler
 from temper.errors import ModelError, SettingError
 from temper.methods import Method, MethodConfig, build
 from temper.methods.method import smoothed
 from temper.models.kinds import check_sequence_classifier
+from temper.stopping import StopRequest, stop_error
 from temper.training import checkpoint_files
 from temper.training.checkpoint_files import read_state, write_state
 from temper.training.checkpoint_folder import PARTIAL
@@ -98,6 +99,20 @@ class MethodCallback(TrainerCallback):
             skipped=self.trainer.accelerator.optimizer_step_was_skipped
         )
 
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Ask for a checkpoint where a signal wants the process to end."""
+        if self.trainer.stop_signal:
+            if args.save_strategy == SaveStrategy.NO:
+                raise stop_error(self.trainer.stop_signal)
+            control.should_save = True
+
+    def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Stop once the checkpoint is written, on all ranks."""
+        if self.trainer.stop_signal:
+            # A rank that ends earlier would have the others killed while they write.
+            self.trainer.accelerator.wait_for_everyone()
+            raise stop_error(self.trainer.stop_signal)
+
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Let the rule act on the finished weights."""
         self.trainer.running().finish()
@@ -157,6 +172,7 @@ class RobustTrainer(Trainer):
         self.stepper: Stepper | None = None
         self._step = Step()
         self._micro = 0
+        self._stop, self._agreed = StopRequest(), 0
         self._kept: list[Batch] = []
         self.sampler: LengthBucketSampler | Phases | MixedBatches | None = None
         self._carried: dict[str, Any] | None = None
@@ -280,9 +296,12 @@ class RobustTrainer(Trainer):
         # Transformers would count labels, and unlabelled rows have none.
         samples = list(islice(epoch_iterator, num_batches))
         rows = sum(len(next(iter(sample.values()))) for sample in samples if sample)
+        self._agreed = 0
         if self.args.world_size > 1:
-            counted = torch.tensor([rows], device=self.args.device)
-            rows = int(self.accelerator.gather(counted).sum())
+            # Signals reach ranks in different steps; all of them stop after the same one.
+            counted = torch.tensor([[rows, self._stop.number]], device=self.args.device)
+            counts, signals = self.accelerator.gather(counted).unbind(-1)
+            rows, self._agreed = int(counts.sum()), int(signals.max())
         scaler = self.accelerator.scaler
         self._step = Step(
             number=self.state.global_step,
@@ -333,6 +352,8 @@ class RobustTrainer(Trainer):
             CheckpointError: If the checkpoint to resume from is missing or not whole.
             NonFiniteError: If a loss or a gradient is NaN or infinite.
             SettingError: If the rows are a stream that must be counted, or the method wants others.
+            KeyboardInterrupt: At Ctrl-C, after a checkpoint was written; a second one does not wait
+                for it. At SIGTERM it is `temper.errors.Terminated`, a ``SystemExit``.
         """
         if resume_from_checkpoint is True:
             resume_from_checkpoint = str(checkpoint_files.newest_checkpoint(self.args.output_dir))
@@ -359,7 +380,8 @@ class RobustTrainer(Trainer):
             task_loss=self._given_loss(),
         )
         try:
-            return super()._inner_training_loop(*args, **kwargs)
+            with StopRequest() as self._stop:
+                return super()._inner_training_loop(*args, **kwargs)
         finally:
             # A callback may have failed between two micro-batches, with weights moved.
             self.stepper.leave()
@@ -385,6 +407,11 @@ class RobustTrainer(Trainer):
             return value
 
         return loss
+
+    @property
+    def stop_signal(self) -> int:
+        """Number of the signal that wants this training to stop after this step; 0 of none."""
+        return self._agreed if self.args.world_size > 1 else self._stop.number
 
     def running(self) -> Stepper:
         """Return the stepper of the present training run.

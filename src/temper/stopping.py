@@ -1,0 +1,81 @@
+"""Stop where work can be saved: SIGTERM and Ctrl-C as a wish that is granted at the next step."""
+
+from __future__ import annotations
+
+import _thread
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, NoReturn, Self
+
+from temper.errors import Terminated
+
+GRACE = 20.0
+"""Seconds that the work in hand has to come to a point where it is saved; clusters give 30."""
+
+
+class StopRequest:
+    """Note SIGTERM and SIGINT inside this context, and leave it to the work when it stops.
+
+    A second signal ends the work at once, and so does the end of the grace period. A signal that
+    the process ignores (``nohup``) stays ignored, and outside the main thread nothing is changed.
+
+    Example:
+        >>> with StopRequest() as stop:
+        ...     signal.raise_signal(signal.SIGTERM)
+        ...     stop.number == signal.SIGTERM
+        True
+    """
+
+    def __init__(self) -> None:
+        self.number = 0
+        self._older: dict[int, Any] = {}
+        self._timer: threading.Timer | None = None
+
+    def __enter__(self) -> Self:
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGTERM, signal.SIGINT):
+                older = signal.getsignal(number)
+                if older not in (None, signal.SIG_IGN):
+                    self._older[number] = signal.signal(number, self._take)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        for number, older in self._older.items():
+            signal.signal(number, older)
+
+    def _take(self, number: int, _: object) -> None:
+        if self.number:
+            raise stop_error(number)
+        self.number = number
+        self._timer = threading.Timer(GRACE, _thread.interrupt_main, [number])
+        self._timer.daemon = True
+        self._timer.start()
+
+
+def stop_error(number: int) -> BaseException:
+    """Return what a signal is raised as: exit code 130 of SIGINT, 143 of SIGTERM."""
+    return KeyboardInterrupt() if number == signal.SIGINT else Terminated()
+
+
+@contextmanager
+def terminating() -> Iterator[None]:
+    """Raise `Terminated` at SIGTERM inside this context, so that what is written is cleaned up."""
+    older = raise_terminated() if threading.current_thread() is threading.main_thread() else None
+    try:
+        yield
+    finally:
+        if older is not None:
+            signal.signal(signal.SIGTERM, older)
+
+
+def raise_terminated() -> Callable[..., Any] | int | None:
+    """Let SIGTERM raise `Terminated` in this process, and return what it did before."""
+
+    def stop(number: int, _: object) -> NoReturn:
+        raise stop_error(number)
+
+    return signal.signal(signal.SIGTERM, stop)
