@@ -3,8 +3,9 @@
 Run ``python -m benchmarks.verdicts``. Two methods that hold equally well are run over some seeds
 and scored on the same rows, many times over; each verdict is then a false one. Rows differ in how
 hard they are, runs differ from each other, and in one world the two methods also find different
-rows hard, so that each has luck with some draws of rows. `temper.functional.intervals.LEAST_ROWS`
-is read off this table; docs/evaluation.md quotes it.
+rows hard, so that each has luck with some draws of rows; several seeds are judged by the seeds
+alone (`benchmarks.power` adds the rows). `temper.functional.intervals.LEAST_ROWS` is read off this
+table; docs/evaluation.md quotes it.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ from scipy import stats
 from benchmarks.record import write
 from temper.functional.calibration import expected_calibration_error
 from temper.functional.detectors import auroc
-from temper.functional.intervals import Statistic, difference_interval, paired_t, told_apart
+from temper.functional.effects import effect
+from temper.functional.intervals import Statistic, difference_interval
 from temper.functional.proportions import Share, wilson
 from temper.functional.resampling import FloatArray
 from temper.functional.scores import macro_f1
@@ -147,10 +149,9 @@ def _verdict(pairs: list[tuple[Statistic, Statistic]], rows: int, resamples: int
             else (not found.low <= 0 <= found.high)
         )
     whole = np.ones((1, rows))
-    differences = [float(first(whole)[0] - second(whole)[0]) for first, second in pairs]
-    if not told_apart(differences):
-        return None
-    return not paired_t(differences).inside_noise
+    columns = [[float(one(whole)[0]) for one in column] for column in zip(*pairs, strict=True)]
+    seen = effect(*columns)
+    return None if seen is None else not seen.inside_noise
 
 
 def false_verdicts(repetitions: int, *, told: Callable[[str], None]) -> Iterator[dict[str, Any]]:

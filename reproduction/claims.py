@@ -22,7 +22,8 @@ from reproduction.specification import (
 )
 from reproduction.table import ReproductionTable, reproduction_table
 from reproduction.theorem import Finding, Statement, check_theorem
-from temper.functional.intervals import LEVEL, holm
+from temper.functional.effects import LEVEL
+from temper.functional.intervals import holm
 from temper.training.assignments import read_toml
 
 HOLDS, FAILS = "holds", "does not hold"

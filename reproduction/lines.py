@@ -4,18 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 from statistics import fmean, stdev
 
-from scipy import optimize, stats
-
-from temper.functional.intervals import LEVEL, holm, paired_t, told_apart
+from temper.functional.effects import LEVEL, effect
+from temper.functional.intervals import holm
 from temper.functional.units import Unit
 
 ABSENT = "not at hand"
 NOT_LEARNED = "not learned"
-POWER = 0.8
-"""Share of studies in which an effect of the least size that can be seen is seen."""
 
 
 @dataclass(frozen=True)
@@ -37,8 +33,10 @@ class Interval:
     least: float | None = None
 
     @classmethod
-    def of(cls, values: Sequence[float]) -> Interval | None:
-        """Return the interval of some values, one a seed; None of none.
+    def of(cls, values: Sequence[float], others: Sequence[float] | None = None) -> Interval | None:
+        """Return the interval of some values, one a seed, or of their difference from others.
+
+        None of none.
 
         Example:
             >>> Interval.of([1.0, 3.0])
@@ -46,11 +44,11 @@ class Interval:
         """
         if not values:
             return None
-        if not told_apart(values):
-            return cls(fmean(values))
-        test = paired_t(values)
-        least = _least_shift(test.n) * test.standard_deviation / test.n**0.5
-        return cls(test.mean, test.low, test.high, test.p, least)
+        test = effect(values, others)
+        if test is None:
+            other = others or [0.0] * len(values)
+            return cls(fmean(a - b for a, b in zip(values, other, strict=True)))
+        return cls(test.mean, test.low, test.high, test.p, test.least)
 
     @property
     def side(self) -> int | None:
@@ -73,16 +71,6 @@ class Interval:
         if self.low is None or self.high is None:
             return mean
         return f"{mean} [{unit.text(self.low, signed=True)}, {unit.text(self.high, signed=True)}]"
-
-
-@cache
-def _least_shift(seeds: int) -> float:
-    """Return the mean, in standard errors, that a paired t test of some seeds sees at `POWER`."""
-    freedom = seeds - 1
-    reach = stats.t.ppf(1 - LEVEL / 2, freedom)
-    # The other tail's share of the power is below 1e-4 there.
-    found = optimize.brentq(lambda shift: stats.nct.sf(reach, freedom, shift) - POWER, 0.0, 100.0)
-    return float(found)
 
 
 @dataclass(frozen=True)
@@ -171,7 +159,8 @@ class Line:
 
 def difference(values: Mapping[int, float], others: Mapping[int, float]) -> Interval | None:
     """Return the difference of two methods over the seeds that both have; None where none is."""
-    return Interval.of([value - others[seed] for seed, value in values.items() if seed in others])
+    common = [seed for seed in values if seed in others]
+    return Interval.of([values[seed] for seed in common], [others[seed] for seed in common])
 
 
 def mean_over(parts: Sequence[Mapping[int, float]]) -> dict[int, float]:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from temper.errors import SettingError
-from temper.functional.intervals import paired_t
+from temper.functional.effects import effect
 from temper.functional.masks import exact_ranks, keep_probability, levels_of, quantise, thin
 from temper.seeding import derive_seed
 
@@ -130,7 +130,8 @@ def _findings(gradient: Tensor, q: Tensor, *, draws: int, seed: int, named: str)
     }
     findings = []
     for statement, (values, text) in samples.items():
-        t = paired_t(values)
+        t = effect(values)
+        assert t is not None  # draws differ, so that there is an interval
         holds = t.high < 0 if statement == "less" else t.low <= 1 <= t.high
         expected = "below 0" if statement == "less" else "1"
         findings.append(

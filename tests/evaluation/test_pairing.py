@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 from temper.data.examples import Examples
 from temper.errors import CheckpointError
 from temper.evaluation.function import CallablePredictor
-from temper.evaluation.pairing import paired_differences
+from temper.evaluation.pairing import RowSamples, paired_differences, row_variances
 from temper.evaluation.rows import Block, Condition, to_table
 from temper.evaluation.run import Evaluation, EvaluationData, evaluate
 from temper.evaluation.settings import EvaluationSettings
@@ -124,3 +125,65 @@ def test_two_models_are_compared_on_the_rows_that_both_have_under_attack() -> No
     # A resample differs by how often it holds the two rows, and not by which ten fell.
     assert -0.06 < success["low"] <= 0.0 <= success["high"] < 0.06
     assert success["p"] > 0.5
+
+
+WRONG = ({0, 1, 2, 3}, {0, 1, 4, 5, 6, 7}, {0, 8}), ({10, 11, 0}, {11, 12, 13, 14}, {10, 15})
+"""Rows that each seed of two columns has wrong."""
+
+
+def samples_of(*columns: tuple[set[int], ...], rows: int = ROWS) -> list[list[RowSamples]]:
+    """Return the runs of some columns on resamples of their rows."""
+    return [
+        [
+            RowSamples.of(
+                evaluation_of(wrong, rows=rows).rows,
+                "accuracy",
+                chosen=SETTINGS.perspectives,
+                seed=0,
+            )
+            for wrong in column
+        ]
+        for column in columns
+    ]
+
+
+def test_variances_over_rows_are_those_of_the_rows_themselves() -> None:
+    found = {
+        (named["perspective"], named["name"]): variance
+        for named, variance in row_variances(*samples_of(*WRONG))
+    }
+    right = np.array(
+        [[[place not in wrong for place in range(ROWS)] for wrong in column] for column in WRONG],
+        dtype=np.float64,
+    )
+    accuracy = found["task", "accuracy"]
+    means = right.mean(axis=1)
+    # 200 resamples tell a variance to 10 % of itself; this is three times that.
+    assert accuracy.difference == pytest.approx((means[0] - means[1]).var() / ROWS, rel=0.3)
+    # What seeds differ by row by row, without what they differ by in all rows.
+    apart = right - right.mean(axis=2, keepdims=True)
+    within = apart.var(axis=1, ddof=1).mean(axis=1) / ROWS
+    assert accuracy.columns == pytest.approx(tuple(within), rel=0.3)
+    assert ("calibration", "ece_10") in found
+
+
+def test_equal_runs_differ_on_no_rows() -> None:
+    (first,) = samples_of(WRONG[0])
+    assert all(variance.difference == 0.0 for _, variance in row_variances(first, first))
+    alike = [first[0], first[0]]
+    for _, variance in row_variances(alike, alike):
+        assert variance.columns == pytest.approx((0.0, 0.0), abs=1e-12)
+
+
+def test_scores_on_other_rows_or_that_a_run_lacks_have_no_variance() -> None:
+    first, second = samples_of(*WRONG)
+    (other,) = samples_of(WRONG[1], rows=ROWS + 1)
+    assert row_variances(first, second)
+    assert row_variances(first, other) == []
+    kept = dict(second[1].samples)
+    for key in [key for key in kept if key[1] == "accuracy"]:
+        del kept[key]
+    lacking = [second[0], replace(second[1], samples=kept), second[2]]
+    names = {named["name"] for named, _ in row_variances(first, lacking)}
+    assert "accuracy" not in names
+    assert "macro_f1" in names

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from scipy import stats
 
 from temper.functional import intervals
 from temper.functional.detectors import auroc
@@ -86,28 +83,6 @@ def test_a_bootstrap_needs_rows_and_a_sensible_confidence() -> None:
         intervals.score_interval(mean_of([]), 0, resamples=1000, seed=0)
     with pytest.raises(ValueError, match=r"`confidence` must lie in \(0, 1\), got 95"):
         intervals.score_interval(mean_of([1.0]), 1, resamples=9, seed=0, confidence=95)
-
-
-@given(st.lists(st.tuples(*[st.integers(-50, 50)] * 2), min_size=3, max_size=8))
-def test_paired_t_agrees_with_scipy(pairs: list[tuple[int, int]]) -> None:
-    first, second = map(np.asarray, zip(*pairs, strict=True))
-    differences = (first - second).astype(float)
-    found = intervals.paired_t(list(differences))
-    if differences.std() == 0:
-        assert found.low == found.high == found.mean
-        assert found.p == (1.0 if found.mean == 0 else 0.0)
-        return
-    wanted = stats.ttest_rel(first, second)
-    assert found.p == pytest.approx(wanted.pvalue)
-    reach = wanted.confidence_interval(0.95)
-    assert (found.low, found.high) == (pytest.approx(reach.low), pytest.approx(reach.high))
-
-
-def test_two_seeds_give_no_interval() -> None:
-    with pytest.raises(ValueError, match="at least 3 seeds, got 2"):
-        intervals.paired_t([1.0, 2.0])
-    with pytest.raises(ValueError, match="must be finite"):
-        intervals.paired_t([1.0, 2.0, float("nan")])
 
 
 def test_holm_by_hand() -> None:

@@ -62,7 +62,9 @@ def test_the_markdown_holds_answer_scores_notices_runs_and_settings(study: Path)
     assert "uegr is better than vanilla" in text
     line = next(line for line in text.splitlines() if line.startswith("| Accuracy, dev"))
     assert "82.00 ± 2.00" in line
-    assert "+3.00 [+0.52, +5.48] ▲" in line
+    assert "+3.00 [−2.32, +8.32]" in line
+    calibrated = next(line for line in text.splitlines() if line.startswith("| ECE (10 bins), dev"))
+    assert "−5.00 [−7.27, −2.73] ▲" in calibrated
     assert "3 seeds, 500 examples" in line
     assert "12 train rows are also in dev" in text
     assert "| method.epsilon | 0.0 | 0.025 |" in text

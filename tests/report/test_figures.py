@@ -227,8 +227,8 @@ def test_a_perspectives_bar_is_the_share_of_the_gap_that_is_closed(study: Path) 
     assert found[ece] == pytest.approx(100 * 0.05 / 0.11)
     trace = figure.figure.data[0]
     at = trace.y.index(ece)
-    # The differences are -0.04, -0.05, -0.06: t of 2 degrees of freedom, 4.3027, over root three.
-    reach = 100 * 4.302653 * 0.01 / 3**0.5 / 0.11
+    # Both deviations are .01: t of 4 degrees of freedom, 2.7764, times the root of 2 / 3.
+    reach = 100 * 2.776445 * 0.01 * (2 / 3) ** 0.5 / 0.11
     assert trace.error_x.array[at] == pytest.approx(reach, rel=1e-5)
     assert trace.error_x.arrayminus[at] == pytest.approx(reach, rel=1e-5)
 

@@ -20,7 +20,7 @@ from temper.errors import CheckpointError
 from temper.functional.intervals import LEAST_ROWS
 from temper.report.answer import answer
 from temper.report.derived import Scores, add_mean_rank, views
-from temper.report.table import Paired, _cell, _with_differences, comparison, read_paired
+from temper.report.table import OverRows, Paired, _cell, _with_differences, comparison, read_paired
 from temper.report.view import about
 from tests.report.conftest import Plan, write_study
 
@@ -36,7 +36,8 @@ def differ(
     seeds: dict[int, tuple[float, float]],
     *,
     higher: bool | None = True,
-    paired: Paired | None = None,
+    paired: Paired | OverRows | None = None,
+    margin: float | None = None,
     common: Collection[int] | None = None,
     **more: Any,
 ) -> Difference:
@@ -54,13 +55,14 @@ def differ(
         higher=higher,
         common=dict.fromkeys(cells, tuple(seeds) if common is None else common),
         paired={} if paired is None else {"uegr": paired},
+        margin=margin,
     )
     difference = found["uegr"].difference
     assert difference is not None
     return difference
 
 
-UP = {0: (0.80, 0.83), 1: (0.82, 0.84), 2: (0.84, 0.88)}
+UP = {0: (0.80, 0.83), 1: (0.80, 0.84), 2: (0.81, 0.84)}
 
 
 @pytest.mark.parametrize(
@@ -73,9 +75,9 @@ UP = {0: (0.80, 0.83), 1: (0.82, 0.84), 2: (0.84, 0.88)}
         ({0: (0.70, 0.69), 1: (0.72, 0.74), 2: (0.74, 0.73)}, True, "inside the noise"),
         ({0: UP[0], 1: UP[1]}, True, "undecidable (2 common seeds of at least 3)"),
         (
-            {0: (0.70, 0.68), 1: (0.71, 0.69), 2: (0.72, 0.70)},
+            {0: (0.70, 0.68), 1: (0.70, 0.68), 2: (0.70, 0.68)},
             True,
-            "undecidable (the same difference at every seed)",
+            "undecidable (the same scores at every seed)",
         ),
     ],
 )
@@ -128,6 +130,41 @@ def test_one_seed_is_judged_over_examples() -> None:
     assert difference.holm_p == 0.004
     noise = differ({0: UP[0]}, paired=Paired(0, -0.01, 0.05, 0.2, 500))
     assert noise.verdict == "inside the noise"
+
+
+# A mean of 0, and intervals that reach .0037, .0060 and .0075 to both sides: 4.3 of 2 degrees.
+NARROW, WIDE, WIDER = (
+    {seed: (0.80, 0.80 + step * side) for seed, side in enumerate((-1, 0, 1))}
+    for step in (0.0015, 0.0024, 0.003)
+)
+
+
+@pytest.mark.parametrize(
+    ("seeds", "shift", "higher", "verdict"),
+    [
+        (NARROW, 0.0, True, "equal"),
+        (NARROW, 0.0, None, "equal"),
+        (NARROW, 0.003, True, "no worse"),
+        (NARROW, 0.003, False, "no better"),
+        (NARROW, 0.003, None, "inside the noise"),
+        (NARROW, -0.003, True, "no better"),
+        (NARROW, -0.003, False, "no worse"),
+        (NARROW, 0.004, True, "better"),
+        (WIDE, 0.0, True, "inside the noise"),
+        (WIDE, 0.002, True, "no worse"),
+        (WIDER, 0.002, True, "inside the noise"),
+    ],
+)
+def test_an_interval_that_ends_within_the_margin_says_so(
+    seeds: dict[int, tuple[float, float]], shift: float, higher: bool | None, verdict: str
+) -> None:
+    moved = {seed: (one, two + shift) for seed, (one, two) in seeds.items()}
+    found = differ(moved, higher=higher, margin=0.005)
+    assert found.verdict == verdict
+    assert found.inside_noise == (verdict != "better")
+    # What has no margin is inside the noise or it is not.
+    plain = differ(moved, higher=higher).verdict
+    assert plain == ("better" if verdict == "better" else "inside the noise")
 
 
 @pytest.mark.parametrize("seeds", [{1: UP[1]}, {0: UP[0], 1: UP[1]}])

@@ -13,12 +13,12 @@ import pytest
 
 from temper.display import cells
 from temper.display.cells import Row
-from temper.errors import CheckpointError
+from temper.errors import CheckpointError, SettingError
 from temper.report import comparison, write
 from tests.report.conftest import Plan, score
 
-# t quantile for 97.5 % at 2 degrees of freedom, from a printed table.
-T_TWO = 4.302653
+# t quantile for 97.5 % at 4 degrees of freedom, from a printed table.
+T_FOUR = 2.776445
 
 MakeStudy = Callable[[Plan], Path]
 
@@ -38,18 +38,83 @@ def test_a_cell_has_the_mean_and_the_sample_standard_deviation_over_seeds(study:
     assert cells["uegr"].examples == (500,)
 
 
-def test_a_difference_is_paired_by_seed_with_its_t_interval(study: Path) -> None:
-    difference = task_row(study).cells["uegr"].difference
+def test_a_difference_has_the_interval_of_both_columns_seeds(study: Path) -> None:
+    row = task_row(study)
+    difference = row.cells["uegr"].difference
     assert difference is not None
     assert difference.seeds == pytest.approx({0: 0.03, 1: 0.02, 2: 0.04})
     assert difference.mean == pytest.approx(0.03)
-    # Standard deviation 0.01, so the half width is t * 0.01 / sqrt(3).
-    assert difference.low == pytest.approx(0.03 - T_TWO * 0.01 / math.sqrt(3))
-    assert difference.high == pytest.approx(0.03 + T_TWO * 0.01 / math.sqrt(3))
-    # For 2 degrees of freedom p = 1 - t / sqrt(t^2 + 2), with t = 3 sqrt(3).
-    assert difference.p == pytest.approx(1 - math.sqrt(27 / 29))
-    assert difference.inside_noise is False
-    assert difference.verdict == "better"
+    # Variances .0004 and .0007, so the half width is t * sqrt(.0011 / 3).
+    assert difference.standard_error == pytest.approx(math.sqrt(0.0011 / 3))
+    assert difference.freedom == pytest.approx(4.0)
+    assert difference.low == pytest.approx(0.03 - T_FOUR * math.sqrt(0.0011 / 3))
+    assert difference.high == pytest.approx(0.03 + T_FOUR * math.sqrt(0.0011 / 3))
+    assert difference.inside_noise is True
+    assert difference.verdict == "inside the noise"
+    # 3.761 standard errors are the least that 4 degrees of freedom see four times in five.
+    assert difference.least == pytest.approx(3.761 * math.sqrt(0.0011 / 3), rel=1e-3)
+    assert difference.row_variance is None
+    said = f"a difference of 7.20 would be seen, and this one with {difference.seeds_needed} seeds"
+    assert row.outlook("uegr") == said
+
+
+def keep_variances(folder: Path, luck: float, *own: float, seeds: int = 3) -> None:
+    """Write what a study keeps of the rows of the leading score."""
+    named = {"perspective": "task", "set": "dev", "name": "accuracy"}
+    variance = {**named, "rows": luck, "columns": own}
+    column = {"seeds": list(range(seeds)), "variances": [variance]}
+    content = {"resamples": 10, "columns": {"uegr": column}}
+    (folder / "paired.json").write_text(json.dumps(content))
+
+
+def test_rows_that_were_kept_enter_the_interval(study: Path) -> None:
+    keep_variances(study, 0.0002, 0.0001, 0.0001)
+    difference = task_row(study).cells["uegr"].difference
+    assert difference is not None
+    # .0002 and what the seeds' .0011 add to the rows' .0002 of it.
+    assert difference.standard_error == pytest.approx(math.sqrt(0.0002 + 0.0009 / 3))
+    assert difference.row_variance == pytest.approx(0.0002 - 0.0002 / 3)
+
+
+def test_rows_of_other_seeds_say_nothing(study: Path) -> None:
+    keep_variances(study, 0.0002, 0.0001, 0.0001, seeds=2)
+    difference = task_row(study).cells["uegr"].difference
+    assert difference is not None
+    assert difference.row_variance is None
+
+
+def test_two_seeds_have_a_verdict_where_their_rows_were_kept(make_study: MakeStudy) -> None:
+    study = make_study(Plan(seeds=[0, 1]))
+    keep_variances(study, 0.000001, 0.00001, 0.00001, seeds=2)
+    difference = task_row(study).cells["uegr"].difference
+    assert difference is not None
+    assert difference.low is not None
+
+
+def test_a_mean_over_sets_has_the_rows_of_all(study: Path) -> None:
+    entries = [
+        {"perspective": "shift", "set": name, "name": "accuracy", "rows": 0.0004, "columns": [0, 0]}
+        for name in ("imdb", "yelp")
+    ]
+    column = {"seeds": [0, 1, 2], "variances": entries}
+    content = {"resamples": 10, "columns": {"uegr": column}}
+    (study / "paired.json").write_text(json.dumps(content))
+    row = comparison(study).row("shift", "accuracy", set="mean of 2 sets")
+    difference = row.cells["uegr"].difference
+    assert difference is not None
+    assert difference.row_variance == pytest.approx(0.0002)
+
+
+def test_the_margin_is_the_readers(study: Path) -> None:
+    assert task_row(study).cells["uegr"].difference.margin == 0.005  # type: ignore[union-attr]
+    # The interval is [-2.32, +8.32].
+    wide = comparison(study, margin=3.0)
+    assert wide.row("task", "accuracy").cells["uegr"].difference.verdict == "no worse"  # type: ignore[union-attr]
+    assert "no worse by 3 points on" in wide.answer
+    assert "Accuracy, dev: +3.00 [\u22122.32, +8.32], no worse by 3 points." in wide.answer
+    assert wide.to_json()["margin"] == 3.0
+    with pytest.raises(SettingError, match="`margin` must be a finite number of points >= 0"):
+        comparison(study, margin=-1.0)
 
 
 def test_two_seeds_give_differences_only_and_are_undecidable(make_study: MakeStudy) -> None:
@@ -83,7 +148,8 @@ def test_scores_undefined_for_one_reason_are_one_line(make_study: MakeStudy) -> 
 
 def test_holm_multiplies_by_the_number_of_columns_left(make_study: MakeStudy) -> None:
     # Two columns with the same differences: Holm doubles the smallest p, and the other follows.
-    row = task_row(make_study(Plan(columns=["vanilla", "r_at", "uegr"])))
+    found = comparison(make_study(Plan(columns=["vanilla", "r_at", "uegr"])))
+    row = found.row("calibration", "ece_10", set="dev")
     for name in ("r_at", "uegr"):
         difference = row.cells[name].difference
         assert difference is not None
@@ -211,7 +277,7 @@ def test_table_json_and_scores_csv_hold_every_value(study: Path) -> None:
         row for row in document["rows"] if (row["perspective"], row["name"]) == ("task", "accuracy")
     ]
     assert row["columns"]["uegr"]["seeds"] == {"0": 0.83, "1": 0.84, "2": 0.88}
-    assert row["columns"]["uegr"]["difference"]["inside_noise"] is False
+    assert row["columns"]["uegr"]["difference"]["inside_noise"] is True
     with scores.open(encoding="utf-8", newline="") as lines:
         found = [
             (line["column"], line["seed"], line["run"], float(line["value"]))
@@ -230,8 +296,8 @@ def test_the_terminal_table_has_as_many_cells_as_headings(study: Path) -> None:
     assert line[1:] == (
         "82.00 \u00b1 2.00",
         "85.00 \u00b1 2.65",
-        "+3.00 [+0.52, +5.48]",
-        "better",
+        "+3.00 [\u22122.32, +8.32]",
+        "inside the noise: a difference of 7.20 would be seen, and this one with 11 seeds",
     )
 
 

@@ -5,10 +5,8 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
-from statistics import stdev
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -149,16 +147,6 @@ def test_a_verdict_follows_the_interval(found: Line, claimed: str, verdict: str)
     assert verdict_of(found, test) == verdict
 
 
-def test_the_least_effect_is_what_a_paired_test_of_as_many_seeds_sees_four_times_in_five() -> None:
-    """By simulation: normal differences of that mean and the spread that was seen."""
-    seen = Interval.of([0.9, 1.0, 1.1, 1.0, 0.8])
-    spread = stdev([0.9, 1.0, 1.1, 1.0, 0.8])
-    draws = np.random.default_rng(0).normal(seen.least, spread, (20_000, 5))
-    t = draws.mean(1) / (draws.std(1, ddof=1) / 5**0.5)
-    # 2.776 is the .975 quantile of t with 4 degrees of freedom; the error of the share is .003.
-    assert (t > 2.776445).mean() == pytest.approx(0.8, abs=0.015)
-
-
 def of_table(name: str, **said: Any) -> list[Claim]:
     """Return the claims that are tested by a table, of those that say so."""
     return [
@@ -209,7 +197,7 @@ def test_a_claim_over_several_conditions_is_judged_by_their_mean(tmp_path: Path)
         file.write_text(json.dumps(content), encoding="utf-8")
     found = judged(tmp_path, "uegr-figure-2b", against="")
     # Seed by seed .3 and -.1, .3 and -.1, .33 and -.1: .1, .1 and .115, in per cent.
-    assert found.number.startswith("+10.50 [+8.35, +12.65] in the mean of 2 conditions")
+    assert found.number.startswith("+10.50 [+8.23, +12.77] in the mean of 2 conditions")
     assert found.verdict == FAILS
 
 
@@ -234,11 +222,11 @@ def test_a_claim_may_be_against_another_method_and_of_one_model(tmp_path: Path) 
 
 
 def test_claims_on_the_same_scores_are_corrected_together(tmp_path: Path) -> None:
-    """Steps of .04, .05 and .06 have p = .0131: enough alone, and not as one of six."""
+    """Steps of .07 at deviations of .02 have p = .0128: enough alone, and not as one of six."""
     kept = tmp_path / "results" / "uegr-table-4"
     plain = (0.80, 0.82, 0.84)
     noise = dict.fromkeys(("dropout", "at", "r_drop", "r_at", "r_at_su"), (0.84, 0.88, 0.91))
-    write_study(kept / "text_cnn-imdb", {"vanilla": plain, **noise, "uegr": (0.84, 0.87, 0.90)})
+    write_study(kept / "text_cnn-imdb", {"vanilla": plain, **noise, "uegr": (0.87, 0.89, 0.91)})
     assert judged(tmp_path, "uegr-table-4", against="").verdict == HOLDS
     together = judge_claims(of_table("uegr-table-4"), tmp_path)
     assert together[0].verdict == NOISE
@@ -277,10 +265,10 @@ def test_pairs_within_bounds_are_set_against_lower_and_against_higher_ones(tmp_p
     found = of_pairs(tmp_path)
     # Seed by seed -.05, -.05, -.04, and .10, .10, .11.
     assert found["lower"].number.startswith(
-        "\u22124.67 [\u22126.10, \u22123.23] in accuracy (%), bert-base-sst2"
+        "\u22124.67 [\u22126.52, \u22122.82] in accuracy (%), bert-base-sst2"
     )
     assert found["lower"].verdict == FAILS
-    assert found["higher"].number.startswith("+10.33 [+8.90, +11.77] in accuracy (%)")
+    assert found["higher"].number.startswith("+10.33 [+8.48, +12.18] in accuracy (%)")
     assert found["higher"].verdict == HOLDS
 
 

@@ -20,16 +20,16 @@ def shifted(step: float) -> tuple[float, ...]:
 
 
 def test_what_is_outside_the_noise_is_marked_and_what_is_missing_is_a_dash(tmp_path: Path) -> None:
-    scores = {"vanilla": STEADY, "at": shifted(0.05), "r_drop": shifted(0.0)}
-    write_study(tmp_path / "text_cnn-imdb", {**scores, "uegr": shifted(-0.05)})
+    scores = {"vanilla": STEADY, "at": shifted(0.10), "r_drop": shifted(0.0)}
+    write_study(tmp_path / "text_cnn-imdb", {**scores, "uegr": shifted(-0.10)})
     write_study(tmp_path / "text_cnn-tnews", scores)
     found = grid(reproduction_table(read_specification("uegr-table-4"), tmp_path))
     assert found.splitlines() == [
         "| case | vanilla | at | r_drop | uegr |",
         "|---|---|---|---|---|",
-        "| text\\_cnn-imdb | 82.00 ± 2.00 | **87.00 ± 1.90** | 82.00 ± 1.90 | *77.00 ± 1.90* |",
-        "| text\\_cnn-tnews | 82.00 ± 2.00 | **87.00 ± 1.90** | 82.00 ± 1.90 | – |",
-        "| text\\_cnn, mean of 2 cases | 82.00 ± 2.00 | **87.00 ± 1.90** | 82.00 ± 1.90 | – |",
+        "| text\\_cnn-imdb | 82.00 ± 2.00 | **92.00 ± 1.90** | 82.00 ± 1.90 | *72.00 ± 1.90* |",
+        "| text\\_cnn-tnews | 82.00 ± 2.00 | **92.00 ± 1.90** | 82.00 ± 1.90 | – |",
+        "| text\\_cnn, mean of 2 cases | 82.00 ± 2.00 | **92.00 ± 1.90** | 82.00 ± 1.90 | – |",
     ]
 
 

@@ -16,8 +16,8 @@ from temper.errors import CheckpointError
 from tests.reproduction.kept_studies import line_of, write_study
 
 VANILLA, UEGR = (0.80, 0.82, 0.84), (0.83, 0.83, 0.86)
-# t of 2 degrees of freedom at .975 is 4.302653, a deviation of .01 over 3 seeds: .0248414.
-REACH = 4.302653 * 0.01 / 3**0.5
+# Their variances are .0004 and .0003, and t of 4 degrees of freedom at .975 is 2.776445: .0424.
+REACH = 2.776445 * (0.0007 / 3) ** 0.5
 
 
 def with_numbers(*numbers: tuple[str, str, str]) -> Specification:
@@ -46,9 +46,9 @@ def test_ours_stands_beside_the_paper_with_the_difference_and_its_interval(folde
     assert line.to_reference.mean == pytest.approx(0.02)
     assert line.to_reference.low == pytest.approx(0.02 - REACH, abs=1e-7)
     assert line.to_reference.high == pytest.approx(0.02 + REACH, abs=1e-7)
-    # .01, .01 and .04 above the printed .82: deviation .0173205.
+    # .01, .01 and .04 above the printed .82: deviation .0173205, and t of 2 degrees, 4.302653.
     assert line.to_paper.mean == pytest.approx(0.02)
-    assert line.to_paper.high == pytest.approx(0.02 + 3**0.5 * REACH, abs=1e-7)
+    assert line.to_paper.high == pytest.approx(0.02 + 4.302653 * 0.01, abs=1e-7)
     assert line.verdict == "inside the noise"
     # Our gain of .02 beside the paper's of .01.
     assert line.printed_gain == pytest.approx(0.01)
@@ -57,7 +57,7 @@ def test_ours_stands_beside_the_paper_with_the_difference_and_its_interval(folde
     (shown,) = [row for row in sections(table)["Every difference"] if row["paper"] == "82.0"]
     assert (shown["ours"], shown["ours − paper"]) == ("84.00 ± 1.73", "+2.00 [−2.30, +6.30]")
     assert shown["paper − vanilla"] == "+1.00"
-    assert shown["ours − paper, of that"] == "+1.00 [−1.48, +3.48]"
+    assert shown["ours − paper, of that"] == "+1.00 [−3.24, +5.24]"
 
 
 def test_a_number_that_could_not_be_read_is_said_to_be_absent(folder: Path) -> None:
@@ -75,7 +75,7 @@ def test_the_mean_over_cases_is_that_of_every_seed(folder: Path) -> None:
     table = reproduction_table(read_specification("uegr-table-4"), folder)
     line = line_of(table, "text_cnn, mean of 2 cases", "uegr")
     assert line.seeds == pytest.approx({0: 0.615, 1: 0.615, 2: 0.63})
-    # .03 and -.1, .01 and -.1, .02 and -.1.
+    # .03 and -.1, .01 and -.1, .02 and -.1; the second case is the same at every seed.
     assert line.to_reference.mean == pytest.approx(-0.04)
     assert line.to_reference.high == pytest.approx(-0.04 + REACH / 2, abs=1e-7)
     assert line.verdict == "worse"
@@ -243,9 +243,8 @@ def test_what_differs_is_read_from_the_runs_whatever_the_scale_says(
 
 
 def test_differences_are_corrected_for_the_number_of_methods(tmp_path: Path) -> None:
-    # Steps of .04, .05 and .06: t = .05 / (.01 / 3 ** .5) = 8.66, two-sided p = .0131.
-    steps = (0.04, 0.05, 0.06)
-    better = tuple(value + step for value, step in zip(VANILLA, steps, strict=True))
+    # Both deviations are .02: t = .07 / (.02 (2 / 3) ** .5) = 4.29, two-sided p = .0128.
+    better = tuple(value + 0.07 for value in VANILLA)
     noise = dict.fromkeys(("at", "r_drop", "r_at"), (0.81, 0.79, 0.85))
     write_study(tmp_path / "text_cnn-imdb", {"vanilla": VANILLA, "uegr": better})
     write_study(tmp_path / "text_cnn-tnews", {"vanilla": VANILLA, **noise, "uegr": better})
@@ -253,9 +252,9 @@ def test_differences_are_corrected_for_the_number_of_methods(tmp_path: Path) -> 
     alone = line_of(table, "text_cnn-imdb", "uegr")
     among = line_of(table, "text_cnn-tnews", "uegr")
     assert (alone.side, alone.verdict) == (1, "better")
-    assert alone.corrected == pytest.approx(0.0131, abs=1e-4)
+    assert alone.corrected == pytest.approx(0.0128, abs=1e-4)
     assert (among.side, among.verdict) == (0, "better, not after correction")
-    assert among.corrected == pytest.approx(4 * 0.0131, abs=4e-4)
+    assert among.corrected == pytest.approx(4 * 0.0128, abs=4e-4)
 
 
 def test_the_facts_say_what_was_run_beside_what_was_published(folder: Path) -> None:

@@ -208,10 +208,22 @@ def test_one_seed_is_paired_over_examples_until_there_are_more(
     assert json.loads((out / "paired.json").read_text()) == kept
 
     two, _ = study(tiny_model, tiny_data, out, seeds=(0, 1))
-    assert not (out / "paired.json").exists()
+    kept = json.loads((out / "paired.json").read_text())
+    assert kept["columns"]["short"]["seeds"] == [0, 1]
     difference = two.comparison.row("task", "accuracy").cells["short"].difference
     assert difference is not None
-    assert (difference.low, difference.verdict) == (None, "undecidable")
+    assert difference.low is not None
+    assert difference.examples is None
+    (entry,) = [
+        entry
+        for entry in kept["columns"]["short"]["variances"]
+        if (entry["perspective"], entry["name"]) == ("task", "accuracy")
+    ]
+    shared = max(0.0, entry["rows"] - sum(entry["columns"]) / 2)
+    assert difference.row_variance == pytest.approx(shared)
+
+    study(tiny_model, tiny_data, out, seeds=(0, 1))
+    assert json.loads((out / "paired.json").read_text()) == kept
 
 
 def test_the_ratio_is_the_median_over_the_seeds_that_both_have() -> None:

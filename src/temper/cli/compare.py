@@ -9,6 +9,7 @@ import typer
 from temper.app.keywords import COMPARE
 from temper.cli import options
 from temper.cli.screen import print_comparison, print_json, print_overview, say
+from temper.functional.units import MARGIN
 from temper.study.compare import compare as compare_methods
 
 
@@ -55,6 +56,7 @@ def compare(
             "threads and GPUs.",
         ),
     ] = 1,
+    margin: options.Margin = MARGIN,
     as_json: options.Json = False,
     **settings: Any,
 ) -> None:
@@ -72,6 +74,7 @@ def compare(
             seeds=numbers,
             variants=variants or (),
             workers=workers,
+            margin=margin,
             config=tree,
             progress=shown,
         )

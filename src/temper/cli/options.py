@@ -107,6 +107,16 @@ Config = Annotated[
     typer.Option("--config", help="TOML file of settings; options and --set override it."),
 ]
 Out = Annotated[Path, typer.Option("--out", help="Folder to write.")]
+Margin = Annotated[
+    float,
+    typer.Option(
+        "--margin",
+        min=0.0,
+        metavar="POINTS",
+        help="Difference that would matter: an interval that ends within it says equal, no worse "
+        "or no better. 0 asks for none.",
+    ),
+]
 Imports = Annotated[
     list[str] | None,
     typer.Option(

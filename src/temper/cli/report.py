@@ -13,6 +13,7 @@ from temper.app.quick_checks import check_reported, refuse
 from temper.cli import options
 from temper.cli.screen import notice, print_json, say
 from temper.errors import SettingError
+from temper.functional.units import MARGIN
 
 
 def report(
@@ -48,6 +49,7 @@ def report(
             help="Write every figure to FOLDER/figures/ too; needs temper-lm[figures].",
         ),
     ] = None,
+    margin: options.Margin = MARGIN,
     imports: options.Imports = None,
     as_json: options.Json = False,
 ) -> None:
@@ -66,7 +68,7 @@ def report(
     from temper.report.markdown import markdown as table
 
     if markdown:
-        compared = comparison(folder)
+        compared = comparison(folder, margin=margin)
         if compared.unfinished:
             notice(compared.unfinished)
         if perspectives is not None:
@@ -82,7 +84,7 @@ def report(
         typer.echo(found.markdown())
     else:
         formats = () if figures is None else choose_formats(split_list(figures, "--figures"))
-        page = build(folder, examples=examples)
+        page = build(folder, examples=examples, margin=margin)
         files = export_figures(folder, formats) if formats else []
         if as_json:
             print_json({"report": str(page), "figures": [str(file) for file in files]})

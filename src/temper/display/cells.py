@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from temper.display.records import NamedRecord, Parameters
 from temper.display.wording import folded, plural
-from temper.functional.units import Unit
+from temper.functional.units import MARGIN, Unit
 
 NAMED = 6
 """Columns up to which a title names them all."""
@@ -19,12 +19,19 @@ Verdict = Literal[
     "worse",
     "higher",
     "lower",
+    "equal",
+    "no worse",
+    "no better",
     "inside the noise",
     "undecidable",
     "too few rows",
     "seeds missing",
     "no common seed",
 ]
+
+NOISE: Verdict = "inside the noise"
+WITHIN: tuple[Verdict, ...] = ("equal", "no worse", "no better")
+"""Verdicts of an interval that holds 0 and ends within the margin, on both sides or on one."""
 
 
 @dataclass(frozen=True)
@@ -61,15 +68,24 @@ class Difference:
     Args:
         seeds: Difference of every seed that both have.
         mean: Mean over the seeds, None where no seed is common.
-        low, high: 95 % interval: paired t over three seeds or more, or of one seed that over
+        low, high: 95 % interval: over seeds (`temper.functional.effects`), or of one seed that over
             examples where the study kept one; else None.
         p: Two-sided p of the same test, None without an interval.
         holm_p: ``p`` after Holm's correction over the columns of this row.
         inside_noise: Whether the interval holds 0; None where that cannot be decided.
         verdict: The same in words, with the score's direction taken into account; ``higher`` or
-            ``lower`` of a score without one.
+            ``lower`` of a score without one. Where the interval holds 0: ``equal``, ``no worse`` or
+            ``no better`` by more than the margin, as far as the interval lies within it.
         examples: Number of examples that the interval is over; None where it is over seeds.
         why: Why there is no verdict; empty where there is one.
+        margin: Difference that would matter, None of scores that have none.
+        standard_error: Of the mean over seeds, and over rows where they were kept.
+        freedom: Degrees of freedom of the interval over seeds.
+        row_variance: Part of the squared standard error that more seeds would not lower; None where
+            rows were not kept, so that the interval is of other seeds on these rows.
+        least: The smallest true difference that these seeds see four times in five.
+        seeds_needed: Seeds that would see a true difference as large as the mean four times in
+            five, where it is inside the noise; None where a hundred would not.
     """
 
     seeds: dict[int, float]
@@ -82,6 +98,12 @@ class Difference:
     verdict: Verdict = "undecidable"
     examples: int | None = None
     why: str = ""
+    margin: float | None = None
+    standard_error: float | None = None
+    freedom: float | None = None
+    row_variance: float | None = None
+    least: float | None = None
+    seeds_needed: int | None = None
 
     @property
     def said(self) -> str:
@@ -179,6 +201,21 @@ class Row:
         low = self.unit.text(difference.low, signed=True)
         return value, f"[{low}, {self.unit.text(difference.high, signed=True)}]"
 
+    def outlook(self, column: str) -> str:
+        """Say what a study could have seen where a difference is inside the noise; else nothing.
+
+        Args:
+            column: Whose difference.
+        """
+        difference = self.cells[column].difference
+        if difference is None or difference.least is None or not difference.inside_noise:
+            return ""
+        return f"a difference of {self.unit.text(difference.least)} would be seen" + (
+            f", and this one with {difference.seeds_needed} seeds"
+            if difference.seeds_needed is not None
+            else ""
+        )
+
 
 @dataclass(frozen=True)
 class TerminalTable:
@@ -212,6 +249,7 @@ class Comparison:
         missing: Planned runs that are not in the numbers, one sentence each.
         notices: What a reader has to know about the numbers: overlap, truncation, undefined scores.
         answer: The outcome in plain sentences.
+        margin: Points that a difference must reach to matter.
     """
 
     kind: str
@@ -224,6 +262,7 @@ class Comparison:
     missing: tuple[str, ...] = ()
     notices: tuple[str, ...] = ()
     answer: str = ""
+    margin: float = MARGIN
 
     @property
     def title(self) -> str:
@@ -310,7 +349,7 @@ class Comparison:
 
     def to_json(self) -> dict[str, Any]:
         """Return everything as JSON-ready data, the content of ``table.json``."""
-        names = ("kind", "model", "metric", "reference", "columns", "seeds", "answer")
+        names = ("kind", "model", "metric", "reference", "columns", "seeds", "margin", "answer")
         document: dict[str, Any] = {"schema": 1, "title": self.title}
         document |= {name: getattr(self, name) for name in (*names, "missing", "notices")}
         document["rows"] = [
@@ -340,7 +379,9 @@ class Comparison:
                 texts.append(row.text(name))
                 if cell.difference is not None:
                     difference = " ".join(row.difference_text(name)).rstrip()
-                    texts += [difference, cell.difference.said]
+                    outlook = row.outlook(name) if cell.difference.verdict == NOISE else ""
+                    verdict = cell.difference.said
+                    texts += [difference, f"{verdict}: {outlook}" if outlook else verdict]
             rows.append((row.group, tuple(texts)))
         said = (self.answer, *self.missing, *folded(self.notices))
         notes = tuple(note for note in said if note)

@@ -67,6 +67,7 @@ class View:
         without_training: Condition under which the leading score stands with what any model can be
             given after training; empty where there is none.
         averaged: Whether there is a mean over its sets.
+        own_rows: Whether no row counts in two of its sets, so that chances of theirs even out.
         answered: Whether its rows are answers to labelled sets as they lie.
         unchanged_texts: Whether its rows are examples though their texts were left alone.
     """
@@ -91,6 +92,7 @@ class View:
     improves: bool = False
     without_training: str = ""
     averaged: bool = False
+    own_rows: bool = True
     answered: bool = False
     unchanged_texts: bool = False
 

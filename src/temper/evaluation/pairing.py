@@ -1,9 +1,10 @@
-"""Differences of two models on the same rows: what one seed can say, over its examples.
+"""Differences on the same rows: of two models, over the examples, and of columns over seeds.
 
 Shares of rows have a closed form; of other scores both models' see the same resamples of the rows,
 so that what makes a row hard for both cancels.
-An interval of this kind says how the two *models* compare on other rows of the kind, and nothing of
-other seeds.
+An interval of two models says how they compare on other rows of the kind, and nothing of other
+seeds. Of columns with several seeds each, `RowSamples` says what other rows would change, which
+`temper.functional.effects` adds to what other seeds would.
 """
 
 from __future__ import annotations
@@ -12,15 +13,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from temper.errors import CheckpointError
 from temper.evaluation import perspectives
 from temper.evaluation.rows import Block, Condition, to_blocks
 from temper.evaluation.scoring import ScoreEntry, Scoring
-from temper.functional.intervals import Statistic, difference_interval
+from temper.functional.effects import RowVariance
+from temper.functional.intervals import Statistic, difference_interval, resample_counts
+from temper.functional.resampling import FloatArray
 
 RESAMPLES = 10_000
+VARIANCE_RESAMPLES = 200
+"""Resamples behind a variance over rows, which they tell to 10 % of itself."""
+MOST_UNDEFINED = 0.05
+"""Share of resamples without a value up to which the others stand for all."""
 
 
 @dataclass(frozen=True)
@@ -93,6 +101,98 @@ def paired_differences(
             ends = {"low": interval.low, "high": interval.high}
             found.append({**named, **ends, "p": interval.p, "n": n})
     return found
+
+
+@dataclass(frozen=True)
+class RowSamples:
+    """The scores of one run on resamples of its rows.
+
+    All runs on the same rows see the same resamples, so that what makes a row hard for several runs
+    cancels in a difference of theirs.
+
+    Args:
+        named: What names each score, by condition and name.
+        samples: Its value on every resample, [R], by the same.
+        rows: Hashes of the rows that each condition was measured on, as one number.
+    """
+
+    named: dict[tuple[Condition, str], ScoreEntry]
+    samples: dict[tuple[Condition, str], FloatArray]
+    rows: dict[Condition, int]
+
+    @classmethod
+    def of(cls, rows: pa.Table, metric: str, *, chosen: Sequence[str], seed: int) -> RowSamples:
+        """Draw the resamples of one run.
+
+        Args:
+            rows: Its ``rows.parquet``.
+            metric: The task's leading score.
+            chosen: Names of the perspectives.
+            seed: Seed of the bootstrap.
+        """
+        blocks = to_blocks(rows)
+        taken = _statistics(blocks, metric, chosen)
+        parts: dict[tuple[Condition, str], list[FloatArray]] = {}
+        # Scores of as many rows share the draws, which take longer than most scores.
+        for size in {n for _, _, n in taken.values() if n}:
+            alike = {key: statistic for key, (_, statistic, n) in taken.items() if n == size}
+            for counts in resample_counts(size, resamples=VARIANCE_RESAMPLES, seed=seed):
+                for key, statistic in alike.items():
+                    parts.setdefault(key, []).append(np.atleast_1d(statistic(counts)))
+        samples = {key: np.concatenate(parts[key]) for key in taken if key in parts}
+        same = {block.condition: hash(tuple(block.row)) for block in blocks}
+        return cls({key: taken[key][0] for key in samples}, samples, same)
+
+
+def row_variances(
+    column: Sequence[RowSamples], reference: Sequence[RowSamples]
+) -> list[tuple[ScoreEntry, RowVariance]]:
+    """Say of each score of two columns how much their difference varies with the rows.
+
+    Args:
+        column: One column's runs, one a seed, at least two.
+        reference: The other's at the same seeds.
+
+    Returns:
+        The fields that name each score and its variances. Scores that a run lacks, or that more
+        than 5 % of the resamples leave undefined, are left out; none is there where some run was
+        measured on other rows.
+    """
+    runs = [*column, *reference]
+    first_rows = column[0].rows
+    if any(
+        first_rows.get(condition, same) != same
+        for run in runs
+        for condition, same in run.rows.items()
+    ):
+        return []
+    found = []
+    for key, named in column[0].named.items():
+        if any(key not in run.samples for run in runs):
+            continue
+        values = np.stack([run.samples[key] for run in runs])
+        defined = values[:, np.isfinite(values).all(axis=0)]
+        if defined.shape[1] < (1 - MOST_UNDEFINED) * values.shape[1]:
+            continue
+        first, second = defined[: len(column)], defined[len(column) :]
+        of_difference = float((first.mean(axis=0) - second.mean(axis=0)).var(ddof=1))
+        found.append((named, RowVariance(of_difference, (_within(first), _within(second)))))
+    return found
+
+
+def _within(samples: FloatArray) -> float:
+    """Return the variance that rows add to one run and not to all of its column, >= 0.
+
+    A run's variance over rows is that of all runs' mean, which a column's runs share, and this
+    part, of which a mean of n runs keeps one n-th.
+
+    Args:
+        samples: A run a line, [n, R].
+    """
+    runs = len(samples)
+    of_run = float(samples.var(axis=1, ddof=1).mean())
+    of_mean = float(samples.mean(axis=0).var(ddof=1))
+    return max(0.0, (of_run - of_mean) * runs / (runs - 1))
 
 
 def _statistics(

@@ -1,19 +1,18 @@
 """Uncertainty of scores, and what it allows to say when models are compared.
 
 Over examples: closed forms for shares of rows (`temper.functional.proportions`), for all else the
-bootstrap, and both for a difference. Over seeds: the paired t interval. Over methods: Holm's
-correction. Letters: n rows, R resamples.
+bootstrap, and both for a difference. Over methods: Holm's correction. Over seeds:
+`temper.functional.effects`. Letters: n rows, R resamples.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from statistics import fmean, stdev
+from statistics import fmean
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy import stats
 
 from temper.functional.proportions import (
     GroupShares,
@@ -32,32 +31,6 @@ Statistic = Callable[[FloatArray], FloatArray]
 # A million doubles are 8 MB and a correlation holds ten such arrays: drawn in blocks, a large set
 # fits in memory.
 _BLOCK = 1_000_000
-
-
-@dataclass(frozen=True)
-class PairedT:
-    """The mean of paired differences with its t interval.
-
-    Args:
-        mean: Mean difference.
-        standard_deviation: Sample standard deviation (n - 1) of the differences.
-        low: Lower end of the interval.
-        high: Upper end of the interval.
-        p: Two-sided p of a mean of 0.
-        n: Number of pairs.
-    """
-
-    mean: float
-    standard_deviation: float
-    low: float
-    high: float
-    p: float
-    n: int
-
-    @property
-    def inside_noise(self) -> bool:
-        """Whether the interval holds 0."""
-        return self.low <= 0.0 <= self.high
 
 
 @dataclass(frozen=True)
@@ -98,16 +71,36 @@ def resampled(statistic: Statistic, rows: int, *, resamples: int, seed: int) -> 
         ... ).tolist()
         [1.0, 1.0, 1.0]
     """
+    blocks = resample_counts(rows, resamples=resamples, seed=seed)
+    return np.concatenate([np.atleast_1d(statistic(counts)) for counts in blocks])
+
+
+def resample_counts(rows: int, *, resamples: int, seed: int) -> Iterator[FloatArray]:
+    """Draw how often each row stands in each resample, in blocks that fit in memory.
+
+    Args:
+        rows: Number of rows, n >= 1.
+        resamples: Number of resamples, R >= 1.
+        seed: Seed of the draws; see `resampled`.
+
+    Yields:
+        Counts [r, n], whose r add up to R.
+
+    Raises:
+        ValueError: ``rows`` or ``resamples`` is below 1.
+
+    Example:
+        >>> [block.sum(axis=1).tolist() for block in resample_counts(4, resamples=2, seed=0)]
+        [[4.0, 4.0]]
+    """
     if rows < 1 or resamples < 1:
         raise ValueError(f"A bootstrap needs rows and resamples >= 1, got {rows} and {resamples}.")
     draws = np.random.default_rng(derive_seed(seed, "bootstrap", rows))
     shares = np.full(rows, 1.0 / rows)
     block = max(1, _BLOCK // rows)
-    values = []
     for start in range(0, resamples, block):
         counts = draws.multinomial(rows, shares, size=min(block, resamples - start))
-        values.append(np.atleast_1d(statistic(counts.astype(np.float64))))
-    return np.concatenate(values)
+        yield counts.astype(np.float64)
 
 
 def score_interval(
@@ -236,75 +229,11 @@ def standard_error(values: ArrayLike) -> float | None:
     return found if np.isfinite(found) else None
 
 
-def paired_t(differences: Sequence[float], *, confidence: float = 0.95) -> PairedT:
-    """Return the paired t interval of differences over seeds.
-
-    Args:
-        differences: One difference a seed, at least three, finite.
-        confidence: Confidence of the interval, in (0, 1).
-
-    Returns:
-        Mean, standard deviation, interval and two-sided p. Where all differences are equal the
-        interval is that one number, and p is 1 if it is 0 and else 0.
-
-    Raises:
-        ValueError: There are fewer than three differences, or one is not finite.
-
-    Example:
-        >>> found = paired_t([1.0, 2.0, 3.0])
-        >>> round(found.mean, 4), round(found.low, 4), round(found.high, 4), round(found.p, 4)
-        (2.0, -0.4841, 4.4841, 0.0742)
-    """
-    values = [float(value) for value in differences]
-    if len(values) < LEAST_SEEDS:
-        raise ValueError(
-            f"A paired t interval needs at least {LEAST_SEEDS} seeds, got {len(values)}. "
-            "Print the differences alone, or run more seeds."
-        )
-    if not np.isfinite(values).all():
-        raise ValueError(f"Differences must be finite, got {values}.")
-    mean, deviation = fmean(values), stdev(values)
-    if deviation == 0.0:
-        return PairedT(mean, 0.0, mean, mean, 1.0 if mean == 0.0 else 0.0, len(values))
-    error = deviation / len(values) ** 0.5
-    freedom = len(values) - 1
-    reach = float(stats.t.ppf(0.5 + confidence / 2, freedom)) * error
-    p = 2.0 * float(stats.t.sf(abs(mean) / error, freedom))
-    return PairedT(mean, deviation, mean - reach, mean + reach, p, len(values))
-
-
-LEVEL = 0.05
-"""Largest p, after correction, of a difference that is called one."""
-LEAST_SEEDS = 3
-"""Seeds from which on a difference over seeds has an interval and a verdict."""
 LEAST_ROWS = 50
 """Rows from which on a difference has a verdict; of classes and groups, those of the smallest.
 
 Read off the simulation `benchmarks.verdicts`, which docs/evaluation.md quotes.
 """
-
-
-def told_apart(differences: Sequence[float]) -> bool:
-    """Say whether differences over seeds spread enough for a paired t interval to mean something.
-
-    A coarse score, such as an accuracy on few rows, may differ by the very same step at every seed.
-    Their spread is then 0 and p is 0, which says how coarse the score is and nothing of the noise.
-
-    Args:
-        differences: One difference a seed.
-
-    Returns:
-        False where there are fewer than three, or all are equal and not 0.
-
-    Example:
-        >>> told_apart([0.02, 0.02, 0.02]), told_apart([0.02, 0.03, 0.02]), told_apart([0, 0, 0])
-        (False, True, True)
-    """
-    values = np.asarray(differences, dtype=np.float64)
-    if len(values) < LEAST_SEEDS:
-        return False
-    # Differences of equal scores are equal up to the rounding of a subtraction.
-    return bool(np.ptp(values) > 1e-9 * np.abs(values).max() or not values.any())
 
 
 def holm(p_values: Sequence[float]) -> list[float]:

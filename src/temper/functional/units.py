@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
+from temper.errors import SettingError
+
+_POINTS = 100.0
 ABSENT = "\u2013"  # en dash: a number that does not exist
 
 
@@ -23,6 +27,18 @@ class Unit:
     decimals: int
     sign: str
     significant: int | None = None
+
+    def margin(self, points: float) -> float | None:
+        """Return the stored difference that so many points are; None of what has no points.
+
+        Args:
+            points: Hundredths of the way from 0 to 1, as accuracy and correlations have them.
+
+        Example:
+            >>> PERCENT.margin(0.5), PLAIN.margin(0.5)
+            (0.005, None)
+        """
+        return points / self.scale if self.scale == _POINTS else None
 
     def text(self, value: float | None, *, signed: bool = False) -> str:
         """Write a number, or a dash where there is none.
@@ -48,7 +64,24 @@ class Unit:
         return f"{shown + 0.0:{'+' if signed else ''}{digits}}".replace("-", "\u2212")
 
 
+MARGIN = 0.5
+"""Points that a difference must reach to matter, where nothing else is said."""
 PERCENT = Unit(100.0, 2, "%")
 HUNDREDTHS = Unit(100.0, 2, "\u00d7 100")
 PLAIN = Unit(1.0, 4, "")
 ANY_SIZE = Unit(1.0, 4, "", significant=3)
+
+
+def check_margin(points: float) -> None:
+    """Refuse a margin that is no number of points.
+
+    Args:
+        points: Points that a difference must reach to matter; 0 asks for none.
+
+    Raises:
+        SettingError: It is negative or not finite.
+    """
+    if not 0.0 <= points < math.inf:
+        raise SettingError(
+            f"`margin` must be a finite number of points >= 0, got {points}. 0 asks for none."
+        )

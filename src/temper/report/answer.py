@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 
-from temper.display.cells import NAMED, Comparison, Difference, Row, Verdict
+from temper.display.cells import NAMED, NOISE, WITHIN, Comparison, Difference, Row, Verdict
 from temper.display.wording import listed, plural
-from temper.functional.intervals import LEAST_SEEDS, LEVEL
+from temper.functional.effects import LEAST_SEEDS, LEVEL
 from temper.functional.units import PERCENT
 from temper.report.derived import SUMMARY, views
 
-DECIDED: tuple[Verdict, ...] = ("better", "worse", "inside the noise")
+DECIDED: tuple[Verdict, ...] = ("better", "worse", *WITHIN, NOISE)
 """Verdicts that say more than which mean is higher."""
 
 
@@ -56,10 +56,17 @@ def _column(comparison: Comparison, column: str) -> str:
         )
         several = len(comparison.columns) > 2 and verdicts["better"] > 0
         after = f" ({kept} after Holm's correction)" if several else ""
+        within = "".join(
+            f", {verdict} by {comparison.margin:g} points on {verdicts[verdict]}"
+            for verdict in ("no worse", "no better")
+            if verdicts[verdict]
+        )
+        if verdicts["equal"]:
+            within = f", equal within {comparison.margin:g} points on {verdicts['equal']}{within}"
         parts.append(
             f"{column} is better than {comparison.reference} on {verdicts['better']} of {scores}"
-            f"{after}, worse on {verdicts['worse']}, and inside the noise on "
-            f"{verdicts['inside the noise']}"
+            f"{after}, worse on {verdicts['worse']}{within}, and inside the noise on "
+            f"{verdicts[NOISE]}"
         )
     if verdicts["undecidable"]:
         ahead = Counter(_ahead(*both) for both in rows)
@@ -73,7 +80,23 @@ def _column(comparison: Comparison, column: str) -> str:
     if withheld := len(compared) - len(rows):
         parts.append(f"no verdict on {plural(withheld, 'score')} for lack of seeds or rows")
     nothing = f"{column} has no score in common with {comparison.reference}"
-    return ("; ".join(parts) or nothing) + "."
+    leading = _leading(comparison, column)
+    return ("; ".join(parts) or nothing) + "." + (f" {leading}" if leading else "")
+
+
+def _leading(comparison: Comparison, column: str) -> str:
+    """Say what came out on the task's own metric, or what it would take to know."""
+    for row in comparison.of("task", comparison.metric):
+        difference = row.cells[column].difference
+        if difference is None or difference.verdict not in DECIDED or row.key.over_sets:
+            continue
+        value, interval = row.difference_text(column)
+        said = f"{row.label}: {value} {interval}, {difference.said}"
+        if difference.verdict in WITHIN:
+            return f"{said} by {comparison.margin:g} points."
+        outlook = row.outlook(column) if difference.verdict == NOISE else ""
+        return f"{said}; {outlook}." if outlook else f"{said}."
+    return ""
 
 
 def _best(comparison: Comparison, others: list[str]) -> str:

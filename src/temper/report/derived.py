@@ -79,12 +79,14 @@ class Scores:
         places: Column and seed of every run.
         values: Score to place to record.
         notices: What was left out of a mean and why.
+        means: Means over sets, and the scores that each is of.
     """
 
     metric: str
     places: list[RunPlace]
     values: dict[ScoreKey, dict[RunPlace, ScoreRecord]] = field(default_factory=dict)
     notices: list[str] = field(default_factory=list)
+    means: dict[ScoreKey, list[ScoreKey]] = field(default_factory=dict)
 
     def add(self, key: ScoreKey, place: RunPlace, record: ScoreRecord) -> bool:
         """Add a score and tell whether it is new (False: it was there already)."""
@@ -179,6 +181,7 @@ def add_set_means(scores: Scores) -> None:
 def _add_mean(scores: Scores, keys: list[ScoreKey]) -> None:
     """Add the mean over sets of one score, run by run."""
     key = replace(keys[0], set=f"mean of {len(keys)} sets")
+    scores.means[key] = keys
     for place in scores.places:
         records = [scores.values[one][place] for one in keys]
         counts = [record.n for record in records if record.n is not None]

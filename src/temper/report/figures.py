@@ -92,7 +92,7 @@ def gaps_closed(comparison: Comparison) -> list[Figure]:
         figure = heat_map(others, labels, marks, limits=(-100.0, 100.0))
     else:
         caption += (
-            "right of 0 is better, whichever way the score points. Lines are 95 % paired intervals "
+            "right of 0 is better, whichever way the score points. Lines are 95 % intervals "
             "where there are seeds enough."
         )
         figure = bars(comparison, marks, "share of the gap to perfect that is closed (%)")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from temper.display.cells import Comparison, Row
+from temper.display.cells import WITHIN, Comparison, Row
 from temper.display.folders import Source
 from temper.display.wording import escaped, folded, pipe_table
 from temper.errors import SettingError, unknown
@@ -120,7 +120,8 @@ def score_tables(comparison: Comparison) -> list[str]:
         for name, cell in row.cells.items():
             line.append(f"{row.text(name)} {row.interval_text(name)}".rstrip())
             if cell.difference is not None:
-                why = f" ({cell.difference.said})" if cell.difference.why else mark_of(row, name)
+                worded = cell.difference.why or cell.difference.verdict in WITHIN
+                why = f" ({cell.difference.said})" if worded else mark_of(row, name)
                 line.append(" ".join(row.difference_text(name)).rstrip() + why)
         counts = {count for cell in row.cells.values() for count in cell.examples}
         seeds = {len(cell.seeds) for cell in row.cells.values()}
@@ -147,7 +148,7 @@ def _legend(comparison: Comparison) -> str:
     if comparison.reference is None:
         return "Each score with its 95 % interval over examples."
     return (
-        "Mean \u00b1 standard deviation over seeds; differences are paired, with their 95 % "
-        f"interval; \u25b2 better and \u25bc worse than {escaped(comparison.reference)} by more "
-        "than the noise."
+        "Mean \u00b1 standard deviation over seeds; differences with their 95 % interval; \u25b2 "
+        f"better and \u25bc worse than {escaped(comparison.reference)} by more than the noise; "
+        f"equal, no worse and no better: not by {comparison.margin:g} points."
     )

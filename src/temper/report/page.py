@@ -35,6 +35,7 @@ from temper.display.folders import Source, read
 from temper.display.wording import folded
 from temper.errors import CheckpointError
 from temper.files import make_folder, write_text
+from temper.functional.units import MARGIN
 from temper.report import view
 from temper.report.derived import views
 from temper.report.examples import MOST, gallery
@@ -46,7 +47,13 @@ from temper.report.table import compare, write, write_scores
 logger = logging.getLogger(__name__)
 
 
-def build(folder: Path | str, out: Path | str | None = None, *, examples: int = MOST) -> Path:
+def build(
+    folder: Path | str,
+    out: Path | str | None = None,
+    *,
+    examples: int = MOST,
+    margin: float = MARGIN,
+) -> Path:
     """Write the report of a study, a run or an evaluation.
 
     Beside the page it writes ``scores.csv`` and ``report.md`` (NAME.md for another NAME.html), and
@@ -56,6 +63,7 @@ def build(folder: Path | str, out: Path | str | None = None, *, examples: int = 
         folder: A study, run or evaluation folder (docs/formats.md).
         out: The HTML file to write; ``report.html`` in the folder by default.
         examples: Examples under attack that the page holds at most, >= 0.
+        margin: Points that a difference must reach to matter; 0 asks for none.
 
     Returns:
         The file that was written.
@@ -64,7 +72,7 @@ def build(folder: Path | str, out: Path | str | None = None, *, examples: int = 
         CheckpointError: The folder is none of these or damaged, or ``out`` cannot be written.
     """
     source = read(folder)
-    comparison = compare(source)
+    comparison = compare(source, margin=margin)
     out = Path(folder) / "report.html" if out is None else Path(out)
     if out.is_dir():
         raise CheckpointError(f"Expected a file to write the report to, but {out} is a folder.")

@@ -8,6 +8,7 @@ import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
+from itertools import product
 from pathlib import Path
 from statistics import mean, stdev
 from types import MappingProxyType
@@ -28,7 +29,9 @@ from temper.display.records import NamedRecord, Record, ScoreRecord, parse
 from temper.display.wording import higher_is_better, listed, plural, unit
 from temper.errors import CheckpointError
 from temper.files import write_text
-from temper.functional.intervals import LEAST_ROWS, LEAST_SEEDS, holm, paired_t, told_apart
+from temper.functional.effects import LEAST_SEEDS, RowVariance, effect
+from temper.functional.intervals import LEAST_ROWS, holm
+from temper.functional.units import MARGIN, check_margin
 from temper.report.answer import answer
 from temper.report.derived import (
     Scores,
@@ -50,11 +53,20 @@ class PairedScoreRecord(NamedRecord):
     n: int
 
 
-class PairedColumnRecord(Record):
-    """Hold the intervals of one column at its one seed."""
+class RowVarianceRecord(NamedRecord):
+    """Hold how much one score's difference varies with the rows; see `RowVariance`."""
 
-    seed: int
+    rows: float
+    columns: tuple[float, float]
+
+
+class PairedColumnRecord(Record):
+    """Hold what the rows say of one column: at its one seed, or of all its seeds."""
+
+    seed: int | None = None
     scores: list[PairedScoreRecord] = Field(default_factory=list)
+    seeds: list[int] = Field(default_factory=list)
+    variances: list[RowVarianceRecord] = Field(default_factory=list)
 
 
 class PairedRecord(Record):
@@ -82,14 +94,30 @@ class Paired:
     examples: int
 
 
-def read_paired(folder: Path) -> dict[tuple[str, ScoreKey], Paired]:
-    """Read the differences over examples that a study kept.
+@dataclass(frozen=True)
+class OverRows:
+    """Say how much a column's difference over some seeds varies with the rows.
+
+    Args:
+        seeds: The seeds that both were run at.
+        variance: Of the difference.
+    """
+
+    seeds: frozenset[int]
+    variance: RowVariance
+
+
+RowsSay = Mapping[tuple[str, ScoreKey], Paired | OverRows]
+
+
+def read_paired(folder: Path) -> dict[tuple[str, ScoreKey], Paired | OverRows]:
+    """Read what a study kept of its rows.
 
     Args:
         folder: The study's folder.
 
     Returns:
-        By column and score; empty where the study kept none.
+        By column and score; empty where the study kept nothing.
 
     Raises:
         CheckpointError: The file is damaged.
@@ -97,33 +125,42 @@ def read_paired(folder: Path) -> dict[tuple[str, ScoreKey], Paired]:
     file = folder / FILE
     if not file.exists():
         return {}
-    return {
-        (column, ScoreKey.of(score)): Paired(found.seed, score.low, score.high, score.p, score.n)
-        for column, found in parse(file, PairedRecord).columns.items()
-        for score in found.scores
-    }
+    found: dict[tuple[str, ScoreKey], Paired | OverRows] = {}
+    for column, kept in parse(file, PairedRecord).columns.items():
+        for one in kept.scores:
+            # A file without the seed is of no use, and says nothing wrong.
+            if kept.seed is not None:
+                found[column, ScoreKey.of(one)] = Paired(kept.seed, one.low, one.high, one.p, one.n)
+        for many in kept.variances:
+            variance = RowVariance(many.rows, many.columns)
+            found[column, ScoreKey.of(many)] = OverRows(frozenset(kept.seeds), variance)
+    return found
 
 
-def comparison(folder: Path | str) -> Comparison:
+def comparison(folder: Path | str, *, margin: float = MARGIN) -> Comparison:
     """Compare the columns of a study, from its rows and JSON alone.
 
     Args:
         folder: A study folder; a run or evaluation folder gives its scores without differences.
+        margin: Points that a difference must reach to matter; 0 asks for none.
 
     Returns:
-        Every score of every column with its mean and standard deviation over seeds, and the paired
-        difference against the reference over the seeds that both have: from three seeds on with
-        a 95 % paired t interval and Holm's correction over the columns; of one seed with an
-        interval over examples, where the study kept one. A score that lacks a seed which both
-        columns were evaluated at, or has too few rows, has no verdict and says why.
+        Every score of every column with its mean and standard deviation over seeds, and the
+        difference against the reference over the seeds that both have, with a 95 % interval over
+        seeds and rows (`temper.functional.effects`) and Holm's correction over the columns: from
+        three seeds on, or two where the study kept what its rows say; of one seed over examples. A
+        score that lacks a seed which both columns were evaluated at, or has too few rows, has no
+        verdict and says why.
 
     Raises:
         CheckpointError: The folder is no such folder, is damaged, or its runs had different tasks.
+        SettingError: The margin is no number of points.
     """
-    return compare(read(folder))
+    check_margin(margin)
+    return compare(read(folder), margin=margin)
 
 
-def compare(source: Source) -> Comparison:
+def compare(source: Source, *, margin: float = MARGIN) -> Comparison:
     """Compare the columns of a folder that was read already; see `comparison`."""
     scores = _collect(source)
     if source.reference is not None:
@@ -134,7 +171,11 @@ def compare(source: Source) -> Comparison:
     keys = sorted(scores.values, key=lambda key: shown.position(key.perspective))
     minor = _minor(keys)
     paired = read_paired(source.folder) if source.kind == "study" else {}
-    rows = tuple(replace(_row(key, scores, source, paired), minor=key in minor) for key in keys)
+    paired |= _of_means(paired, scores, [column.name for column in source.columns])
+    rows = tuple(
+        replace(_row(key, scores, source, paired, margin=margin), minor=key in minor)
+        for key in keys
+    )
     found = Comparison(
         kind=source.kind,
         model=source.model,
@@ -145,8 +186,32 @@ def compare(source: Source) -> Comparison:
         rows=rows,
         missing=source.missing,
         notices=(*_notices(source), *scores.notices, *_undefined(rows)),
+        margin=margin,
     )
     return replace(found, answer=answer(found))
+
+
+def _of_means(
+    paired: RowsSay, scores: Scores, columns: Sequence[str]
+) -> dict[tuple[str, ScoreKey], OverRows]:
+    """Say how much differences of means over sets with rows of their own vary with the rows.
+
+    Args:
+        paired: What the rows say of the sets' scores.
+        scores: Means over sets, and what each is over.
+        columns: Names of the columns.
+    """
+    found = {}
+    own = [key for key in scores.means if views().of(key.perspective).own_rows]
+    for key, column in product(own, columns):
+        kept = [paired.get((column, member)) for member in scores.means[key]]
+        sets = [one for one in kept if isinstance(one, OverRows)]
+        if len(sets) < len(kept) or len({one.seeds for one in sets}) > 1:
+            continue
+        parts = [(one.variance.difference, *one.variance.columns) for one in sets]
+        whole, first, second = (sum(part) / len(sets) ** 2 for part in zip(*parts, strict=True))
+        found[column, key] = OverRows(sets[0].seeds, RowVariance(whole, (first, second)))
+    return found
 
 
 def _minor(keys: Sequence[ScoreKey]) -> set[ScoreKey]:
@@ -236,9 +301,7 @@ def _some(names: Sequence[str]) -> str:
     return f"{len(names)} runs, the first {names[0]}"
 
 
-def _row(
-    key: ScoreKey, scores: Scores, source: Source, paired: Mapping[tuple[str, ScoreKey], Paired]
-) -> Row:
+def _row(key: ScoreKey, scores: Scores, source: Source, paired: RowsSay, *, margin: float) -> Row:
     records, view = scores.values[key], views().of(key.perspective)
     cells = {}
     for column in source.columns:
@@ -246,7 +309,7 @@ def _row(
         of_seeds = {seed: records[column.name, seed] for seed in runs}
         cells[column.name] = _cell(of_seeds, {seed: run.name for seed, run in runs.items()})
     stated = next(iter(records.values())).higher_is_better
-    higher = higher_is_better(key.name, stated)
+    higher, shown = higher_is_better(key.name, stated), unit(key.name, scores.metric)
     if source.reference is not None:
         judged = {
             column.name: {seed for seed, run in column.runs.items() if run.scores is not None}
@@ -259,13 +322,14 @@ def _row(
             common={name: judged[name] & judged[source.reference] for name in judged},
             of_rows=view.counts == "examples",
             paired={name: paired[name, key] for name in cells if (name, key) in paired},
+            margin=shown.margin(margin),
         )
     return Row(
         key,
         view.title,
         view.label(key),
         higher,
-        unit(key.name, scores.metric),
+        shown,
         cells,
         leads=view.is_lead(key, scores.metric),
     )
@@ -302,7 +366,8 @@ def _with_differences(
     higher: bool | None,
     common: Mapping[str, Collection[int]],
     of_rows: bool = True,
-    paired: Mapping[str, Paired] = MappingProxyType({}),
+    paired: Mapping[str, Paired | OverRows] = MappingProxyType({}),
+    margin: float | None = None,
 ) -> dict[str, Cell]:
     """Add the paired differences of one row, with Holm's correction over its columns.
 
@@ -312,16 +377,21 @@ def _with_differences(
         higher: Direction of the score.
         common: Seeds at which both a column and the reference were evaluated.
         of_rows: Whether the score's n counts rows, of which a verdict needs some.
-        paired: Differences over the examples of one seed.
+        paired: What the rows say of each column's difference.
+        margin: Difference that would matter, None of a score that has none.
     """
-    base = cells[reference].seeds
+    base = cells[reference]
     found = {
-        name: _difference(
-            {seed: cell.seeds[seed] - base[seed] for seed in cell.seeds if seed in base},
-            paired.get(name),
+        name: _judged(
+            _difference(
+                cell,
+                base,
+                paired.get(name),
+                common=len(common[name]),
+                rows=_fewest(cell, base) if of_rows else None,
+            ),
             higher=higher,
-            common=len(common[name]),
-            rows=_fewest(cell, cells[reference]) if of_rows else None,
+            margin=margin,
         )
         for name, cell in cells.items()
         if name != reference
@@ -338,40 +408,76 @@ def _fewest(*cells: Cell) -> int | None:
 
 
 def _difference(
-    seeds: dict[int, float],
-    paired: Paired | None,
-    *,
-    higher: bool | None,
-    common: int,
-    rows: int | None,
+    cell: Cell, base: Cell, paired: Paired | OverRows | None, *, common: int, rows: int | None
 ) -> Difference:
-    values = list(seeds.values())
-    found = partial(Difference, seeds, mean(values) if values else None)
+    """Return a column's difference with its interval, or why there is none."""
+    shared = [seed for seed in cell.seeds if seed in base.seeds]
+    seeds = {seed: cell.seeds[seed] - base.seeds[seed] for seed in shared}
+    found = partial(Difference, seeds, mean(seeds.values()) if seeds else None)
     if not common:
         return found(verdict="no common seed")
     if len(seeds) < common:
         return found(verdict="seeds missing", why=f"{len(seeds)} of {plural(common, 'seed')}")
     if rows is not None and rows < LEAST_ROWS:
         return found(verdict="too few rows", why=f"{rows} of at least {LEAST_ROWS}")
-    if paired is not None and list(seeds) == [paired.seed]:
-        low, high, p, examples = paired.low, paired.high, paired.p, paired.examples
-        inside = low <= 0.0 <= high
-    elif len(values) < LEAST_SEEDS:
-        # Two differences leave one degree of freedom: an interval that wide says nothing.
-        return found(why=f"{plural(len(values), 'common seed')} of at least {LEAST_SEEDS}")
-    elif not told_apart(values):
-        return found(why="the same difference at every seed")
-    else:
-        test = paired_t(values)
-        low, high, p, examples = test.low, test.high, test.p, None
-        inside = test.inside_noise
-    up = mean(values) > 0
-    verdict: Verdict = "inside the noise"
-    if not inside and higher is None:
-        verdict = "higher" if up else "lower"
-    elif not inside:
-        verdict = "better" if up == higher else "worse"
-    return found(low=low, high=high, p=p, inside_noise=inside, verdict=verdict, examples=examples)
+    if isinstance(paired, Paired) and shared == [paired.seed]:
+        return found(low=paired.low, high=paired.high, p=paired.p, examples=paired.examples)
+    kept = isinstance(paired, OverRows) and paired.seeds == set(shared)
+    test = effect(
+        [cell.seeds[seed] for seed in shared],
+        [base.seeds[seed] for seed in shared],
+        rows=paired.variance if isinstance(paired, OverRows) and kept else None,
+    )
+    if test is None and len(seeds) < LEAST_SEEDS:
+        return found(why=f"{plural(len(seeds), 'common seed')} of at least {LEAST_SEEDS}")
+    if test is None:
+        return found(why="the same scores at every seed")
+    return found(
+        low=test.low,
+        high=test.high,
+        p=test.p,
+        standard_error=test.standard_error,
+        freedom=test.freedom,
+        row_variance=test.row_variance,
+        least=test.least,
+        seeds_needed=test.seeds_needed if test.inside_noise else None,
+    )
+
+
+def _judged(found: Difference, *, higher: bool | None, margin: float | None) -> Difference:
+    """Add the verdict of a difference that has an interval."""
+    if found.low is None or found.high is None:
+        return found
+    inside = found.low <= 0.0 <= found.high
+    return replace(
+        found,
+        inside_noise=inside,
+        verdict=_verdict(found.low, found.high, higher=higher, margin=margin),
+        margin=margin,
+    )
+
+
+def _verdict(low: float, high: float, *, higher: bool | None, margin: float | None) -> Verdict:
+    """Say what a 95 % interval of a difference says.
+
+    Args:
+        low: Its lower end.
+        high: Its upper end.
+        higher: Direction of the score.
+        margin: Difference that would matter, None of a score that has none.
+    """
+    if low > 0.0 or high < 0.0:
+        if higher is None:
+            return "higher" if low > 0.0 else "lower"
+        return "better" if (low > 0.0) == higher else "worse"
+    if margin is None:
+        return "inside the noise"
+    above, below = low > -margin, high < margin
+    if above and below:
+        return "equal"
+    if higher is not None and (above or below):
+        return "no worse" if above == higher else "no better"
+    return "inside the noise"
 
 
 CSV_COLUMNS = (

@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from temper.display.cells import Comparison, Difference, Row
+from temper.display.cells import NOISE, WITHIN, Comparison, Difference, Row
 from temper.display.folders import Run, Source
 from temper.display.records import RunRecord
 from temper.display.wording import plural
-from temper.functional.intervals import LEVEL
+from temper.functional.effects import LEVEL
 from temper.functional.units import ABSENT
 from temper.report.derived import views
 
@@ -23,7 +23,7 @@ MARKS = {
     "worse": "\u25bc",
     "higher": "+",
     "lower": "\u2212",
-    "inside the noise": "\u2248",
+    **dict.fromkeys((NOISE, *WITHIN), "\u2248"),
 }
 
 
@@ -120,14 +120,22 @@ def _difference(row: Row, column: str, difference: Difference) -> TableCell:
     parts = [f"difference {main} {unit.sign}".strip()]
     parts.append(f"n = {plural(len(difference.seeds), 'common seed')}")
     if interval:
-        kind = "paired t interval over seeds"
+        kind = "interval over seeds and rows"
         if difference.examples is not None:
             kind = f"paired interval over {difference.examples} examples"
+        elif difference.row_variance is None:
+            kind = "interval over seeds, on these rows"
         parts.append(f"95 % {kind} {interval}")
+        if difference.freedom is not None:
+            parts.append(f"{difference.freedom:.1f} degrees of freedom")
         parts.append(f"p = {_probability(difference.p)}")
         parts.append(f"after Holm {_probability(difference.holm_p)}")
     else:
         parts.append(f"no interval and no verdict: {difference.why or difference.verdict}")
+    if outlook := row.outlook(column):
+        parts.append(outlook)
+    if difference.verdict in WITHIN:
+        parts.append(f"within a margin of {unit.text(difference.margin)}")
     parts += [
         f"seed {seed}: {unit.text(value, signed=True)}" for seed, value in difference.seeds.items()
     ]

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from temper.app.keywords import COMPARE, split_list
 from temper.app.quick_checks import check_methods, of_settings, of_sources, refuse
 from temper.app.settings import SetSources
+from temper.functional.units import MARGIN, check_margin
 from temper.methods.recipes import recipe_named
 from temper.training.assignments import section
 from temper.training.checkpoint_folder import check_study_room
@@ -34,6 +35,7 @@ def compare(
     seeds: Iterable[int] = (0, 1, 2),
     variants: Iterable[str] | Mapping[str, Mapping[str, Any]] = (),
     workers: int = 1,
+    margin: float = MARGIN,
     config: Any = None,
     progress: Progress | None = None,
     **settings: Any,
@@ -49,6 +51,7 @@ def compare(
         variants: Further columns: texts as ``--variant`` takes them, or name to settings, such as
             ``{"vanilla_x3": {"method": "vanilla", "train": {"epochs": 9}}}``.
         workers: Processes that train and judge runs side by side.
+        margin: Points that a difference must reach to matter; 0 asks for none.
         config: TOML file or nested settings, which the others override.
         progress: Hears of runs, steps and evaluations; None logs the notices.
         settings: By the names of the options of ``temper compare`` (``model``, ``data``, ``shift``
@@ -83,6 +86,7 @@ def compare(
             *of_settings(tree),
             *of_sources(sets.given()),
             partial(check_study_room, Path(out)),
+            partial(check_margin, margin),
         ]
     )
     from temper.study.plan import StudyConfig, columns_of
@@ -91,4 +95,5 @@ def compare(
     plan = StudyConfig.of(
         tree, columns=columns_of(names, variants, recipes=wanted), seeds=tuple(seeds), sets=sets
     )
-    return run_study(plan, out, workers=workers, progress=progress or LoggedNotices())
+    heard = progress or LoggedNotices()
+    return run_study(plan, out, workers=workers, margin=margin, progress=heard)

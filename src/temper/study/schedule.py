@@ -22,10 +22,16 @@ from temper.data.examples import Splits
 from temper.data.sources import load_splits
 from temper.errors import CheckpointError, TemperError
 from temper.evaluation.folder import read
-from temper.evaluation.pairing import RESAMPLES, paired_differences
+from temper.evaluation.pairing import (
+    RESAMPLES,
+    RowSamples,
+    paired_differences,
+    row_variances,
+)
 from temper.evaluation.predictor import Predictor
 from temper.evaluation.run import check_before_training
 from temper.files import write_json
+from temper.functional.units import MARGIN
 from temper.study.plan import StudyConfig
 from temper.study.work import GridCell, StudyFolder, Work, evaluation_sets
 from temper.study.workers import check_workers, side_by_side
@@ -38,7 +44,7 @@ from temper.training.settings import AUTO
 
 SCHEMA = 1
 PAIRED = "paired.json"
-"""Differences over examples, of columns with one common seed."""
+"""What rows say of the columns' differences; see `_pair_columns`."""
 
 
 @dataclass(frozen=True)
@@ -87,6 +93,7 @@ def run_study(
     out: Path | str,
     *,
     workers: int = 1,
+    margin: float = MARGIN,
     progress: Progress | None = None,
 ) -> Study:
     """Train and evaluate every run of a plan, and write the report.
@@ -99,6 +106,7 @@ def run_study(
         config: The checked plan.
         out: The study's folder; made once all data, methods and keys are known to fit.
         workers: Processes that do the runs; 1 does them here, one after the other.
+        margin: Points that a difference must reach to matter.
         progress: Hears of runs, steps and evaluations.
 
     Returns:
@@ -129,7 +137,7 @@ def run_study(
             if is_new and not (path / "runs").exists():
                 (path / "study.json").unlink(missing_ok=True)
             raise
-        return finish_study(work)
+        return finish_study(work, margin=margin)
 
 
 def load_study(config: StudyConfig, progress: Progress) -> tuple[Splits, EvaluationSets]:
@@ -177,11 +185,12 @@ def _found_rates(
     return rates
 
 
-def finish_study(work: Work) -> Study:
+def finish_study(work: Work, *, margin: float = MARGIN) -> Study:
     """Compare the columns of a study whose runs are done, and write its report."""
     _pair_columns(work)
     path = work.folder.path
-    return Study(path, report.build(path), report.comparison(path))
+    page = report.build(path, margin=margin)
+    return Study(path, page, report.comparison(path, margin=margin))
 
 
 def _do_all(work: Work, workers: int, progress: Progress) -> None:
@@ -237,35 +246,50 @@ def step_cost(
 
 
 def _pair_columns(work: Work) -> None:
-    """Compare each column with the reference over examples, where one seed is all that there is.
+    """Keep what the rows say of each column's difference from the reference.
 
-    It is written beside the plan. What was written before is kept for evaluations that have not
-    changed.
+    Of one seed that is the difference over examples; of several how much it varies with the rows,
+    which the report adds to what it varies with the seeds. It is written beside the plan. What was
+    written before is kept for evaluations that have not changed.
     """
     folder, config = work.folder, work.folder.config
     file = folder.path / PAIRED
-    if len(config.seeds) > 1 or len(config.columns) < 2:
+    if len(config.columns) < 2:
         file.unlink(missing_ok=True)
         return
     kept: dict[str, Any] = read_json(file).get("columns", {}) if file.exists() else {}
+    samples: dict[Path, RowSamples] = {}
+
+    def samples_of(evaluation: Path) -> RowSamples:
+        if evaluation not in samples:
+            metric, evaluate = work.sets.data.metric, config.evaluate
+            samples[evaluation] = RowSamples.of(
+                read(evaluation).rows, metric, chosen=evaluate.perspectives, seed=evaluate.seed
+            )
+        return samples[evaluation]
+
+    def evaluations(column: str) -> list[Path]:
+        return [folder.run((column, seed)).path / "evaluation" for seed in config.seeds]
+
     columns = {}
-    for column, seed in config.order():
-        if column == config.reference:
-            continue
-        evaluations = [
-            folder.run((name, seed)).path / "evaluation" for name in (column, config.reference)
-        ]
-        keys = list(map(stored_key, evaluations))
+    for column in [each.name for each in config.columns if each.name != config.reference]:
+        sides = evaluations(column), evaluations(config.reference)
+        keys = [stored_key(evaluation) for side in sides for evaluation in side]
         if kept.get(column, {}).get("keys") == keys:
             columns[column] = kept[column]
-            continue
-        first, second = map(read, evaluations)
-        scores = paired_differences(
-            first.rows,
-            second.rows,
-            work.sets.data.metric,
-            chosen=config.evaluate.perspectives,
-            seed=config.evaluate.seed,
-        )
-        columns[column] = {"seed": seed, "keys": keys, "scores": scores}
+        elif len(config.seeds) > 1:
+            scores = [
+                {**named, "rows": found.difference, "columns": found.columns}
+                for named, found in row_variances(*(list(map(samples_of, side)) for side in sides))
+            ]
+            columns[column] = {"seeds": list(config.seeds), "keys": keys, "variances": scores}
+        else:
+            scores = paired_differences(
+                read(sides[0][0]).rows,
+                read(sides[1][0]).rows,
+                work.sets.data.metric,
+                chosen=config.evaluate.perspectives,
+                seed=config.evaluate.seed,
+            )
+            columns[column] = {"seed": config.seeds[0], "keys": keys, "scores": scores}
     write_json(file, {"schema": SCHEMA, "resamples": RESAMPLES, "columns": columns})

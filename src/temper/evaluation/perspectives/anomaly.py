@@ -384,6 +384,7 @@ ANOMALY = Perspective(
     improves=True,
     without_training="mahalanobis",
     averaged=True,
+    own_rows=False,
     summary="AUROC, AUPR and FPR at 95 % TPR of five detectors on texts of other tasks "
     "(--anomaly, --suite)",
     scores=(

@@ -1,0 +1,165 @@
+"""Differences over seeds and rows, against scipy, numbers by hand, and drawn studies."""
+
+from __future__ import annotations
+
+import math
+from statistics import variance
+
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from scipy import stats
+
+from temper.functional.effects import Effect, RowVariance, combined, effect
+
+SCORES = st.lists(st.tuples(*[st.integers(-50, 50)] * 2), min_size=3, max_size=8)
+
+
+@given(SCORES)
+def test_seeds_alone_agree_with_students_test_of_two_columns(pairs: list[tuple[int, int]]) -> None:
+    first, second = (list(map(float, column)) for column in zip(*pairs, strict=True))
+    # scipy warns of columns that do not vary.
+    assume(np.ptp(first) > 0)
+    assume(np.ptp(second) > 0)
+    found = effect(first, second)
+    assert found is not None
+    wanted = stats.ttest_ind(first, second)
+    reach = wanted.confidence_interval(0.95)
+    assert found.p == pytest.approx(wanted.pvalue)
+    assert (found.low, found.high) == (pytest.approx(reach.low), pytest.approx(reach.high))
+    assert found.freedom == pytest.approx(2 * (len(pairs) - 1))
+    assert found.inside_noise == (found.p >= 0.05)
+
+
+@given(st.lists(st.integers(-50, 50), min_size=3, max_size=8))
+def test_one_column_agrees_with_students_test_of_its_mean(values: list[int]) -> None:
+    found = effect(list(map(float, values)))
+    if np.ptp(values) == 0:
+        assert (found is None) == (values[0] != 0)
+        return
+    assert found is not None
+    wanted = stats.ttest_1samp(values, 0.0)
+    reach = wanted.confidence_interval(0.95)
+    assert found.p == pytest.approx(wanted.pvalue)
+    assert (found.low, found.high) == (pytest.approx(reach.low), pytest.approx(reach.high))
+
+
+def test_a_column_that_never_varies_is_a_known_number() -> None:
+    values = [0.80, 0.84, 0.82]
+    known = effect(values, [0.75] * 3)
+    alone = effect([value - 0.75 for value in values])
+    assert known is not None
+    assert alone is not None
+    assert (known.freedom, known.low) == (2.0, pytest.approx(alone.low))
+
+
+def test_rows_are_added_and_not_counted_twice() -> None:
+    # Variances over the seeds 4 and 1; the rows make 2 of the first and 1 of the second by
+    # themselves, which 3 seeds thin to 1 in the difference; the rows' variance of it is 3.
+    first, second = [8.0, 10.0, 12.0], [4.0, 5.0, 6.0]
+    found = effect(first, second, rows=RowVariance(3.0, (2.0, 1.0)))
+    assert found is not None
+    total = 3.0 + (5.0 - 3.0) / 3
+    freedom = 4 * (total / ((5.0 - 0.15 * 3.0) / 3)) ** 2
+    assert found.standard_error == pytest.approx(math.sqrt(total))
+    assert found.freedom == pytest.approx(freedom)
+    assert found.row_variance == pytest.approx(2.0)
+    assert found.high - found.mean == pytest.approx(stats.t.ppf(0.975, freedom) * total**0.5)
+
+
+def test_seeds_that_happen_to_agree_are_no_surer_than_their_rows() -> None:
+    agree = [0.8, 0.8, 0.8001], [0.78, 0.7801, 0.78]
+    alone = effect(*agree)
+    rows = effect(*agree, rows=RowVariance(2e-4, (1e-4, 1e-4)))
+    assert alone is not None
+    assert rows is not None
+    assert not alone.inside_noise
+    assert rows.inside_noise
+    assert rows.standard_error == pytest.approx(2e-4**0.5)
+
+
+@given(SCORES, st.floats(0, 100), st.floats(0, 100), st.floats(0, 100))
+def test_turning_the_columns_around_turns_the_interval(
+    pairs: list[tuple[int, int]], luck: float, one: float, two: float
+) -> None:
+    first, second = (list(map(float, column)) for column in zip(*pairs, strict=True))
+    found = effect(first, second, rows=RowVariance(luck, (one, two)))
+    turned = effect(second, first, rows=RowVariance(luck, (two, one)))
+    assert (found is None) == (turned is None)
+    if found is not None and turned is not None:
+        assert turned.low == pytest.approx(-found.high)
+        assert turned.p == pytest.approx(found.p)
+        assert turned.seeds_needed == found.seeds_needed
+
+
+def test_few_seeds_and_scores_that_never_vary_say_nothing() -> None:
+    two = [0.8, 0.9], [0.7, 0.6]
+    assert effect(*two) is None
+    assert effect(*two, rows=RowVariance(1e-4, (1e-4, 1e-4))) is not None
+    assert effect([0.8], [0.7], rows=RowVariance(1e-4, (1e-4, 1e-4))) is None
+    assert effect([0.8] * 3, [0.7] * 3) is None
+    # Of equal scores there is nothing to be unsure of; .1 + .2 is not .3.
+    assert effect([0.1 + 0.2] * 3, [0.3] * 3) == Effect(0.0, 0.0, 0.0, 1.0, 3, 0.0, 2.0)
+
+
+def test_what_is_no_pair_of_columns_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"one score a seed of each, got \[3, 2\]"):
+        effect([1.0, 2.0, 3.0], [1.0, 2.0])
+    with pytest.raises(ValueError, match="must be finite"):
+        effect([1.0, 2.0, float("nan")])
+
+
+def test_the_least_effect_is_seen_four_times_in_five() -> None:
+    """By simulation: normal scores of the spread that was seen."""
+    first, second = [0.9, 1.0, 1.1, 1.0, 0.8], [0.5, 0.3, 0.4, 0.5, 0.5]
+    seen = effect(first, second)
+    assert seen is not None
+    spread = ((variance(first) + variance(second)) / 2) ** 0.5
+    draws = np.random.default_rng(0).normal(0, spread, (20_000, 5, 2))
+    draws[..., 0] += seen.least
+    found = stats.ttest_ind(draws[..., 0], draws[..., 1], axis=1)
+    # The error of the share is .003.
+    assert (found.pvalue < 0.05).mean() == pytest.approx(0.8, abs=0.015)
+
+
+def test_seeds_needed_are_the_fewest_that_would_see_the_mean() -> None:
+    first, second = [0.80, 0.84, 0.82], [0.79, 0.80, 0.82]
+    found = effect(first, second)
+    assert found is not None
+    needed = found.seeds_needed
+    assert needed is not None
+    spread = (variance(first) + variance(second)) / 2
+
+    def seen(seeds: int) -> float:
+        """Return the power of that many seeds."""
+        freedom = 2 * (seeds - 1)
+        shift = found.mean / (2 * spread / seeds) ** 0.5
+        return float(stats.nct.sf(stats.t.ppf(0.975, freedom), freedom, shift))
+
+    assert seen(needed - 1) < 0.8 <= seen(needed)
+
+
+def test_more_seeds_do_not_decide_what_the_rows_leave_open() -> None:
+    first, second = [0.80, 0.84, 0.82], [0.79, 0.80, 0.82]
+    few = effect(first, second, rows=RowVariance(0.03**2, (0.0, 0.0)))
+    assert few is not None
+    assert few.inside_noise
+    assert few.seeds_needed is None
+
+
+@pytest.mark.parametrize("seeds", [2, 3, 5])
+@pytest.mark.parametrize("rows", [0.0, 0.5])
+def test_one_verdict_in_twenty_is_false(seeds: int, rows: float) -> None:
+    """By simulation: rows make a part of what seeds differ by, and a luck of their own."""
+    draws = np.random.default_rng(seeds)
+    luck = rows / 4
+    scores = draws.normal(size=(20_000, seeds, 2))
+    scores += draws.normal(size=(20_000, 1, 2)) * (luck / 2) ** 0.5
+    mean = scores.mean(axis=1) @ [1.0, -1.0]
+    known = np.full(2, rows)
+    total, freedom = combined(scores.var(axis=1, ddof=1), known, luck + 2 * rows / seeds, seeds)
+    false = (2 * stats.t.sf(abs(mean) / total**0.5, freedom) < 0.05).mean()
+    # The Monte Carlo error is .0015; what the rows say makes two seeds stricter.
+    assert false < 0.055
+    assert rows or false > 0.045
