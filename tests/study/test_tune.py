@@ -21,8 +21,9 @@ from temper.data.splitting import folds
 from temper.errors import CheckpointError, DataError, SettingError
 from temper.evaluation.folder import read
 from temper.study import race as module
+from temper.study.budget import Budget
+from temper.study.dev_folds import FOLDS, check_apart, dev_folds
 from temper.study.goals import GOALS, goal_weights, improvement
-from temper.study.race import FOLDS, Budget, check_apart, dev_folds
 from temper.training.progress import Progress
 from tests.cli.tiny_project import make_model, sentences, write_csv
 from tests.training.listeners import Heard
@@ -257,6 +258,20 @@ def test_a_budget_that_is_too_small_says_the_least(project: Path, tmp_path: Path
     with pytest.raises(SettingError, match=r"too small .* that takes 6\.8 runs at least"):
         temper.tune(tmp_path / "race", **options(project, budget="6runs"))
     assert not (tmp_path / "race").exists()
+
+
+def test_a_time_that_is_too_short_is_told_after_the_first_fold(
+    project: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "race"
+    with pytest.raises(SettingError, match=r"too small .* that takes .* minutes at least"):
+        temper.tune(out, **options(project, budget="0.001s"))
+    assert len(list(out.glob("trials/runs/*"))) == 1
+    # What was done is kept for a larger budget.
+    done = [file.stat().st_mtime_ns for file in out.glob("trials/runs/*/run.json")]
+    with pytest.raises(SettingError, match="too small"):
+        temper.tune(out, **options(project, budget="0.002s"))
+    assert done == [file.stat().st_mtime_ns for file in out.glob("trials/runs/*/run.json")]
 
 
 def test_what_cannot_be_raced_is_refused_before_any_work(

@@ -30,9 +30,10 @@ from temper.evaluation.rows import to_blocks
 from temper.files import make_folder, write_json, write_text
 from temper.functional.calibration import expected_calibration_error, fit_temperature, scaled
 from temper.methods.recipes import PLAIN, Recipe
+from temper.study.budget import Budget
 from temper.study.goals import ACCURACY, goal_weights
 from temper.study.plan import Column, StudyConfig
-from temper.study.race import Budget, Contender, Race
+from temper.study.race import Contender, Race
 from temper.study.schedule import Study, load_study, run_study
 from temper.study.work import evaluation_sets
 from temper.training.assignments import Tree
@@ -45,7 +46,7 @@ SCHEMA = 1
 RECORD, WINNER, FINAL = "tune.json", "winner.toml", "final"
 GIVEN = "plain_given"
 """The column of plain fine-tuning at the given settings, where tuned plain fine-tuning won."""
-ATTACKED = 200
+ATTACKED = 100
 """Rows that are attacked in the final part where nobody says what is measured."""
 
 
@@ -84,7 +85,8 @@ class Order:
         """
         evaluate = self.base.get("evaluate", {})
         if "perspectives" not in evaluate:
-            evaluate = {"attack_rows": ATTACKED, **evaluate}
+            attack = {"pgd": {"steps": 5}}
+            evaluate = {"attack_rows": ATTACKED, "embedding_attack": attack, **evaluate}
         tree = {**self.base, "evaluate": evaluate}
         return StudyConfig.of(tree, columns=columns, seeds=seeds, sets=self.sets)
 

@@ -26,7 +26,7 @@ GOALS: Final[Mapping[str, Mapping[str, float]]] = {
     "calibrated": {CALIBRATION: 1.0},
     "balanced": dict.fromkeys(PARTS, 1.0),
 }
-ATTACKED = 200
+ATTACKED = 100
 """Rows of a fold that are attacked."""
 LEAST_ERROR: Final = 0.01
 """An error of the reference below this counts as this: what is perfect cannot be improved."""

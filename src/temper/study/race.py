@@ -9,23 +9,23 @@ that was not.
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from temper.app.frozen import FROZEN, fit_frozen
 from temper.app.measure import measure
 from temper.app.row_attack import RowAttacker
 from temper.app.settings import SetSources
-from temper.data.examples import Examples, Splits
-from temper.data.splitting import folds
-from temper.errors import DataError, ModelError, NonFiniteError, SettingError
+from temper.data.examples import Splits
+from temper.errors import ModelError, NonFiniteError, SettingError
 from temper.methods.recipes import PLAIN, Recipe
 from temper.seeding import derive_seed
+from temper.study.budget import IN_RUNS, Budget, Pace
+from temper.study.dev_folds import FOLDS, dev_folds
 from temper.study.goals import fold_evaluation, improvement, part_scores
 from temper.study.plan import Column, StudyConfig
 from temper.study.work import StudyFolder, Work, evaluation_sets
@@ -34,135 +34,12 @@ from temper.training.config import model_identity, run_key
 from temper.training.progress import Progress
 from temper.training.rate import passes_over_rows
 
-PARTS: Final = 5
-FOLDS: Final = 3
-"""Parts that the training rows are cut into, and how many of them judge."""
-TRIAL_ROWS: Final = 2000
-FOLD_ROWS: Final = 500
-"""Rows that a trial trains on, and is judged on, at most."""
-LEAST_ROWS: Final = 50
 PASSES: Final = 3.0
 """Forward passes that a step of plain fine-tuning is worth."""
 SPREAD: Final = 4.0
 """A trial's learning rate is at most so many times the given one, or a part of it."""
-FULLER: Final = 4.0
+FULLER: Final = 10.0
 """How much longer it takes to judge a model in the final part than on a fold."""
-_BUDGET = re.compile(r"(\d+(?:\.\d+)?)\s*(s|m|h|runs?)")
-_SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0}
-
-
-@dataclass(frozen=True)
-class Budget:
-    """What a race may take, its final part counted in.
-
-    Args:
-        amount: Seconds, or vanilla runs: trainings on all rows by plain fine-tuning.
-        unit: Which of the two.
-    """
-
-    amount: float
-    unit: Literal["seconds", "runs"]
-
-    @classmethod
-    def parse(cls, text: str) -> Budget:
-        """Read ``--budget``.
-
-        Args:
-            text: For example ``30m``, ``2h``, ``90s`` or ``12runs``.
-
-        Raises:
-            SettingError: It has another form, or is 0.
-
-        Example:
-            >>> Budget.parse("30m"), Budget.parse("12runs")
-            (Budget(amount=1800.0, unit='seconds'), Budget(amount=12.0, unit='runs'))
-        """
-        match = _BUDGET.fullmatch(text.strip().lower())
-        if match is None or not float(match[1]):
-            raise SettingError(
-                "--budget is a time or a number of plain trainings (30m, 2h, 12runs), got "
-                f"{text!r}."
-            )
-        if match[2].startswith("run"):
-            return cls(float(match[1]), "runs")
-        return cls(float(match[1]) * _SECONDS[match[2]], "seconds")
-
-    def text(self, amount: float) -> str:
-        """Write an amount in the budget's unit."""
-        return f"{amount:.3g} runs" if self.unit == "runs" else f"{amount / 60:.3g} minutes"
-
-
-@dataclass(frozen=True)
-class Pace:
-    """How long things take, in the budget's unit.
-
-    Args:
-        run: A vanilla run: plain fine-tuning on all rows.
-        judging: Judging one model on a fold.
-    """
-
-    run: float
-    judging: float
-
-
-IN_RUNS: Final = Pace(1.0, 0.0)
-
-
-def dev_folds(splits: Splits, *, seed: int) -> list[Splits]:
-    """Carve the folds that trials are judged on from the training rows.
-
-    Args:
-        splits: The rows; ``dev`` are those that are reported, which no fold may hold.
-        seed: Seed of the draws.
-
-    Returns:
-        The rows to train on and, as ``dev``, to judge on, of each fold.
-
-    Raises:
-        DataError: There are too few rows, or a fold holds a reported row.
-    """
-    if len(splits.train) < LEAST_ROWS:
-        raise DataError(
-            f"A race needs at least {LEAST_ROWS} training rows for its dev folds, got "
-            f"{len(splits.train)}. Give more rows."
-        )
-    parts = folds(splits.train, PARTS, seed=seed)
-    found = []
-    for number in range(FOLDS):
-        held = set(parts[number].rows)
-        rest = splits.train.select(
-            place for place, row in enumerate(splits.train.rows) if row not in held
-        )
-        judged = parts[number].sample(min(FOLD_ROWS, len(parts[number])), seed=seed)
-        fold = Splits(
-            rest.sample(min(TRIAL_ROWS, len(rest)), seed=seed),
-            replace(judged, name="dev"),
-            unlabeled=splits.unlabeled,
-        )
-        check_apart(fold, [splits.dev, *([splits.test] if splits.test is not None else [])])
-        found.append(fold)
-    return found
-
-
-def check_apart(fold: Splits, reported: Sequence[Examples]) -> None:
-    """Refuse a fold with rows that are reported, or that are judged on and trained on.
-
-    Args:
-        fold: The rows to train on and to judge on.
-        reported: The rows that the winner is judged on.
-
-    Raises:
-        DataError: A text is on both sides.
-    """
-    for name, rows in (("train", fold.train), ("dev", fold.dev)):
-        shared = sum(len(rows.overlap(other)) for other in reported)
-        if shared:
-            raise DataError(
-                f"{shared} {name} rows of a dev fold are reported rows too: the race would look at "
-                "what it is judged on. Take these texts out of the training rows."
-            )
-    if shared := len(fold.dev.overlap(fold.train)):
-        raise DataError(f"{shared} rows of a dev fold are trained on too.")
 
 
 @dataclass(frozen=True)
@@ -393,6 +270,9 @@ class Race:
             if fold < len(done):
                 continue
             cost = contender.cost * self._share(fold)
+            if not number and done:
+                # A budget that is too small is told as soon as it is known.
+                self._allowed(self._pace(), told=False)
             # The reference is done whole: without it nothing can be said.
             if number and not self._fits(cost):
                 self.study.tell(number, state=states.PRUNED)
@@ -515,7 +395,7 @@ class Race:
         both = folds * (1 + self.recipes[name].passes / PASSES) * pace.run
         return both + 2 * FOLDS * pace.judging + self._reserve([name], seeds, pace)
 
-    def _allowed(self, pace: Pace) -> tuple[list[str], int]:
+    def _allowed(self, pace: Pace, *, told: bool = True) -> tuple[list[str], int]:
         """Return the recipes and the number of seeds that the budget allows, and say what is left.
 
         Raises:
@@ -529,13 +409,13 @@ class Race:
             entered = [n for n in rivals if self._least(n, seeds, pace) <= self.budget.amount]
             if entered:
                 left_out = [name for name in rivals if name not in entered]
-                if left_out:
+                if left_out and told:
                     least = self.budget.text(self._least(left_out[0], seeds, pace))
                     self.progress.notice(
                         f"{', '.join(left_out)} cost too much for this budget and are not raced; "
                         f"{least} would do for {left_out[0]}."
                     )
-                if seeds < self.seeds:
+                if seeds < self.seeds and told:
                     least = self.budget.text(self._least(rivals[0], self.seeds, pace))
                     self.progress.notice(
                         f"The final part has {seeds} of {self.seeds} seeds, which is all that the "

@@ -20,6 +20,7 @@ from temper.app.settings import SetSources
 from temper.errors import SettingError
 from temper.methods.recipes import PLAIN, Recipe, recipe_named
 from temper.methods.recipes import recipes as known_recipes
+from temper.study.budget import Budget
 from temper.study.goals import goal_weights
 from temper.training.assignments import section
 from temper.training.checkpoint_folder import check_room
@@ -105,7 +106,6 @@ def tune(
         ]
     )
     from temper.study.final import Order, carry_out
-    from temper.study.race import Budget
 
     # A reported text that is trained on would be looked at by the race.
     data = {**tree.get("data", {}), "drop_overlap": True}
