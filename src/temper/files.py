@@ -16,6 +16,8 @@ from typing import Any
 from temper.errors import CheckpointError, WriteError
 from temper.locks import locked
 
+CHECKSUMS = "checksums.json"
+"""Hashes of the files of a checkpoint to resume from."""
 NAME_MAX = 255
 """Bytes of the longest file name that common file systems take."""
 FULL = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG}
@@ -251,3 +253,36 @@ def remove_empty(folders: list[Path]) -> None:
         except OSError:
             # It is not empty, or another process has removed it.
             return
+
+
+def checksums(folder: Path) -> dict[str, str]:
+    """Return the SHA-256 of each file under a folder, by its path in it.
+
+    Args:
+        folder: The folder; its own list of checksums is left out.
+    """
+    files = sorted(file for file in folder.rglob("*") if file.is_file() and file.name != CHECKSUMS)
+    return {file.relative_to(folder).as_posix(): sha256(file) for file in files}
+
+
+def sha256(file: Path) -> str:
+    """Return the SHA-256 of a file, in hexadecimal digits."""
+    with file.open("rb") as opened:
+        return hashlib.file_digest(opened, "sha256").hexdigest()
+
+
+def disagreements(folder: Path, recorded: Mapping[str, str]) -> list[str]:
+    """Say which files of a folder are not the ones that were written.
+
+    Args:
+        folder: The folder.
+        recorded: What `checksums` returned when they were written.
+    """
+    faults = []
+    for name, expected in recorded.items():
+        file = folder / name
+        if not file.is_file():
+            faults.append(f"{file} is missing.")
+        elif sha256(file) != expected:
+            faults.append(f"{file} is damaged or was changed: its SHA-256 is not the recorded one.")
+    return faults

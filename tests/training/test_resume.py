@@ -78,10 +78,10 @@ def differing(first: Path, second: Path) -> list[str]:
     """Return the names of the files of two checkpoints that are not byte for byte the same."""
     one, two = ({file.name: file for file in folder.iterdir()} for folder in (first, second))
     assert one.keys() == two.keys()
-    # The arguments hold the folder's name.
+    # The arguments hold the folder's name, and the checksums the arguments' hash.
     return [
         name
-        for name in sorted(one.keys() - {"training_args.json"})
+        for name in sorted(one.keys() - {"training_args.json", "checksums.json"})
         if one[name].read_bytes() != two[name].read_bytes()
     ]
 

@@ -182,6 +182,18 @@ def test_a_second_signal_waits_for_no_checkpoint(project: Path) -> None:
     assert not list((out / "checkpoints").glob("checkpoint-*"))
 
 
+def test_a_flipped_bit_in_a_checkpoint_is_not_resumed_from(project: Path) -> None:
+    out = project / "flipped"
+    with pytest.raises(KeyboardInterrupt):
+        train(config(project), out, progress=StopAt(3))
+    file = out / "checkpoints" / "checkpoint-2" / "optimizer.safetensors"
+    content = bytearray(file.read_bytes())
+    content[-5] ^= 1
+    file.write_bytes(content)
+    with pytest.raises(CheckpointError, match=r"optimizer\.safetensors is damaged or was changed"):
+        train(config(project), out)
+
+
 def test_a_run_in_a_linked_folder_keeps_the_link(project: Path, whole: Path) -> None:
     link = project / "link"
     link.symlink_to(project / "linked", target_is_directory=True)

@@ -20,7 +20,7 @@ from temper.evaluation.folder import write_files
 from temper.evaluation.predictor import Predictor
 from temper.evaluation.run import Evaluation, evaluate
 from temper.evaluation.settings import EvaluationSettings
-from temper.files import staged_folder, write_json
+from temper.files import checksums, staged_folder, write_json
 from temper.training.checkpoint_folder import differences, read_json
 from temper.training.config import digest, model_identity
 from temper.training.progress import Progress
@@ -156,6 +156,7 @@ def measure(
             "key": key,
             **({} if run is None else {"run": run}),
             "evaluate": settings.model_dump(mode="json"),
+            "files": checksums(staged),
         }
         write_json(staged / "settings.json", settings_file)
     return evaluation

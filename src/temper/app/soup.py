@@ -34,7 +34,7 @@ from temper.evaluation.measurement import align, block_of, merge
 from temper.evaluation.predictor import Predictor
 from temper.evaluation.rows import Condition
 from temper.evaluation.scoring import statistic_of
-from temper.files import staged_folder, write_json
+from temper.files import checksums, staged_folder, write_json
 from temper.functional.scores import facts
 from temper.models.folders import check_folder, read_object
 from temper.training.checkpoint_folder import check_room, read_json
@@ -130,6 +130,7 @@ def make_soup(
             "versions": versions(),
             "key": key,
             "score": score,
+            "files": checksums(staged),
         }
         write_json(staged / "soup.json", record)
     return record

@@ -21,6 +21,7 @@ from temper.cli.screen import fail, quiet
 from temper.cli.soup import soup
 from temper.cli.train import train
 from temper.cli.tune import tune
+from temper.cli.verify import verify
 from temper.errors import TemperError, Terminated
 from temper.stopping import terminating
 
@@ -82,6 +83,7 @@ app.command()(report)
 # What the command takes is read by the package that it is handed over to, its help too.
 app.command(context_settings={"ignore_unknown_options": True, "help_option_names": []})(reproduce)
 app.command()(soup)
+app.command()(verify)
 app.command("list")(show)
 app.command("new-method")(new_method)
 app.command("new-perspective")(new_perspective)

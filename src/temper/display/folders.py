@@ -486,7 +486,8 @@ def keep_study(source: Source, folder: Path) -> None:
     for run in source.runs:
         if run.record is None or run.scores is None:
             continue
-        record = run.record.model_dump(mode="json", exclude_unset=True)
+        # The files themselves are not kept.
+        record = run.record.model_dump(mode="json", exclude_unset=True, exclude={"files"})
         scores = run.scores.model_dump(mode="json", exclude_unset=True, exclude={"scores"})
         place = run.folder.relative_to(source.folder).as_posix()
         records[place] = {**record, "evaluation": scores}

@@ -20,6 +20,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 
 from temper.errors import CheckpointError
+from temper.files import CHECKSUMS, checksums, disagreements, write_json
 from temper.training.checkpoint_folder import newest_checkpoint_in
 
 WEIGHTS = ("model.safetensors", "adapter_model.safetensors", "model.safetensors.index.json")
@@ -165,6 +166,7 @@ def check_checkpoint(folder: Path | str, *, states: Sequence[str]) -> None:
     folder = Path(folder)
     if not folder.is_dir():
         raise CheckpointError(f"The checkpoint {folder} is not a folder. {ADVICE}")
+    check_sums(folder)
     for file in (*folder.rglob("*.json"), folder / "trainer_state.json"):
         _read_json(file)
     held: dict[Path, set[str]] = {}
@@ -188,6 +190,21 @@ def check_checkpoint(folder: Path | str, *, states: Sequence[str]) -> None:
         raise CheckpointError(f"{folder / missing[0]} is missing. {ADVICE}")
 
 
+def check_sums(folder: Path) -> None:
+    """Refuse a folder whose files are not the ones that `put_in_place` gave their names.
+
+    A folder of an older version has no list of them, and is not looked at.
+
+    Raises:
+        CheckpointError: A bit was flipped, or a file is missing; names the files.
+    """
+    if (folder / CHECKSUMS).exists():
+        with _whole(folder / CHECKSUMS):
+            faults = disagreements(folder, _read_json(folder / CHECKSUMS)["sha256"])
+        if faults:
+            raise CheckpointError(f"{' '.join(faults)} {ADVICE}")
+
+
 def load_part(part: Any, folder: Path | str, *, name: str) -> None:
     """Load what ``write_state`` wrote into an optimiser, a scheduler or a stepper.
 
@@ -205,7 +222,8 @@ def load_part(part: Any, folder: Path | str, *, name: str) -> None:
 
 
 def put_in_place(partial: Path, final: Path) -> None:
-    """Push a folder's files to the disk, then give the folder its name."""
+    """Note the hashes of a folder's files, push them to the disk, then give the folder its name."""
+    write_json(partial / CHECKSUMS, {"schema": 1, "sha256": checksums(partial)})
     for file in partial.rglob("*"):
         descriptor = os.open(file, os.O_RDONLY)
         try:

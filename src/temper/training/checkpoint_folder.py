@@ -18,7 +18,17 @@ from pathlib import Path
 from typing import Any
 
 from temper.errors import CheckpointError
-from temper.files import hidden, make_folder, remove_empty, sweep, write_json, write_text, writing
+from temper.files import (
+    checksums,
+    hidden,
+    make_folder,
+    remove_empty,
+    sha256,
+    sweep,
+    write_json,
+    write_text,
+    writing,
+)
 from temper.locks import LOCK, check_unlocked, locked
 from temper.training.progress import Progress
 
@@ -136,6 +146,11 @@ class RunFolder:
                 shutil.rmtree(entry)
             else:
                 entry.unlink(missing_ok=True)
+
+    def checksums(self) -> dict[str, str]:
+        """Return the SHA-256 of the staged files and of the logs, by name."""
+        beside = [file for file in (self.metrics, self.attacked) if file.exists()]
+        return {**checksums(self.staging), **{file.name: sha256(file) for file in beside}}
 
     def publish(self, record: Mapping[str, Any]) -> None:
         """Move the staged files into place, then call the run finished, then drop its checkpoints.

@@ -32,7 +32,7 @@ from temper.data.encode import encode
 from temper.data.examples import Examples, Splits
 from temper.data.sources import load_splits
 from temper.errors import SettingError, unknown
-from temper.files import write_json
+from temper.files import checksums, write_json
 from temper.models.multi_task.classifier import TaskHead, share_encoder
 from temper.training.assignments import Faults, Tree, section
 from temper.training.checkpoint_folder import RunFolder, is_finished
@@ -371,7 +371,8 @@ class _ActiveTasks(ActiveRun):
         for name in self.whole.tasks:
             folder = staging / FOLDER / name
             super().write_model(model.for_task(name), folder)
-            write_json(folder / "run.json", self._of_task(name).record("finished"))
+            record = {**self._of_task(name).record("finished"), "files": checksums(folder)}
+            write_json(folder / "run.json", record)
 
     def _listed(self) -> str:
         """Say which tasks there are, where a report has no place for several."""

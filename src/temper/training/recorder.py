@@ -24,7 +24,7 @@ from temper.data.examples import Examples
 from temper.errors import CheckpointError, SettingError
 from temper.functional import scores
 from temper.models.modes import in_mode
-from temper.training.checkpoint_files import put_in_place, read_state, write_state
+from temper.training.checkpoint_files import check_sums, put_in_place, read_state, write_state
 from temper.training.checkpoint_folder import PARTIAL, RunFolder
 from temper.training.progress import Progress
 from temper.types import Batch
@@ -328,6 +328,7 @@ class EpochScores(Listener):
         best = self.best
         if best is None or best["step"] == state.global_step:
             return
+        check_sums(self._weights(best["step"]))
         saved = read_state(self._weights(best["step"]), name="weights")
         with torch.no_grad():
             for name, tensor in _trained(kwargs["model"]).items():

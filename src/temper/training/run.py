@@ -538,7 +538,7 @@ class ActiveRun:
         for file in staging.rglob("*"):
             if file.is_file():
                 file.chmod(readable)
-        self.folder.publish(self.record("finished"))
+        self.folder.publish({**self.record("finished"), "files": self.folder.checksums()})
 
     def write_model(self, model: Any, staging: Path) -> None:
         """Write the trained model and its tokenizer to a folder."""

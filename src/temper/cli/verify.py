@@ -1,0 +1,35 @@
+"""``temper verify``: whether a folder still holds what was written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from temper.cli import options
+from temper.cli.screen import print_json, say
+from temper.errors import CheckpointError
+
+
+def verify(
+    folder: Annotated[Path, typer.Argument(help="Folder of a run, evaluation, soup or study.")],
+    *,
+    as_json: options.Json = False,
+) -> None:
+    """Recompute the hashes of files, and scores from rows, and say what does not agree."""
+    from temper.app.verify import verify as verified
+
+    found = verified(folder)
+    if as_json:
+        print_json([{**vars(each), "folder": str(each.folder)} for each in found])
+    faults = [fault for each in found for fault in each.faults]
+    if faults:
+        raise CheckpointError("\n".join(faults))
+    if as_json:
+        return
+    for each in found:
+        counts = {"files": each.files, "scores": each.scores}
+        agree = " and ".join(f"{count} {name}" for name, count in counts.items() if count)
+        lacking = "" if each.files is not None else " No checksums: an older Temper wrote it."
+        say(f"{each.folder}: {each.kind}, {agree or 'nothing'} compared and alike.{lacking}")

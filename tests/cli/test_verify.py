@@ -1,0 +1,89 @@
+"""`temper verify`: a flipped bit and a changed score are told, whole folders and old ones pass."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from temper.app.verify import verify
+from tests.cli.calls import answer, call, refused, succeed
+
+
+@pytest.fixture(scope="module")
+def measured(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with a run and its evaluation."""
+    root = tmp_path_factory.mktemp("verify")
+    shutil.copytree(trained, root / "run")
+    succeed(
+        "evaluate", root / "run", "--out", root / "run-evaluation", "--set",
+        'evaluate.perspectives=["task", "calibration", "embedding_noise"]',
+        "--set", "evaluate.bootstrap=20",
+    )  # fmt: skip
+    return root
+
+
+def flip(file: Path, place: int) -> None:
+    content = bytearray(file.read_bytes())
+    content[place % len(content)] ^= 1 << (place % 8)
+    file.write_bytes(content)
+
+
+def test_what_was_written_agrees(measured: Path) -> None:
+    told: list[dict[str, Any]] = answer("verify", measured)
+    assert [(each["kind"], each["faults"]) for each in told] == [("run", []), ("evaluation", [])]
+    assert told[0]["files"] == len(list((measured / "run").iterdir())) - 1
+    assert told[1]["scores"] == len(
+        json.loads((measured / "run-evaluation" / "scores.json").read_text())["scores"]
+    )
+
+
+@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(place=st.integers(0, 10**6), data=st.data())
+def test_a_flipped_bit_in_any_file_is_named(
+    measured: Path, tmp_path: Path, place: int, data: st.DataObject
+) -> None:
+    copy = tmp_path / "copy"
+    shutil.rmtree(copy, ignore_errors=True)
+    shutil.copytree(measured / "run", copy)
+    files = [entry for entry in sorted(copy.iterdir()) if entry.name != "run.json"]
+    file = data.draw(st.sampled_from(files))
+    flip(file, place)
+    (told,) = verify(copy)
+    assert told.faults == (
+        f"{file} is damaged or was changed: its SHA-256 is not the recorded one.",
+    )
+
+
+def test_a_changed_score_is_told_even_where_its_hash_was_mended(
+    measured: Path, tmp_path: Path
+) -> None:
+    copy = Path(shutil.copytree(measured / "run-evaluation", tmp_path / "copy"))
+    content = json.loads((copy / "scores.json").read_text(encoding="utf-8"))
+    content["scores"][0]["value"] = 0.123
+    (copy / "scores.json").write_text(json.dumps(content), encoding="utf-8")
+    record = json.loads((copy / "settings.json").read_text(encoding="utf-8"))
+    del record["files"]
+    (copy / "settings.json").write_text(json.dumps(record), encoding="utf-8")
+    refused(call("verify", copy), "scores.json: task dev clean", "is 0.123, and the rows give")
+
+
+def test_a_folder_of_before_has_no_checksums(measured: Path, tmp_path: Path) -> None:
+    copy = Path(shutil.copytree(measured / "run", tmp_path / "copy"))
+    record = json.loads((copy / "run.json").read_text(encoding="utf-8"))
+    del record["files"]
+    (copy / "run.json").write_text(json.dumps(record), encoding="utf-8")
+    assert "No checksums: an older Temper wrote it." in succeed("verify", copy).stdout
+
+
+def test_a_missing_file_and_an_empty_folder_are_told(measured: Path, tmp_path: Path) -> None:
+    copy = Path(shutil.copytree(measured / "run", tmp_path / "copy"))
+    (copy / "config.json").unlink()
+    refused(call("verify", copy), "config.json is missing")
+    (tmp_path / "empty").mkdir()
+    refused(call("verify", tmp_path / "empty"), "Give a folder that Temper wrote")
