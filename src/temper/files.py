@@ -101,7 +101,7 @@ def size_in_words(size: int) -> str:
 
     Example:
         >>> size_in_words(90_868_376)
-        '91 MB'
+        '90.9 MB'
     """
     for factor, unit in ((10**9, "GB"), (10**6, "MB"), (10**3, "kB")):
         if size >= factor:

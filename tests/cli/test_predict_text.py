@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import shutil
 import subprocess
@@ -12,7 +13,7 @@ import pytest
 
 from temper import __version__
 from temper.training.config import model_identity
-from tests.cli.calls import call, succeed
+from tests.cli.calls import call, refused, succeed
 
 TEXTS = ("the film was good", "it was awful")
 GIVEN = [word for text in TEXTS for word in ("--text", text)]
@@ -76,3 +77,19 @@ def test_the_command_runs_as_a_module() -> None:
         [sys.executable, "-m", "temper", "--version"], capture_output=True, text=True, check=True
     )
     assert made.stdout == f"temper {__version__}\n"
+
+
+def test_cells_that_a_spreadsheet_would_run_are_written_as_text(
+    trained: Path, tmp_path: Path
+) -> None:
+    hostile = ["=HYPERLINK(0)", "+1", "-1", "@a", "\t=1", "plain = text"]
+    texts = [part for text in hostile for part in ("--text", text)]
+    written = {}
+    for name, more in (("safe", ()), ("raw", ("--raw",))):
+        out = tmp_path / f"{name}.csv"
+        succeed("predict", trained, *texts, "--device", "cpu", "--out", out, *more)
+        with out.open(encoding="utf-8", newline="") as file:
+            written[name] = [row["text"] for row in csv.DictReader(file)]
+    assert written["raw"] == hostile
+    assert written["safe"] == [*(f"'{text}" for text in hostile[:-1]), hostile[-1]]
+    refused(call("predict", trained, "--text", "a", "--raw"), "--raw is about the cells of --out")

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
+import os
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pydantic
 import pytest
 
 from temper.data.columns import Columns
 from temper.data.settings import DataSettings
-from temper.data.sources import load_examples, load_splits
+from temper.data.sources import check_source, load_examples, load_splits
 from temper.errors import DataError
 from tests.data.task_files import json_lines, splits_of
 
@@ -339,3 +343,31 @@ def test_settings_that_cannot_be_followed_are_errors() -> None:
         splits_of("demo@dev")
     with pytest.raises(pydantic.ValidationError, match="eval_split must differ from train_split"):
         DataSettings(source="demo", eval_split="train")
+
+
+@pytest.mark.parametrize("ending", ["csv", "tsv", "jsonl", "parquet"])
+def test_one_huge_label_is_told_and_not_counted_up_to(tmp_path: Path, ending: str) -> None:
+    huge = 2**64 - 1 if ending == "parquet" else 10**9
+    labels, path = [0, 1, 2, huge, 1, 0], tmp_path / f"rows.{ending}"
+    texts = [f"text {number}" for number in range(len(labels))]
+    if ending == "parquet":
+        columns = {"text": texts, "label": pa.array(labels, pa.uint64())}
+        pq.write_table(pa.table(columns), path)
+    elif ending == "jsonl":
+        rows = [{"text": a, "label": b} for a, b in zip(texts, labels, strict=True)]
+        path.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    else:
+        sign = "," if ending == "csv" else "\t"
+        lines = [f"{a}{sign}{b}" for a, b in zip(texts, labels, strict=True)]
+        path.write_text("\n".join([f"text{sign}label", *lines]), encoding="utf-8")
+    with pytest.raises(DataError, match="without a gap, got .*; 3 has no row"):
+        load_splits(DataSettings(source=str(path)))
+
+
+def test_a_pipe_is_refused_and_not_waited_for(tmp_path: Path) -> None:
+    pipe = tmp_path / "rows.csv"
+    os.mkfifo(pipe)
+    with pytest.raises(DataError, match="neither a file nor a folder"):
+        check_source(str(pipe))
+    with pytest.raises(DataError, match="neither a file nor a folder"):
+        load_splits(DataSettings(source=str(pipe)))

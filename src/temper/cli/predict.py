@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 FORMATS = (".jsonl", ".csv", ".json")
 TEXTS = ("text", "text_pair")
+FORMULAS = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
+"""What a cell begins with that a spreadsheet computes; some read the wide signs too."""
 
 
 @options.with_settings(PREDICT)
@@ -53,6 +55,14 @@ def predict(
     batch_size: Annotated[
         int, typer.Option("--batch-size", min=1, help="Rows of a forward pass; changes no result.")
     ] = 32,
+    raw: Annotated[
+        bool,
+        typer.Option(
+            "--raw",
+            help="With --out FILE.csv: write texts as they are, also where a spreadsheet would "
+            "take them for formulas and run them.",
+        ),
+    ] = False,
     as_json: options.Json = False,
     **settings: Any,
 ) -> None:
@@ -62,10 +72,7 @@ def predict(
     With --json one JSON array is printed; with --out FILE.csv a table is written, one column a
     label. What --text gives is printed as a table.
     """
-    if out is not None and out.suffix not in FORMATS:
-        raise SettingError(f"--out must end in {', '.join(FORMATS)}, got {out.name!r}.")
-    if out is not None and not out.parent.is_dir():
-        raise SettingError(f"The folder {out.parent} of --out does not exist. Make it first.")
+    _check_out(out, raw=raw)
     if text and data is not None:
         raise SettingError("--text and --data both say what to predict. Leave one out.")
     if text_pair and len(text_pair) != len(text or []):
@@ -113,13 +120,22 @@ def predict(
         notice(f"{prediction.truncated:.1%} of the texts were cut at {longest} tokens.")
     predictions = answers(examples, prediction, predictor.label_names)
     if out is not None:
-        _write(predictions, out, as_json=as_json)
+        _write(predictions, out, raw=raw, as_json=as_json)
     elif as_json:
         print_json(predictions)
     elif text:
         print_table(*_shown(predictions))
     else:
         sys.stdout.write(lines(predictions))
+
+
+def _check_out(out: Path | None, *, raw: bool) -> None:
+    if out is not None and out.suffix not in FORMATS:
+        raise SettingError(f"--out must end in {', '.join(FORMATS)}, got {out.name!r}.")
+    if out is not None and not out.parent.is_dir():
+        raise SettingError(f"The folder {out.parent} of --out does not exist. Make it first.")
+    if raw and (out is None or out.suffix != ".csv"):
+        raise SettingError("--raw is about the cells of --out FILE.csv. Leave it out.")
 
 
 def _read_table(model: str, data: str, reading: Mapping[str, Any]) -> Examples:
@@ -145,11 +161,12 @@ def _read_table(model: str, data: str, reading: Mapping[str, Any]) -> Examples:
     return examples
 
 
-def _write(predictions: list[dict[str, Any]], out: Path, *, as_json: bool) -> None:
+def _write(predictions: list[dict[str, Any]], out: Path, *, raw: bool, as_json: bool) -> None:
     """Write answers to a file and say so."""
     from temper.files import write_text
 
-    write_text(out, {".jsonl": lines, ".json": array, ".csv": table}[out.suffix](predictions))
+    made = {".jsonl": lines, ".json": array}.get(out.suffix)
+    write_text(out, table(predictions, raw=raw) if made is None else made(predictions))
     if as_json:
         print_json({"out": str(out), "rows": len(predictions)})
     else:
@@ -247,14 +264,31 @@ def array(predictions: Iterable[dict[str, Any]]) -> str:
     return json.dumps(list(predictions), ensure_ascii=False, indent=2) + "\n"
 
 
-def table(predictions: Iterable[dict[str, Any]]) -> str:
-    """Write CSV with a column ``probability:LABEL`` for every label."""
+def table(predictions: Iterable[dict[str, Any]], *, raw: bool = False) -> str:
+    """Write CSV with a column ``probability:LABEL`` for every label.
+
+    Args:
+        predictions: The answers.
+        raw: Leave texts as they are that a spreadsheet would take for formulas.
+    """
     import pandas
 
     flat = []
     for row in predictions:
         shares = row.get("probabilities", {})
         plain = {name: value for name, value in row.items() if name != "probabilities"}
+        if not raw:
+            plain = {name: harmless(value) for name, value in plain.items()}
         flat.append({**plain, **{f"probability:{label}": share for label, share in shares.items()}})
     content: str = pandas.DataFrame(flat).to_csv(index=False, lineterminator="\n")
     return content
+
+
+def harmless(value: Any) -> Any:
+    """Put an apostrophe before a text that a spreadsheet would run, as OWASP advises.
+
+    Example:
+        >>> harmless("=HYPERLINK(A1)"), harmless("a = b"), harmless(-1.5)
+        ("'=HYPERLINK(A1)", 'a = b', -1.5)
+    """
+    return f"'{value}" if isinstance(value, str) and value.startswith(FORMULAS) else value

@@ -210,6 +210,12 @@ def with_configuration(settings: DataSettings) -> str:
 def _parse(source: str, config: str | None) -> tuple[str, str | None, str | None]:
     """Split ``base[:config][@split]``; a path that exists is taken as it stands."""
     base, own_config, split = source, None, None
+    path = os.path.expanduser(source)
+    if _exists(source) and not (os.path.isfile(path) or os.path.isdir(path)):
+        raise DataError(
+            f"{source} is neither a file nor a folder (a pipe or a device has no end that is known "
+            "before). Write the rows to a file first."
+        )
     if not _exists(source):
         base, _, after = source.partition("@")
         split = after or None
