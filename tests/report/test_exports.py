@@ -59,7 +59,7 @@ def test_the_markdown_holds_answer_scores_notices_runs_and_settings(study: Path)
         "Versions",
         "Data",
     ]
-    assert "uegr is better than vanilla" in text
+    assert "it is 45 % better calibrated" in text
     line = next(line for line in text.splitlines() if line.startswith("| Accuracy, dev"))
     assert "82.00 ± 2.00" in line
     assert "+3.00 [−2.32, +8.32]" in line

@@ -164,16 +164,12 @@ def test_many_columns_are_counted_and_not_listed(make_study: MakeStudy) -> None:
     columns = ["vanilla", *(f"other{number}" for number in range(7))]
     found = comparison(make_study(Plan(columns=columns, seeds=[0])))
     assert found.title == "7 columns against vanilla, on a/model"
-    assert found.answer == (
-        "With fewer than three common seeds no mean can be told from noise; give "
-        "three (--seeds 0,1,2)."
-    )
+    assert found.answer.startswith("Nothing can be said of `other0` beside `vanilla`")
 
 
-def test_few_columns_are_named_and_told_of_one_by_one(make_study: MakeStudy) -> None:
+def test_few_columns_are_named(make_study: MakeStudy) -> None:
     told = comparison(make_study(Plan(columns=["vanilla", "uegr", "other"], seeds=[0])))
     assert told.title.startswith("uegr, other against vanilla")
-    assert "other has the better mean" in told.answer
 
 
 def lines_of(text: str) -> list[str]:

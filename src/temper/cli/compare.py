@@ -8,7 +8,13 @@ import typer
 
 from temper.app.keywords import COMPARE
 from temper.cli import options
-from temper.cli.screen import print_comparison, print_json, print_overview, say
+from temper.cli.screen import (
+    print_comparison,
+    print_headline,
+    print_json,
+    print_overview,
+    say,
+)
 from temper.functional.units import MARGIN
 from temper.study.compare import compare as compare_methods
 
@@ -57,6 +63,7 @@ def compare(
         ),
     ] = 1,
     margin: options.Margin = MARGIN,
+    full: options.Full = False,
     as_json: options.Json = False,
     **settings: Any,
 ) -> None:
@@ -81,14 +88,13 @@ def compare(
     if as_json:
         print_json({"out": str(out), "report": str(study.page), **study.comparison.to_json()})
         return
-    from temper.report import MANY, overview
+    from temper.report import MANY, first_screen, overview
 
-    whole = study.comparison.rows_for_terminal()
-    if len(study.comparison.columns) >= MANY:
-        more = (
-            "Every score and its interval, and which differences are more than noise: the report."
-        )
-        print_overview(overview(study.comparison), notes=(*whole.notes, more))
-    else:
-        print_comparison(whole)
+    if full and len(study.comparison.columns) >= MANY:
+        print_overview(overview(study.comparison), notes=study.comparison.rows_for_terminal().notes)
+    elif full:
+        print_comparison(study.comparison.rows_for_terminal())
+    for name in () if full else study.comparison.missing:
+        say(name)
+    print_headline(first_screen(study.folder, margin=margin))
     say(f"Report: {study.page}")

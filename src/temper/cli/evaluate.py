@@ -12,7 +12,7 @@ from temper.app.evaluate import evaluate as evaluate_classifier
 from temper.app.keywords import EVALUATE
 from temper.app.quick_checks import check_predictor, refuse
 from temper.cli import options
-from temper.cli.screen import print_json, print_table, say
+from temper.cli.screen import print_headline, print_json, print_table, say
 
 COLUMNS = (
     "perspective",
@@ -43,6 +43,7 @@ def evaluate(
     imports: options.Imports = None,
     card: options.Card = False,
     card_path: options.CardPath = None,
+    full: options.Full = False,
     as_json: options.Json = False,
     **settings: Any,
 ) -> None:
@@ -67,7 +68,11 @@ def evaluate(
     if as_json:
         print_json({"out": str(result.folder), **result.content})
         return
-    print_table([_row(score) for score in result.content["scores"]], COLUMNS, title=model)
+    if full:
+        print_table([_row(score) for score in result.content["scores"]], COLUMNS, title=model)
+    from temper.report import first_screen
+
+    print_headline(first_screen(result.folder))
     say(f"Rows and scores: {result.folder}")
 
 

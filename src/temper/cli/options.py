@@ -86,6 +86,7 @@ COMPLETED = {
     "task": completing(_tasks),
 }
 
+Full = Annotated[bool, typer.Option("--full", help="Print the whole table of scores too.")]
 Json = Annotated[
     bool,
     typer.Option("--json", help="Print the result as JSON on stdout; progress stays on stderr."),

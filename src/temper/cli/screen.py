@@ -17,7 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 if TYPE_CHECKING:
-    from temper.report import Overview, TerminalTable
+    from temper.report import Headline, Overview, TerminalTable
 
 SILENT = {
     "TRANSFORMERS_VERBOSITY": "error",
@@ -98,6 +98,14 @@ def print_table(
     for row in rows:
         table.add_row(*(escape(_cell(row.get(column))) for column in columns))
     _wide().print(table)
+
+
+def print_headline(shown: Headline) -> None:
+    """Print what came out: a line a perspective to stdout, the verdict last."""
+    table = Table(box=None, pad_edge=False, show_header=False)
+    for line in shown.lines:
+        table.add_row(*map(Text, line))
+    _print_with_notes(table, (shown.text,))
 
 
 def print_comparison(shown: TerminalTable) -> None:

@@ -58,6 +58,9 @@ class View:
         relative_to: What relative sizes are measured against.
         words: The score in words, unique within the group; None for `label`.
         minor: From all keys to those that stand in a figure and not in tables for people.
+        gain: A difference in words, behind a column's name, in which ``{better}`` (or worse), its
+            ``{points}``, the ``{share}`` of the error that it is, ``{ours}`` and ``{theirs}``,
+            ``{reference}``, the ``{score}`` and the group's ``{title}`` may stand.
         heading: Heading of the figures on the page; groups of one heading share a section.
         figures: Draws what the group has, from the rows and the scores.
         counts: What n counts.
@@ -84,6 +87,7 @@ class View:
     relative_to: str = "norm"
     words: Callable[[ScoreKey], str] | None = None
     minor: Callable[[Sequence[ScoreKey]], Sequence[ScoreKey]] = lambda keys: ()
+    gain: str = "is {better} in {title} ({ours}, {reference} {theirs})"
     heading: str = ""
     figures: Callable[[Source, Comparison], list[Figure]] = lambda source, comparison: []
     counts: str = "examples"

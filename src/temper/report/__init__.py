@@ -1,17 +1,20 @@
 """Reports: rows and JSON in, tables with intervals, figures and one self-contained page out."""
 
 from temper.display.cells import Comparison, TerminalTable
+from temper.report.headline import Headline
 from temper.report.overview import MANY, Overview, overview
 from temper.report.page import build
-from temper.report.table import comparison, write
+from temper.report.table import comparison, first_screen, write
 
 __all__ = [
     "MANY",
     "Comparison",
+    "Headline",
     "Overview",
     "TerminalTable",
     "build",
     "comparison",
+    "first_screen",
     "overview",
     "write",
 ]

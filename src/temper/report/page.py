@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from temper.display.cells import SHOWN, Comparison
 from temper.display.drawing import (
@@ -40,6 +40,7 @@ from temper.report import view
 from temper.report.derived import views
 from temper.report.examples import MOST, gallery
 from temper.report.figures import sections
+from temper.report.headline import headline
 from temper.report.markdown import document
 from temper.report.overview import leading, overview
 from temper.report.table import compare, write, write_scores
@@ -111,6 +112,10 @@ def render(source: Source, comparison: Comparison, *, examples: int = MOST) -> s
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    # Names stand in backticks, as on a terminal; the text is escaped before they are marked up.
+    environment.filters["code"] = lambda text: Markup(
+        re.sub(r"`([^`]*)`", r"<code>\1</code>", str(escape(text)))
+    )
     environment.filters["numbered"] = lambda texts: list(enumerate(texts))
     scripts = [_plotly()] if drawn else []
     scripts += [_asset("page.js")] + ([_asset("examples.js")] if shown else [])
@@ -119,6 +124,7 @@ def render(source: Source, comparison: Comparison, *, examples: int = MOST) -> s
         title=comparison.title,
         kind=source.kind,
         about=view.about(source, comparison),
+        headline=headline(source, comparison),
         comparison=comparison,
         notices=folded(comparison.notices),
         overview=overview(comparison) if many else None,

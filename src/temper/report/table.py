@@ -32,7 +32,6 @@ from temper.files import write_text
 from temper.functional.effects import LEAST_SEEDS, RowVariance, effect
 from temper.functional.intervals import LEAST_ROWS, holm
 from temper.functional.units import MARGIN, check_margin
-from temper.report.answer import answer
 from temper.report.derived import (
     Scores,
     add_mean_rank,
@@ -40,6 +39,7 @@ from temper.report.derived import (
     add_set_means,
     views,
 )
+from temper.report.headline import Headline, headline
 
 FILE = "paired.json"
 
@@ -160,6 +160,12 @@ def comparison(folder: Path | str, *, margin: float = MARGIN) -> Comparison:
     return compare(read(folder), margin=margin)
 
 
+def first_screen(folder: Path | str, *, margin: float = MARGIN) -> Headline:
+    """Say what came out of a folder at a glance; see `comparison`."""
+    source = read(folder)
+    return headline(source, compare(source, margin=margin))
+
+
 def compare(source: Source, *, margin: float = MARGIN) -> Comparison:
     """Compare the columns of a folder that was read already; see `comparison`."""
     scores = _collect(source)
@@ -188,7 +194,7 @@ def compare(source: Source, *, margin: float = MARGIN) -> Comparison:
         notices=(*_notices(source), *scores.notices, *_undefined(rows)),
         margin=margin,
     )
-    return replace(found, answer=answer(found))
+    return replace(found, answer=headline(source, found).text)
 
 
 def _of_means(

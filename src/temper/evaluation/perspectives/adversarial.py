@@ -66,6 +66,7 @@ ADVERSARIAL = Perspective(
     name="adversarial",
     title="Adversarial sets",
     place=30,
+    gain="is right on {ours} of 100 adversarial texts where {reference} is on {theirs}",
     short="Adversarial",
     sums_up=mean_or_first,
     improves=True,

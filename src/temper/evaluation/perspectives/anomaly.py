@@ -374,6 +374,7 @@ ANOMALY = Perspective(
     name="anomaly",
     title="Anomaly detection",
     place=120,
+    gain="is {better} at telling foreign texts apart (AUROC {ours}, {reference} {theirs})",
     leads="auroc",
     leads_clean=True,
     sums_up=mean_or_first,

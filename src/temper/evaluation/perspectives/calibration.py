@@ -294,6 +294,7 @@ CALIBRATION = Perspective(
     name="calibration",
     title="Calibration",
     place=110,
+    gain="is {share} {better} calibrated",
     leads="ece_10",
     leads_clean=True,
     sums_up=mean_or_first,

@@ -188,6 +188,7 @@ EMBEDDING_ATTACK = Perspective(
     name="embedding_attack",
     title="Embedding attack",
     place=50,
+    gain="keeps {ours} of 100 answers under attack where {reference} keeps {theirs}",
     conditions={"fgm": "FGM", "pgd": "PGD"},
     heading="Robustness",
     figures=figures,

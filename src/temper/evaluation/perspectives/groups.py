@@ -99,6 +99,7 @@ GROUPS = Perspective(
     name="groups",
     title="Groups",
     place=40,
+    gain="is right on {ours} of 100 texts of its worst group where {reference} is on {theirs}",
     leads="worst_group",
     words=words,
     heading="Groups",

@@ -25,6 +25,7 @@ TASK = Perspective(
     name="task",
     title="In distribution",
     place=10,
+    gain="is {points} {better} in {score} than {reference}",
     sums_up=mean_or_first,
     averaged=True,
     answered=True,

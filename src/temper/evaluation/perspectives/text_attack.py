@@ -251,6 +251,7 @@ TEXT_ATTACK = Perspective(
     name="text_attack",
     title="Text attack",
     place=60,
+    gain="keeps {ours} of 100 answers on attacked texts where {reference} keeps {theirs}",
     short="Text attack",
     conditions=CONDITIONS,
     heading="Text attacks and perturbations",

@@ -114,6 +114,7 @@ WORST_CASE = Perspective(
     name="worst_case",
     title="Worst case",
     place=90,
+    gain="is right under every change of {ours} of 100 texts where {reference} is of {theirs}",
     leads="worst_case_accuracy",
     conditions=CONDITIONS,
     heading="Text attacks and perturbations",

@@ -1,0 +1,393 @@
+"""The first screen: which column to ship, how sure that is, what it gains and what it costs.
+
+Everything stands on one scale, the share of the reference's own error that is taken away:
+``(s - s_reference) / (s_perfect - s_reference)``, so that equal lengths mean equal worth whichever
+way a score points (RoAST, arXiv 2312.04032, Section 5.1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+from temper.display.cells import NOISE, Comparison, Difference, Row
+from temper.display.folders import Source
+from temper.display.views import View
+from temper.display.wording import listed, plural, title
+from temper.functional.effects import LEVEL
+from temper.functional.scores import SCORES
+from temper.functional.units import PERCENT
+from temper.report.derived import SUMMARY, views
+from temper.report.overview import leading
+
+REACHES = (10, 25, 50, 100)
+"""Ends that the picture's scale may have, in per cent of the reference's errors; more is cut."""
+MOST = 3
+"""Gains that the sentence names."""
+
+
+@dataclass(frozen=True)
+class Gain:
+    """What a column gains on one score, as a share of the reference's own error.
+
+    Args:
+        row: The score.
+        column: The column.
+        share: Error taken away, in per cent of the reference's; above 0 is better.
+        low, high: Its 95 % interval, None where there is none.
+        decided: 1 where it is better outside the noise, after the correction over the columns; -1
+            where it is worse, else 0.
+    """
+
+    row: Row
+    column: str
+    share: float
+    low: float | None
+    high: float | None
+    decided: int
+
+    @property
+    def view(self) -> View:
+        """How its perspective is shown."""
+        return views().of(self.row.key.perspective)
+
+    @property
+    def difference(self) -> Difference:
+        """The difference that it was made of."""
+        found = self.row.cells[self.column].difference
+        assert found is not None
+        return found
+
+    @property
+    def natural(self) -> str:
+        """The difference in the score's own unit, with its interval."""
+        value, interval = self.row.difference_text(self.column)
+        return " ".join(part for part in (value, interval, _unit(self.row)) if part)
+
+    @property
+    def detail(self) -> str:
+        """What the mark says: score, difference, share and its interval."""
+        ends = "" if self.low is None else f" [{self.low:+.0f}, {self.high:+.0f}]"
+        share = f"{self.share:+.0f}{ends} % of the error taken away".replace("-", "\u2212")
+        return f"{self.row.heading()}: {self.natural}; {share}; {self.difference.said}"
+
+    def at(self, reach: float) -> float:
+        """Return where the share stands on a scale, in per cent of its width.
+
+        Args:
+            reach: What either end of the scale stands for.
+        """
+        return _place(self.share, reach)
+
+    def ends(self, reach: float) -> tuple[float, float]:
+        """Return where the interval begins on a scale and how wide it is; see `at`."""
+        low, high = (_place(end or 0.0, reach) for end in (self.low, self.high))
+        return low, round(high - low, 2)
+
+    def clause(self, reference: str) -> str:
+        """Say it in words.
+
+        Args:
+            reference: The column compared with.
+        """
+        ours, theirs = self.row.cells[self.column].mean, self.row.cells[reference].mean
+        places = 0 if self.row.unit == PERCENT and _apart(ours, theirs) else None
+        return self.view.gain.format(
+            better="better" if self.share > 0 else "worse",
+            score=title(self.row.key.name).lower(),
+            share=f"{abs(self.share):.0f} %",
+            points=f"{self.row.unit.text(abs(self.difference.mean or 0.0))} {_unit(self.row)}",
+            ours=_text(self.row, ours, places),
+            theirs=_text(self.row, theirs, places),
+            reference=f"`{reference}`",
+            title=self.view.title.lower(),
+        )
+
+
+def _unit(row: Row) -> str:
+    """Name what a difference is counted in: hundredths are points, else the score's own."""
+    return "points" if row.unit.margin(1.0) is not None else row.unit.sign
+
+
+def _place(share: float, reach: float) -> float:
+    return round(50.0 + 50.0 * max(-1.0, min(1.0, share / reach)), 2)
+
+
+def _apart(ours: float | None, theirs: float | None) -> bool:
+    """Tell whether two shares differ when they are written as whole numbers of a hundred."""
+    return ours is not None and theirs is not None and round(100 * ours) != round(100 * theirs)
+
+
+def _text(row: Row, value: float | None, places: int | None) -> str:
+    if places is None or value is None:
+        return row.unit.text(value)
+    return f"{row.unit.scale * value:.{places}f}"
+
+
+@dataclass(frozen=True)
+class Headline:
+    """Hold the first screen.
+
+    Args:
+        sentence: The verdict.
+        sure: How sure it is, and what would decide what is open.
+        column: The column that it is about; None where there is no other than the reference.
+        gains: Of that column, one a perspective.
+        others: Gains of the other columns and of the same scores with what needs no training.
+        price: What the column costs beside the reference.
+        unmeasured: Titles of perspectives without a score.
+        lines: For a terminal: a perspective's score, its difference or, of one model, its value,
+            and the verdict.
+    """
+
+    sentence: str
+    sure: str = ""
+    column: str | None = None
+    gains: tuple[Gain, ...] = ()
+    others: tuple[Gain, ...] = ()
+    price: tuple[str, ...] = ()
+    unmeasured: tuple[str, ...] = ()
+    lines: tuple[tuple[str, str, str], ...] = ()
+
+    @property
+    def text(self) -> str:
+        """Sentence, sureness and price as one paragraph."""
+        priced = [f"`{self.column}` {price}." for price in self.price]
+        return " ".join(part for part in (self.sentence, self.sure, *priced) if part)
+
+    @property
+    def reach(self) -> int:
+        """What either end of the picture's scale stands for, in per cent of the errors."""
+        ends = [
+            abs(end)
+            for gain in self.gains
+            for end in (gain.share, gain.low, gain.high)
+            if end is not None
+        ]
+        return next((step for step in REACHES if max(ends, default=0.0) <= step), REACHES[-1])
+
+    def beside(self, gain: Gain) -> list[Gain]:
+        """Return the lighter marks of a row of the picture."""
+        return [other for other in self.others if other.row.key == gain.row.key]
+
+
+def headline(source: Source, comparison: Comparison) -> Headline:
+    """Say which column to ship, and what there is to know about it at a glance.
+
+    A column is shipped where it is better than the reference on something and worse on nothing, or
+    where its average relative improvement is better outside the noise and its accuracy is not
+    worse; of several the one with the largest average relative improvement, else with most gains.
+
+    Args:
+        source: The folder, for what training cost.
+        comparison: All scores.
+    """
+    unmeasured = tuple(
+        view.title for view in views() if view.judged and not _scored(comparison, view)
+    )
+    reference = comparison.reference
+    others = [name for name in comparison.columns if name != reference]
+    if reference is None:
+        values = _values(comparison)
+        alone = "One model alone: nothing to compare it with."
+        return Headline(alone, unmeasured=unmeasured, lines=values)
+    if not others:
+        return Headline(f"Only `{reference}` was run: nothing to compare it with.")
+    if comparison.unfinished and not comparison.comparable:
+        return Headline(comparison.unfinished)
+    gains = {name: _gains(comparison, name) for name in others}
+    improved = {name: _improvement(comparison, name) for name in others}
+    shipped = [name for name in others if _ships(gains[name], improved[name], comparison.margin)]
+
+    def worth(name: str) -> tuple[float, int]:
+        gain = improved[name]
+        return gain.share if gain else 0.0, sum(gain.decided for gain in gains[name])
+
+    column = max(shipped or others, key=worth)
+    return Headline(
+        _sentence(comparison, column, gains[column], ships=bool(shipped)),
+        " ".join(
+            part
+            for part in (
+                comparison.unfinished,
+                _average(improved[column]),
+                _sureness(comparison, gains[column]),
+            )
+            if part
+        ),
+        column,
+        gains[column],
+        tuple(gain for name in others if name != column for gain in gains[name]),
+        _price(source, column, reference),
+        unmeasured,
+        tuple((gain.view.title, gain.natural, gain.difference.said) for gain in gains[column]),
+    )
+
+
+def _values(comparison: Comparison) -> tuple[tuple[str, str, str], ...]:
+    """Return what one model reaches, a line a perspective."""
+    (column, *_) = comparison.columns
+    rows = [row for view in views() if view.judged for row in leading(comparison, view.name)[:1]]
+    return tuple(
+        (row.group, f"{row.text(column)} {row.interval_text(column)}".strip(), row.heading())
+        for row in rows
+        if row.cells[column].mean is not None
+    )
+
+
+def _scored(comparison: Comparison, view: View) -> bool:
+    return any(
+        cell.mean is not None for row in comparison.of(view.name) for cell in row.cells.values()
+    )
+
+
+def _gains(comparison: Comparison, column: str) -> tuple[Gain, ...]:
+    """Return one gain a perspective: that of the hardest of the rows that sum it up."""
+    found = []
+    for view in views():
+        rows = leading(comparison, view.name) if view.judged else []
+        measured = [gain for row in rows if (gain := _gain(comparison, row, column)) is not None]
+        clean = [gain for gain in measured if gain.row.key.condition == "clean"]
+        found += (clean or measured)[-1:]
+    return tuple(found)
+
+
+def _improvement(comparison: Comparison, column: str) -> Gain | None:
+    rows = [row for row in comparison.of(SUMMARY.name) if not row.key.set]
+    return _gain(comparison, rows[0], column) if rows else None
+
+
+def _gain(comparison: Comparison, row: Row, column: str) -> Gain | None:
+    """Put a difference on the scale of the reference's own error; None where it has no place."""
+    assert comparison.reference is not None
+    facts, start = SCORES.get(row.key.name), row.cells[comparison.reference].mean
+    difference = row.cells[column].difference
+    if (
+        difference is None
+        or difference.mean is None
+        or row.higher_is_better is None
+        or facts is None
+    ):
+        return None
+    # The average relative improvement is such a share already.
+    error = 1.0 if row.key.perspective == SUMMARY.name else None
+    if error is None and start is not None and facts.perfect is not None:
+        error = (facts.perfect - start) / 100.0
+    if not error:
+        return None
+    ends = [end / error for end in (difference.low, difference.high) if end is not None]
+    decided = {"better": 1, "worse": -1}.get(difference.verdict, 0)
+    if difference.holm_p is not None and difference.holm_p > LEVEL:
+        decided = 0
+    low, high = (min(ends), max(ends)) if len(ends) == 2 else (None, None)
+    return Gain(row, column, difference.mean / error, low, high, decided)
+
+
+def _ships(gains: Sequence[Gain], improved: Gain | None, margin: float) -> bool:
+    decided = [gain.decided for gain in gains]
+    if any(_is_task(gain) and _may_lose(gain, margin) for gain in gains):
+        return False
+    if min(decided, default=0) < 0:
+        return improved is not None and improved.decided > 0
+    return max(decided, default=0) > 0
+
+
+def _may_lose(gain: Gain, margin: float) -> bool:
+    """Tell whether accuracy is worse, or lower by more than the margin and not told from equal."""
+    limit = gain.row.unit.margin(margin) or 0.0
+    below = -gain.share > 0 and abs(gain.difference.mean or 0.0) > limit
+    return gain.decided < 0 or (gain.decided == 0 and below)
+
+
+def _sentence(comparison: Comparison, column: str, gains: Sequence[Gain], *, ships: bool) -> str:
+    reference = str(comparison.reference)
+    if all(gain.low is None for gain in gains):
+        why = next((gain.difference.said for gain in gains), "no score in common")
+        return f"Nothing can be said of `{column}` beside `{reference}`: {why}."
+    told = [_accuracy(comparison, gain) for gain in gains if _is_task(gain) and not gain.decided]
+    beside = f"; {told[0]}" if told else ""
+    # What the task itself shows comes first, then what is worth most.
+    ranked = sorted(gains, key=lambda gain: (not _is_task(gain), -abs(gain.share)))
+    gained = [gain.clause(reference) for gain in ranked if gain.decided > 0][:MOST]
+    against = [gain.clause(reference) for gain in ranked if gain.decided < 0][:MOST]
+    if ships:
+        but = f", but {listed(against)}" if against else ""
+        return f"Ship `{column}`: it {listed(gained)}{but}{beside}."
+    if against:
+        though = f", though it {listed(gained)}" if gained else ""
+        return f"Keep `{reference}`: `{column}` {listed(against)}{though}{beside}."
+    if gained:
+        return f"Not decided: `{column}` {listed(gained)}{beside}."
+    return f"Keep `{reference}`: nothing that was measured tells `{column}` from it."
+
+
+def _is_task(gain: Gain) -> bool:
+    return gain.row.key.perspective == "task"
+
+
+def _accuracy(comparison: Comparison, gain: Gain) -> str:
+    """Say how the task's own metric compares where neither column is better."""
+    if gain.difference.verdict in ("equal", "no worse"):
+        good = "accurate" if gain.row.key.name == "accuracy" else "good"
+        return f"as {good} as `{comparison.reference}` within {comparison.margin:g} points"
+    return f"{title(gain.row.key.name).lower()} not told apart ({gain.natural})"
+
+
+def _average(improved: Gain | None) -> str:
+    """Say the average relative improvement, where it has an interval."""
+    if improved is None or improved.low is None:
+        return ""
+    return f"Average relative improvement: {improved.natural}."
+
+
+def _sureness(comparison: Comparison, gains: Sequence[Gain]) -> str:
+    """Say how many seeds stand behind the sentence, and what would decide what is open."""
+    if all(gain.low is None for gain in gains):
+        return ""
+    seeds = min((len(gain.difference.seeds) for gain in gains), default=0)
+    several = len(comparison.columns) > 2
+    said = []
+    if any(gain.difference.examples is not None for gain in gains):
+        said.append(
+            "The intervals are over the rows of one seed: they compare these two models, and three "
+            "seeds (--seeds 0,1,2) would compare the methods."
+        )
+    elif any(gain.decided for gain in gains):
+        several = len(comparison.columns) > 2
+        holm = ", after Holm's correction over the columns" if several else ""
+        said.append(
+            f"Differences that are told are outside the noise at 95 %, over "
+            f"{plural(seeds, 'seed')}{holm}."
+        )
+    else:
+        said.append(f"{plural(seeds, 'seed').capitalize()}.")
+    needed = {
+        gain.view.title.lower(): gain.difference.seeds_needed
+        for gain in gains
+        if gain.difference.verdict == NOISE and gain.difference.seeds_needed is not None
+    }
+    if needed:
+        least = min(needed.values())
+        titles = listed([name for name, count in needed.items() if count == least])
+        said.append(f"{least} seeds would decide {titles}.")
+    return " ".join(said)
+
+
+def _price(source: Source, column: str, reference: str) -> tuple[str, ...]:
+    """Say what training costs beside the reference, in forward passes: F a step times the steps."""
+    spent = {name: _passes(source, name) for name in (column, reference)}
+    ours, theirs = spent[column], spent[reference]
+    if not ours or not theirs:
+        return ()
+    return (f"trains {ours / theirs:.1f} times as long, counted in forward passes",)
+
+
+def _passes(source: Source, name: str) -> float | None:
+    runs = [run for each in source.columns if each.name == name for run in each.runs.values()]
+    counted = [
+        run.record.passes * run.record.times["steps"]
+        for run in runs
+        if run.record is not None and run.record.passes and run.record.times.get("steps")
+    ]
+    return fmean(counted) if counted else None

@@ -1,0 +1,145 @@
+"""The first screen: its scale, what it says to ship, and what it leaves open."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from temper.display.cells import Cell, Comparison, Difference, Row, ScoreKey, Verdict
+from temper.display.folders import Source, read
+from temper.display.wording import unit
+from temper.report import build
+from temper.report.headline import Gain, Headline, headline
+from temper.report.table import compare
+from tests.report.conftest import Plan
+
+MakeStudy = Callable[[Plan], Path]
+
+SOURCE = Source("study", Path(), "m", "plain", (), (0, 1, 2))
+SCORES = {"task": "accuracy", "calibration": "ece_10", "anomaly": "auroc", "shift": "accuracy"}
+
+
+def row(perspective: str, reference: float, **ours: tuple[float, Verdict]) -> Row:
+    """Return a leading score with what each column has of it, and what is said of that."""
+    name = SCORES[perspective]
+    higher = name != "ece_10"
+    cells = {"plain": Cell(dict.fromkeys(range(3), reference), {0: "r"}, reference, 0.01)}
+    for column, (value, verdict) in ours.items():
+        gap = value - reference
+        difference = Difference(
+            dict.fromkeys(range(3), gap), gap, gap - 0.01, gap + 0.01, 0.01, 0.01, verdict=verdict
+        )
+        cells[column] = Cell(dict.fromkeys(range(3), value), {0: "r"}, value, 0.01)
+        cells[column] = Cell(**{**vars(cells[column]), "difference": difference})
+    key = ScoreKey(perspective, "dev", "clean", name)
+    return Row(key, perspective, name, higher, unit(name, "accuracy"), cells, leads=True)
+
+
+def first(*rows: Row) -> Headline:
+    columns = tuple(rows[0].cells)
+    return headline(
+        SOURCE, Comparison("study", "m", "accuracy", "plain", columns, (0, 1, 2), tuple(rows))
+    )
+
+
+@given(
+    reference=st.floats(0.05, 0.95),
+    share=st.floats(-1.0, 1.0),
+)
+def test_equal_shares_of_the_error_are_equal_lengths_whichever_way_a_score_points(
+    reference: float, share: float
+) -> None:
+    accuracy = row("task", reference, new=(reference + share * (1 - reference), "equal"))
+    error = row("calibration", reference, new=(reference - share * reference, "equal"))
+    gains = first(accuracy, error).gains
+    assert [gain.share for gain in gains] == pytest.approx([100 * share] * 2, abs=1e-6)
+    assert gains[0].at(100.0) == pytest.approx(gains[1].at(100.0), abs=0.02)
+
+
+def test_an_interval_stands_the_right_way_round_where_less_is_better() -> None:
+    (gain,) = first(row("calibration", 0.10, new=(0.06, "better"))).gains
+    assert (gain.share, gain.low, gain.high) == pytest.approx((40.0, 30.0, 50.0))
+
+
+def test_what_is_better_on_something_and_worse_on_nothing_is_shipped() -> None:
+    found = first(
+        row("task", 0.90, new=(0.901, "equal")), row("calibration", 0.10, new=(0.06, "better"))
+    )
+    assert found.sentence == (
+        "Ship `new`: it is 40 % better calibrated; as accurate as `plain` within 0.5 points."
+    )
+
+
+@pytest.mark.parametrize("verdict", ["worse", "inside the noise"])
+def test_what_may_be_less_accurate_is_not_shipped(verdict: Verdict) -> None:
+    found = first(
+        row("task", 0.90, new=(0.87, verdict)), row("calibration", 0.10, new=(0.02, "better"))
+    )
+    assert found.sentence.startswith("Keep" if verdict == "worse" else "Not decided")
+
+
+def test_what_does_not_outlast_the_correction_is_not_told() -> None:
+    made = row("calibration", 0.10, new=(0.06, "better"))
+    cell = made.cells["new"]
+    assert cell.difference is not None
+    weak = Difference(**{**vars(cell.difference), "holm_p": 0.06})
+    made.cells["new"] = Cell(**{**vars(cell), "difference": weak})
+    assert first(made).sentence.startswith("Keep `plain`: nothing")
+
+
+def test_of_several_the_one_that_is_shipped_has_the_picture_and_the_others_lighter_marks() -> None:
+    found = first(
+        row("task", 0.90, new=(0.90, "equal"), other=(0.90, "equal")),
+        row("calibration", 0.10, new=(0.10, "equal"), other=(0.05, "better")),
+    )
+    assert found.column == "other"
+    assert [gain.column for gain in found.beside(found.gains[1])] == ["new"]
+
+
+def test_the_seeds_that_would_decide_are_told() -> None:
+    made = row("shift", 0.80, new=(0.81, "inside the noise"))
+    cell = made.cells["new"]
+    assert cell.difference is not None
+    open_ = Difference(**{**vars(cell.difference), "seeds_needed": 7})
+    made.cells["new"] = Cell(**{**vars(cell), "difference": open_})
+    assert "7 seeds would decide distribution shift." in first(made).sure
+
+
+def test_the_scale_holds_every_mark_and_cuts_what_is_longer() -> None:
+    found = first(row("task", 0.90, new=(0.93, "better")))
+    assert found.reach == 50
+    (gain,) = found.gains
+    assert gain.at(found.reach) == 80.0
+    longer = Gain(gain.row, "new", -300.0, -400.0, -200.0, -1)
+    assert longer.at(100) == 0.0
+    assert longer.ends(100) == (0.0, 0.0)
+
+
+def test_training_is_priced_by_passes_times_steps(make_study: MakeStudy) -> None:
+    folder = make_study(Plan())
+    for file in folder.glob("runs/*/run.json"):
+        record: dict[str, Any] = json.loads(file.read_text())
+        uegr = record["method"] == "uegr"
+        record |= {"passes": 9.0 if uegr else 3.0}
+        record["times"] = {**record.get("times", {}), "steps": 100 if uegr else 200}
+        file.write_text(json.dumps(record))
+    source = read(folder)
+    assert headline(source, compare(source)).price == (
+        "trains 1.5 times as long, counted in forward passes",
+    )
+
+
+def test_the_page_begins_with_the_sentence_and_escapes_what_stands_in_it(
+    make_study: MakeStudy,
+) -> None:
+    folder = make_study(Plan(seeds=[0]))
+    page = build(folder).read_text(encoding="utf-8")
+    text = compare(read(folder)).answer
+    assert text.startswith("Nothing can be said of `uegr` beside `vanilla`")
+    assert "<h1>Nothing can be said of <code>uegr</code> beside <code>vanilla</code>" in page
