@@ -236,21 +236,18 @@ def _said(
 
 def _gained(goal: str, winner: Contender, plain: Contender, study: Study) -> str:
     if winner.recipe.name == PLAIN:
+        rate = winner.settings.get("train", {}).get("learning_rate")
+        if rate is None:
+            return f"Nothing was better than plain fine-tuning as it was given ({goal}): keep it."
         return (
-            f"No recipe was better than tuned plain fine-tuning on the dev folds (goal: {goal}): "
-            f"keep it, at learning rate {_rate(winner)}; its training costs {winner.cost:.3g} "
-            f"times that with the given settings. {study.comparison.answer}"
+            f"No recipe was better than tuned plain fine-tuning ({goal}): keep it, at learning "
+            f"rate {rate:g} and {winner.length:g} times the steps. {study.comparison.answer}"
         )
     return (
         f"{study.comparison.answer} The race chose {winner.recipe.name} for {goal!r}; its training "
         f"costs {winner.cost:.3g} times plain fine-tuning at the given epochs, and the tuned plain "
         f"fine-tuning beside it {plain.cost:.3g} times."
     )
-
-
-def _rate(contender: Contender) -> str:
-    rate = contender.settings.get("train", {}).get("learning_rate")
-    return "that was given" if rate is None else f"{rate:g}"
 
 
 def _with_frozen(study: Study, plan: StudyConfig, splits: Splits, progress: Progress) -> Study:
