@@ -117,6 +117,7 @@ class Option:
 
 LONGEST = 400
 """Characters of what others wrote that a message repeats."""
+LONGEST_LIST = 4000
 
 
 def shortened(text: str, *, longest: int = LONGEST) -> str:
@@ -148,7 +149,8 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> str:
     names = sorted(known)
     near = difflib.get_close_matches(name, names, n=2, cutoff=0.5)
     guess = f" Did you mean {' or '.join(repr(match) for match in near)}?" if near else ""
-    return f"Unknown {kind} {name!r}.{guess} Known: {', '.join(names) or 'none'}."
+    listed = shortened(", ".join(names), longest=LONGEST_LIST)
+    return f"Unknown {kind} {shortened(name)!r}.{guess} Known: {listed or 'none'}."
 
 
 def _place(loc: tuple[int | str, ...], settings: type[BaseModel]) -> tuple[str, list[str]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from pathlib import Path
 from typing import Any
@@ -213,3 +214,17 @@ def test_labels_are_read_where_there_are_some(tmp_path: Path) -> None:
     assert load_examples(str(without), labelled=None).kind == "unlabelled"
     with pytest.raises(DataError, match="has no labels"):
         load_examples(str(without))
+
+
+@pytest.mark.parametrize("other", ["Good", "good\u200b", "\uff47ood", "GOOD"])
+def test_labels_that_look_alike_are_two_classes_and_this_is_said(
+    tmp_path: Path, other: str
+) -> None:
+    file = tmp_path / "rows.jsonl"
+    labels = ["good", "bad", other, "bad"] * 5
+    rows = [{"text": f"text {place}", "label": label} for place, label in enumerate(labels)]
+    file.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    notices = load_examples(str(file)).notices
+    (told,) = (each for each in notices if "look alike" in each)
+    assert ascii(other) in told
+    assert "'good'" in told

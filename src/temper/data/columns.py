@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, cast
@@ -440,7 +441,13 @@ class LabelColumn:
         for index, word in enumerate(words):
             if word not in place:
                 raise DataError(f"{self.table.where(index)}: {unknown('label', word, names)}")
-        return Labels([place[word] for word in words], names, "classification")
+        alike = look_alikes(names) if self.names is None else []
+        notices = tuple(
+            f"{self.table.title}: the labels {' and '.join(map(ascii, group))} are classes of "
+            "their own, though they look alike. Mend the file where they are one."
+            for group in alike
+        )
+        return Labels([place[word] for word in words], names, "classification", notices)
 
     def _from_numbers(self, numbers: Sequence[int | float], notices: tuple[str, ...]) -> Labels:
         for index, number in enumerate(numbers):
@@ -495,3 +502,18 @@ def _family(value: object) -> str:
     if isinstance(value, (int, float)):
         return "number"
     return "string" if isinstance(value, str) else type(value).__name__
+
+
+def look_alikes(names: Iterable[str]) -> list[list[str]]:
+    """Return labels that differ by case, normal form, spaces or signs that nobody sees.
+
+    Example:
+        >>> look_alikes(["good", "Good ", "bad"])
+        [['good', 'Good ']]
+    """
+    groups: dict[str, list[str]] = {}
+    for name in names:
+        folded = unicodedata.normalize("NFKC", name).casefold()
+        seen = "".join(sign for sign in folded if unicodedata.category(sign) not in ("Cf", "Zs"))
+        groups.setdefault(seen, []).append(name)
+    return [group for group in groups.values() if len(group) > 1]
