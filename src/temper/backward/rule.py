@@ -66,7 +66,7 @@ class UpdateRule:
         """Act on the weights before anything else of a run; not called again after a resume.
 
         Args:
-            params: The trainable parameters; ``params.start`` is taken after it.
+            params: The trainable parameters; ``params.start`` follows a rule that ``redraws``.
             state: What ``init`` gave; changed in place, here and below.
             rng: Streams of the first step.
         """

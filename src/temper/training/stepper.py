@@ -211,7 +211,7 @@ class Stepper:
         self._begun = True
         with torch.no_grad():
             self.rule.begin_run(self.params, self.state, self.streams.at(step=0))
-            for name, tensor in self.params.start.items():
+            for name, tensor in self.params.start.items() if self.rule.redraws else ():
                 tensor.copy_(self.params.tensors[name])
 
     def leave(self) -> None:
