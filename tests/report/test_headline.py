@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from temper.display.cells import Cell, Comparison, Difference, Row, ScoreKey, Verdict
-from temper.display.folders import Source, read
+from temper.display.folders import read
 from temper.display.wording import unit
 from temper.report import build
 from temper.report.headline import Gain, Headline, headline
@@ -21,7 +21,6 @@ from tests.report.conftest import Plan
 
 MakeStudy = Callable[[Plan], Path]
 
-SOURCE = Source("study", Path(), "m", "plain", (), (0, 1, 2))
 SCORES = {"task": "accuracy", "calibration": "ece_10", "anomaly": "auroc", "shift": "accuracy"}
 
 
@@ -43,9 +42,7 @@ def row(perspective: str, reference: float, **ours: tuple[float, Verdict]) -> Ro
 
 def first(*rows: Row) -> Headline:
     columns = tuple(rows[0].cells)
-    return headline(
-        SOURCE, Comparison("study", "m", "accuracy", "plain", columns, (0, 1, 2), tuple(rows))
-    )
+    return headline(Comparison("study", "m", "accuracy", "plain", columns, (0, 1, 2), tuple(rows)))
 
 
 @given(
@@ -129,9 +126,8 @@ def test_training_is_priced_by_passes_times_steps(make_study: MakeStudy) -> None
         record |= {"passes": 9.0 if uegr else 3.0}
         record["times"] = {**record.get("times", {}), "steps": 100 if uegr else 200}
         file.write_text(json.dumps(record))
-    source = read(folder)
-    assert headline(source, compare(source)).price == (
-        "trains 1.5 times as long, counted in forward passes",
+    assert headline(compare(read(folder))).price == (
+        "trains 1.5 times as long, counted in forward passes"
     )
 
 

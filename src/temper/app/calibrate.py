@@ -13,7 +13,7 @@ from temper.app.evaluate import EvaluationRequest
 from temper.app.measure import load_evaluated
 from temper.app.predictors import load_predictor, longest_row
 from temper.app.seen import seen_among
-from temper.app.temperature import FILE, SCHEMA
+from temper.app.temperature import FILE, store_temperature
 from temper.data.examples import Examples
 from temper.display.wording import plural
 from temper.errors import CheckpointError, DataError, SettingError
@@ -22,14 +22,11 @@ from temper.evaluation.perspectives.calibration import with_temperature
 from temper.evaluation.predictor import Prediction
 from temper.evaluation.rows import Condition
 from temper.evaluation.scoring import statistic_of
-from temper.files import write_json
 from temper.functional.calibration import fit_temperature
 from temper.functional.intervals import LEAST_ROWS
 from temper.models.names import checkpoint_folder
 from temper.training.checkpoint_folder import read_json
-from temper.training.config import model_identity
 from temper.training.progress import Progress
-from temper.training.recorder import versions
 
 
 def calibrate(
@@ -101,23 +98,20 @@ def calibrate(
     if (folder / FILE).is_file():
         doubted.append(f"The temperature that {folder / FILE} held{_earlier(folder)} is replaced.")
     progress.notice_all(doubted)
-    record = {
-        "schema": SCHEMA,
-        "temperature": fitted.value,
-        **{name: {"before": before[name], "after": after[name]} for name in before},
-        "held_out": {
+    return store_temperature(
+        folder,
+        fitted.value,
+        before=before,
+        after=after,
+        held_out={
             "rows": len(rows),
             "hash": rows.hash,
             "source": rows.source,
             "left_out": left_out,
         },
-        "max_length": longest_row(predictor),
-        "model": model_identity(request.model),
-        "notices": [*notices, *doubted],
-        "versions": versions(),
-    }
-    write_json(folder / FILE, record)
-    return record
+        max_length=longest_row(predictor),
+        notices=[*notices, *doubted],
+    )
 
 
 def remove_temperature(model: str) -> Path:

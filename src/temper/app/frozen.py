@@ -17,16 +17,15 @@ from scipy.special import log_softmax
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
-from temper.data.encode import Collator, encode
 from temper.data.examples import Examples
 from temper.data.splitting import folds
 from temper.errors import ModelError
 from temper.evaluation.classifier import ClassifierPredictor
+from temper.evaluation.predictor import in_order
 from temper.functional.resampling import FloatArray, IntegerArray
 from temper.models.hf import load_classifier
 from temper.models.modes import in_mode
 from temper.training.run import label_names
-from temper.types import Batch
 
 FROZEN: Final = "frozen_embeddings"
 STRENGTHS: Final = (0.1, 1.0, 10.0, 100.0, 1000.0)
@@ -85,15 +84,14 @@ def fit_frozen(
     ):
         raise ModelError(f"{model} is no encoder, so it has no embeddings to leave frozen.")
     network = FrozenClassifier(classifier, classes=len(names)).to(classifier.device)
-    encoded = encode(rows, tokenizer, max_length=max_length)
-    collate, found = Collator(tokenizer), []
+    predictor = ClassifierPredictor(network, tokenizer, max_length=max_length)
+    indices: list[int] = []
+    found = []
     with in_mode(network, training=False), torch.no_grad():
-        for start in range(0, len(encoded), BATCH):
-            places = range(start, min(start + BATCH, len(encoded)))
-            batch = Batch.of(collate([encoded[place] for place in places]))
-            inputs = {name: each.to(classifier.device) for name, each in batch.inputs.items()}
-            found.append(network.embed(**inputs).double().cpu())
-    features = torch.cat(found).numpy()
+        for part in predictor.parts(rows, batch_size=BATCH):
+            indices += part.indices
+            found.append(network.embed(**part.batch.inputs))
+    features = in_order(indices, found)
     labels = np.asarray(rows.labels, dtype=np.int64)
     best = min(
         STRENGTHS,
@@ -106,7 +104,7 @@ def fit_frozen(
         network.head.weight.copy_(torch.from_numpy(weight))
         network.head.bias.copy_(torch.from_numpy(bias))
     network.eval()
-    return ClassifierPredictor(network, tokenizer, max_length=max_length)
+    return predictor
 
 
 def logistic_regression(

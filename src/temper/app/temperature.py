@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from temper.errors import CheckpointError
 from temper.evaluation.perspectives.calibration import with_temperature
 from temper.evaluation.predictor import Prediction
+from temper.files import write_json
 from temper.training.checkpoint_folder import read_json
 from temper.training.config import model_identity
+from temper.training.recorder import versions
 
 SCHEMA = 1
 FILE = "calibration.json"
@@ -35,6 +39,44 @@ class StoredTemperature:
             prediction: What the checkpoint answered.
         """
         return with_temperature(prediction, self.value)
+
+
+def store_temperature(
+    folder: Path,
+    value: float,
+    *,
+    before: Mapping[str, float],
+    after: Mapping[str, float],
+    held_out: Mapping[str, Any],
+    max_length: int | None,
+    notices: Sequence[str] = (),
+) -> dict[str, Any]:
+    """Keep a temperature in a checkpoint's folder.
+
+    Args:
+        folder: The folder.
+        value: T > 0.
+        before: Measures of the held-out rows without it, by name.
+        after: The same with it.
+        held_out: Which rows it was fitted on.
+        max_length: Tokens that their texts were cut to, None where they were not.
+        notices: What a person should know of it.
+
+    Returns:
+        The content of ``calibration.json``.
+    """
+    record = {
+        "schema": SCHEMA,
+        "temperature": value,
+        **{name: {"before": before[name], "after": after[name]} for name in before},
+        "held_out": held_out,
+        "max_length": max_length,
+        "model": model_identity(str(folder)),
+        "notices": list(notices),
+        "versions": versions(),
+    }
+    write_json(folder / FILE, record)
+    return record
 
 
 def stored_temperature(model: str) -> StoredTemperature | None:

@@ -88,7 +88,7 @@ def compare(
     if as_json:
         print_json({"out": str(out), "report": str(study.page), **study.comparison.to_json()})
         return
-    from temper.report import MANY, first_screen, overview
+    from temper.report import MANY, headline, overview
 
     if full and len(study.comparison.columns) >= MANY:
         print_overview(overview(study.comparison), notes=study.comparison.rows_for_terminal().notes)
@@ -96,5 +96,5 @@ def compare(
         print_comparison(study.comparison.rows_for_terminal())
     for name in () if full else study.comparison.missing:
         say(name)
-    print_headline(first_screen(study.folder, margin=margin))
+    print_headline(headline(study.comparison))
     say(f"Report: {study.page}")

@@ -70,9 +70,9 @@ def evaluate(
         return
     if full:
         print_table([_row(score) for score in result.content["scores"]], COLUMNS, title=model)
-    from temper.report import first_screen
+    from temper.report import comparison, headline
 
-    print_headline(first_screen(result.folder))
+    print_headline(headline(comparison(result.folder)))
     say(f"Rows and scores: {result.folder}")
 
 

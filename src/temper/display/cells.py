@@ -250,6 +250,7 @@ class Comparison:
         notices: What a reader has to know about the numbers: overlap, truncation, undefined scores.
         answer: The outcome in plain sentences.
         margin: Points that a difference must reach to matter.
+        passes: Forward passes that a training of each column took, where its runs recorded them.
     """
 
     kind: str
@@ -263,6 +264,7 @@ class Comparison:
     notices: tuple[str, ...] = ()
     answer: str = ""
     margin: float = MARGIN
+    passes: dict[str, float] = field(default_factory=dict)
 
     @property
     def title(self) -> str:

@@ -1,10 +1,10 @@
 """Reports: rows and JSON in, tables with intervals, figures and one self-contained page out."""
 
 from temper.display.cells import Comparison, TerminalTable
-from temper.report.headline import Headline
+from temper.report.headline import Headline, headline
 from temper.report.overview import MANY, Overview, overview
 from temper.report.page import build
-from temper.report.table import comparison, first_screen, write
+from temper.report.table import comparison, write
 
 __all__ = [
     "MANY",
@@ -14,7 +14,7 @@ __all__ = [
     "TerminalTable",
     "build",
     "comparison",
-    "first_screen",
+    "headline",
     "overview",
     "write",
 ]

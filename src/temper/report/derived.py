@@ -150,16 +150,6 @@ def _effective(records: Sequence[ScoreRecord]) -> int | None:
     return int(len(known) ** 2 / sum(1 / count for count in known)) if known else None
 
 
-def _set_means(scores: Scores, perspective: str, condition: str) -> dict[RunPlace, float]:
-    """Return the mean over a perspective's common sets, run by run; empty without sets."""
-    keys = scores.common(perspective, condition)
-    if not keys:
-        return {}
-    return {
-        place: _mean(_value(scores.values[key][place]) for key in keys) for place in scores.places
-    }
-
-
 def add_set_means(scores: Scores) -> None:
     """Add the unweighted mean over the sets of each perspective that has several.
 
@@ -228,7 +218,14 @@ def _add_improvement(
     scores: Scores, reference: str, view: View, conditions: Mapping[str, str]
 ) -> None:
     """Add the improvement over some parts, each read under a condition."""
-    parts = {name: _set_means(scores, name, how) for name, how in conditions.items()}
+    sets = {name: scores.common(name, how) for name, how in conditions.items()}
+    parts = {
+        name: {
+            place: _mean(_value(scores.values[key][place]) for key in keys)
+            for place in scores.places
+        }
+        for name, keys in sets.items()
+    }
     start = {
         part: _mean(means[place] for place in scores.places if place[0] == reference)
         for part, means in parts.items()
@@ -240,8 +237,8 @@ def _add_improvement(
         improvement = average_relative_improvement(own, start, perfect=perfect)
         reason = " ".join(improvement.reasons)
         rows = {
-            part: _effective([scores.values[key][place] for key in scores.common(part, how)])
-            for part, how in conditions.items()
+            part: _effective([scores.values[key][place] for key in keys])
+            for part, keys in sets.items()
         }
         known = [number for number in rows.values() if number is not None]
         values = {"": improvement.value, **{part: improvement.parts.get(part) for part in parts}}

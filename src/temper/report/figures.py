@@ -12,10 +12,9 @@ from temper.display.charts import Mark, bars, heat_map, many_columns, numbers_of
 from temper.display.drawing import LIGHT, Figure, empty, plain, style
 from temper.display.folders import Source
 from temper.display.wording import plural
-from temper.functional.scores import SCORES
 from temper.functional.units import ABSENT
 from temper.report.derived import views
-from temper.report.overview import leading
+from temper.report.overview import error_of, leading
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -64,7 +63,7 @@ def gaps_closed(comparison: Comparison) -> list[Figure]:
     found = []
     for view in [view for view in views() if view.judged]:
         for row in leading(comparison, view.name):
-            gap = _gap(row, comparison.reference)
+            gap = error_of(row, comparison.reference)
             if gap is not None:
                 found.append((row, gap))
     others = [name for name in comparison.columns if name != comparison.reference]
@@ -104,16 +103,6 @@ def gaps_closed(comparison: Comparison) -> list[Figure]:
 def _score_name(row: Row) -> str:
     arrow = "\u2191" if row.higher_is_better else "\u2193"
     return f"{row.group}: {row.label} {arrow}"
-
-
-def _gap(row: Row, reference: str) -> float | None:
-    """Return what lies between the reference and a perfect score, None where that says nothing."""
-    facts = SCORES.get(row.key.name)
-    start = row.cells[reference].mean
-    if facts is None or facts.perfect is None or start is None or row.higher_is_better is None:
-        return None
-    gap = facts.perfect - start
-    return gap if gap not in (0.0, float("inf"), float("-inf")) else None
 
 
 def training(source: Source) -> list[Figure]:

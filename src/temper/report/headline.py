@@ -9,17 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import fmean
 
 from temper.display.cells import NOISE, Comparison, Difference, Row
-from temper.display.folders import Source
 from temper.display.views import View
 from temper.display.wording import listed, plural, title
 from temper.functional.effects import LEVEL
-from temper.functional.scores import SCORES
 from temper.functional.units import PERCENT
 from temper.report.derived import SUMMARY, views
-from temper.report.overview import leading
+from temper.report.overview import error_of, leading
 
 REACHES = (10, 25, 50, 100)
 """Ends that the picture's scale may have, in per cent of the reference's errors; more is cut."""
@@ -134,11 +131,10 @@ class Headline:
         sure: How sure it is, and what would decide what is open.
         column: The column that it is about; None where there is no other than the reference.
         gains: Of that column, one a perspective.
-        others: Gains of the other columns and of the same scores with what needs no training.
-        price: What the column costs beside the reference.
+        others: Gains of the other columns.
+        price: What the column costs beside the reference; empty where that was not recorded.
         unmeasured: Titles of perspectives without a score.
-        lines: For a terminal: a perspective's score, its difference or, of one model, its value,
-            and the verdict.
+        values: Of one model: a perspective, its score and what that is.
     """
 
     sentence: str
@@ -146,15 +142,21 @@ class Headline:
     column: str | None = None
     gains: tuple[Gain, ...] = ()
     others: tuple[Gain, ...] = ()
-    price: tuple[str, ...] = ()
+    price: str = ""
     unmeasured: tuple[str, ...] = ()
-    lines: tuple[tuple[str, str, str], ...] = ()
+    values: tuple[tuple[str, str, str], ...] = ()
 
     @property
     def text(self) -> str:
         """Sentence, sureness and price as one paragraph."""
-        priced = [f"`{self.column}` {price}." for price in self.price]
-        return " ".join(part for part in (self.sentence, self.sure, *priced) if part)
+        priced = f"`{self.column}` {self.price}." if self.price else ""
+        return " ".join(part for part in (self.sentence, self.sure, priced) if part)
+
+    @property
+    def lines(self) -> tuple[tuple[str, str, str], ...]:
+        """For a terminal: a perspective, its difference and verdict; of one model its value."""
+        told = [(gain.view.title, gain.natural, gain.difference.said) for gain in self.gains]
+        return (*self.values, *told)
 
     @property
     def reach(self) -> int:
@@ -172,7 +174,7 @@ class Headline:
         return [other for other in self.others if other.row.key == gain.row.key]
 
 
-def headline(source: Source, comparison: Comparison) -> Headline:
+def headline(comparison: Comparison) -> Headline:
     """Say which column to ship, and what there is to know about it at a glance.
 
     A column is shipped where it is better than the reference on something and worse on nothing, or
@@ -180,8 +182,7 @@ def headline(source: Source, comparison: Comparison) -> Headline:
     worse; of several the one with the largest average relative improvement, else with most gains.
 
     Args:
-        source: The folder, for what training cost.
-        comparison: All scores.
+        comparison: All scores; its own ``answer`` is ignored.
     """
     unmeasured = tuple(
         view.title for view in views() if view.judged and not _scored(comparison, view)
@@ -189,9 +190,8 @@ def headline(source: Source, comparison: Comparison) -> Headline:
     reference = comparison.reference
     others = [name for name in comparison.columns if name != reference]
     if reference is None:
-        values = _values(comparison)
         alone = "One model alone: nothing to compare it with."
-        return Headline(alone, unmeasured=unmeasured, lines=values)
+        return Headline(alone, unmeasured=unmeasured, values=_values(comparison))
     if not others:
         return Headline(f"Only `{reference}` was run: nothing to compare it with.")
     if comparison.unfinished and not comparison.comparable:
@@ -219,9 +219,8 @@ def headline(source: Source, comparison: Comparison) -> Headline:
         column,
         gains[column],
         tuple(gain for name in others if name != column for gain in gains[name]),
-        _price(source, column, reference),
+        _price(comparison, column),
         unmeasured,
-        tuple((gain.view.title, gain.natural, gain.difference.said) for gain in gains[column]),
     )
 
 
@@ -261,27 +260,18 @@ def _improvement(comparison: Comparison, column: str) -> Gain | None:
 def _gain(comparison: Comparison, row: Row, column: str) -> Gain | None:
     """Put a difference on the scale of the reference's own error; None where it has no place."""
     assert comparison.reference is not None
-    facts, start = SCORES.get(row.key.name), row.cells[comparison.reference].mean
     difference = row.cells[column].difference
-    if (
-        difference is None
-        or difference.mean is None
-        or row.higher_is_better is None
-        or facts is None
-    ):
+    # The average relative improvement is such a share already, in per cent.
+    is_share = row.key.perspective == SUMMARY.name
+    error = 100.0 if is_share else error_of(row, comparison.reference)
+    if error is None or difference is None or difference.mean is None:
         return None
-    # The average relative improvement is such a share already.
-    error = 1.0 if row.key.perspective == SUMMARY.name else None
-    if error is None and start is not None and facts.perfect is not None:
-        error = (facts.perfect - start) / 100.0
-    if not error:
-        return None
-    ends = [end / error for end in (difference.low, difference.high) if end is not None]
+    ends = [100 * end / error for end in (difference.low, difference.high) if end is not None]
     decided = {"better": 1, "worse": -1}.get(difference.verdict, 0)
     if difference.holm_p is not None and difference.holm_p > LEVEL:
         decided = 0
     low, high = (min(ends), max(ends)) if len(ends) == 2 else (None, None)
-    return Gain(row, column, difference.mean / error, low, high, decided)
+    return Gain(row, column, 100 * difference.mean / error, low, high, decided)
 
 
 def _ships(gains: Sequence[Gain], improved: Gain | None, margin: float) -> bool:
@@ -346,7 +336,6 @@ def _sureness(comparison: Comparison, gains: Sequence[Gain]) -> str:
     if all(gain.low is None for gain in gains):
         return ""
     seeds = min((len(gain.difference.seeds) for gain in gains), default=0)
-    several = len(comparison.columns) > 2
     said = []
     if any(gain.difference.examples is not None for gain in gains):
         said.append(
@@ -374,20 +363,9 @@ def _sureness(comparison: Comparison, gains: Sequence[Gain]) -> str:
     return " ".join(said)
 
 
-def _price(source: Source, column: str, reference: str) -> tuple[str, ...]:
+def _price(comparison: Comparison, column: str) -> str:
     """Say what training costs beside the reference, in forward passes: F a step times the steps."""
-    spent = {name: _passes(source, name) for name in (column, reference)}
-    ours, theirs = spent[column], spent[reference]
+    ours, theirs = (comparison.passes.get(str(name)) for name in (column, comparison.reference))
     if not ours or not theirs:
-        return ()
-    return (f"trains {ours / theirs:.1f} times as long, counted in forward passes",)
-
-
-def _passes(source: Source, name: str) -> float | None:
-    runs = [run for each in source.columns if each.name == name for run in each.runs.values()]
-    counted = [
-        run.record.passes * run.record.times["steps"]
-        for run in runs
-        if run.record is not None and run.record.passes and run.record.times.get("steps")
-    ]
-    return fmean(counted) if counted else None
+        return ""
+    return f"trains {ours / theirs:.1f} times as long, counted in forward passes"

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from temper.display.cells import NAMED, Comparison, Row
 from temper.display.wording import escaped, pipe_table
+from temper.functional.scores import SCORES
 from temper.report.derived import AFTER, SUMMARY, views
 from temper.report.markdown import LEGEND, mark_of
 
@@ -104,6 +105,21 @@ def leading(comparison: Comparison, perspective: str) -> list[Row]:
     """
     view = views().of(perspective)
     return view.sums_up(comparison.of(perspective, view.lead(comparison.metric)))
+
+
+def error_of(row: Row, reference: str) -> float | None:
+    """Return what lies between the reference and a perfect score, None where that says nothing.
+
+    Args:
+        row: The score.
+        reference: The column.
+    """
+    facts = SCORES.get(row.key.name)
+    start = row.cells[reference].mean
+    if facts is None or facts.perfect is None or start is None or row.higher_is_better is None:
+        return None
+    gap = facts.perfect - start
+    return gap if gap not in (0.0, float("inf"), float("-inf")) else None
 
 
 def _heading(row: Row) -> str:

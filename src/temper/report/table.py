@@ -39,7 +39,7 @@ from temper.report.derived import (
     add_set_means,
     views,
 )
-from temper.report.headline import Headline, headline
+from temper.report.headline import headline
 
 FILE = "paired.json"
 
@@ -160,12 +160,6 @@ def comparison(folder: Path | str, *, margin: float = MARGIN) -> Comparison:
     return compare(read(folder), margin=margin)
 
 
-def first_screen(folder: Path | str, *, margin: float = MARGIN) -> Headline:
-    """Say what came out of a folder at a glance; see `comparison`."""
-    source = read(folder)
-    return headline(source, compare(source, margin=margin))
-
-
 def compare(source: Source, *, margin: float = MARGIN) -> Comparison:
     """Compare the columns of a folder that was read already; see `comparison`."""
     scores = _collect(source)
@@ -193,8 +187,22 @@ def compare(source: Source, *, margin: float = MARGIN) -> Comparison:
         missing=source.missing,
         notices=(*_notices(source), *scores.notices, *_undefined(rows)),
         margin=margin,
+        passes=_passes(source),
     )
-    return replace(found, answer=headline(source, found).text)
+    return replace(found, answer=headline(found).text)
+
+
+def _passes(source: Source) -> dict[str, float]:
+    """Return the forward passes that a training of each column took: F a step times the steps."""
+    taken = {
+        column.name: [
+            run.record.passes * run.record.times["steps"]
+            for run in column.runs.values()
+            if run.record is not None and run.record.passes and run.record.times.get("steps")
+        ]
+        for column in source.columns
+    }
+    return {name: mean(counted) for name, counted in taken.items() if counted}
 
 
 def _of_means(

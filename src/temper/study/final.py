@@ -21,8 +21,7 @@ from temper import report
 from temper.app.frozen import FROZEN, fit_frozen
 from temper.app.measure import evaluation_key, measure, stored_key
 from temper.app.settings import SetSources
-from temper.app.temperature import FILE
-from temper.app.temperature import SCHEMA as TEMPERATURE_SCHEMA
+from temper.app.temperature import store_temperature
 from temper.data.examples import Splits
 from temper.errors import CheckpointError, SettingError
 from temper.evaluation.folder import read
@@ -40,7 +39,6 @@ from temper.training.assignments import Tree
 from temper.training.checkpoint_folder import difference_in_words, held_folder, read_json
 from temper.training.config import RunConfig, digest, is_scratch, model_identity
 from temper.training.progress import Progress
-from temper.training.recorder import versions
 
 SCHEMA = 1
 RECORD, WINNER, FINAL = "tune.json", "winner.toml", "final"
@@ -324,25 +322,18 @@ def _keep_temperatures(race: Race, contender: Contender, study: Study, progress:
     runs = read_json(study.folder / "study.json")["runs"][contender.recipe.name]
     for place in runs.values():
         folder = study.folder / place
-        settings = read_json(folder / "run.json")["settings"]["data"]
-        write_json(
-            folder / FILE,
-            {
-                "schema": TEMPERATURE_SCHEMA,
-                "temperature": fitted.value,
-                "nll": {"before": fitted.before, "after": fitted.after},
-                "ece_15": {"before": ece[0], "after": ece[1]},
-                "held_out": {
-                    "rows": len(labels),
-                    "hash": digest([fold.dev.hash for fold in race.folds]),
-                    "source": {"folds": "dev folds of temper tune, answered by the trials' models"},
-                    "left_out": {"trained": 0, "dev": 0},
-                },
-                "max_length": settings["max_length"],
-                "model": model_identity(str(folder)),
-                "notices": [],
-                "versions": versions(),
+        store_temperature(
+            folder,
+            fitted.value,
+            before={"nll": fitted.before, "ece_15": ece[0]},
+            after={"nll": fitted.after, "ece_15": ece[1]},
+            held_out={
+                "rows": len(labels),
+                "hash": digest([fold.dev.hash for fold in race.folds]),
+                "source": {"folds": "dev folds of temper tune, answered by the trials' models"},
+                "left_out": {"trained": 0, "dev": 0},
             },
+            max_length=read_json(folder / "run.json")["settings"]["data"]["max_length"],
         )
 
 

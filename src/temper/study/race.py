@@ -31,11 +31,10 @@ from temper.study.plan import Column, StudyConfig
 from temper.study.work import StudyFolder, Work, evaluation_sets
 from temper.training.assignments import Tree, override
 from temper.training.config import model_identity, run_key
+from temper.training.passes import PLAIN as PASSES
 from temper.training.progress import Progress
 from temper.training.rate import passes_over_rows
 
-PASSES: Final = 3.0
-"""Forward passes that a step of plain fine-tuning is worth."""
 SPREAD: Final = 4.0
 """A trial's learning rate is at most so many times the given one, or a part of it."""
 FULLER: Final = 10.0
@@ -100,17 +99,14 @@ class Race:
 
     def __post_init__(self) -> None:
         """Cut the folds, and check what a budget in runs allows before any work."""
-        self.seed = int(self.splits_seed())
+        # The seed of the data decides the race.
+        self.seed = int(self.base["data"].get("seed", 0)) % 2**32
         self.folds = dev_folds(self.splits, seed=self.seed)
         self.plain_run = self._config(self.reference().column, 0).any_run
         self.attack = RowAttacker()
         self.identity = model_identity(self.plain_run.model)
         if self.budget.unit == "runs":
             self._allowed(IN_RUNS)
-
-    def splits_seed(self) -> int:
-        """Return the seed of the data, which decides the race."""
-        return int(self.base["data"].get("seed", 0)) % 2**32
 
     def reference(self) -> Contender:
         """Return plain fine-tuning at the given settings, which every trial is held against."""
@@ -201,12 +197,14 @@ class Race:
     def frozen_value(self) -> float | None:
         """Improvement of logistic regression on frozen embeddings; None where it was not judged."""
         done = self.study.user_attrs.get(FROZEN, [])
+        return self._value(done) if len(done) == FOLDS else None
+
+    def _value(self, done: Sequence[Mapping[str, Any]]) -> float:
+        """Return the mean improvement over the reference on the folds that are done."""
         reference = self._done(self.study.trials[0])
-        if len(done) < FOLDS:
-            return None
         return fmean(
             improvement(each["scores"], other["scores"], self.weights)
-            for each, other in zip(done, reference, strict=True)
+            for each, other in zip(done, reference, strict=False)
         )
 
     def _propose(self, optuna: Any) -> None:
@@ -264,7 +262,6 @@ class Race:
     def _do(self, trial: Any, contender: Contender, optuna: Any) -> bool:
         """Run a trial on its folds; return whether the race goes on."""
         number, states = trial.number, optuna.trial.TrialState
-        reference = self._done(self.study.trials[0])
         for fold in range(FOLDS):
             done = self._done(self.study.trials[number])
             if fold < len(done):
@@ -294,11 +291,7 @@ class Race:
             if scores is None:
                 self.study.tell(number, state=states.FAIL)
                 return True
-            base = reference if number else done
-            value = fmean(
-                improvement(each["scores"], other["scores"], self.weights)
-                for each, other in zip(done, base, strict=False)
-            )
+            value = self._value(done)
             trial.report(value, fold + 1)
             self._tell(contender, number, fold + 1, value)
             # Asked of the reference too: the others are held against what it is told then.
@@ -306,12 +299,7 @@ class Race:
             if stops and number:
                 self.study.tell(number, state=states.PRUNED)
                 return True
-        done = self._done(self.study.trials[number])
-        value = fmean(
-            improvement(each["scores"], other["scores"], self.weights)
-            for each, other in zip(done, reference if number else done, strict=True)
-        )
-        self.study.tell(number, value)
+        self.study.tell(number, self._value(self._done(self.study.trials[number])))
         return True
 
     def _run(self, contender: Contender, fold: int) -> tuple[dict[str, float], float]:
@@ -320,12 +308,9 @@ class Race:
         Returns:
             Its scores, and the seconds of its training.
         """
-        config = self._config(contender.column, fold)
-        splits = self.folds[fold]
-        (cell, run), *_ = config.runs.items()
-        keys = {cell: run_key(run, splits, identity=self.identity)}
-        folder = StudyFolder(self.out / "trials", config, keys)
-        work = Work(folder, splits, evaluation_sets(config, splits))
+        folder, splits = self._folder(contender, fold), self.folds[fold]
+        (cell,) = folder.config.runs
+        work = Work(folder, splits, evaluation_sets(folder.config, splits))
         work.do(cell, progress=self.progress, attack=self.attack)
         record = folder.run(cell).record() or {}
         scores = part_scores(folder.run(cell).path / "evaluation", self.weights)
@@ -337,14 +322,21 @@ class Race:
         Args:
             contender: It.
         """
-        found = []
-        for fold, splits in enumerate(self.folds):
-            config = self._config(contender.column, fold)
-            (cell, run), *_ = config.runs.items()
-            keys = {cell: run_key(run, splits, identity=self.identity)}
-            run_folder = StudyFolder(self.out / "trials", config, keys).run(cell)
-            found.append(run_folder.path / "evaluation")
-        return found
+        folders = [self._folder(contender, fold) for fold in range(FOLDS)]
+        return [
+            folder.run(cell).path / "evaluation"
+            for folder in folders
+            for cell in folder.config.runs
+        ]
+
+    def _folder(self, contender: Contender, fold: int) -> StudyFolder:
+        """Return where a contender's one run on a fold lies."""
+        config = self._config(contender.column, fold)
+        keys = {
+            cell: run_key(run, self.folds[fold], identity=self.identity)
+            for cell, run in config.runs.items()
+        }
+        return StudyFolder(self.out / "trials", config, keys)
 
     def _config(self, column: Column, fold: int) -> StudyConfig:
         """Return the plan of one run: a fold has a seed of its own."""

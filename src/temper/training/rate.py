@@ -28,19 +28,17 @@ from typing import Any, Final
 import torch
 from torch.nn.functional import cross_entropy, mse_loss
 
-from temper.data.encode import Collator, encode
 from temper.data.examples import Examples, Splits
 from temper.data.splitting import carve
 from temper.errors import CheckpointError, NonFiniteError, SettingError
+from temper.evaluation.classifier import ClassifierPredictor
 from temper.files import make_folder, write_json
-from temper.models.modes import in_mode
 from temper.training.checkpoint_folder import RATE_FILE, read_json
 from temper.training.config import RunConfig, run_key, with_rate
 from temper.training.progress import Progress
 from temper.training.recorder import Listener
 from temper.training.run import Prepared, make_trainer, prepare
 from temper.training.settings import AUTO
-from temper.types import Batch
 
 SCHEMA = 1
 LOWEST: Final = 1e-6
@@ -226,20 +224,19 @@ class RateSearch:
 
     def _held_back_loss(self, prepared: Prepared, rows: Examples) -> float | None:
         """Return the mean task loss on rows that were not trained on; None if it is not finite."""
-        encoded = encode(rows, prepared.tokenizer, max_length=self.config.data.max_length)
-        collate, size = Collator(prepared.tokenizer), self.config.train.batch_size
-        loss = mse_loss if rows.kind == "regression" else cross_entropy
-        device, total = next(prepared.model.parameters()).device, 0.0
-        with torch.no_grad(), in_mode(prepared.model, training=False):
-            for start in range(0, len(encoded), size):
-                places = range(start, min(start + size, len(encoded)))
-                batch = Batch.of(collate([encoded[place] for place in places]))
-                inputs = {name: tensor.to(device) for name, tensor in batch.inputs.items()}
-                logits = prepared.model(**inputs).logits.float().cpu()
-                answers = logits[:, 0] if rows.kind == "regression" else logits
-                assert batch.labels is not None
-                total += float(loss(answers, batch.labels.cpu(), reduction="sum"))
-        return total / len(encoded) if math.isfinite(total) else None
+        predictor = ClassifierPredictor(
+            prepared.model,
+            prepared.tokenizer,
+            max_length=self.config.data.max_length,
+            batch_size=self.config.train.batch_size,
+        )
+        answers = torch.from_numpy(predictor.outputs(predictor.encoded(rows)))
+        labels = torch.tensor(rows.labels)
+        if rows.kind == "regression":
+            loss = float(mse_loss(answers[:, 0], labels.to(answers.dtype)))
+        else:
+            loss = float(cross_entropy(answers, labels.long()))
+        return loss if math.isfinite(loss) else None
 
     def _tell(self, done: int, what: str) -> None:
         self.progress.evaluation(done, CANDIDATES + 1, f"the learning rate: {what}")
