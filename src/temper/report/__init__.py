@@ -1,6 +1,7 @@
 """Reports: rows and JSON in, tables with intervals, figures and one self-contained page out."""
 
 from temper.display.cells import Comparison, TerminalTable
+from temper.report.first_screen import first_screen
 from temper.report.headline import Headline, headline
 from temper.report.overview import MANY, Overview, overview
 from temper.report.page import build
@@ -14,6 +15,7 @@ __all__ = [
     "TerminalTable",
     "build",
     "comparison",
+    "first_screen",
     "headline",
     "overview",
     "write",

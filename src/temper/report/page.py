@@ -16,8 +16,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup, escape
+from markupsafe import Markup
 
 from temper.display.cells import SHOWN, Comparison
 from temper.display.drawing import (
@@ -40,7 +39,7 @@ from temper.report import view
 from temper.report.derived import views
 from temper.report.examples import MOST, gallery
 from temper.report.figures import sections
-from temper.report.headline import headline
+from temper.report.first_screen import screen_values, templates
 from temper.report.markdown import document
 from temper.report.overview import leading, overview
 from temper.report.table import compare, write, write_scores
@@ -105,27 +104,14 @@ def render(source: Source, comparison: Comparison, *, examples: int = MOST) -> s
     # The table of scores is then more than a reader takes in at once.
     many = len(comparison.columns) > 2 or len(comparison.shown) > SHOWN
     shown = gallery(source, most=examples)
-    environment = Environment(
-        loader=PackageLoader("temper.report", "assets"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    # Names stand in backticks, as on a terminal; the text is escaped before they are marked up.
-    environment.filters["code"] = lambda text: Markup(
-        re.sub(r"`([^`]*)`", r"<code>\1</code>", str(escape(text)))
-    )
+    environment = templates()
     environment.filters["numbered"] = lambda texts: list(enumerate(texts))
     scripts = [_plotly()] if drawn else []
     scripts += [_asset("page.js")] + ([_asset("examples.js")] if shown else [])
     scripts = [_normal(script) for script in scripts]
     return environment.get_template("page.html").render(
-        title=comparison.title,
+        **screen_values(source, comparison),
         kind=source.kind,
-        about=view.about(source, comparison),
-        headline=headline(comparison),
-        comparison=comparison,
         notices=folded(comparison.notices),
         overview=overview(comparison) if many else None,
         header=comparison.headings,
@@ -140,7 +126,6 @@ def render(source: Source, comparison: Comparison, *, examples: int = MOST) -> s
         facts=view.facts(source),
         scripts=[Markup(script) for script in scripts],
         hashes=[_hash(script) for script in scripts],
-        css=Markup(_asset("page.css")),
         version=metadata.version("temper-lm"),
     )
 
