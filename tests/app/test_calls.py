@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
+import re
+import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from typer.main import get_command
 from typer.testing import CliRunner
 
 import temper
 import temper.errors
 from temper.app.keywords import COMPARE, EVALUATE, HELD_OUT, MODELS, PREDICT, TRAIN, Keywords
-from temper.app.results import EvaluationResult
 from temper.cli.app import app
 from temper.errors import SettingError
 from temper.training.config import RunConfig
@@ -150,7 +153,6 @@ def test_a_call_trains_the_run_that_the_command_trains(
 
 def test_a_run_shows_its_scores_and_loads_its_model(run: Any) -> None:
     assert list(run.scores.columns) == ["metric", "epoch", "step", "dev"]
-    assert "accuracy" in run._repr_html_()
     assert run.load(device="cpu").label_names == ("negative", "positive")
 
 
@@ -173,7 +175,7 @@ def test_a_call_logs_what_a_command_prints(
 ) -> None:
     train = tiny_data / "reviews" / "train.csv"
     temper.evaluate(
-        run, tmp_path / "out", data=train, perspectives="task", evaluate={"bootstrap": 0}
+        run, train, out=tmp_path / "out", perspectives="task", evaluate={"bootstrap": 0}
     )
     assert "40 of 40 rows of set 'dev', the first row 1, were trained on" in caplog.text
 
@@ -202,6 +204,8 @@ def test_a_comparison_returns_its_table(tiny_model: Path, tiny_data: Path, tmp_p
     assert plan["columns"][1]["settings"]["method"]["weight"] == 2.0
     assert set(study.scores["column"]) == {"vanilla", "r_drop", "longer"}
     assert study.page.is_file()
+    assert str(study).endswith(f"{study.headline().text}\n{study.folder}")
+    assert study.headline().sentence.replace("`", "") in re.sub("<[^>]*>", "", study._repr_html_())
     assert study.load("longer", 0, device="cpu").label_names == ("negative", "positive")
     with pytest.raises(temper.errors.CheckpointError, match="no run of column 'longer', seed 7"):
         study.load("longer", 7)
@@ -224,10 +228,83 @@ def test_a_wrong_variant_is_refused(
         temper.compare(tmp_path / "s", methods=["at"], variants=variants, model=model, data="demo")
 
 
-def test_what_a_notebook_shows_is_escaped(tmp_path: Path) -> None:
-    content = {"model": "<b>m</b>", "scores": [{"name": "<i>", "value": 1.0}]}
-    shown = EvaluationResult(tmp_path / "<script>", content, {})._repr_html_()
-    assert "<b>m" not in shown
-    assert "<i>" not in shown
-    assert "<script>" not in shown
-    assert "&lt;b&gt;m&lt;/b&gt;" in shown
+def good(texts: list[str]) -> list[list[float]]:
+    return [[0.1, 0.9] if "good" in text else [0.9, 0.1] for text in texts]
+
+
+MEASURED: dict[str, Any] = {
+    "gives": "probabilities",
+    "label_names": ["negative", "positive"],
+    "perspectives": "task",
+    "evaluate": {"bootstrap": 0},
+}
+
+
+def test_a_function_in_memory_is_evaluated_beside_nothing_it_could_be_taken_for(
+    tiny_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    # A run of that name must not lend the function its settings.
+    (tmp_path / "good").mkdir()
+    (tmp_path / "good" / "run.json").write_text("{}")
+    found = temper.evaluate(good, tiny_data / "reviews" / "dev.csv", **MEASURED)
+    assert found.folder == Path("runs/good-evaluation")
+    assert found.content["model"] == "good()"
+
+
+def test_an_object_in_memory_is_measured_each_time(tiny_data: Path, tmp_path: Path) -> None:
+    dev = tiny_data / "reviews" / "dev.csv"
+    asked: list[int] = []
+
+    def model(texts: list[str]) -> list[list[float]]:
+        asked.append(len(texts))
+        return [[0.9, 0.1]] * len(texts)
+
+    first = temper.evaluate(model, dev, out=tmp_path / "out", **MEASURED)
+    before = len(asked)
+    again = temper.evaluate(model, dev, out=tmp_path / "out", **MEASURED)
+    assert len(asked) == 2 * before
+    assert again.content == first.content
+    with pytest.raises(temper.errors.CheckpointError, match="of another model"):
+        temper.evaluate(good, dev, out=tmp_path / "out", **MEASURED)
+
+
+@pytest.mark.parametrize(
+    ("model", "settings", "message"),
+    [
+        (torch.nn.Linear(2, 2), {}, r"Linear\(\) is a network, which takes token ids"),
+        (good, {"gives": None}, r"good\(\) does not say what it returns"),
+        (good, {"device": "cpu"}, r"`device` moves a checkpoint, and good\(\) is none"),
+        (3, {}, r"int\(\) is int, expected a function"),
+    ],
+)
+def test_an_object_that_cannot_be_measured_is_refused(
+    model: Any, settings: dict[str, Any], message: str, tiny_data: Path, tmp_path: Path
+) -> None:
+    dev = tiny_data / "reviews" / "dev.csv"
+    with pytest.raises(temper.errors.TemperError, match=message):
+        temper.evaluate(model, dev, out=tmp_path / "out", **{**MEASURED, **settings})
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_result_reads_well_as_text_and_shows_its_first_screen(
+    tiny_data: Path, tmp_path: Path
+) -> None:
+    dev = tiny_data / "reviews" / "dev.csv"
+    found = temper.evaluate(good, dev, out=tmp_path / "<out>", **MEASURED)
+    assert repr(found) == f"EvaluationResult({str(found.folder)!r})"
+    assert str(found).splitlines()[0] == "Evaluation of good()"
+    assert len(str(found).splitlines()) <= 10
+    page = found.report().read_text(encoding="utf-8")
+    header = re.search(r"<header>.*</header>", found._repr_html_(), re.S)
+    assert header is not None
+    assert header[0] in page
+    assert "<out>" not in header[0]
+
+
+def test_a_run_without_an_evaluation_says_what_its_dev_rows_scored(run: Any) -> None:
+    alone = replace(run, folder=Path(shutil.copytree(run.folder, run.folder.with_name("alone"))))
+    accuracy = 100 * run.record["epochs"]["kept"]["dev"]
+    assert f"reaches {accuracy:.2f} % [" in alone.headline().sentence
+    assert f"temper evaluate {alone.folder}" in str(alone)
+    assert f"{accuracy:.2f} %" in alone._repr_html_()

@@ -42,9 +42,10 @@ OF_THE_RUN = (
 
 
 def evaluate(
-    model: str | Path | TrainingResult,
-    out: str | Path | None = None,
+    model: object,
+    data: str | Path | Mapping[str, Any] | None = None,
     *,
+    out: str | Path | None = None,
     config: Any = None,
     progress: Progress | None = None,
     **settings: Any,
@@ -57,13 +58,16 @@ def evaluate(
     Args:
         model: What `temper.train` returned; the folder of a checkpoint or of a PEFT adapter, the
             Hub id of a classifier, a ``.skops`` file, or ``file.py:NAME`` or ``module:NAME`` of a
-            function (its code is run).
-        out: Folder to write; of a run or a soup ``RUN-evaluation`` beside it if left out. An
-            evaluation that it holds under the same settings is kept.
+            function (its code is run). Or an object in memory: a function from texts to answers, a
+            scikit-learn estimator, a pipeline of Transformers or a predictor.
+        data: What to evaluate it on; a run's own dev rows if left out.
+        out: Folder to write; of a run or a soup ``RUN-evaluation`` beside it if left out, and of an
+            object ``runs/NAME-evaluation``. An evaluation that it holds under the same settings is
+            kept; one of an object is made again, since nothing says whether the object changed.
         config: TOML file or nested settings, which the others override.
         progress: Hears how far it is; None logs the notices.
-        settings: By the names of the options of ``temper evaluate`` (``data``, ``eval_rows``,
-            ``shift`` ...), or whole tables: ``data``, ``evaluate``, ``sets``, ``predictor``.
+        settings: By the names of the options of ``temper evaluate`` (``eval_rows``, ``shift``,
+            ``gives`` ...), or whole tables: ``evaluate``, ``sets``, ``predictor``.
 
     Returns:
         The scores and where they lie.
@@ -72,16 +76,18 @@ def evaluate(
         TemperError: Where model, data or settings do not fit, or the folder holds something else.
     """
     progress = progress or LoggedNotices()
-    name = str(model.folder if isinstance(model, TrainingResult) else model)
-    tree = EVALUATE.tree(config, settings)
+    named = model.folder if isinstance(model, TrainingResult) else model
+    is_named = isinstance(named, str | Path)
+    name = str(named) if is_named else _name_of_object(named)
+    tree = EVALUATE.tree(config, {"data": data, **settings})
     sets = section(SetSources, "sets", tree.get("sets", {}))
-    beside = Path(name).expanduser().resolve()
     # Where `temper report` looks for the evaluation of a run or a soup.
+    beside = Path(name).expanduser().resolve() if is_named else Path("runs", name.strip("()"))
     folder = beside.with_name(f"{beside.name}-evaluation") if out is None else Path(out)
     refuse(
         [
-            partial(check_predictor, name),
-            *([partial(_check_beside, name)] if out is None else []),
+            *([partial(check_predictor, name)] if is_named else []),
+            *([partial(_check_beside, name)] if is_named and out is None else []),
             *of_settings(tree),
             *of_sources(sets.given()),
             of_room(folder, "evaluation", "scores.json"),
@@ -89,7 +95,7 @@ def evaluate(
     )
     if out is None:
         progress.notice(f"--out is left out: the evaluation is written to {folder}.")
-    request = EvaluationRequest.of(tree, model=name)
+    request = EvaluationRequest.of(tree, model=name, held=None if is_named else named)
     sources = {"dev": request.data.source, **sets.shift, **sets.adversarial, **sets.anomaly}
     return EvaluationResult(folder, evaluate_model(request, folder, progress=progress), sources)
 
@@ -105,6 +111,7 @@ class EvaluationRequest:
         sets: Where the other sets come from.
         predictor: What the model does not say itself, and where it runs.
         max_length: Tokens a text is cut to; None takes what the model was trained with.
+        held: The model itself where it is an object in memory, of which ``model`` is the name.
     """
 
     model: str
@@ -113,9 +120,10 @@ class EvaluationRequest:
     sets: SetSources = field(default_factory=SetSources)
     predictor: PredictorSettings = field(default_factory=PredictorSettings)
     max_length: int | None = None
+    held: object = None
 
     @classmethod
-    def of(cls, tree: Mapping[str, Any], *, model: str) -> EvaluationRequest:
+    def of(cls, tree: Mapping[str, Any], *, model: str, held: object = None) -> EvaluationRequest:
         """Check nested settings: ``data``, ``evaluate``, ``sets`` and ``predictor``.
 
         Where no source is given, a run is evaluated on the data that it was trained with, read as
@@ -148,7 +156,7 @@ class EvaluationRequest:
             faults += checked["sets"].faults(checked["evaluate"])
         faults.refuse()
         length = checked["data"].max_length if "max_length" in table else None
-        return cls(model=model, max_length=length, **checked)
+        return cls(model=model, max_length=length, held=held, **checked)
 
 
 def evaluate_model(
@@ -182,13 +190,14 @@ def evaluate_model(
     from temper.display.wording import folded
 
     progress = progress or Progress()
-    held = stored_key(out)
-    check_room(out, what="evaluation", held=held is not None)
+    stored = stored_key(out)
+    check_room(out, what="evaluation", held=stored is not None)
     predictor = load_predictor(
         request.model,
         max_length=request.max_length,
         batch_size=request.evaluate.batch_size,
         settings=request.predictor,
+        held=request.held,
     )
     dev = load_evaluated(request.model, request.data, predictor=predictor)
     progress.notice(which_rows(request.model, request.data, dev))
@@ -206,14 +215,15 @@ def evaluate_model(
         known=trained_columns(request.model),
         notices=(*notices, *stored_temperature_notices(request.model)),
     )
-    identity = predictor_identity(request.model, request.predictor)
+    in_memory = request.held is not None
+    identity = request.model if in_memory else predictor_identity(request.model, request.predictor)
     key = evaluation_key(identity, sets, request.evaluate, max_length=longest_row(predictor))
-    if held is not None and held != key:
+    if stored is not None and stored != key:
         raise CheckpointError(
             f"{out} holds an evaluation of another model, other data or other settings. "
             "Give another --out."
         )
-    if held is None:
+    if stored is None or in_memory:
         regression = predictor.gives == "values"
         check_named_models(request.evaluate, regression=regression, reference=False)
         scored = {"dev": dev, **sets.data.shift, **sets.data.adversarial}
@@ -249,6 +259,11 @@ def _with_own_data(tree: Mapping[str, Any], model: str) -> Mapping[str, Any]:
     names = OF_THE_RUN if "source" in trained and "source" not in table else ("encoding",)
     known = {name: trained[name] for name in names if trained.get(name) is not None}
     return {**tree, "data": {**known, **table}} if known else tree
+
+
+def _name_of_object(held: object) -> str:
+    """Return what an object in memory is called in records; it is the name of no file."""
+    return f"{getattr(held, '__name__', type(held).__name__).strip('<>')}()"
 
 
 def _check_beside(model: str) -> None:

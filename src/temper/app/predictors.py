@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, get_args
 
+from torch.nn import Module
+
 from temper.app.settings import PredictorSettings
 from temper.data.columns import Columns
 from temper.errors import ModelError, SettingError, unknown
@@ -36,8 +38,9 @@ def load_predictor(
     batch_size: int = 32,
     device: str | None = None,
     settings: PredictorSettings | None = None,
+    held: object = None,
 ) -> Predictor:
-    """Load a predictor by what a person names.
+    """Load a predictor by what a person names, or make one of an object that is there already.
 
     Args:
         model: Folder of a run, of any Transformers checkpoint or of a PEFT adapter, or a Hub id;
@@ -49,6 +52,8 @@ def load_predictor(
         batch_size: Rows of a forward pass, >= 1.
         device: Where a checkpoint runs; None takes what ``settings`` say.
         settings: What the predictor does not say itself, and where a checkpoint runs.
+        held: A function, an estimator, a pipeline or a predictor in memory, which ``model`` is
+            then only the name of; None loads what ``model`` names.
 
     Returns:
         The predictor.
@@ -59,8 +64,8 @@ def load_predictor(
     """
     settings = settings or PredictorSettings()
     device = device or settings.device
-    skops = skops_file(model)
-    if skops is None and not names_code(model):
+    skops = skops_file(model) if held is None else None
+    if skops is None and held is None and not names_code(model):
         why = "a checkpoint says what it gives and names, and nothing in it is loaded on trust"
         _refuse(model, why, settings, "gives", "label_names", "trust")
         if max_length is None:
@@ -84,7 +89,7 @@ def load_predictor(
         estimator = load_skops(skops, trusted=settings.trust)
         return EstimatorPredictor(estimator, label_names=settings.label_names)
     _refuse(model, "only a skops file holds types to trust", settings, "trust")
-    return _of_code(model, settings)
+    return _of_code(model, _named(model) if held is None else held, settings)
 
 
 def skops_file(model: str) -> Path | None:
@@ -204,9 +209,8 @@ def trained_encoding(model: str) -> str | None:
     return encoding
 
 
-def _of_code(model: str, settings: PredictorSettings) -> Predictor:
-    """Import what a name stands for and make a predictor of it."""
-    thing = _named(model)
+def _of_code(model: str, thing: Any, settings: PredictorSettings) -> Predictor:
+    """Make a predictor of an object."""
     if isinstance(thing, type):
         raise ModelError(f"{model} is a class. Name a function, or an object of the class.")
     if isinstance(thing, Predictor):
@@ -219,6 +223,11 @@ def _of_code(model: str, settings: PredictorSettings) -> Predictor:
     if hasattr(thing, "predict_proba") or (hasattr(thing, "predict") and hasattr(thing, "fit")):
         _refuse(model, "a scikit-learn estimator says what it gives", settings, "gives")
         return EstimatorPredictor(thing, label_names=settings.label_names)
+    if isinstance(thing, Module):
+        raise ModelError(
+            f"{model} is a network, which takes token ids and no texts. Give its folder, or "
+            "temper.evaluation.classifier.ClassifierPredictor(model, tokenizer)."
+        )
     if not callable(thing):
         raise ModelError(
             f"{model} is {type(thing).__name__}, expected a function from texts to answers, a "

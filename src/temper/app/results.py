@@ -5,7 +5,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +12,7 @@ if TYPE_CHECKING:
     import pandas
 
     from temper.evaluation.predictor import Predictor
+    from temper.report import Comparison, Headline
 
 
 class Result(ABC):
@@ -36,13 +36,33 @@ class Result(ABC):
 
         return build(self.folder)
 
+    def headline(self) -> Headline:
+        """Return what its report begins with: the verdict, how sure it is, and a line a score."""
+        from temper.report import verdict
+
+        return verdict(self.folder, self._comparison())
+
+    def _comparison(self) -> Comparison:
+        from temper.report import comparison
+
+        return comparison(self.folder)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({str(self.folder)!r})"
+
+    def __str__(self) -> str:
+        shown = self.headline()
+        lines = [" ".join(part for part in line if part) for line in shown.lines]
+        return "\n".join([self.title, *lines, shown.text, str(self.folder)])
+
     def _repr_html_(self) -> str:
-        """Show title, scores and folder in a notebook."""
-        table = self.scores.to_html(index=False, border=0, na_rep="", escape=True)
-        return f"<p><b>{escape(self.title)}</b></p>{table}<p>{escape(str(self.folder))}</p>"
+        """Show the first screen of its report in a notebook."""
+        from temper.report import first_screen
+
+        return first_screen(self.folder, self._comparison())
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class TrainingResult(Result):
     """A finished run.
 
@@ -87,7 +107,7 @@ class TrainingResult(Result):
         return load_predictor(str(self.folder), device=device)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class EvaluationResult(Result):
     """An evaluation.
 

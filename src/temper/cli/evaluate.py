@@ -62,7 +62,7 @@ def evaluate(
             from temper.report.card import check_card
 
             card_file = check_card(model, card_path)
-        result = evaluate_classifier(model, out, config=tree, progress=shown)
+        result = evaluate_classifier(model, out=out, config=tree, progress=shown)
     if card or card_path is not None:
         options.write_card(model, card_file, result.folder, result.sources)
     if as_json:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from shlex import quote
 from typing import Annotated, Any
 
 import typer
@@ -14,7 +13,7 @@ from temper.app.keywords import TRAIN
 from temper.app.quick_checks import check_evaluation, refuse
 from temper.app.train import train as train_run
 from temper.cli import options
-from temper.cli.screen import print_json, say
+from temper.cli.screen import print_headline, print_json, say
 from temper.errors import CheckpointError, SettingError
 from temper.training.checkpoint_folder import RunFolder
 
@@ -62,7 +61,6 @@ def train(
     if as_json:
         print_json({"out": str(out), **record})
         return
-    say(f"Trained {record['model']} with {record['method']}: {out}")
     logged = [entry for entry in RunFolder(out).logs() if "loss" in entry]
     last = f", last logged {loss_in_words(logged[-1])}" if logged else ""
     say(f"{record['times']['steps']} steps{last}.")
@@ -70,12 +68,8 @@ def train(
         say(line)
     for task in record.get("tasks", {}).values():
         say(f"A checkpoint of one task: {out / task['folder']}")
-    if "tasks" not in record:
-        measure = f"temper evaluate {quote(str(out))} --out {quote(f'{out}-evaluation')}"
-        eval_rows = record["settings"]["data"]["eval_rows"]
-        if eval_rows is not None:
-            measure += f" --eval-rows {eval_rows}"
-        say(f"Measure it on its own dev rows: {measure}")
+    print_headline(result.headline())
+    say(f"Run: {out}")
 
 
 def _card_file(out: Path, path: Path, evaluation: Path | None, tree: Mapping[str, Any]) -> Path:

@@ -165,6 +165,7 @@ class RunRecord(Record):
     notices: list[str] = Field(default_factory=list)
     truncated: float | None = None
     versions: dict[str, str] = Field(default_factory=dict)
+    epochs: dict[str, Any] = Field(default_factory=dict)
     passes: float | None = None
     times: dict[str, Any] = Field(default_factory=dict)
     device: str | None = None

@@ -6,6 +6,7 @@ from temper.report.headline import Headline, headline
 from temper.report.overview import MANY, Overview, overview
 from temper.report.page import build
 from temper.report.table import comparison, write
+from temper.report.trained import verdict
 
 __all__ = [
     "MANY",
@@ -18,5 +19,6 @@ __all__ = [
     "first_screen",
     "headline",
     "overview",
+    "verdict",
     "write",
 ]

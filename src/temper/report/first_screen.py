@@ -12,7 +12,7 @@ from markupsafe import Markup, escape
 from temper.display.cells import Comparison
 from temper.display.folders import Source, read
 from temper.report import view
-from temper.report.headline import headline
+from temper.report.trained import verdict
 
 
 def first_screen(folder: Path | str, comparison: Comparison) -> str:
@@ -38,7 +38,7 @@ def screen_values(source: Source, comparison: Comparison) -> dict[str, Any]:
     return {
         "title": comparison.title,
         "about": view.about(source, comparison),
-        "headline": headline(comparison),
+        "headline": verdict(source, comparison),
         "comparison": comparison,
     }
 

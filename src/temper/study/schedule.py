@@ -47,7 +47,7 @@ PAIRED = "paired.json"
 """What rows say of the columns' differences; see `_pair_columns`."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Study(Result):
     """A finished study.
 
@@ -70,6 +70,9 @@ class Study(Result):
     def scores(self) -> pandas.DataFrame:
         """A line for each score, column and seed, as ``scores.csv`` holds them."""
         return pandas.read_csv(self.folder / "scores.csv")
+
+    def _comparison(self) -> report.Comparison:
+        return self.comparison
 
     def load(self, column: str, seed: int, *, device: str | None = None) -> Predictor:
         """Load the model of a run.

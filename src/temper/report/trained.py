@@ -1,0 +1,84 @@
+"""The first screen of a run that was trained and not evaluated: its dev scores, and what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from shlex import quote
+from typing import Any
+
+from temper.display.cells import Comparison
+from temper.display.folders import Source, read
+from temper.display.records import RunRecord
+from temper.display.wording import plural, title, unit
+from temper.functional.proportions import wilson
+from temper.report.headline import Headline, headline
+
+
+def verdict(source: Source | Path | str, comparison: Comparison) -> Headline:
+    """Return the first screen of a study, a run or an evaluation.
+
+    Args:
+        source: The folder, or what was read of it.
+        comparison: Its scores.
+    """
+    source = source if isinstance(source, Source) else read(source)
+    runs = source.runs
+    if source.kind == "run" and runs[0].scores is None and runs[0].record is not None:
+        return trained(runs[0].record, str(source.folder))
+    return headline(comparison)
+
+
+def trained(record: RunRecord, folder: str) -> Headline:
+    """Say what the training's own dev rows scored; nothing else is known of such a run.
+
+    Args:
+        record: The run's record.
+        folder: Where it lies, to name what measures it.
+    """
+    times, rows = record.times, record.data.get("train", {}).get("rows")
+    took = [f"`{record.method}` was trained"]
+    if rows is not None:
+        took.append(f"on {plural(rows, 'row')}")
+    if "steps" in times and "train_seconds" in times:
+        took.append(f"in {plural(times['steps'], 'step')} and {times['train_seconds']:.0f} s")
+    scored = record.epochs if "tasks" in (record.model_extra or {}) else {"": record.epochs}
+    values = [_value(name, each, record.data) for name, each in scored.items() if each]
+    if not values:
+        return Headline(f"{' '.join(took)}; no dev rows were scored.", _next(record, folder))
+    reached = ", ".join(f"{value} {what}" for _, value, what in values)
+    return Headline(
+        f"{' '.join(took)}, and reaches {reached}.", _next(record, folder), values=tuple(values)
+    )
+
+
+def _value(task: str, told: Mapping[str, Any], data: Mapping[str, Any]) -> tuple[str, str, str]:
+    """Return what a task's dev rows scored: name, number with its interval, and what it is."""
+    metric, kept = str(told["metric"]), told["kept"]
+    score, shown = kept.get("dev"), unit(str(told["metric"]), str(told["metric"]))
+    rows = (data.get(task, {}) if task else data).get("dev", {}).get("rows")
+    text = f"{shown.text(score)} {shown.sign}".strip()
+    if metric == "accuracy" and score is not None and rows:
+        low, high = wilson(round(score * rows), rows)
+        text += f" [{shown.text(low)}, {shown.text(high)}]"
+    chosen = ", the best epoch on other rows" if kept["by"] == "best" else ""
+    return (
+        f"{task} epoch {kept['epoch']:g}".strip(),
+        text,
+        f"{title(metric).lower()} on {f'{rows:,} ' if rows else ''}dev rows{chosen}",
+    )
+
+
+def _next(record: RunRecord, folder: str) -> str:
+    """Say what measures the rest, by the rows that were scored while it trained."""
+    wanted = record.settings.get("data", {}).get("eval_rows")
+    command = f"temper evaluate {quote(folder)}"
+    if "tasks" in (record.model_extra or {}):
+        command += "/tasks/NAME"
+    elif wanted is not None:
+        command += f" --eval-rows {wanted}"
+    # The command comes last and bare, to be copied.
+    return (
+        "Nothing else is measured yet; whether it is right elsewhere, holds under attack and knows "
+        f"what it does not know, this says: {command}"
+    )
