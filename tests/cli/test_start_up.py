@@ -26,7 +26,7 @@ from temper.methods.declared import Declaration, declared, known_names, name_fau
 from temper.models.names import check_model
 
 HEAVY = (
-    "accelerate", "datasets", "pandas", "peft", "plotly", "pyarrow", "scipy", "sklearn", "torch",
+    "accelerate", "datasets", "pandas", "peft", "pyarrow", "scipy", "sklearn", "torch",
     "transformers",
 )  # fmt: skip
 # Commands one after the other in one process, each with what it leaves behind.

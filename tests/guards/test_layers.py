@@ -26,7 +26,6 @@ FAULTS = {
     "The report": ("report/planted_models.py", "import temper.models"),
     "Transformers and PEFT": ("backward/planted_transformers.py", "import transformers"),
     "The datasets library": ("data/planted_datasets.py", "import datasets"),
-    "Plotting": ("study/planted_plotting.py", "import plotly"),
     "The terminal": ("methods/planted_terminal.py", "import rich"),
     "Reproduction": ("study/planted_reproduction.py", "import reproduction.claims"),
 }

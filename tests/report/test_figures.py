@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -15,11 +15,11 @@ from sklearn.metrics import roc_curve
 
 from temper.display.cells import NAMED, Cell
 from temper.display.charts import ends
-from temper.display.drawing import DARK, LIGHT, Figure, style
+from temper.display.drawing import Bars, Curve, Figure, HeatMap, Lines, style
 from temper.display.folders import read
 from temper.evaluation.perspectives.anomaly import CORNERS, roc, roc_curves
 from temper.report import build
-from temper.report.figures import figures, sections
+from temper.report.figures import figures
 from temper.report.table import WITHOUT_ROWS, compare
 from tests.report.conftest import Plan, add_detectors, attack_study, robustness_scores, score
 
@@ -31,11 +31,23 @@ def drawn(folder: Path) -> dict[str, Figure]:
     return {figure.title: figure for figure in figures(source, compare(source))}
 
 
-def trace(figure: Figure, name: str) -> Any:
-    (found,) = [
-        one for one in figure.figure.data if one.name == name and one.showlegend is not False
-    ]
+Chart = TypeVar("Chart", Lines, Bars, HeatMap)
+
+
+def chart(figure: Figure, kind: type[Chart]) -> Chart:
+    assert isinstance(figure.chart, kind)
+    return figure.chart
+
+
+def curve(figure: Figure, name: str) -> Curve:
+    curves = chart(figure, Lines).curves
+    (found,) = [one for one in curves if one.name == name and not one.faint]
     return found
+
+
+def places(figure: Figure, name: str) -> tuple[list[float | str], list[float]]:
+    points = curve(figure, name).points
+    return [point.x for point in points], [point.y for point in points]
 
 
 def test_a_study_whose_scores_alone_were_kept_has_a_page_that_says_so(study: Path) -> None:
@@ -55,7 +67,6 @@ def test_a_study_whose_scores_alone_were_kept_has_a_page_that_says_so(study: Pat
 
 def test_a_study_draws_every_kind_of_figure(study: Path) -> None:
     assert list(drawn(study)) == [
-        "Gap to a perfect score that is closed",
         "FGM \u2113\u2082, dev",
         "PGD \u2113\u2082 (10 steps), dev",
         "Gaussian noise, dev",
@@ -70,20 +81,22 @@ def test_a_study_draws_every_kind_of_figure(study: Path) -> None:
 
 
 def test_a_robustness_curve_starts_at_the_clean_score(study: Path) -> None:
-    line = trace(drawn(study)["PGD \u2113\u2082 (10 steps), dev"], "vanilla")
-    assert line.x == (0.0, 0.1, 0.25, 0.5)
+    figure = drawn(study)["PGD \u2113\u2082 (10 steps), dev"]
+    radii, accuracies = places(figure, "vanilla")
+    assert radii == [0.0, 0.1, 0.25, 0.5]
     # 82 % less 90 points a unit of radius.
-    assert line.y == pytest.approx((82.0, 73.0, 59.5, 37.0))
-    assert line.error_y.array == pytest.approx((2.0, 2.0, 2.0, 2.0))
+    assert accuracies == pytest.approx([82.0, 73.0, 59.5, 37.0])
+    for point in curve(figure, "vanilla").points:
+        assert point.ends == pytest.approx((point.y - 2.0, point.y + 2.0))
 
 
 def test_a_curve_of_one_seed_has_the_interval_over_examples(make_study: MakeStudy) -> None:
     figure = drawn(make_study(Plan(seeds=[0])))["PGD \u2113\u2082 (10 steps), dev"]
-    curve = trace(figure, "vanilla")
+    points = curve(figure, "vanilla").points
     # conftest gives every score an interval of 0.02 to either side.
-    assert curve.error_y.array == pytest.approx((2.0, 2.0, 2.0, 2.0))
-    assert curve.error_y.arrayminus == pytest.approx((2.0, 2.0, 2.0, 2.0))
-    assert curve.customdata[0] == "1 seed, n = 500<br>78.00 to 82.00"
+    for point in points:
+        assert point.ends == pytest.approx((point.y - 2.0, point.y + 2.0))
+    assert points[0].detail.endswith("radius 0: 80.00; 78.00 to 82.00; 1 seed, n = 500")
     assert figure.caption.endswith("Lines are 95 % intervals over examples.")
 
 
@@ -93,52 +106,40 @@ def test_relative_radii_are_a_curve_of_their_own(make_study: MakeStudy) -> None:
         return [score("embedding_attack", "dev", "accuracy", 0.5, **kind)]
 
     source = read(make_study(Plan(extra=relative)))
-    found = dict(sections(source, compare(source)))["Robustness"]
-    sizes = [one.figure.data[0].x for one in found if one.title == "FGM \u2113\u2082, dev"]
-    assert sorted(sizes) == [(0.0, 0.1, 0.25, 0.5), (0.0, 0.2)]
+    found = figures(source, compare(source))
+    sizes = [places(one, "vanilla")[0] for one in found if one.title == "FGM \u2113\u2082, dev"]
+    assert sorted(sizes) == [[0.0, 0.1, 0.25, 0.5], [0.0, 0.2]]
 
 
 def test_the_reliability_diagram_counts_the_rows_of_all_seeds(study: Path) -> None:
-    line = trace(drawn(study)["Reliability, dev"], "uegr")
+    points = curve(drawn(study)["Reliability, dev"], "uegr").points
     # Confidences 0.5 ... 0.9875 fill five bins with eight rows each, times three seeds.
-    assert line.customdata == (24, 24, 24, 24, 24)
+    assert [point.detail.split("; ")[-1] for point in points] == ["24 rows"] * 5
     # Of the first 20 rows every third is wrong, at another place in each seed: a third of any bin.
-    assert line.y[0] == pytest.approx(2 / 3)
-    assert line.y[-1] == pytest.approx(1.0)
+    assert points[0].y == pytest.approx(2 / 3)
+    assert points[-1].y == pytest.approx(1.0)
     # The first bin holds 0.5, 0.5125 ... 0.5875.
-    assert line.x[0] == pytest.approx(0.54375)
+    assert points[0].x == pytest.approx(0.54375)
 
 
 def test_a_training_curve_is_the_mean_over_seeds(study: Path) -> None:
-    line = trace(drawn(study)["Total loss"], "vanilla")
-    assert line.x[:2] == (0, 4)
+    steps, losses = places(drawn(study)["Total loss"], "vanilla")
+    assert steps[:2] == [0, 4]
     # 0.7 plus 0.02 times 0, 1 and 2 for the three seeds.
-    assert line.y[0] == pytest.approx(0.72)
+    assert losses[0] == pytest.approx(0.72)
 
 
 def test_a_term_that_only_one_column_has_is_drawn_for_it_alone(study: Path) -> None:
-    names = {one.name for one in drawn(study)["Term: consistency"].figure.data if one.name}
-    assert names == {"uegr"}
-
-
-def test_names_from_data_are_escaped_in_hover_texts(make_study: MakeStudy) -> None:
-    name = "<b>x</b>&"
-    line = drawn(make_study(Plan(columns=["vanilla", name])))["Reliability, dev"].figure.data[-1]
-    assert line.name == "&lt;b&gt;x&lt;/b&gt;&amp;"
-    assert "<b>&lt;b&gt;x&lt;/b&gt;&amp;</b>" in line.hovertemplate
+    assert chart(drawn(study)["Term: consistency"], Lines).drawn == {"uegr"}
 
 
 def test_columns_differ_in_colour_marker_and_dash() -> None:
     looks = style(["vanilla", "a", "b", "c", "d", "e", "f", "g"], "vanilla")
-    assert looks["vanilla"]["color"] == LIGHT[0]
-    assert len({tuple(look.values()) for look in looks.values()}) == 8
+    assert looks["vanilla"].colour == 0
+    assert len(set(looks.values())) == 8
     # The seventh method takes the first one's colour again, with another marker and dash.
-    assert looks["g"]["color"] == looks["a"]["color"]
-    assert looks["g"]["symbol"] != looks["a"]["symbol"]
-
-
-def test_both_themes_have_a_shade_for_every_colour() -> None:
-    assert len(LIGHT) == len(DARK) == len({*LIGHT, *DARK}) / 2
+    assert looks["g"].colour == looks["a"].colour
+    assert looks["g"].symbol != looks["a"].symbol
 
 
 def test_an_attack_on_a_part_of_the_set_does_not_start_at_the_whole_sets_score(
@@ -150,7 +151,7 @@ def test_an_attack_on_a_part_of_the_set_does_not_start_at_the_whole_sets_score(
         return False
 
     figure = drawn(make_study(Plan(drop=part)))["FGM \u2113\u2082, dev"]
-    assert trace(figure, "vanilla").x == (0.1, 0.25, 0.5)
+    assert places(figure, "vanilla")[0] == [0.1, 0.25, 0.5]
     assert "radius 0" not in figure.caption
 
 
@@ -174,19 +175,21 @@ def test_a_reliability_diagram_of_three_classes_is_of_the_predicted_class(study:
             place = keep.schema.get_field_index(name)
             keep = keep.set_column(place, keep.schema.field(name), [values])
         pq.write_table(keep, file)
-    line = trace(drawn(study)["Reliability, dev"], "uegr")
+    figure = drawn(study)["Reliability, dev"]
+    confidences, right = places(figure, "uegr")
     # Bins .3 to .4 (.36 right, .35 wrong), .6 to .7 (.62 right, .66 wrong) and .9, three seeds.
-    assert line.customdata == (6, 6, 3)
-    assert line.x == pytest.approx((0.355, 0.64, 0.9))
-    assert line.y == pytest.approx((0.5, 0.5, 1.0))
+    sizes = [point.detail.split("; ")[-1] for point in curve(figure, "uegr").points]
+    assert sizes == ["6 rows", "6 rows", "3 rows"]
+    assert confidences == pytest.approx([0.355, 0.64, 0.9])
+    assert right == pytest.approx([0.5, 0.5, 1.0])
 
 
 SCORES = st.lists(st.sampled_from([0.0, 0.1, 0.1 + 1e-12, 0.5, 0.9]), min_size=1, max_size=12)
 
 
 def bars(figure: Figure, name: str) -> dict[str, Any]:
-    (trace,) = [one for one in figure.figure.data if one.name == name]
-    return dict(zip(trace.y, trace.x, strict=True))
+    marks = chart(figure, Bars).marks
+    return {label: mark.value for (column, label), mark in marks.items() if column == name}
 
 
 @given(SCORES, SCORES)
@@ -201,15 +204,16 @@ def test_a_roc_curve_is_scikit_learns(ordinary: list[float], anomalies: list[flo
 def test_each_detector_has_a_curve_of_its_own(evaluation: Path) -> None:
     add_detectors(evaluation)
     (figure,) = roc_curves(read(evaluation))
-    assert [one.name for one in figure.figure.data] == ["chance", "by max softmax", "by the energy"]
+    names = [one.name for one in chart(figure, Lines).curves]
+    assert names == ["chance", "by max softmax", "by the energy"]
 
 
 def test_a_curve_of_many_rows_stays_small_and_keeps_its_ends(evaluation: Path) -> None:
     add_detectors(evaluation, rows=3000)
     (figure,) = roc_curves(read(evaluation))
-    (energy,) = [one for one in figure.figure.data if one.name == "by the energy"]
-    assert len(energy.x) == len(energy.y) == CORNERS
-    assert (energy.x[0], energy.y[0], energy.x[-1], energy.y[-1]) == (0.0, 0.0, 1.0, 1.0)
+    false, true = places(figure, "by the energy")
+    assert len(false) == len(true) == CORNERS
+    assert (false[0], true[0], false[-1], true[-1]) == (0.0, 0.0, 1.0, 1.0)
 
 
 def test_rows_without_anomalies_draw_no_curve(make_study: MakeStudy) -> None:
@@ -218,19 +222,18 @@ def test_rows_without_anomalies_draw_no_curve(make_study: MakeStudy) -> None:
     assert [title for title in drawn(study) if title.startswith("Anomalies")] == ["Anomalies: trec"]
 
 
-def test_a_perspectives_bar_is_the_share_of_the_gap_that_is_closed(study: Path) -> None:
+def test_a_perspectives_bar_is_the_share_of_the_gap_that_is_closed(make_study: MakeStudy) -> None:
+    study = make_study(Plan(columns=["vanilla", "uegr", "other"]))
     figure = drawn(study)["Gap to a perfect score that is closed"]
     found = bars(figure, "uegr")
     # Accuracy 0.82 becomes 0.85: 0.03 of 0.18. ECE 0.11 becomes 0.06: 0.05 of 0.11.
     assert found["In distribution: Accuracy, dev \u2191"] == pytest.approx(100 * 0.03 / 0.18)
     ece = "Calibration: ECE (10 bins), mean of 3 sets \u2193"
     assert found[ece] == pytest.approx(100 * 0.05 / 0.11)
-    trace = figure.figure.data[0]
-    at = trace.y.index(ece)
+    mark = chart(figure, Bars).marks["uegr", ece]
     # Both deviations are .01: t of 4 degrees of freedom, 2.7764, times the root of 2 / 3.
     reach = 100 * 2.776445 * 0.01 * (2 / 3) ** 0.5 / 0.11
-    assert trace.error_x.array[at] == pytest.approx(reach, rel=1e-5)
-    assert trace.error_x.arrayminus[at] == pytest.approx(reach, rel=1e-5)
+    assert mark.ends == pytest.approx((mark.value - reach, mark.value + reach), rel=1e-5)
 
 
 def test_where_the_reference_is_perfect_there_is_no_bar(make_study: MakeStudy) -> None:
@@ -238,15 +241,17 @@ def test_where_the_reference_is_perfect_there_is_no_bar(make_study: MakeStudy) -
         value = 1.0 if column == "vanilla" else 0.9
         return [score("text_attack", "dev", "accuracy", value, condition="characters")]
 
-    found = bars(
-        drawn(make_study(Plan(extra=perfect)))["Gap to a perfect score that is closed"], "uegr"
-    )
+    plan = Plan(columns=["vanilla", "uegr", "other"], extra=perfect)
+    found = bars(drawn(make_study(plan))["Gap to a perfect score that is closed"], "uegr")
     assert len(found) > 4
     assert not [label for label in found if label.startswith("Text attack")]
 
 
-def test_one_column_has_no_gap_to_close(run: Path) -> None:
-    assert "Gap to a perfect score that is closed" not in drawn(run)
+def test_two_columns_stand_on_the_first_screen_and_in_no_such_figure(
+    run: Path, study: Path
+) -> None:
+    for folder in (run, study):
+        assert "Gap to a perfect score that is closed" not in drawn(folder)
 
 
 def test_attacks_perturbations_and_groups_are_bars_by_condition(make_study: MakeStudy) -> None:
@@ -263,10 +268,11 @@ def test_attacks_perturbations_and_groups_are_bars_by_condition(make_study: Make
 
 def test_one_runs_bars_have_its_bootstrap_interval(make_study: MakeStudy) -> None:
     found = drawn(make_study(Plan(extra=robustness_scores, seeds=[0])))
-    trace = found["Worst case, dev"].figure.data[0]
+    marks = list(chart(found["Worst case, dev"], Bars).marks.values())
     # conftest gives every score an interval of 0.02 to either side.
-    assert list(trace.error_x.array) == pytest.approx([2.0] * 3)
-    assert trace.customdata[0][1] == "1 seed, 500"
+    for mark in marks:
+        assert mark.ends == pytest.approx((mark.value - 2.0, mark.value + 2.0))
+    assert marks[0].count == "1 seed, 500"
 
 
 def test_each_detector_has_a_bar_where_there_are_several(make_study: MakeStudy) -> None:
@@ -286,10 +292,12 @@ def test_one_detector_needs_no_bars(study: Path) -> None:
 def test_curves_of_several_columns_say_whose_and_which_detectors_they_are(study: Path) -> None:
     attack_study(study, detectors=True)
     figure = drawn(study)["Anomalies: trec"]
-    chance, *curves = figure.figure.data
-    assert chance.legendgroup is None
-    assert [one.legendgroup for one in curves] == ["vanilla", "vanilla", "uegr", "uegr"]
-    assert [one.line.dash for one in curves] == ["solid", "dash"] * 2
+    chance, *curves = chart(figure, Lines).curves
+    assert chance.column is None
+    assert [one.column for one in curves] == ["vanilla", "vanilla", "uegr", "uegr"]
+    dashes = [one.look.dash for one in curves]
+    assert dashes[:2] == dashes[2:]
+    assert dashes[0] != dashes[1]
 
 
 def many(seeds: int = 3) -> Plan:
@@ -301,18 +309,19 @@ def many(seeds: int = 3) -> Plan:
 def test_many_columns_are_a_heat_map_of_the_same_numbers(make_study: MakeStudy) -> None:
     found = drawn(make_study(many()))
     figure = found["Gap to a perfect score that is closed"]
-    (heat,) = figure.figure.data
-    assert list(heat.x) == many().columns[1:]
-    line = list(heat.y).index("Calibration: ECE (10 bins), mean of 3 sets \u2193")
+    heat = chart(figure, HeatMap)
+    assert list(heat.columns) == many().columns[1:]
     # 0.11 becomes 0.06: 0.05 of 0.11, as of few columns.
-    assert heat.z[line][0] == pytest.approx(100 * 0.05 / 0.11)
-    assert list(heat.customdata[line][0])[1] == "3 common seeds"
-    assert (heat.zmin, heat.zmax) == (-100, 100)
+    ece = heat.marks["uegr", "Calibration: ECE (10 bins), mean of 3 sets \u2193"]
+    assert ece.value == pytest.approx(100 * 0.05 / 0.11)
+    assert ece.count == "3 common seeds"
+    assert heat.limits == (-100, 100)
     assert figure.numbers is not None
-    assert len(figure.numbers.lines) == len(heat.x) * len(heat.y)
-    groups = found["Groups, dev"].figure.data[0]
-    assert list(groups.y) == ["fiction", "travel", "worst group"]
-    assert [one[0] for one in groups.z] == pytest.approx([80.0, 70.0, 70.0])
+    assert len(figure.numbers.lines) == len(heat.columns) * len(heat.labels)
+    groups = chart(found["Groups, dev"], HeatMap)
+    assert groups.labels == ("fiction", "travel", "worst group")
+    shown = [groups.marks["vanilla", label].value for label in groups.labels]
+    assert shown == pytest.approx([80.0, 70.0, 70.0])
     assert "the darker the higher" in found["Groups, dev"].caption
 
 
@@ -321,7 +330,7 @@ def test_a_few_columns_are_bars(make_study: MakeStudy) -> None:
     plan.columns.pop()
     found = drawn(make_study(plan))
     for title in ("Gap to a perfect score that is closed", "Groups, dev"):
-        assert {one.type for one in found[title].figure.data} == {"bar"}
+        assert isinstance(found[title].chart, Bars)
 
 
 def test_the_ends_of_a_line_are_an_interval_or_a_deviation() -> None:
@@ -334,12 +343,12 @@ def test_the_ends_of_a_line_are_an_interval_or_a_deviation() -> None:
 def test_the_heat_map_has_a_cell_for_each_layer_and_column(make_study: MakeStudy) -> None:
     found = drawn(make_study(Plan(extra=robustness_scores)))
     figure = found["Likeness to the pre-trained model, dev"]
-    (heat,) = figure.figure.data
-    assert list(heat.x) == ["1", "2", "3"]
-    assert np.asarray(heat.z).tolist() == [
-        pytest.approx([0.8, 0.7, 0.6]),
-        pytest.approx([0.9, 0.8, 0.7]),
+    heat = chart(figure, HeatMap)
+    assert heat.columns == ("1", "2", "3")
+    found_values = [
+        [heat.marks[layer, name].value for layer in heat.columns] for name in heat.labels
     ]
+    assert found_values == [pytest.approx([0.8, 0.7, 0.6]), pytest.approx([0.9, 0.8, 0.7])]
     assert figure.numbers is not None
     assert figure.numbers.lines[0] == (
         "vanilla",

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from temper.display.drawing import Figure
+from temper.display.drawing import Figure, Lines
 from temper.display.folders import read
+from temper.display.views import Question
 from temper.display.wording import unit
 from temper.functional.scores import SCORES
 from temper.functional.units import ANY_SIZE
@@ -45,9 +46,12 @@ def plan() -> Plan:
 
 def drawn(folder: Path) -> dict[str, Figure]:
     source = read(folder)
-    return {
-        figure.title: figure for figure in dict(sections(source, compare(source)))["Smoothness"]
-    }
+    (inside,) = [
+        section
+        for section in sections(source, compare(source))
+        if section.heading == Question.INSIDE
+    ]
+    return {figure.title: figure for figure in inside.figures}
 
 
 def test_every_layer_stands_on_a_log_axis_the_logits_last(study: Path) -> None:
@@ -56,18 +60,22 @@ def test_every_layer_stands_on_a_log_axis_the_logits_last(study: Path) -> None:
         "Smoothness by layer: Jacobian, dev",
         "Smoothness by layer: Hessian, dev",
     ]
-    figure = found["Smoothness by layer: Jacobian, dev"].figure
-    assert figure.layout.yaxis.type == "log"
-    assert figure.layout.xaxis.categoryarray == ("1", "2", "3", "logits")
-    vanilla, uegr = figure.data
-    assert vanilla.x == ("1", "2", "3", "logits")
+    chart = found["Smoothness by layer: Jacobian, dev"].chart
+    assert isinstance(chart, Lines)
+    assert chart.y.log
+    vanilla, uegr = chart.curves
+    assert [point.x for point in vanilla.points] == ["1", "2", "3", "logits"]
     # The mean of 1, 1.1 and 1.2 times each; its deviation is a tenth.
-    assert vanilla.y == pytest.approx((11.0, 0.022, 3300.0, 0.55))
-    assert uegr.y == pytest.approx((5.5, 0.011, 1650.0, 0.275))
-    assert vanilla.error_y.array == pytest.approx((1.0, 0.002, 300.0, 0.05))
-    assert vanilla.customdata[0] == "3 seeds, n = 64<br>10 to 12"
-    hessian = found["Smoothness by layer: Hessian, dev"].figure
-    assert hessian.data[0].y == pytest.approx((77.0, 0.154, 23100.0, 3.85))
+    assert [point.y for point in vanilla.points] == pytest.approx([11.0, 0.022, 3300.0, 0.55])
+    assert [point.y for point in uegr.points] == pytest.approx([5.5, 0.011, 1650.0, 0.275])
+    ends = [point.ends for point in vanilla.points]
+    assert ends[0] == pytest.approx((10.0, 12.0))
+    assert ends[2] == pytest.approx((3000.0, 3600.0))
+    assert vanilla.points[0].detail.endswith("11; 10 to 12; 3 seeds, n = 64")
+    hessian = found["Smoothness by layer: Hessian, dev"].chart
+    assert isinstance(hessian, Lines)
+    means = [point.y for point in hessian.curves[0].points]
+    assert means == pytest.approx([77.0, 0.154, 23100.0, 3.85])
     assert found["Smoothness by layer: Hessian, dev"].caption.startswith(
         "Mean over examples of the squared Frobenius norm"
     )

@@ -42,13 +42,8 @@ def report(
         ),
     ] = 300,
     figures: Annotated[
-        str | None,
-        typer.Option(
-            "--figures",
-            metavar="svg,png",
-            help="Write every figure to FOLDER/figures/ too; needs temper-lm[figures].",
-        ),
-    ] = None,
+        bool, typer.Option("--figures", help="Write every figure to FOLDER/figures/ as SVG too.")
+    ] = False,
     margin: options.Margin = MARGIN,
     imports: options.Imports = None,
     as_json: options.Json = False,
@@ -59,12 +54,12 @@ def report(
             "--perspectives chooses what --markdown prints; the page holds all of them. Add "
             "--markdown, or leave it out."
         )
-    if figures is not None and markdown:
+    if figures and markdown:
         raise SettingError("--markdown prints text and no figures. Leave one of the two out.")
     options.import_methods(imports)
     refuse([partial(check_reported, folder)])
     from temper.report import build, comparison, overview
-    from temper.report.exports import choose_formats, export_figures
+    from temper.report.exports import export_figures
     from temper.report.markdown import markdown as table
 
     if markdown:
@@ -83,9 +78,8 @@ def report(
             )
         typer.echo(found.markdown())
     else:
-        formats = () if figures is None else choose_formats(split_list(figures, "--figures"))
         page = build(folder, examples=examples, margin=margin)
-        files = export_figures(folder, formats) if formats else []
+        files = export_figures(folder) if figures else []
         if as_json:
             print_json({"report": str(page), "figures": [str(file) for file in files]})
         else:

@@ -4,75 +4,47 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
 
 from temper.display.cells import NAMED, Cell, Comparison, Row, ScoreKey
 from temper.display.drawing import (
-    INK_LIGHT,
-    LIGHT,
-    SHARES_LIGHT,
+    Axis,
+    Bars,
+    Curve,
     Figure,
+    HeatMap,
+    Lines,
+    Mark,
+    Marks,
     Numbers,
-    empty,
-    line,
-    plain,
+    Point,
     style,
 )
 from temper.display.records import Parameters
 from temper.display.wording import plural, title, unit
 from temper.functional.units import ABSENT, Unit
 
-if TYPE_CHECKING:
-    import plotly.graph_objects as go
 
-_BAR_LINE, _HEAT_LINE = 26, 30  # pixels of a bar with the space around it, and of a line of cells
-
-
-@dataclass(frozen=True)
-class Mark:
-    """One drawn number, as a bar or as a cell of a heat map.
+def mark_of_cell(cell: Cell, unit: Unit, counts: str = "") -> Mark:
+    """Return what is drawn of a cell whose mean is known.
 
     Args:
-        value: The number as it is drawn.
-        text: The same in words.
-        interval: Its interval or spread in words.
-        count: What it is over, in words.
-        ends: Ends of its line as drawn, None where there is none.
+        cell: A score of a column.
+        unit: How it is shown.
+        counts: What n counts, where that is no examples.
     """
-
-    value: float
-    text: str
-    interval: str
-    count: str
-    ends: Sequence[float] | None = None
-
-    @classmethod
-    def of(cls, cell: Cell, unit: Unit, counts: str = "") -> Mark:
-        """Return what is drawn of a cell whose mean is known.
-
-        Args:
-            cell: A score of a column.
-            unit: How it is shown.
-            counts: What n counts, where that is no examples.
-        """
-        reach, interval = ends(cell), ABSENT
-        if cell.low is not None and cell.high is not None:
-            interval = f"[{unit.text(cell.low)}, {unit.text(cell.high)}]"
-        elif cell.standard_deviation is not None:
-            interval = f"\u00b1 {unit.text(cell.standard_deviation)}"
-        examples = " or ".join(str(number) for number in cell.examples) or "not recorded"
-        return cls(
-            (cell.mean or 0.0) * unit.scale,
-            unit.text(cell.mean),
-            interval,
-            f"{plural(len(cell.seeds), 'seed')}, {examples} {counts}".rstrip(),
-            None if reach is None else [end * unit.scale for end in reach],
-        )
-
-
-Marks = Mapping[tuple[str, str], Mark]
-"""What is drawn, by column and label."""
+    reach, interval = ends(cell), ABSENT
+    if cell.low is not None and cell.high is not None:
+        interval = f"[{unit.text(cell.low)}, {unit.text(cell.high)}]"
+    elif cell.standard_deviation is not None:
+        interval = f"\u00b1 {unit.text(cell.standard_deviation)}"
+    examples = " or ".join(str(number) for number in cell.examples) or "not recorded"
+    return Mark(
+        (cell.mean or 0.0) * unit.scale,
+        unit.text(cell.mean),
+        interval,
+        f"{plural(len(cell.seeds), 'seed')}, {examples} {counts}".rstrip(),
+        None if reach is None else (reach[0] * unit.scale, reach[1] * unit.scale),
+    )
 
 
 def ends(cell: Cell) -> tuple[float, float] | None:
@@ -112,128 +84,9 @@ def lines_are(cells: Iterable[Cell]) -> str:
     return "Lines are 95 % intervals over examples." if alone else ""
 
 
-def error_bars(values: Sequence[float], reach: Sequence[Sequence[float] | None]) -> dict[str, Any]:
-    """Return Plotly's error bars.
-
-    Args:
-        values: The drawn numbers.
-        reach: Ends of the line of each as drawn, None where there is none.
-    """
-    tips = [found or (value, value) for value, found in zip(values, reach, strict=True)]
-    return {
-        "type": "data",
-        # A line of no length would look like an interval of nothing.
-        "visible": any(reach),
-        "symmetric": False,
-        "array": [tip[1] - value for tip, value in zip(tips, values, strict=True)],
-        "arrayminus": [value - tip[0] for tip, value in zip(tips, values, strict=True)],
-        "thickness": 1,
-        "width": 3,
-    }
-
-
 def many_columns(comparison: Comparison) -> bool:
     """Tell whether there are more columns than bars can tell apart."""
     return len(comparison.columns) > NAMED + 1
-
-
-def heat_map(
-    columns: Sequence[str],
-    labels: Sequence[str],
-    marks: Marks,
-    *,
-    limits: tuple[float, float] | None = None,
-    digits: int = 0,
-) -> go.Figure:
-    """Return a figure with a line a label and a place a column.
-
-    Args:
-        columns: Names, from left to right.
-        labels: Names, from top to bottom.
-        marks: What is known, by column and label; the others stay empty.
-        limits: Numbers of the full colours, green above 0 and orange below where the lower one is
-            below 0; None shades from the least to the greatest.
-        digits: Digits after the point of the numbers in the cells.
-    """
-    import plotly.graph_objects as go
-
-    figure = empty("", "", showlegend=False)
-    figure.update_layout(height=190 + _HEAT_LINE * len(labels))
-    figure.update_xaxes(type="category", tickangle=-50)
-    figure.update_yaxes(type="category", autorange="reversed")
-    cells = [[marks.get((name, label)) for name in columns] for label in labels]
-    bare, full = SHARES_LIGHT
-    scale: dict[str, Any] = {"colorscale": [[0, bare], [1, full]]}
-    if limits is not None:
-        scale |= {"zmin": limits[0], "zmax": limits[1]}
-        if limits[0] < 0:
-            scale["colorscale"] = [[0, LIGHT[2]], [0.5, bare], [1, LIGHT[3]]]
-    figure.add_trace(
-        go.Heatmap(
-            x=[plain(name) for name in columns],
-            y=[plain(label) for label in labels],
-            z=[[None if one is None else one.value for one in line] for line in cells],
-            customdata=[
-                [["", ""] if one is None else [one.interval, one.count] for one in line]
-                for line in cells
-            ],
-            texttemplate=f"%{{z:.{digits}f}}",
-            textfont={"size": 10},
-            xgap=1,
-            ygap=1,
-            hovertemplate=(
-                f"<b>%{{x}}</b><br>%{{y}}<br>%{{z:.{digits + 2}f}} (%{{customdata[0]}})<br>"
-                "n = %{customdata[1]}<extra></extra>"
-            ),
-            colorbar={"thickness": 12, "outlinewidth": 0},
-            **scale,
-        )
-    )
-    return figure
-
-
-def bars(comparison: Comparison, marks: Marks, axis: str) -> go.Figure:
-    """Return a figure of lying bars, side by side by label.
-
-    Args:
-        comparison: Whose columns they are.
-        marks: What is known, by column and label.
-        axis: Title of the horizontal axis.
-    """
-    import plotly.graph_objects as go
-
-    figure = empty(axis, "", barmode="group", bargap=0.25)
-    figure.update_layout(
-        height=130 + _BAR_LINE * max(len(marks), 2),
-        margin={"b": 84},
-        legend={"yref": "container", "y": 0, "yanchor": "bottom"},
-    )
-    # The first on top, as in the table.
-    figure.update_yaxes(autorange="reversed", type="category")
-    looks = style(comparison.columns, comparison.reference)
-    for name in dict.fromkeys(column for column, _ in marks):
-        own = {label: mark for (column, label), mark in marks.items() if column == name}
-        values = [mark.value for mark in own.values()]
-        figure.add_trace(
-            go.Bar(
-                orientation="h",
-                name=plain(name),
-                legendgroup=plain(name),
-                y=[plain(label) for label in own],
-                x=values,
-                marker={"color": looks[name]["color"]},
-                error_x={
-                    **error_bars(values, [mark.ends for mark in own.values()]),
-                    "color": INK_LIGHT,
-                },
-                customdata=[[mark.interval, mark.count] for mark in own.values()],
-                hovertemplate=(
-                    f"<b>{plain(name)}</b><br>%{{y}}<br>%{{x:.2f}} (%{{customdata[0]}})<br>"
-                    "n = %{customdata[1]}<extra></extra>"
-                ),
-            )
-        )
-    return figure
 
 
 def numbers_of(marks: Marks, *header: str) -> Numbers:
@@ -278,16 +131,17 @@ def condition_bars(
             for row in own
             if row.cells[name].mean is not None
         }
-        marks = {key: Mark.of(cell, shown) for key, cell in cells.items()}
+        marks = {key: mark_of_cell(cell, shown) for key, cell in cells.items()}
         if not marks:
             continue
         if many_columns(comparison):
             said = f"{axis}, the darker the higher."
-            labels = list(dict.fromkeys(name for _, name in marks))
-            figure = heat_map(comparison.columns, labels, marks)
+            labels = tuple(dict.fromkeys(name for _, name in marks))
+            chart: HeatMap | Bars = HeatMap(comparison.columns, labels, marks)
         else:
-            said, figure = lines_are(cells.values()), bars(comparison, marks, axis)
-        drawn.append(Figure(f"{heading}, {chosen}", f"{caption} {said}", figure))
+            looks = style(comparison.columns, comparison.reference)
+            said, chart = lines_are(cells.values()), Bars(axis, marks, looks)
+        drawn.append(Figure(f"{heading}, {chosen}", f"{caption} {said}", chart))
     return drawn
 
 
@@ -343,11 +197,14 @@ def strength_curves(
         lines = lines_are(cell for row in rows for cell in row.cells.values())
         if clean is not None:
             points = [(0.0, clean), *points]
-        figure = empty(along, f"{label} ({shown.sign})" if shown.sign else label)
         points = sorted(points, key=lambda point: point[0])
         digits = f".{shown.decimals}f"
-        _add_lines(figure, comparison, points, along, digits, scale=shown.scale)
-        drawn.append(Figure(heading(rows[0].key), f"{caption}{start}. {lines}", figure))
+        chart = Lines(
+            Axis(along),
+            Axis(f"{label} ({shown.sign})" if shown.sign else label),
+            _curves(comparison, points, along, digits, scale=shown.scale),
+        )
+        drawn.append(Figure(heading(rows[0].key), f"{caption}{start}. {lines}", chart))
     return drawn
 
 
@@ -365,55 +222,46 @@ def _clean(comparison: Comparison, perturbed: Row) -> Row | None:
     return None
 
 
-def _add_lines(
-    figure: go.Figure,
+def _curves(
     comparison: Comparison,
     points: Sequence[tuple[float | str, Row]],
     along: str,
     digits: str,
     *,
     scale: float = 1.0,
-) -> None:
-    """Add a line through the means of each column, with the spread over seeds.
+) -> tuple[Curve, ...]:
+    """Return a curve through the means of each column, with the spread over seeds.
 
     Args:
-        figure: Where to.
         comparison: Whose columns they are.
         points: Where each row stands, and the row.
-        along: What the places are, for the hover text.
+        along: What the places are, for the details.
         digits: How a mean is written there, as a format.
         scale: Factor from the stored to the drawn numbers.
     """
     looks = style(comparison.columns, comparison.reference)
+    curves = []
     for name in comparison.columns:
-        cells = {at: row.cells[name] for at, row in points if row.cells[name].mean is not None}
-        if not cells:
-            continue
-        means = [(cell.mean or 0.0) * scale for cell in cells.values()]
-        found = [ends(cell) for cell in cells.values()]
-        reach = [None if tip is None else (tip[0] * scale, tip[1] * scale) for tip in found]
-        said = [
-            "no interval" if tip is None else f"{tip[0]:{digits}} to {tip[1]:{digits}}"
-            for tip in reach
-        ]
-        figure.add_trace(
-            line(
-                name,
-                looks[name],
-                x=list(cells),
-                y=means,
-                error_y=error_bars(means, reach),
-                customdata=[
-                    f"{plural(len(cell.seeds), 'seed')}, "
-                    f"n = {', '.join(map(str, cell.examples)) or 'not recorded'}<br>{interval}"
-                    for cell, interval in zip(cells.values(), said, strict=True)
-                ],
-                hovertemplate=(
-                    f"<b>{plain(name)}</b><br>{plain(along)} %{{x}}<br>%{{y:{digits}}}<br>"
-                    "%{customdata}<extra></extra>"
-                ),
+        drawn = []
+        for at, row in points:
+            cell = row.cells[name]
+            if cell.mean is None:
+                continue
+            mean, tips = cell.mean * scale, ends(cell)
+            reach = None if tips is None else (tips[0] * scale, tips[1] * scale)
+            interval = (
+                "no interval" if reach is None else f"{reach[0]:{digits}} to {reach[1]:{digits}}"
             )
-        )
+            place = f"{at:g}" if isinstance(at, float) else at
+            detail = (
+                f"{name}; {along} {place}: {mean:{digits}}; {interval}; "
+                f"{plural(len(cell.seeds), 'seed')}, "
+                f"n = {', '.join(map(str, cell.examples)) or 'not recorded'}"
+            )
+            drawn.append(Point(at, mean, detail, reach))
+        if drawn:
+            curves.append(Curve(name, tuple(drawn), looks[name], column=name))
+    return tuple(curves)
 
 
 def inner_layers(keys: Sequence[ScoreKey]) -> list[ScoreKey]:
@@ -462,17 +310,16 @@ def layer_map(
     drawn = []
     for chosen, own in _by_set(rows):
         marks = {
-            (column, str(layer)): Mark.of(row.cells[column], row.unit, counts)
+            (column, str(layer)): mark_of_cell(row.cells[column], row.unit, counts)
             for column in comparison.columns
             for layer, row in _by_layer(own)
             if row.cells[column].mean is not None
         }
         turned = {(layer, column): mark for (column, layer), mark in marks.items()}
-        layers = [str(layer) for layer, _ in _by_layer(own)]
-        figure = heat_map(layers, comparison.columns, turned, limits=(0.0, 1.0), digits=2)
-        figure.update_xaxes(title="layer", tickangle=0)
+        layers = tuple(str(layer) for layer, _ in _by_layer(own))
+        chart = HeatMap(layers, comparison.columns, turned, (0.0, 1.0), digits=2, axis="layer")
         numbers = numbers_of(marks, "layer", name, "spread or interval")
-        drawn.append(Figure(f"{heading}, {chosen}", caption, figure, numbers))
+        drawn.append(Figure(f"{heading}, {chosen}", caption, chart, numbers))
     return drawn
 
 
@@ -498,12 +345,9 @@ def layer_lines(
     drawn = []
     for chosen, own in _by_set(rows):
         points = _by_layer(own, last)
-        figure = empty("layer", label)
-        places = [place for place, _ in points]
-        figure.update_xaxes(type="category", categoryorder="array", categoryarray=places)
-        # A 0 has no place there.
-        figure.update_yaxes(type="log")
-        _add_lines(figure, comparison, points, "layer", ".3g")
+        # A 0 has no place on the vertical axis.
+        curves = _curves(comparison, points, "layer", ".3g")
+        chart = Lines(Axis("layer"), Axis(label, log=True), curves)
         lines = lines_are(cell for row in own for cell in row.cells.values())
-        drawn.append(Figure(f"{heading}, {chosen}", f"{caption} {lines}", figure))
+        drawn.append(Figure(f"{heading}, {chosen}", f"{caption} {lines}", chart))
     return drawn

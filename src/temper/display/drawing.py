@@ -1,33 +1,176 @@
-"""What all figures share: the palette, a column's style, an empty figure.
+"""What a figure draws, as plain data; `temper.report.svg` makes it a picture.
 
-Figures carry no title and no background, the page gives them both; colours are those of the light
-theme and the page swaps them in the dark. Columns differ in colour, marker and dash, so that no
-reader depends on colour alone.
+Columns differ in colour, marker and dash, so that no reader depends on colour alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    # Plotly takes its time to import, and is imported when something is drawn.
-    import plotly.graph_objects as go
-
-# The reference is grey; the others follow Okabe and Ito's colours, which stay apart for every kind
-# of colour vision. Same order in both themes: the page maps one to the other by position.
-LIGHT = ("#5c6773", "#0072b2", "#d55e00", "#009e73", "#aa4499", "#a67c00", "#3f51b5")
-DARK = ("#aeb8c4", "#57aeea", "#f0904f", "#33c79d", "#e296cb", "#e3b94f", "#9fa8ff")
-_SYMBOLS = ("circle", "square", "diamond", "triangle-up", "cross", "x", "star")
-DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot", "solid")
+COLOURS = 7
+"""Colours of assets/figure.css: grey for the reference, then those of Okabe and Ito."""
+SYMBOLS = ("circle", "square", "diamond", "triangle", "cross", "x", "star")
+DASHES = ("", "7 4", "2 3", "7 3 2 3", "12 4", "12 3 2 3", "")
 
 
-# Ends of a scale of shares, from nothing to all; the page maps them as it does the columns'.
-SHARES_LIGHT = ("#eef1f4", "#0b62a5")
-SHARES_DARK = ("#262e38", "#79bdf2")
-# Lines that lie on bars.
-INK_LIGHT, INK_DARK = "#1d2630", "#e4e8ed"
+@dataclass(frozen=True)
+class Look:
+    """Say how a column or a curve is drawn.
+
+    Args:
+        colour: Its place among the colours, >= 0 and below `COLOURS`.
+        symbol: One of `SYMBOLS`.
+        dash: One of `DASHES`.
+    """
+
+    colour: int = 0
+    symbol: str = SYMBOLS[0]
+    dash: str = ""
+
+
+@dataclass(frozen=True)
+class Mark:
+    """One drawn number, as a bar or as a cell of a heat map.
+
+    Args:
+        value: The number as it is drawn.
+        text: The same in words.
+        interval: Its interval or spread in words.
+        count: What it is over, in words.
+        ends: Ends of its line as drawn, None where there is none.
+    """
+
+    value: float
+    text: str
+    interval: str
+    count: str
+    ends: tuple[float, float] | None = None
+
+    @property
+    def detail(self) -> str:
+        """All there is to know."""
+        return f"{self.text} ({self.interval}); n = {self.count}"
+
+
+Marks = Mapping[tuple[str, str], Mark]
+"""What is drawn, by column and label."""
+
+
+@dataclass(frozen=True)
+class Axis:
+    """Describe an axis.
+
+    Args:
+        title: What it shows.
+        limits: Its ends, None for those of the data.
+        log: Whether equal lengths are equal ratios; a number <= 0 has no place there.
+    """
+
+    title: str
+    limits: tuple[float, float] | None = None
+    log: bool = False
+
+
+@dataclass(frozen=True)
+class Point:
+    """Stand for one number of a curve.
+
+    Args:
+        x: Where it stands from left to right: a number, or, of all points of a chart, a name.
+        y: The number.
+        detail: What is said of it; empty where nothing is.
+        ends: Ends of its line, None where there is none.
+    """
+
+    x: float | str
+    y: float
+    detail: str = ""
+    ends: tuple[float, float] | None = None
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Connect points.
+
+    Args:
+        name: Its name in the legend.
+        points: In order.
+        look: How it is drawn.
+        column: Whose it is, None for no one's.
+        marked: Whether its points are.
+        faint: Whether it stands behind the others, without a name.
+    """
+
+    name: str
+    points: tuple[Point, ...]
+    look: Look
+    column: str | None = None
+    marked: bool = True
+    faint: bool = False
+
+
+@dataclass(frozen=True)
+class Lines:
+    """Draw curves over two axes.
+
+    Args:
+        x, y: The axes.
+        curves: From the back to the front.
+        height: In pixels, of a figure 420 wide.
+    """
+
+    x: Axis
+    y: Axis
+    curves: tuple[Curve, ...]
+    height: int = 280
+
+    @property
+    def drawn(self) -> frozenset[str]:
+        """The columns that it shows."""
+        return frozenset(curve.column for curve in self.curves if curve.column is not None)
+
+
+@dataclass(frozen=True)
+class Bars:
+    """Draw lying bars, side by side by label.
+
+    Args:
+        axis: What their length shows.
+        marks: What is known; the first label stands on top.
+        looks: Of the columns.
+    """
+
+    axis: str
+    marks: Marks
+    looks: Mapping[str, Look]
+
+    @property
+    def drawn(self) -> frozenset[str]:
+        """The columns that it shows."""
+        return frozenset(column for column, _ in self.marks)
+
+
+@dataclass(frozen=True)
+class HeatMap:
+    """Draw a line a label and a place a column, shaded by the number.
+
+    Args:
+        columns: Names, from left to right.
+        labels: Names, from top to bottom.
+        marks: What is known; the others stay empty.
+        limits: Numbers of the full colours, green above 0 and orange below where the lower one is
+            below 0; None shades from the least to the greatest.
+        digits: Digits after the point of the numbers in the cells.
+        axis: What the columns are; empty where that is clear.
+    """
+
+    columns: tuple[str, ...]
+    labels: tuple[str, ...]
+    marks: Marks
+    limits: tuple[float, float] | None = None
+    digits: int = 0
+    axis: str = ""
 
 
 @dataclass(frozen=True)
@@ -50,137 +193,39 @@ class Figure:
     Args:
         title: Its heading.
         caption: What is drawn, in a sentence.
-        figure: The Plotly figure.
+        chart: What it draws.
         numbers: What is drawn where no other table of the page holds it, else None.
     """
 
     title: str
     caption: str
-    figure: go.Figure
+    chart: Lines | Bars | HeatMap
     numbers: Numbers | None = None
 
 
-def style(names: Sequence[str], reference: str | None) -> dict[str, dict[str, Any]]:
-    """Return colour, marker and dash of every column.
+def style(names: Sequence[str], reference: str | None) -> dict[str, Look]:
+    """Return the look of every column.
 
     Args:
         names: Column names in order.
         reference: The column that is drawn in grey.
     """
     others = [name for name in names if name != reference]
-    styles = {}
+    looks = {}
     for name in names:
-        place = 0 if name == reference else 1 + others.index(name) % (len(LIGHT) - 1)
+        place = 0 if name == reference else 1 + others.index(name) % (COLOURS - 1)
         # After one round of colours the dashes shift, so that no two columns look alike.
-        turn = 0 if name == reference else others.index(name) // (len(LIGHT) - 1)
-        styles[name] = {
-            "color": LIGHT[place],
-            "symbol": _SYMBOLS[(place + turn) % len(_SYMBOLS)],
-            "dash": DASHES[(place + turn) % len(DASHES)],
-        }
-    return styles
+        turn = 0 if name == reference else others.index(name) // (COLOURS - 1)
+        shape = (place + turn) % len(SYMBOLS)
+        looks[name] = Look(place, SYMBOLS[shape], DASHES[shape])
+    return looks
 
 
-def plain(text: str) -> str:
-    """Escape what Plotly would read as markup in names and hover texts, so that data stay data."""
-    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-
-
-def empty(x: str, y: str, **layout: Any) -> go.Figure:
-    """Return a figure without traces.
-
-    Args:
-        x: Title of the horizontal axis.
-        y: Title of the vertical axis.
-        layout: What differs from the usual layout.
-    """
-    import plotly.graph_objects as go
-
-    figure = go.Figure()
-    figure.update_layout(
-        template="none",
-        paper_bgcolor="rgba(0,0,0,0)",
-        plot_bgcolor="rgba(0,0,0,0)",
-        height=340,
-        margin={"l": 56, "r": 12, "t": 12, "b": 48},
-        legend={"orientation": "h", "x": 0, "y": -0.24, "yanchor": "top"},
-        hoverlabel={"align": "left", "namelength": -1},
-        xaxis={
-            "title": {"text": plain(x), "font": {"size": 13}},
-            "automargin": True,
-            "zeroline": False,
-        },
-        yaxis={
-            "title": {"text": plain(y), "font": {"size": 13}},
-            "automargin": True,
-            "zeroline": False,
-        },
-        showlegend=True,
-    )
-    figure.update_yaxes(exponentformat="power")
-    figure.update_layout(layout)
-    return figure
-
-
-def line(name: str, look: dict[str, Any], **trace: Any) -> go.Scatter:
-    """Return a line with markers in a column's style.
-
-    Args:
-        name: Column name.
-        look: Its entry of `style`.
-        trace: Data and the like.
-    """
-    import plotly.graph_objects as go
-
-    return go.Scatter(
-        name=plain(name),
-        # By its group the page knows whose trace it is.
-        legendgroup=plain(name),
-        mode="lines+markers",
-        line={"color": look["color"], "dash": look["dash"], "width": 2},
-        marker={"color": look["color"], "symbol": look["symbol"], "size": 8},
-        **trace,
-    )
-
-
-def stroke(
-    name: str, x: Sequence[float], y: Sequence[float], *, colour: str, dash: str, group: str | None
-) -> go.Scatter:
-    """Return a line without markers.
-
-    Args:
-        name: Its name in the legend.
-        x: Where its points stand from left to right.
-        y: Where they stand from below.
-        colour: Its colour.
-        dash: Its dash.
-        group: Column that it belongs to, None for no one's.
-    """
-    import plotly.graph_objects as go
-
-    return go.Scatter(
-        name=plain(name),
-        legendgroup=None if group is None else plain(group),
-        x=x,
-        y=y,
-        mode="lines",
-        line={"color": colour, "dash": dash, "width": 2},
-    )
-
-
-def diagonal(name: str) -> go.Scatter:
+def diagonal(name: str) -> Curve:
     """Return the dotted line from (0, 0) to (1, 1) that a curve is held against.
 
     Args:
         name: What it stands for, in the legend.
     """
-    import plotly.graph_objects as go
-
-    return go.Scatter(
-        name=name,
-        x=[0, 1],
-        y=[0, 1],
-        mode="lines",
-        line={"color": LIGHT[0], "width": 1, "dash": "dot"},
-        hoverinfo="skip",
-    )
+    ends = (Point(0.0, 0.0), Point(1.0, 1.0))
+    return Curve(name, ends, Look(dash=DASHES[2]), marked=False, faint=True)

@@ -4,12 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 from types import MappingProxyType
 
 from temper.display.cells import Comparison, Row, ScoreKey
 from temper.display.drawing import Figure
 from temper.display.folders import Source
 from temper.display.wording import described, title
+
+
+class Question(StrEnum):
+    """What a report answers, in the order of its sections."""
+
+    COLUMNS = "How do the columns compare?"
+    RIGHT = "Is it right, here and elsewhere?"
+    HOLDS = "Does it hold under attack and noise?"
+    KNOWS = "Does it know what it does not know?"
+    WRONG = "What does it get wrong?"
+    INSIDE = "What changed inside?"
+    COST = "What did it cost?"
+
 
 METRIC = "metric"
 """Stands for the task's leading score."""
@@ -61,7 +75,8 @@ class View:
         gain: A difference in words, behind a column's name, in which ``{better}`` (or worse), its
             ``{points}``, the ``{share}`` of the error that it is, ``{ours}`` and ``{theirs}``,
             ``{reference}``, the ``{score}`` and the group's ``{title}`` may stand.
-        heading: Heading of the figures on the page; groups of one heading share a section.
+        question: What a reader asks of it: groups of one question share a section of the page.
+        explained: Its leading score in a sentence, for who does not know the term.
         figures: Draws what the group has, from the rows and the scores.
         counts: What n counts.
         judged: Whether its scores say how well a model holds: they enter the answer.
@@ -88,7 +103,8 @@ class View:
     words: Callable[[ScoreKey], str] | None = None
     minor: Callable[[Sequence[ScoreKey]], Sequence[ScoreKey]] = lambda keys: ()
     gain: str = "is {better} in {title} ({ours}, {reference} {theirs})"
-    heading: str = ""
+    question: str = ""
+    explained: str = ""
     figures: Callable[[Source, Comparison], list[Figure]] = lambda source, comparison: []
     counts: str = "examples"
     judged: bool = True

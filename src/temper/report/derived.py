@@ -16,7 +16,7 @@ from scipy.stats import rankdata
 
 from temper.display.cells import ScoreKey
 from temper.display.records import ScoreRecord
-from temper.display.views import View, Views
+from temper.display.views import Question, View, Views
 from temper.display.wording import listed, title
 from temper.evaluation.perspectives import perspectives
 from temper.functional.intervals import average_relative_improvement
@@ -31,6 +31,9 @@ SUMMARY = View(
     name="summary",
     title="Average relative improvement",
     place=0,
+    question=Question.COLUMNS,
+    explained="The part of the reference's distance to a perfect score that a column closes, "
+    "averaged over task, shift, attacks, anomalies and calibration.",
     leads="relative_improvement",
     sums_up=lambda rows: [row for row in rows if not row.key.set],
     words=lambda key: views().of(key.set).title.lower() if key.set else "mean of the parts",
@@ -42,11 +45,15 @@ AFTER = replace(
     name="summary_after",
     title="Average relative improvement, all columns with what needs no training",
     place=1,
+    explained="The same where every column is given temperature scaling and a Mahalanobis "
+    "detector, which any trained model can have.",
 )
 RANK = View(
     name="rank",
     title="Mean rank",
     place=2,
+    question=Question.COLUMNS,
+    explained="The mean over perspectives of a column's place among the columns; 1 is best.",
     leads="mean_rank",
     words=lambda key: f"{title(key.name)} over the perspectives",
     judged=False,

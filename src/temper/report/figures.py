@@ -2,50 +2,93 @@
 
 from __future__ import annotations
 
-from itertools import product
-from typing import TYPE_CHECKING, Any
+import re
+from dataclasses import dataclass
 
 import pandas as pd
 
 from temper.display.cells import Comparison, Row
-from temper.display.charts import Mark, bars, heat_map, many_columns, numbers_of
-from temper.display.drawing import LIGHT, Figure, empty, plain, style
+from temper.display.charts import many_columns, numbers_of
+from temper.display.drawing import (
+    Axis,
+    Bars,
+    Curve,
+    Figure,
+    HeatMap,
+    Lines,
+    Look,
+    Mark,
+    Point,
+    style,
+)
 from temper.display.folders import Source
+from temper.display.views import Question, View
 from temper.display.wording import plural
 from temper.functional.units import ABSENT
 from temper.report.derived import views
 from temper.report.overview import error_of, leading
 
-if TYPE_CHECKING:
-    import plotly.graph_objects as go
+
+@dataclass(frozen=True)
+class Section:
+    """Answer one question of a reader.
+
+    Args:
+        heading: The question.
+        views: The groups of scores that answer it.
+        rows: The scores that sum them up.
+        figures: What they draw.
+    """
+
+    heading: str
+    views: tuple[View, ...]
+    rows: tuple[Row, ...]
+    figures: tuple[Figure, ...]
+
+    @property
+    def name(self) -> str:
+        """Its heading as a part of an address."""
+        return re.sub(r"[^a-z0-9]+", "-", self.heading.lower()).strip("-")
 
 
-def sections(source: Source, comparison: Comparison) -> list[tuple[str, list[Figure]]]:
-    """Draw everything that a folder has data for.
+def sections(source: Source, comparison: Comparison) -> list[Section]:
+    """Gather what answers each question of a reader, and draw everything that there is data for.
 
     Args:
         source: The folder.
         comparison: Its scores.
 
     Returns:
-        Headings and their figures in the order of the page; a folder without, say, attacks has no
-        figure of them. Perspectives of one heading share a section.
+        Sections in the order of the page: the known questions, then perspectives without one under
+        their own titles; one that nothing answers has neither scores nor figures.
 
     Raises:
         CheckpointError: Rows or metrics are damaged.
     """
-    found = {"Perspectives": gaps_closed(comparison)}
+    asked: dict[str, list[View]] = {question: [] for question in Question}
     for view in views():
-        drawn = view.figures(source, comparison)
-        if drawn:
-            found.setdefault(view.heading or view.title, []).extend(drawn)
-    found["Training"] = training(source)
-    return [(heading, drawn) for heading, drawn in found.items() if drawn]
+        asked.setdefault(view.question or view.title, []).append(view)
+    of_all: dict[str, list[Figure]] = {
+        Question.COLUMNS: gaps_closed(comparison),
+        Question.COST: training(source),
+    }
+    scored = {row.key.perspective for row in comparison.rows}
+    found = []
+    for heading, asking in asked.items():
+        drawn = [figure for view in asking for figure in view.figures(source, comparison)]
+        drawn += of_all.get(heading, [])
+        told = tuple(view for view in asking if view.name in scored)
+        if heading == Question.COLUMNS and len(comparison.columns) < 3:
+            # Two columns stand against each other on the first screen.
+            continue
+        rows = tuple(row for view in told for row in leading(comparison, view.name))
+        found.append(Section(heading, told, rows, tuple(drawn)))
+    return found
 
 
 def figures(source: Source, comparison: Comparison) -> list[Figure]:
     """Draw all figures; see `sections`."""
-    return [figure for _, drawn in sections(source, comparison) for figure in drawn]
+    return [figure for section in sections(source, comparison) for figure in section.figures]
 
 
 def gaps_closed(comparison: Comparison) -> list[Figure]:
@@ -53,51 +96,49 @@ def gaps_closed(comparison: Comparison) -> list[Figure]:
 
     Each bar is ``(s - s_reference) / (s_perfect - s_reference)`` of the perspective's leading score
     (`temper.report.overview`), as the average relative improvement is made of: to the right is
-    better whichever way the score points. One column alone has no reference and no such figure.
+    better whichever way the score points. One column beside the reference has its place on the
+    first screen, and no such figure.
 
     Args:
         comparison: All scores.
     """
-    if comparison.reference is None:
-        return []
-    found = []
-    for view in [view for view in views() if view.judged]:
-        for row in leading(comparison, view.name):
-            gap = error_of(row, comparison.reference)
-            if gap is not None:
-                found.append((row, gap))
     others = [name for name in comparison.columns if name != comparison.reference]
-    if not found or not others:
+    if comparison.reference is None or len(others) < 2:
         return []
     marks = {}
-    for name, (row, gap) in product(others, found):
-        difference = row.cells[name].difference
-        if difference is None or difference.mean is None:
-            continue
-        reach, said = None, ABSENT
-        if difference.low is not None and difference.high is not None:
-            reach = sorted((100 * difference.low / gap, 100 * difference.high / gap))
-            said = f"[{reach[0]:+.2f}, {reach[1]:+.2f}]"
-        value = 100 * difference.mean / gap
-        seeds = plural(len(difference.seeds), "common seed")
-        marks[name, _score_name(row)] = Mark(value, f"{value:+.2f}", said, seeds, reach)
+    rows = [row for view in views() if view.judged for row in leading(comparison, view.name)]
+    for row in rows:
+        gap = error_of(row, comparison.reference)
+        for name in others:
+            difference = row.cells[name].difference
+            if gap is None or difference is None or difference.mean is None:
+                continue
+            reach, said = None, ABSENT
+            if difference.low is not None and difference.high is not None:
+                low, high = sorted((100 * difference.low / gap, 100 * difference.high / gap))
+                reach, said = (low, high), f"[{low:+.2f}, {high:+.2f}]"
+            value = 100 * difference.mean / gap
+            seeds = plural(len(difference.seeds), "common seed")
+            marks[name, _score_name(row)] = Mark(value, f"{value:+.2f}", said, seeds, reach)
+    if not marks:
+        return []
     caption = (
         f"Of the leading scores of each perspective, the part of {comparison.reference}'s distance "
         "to a perfect score that a column closes, in per cent; "
     )
     if many_columns(comparison):
         caption += "above 0 (green) is better, whichever way the score points."
-        labels = [_score_name(row) for row, _ in found]
-        figure = heat_map(others, labels, marks, limits=(-100.0, 100.0))
+        labels = tuple(dict.fromkeys(label for _, label in marks))
+        chart: HeatMap | Bars = HeatMap(tuple(others), labels, marks, (-100.0, 100.0))
     else:
         caption += (
             "right of 0 is better, whichever way the score points. Lines are 95 % intervals "
             "where there are seeds enough."
         )
-        figure = bars(comparison, marks, "share of the gap to perfect that is closed (%)")
-        figure.add_vline(x=0, line={"color": LIGHT[0], "width": 1})
+        looks = style(comparison.columns, comparison.reference)
+        chart = Bars("share of the gap to perfect that is closed (%)", marks, looks)
     numbers = numbers_of(marks, "score", "closed (%)", "95 % interval")
-    return [Figure("Gap to a perfect score that is closed", caption, figure, numbers)]
+    return [Figure("Gap to a perfect score that is closed", caption, chart, numbers)]
 
 
 def _score_name(row: Row) -> str:
@@ -127,50 +168,37 @@ def training(source: Source) -> list[Figure]:
     logs = pd.DataFrame(logged).drop_duplicates(["column", "seed", "step", "term"], keep="last")
     drawn = []
     for name in sorted(logs["term"].unique(), key=lambda term: (term != "loss", term)):
-        figure = empty("step", "loss")
+        curves: list[Curve] = []
         for column, log in logs[logs["term"] == name].groupby("column", sort=False):
             seeds = log.pivot(index="step", columns="seed", values="loss")
-            _add_losses(figure, str(column), seeds, looks[str(column)])
+            curves += _losses(str(column), seeds, looks[str(column)])
         title, caption = "Total loss", "As logged while training"
         if name != "loss":
             title = f"Term: {name.removeprefix('loss/')}"
             caption = "What the term adds with its weight"
-        drawn.append(Figure(title, f"{caption}; the thick line is the mean over seeds.", figure))
+        chart = Lines(
+            Axis("step"), Axis("loss"), tuple(sorted(curves, key=lambda one: not one.faint))
+        )
+        drawn.append(Figure(title, f"{caption}; the thick line is the mean over seeds.", chart))
     return drawn
 
 
-def _add_losses(figure: go.Figure, column: str, seeds: pd.DataFrame, look: dict[str, Any]) -> None:
-    """Add the mean over seeds, and each seed faintly where there are several."""
-    import plotly.graph_objects as go
-
-    stroke = {"color": look["color"], "dash": look["dash"]}
-    for seed in seeds.columns if len(seeds.columns) > 1 else ():
-        points = seeds[seed].dropna()
-        figure.add_trace(
-            go.Scatter(
-                x=points.index.tolist(),
-                y=points.tolist(),
-                mode="lines",
-                line={**stroke, "width": 1},
-                opacity=0.3,
-                legendgroup=plain(column),
-                showlegend=False,
-                hoverinfo="skip",
-            )
-        )
+def _losses(column: str, seeds: pd.DataFrame, look: Look) -> list[Curve]:
+    """Return the mean over seeds, and each seed faintly where there are several."""
     # Only steps that every seed logged: a mean over fewer would jump where one run ended earlier.
-    mean = seeds.dropna().mean(axis=1)
-    figure.add_trace(
-        go.Scatter(
-            name=plain(column),
-            x=mean.index.tolist(),
-            y=mean.tolist(),
-            mode="lines+markers" if len(mean) < 2 else "lines",
-            line={**stroke, "width": 2.5},
-            legendgroup=plain(column),
-            hovertemplate=(
-                f"<b>{plain(column)}</b>, {plural(len(seeds.columns), 'seed')}<br>step %{{x}}<br>"
-                "%{y:.4g}<extra></extra>"
-            ),
-        )
+    means = seeds.dropna().mean(axis=1)
+    behind = list(seeds.items()) if len(seeds.columns) > 1 else []
+    return [
+        *(
+            Curve(column, _points(losses.dropna()), look, column, marked=False, faint=True)
+            for _, losses in behind
+        ),
+        Curve(column, _points(means, column), look, column, marked=len(means) < 2),
+    ]
+
+
+def _points(losses: pd.Series[float], column: str = "") -> tuple[Point, ...]:
+    return tuple(
+        Point(float(step), float(loss), f"{column}; step {step}: {loss:.4g}" if column else "")
+        for step, loss in losses.items()
     )

@@ -69,6 +69,18 @@ class Gain:
         share = f"{self.share:+.0f}{ends} % of the error taken away".replace("-", "\u2212")
         return f"{self.row.heading()}: {self.natural}; {share}; {self.difference.said}"
 
+    def sentence(self, reference: str) -> str:
+        """Say it as a sentence of its own, with its numbers.
+
+        Args:
+            reference: The column compared with.
+        """
+        if self.decided:
+            return f"`{self.column}` {self.clause(reference)}: {self.natural}."
+        outlook = self.row.outlook(self.column)
+        said = f"{self.difference.said}{f'; {outlook}' if outlook else ''}"
+        return f"{self.view.title}: `{self.column}` {self.natural}, {said}."
+
     def at(self, reach: float) -> float:
         """Return where the share stands on a scale, in per cent of its width.
 
@@ -168,6 +180,18 @@ class Headline:
             if end is not None
         ]
         return next((step for step in REACHES if max(ends, default=0.0) <= step), REACHES[-1])
+
+    def sentences(self, reference: str | None, views: Sequence[View]) -> list[str]:
+        """Say what came out for some perspectives.
+
+        Args:
+            reference: The column compared with, None where there is one column.
+            views: The perspectives.
+        """
+        if reference is None:
+            titles = {view.title for view in views}
+            return [f"{text}: {value}." for title, value, text in self.values if title in titles]
+        return [gain.sentence(reference) for gain in self.gains if gain.view in views]
 
     def beside(self, gain: Gain) -> list[Gain]:
         """Return the lighter marks of a row of the picture."""

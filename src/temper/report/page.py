@@ -8,29 +8,16 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import json
 import logging
-import re
 from importlib import metadata, resources
-from itertools import count
 from pathlib import Path
-from typing import Any
 
 from markupsafe import Markup
 
-from temper.display.cells import SHOWN, Comparison
-from temper.display.drawing import (
-    DARK,
-    INK_DARK,
-    INK_LIGHT,
-    LIGHT,
-    SHARES_DARK,
-    SHARES_LIGHT,
-    Figure,
-    plain,
-    style,
-)
+from temper.display.cells import Comparison
+from temper.display.drawing import Bars, HeatMap, style
 from temper.display.folders import Source, read
+from temper.display.views import Question
 from temper.display.wording import folded
 from temper.errors import CheckpointError
 from temper.files import make_folder, write_text
@@ -38,10 +25,11 @@ from temper.functional.units import MARGIN
 from temper.report import view
 from temper.report.derived import views
 from temper.report.examples import MOST, gallery
-from temper.report.figures import sections
+from temper.report.figures import Section, sections
 from temper.report.first_screen import screen_values, templates
 from temper.report.markdown import document
 from temper.report.overview import leading, overview
+from temper.report.svg import sample, svg
 from temper.report.table import compare, write, write_scores
 
 logger = logging.getLogger(__name__)
@@ -100,40 +88,36 @@ def render(source: Source, comparison: Comparison, *, examples: int = MOST) -> s
         comparison: Its scores.
         examples: Examples under attack that it holds at most.
     """
-    drawn = _numbered(sections(source, comparison))
-    # The table of scores is then more than a reader takes in at once.
-    many = len(comparison.columns) > 2 or len(comparison.shown) > SHOWN
-    shown = gallery(source, most=examples)
+    shown, table, runs = gallery(source, most=examples), overview(comparison), view.runs(source)
+    apart: dict[str, bool] = {Question.WRONG: shown is not None, Question.COST: bool(runs)}
     environment = templates()
     environment.filters["numbered"] = lambda texts: list(enumerate(texts))
-    scripts = [_plotly()] if drawn else []
-    scripts += [_asset("page.js")] + ([_asset("examples.js")] if shown else [])
+    environment.filters["svg"] = lambda figure: Markup(svg(figure))
+    scripts = [_asset("page.js")] + ([_asset("examples.js")] if shown else [])
     scripts = [_normal(script) for script in scripts]
     return environment.get_template("page.html").render(
         **screen_values(source, comparison),
         kind=source.kind,
+        Question=Question,
         notices=folded(comparison.notices),
-        overview=overview(comparison) if many else None,
+        overview=None if table.turned else table,
         header=comparison.headings,
         groups=view.groups(comparison),
         leading={row.key for each in views() for row in leading(comparison, each.name)},
-        sections=drawn,
-        charts=_charts(drawn, comparison),
+        sections=[
+            (section, _keys(section, comparison))
+            for section in sections(source, comparison)
+            if section.rows or section.figures or apart.get(section.heading)
+        ],
         examples=shown,
         examples_data=shown.to_json() if shown else None,
-        runs=view.runs(source),
+        runs=runs,
         costs=view.costs(source),
         facts=view.facts(source),
         scripts=[Markup(script) for script in scripts],
         hashes=[_hash(script) for script in scripts],
         version=metadata.version("temper-lm"),
     )
-
-
-def _plotly() -> str:
-    from plotly.offline import get_plotlyjs
-
-    return str(get_plotlyjs())
 
 
 def _asset(name: str) -> str:
@@ -153,35 +137,15 @@ def _hash(script: str) -> str:
     return f"sha256-{base64.b64encode(digest).decode()}"
 
 
-Numbered = tuple[str, str, list[tuple[str, Figure]]]
-"""Name and heading of a section, and its figures with their names on the page."""
-
-
-def _numbered(drawn: list[tuple[str, list[Figure]]]) -> list[Numbered]:
-    """Name sections and figures, so that the page can point to them."""
-    numbers = count(1)
-    return [
-        (
-            re.sub(r"[^a-z0-9]+", "-", heading.lower()).strip("-"),
-            heading,
-            [(f"figure-{next(numbers)}", figure) for figure in figures],
-        )
-        for heading, figures in drawn
-    ]
-
-
-def _charts(drawn: list[Numbered], comparison: Comparison) -> dict[str, Any]:
+def _keys(section: Section, comparison: Comparison) -> list[tuple[str, Markup]]:
+    """Return the columns that a section's curves and bars are of, each with its sign."""
+    charts = [figure.chart for figure in section.figures]
+    curves_and_bars = [chart for chart in charts if not isinstance(chart, HeatMap)]
+    bars = all(isinstance(chart, Bars) for chart in curves_and_bars)
+    drawn = frozenset[str]().union(*(chart.drawn for chart in curves_and_bars))
     looks = style(comparison.columns, comparison.reference)
-    return {
-        # Traces carry names that are escaped for Plotly; the keys beside them show names as text.
-        "columns": [{"name": name, "group": plain(name), **looks[name]} for name in looks],
-        "palettes": {
-            "light": (*LIGHT, *SHARES_LIGHT, INK_LIGHT),
-            "dark": (*DARK, *SHARES_DARK, INK_DARK),
-        },
-        "figures": {
-            name: json.loads(figure.figure.to_json())
-            for _, _, inside in drawn
-            for name, figure in inside
-        },
-    }
+    return [
+        (name, Markup(sample(look, bar=bars)))
+        for name, look in looks.items()
+        if name in drawn and len(looks) > 1
+    ]

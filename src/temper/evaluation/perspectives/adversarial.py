@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from temper.display.views import mean_or_first
+from temper.display.views import Question, mean_or_first
 from temper.evaluation.measurement import Measurement
 from temper.evaluation.perspectives.contract import Perspective
 from temper.evaluation.rows import Block
@@ -66,6 +66,8 @@ ADVERSARIAL = Perspective(
     name="adversarial",
     title="Adversarial sets",
     place=30,
+    question=Question.HOLDS,
+    explained="Texts that were written or picked to mislead models of this kind.",
     gain="is right on {ours} of 100 adversarial texts where {reference} is on {theirs}",
     short="Adversarial",
     sums_up=mean_or_first,

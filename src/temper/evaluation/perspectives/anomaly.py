@@ -18,16 +18,19 @@ from temper.data.examples import Examples
 from temper.display.cells import Comparison
 from temper.display.charts import condition_bars
 from temper.display.drawing import (
+    COLOURS,
     DASHES,
-    LIGHT,
+    Axis,
+    Curve,
     Figure,
+    Lines,
+    Look,
+    Point,
     diagonal,
-    empty,
-    stroke,
     style,
 )
 from temper.display.folders import Run, Source
-from temper.display.views import mean_or_first
+from temper.display.views import Question, mean_or_first
 from temper.errors import ModelError
 from temper.evaluation.measurement import Aligned, Measurement, PerspectiveSettings, labels_of
 from temper.evaluation.perspectives.contract import Perspective
@@ -322,34 +325,37 @@ def roc_curves(source: Source) -> list[Figure]:
                 curves.setdefault(name, {})[column.name, detector] = curve
     drawn = []
     for name, of_set in curves.items():
-        figure = empty("share of ordinary rows flagged", "share of anomalies flagged")
-        figure.update_layout(height=420)
-        figure.update_xaxes(range=[-0.02, 1.02])
-        figure.update_yaxes(range=[-0.02, 1.02])
-        figure.add_trace(diagonal("chance"))
         detectors = list(dict.fromkeys(detector for _, detector in of_set))
         several = len({column for column, _ in of_set}) > 1
+        drawn_curves = [diagonal("chance")]
         for (column_name, detector), (false, true) in of_set.items():
             place = detectors.index(detector)
             said = CONDITIONS.get(detector, detector)
             corners = np.linspace(0, len(false) - 1, min(len(false), CORNERS)).round().astype(int)
-            trace = stroke(
-                f"{column_name}, {said}" if several else said,
-                false[corners].tolist(),
-                true[corners].tolist(),
-                # One column's detectors differ in colour, several columns' in the dash.
-                colour=looks[column_name]["color"] if several else LIGHT[1 + place % 6],
-                dash=DASHES[place % len(DASHES)],
-                group=column_name if several else None,
+            # One column's detectors differ in colour, several columns' in the dash.
+            colour = looks[column_name].colour if several else 1 + place % (COLOURS - 1)
+            drawn_curves.append(
+                Curve(
+                    f"{column_name}, {said}" if several else said,
+                    tuple(map(Point, false[corners].tolist(), true[corners].tolist())),
+                    Look(colour, dash=DASHES[place % len(DASHES)]),
+                    column=column_name if several else None,
+                    marked=False,
+                )
             )
-            figure.add_trace(trace)
+        chart = Lines(
+            Axis("share of ordinary rows flagged", (-0.02, 1.02)),
+            Axis("share of anomalies flagged", (-0.02, 1.02)),
+            tuple(drawn_curves),
+            height=340,
+        )
         seeds = source.kind == "study" and any(len(column.runs) > 1 for column in source.columns)
         caption = (
             "ROC of every detector, anomalies positive; further to the upper left is better, and "
             "the thin dotted line is chance."
         )
         caption += " Of each column the first seed is drawn." if seeds else ""
-        drawn.append(Figure(f"Anomalies: {name}", caption, figure))
+        drawn.append(Figure(f"Anomalies: {name}", caption, chart))
     return drawn
 
 
@@ -374,13 +380,15 @@ ANOMALY = Perspective(
     name="anomaly",
     title="Anomaly detection",
     place=120,
+    question=Question.KNOWS,
+    explained="AUROC is the chance that a foreign text is rated more foreign than an ordinary "
+    "one: 50 % is guessing, 100 % perfect.",
     gain="is {better} at telling foreign texts apart (AUROC {ours}, {reference} {theirs})",
     leads="auroc",
     leads_clean=True,
     sums_up=mean_or_first,
     conditions=CONDITIONS,
     unsaid=(),
-    heading="Anomaly detection",
     figures=figures,
     improves=True,
     without_training="mahalanobis",

@@ -18,9 +18,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from temper.data.examples import Examples
 from temper.display.cells import Comparison
-from temper.display.drawing import Figure, diagonal, empty, line, plain, style
+from temper.display.drawing import Axis, Curve, Figure, Lines, Look, Point, diagonal, style
 from temper.display.folders import Run, Source
-from temper.display.views import mean_or_first
+from temper.display.views import Question, mean_or_first
 from temper.errors import DataError
 from temper.evaluation.measurement import Aligned, Measurement, block_of, labels_of, merge
 from temper.evaluation.perspectives.contract import Perspective
@@ -243,18 +243,17 @@ def figures(source: Source, comparison: Comparison) -> list[Figure]:
     names = list(pooled)
     for name in sorted(names, key=lambda name: names.index(name.removesuffix(AFTER))):
         columns = pooled[name]
-        figure = empty("confidence", "share of right answers")
-        figure.update_xaxes(range=[0, 1.02])
-        figure.update_yaxes(range=[0, 1.02])
-        figure.add_trace(diagonal("perfect"))
-        for column, parts in columns.items():
-            figure.add_trace(_diagram(column, parts, looks[column]))
+        curves = [_diagram(column, parts, looks[column]) for column, parts in columns.items()]
         drawn.append(
             Figure(
                 f"Reliability, {name}",
                 f"Below the dotted line a model is too sure of itself. {BINS} bins of equal width, "
                 "rows of all seeds together; a bin's size is in its label.",
-                figure,
+                Lines(
+                    Axis("confidence", (0.0, 1.02)),
+                    Axis("share of right answers", (0.0, 1.02)),
+                    (diagonal("perfect"), *curves),
+                ),
             )
         )
     return drawn
@@ -272,34 +271,37 @@ def _confidences(run: Run, perspective: str, condition: str) -> Iterable[tuple[s
         yield str(name), hits, np.asarray([row[int(label)] for row, label in chosen])
 
 
-def _diagram(column: str, parts: list[tuple[Any, Any]], look: dict[str, Any]) -> Any:
+def _diagram(column: str, parts: list[tuple[Any, Any]], look: Look) -> Curve:
     hits = np.concatenate([part[0] for part in parts])
     confidences = np.concatenate([part[1] for part in parts])
     bins = reliability(hits, confidences, bins=BINS)
-    filled = bins.rows > 0
-    return line(
-        column,
-        look,
-        x=bins.confidence[filled].tolist(),
-        y=bins.accuracy[filled].tolist(),
-        customdata=bins.rows[filled].tolist(),
-        hovertemplate=(
-            f"<b>{plain(column)}</b><br>confidence %{{x:.3f}}<br>right %{{y:.3f}}<br>"
-            "%{customdata} rows<extra></extra>"
-        ),
+    points = tuple(
+        Point(
+            confidence,
+            right,
+            f"{column}; confidence {confidence:.3f}: right {right:.3f}; {rows} rows",
+        )
+        for confidence, right, rows in zip(
+            bins.confidence.tolist(), bins.accuracy.tolist(), bins.rows.tolist(), strict=True
+        )
+        if rows
     )
+    return Curve(column, points, look, column=column)
 
 
 CALIBRATION = Perspective(
     name="calibration",
     title="Calibration",
     place=110,
+    question=Question.KNOWS,
+    explained="ECE is how far the stated confidence lies from the share of right answers, on "
+    "average over bins of confidence: 0 is perfect, and 10 % means that answers stated "
+    "at 90 % are right some 80 times in 100.",
     gain="is {share} {better} calibrated",
     leads="ece_10",
     leads_clean=True,
     sums_up=mean_or_first,
     conditions={TEMPERATURE: "after temperature scaling"},
-    heading="Calibration",
     figures=figures,
     improves=True,
     without_training=TEMPERATURE,

@@ -22,6 +22,7 @@ import numpy as np
 import torch
 from pydantic import Field
 
+from temper.display.views import Question
 from temper.evaluation.measurement import Measurement, PerspectiveSettings
 from temper.evaluation.perspectives.contract import Perspective
 from temper.evaluation.predictor import Predictor, TokenPredictor
@@ -209,6 +210,8 @@ COST = Perspective(
     name="cost",
     title="Cost",
     place=140,
+    question=Question.COST,
+    explained="Seconds and forward passes that answering one text takes.",
     leads="seconds_per_row",
     counts="passes",
     judged=False,

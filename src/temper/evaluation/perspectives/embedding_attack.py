@@ -20,6 +20,7 @@ from temper.display.charts import strength_curves
 from temper.display.drawing import Figure
 from temper.display.folders import Source
 from temper.display.records import Parameters
+from temper.display.views import Question
 from temper.display.wording import described
 from temper.evaluation.attack import Budget, Outcome, Target, attack
 from temper.evaluation.measurement import (
@@ -188,9 +189,11 @@ EMBEDDING_ATTACK = Perspective(
     name="embedding_attack",
     title="Embedding attack",
     place=50,
+    question=Question.HOLDS,
+    explained="Each word's vector is moved a little, in the direction that misleads the model "
+    "most.",
     gain="keeps {ours} of 100 answers under attack where {reference} keeps {theirs}",
     conditions={"fgm": "FGM", "pgd": "PGD"},
-    heading="Robustness",
     figures=figures,
     unchanged_texts=True,
     summary="the metric under FGM and PGD on the word embeddings, by radius, and the drop",

@@ -20,6 +20,7 @@ from temper.display.charts import strength_curves
 from temper.display.drawing import Figure
 from temper.display.folders import Source
 from temper.display.records import Parameters
+from temper.display.views import Question
 from temper.display.wording import described, title
 from temper.evaluation.measurement import Measurement, PerspectiveSettings, PositiveFloat, block_of
 from temper.evaluation.perspectives.contract import Perspective
@@ -127,9 +128,11 @@ EMBEDDING_NOISE = Perspective(
     name="embedding_noise",
     title="Embedding noise",
     place=70,
+    question=Question.HOLDS,
+    explained="Random noise is added to each word's vector; the score is the area under the curve "
+    "over its strengths.",
     leads="area",
     words=words,
-    heading="Robustness",
     figures=figures,
     summary="the metric under Gaussian noise on the embeddings, and the area under its curve",
     scores=("area", *METRICS),

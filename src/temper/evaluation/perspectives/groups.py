@@ -18,6 +18,7 @@ from temper.display.cells import Comparison, ScoreKey
 from temper.display.charts import condition_bars
 from temper.display.drawing import Figure
 from temper.display.folders import Source
+from temper.display.views import Question
 from temper.display.wording import title
 from temper.evaluation.measurement import Measurement
 from temper.evaluation.perspectives.contract import Perspective
@@ -99,10 +100,11 @@ GROUPS = Perspective(
     name="groups",
     title="Groups",
     place=40,
+    question=Question.RIGHT,
+    explained="Accuracy where it is lowest: over the groups that the data name, such as a genre.",
     gain="is right on {ours} of 100 texts of its worst group where {reference} is on {theirs}",
     leads="worst_group",
     words=words,
-    heading="Groups",
     figures=figures,
     rescores=("task", "shift", "adversarial"),
     summary="accuracy of every group that the data name, of the worst with 10 rows or more, "

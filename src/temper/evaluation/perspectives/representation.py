@@ -23,6 +23,7 @@ from temper.display.charts import inner_layers, layer_label, layer_map
 from temper.display.drawing import Figure
 from temper.display.folders import Source
 from temper.display.records import Parameters
+from temper.display.views import Question
 from temper.errors import ModelError
 from temper.evaluation.measurement import (
     CommonSettings,
@@ -220,11 +221,13 @@ REPRESENTATION = Perspective(
     name="representation",
     title="Representation",
     place=130,
+    question=Question.INSIDE,
+    explained="CKA is how alike two models' inner states are, from 0 to 1; 1 is the pre-trained "
+    "model unchanged.",
     leads="cka",
     sums_up=last_layer,
     words=layer_label,
     minor=inner_layers,
-    heading="Representation",
     figures=figures,
     counts="batches",
     ranked=False,

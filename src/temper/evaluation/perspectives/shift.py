@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from temper.display.views import mean_or_first
+from temper.display.views import Question, mean_or_first
 from temper.evaluation.measurement import Measurement
 from temper.evaluation.perspectives.contract import Perspective
 from temper.evaluation.rows import Block
@@ -30,6 +30,8 @@ SHIFT = Perspective(
     name="shift",
     title="Distribution shift",
     place=20,
+    question=Question.RIGHT,
+    explained="The same task on texts from elsewhere, which no model here was trained on.",
     gain="is right on {ours} of 100 texts from elsewhere where {reference} is on {theirs}",
     short="Shift",
     sums_up=mean_or_first,

@@ -25,6 +25,7 @@ from temper.display.charts import inner_layers, layer_label, layer_lines
 from temper.display.drawing import Figure
 from temper.display.folders import Source
 from temper.display.records import Parameters
+from temper.display.views import Question
 from temper.errors import ModelError
 from temper.evaluation.measurement import (
     CommonSettings,
@@ -219,11 +220,13 @@ SMOOTHNESS = Perspective(
     name="smoothness",
     title="Smoothness",
     place=100,
+    question=Question.INSIDE,
+    explained="How strongly the output reacts to small moves of the words' vectors: its squared "
+    "derivatives, less is smoother.",
     leads="jacobian_norm",
     sums_up=of_logits,
     words=partial(layer_label, otherwise=LOGITS),
     minor=inner_layers,
-    heading="Smoothness",
     figures=figures,
     ranked=False,
     summary="squared Jacobian and Hessian norms of every layer by the word embeddings, with "

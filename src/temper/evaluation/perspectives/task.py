@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from temper.display.views import mean_or_first
+from temper.display.views import Question, mean_or_first
 from temper.evaluation.measurement import Aligned, Measurement
 from temper.evaluation.perspectives.contract import Perspective
 from temper.evaluation.rows import Block
@@ -25,6 +25,9 @@ TASK = Perspective(
     name="task",
     title="In distribution",
     place=10,
+    question=Question.RIGHT,
+    explained="The share of texts of its own kind that are answered rightly, or the task's own "
+    "metric.",
     gain="is {points} {better} in {score} than {reference}",
     sums_up=mean_or_first,
     averaged=True,

@@ -20,6 +20,7 @@ from temper.display.cells import Comparison
 from temper.display.charts import condition_bars
 from temper.display.drawing import Figure
 from temper.display.folders import Source
+from temper.display.views import Question
 from temper.display.wording import title
 from temper.errors import DataError, SettingError, unknown
 from temper.evaluation.measurement import CommonSettings, EvaluationData, Measurement, block_of
@@ -251,10 +252,12 @@ TEXT_ATTACK = Perspective(
     name="text_attack",
     title="Text attack",
     place=60,
+    question=Question.HOLDS,
+    explained="Words or letters are changed, keeping the sense, until the answer turns wrong or "
+    "the tries are spent.",
     gain="keeps {ours} of 100 answers on attacked texts where {reference} keeps {theirs}",
     short="Text attack",
     conditions=CONDITIONS,
-    heading="Text attacks and perturbations",
     figures=figures,
     summary="the metric on texts edited until the answer is wrong: success, share of changed "
     "words, queries",

@@ -18,6 +18,7 @@ from temper.display.charts import strength_curves
 from temper.display.drawing import Figure
 from temper.display.folders import Source
 from temper.display.records import Parameters
+from temper.display.views import Question
 from temper.display.wording import title
 from temper.evaluation.measurement import (
     CommonSettings,
@@ -126,10 +127,12 @@ TOKEN_CORRUPTION = Perspective(
     name="token_corruption",
     title="Token corruption",
     place=80,
+    question=Question.HOLDS,
+    explained="Random tokens are dropped, masked or replaced; the score is the area under the "
+    "curve over the rates.",
     leads="area",
     conditions=KINDS,
     words=words,
-    heading="Robustness",
     figures=figures,
     summary="the metric with tokens swapped for random ones, masked or dropped, and its area",
     scores=("area", *METRICS),

@@ -23,6 +23,7 @@ from temper.display.cells import Comparison
 from temper.display.charts import condition_bars
 from temper.display.drawing import Figure
 from temper.display.folders import Source
+from temper.display.views import Question
 from temper.evaluation.measurement import Measurement, PerspectiveSettings, block_of
 from temper.evaluation.perspectives.contract import Perspective
 from temper.evaluation.rows import Block, Condition, rows_at
@@ -114,10 +115,12 @@ WORST_CASE = Perspective(
     name="worst_case",
     title="Worst case",
     place=90,
+    question=Question.HOLDS,
+    explained="A text counts as right only where the answer stays right under every change of a "
+    "list, such as typos.",
     gain="is right under every change of {ours} of 100 texts where {reference} is of {theirs}",
     leads="worst_case_accuracy",
     conditions=CONDITIONS,
-    heading="Text attacks and perturbations",
     figures=figures,
     summary="right under all of a set of changes that keep the label (HELM's robustness)",
     scores=(
