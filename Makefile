@@ -2,6 +2,7 @@
 #   make demo                                  the main job on a generated corpus, offline
 #   make demo DATA=../shared/data/sst2         the same on a folder, a file or a Hub id
 #   make test                                  what continuous integration runs
+#   make docs                                  the documentation site, in site/
 #   make gpu                                   tests and times on a GPU, offline (after make gpu-kit)
 # Everything is installed into .venv, once, and again when pyproject.toml or constraints.txt change.
 
@@ -34,7 +35,7 @@ endif
 # Attacks on 100 rows show the curves; raise it for numbers to rely on.
 SETTINGS ?= --set train.epochs=2 --set evaluate.attack_rows=100 --set evaluate.embedding_attack.pgd.steps=3
 
-.PHONY: install demo test test-narrow lint bench bench-memory gpu-kit gpu clean
+.PHONY: install demo test test-narrow lint docs docs-version bench bench-memory gpu-kit gpu clean
 
 install: $(INSTALLED)
 
@@ -70,6 +71,20 @@ test-narrow: $(INSTALLED)
 	ATEN_CPU_CAPABILITY=default ONEDNN_MAX_CPU_ISA=SSE41 MKL_CBWR=COMPATIBLE \
 		$(PYTEST) $(addprefix tests/,$(NUMERICAL)) --ignore=tests/methods/test_scaffold.py
 
+# The documentation site in site/: `python -m http.server -d site` shows it, search and all.
+DOCS := $(VENV)/.installed-docs
+$(DOCS): $(INSTALLED)
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e ".[docs]"
+	@touch $@
+
+docs: $(DOCS)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+
+# The same as one version among others, in the branch gh-pages of this clone; nothing is pushed.
+VERSION ?= $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' src/temper/__init__.py)
+docs-version: $(DOCS)
+	PYTHONPATH=. NO_MKDOCS_2_WARNING=1 PATH=$(abspath $(BIN)):$$PATH $(BIN)/mike deploy --update-aliases $(VERSION) latest
+
 bench: $(INSTALLED)
 	$(BIN)/python -m benchmarks.step_cost --rounds 5
 	$(BIN)/python -m benchmarks.memory
@@ -97,5 +112,5 @@ gpu:
 	$(GPU_PYTHON) -m benchmarks.gpu --out $(GPU_OUT)
 
 clean:
-	rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf build dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	find src tests reproduction benchmarks examples -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,145 @@
+"""Pages of the site that are not written in docs/: those of the root, commands and the package.
+
+MkDocs calls `on_config` and `on_files` (`mkdocs.yml`); nothing here is imported by Temper.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Mapping
+from fnmatch import fnmatch
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGE = ROOT / "src" / "temper"
+COPIED = {
+    "index.md": "README.md",
+    "changelog.md": "CHANGELOG.md",
+    "contributing.md": "CONTRIBUTING.md",
+}
+"""Page -> file of the root whose text it has."""
+
+
+def on_config(config: Any) -> Any:
+    """Name every page in the navigation, and the version on every page."""
+    import temper
+
+    config["nav"] = navigation(config["nav"])
+    config["copyright"] = f"Temper {temper.__version__}, Apache-2.0"
+    # mike, which keeps a site a version, says so; without it no page has versions to choose from.
+    if "MIKE_DOCS_VERSION" in os.environ:
+        config["extra"]["version"] = {"provider": "mike"}
+    return config
+
+
+def on_files(files: Any, *, config: Any) -> Any:
+    """Add the made pages to those that lie in docs/."""
+    from mkdocs.structure.files import File
+
+    for name, text in made().items():
+        files.append(File.generated(config, name, content=text))
+    return files
+
+
+def navigation(entries: Iterable[Any]) -> list[Any]:
+    """Return the navigation with each ``folder/*`` in place of which stand its pages.
+
+    Args:
+        entries: ``nav`` of mkdocs.yml: names of pages, and titles with entries of their own.
+    """
+    entries = list(entries)
+    named = set(names_in(entries))
+    written = {str(path.relative_to(ROOT / "docs")) for path in (ROOT / "docs").rglob("*.md")}
+    pages = sorted((written | made().keys()) - named)
+
+    def expand(entry: Any) -> list[Any]:
+        if isinstance(entry, Mapping):
+            return [
+                {title: [page for part in parts for page in expand(part)]}
+                for title, parts in entry.items()
+            ]
+        return [page for page in pages if fnmatch(page, entry)] if "*" in entry else [entry]
+
+    return [page for entry in entries for page in expand(entry)]
+
+
+def names_in(entries: Iterable[Any]) -> list[str]:
+    """Return the pages that a navigation names, in its order."""
+    names: list[str] = []
+    for entry in entries:
+        if isinstance(entry, Mapping):
+            for parts in entry.values():
+                names += names_in(parts)
+        else:
+            names.append(entry)
+    return names
+
+
+@cache
+def made() -> dict[str, str]:
+    """Return the text of every page that is made: by its name, in Markdown."""
+    pages = {page: moved((ROOT / source).read_text("utf-8")) for page, source in COPIED.items()}
+    return {**pages, "commands.md": commands(), **reference()}
+
+
+def moved(text: str) -> str:
+    """Return a text of the root as it stands in docs/: its links lead on."""
+    text = re.sub(r"\]\(docs/", "](", text)
+    for page, source in COPIED.items():
+        text = text.replace(f"]({source})", f"]({page})")
+    return text
+
+
+def commands() -> str:
+    """Return the page of the command line: each command with what it takes."""
+    import typer
+
+    from reproduction.command import parser
+    from temper.cli.app import app
+
+    parts = ["# Commands\n\n`temper COMMAND --help` prints the same.\n"]
+    for name, command in typer.main.get_command(app).commands.items():  # type: ignore[attr-defined]
+        parts.append(f"## temper {name}\n\n{command.help}\n")
+        if name == "reproduce":
+            parts.append(f"```text\n{parser().format_help()}```\n")
+            continue
+        context = command.make_context(name, [], resilient_parsing=True)
+        records = filter(None, (parameter.get_help_record(context) for parameter in command.params))
+        rows = [f"| `{taken}` | {cell(meaning)} |" for taken, meaning in records]
+        parts.append("\n".join(["| it takes | meaning |", "|---|---|", *rows]) + "\n")
+    return "\n".join(parts)
+
+
+def cell(text: str) -> str:
+    """Return a text as it can stand in a cell of a table."""
+    return re.sub(r"([|*<])", r"\\\1", " ".join(text.split()))
+
+
+def reference() -> dict[str, str]:
+    """Return the pages of the API: the package's own names, and one for each part of it."""
+    import temper
+
+    first = ["# temper", "", "What `import temper` gives. The pages beside hold the rest.", ""]
+    for name in sorted(temper.__all__, key=str.lower):
+        first += [f"::: temper.{name}", ""]
+    pages = {"api/index.md": "\n".join(first)}
+    for folder in sorted(path.parent for path in PACKAGE.glob("*/__init__.py")):
+        # What the command line takes has a page of its own.
+        if folder.name != "cli":
+            pages[f"api/{folder.name}.md"] = area(f"temper.{folder.name}", folder.rglob("*.py"))
+    pages["api/foundations.md"] = area("Foundations", PACKAGE.glob("[a-z]*.py"))
+    return pages
+
+
+def area(title: str, paths: Iterable[Path]) -> str:
+    """Return the page of some modules."""
+    lines = [f"# {title}", ""]
+    for path in sorted(paths):
+        parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
+        if not any(part.startswith("_") for part in parts[:-1]):
+            name = ".".join(part for part in parts if part != "__init__")
+            lines += [f"::: {name}", ""]
+    return "\n".join(lines)
