@@ -26,6 +26,7 @@ from temper.training.checkpoint_folder import (
 )
 from temper.training.progress import Progress
 from temper.training.run import train
+from temper.training.trackers import TrackedRun, score_values, tracked
 
 SCHEMA = 1
 GridCell = tuple[str, int]
@@ -185,6 +186,9 @@ class Work:
             run=run_key,
             progress=progress,
         )
+        told = TrackedRun(run, settings.settings(), int(record["times"]["steps"]))
+        with tracked(told, settings.train.report_to) as trackers:
+            trackers.send(score_values(read_json(out / "scores.json")["scores"]), told.step)
         return seconds
 
 

@@ -39,10 +39,12 @@ RATE_FILE = "rate.json"
 """What the search for a learning rate found, where the settings say ``auto``."""
 TEACHER_ANSWERS = "teacher_answers.parquet"
 """What the model of a folder answered to rows that a student was taught on."""
-OF_A_RUN = ("run.json", "metrics.jsonl", "attacked.parquet", TEACHER_ANSWERS)
+TRACKED, EVENTS = "trackers.json", "tensorboard"
+"""Which runs of experiment trackers a run is, and the folder of TensorBoard's events."""
+OF_A_RUN = ("run.json", "metrics.jsonl", "attacked.parquet", TEACHER_ANSWERS, TRACKED)
 WRITTEN = (*OF_A_RUN, RATE_FILE, "study.json", "paired.json")
 """Files that are written under a hidden name first."""
-OWN_FILES = {*OF_A_RUN, "checkpoints", STAGING}
+OWN_FILES = {*OF_A_RUN, EVENTS, "checkpoints", STAGING}
 LEFT = re.compile(rf"{LOCK.pattern}|\.now-\w+|\.({'|'.join(map(re.escape, WRITTEN))})\.\w+")
 """What a killed process may leave of a lock, and of a file that it was writing."""
 

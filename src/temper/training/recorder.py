@@ -239,6 +239,8 @@ class EpochScores(Listener):
         batch_size: Rows of a forward pass.
         folder: The run's folder.
         progress: Hears of every score.
+
+    Set ``send`` to hand the scores to trackers: it takes them by name, and the step.
     """
 
     sets: Sequence[ScoredSet]
@@ -246,6 +248,7 @@ class EpochScores(Listener):
     batch_size: int
     folder: RunFolder
     progress: Progress
+    send: Callable[[Mapping[str, float | None], int], None] | None = field(default=None, init=False)
     entries: list[dict[str, Any]] = field(default_factory=list, init=False)
     _finished: dict[str, float | None] = field(default_factory=dict, init=False)
 
@@ -342,7 +345,8 @@ class EpochScores(Listener):
     def _score(self, model: nn.Module, state: Any) -> None:
         if not self.sets:
             return
-        entry = {"step": state.global_step, "epoch": state.epoch, **self._all(model)}
+        found = self._all(model)
+        entry = {"step": state.global_step, "epoch": state.epoch, **found}
         self.entries.append(entry)
         # The weights come first: a line without them would name an epoch that cannot be kept.
         if self.best is entry:
@@ -353,6 +357,8 @@ class EpochScores(Listener):
             put_in_place(partial, self._weights(state.global_step))
         self.folder.append_metrics(entry)
         self.progress.logged(entry)
+        if self.send is not None:
+            self.send(found, state.global_step)
 
     def _all(self, model: nn.Module) -> dict[str, float | None]:
         return {

@@ -46,6 +46,7 @@ from temper.training.recorder import (
     versions,
 )
 from temper.training.rewriting import RowAttack, rewriters_of
+from temper.training.trackers import TrackedRun, tracked
 from temper.training.trainer import RobustTrainer
 
 SCHEMA = 1
@@ -508,9 +509,13 @@ class ActiveRun:
             )
         self.device = str(trainer.args.device)
         self.write("running")
-        trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
-        if "finish" in trainer.method.rule.slots:
-            self.scores.score_finished(trainer.model)
+        told = TrackedRun(self.folder.path, self.plan.settings(), step)
+        with tracked(told, self.config.train.report_to) as trackers:
+            trackers.attach(trainer.callback_handler.callbacks)
+            self.scores.send = trackers.send
+            trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
+            if "finish" in trainer.method.rule.slots:
+                self.scores.score_finished(trainer.model)
         self._publish(trainer)
 
     def few_rows(self, rows: EncodedExamples) -> dict[str, Tensor]:

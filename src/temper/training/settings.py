@@ -156,8 +156,8 @@ class TrainSettings(BaseModel):
             ``"balanced"`` takes rows / (classes * rows of the class); None weighs all rows alike.
         device: ``auto``, ``cpu``, ``cuda``, ``cuda:N`` or ``mps``.
         gradient_checkpointing: Recompute activations in the backward pass to save memory.
-        report_to: Trackers that Transformers knows, for example ``("tensorboard",)``; one
-            name may stand alone.
+        report_to: Trackers that Transformers knows, for example ``wandb,mlflow,tensorboard``; these
+            three get the scores of epochs and evaluations too.
         evaluate: ``epoch`` scores the dev rows after each epoch; ``off`` does not. Either way the
             weights are the same.
         keep: ``last`` keeps the weights of the last step; ``best`` those of the epoch that is best
