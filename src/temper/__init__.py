@@ -8,6 +8,7 @@ from temper.importing import after_import, on_first_use
 
 if TYPE_CHECKING:
     from temper.app.evaluate import evaluate
+    from temper.app.push import push
     from temper.app.train import train
     from temper.methods import Method, MethodConfig, compose, configure, register
     from temper.methods.at import AT
@@ -49,6 +50,7 @@ _PUBLIC = {
     "compose": "methods",
     "configure": "methods",
     "evaluate": "app.evaluate",
+    "push": "app.push",
     "register": "methods",
     "train": "app.train",
     "tune": "study.tune",
@@ -72,6 +74,7 @@ __all__ = [
     "compose",
     "configure",
     "evaluate",
+    "push",
     "register",
     "train",
     "tune",

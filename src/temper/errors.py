@@ -71,6 +71,10 @@ class WriteError(CheckpointError):
     """Report what could not be written, why, and how much room there is or would have to be."""
 
 
+class HubError(TemperError):
+    """Report that the Hub cannot be reached, or what it refused."""
+
+
 class Terminated(SystemExit):
     """End the process as SIGTERM asks, after what can be saved was saved: exit code 143."""
 

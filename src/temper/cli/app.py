@@ -14,6 +14,7 @@ from temper.cli.compare import compare
 from temper.cli.evaluate import evaluate
 from temper.cli.listing import show
 from temper.cli.predict import predict
+from temper.cli.push import push
 from temper.cli.report import report
 from temper.cli.reproduce import reproduce
 from temper.cli.scaffold import new_method, new_perspective
@@ -80,6 +81,7 @@ app.command()(tune)
 app.command()(predict)
 app.command()(calibrate)
 app.command()(report)
+app.command()(push)
 # What the command takes is read by the package that it is handed over to, its help too.
 app.command(context_settings={"ignore_unknown_options": True, "help_option_names": []})(reproduce)
 app.command()(soup)

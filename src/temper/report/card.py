@@ -171,11 +171,18 @@ class CardSources:
         evaluation: Folder of its evaluation; None takes the one inside ``model`` or beside it, as
             MODEL-evaluation, if any.
         data: Name of a set to its source: a path, a Hub id or ``demo``.
+        name: What the model is loaded by; None takes its folder's name.
     """
 
     model: Path
     evaluation: Path | None = None
     data: Mapping[str, str] = field(default_factory=dict)
+    name: str | None = None
+
+    @property
+    def title(self) -> str:
+        """The name without its owner."""
+        return (self.name or self.model.resolve().name).rpartition("/")[2]
 
 
 def check_card(model: Path | str, path: Path | str | None = None) -> Path:
@@ -256,10 +263,10 @@ def card(sources: CardSources) -> str:
     comparison = None if source is None else compare(source)
     front = _front_matter(sources, record, comparison)
     body = [
-        f"# {escaped(sources.model.resolve().name)}",
+        f"# {escaped(sources.title)}",
         _summary(sources, record),
         "## How to load it",
-        _loading(sources.model, scratch=_from_scratch(record)),
+        _loading(sources, scratch=_from_scratch(record)),
         "## How it was trained",
         _training(record),
         "## Scores",
@@ -280,7 +287,7 @@ def _front_matter(
         library_name="peft" if _is_adapter(sources.model) else "transformers",
         pipeline_tag="text-classification",
         tags=["temper", "robustness", *dict.fromkeys(method)],
-        model_name=sources.model.resolve().name if found else None,
+        model_name=sources.title if found else None,
         eval_results=found or None,
     )
     return str(data.to_yaml()).rstrip()
@@ -311,8 +318,8 @@ def _from_scratch(record: RunRecord | None) -> bool:
     return record is not None and "architecture" in record.settings
 
 
-def _loading(model: Path, *, scratch: bool) -> str:
-    name = json.dumps(model.resolve().name)
+def _loading(sources: CardSources, *, scratch: bool) -> str:
+    model, name = sources.model, json.dumps(sources.name or sources.model.resolve().name)
     auto = "AutoModelForSequenceClassification"
     first = "import temper  # its networks are known to Transformers then\n" if scratch else ""
     if _is_adapter(model) and (model / "config.json").exists():

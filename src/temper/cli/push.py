@@ -1,0 +1,56 @@
+"""``temper push``: publish a run on the Hub."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from temper.cli import options
+from temper.cli.screen import print_json, say
+
+
+def push(
+    run: Annotated[Path, typer.Argument(help="Folder of a finished run or of a soup.")],
+    repo: Annotated[
+        str, typer.Argument(help="OWNER/NAME, or a name of your own; made where there is none.")
+    ],
+    *,
+    private: Annotated[
+        bool, typer.Option("--private", help="Only you may see it.", show_default=False)
+    ] = False,
+    evaluation: Annotated[
+        Path | None,
+        typer.Option(
+            "--evaluation",
+            metavar="DIR",
+            help="The evaluation whose scores card and page hold; RUN-evaluation if left out and "
+            "there.",
+        ),
+    ] = None,
+    texts: Annotated[
+        bool,
+        typer.Option(
+            "--texts",
+            help="Upload the evaluated rows with their texts too, and show examples on the page.",
+            show_default=False,
+        ),
+    ] = False,
+    as_json: options.Json = False,
+) -> None:
+    """Upload a checkpoint with its card, scores and report to the Hub, in one commit.
+
+    The token is read from the environment variable HF_TOKEN alone. Pickles and states of an
+    optimiser are refused; texts of rows stay here unless --texts asks for them.
+    """
+    from temper.app.push import push as push_run
+
+    pushed = push_run(run, repo, private=private, evaluation=evaluation, texts=texts)
+    if as_json:
+        print_json(vars(pushed))
+        return
+    say(f"{len(pushed.files)} files: {', '.join(pushed.files)}")
+    if pushed.kept:
+        say(f"Not uploaded: {', '.join(pushed.kept)}")
+    say(f"Pushed: {pushed.url}")
