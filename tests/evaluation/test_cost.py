@@ -17,10 +17,11 @@ from temper.evaluation.classifier import ClassifierPredictor
 from temper.evaluation.function import CallablePredictor
 from temper.evaluation.pairing import paired_differences
 from temper.evaluation.perspectives import cost
-from temper.evaluation.perspectives.cost import Gauge, gauge_of, passes
+from temper.evaluation.perspectives.cost import passes
 from temper.evaluation.rows import to_blocks
 from temper.evaluation.run import EvaluationData, evaluate, score
 from temper.evaluation.settings import EvaluationSettings
+from temper.memory import Gauge, gauge_of
 from tests.evaluation.conftest import assert_same_scores, changed, make_examples
 
 SETTINGS = EvaluationSettings(perspectives=("cost",), cost={"repetitions": 3}, bootstrap=50)
@@ -60,7 +61,7 @@ def timed(monkeypatch: pytest.MonkeyPatch, peaks: list[int] | None) -> Steady:
     left = iter(peaks or ())
     gauge = Gauge("memory_resident", start=lambda: None, peak=lambda: next(left))
     monkeypatch.setattr(cost, "passes", partial(passes, clock=clock))
-    monkeypatch.setattr(cost, "gauge_of", lambda predictor: None if peaks is None else gauge)
+    monkeypatch.setattr(cost, "gauge_of", lambda device: None if peaks is None else gauge)
     return Steady(clock)
 
 
@@ -151,7 +152,7 @@ def test_tokens_are_counted_without_padding(
     monkeypatch: pytest.MonkeyPatch, model: Any, tokenizer: Any
 ) -> None:
     clock = Clock()
-    monkeypatch.setattr(cost, "gauge_of", lambda predictor: None)
+    monkeypatch.setattr(cost, "gauge_of", lambda device: None)
     monkeypatch.setattr(cost, "passes", partial(passes, clock=clock))
     predictor = ClassifierPredictor(model, tokenizer, max_length=64)
     answer = predictor.predict
@@ -170,7 +171,7 @@ def test_tokens_are_counted_without_padding(
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux forgets a peak")
 def test_a_resident_peak_is_that_of_the_pass_and_not_of_earlier_ones() -> None:
-    gauge = gauge_of(CallablePredictor(lambda texts: [], gives="probabilities"))
+    gauge = gauge_of(None)
     assert gauge is not None
     if gauge.name != "memory_resident":
         pytest.skip("this system does not let a process forget its peak")
@@ -189,7 +190,7 @@ def test_a_resident_peak_is_that_of_the_pass_and_not_of_earlier_ones() -> None:
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 def test_on_a_gpu_its_own_peak_counts(model: Any, tokenizer: Any) -> None:
     predictor = ClassifierPredictor(model, tokenizer, max_length=64, device="cuda")
-    gauge = gauge_of(predictor)
+    gauge = gauge_of(predictor.device)
     assert gauge is not None
     assert gauge.name == "memory_cuda"
     gauge.start()

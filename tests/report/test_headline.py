@@ -11,11 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks.usual import FILE, usual
 from temper.display.cells import Cell, Comparison, Difference, Row, ScoreKey, Verdict
 from temper.display.folders import read
 from temper.display.wording import unit
 from temper.report import build
-from temper.report.headline import Gain, Headline, headline
+from temper.report.headline import Gain, Headline, headline, levels
 from temper.report.table import compare
 from tests.report.conftest import Plan
 
@@ -118,17 +119,48 @@ def test_the_scale_holds_every_mark_and_cuts_what_is_longer() -> None:
     assert longer.ends(100) == (0.0, 0.0)
 
 
-def test_training_is_priced_by_passes_times_steps(make_study: MakeStudy) -> None:
+def test_training_is_priced_by_passes_memory_and_size(make_study: MakeStudy) -> None:
     folder = make_study(Plan())
     for file in folder.glob("runs/*/run.json"):
         record: dict[str, Any] = json.loads(file.read_text())
         uegr = record["method"] == "uegr"
-        record |= {"passes": 9.0 if uegr else 3.0}
-        record["times"] = {**record.get("times", {}), "steps": 100 if uegr else 200}
+        record |= {"passes": 9.0 if uegr else 3.0, "parameters": {"all": 1000, "trained": 1000}}
+        memory = 900.0 if uegr else 600.0
+        record["times"] = {"steps": 100 if uegr else 200, "memory_mib": memory}
         file.write_text(json.dumps(record))
     assert headline(compare(read(folder))).price == (
-        "trains 1.5 times as long, counted in forward passes"
+        "trains 1.5 times as long, counted in forward passes, takes 1.5 times the memory and "
+        "answers at the same price, as a network of the same size"
     )
+
+
+@given(st.floats(0.0, 1.0), st.integers(2, 20))
+def test_one_model_stands_between_guessing_and_perfect(value: float, classes: int) -> None:
+    alone = row("task", value)
+    compared = Comparison("run", "m", "accuracy", None, ("plain",), (0,), (alone,), classes=classes)
+    (level,) = levels(compared, "plain")
+    assert level.share == pytest.approx(100 * (value * classes - 1) / (classes - 1), abs=1e-6)
+    assert (level.standing == "worse than guessing") == (value < 1 / classes)
+
+
+def test_where_nobody_can_guess_there_is_no_mark() -> None:
+    compared = Comparison(
+        "run", "m", "accuracy", None, ("plain",), (0,), (row("calibration", 0.05),), classes=2
+    )
+    (level,) = levels(compared, "plain")
+    assert (level.share, level.standing) == (None, "")
+
+
+def test_one_model_hears_where_it_is_weakest(run: Path) -> None:
+    found = headline(compare(read(run)))
+    placed = [level for level in found.levels if level.share is not None]
+    weakest = min(placed[1:], key=lambda level: level.share or 0.0)
+    assert f"it is weakest in {weakest.view.title.lower()}: " in found.sentence
+    assert len(found.lines) == len(found.levels)
+
+
+def test_what_is_usual_is_what_the_kept_study_says() -> None:
+    assert json.loads(FILE.read_text(encoding="utf-8")) == usual()
 
 
 def test_the_page_begins_with_the_sentence_and_escapes_what_stands_in_it(

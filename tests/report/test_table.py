@@ -283,7 +283,7 @@ def test_a_single_run_has_scores_without_differences(run: Path) -> None:
     assert found.columns == ("uegr",)
     cell = found.row("task", "accuracy").cells["uegr"]
     assert (cell.mean, cell.difference) == (0.83, None)
-    assert "nothing to compare it with" in found.answer
+    assert found.answer.startswith("`uegr` reaches 83.00 % ")
 
 
 def test_a_single_evaluation_has_scores_without_differences(evaluation: Path) -> None:

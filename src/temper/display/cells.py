@@ -235,6 +235,21 @@ class TerminalTable:
 
 
 @dataclass(frozen=True)
+class TrainingCost:
+    """Say what a column's training takes, as a mean over its runs; None where none recorded it.
+
+    Args:
+        passes: Forward passes: F a step times the steps.
+        memory: Peak of the memory in use, in MiB.
+        parameters: Parameters of the network that answers.
+    """
+
+    passes: float | None = None
+    memory: float | None = None
+    parameters: float | None = None
+
+
+@dataclass(frozen=True)
 class Comparison:
     """Hold the whole comparison as plain data.
 
@@ -250,7 +265,8 @@ class Comparison:
         notices: What a reader has to know about the numbers: overlap, truncation, undefined scores.
         answer: The outcome in plain sentences.
         margin: Points that a difference must reach to matter.
-        passes: Forward passes that a training of each column took, where its runs recorded them.
+        costs: What a training of each column took, where its runs recorded it.
+        classes: Number of classes of the task; 0 of a regression.
     """
 
     kind: str
@@ -264,7 +280,8 @@ class Comparison:
     notices: tuple[str, ...] = ()
     answer: str = ""
     margin: float = MARGIN
-    passes: dict[str, float] = field(default_factory=dict)
+    costs: dict[str, TrainingCost] = field(default_factory=dict)
+    classes: int = 0
 
     @property
     def title(self) -> str:

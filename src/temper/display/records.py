@@ -168,6 +168,7 @@ class RunRecord(Record):
     epochs: dict[str, Any] = Field(default_factory=dict)
     passes: float | None = None
     times: dict[str, Any] = Field(default_factory=dict)
+    parameters: dict[str, int] = Field(default_factory=dict)
     device: str | None = None
 
 

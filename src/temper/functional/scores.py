@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -40,6 +40,8 @@ class ScoreFacts:
         perfect: The value that no model can beat; None without a direction.
         undefined: When the score has no value, as the end of "undefined: ...".
         unit: How it is written; None is the unit of the task's metric.
+        guessing: What answers that ignore the text have; ``class`` is one in as many as there are
+            classes, ``metric`` what the task's metric has, None where nothing can be said.
     """
 
     name: str
@@ -48,6 +50,24 @@ class ScoreFacts:
     perfect: float | None
     undefined: str
     unit: Unit | None = PERCENT
+    guessing: float | Literal["class", "metric"] | None = None
+
+    def guessed(self, classes: int, metric: str) -> float | None:
+        """Return what answers that ignore the text have, None where nothing can be said.
+
+        Args:
+            classes: Number of classes, >= 1; 0 where there are none.
+            metric: The task's metric.
+
+        Example:
+            >>> facts("accuracy").guessed(4, "accuracy"), facts("area").guessed(0, "pearson")
+            (0.25, 0.0)
+        """
+        if self.guessing == "metric":
+            return SCORES[metric].guessed(classes, metric) if metric in SCORES else None
+        if self.guessing == "class":
+            return 1.0 / classes if classes else None
+        return self.guessing
 
 
 _CONSTANT = "the targets or the predictions are all equal"
@@ -56,15 +76,17 @@ NO_ROWS = "there are no rows"
 SCORES: dict[str, ScoreFacts] = {
     facts.name: facts
     for facts in (
-        ScoreFacts("accuracy", "Accuracy", True, 1.0, NO_ROWS),
+        ScoreFacts("accuracy", "Accuracy", True, 1.0, NO_ROWS, guessing="class"),
         ScoreFacts("macro_f1", "Macro-F1", True, 1.0, NO_ROWS),
-        ScoreFacts("mcc", "MCC", True, 1.0, "the labels hold one class only", HUNDREDTHS),
+        ScoreFacts("mcc", "MCC", True, 1.0, "the labels hold one class only", HUNDREDTHS, 0.0),
         ScoreFacts("f1", "F1", True, 1.0, "class 1 is neither a label nor a prediction"),
-        ScoreFacts("pearson", "Pearson", True, 1.0, _CONSTANT, HUNDREDTHS),
-        ScoreFacts("spearman", "Spearman", True, 1.0, _CONSTANT, HUNDREDTHS),
+        ScoreFacts("pearson", "Pearson", True, 1.0, _CONSTANT, HUNDREDTHS, 0.0),
+        ScoreFacts("spearman", "Spearman", True, 1.0, _CONSTANT, HUNDREDTHS, 0.0),
         ScoreFacts("mse", "Mean squared error", False, 0.0, NO_ROWS, PLAIN),
         ScoreFacts("drop", "Drop against clean", False, 0.0, "the metric is undefined", None),
-        ScoreFacts("area", "Area under the curve", True, 1.0, "a point is undefined", None),
+        ScoreFacts(
+            "area", "Area under the curve", True, 1.0, "a point is undefined", None, "metric"
+        ),
     )
 }
 """Scores of labels and predictions, and those that perspectives add."""

@@ -12,6 +12,7 @@ from markupsafe import Markup, escape
 from temper.display.cells import Comparison
 from temper.display.folders import Source, read
 from temper.report import view
+from temper.report.headline import USUAL
 from temper.report.trained import verdict
 
 
@@ -40,6 +41,7 @@ def screen_values(source: Source, comparison: Comparison) -> dict[str, Any]:
         "about": view.about(source, comparison),
         "headline": verdict(source, comparison),
         "comparison": comparison,
+        "usual": USUAL,
     }
 
 

@@ -7,19 +7,25 @@ way a score points (RoAST, arXiv 2312.04032, Section 5.1).
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
+from importlib import resources
 
-from temper.display.cells import NOISE, Comparison, Difference, Row
+from temper.display.cells import NOISE, Comparison, Difference, Row, TrainingCost
 from temper.display.views import View
 from temper.display.wording import listed, plural, title
 from temper.functional.effects import LEVEL
+from temper.functional.scores import SCORES
 from temper.functional.units import PERCENT
 from temper.report.derived import SUMMARY, views
 from temper.report.overview import error_of, leading
 
 REACHES = (10, 25, 50, 100)
 """Ends that the picture's scale may have, in per cent of the reference's errors; more is cut."""
+USUAL = "plain fine-tuning of MiniLM on 3,000 rows of SST-2"
+"""What assets/usual.json holds, written by ``python -m benchmarks.usual``."""
 MOST = 3
 """Gains that the sentence names."""
 
@@ -135,6 +141,116 @@ def _text(row: Row, value: float | None, places: int | None) -> str:
 
 
 @dataclass(frozen=True)
+class Level:
+    """Where one model stands on one score, between guessing and a perfect score.
+
+    Args:
+        row: The score.
+        column: The model.
+        share: Part of the way from answers that ignore the text to a perfect score, in per cent,
+            below 0 where it is worse than guessing; None where nobody can say what guessing has.
+        low, high: Its 95 % interval, None where there is none.
+        usual: What plain fine-tuning of a small encoder had in `USUAL`, None where not measured.
+    """
+
+    row: Row
+    column: str
+    share: float | None
+    low: float | None = None
+    high: float | None = None
+    usual: float | None = None
+
+    @property
+    def view(self) -> View:
+        """How its perspective is shown."""
+        return views().of(self.row.key.perspective)
+
+    @property
+    def text(self) -> str:
+        """The score with its unit and interval."""
+        value = f"{self.row.text(self.column)} {self.row.unit.sign}".strip()
+        return f"{value} {self.row.interval_text(self.column)}".strip()
+
+    @property
+    def score(self) -> str:
+        """The score's name within a sentence."""
+        name = title(self.row.key.name)
+        return name if name[:2].isupper() else f"{name[:1].lower()}{name[1:]}"
+
+    @property
+    def standing(self) -> str:
+        """Where it stands in words; empty where nobody can say what guessing has."""
+        if self.share is None:
+            return ""
+        if self.share < 0:
+            return "worse than guessing"
+        return f"{self.share:.0f} % of the way from guessing to perfect"
+
+    @property
+    def detail(self) -> str:
+        """What the mark says."""
+        said = [self.row.heading(), self.text, *([self.standing] if self.standing else [])]
+        if self.usual is not None:
+            said.append(f"for orientation, {USUAL}: {self.usual:.0f} %")
+        return "; ".join(said).replace("-", "\u2212")
+
+    @staticmethod
+    def place(share: float) -> float:
+        """Return where a share stands, in per cent of the width: from guessing to perfect."""
+        return round(max(0.0, min(100.0, share)), 2)
+
+
+@cache
+def _usual() -> dict[str, float]:
+    text = (resources.files("temper.report") / "assets/usual.json").read_text(encoding="utf-8")
+    return {str(name): float(share) for name, share in json.loads(text).items()}
+
+
+def condition_of(row: Row) -> str:
+    """Name what a score was measured under, without its set.
+
+    Args:
+        row: The score.
+    """
+    key = row.key
+    # How hard an attack tries is a detail beside how far it may go.
+    radius = key.parameters.without("steps", "restarts")
+    return " ".join((key.perspective, key.condition, key.name, radius.to_text()))
+
+
+def levels(comparison: Comparison, column: str) -> tuple[Level, ...]:
+    """Return where a column stands, one a perspective: by the hardest row that sums it up.
+
+    Args:
+        comparison: All scores.
+        column: Its name.
+    """
+    found = []
+    for view in views():
+        rows = leading(comparison, view.name) if view.judged else []
+        scored = [row for row in rows if row.cells[column].mean is not None]
+        clean = [row for row in scored if row.key.condition == "clean"]
+        found += [_level(comparison, row, column) for row in (clean or scored)[-1:]]
+    return tuple(found)
+
+
+def _level(comparison: Comparison, row: Row, column: str) -> Level:
+    cell, facts = row.cells[column], SCORES.get(row.key.name)
+    if facts is None or facts.perfect is None or cell.mean is None:
+        return Level(row, column, None)
+    guessed = facts.guessed(comparison.classes, comparison.metric)
+    if guessed is None:
+        return Level(row, column, None)
+    way = facts.perfect - guessed
+
+    def share(value: float | None) -> float | None:
+        return None if value is None else 100 * (value - guessed) / way
+
+    usual = _usual().get(condition_of(row))
+    return Level(row, column, share(cell.mean), share(cell.low), share(cell.high), usual)
+
+
+@dataclass(frozen=True)
 class Headline:
     """Hold the first screen.
 
@@ -147,6 +263,7 @@ class Headline:
         price: What the column costs beside the reference; empty where that was not recorded.
         unmeasured: Titles of perspectives without a score.
         values: Of one model: a perspective, its score and what that is.
+        levels: Of one model: where it stands between guessing and perfect, one a perspective.
     """
 
     sentence: str
@@ -157,6 +274,7 @@ class Headline:
     price: str = ""
     unmeasured: tuple[str, ...] = ()
     values: tuple[tuple[str, str, str], ...] = ()
+    levels: tuple[Level, ...] = ()
 
     @property
     def text(self) -> str:
@@ -189,8 +307,9 @@ class Headline:
             views: The perspectives.
         """
         if reference is None:
-            titles = {view.title for view in views}
-            return [f"{text}: {value}." for title, value, text in self.values if title in titles]
+            told = [level for level in self.levels if level.view in views]
+            parts = [[f"{level.row.label}: {level.text}", level.standing] for level in told]
+            return [f"{', '.join(filter(None, each))}." for each in parts]
         return [gain.sentence(reference) for gain in self.gains if gain.view in views]
 
     def beside(self, gain: Gain) -> list[Gain]:
@@ -214,8 +333,7 @@ def headline(comparison: Comparison) -> Headline:
     reference = comparison.reference
     others = [name for name in comparison.columns if name != reference]
     if reference is None:
-        alone = "One model alone: nothing to compare it with."
-        return Headline(alone, unmeasured=unmeasured, values=_values(comparison))
+        return _alone(comparison, unmeasured)
     if not others:
         return Headline(f"Only `{reference}` was run: nothing to compare it with.")
     if comparison.unfinished and not comparison.comparable:
@@ -248,14 +366,28 @@ def headline(comparison: Comparison) -> Headline:
     )
 
 
-def _values(comparison: Comparison) -> tuple[tuple[str, str, str], ...]:
-    """Return what one model reaches, a line a perspective."""
+def _alone(comparison: Comparison, unmeasured: tuple[str, ...]) -> Headline:
+    """Say where one model stands, where it is weakest, and what to do next."""
     (column, *_) = comparison.columns
-    rows = [row for view in views() if view.judged for row in leading(comparison, view.name)[:1]]
-    return tuple(
-        (row.group, f"{row.text(column)} {row.interval_text(column)}".strip(), row.heading())
-        for row in rows
-        if row.cells[column].mean is not None
+    found = levels(comparison, column)
+    if not found:
+        return Headline(f"`{column}` has no scores yet.", unmeasured=unmeasured)
+    said = [f"{level.text} {level.score}" for level in found if _is_task(level)]
+    sentence = f"`{column}` reaches {listed(said)}" if said else f"`{column}` was measured"
+    placed = [level for level in found if level.share is not None and not _is_task(level)]
+    if placed:
+        weakest = min(placed, key=lambda level: level.share or 0.0)
+        named = weakest.view.title.lower()
+        sentence += (
+            f"; it is weakest in {named}: {weakest.text} {weakest.score}, {weakest.standing}"
+        )
+    sure = (
+        "The intervals are over rows: another seed would move the scores further. `temper compare` "
+        "with the same model and data says whether a robust method does better."
+    )
+    values = tuple((level.view.title, level.text, level.row.heading()) for level in found)
+    return Headline(
+        f"{sentence}.", sure, column, unmeasured=unmeasured, values=values, levels=found
     )
 
 
@@ -336,8 +468,8 @@ def _sentence(comparison: Comparison, column: str, gains: Sequence[Gain], *, shi
     return f"Keep `{reference}`: nothing that was measured tells `{column}` from it."
 
 
-def _is_task(gain: Gain) -> bool:
-    return gain.row.key.perspective == "task"
+def _is_task(told: Gain | Level) -> bool:
+    return told.row.key.perspective == "task"
 
 
 def _accuracy(comparison: Comparison, gain: Gain) -> str:
@@ -388,8 +520,17 @@ def _sureness(comparison: Comparison, gains: Sequence[Gain]) -> str:
 
 
 def _price(comparison: Comparison, column: str) -> str:
-    """Say what training costs beside the reference, in forward passes: F a step times the steps."""
-    ours, theirs = (comparison.passes.get(str(name)) for name in (column, comparison.reference))
-    if not ours or not theirs:
-        return ""
-    return f"trains {ours / theirs:.1f} times as long, counted in forward passes"
+    """Say what a column costs beside the reference: training, memory, answering."""
+    ours, theirs = (
+        comparison.costs.get(str(name), TrainingCost()) for name in (column, comparison.reference)
+    )
+    said = []
+    if ours.passes and theirs.passes:
+        said.append(
+            f"trains {ours.passes / theirs.passes:.1f} times as long, counted in forward passes"
+        )
+    if ours.memory and theirs.memory:
+        said.append(f"takes {ours.memory / theirs.memory:.1f} times the memory")
+    if ours.parameters and ours.parameters == theirs.parameters:
+        said.append("answers at the same price, as a network of the same size")
+    return listed(said) if said else ""

@@ -316,7 +316,7 @@ def ticks(low: float, high: float, *, most: int) -> list[float]:
     Args:
         low: The lower end.
         high: The upper end.
-        most: Steps between them at most, >= 1.
+        most: Steps between them at most, >= 5 to have two numbers at least.
 
     Example:
         >>> ticks(0.13, 0.87, most=5)

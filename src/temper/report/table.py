@@ -22,6 +22,7 @@ from temper.display.cells import (
     Difference,
     Row,
     ScoreKey,
+    TrainingCost,
     Verdict,
 )
 from temper.display.folders import Source, read
@@ -187,22 +188,27 @@ def compare(source: Source, *, margin: float = MARGIN) -> Comparison:
         missing=source.missing,
         notices=(*_notices(source), *scores.notices, *_undefined(rows)),
         margin=margin,
-        passes=_passes(source),
+        costs=_costs(source),
+        classes=max((len(run.scores.task.labels) for run in source.runs if run.scores), default=0),
     )
     return replace(found, answer=headline(found).text)
 
 
-def _passes(source: Source) -> dict[str, float]:
-    """Return the forward passes that a training of each column took: F a step times the steps."""
-    taken = {
-        column.name: [
-            run.record.passes * run.record.times["steps"]
-            for run in column.runs.values()
-            if run.record is not None and run.record.passes and run.record.times.get("steps")
+def _costs(source: Source) -> dict[str, TrainingCost]:
+    """Return what a training of each column took, as its runs recorded it."""
+    found = {}
+    for column in source.columns:
+        records = [run.record for run in column.runs.values() if run.record is not None]
+        passes = [
+            record.passes * record.times["steps"]
+            for record in records
+            if record.passes and record.times.get("steps")
         ]
-        for column in source.columns
-    }
-    return {name: mean(counted) for name, counted in taken.items() if counted}
+        memory = [record.times["memory_mib"] for record in records if "memory_mib" in record.times]
+        sizes = [record.parameters["all"] for record in records if "all" in record.parameters]
+        parts = (mean(part) if part else None for part in (passes, memory, sizes))
+        found[column.name] = TrainingCost(*parts)
+    return found
 
 
 def _of_means(

@@ -23,6 +23,7 @@ from temper.data.encode import EncodedExamples
 from temper.data.examples import Examples
 from temper.errors import CheckpointError, SettingError
 from temper.functional import scores
+from temper.memory import MEBIBYTE, Gauge, gauge_of
 from temper.models.modes import in_mode
 from temper.training.checkpoint_files import check_sums, put_in_place, read_state, write_state
 from temper.training.checkpoint_folder import PARTIAL, RunFolder
@@ -69,6 +70,8 @@ class Recorder(Listener):
         self._seconds: list[float] = []
         self._step_begun = 0.0
         self._loss: float | None = None
+        self._gauge: Gauge | None = None
+        self._peak = 0
 
     def resume(self, step: int, times: Mapping[str, Any]) -> None:
         """Take over the times of the part of the run that came before a stop.
@@ -81,20 +84,28 @@ class Recorder(Listener):
         self._started = str(times.get("started", self._started))
         self._earlier = float(times.get("train_seconds", 0.0))
         self._earlier_median = times.get("step_seconds_median")
+        self._peak = round(MEBIBYTE * times.get("memory_mib", 0.0))
 
     def times(self) -> dict[str, Any]:
         """Return what ``run.json`` holds as ``times``."""
         seconds = self._earlier + time.perf_counter() - self._begun
+        if self._gauge is not None:
+            self._peak = max(self._peak, self._gauge.peak())
         return {
             "started": self._started,
             "train_seconds": round(seconds, 3),
             "step_seconds_median": median(self._seconds) if self._seconds else self._earlier_median,
             "steps": self.done,
+            **({"memory_mib": round(self._peak / MEBIBYTE, 1)} if self._peak else {}),
         }
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Start the clock."""
         self._begun = time.perf_counter()
+        gauge = gauge_of(args.device)
+        if gauge is not None and gauge.forgets:
+            self._gauge = gauge
+            gauge.start()
         self._progress.steps(state.global_step, state.max_steps, loss=None)
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:

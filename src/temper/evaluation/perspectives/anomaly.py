@@ -397,7 +397,7 @@ ANOMALY = Perspective(
     summary="AUROC, AUPR and FPR at 95 % TPR of five detectors on texts of other tasks "
     "(--anomaly, --suite)",
     scores=(
-        ScoreFacts("auroc", "AUROC", True, 1.0, ONE_KIND),
+        ScoreFacts("auroc", "AUROC", True, 1.0, ONE_KIND, guessing=0.5),
         ScoreFacts("aupr", "AUPR", True, 1.0, ONE_KIND),
         ScoreFacts("fpr95", "FPR at 95 % TPR", False, 0.0, ONE_KIND),
     ),

@@ -11,12 +11,9 @@ Unlike all other rows these differ from run to run, and from machine to machine.
 from __future__ import annotations
 
 import math
-import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -25,19 +22,18 @@ from pydantic import Field
 from temper.display.views import Question
 from temper.evaluation.measurement import Measurement, PerspectiveSettings
 from temper.evaluation.perspectives.contract import Perspective
-from temper.evaluation.predictor import Predictor, TokenPredictor
+from temper.evaluation.predictor import TokenPredictor
 from temper.evaluation.rows import Block, Condition
 from temper.evaluation.scoring import ScoreEntry, Scoring
 from temper.functional.resampling import FloatArray, weighted_median
 from temper.functional.scores import ScoreFacts
 from temper.functional.units import Unit
+from temper.memory import MEBIBYTE, Gauge, gauge_of
 
 ALONE = 32
 """At most so many rows are answered one by one, which takes long."""
 
-MEBIBYTE = 2**20
 NO_PASSES = "no pass could be measured"
-_STATUS, _RESET = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
 
 class CostSettings(PerspectiveSettings):
@@ -54,30 +50,14 @@ class CostSettings(PerspectiveSettings):
     repetitions: int = Field(default=5, ge=1)
 
 
-@dataclass(frozen=True)
-class Gauge:
-    """A way to read the peak of the memory in use.
-
-    Args:
-        name: Condition of its rows: ``memory_cuda`` (what torch allocated on the GPU, weights
-            included), ``memory_resident`` (the whole process, from the start of the pass on) or
-            ``memory_process`` (the whole process, since it started).
-        start: Forgets the peak so far, where it can.
-        peak: Returns the peak since then in bytes.
-    """
-
-    name: str
-    start: Callable[[], None]
-    peak: Callable[[], int]
-
-
 def rows(measurement: Measurement) -> Iterable[Block]:
     """Answer some dev rows over and over; each block has one row a pass."""
     predictor = measurement.predictor
     settings = measurement.settings.section("cost", CostSettings)
     examples, _ = measurement.attacked(at_most=settings.rows)
     few = examples.select(range(min(ALONE, len(examples))))
-    gauge = gauge_of(predictor)
+    device = getattr(predictor, "device", None)
+    gauge = gauge_of(device if isinstance(device, torch.device) else None)
     if gauge is None:
         measurement.notices.append(
             "Cost is measured without memory: this system says nothing about a process's peak."
@@ -158,52 +138,6 @@ def passes(
         if tell is not None:
             tell(done, repetitions)
     return {name: np.asarray(values, dtype=np.float64) for name, values in found.items()}
-
-
-def gauge_of(predictor: Predictor) -> Gauge | None:
-    """Return how a predictor's memory can be read; None where it cannot.
-
-    Args:
-        predictor: On a GPU the GPU's memory counts, else the process's.
-    """
-    device = getattr(predictor, "device", None)
-    if isinstance(device, torch.device) and device.type == "cuda":
-        return Gauge(
-            "memory_cuda",
-            start=lambda: torch.cuda.reset_peak_memory_stats(device),
-            peak=lambda: torch.cuda.max_memory_allocated(device),
-        )
-    try:
-        # Linux may allow a process to forget its peak.
-        _reset()
-        if _resident() > 0:
-            return Gauge("memory_resident", start=_reset, peak=_resident)
-    except (OSError, ValueError):
-        pass
-    if sys.platform == "win32":
-        return None
-    return Gauge("memory_process", start=lambda: None, peak=_process)
-
-
-def _reset() -> None:
-    _RESET.write_text("5", encoding="ascii")
-
-
-def _resident() -> int:
-    """Return the peak of the resident memory since it was reset, in bytes."""
-    for line in _STATUS.read_text(encoding="ascii", errors="replace").splitlines():
-        if line.startswith("VmHWM:"):
-            return int(line.split()[1]) * 1024
-    raise ValueError(f"{_STATUS} has no line VmHWM.")
-
-
-def _process() -> int:
-    """Return the peak of the resident memory since the process started, in bytes."""
-    import resource
-
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    # Linux and the BSDs count kibibytes, macOS bytes.
-    return int(peak) if sys.platform == "darwin" else int(peak) * 1024
 
 
 COST = Perspective(

@@ -111,8 +111,12 @@ GROUPS = Perspective(
     "and the mean of such groups",
     scores=(
         "accuracy",
-        ScoreFacts("worst_group", "Worst group\u2019s accuracy", True, 1.0, TOO_FEW),
-        ScoreFacts("mean_group", "Mean of the groups\u2019 accuracy", True, 1.0, TOO_FEW),
+        ScoreFacts(
+            "worst_group", "Worst group\u2019s accuracy", True, 1.0, TOO_FEW, guessing="class"
+        ),
+        ScoreFacts(
+            "mean_group", "Mean of the groups\u2019 accuracy", True, 1.0, TOO_FEW, guessing="class"
+        ),
     ),
     rows=rows,
     score=score,

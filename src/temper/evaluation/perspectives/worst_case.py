@@ -124,7 +124,14 @@ WORST_CASE = Perspective(
     figures=figures,
     summary="right under all of a set of changes that keep the label (HELM's robustness)",
     scores=(
-        ScoreFacts("worst_case_accuracy", "Accuracy in the worst case", True, 1.0, NO_ROWS),
+        ScoreFacts(
+            "worst_case_accuracy",
+            "Accuracy in the worst case",
+            True,
+            1.0,
+            NO_ROWS,
+            guessing="class",
+        ),
         ScoreFacts("worst_case_drop", "Accuracy lost in the worst case", False, 0.0, NO_ROWS),
         *METRICS,
     ),

@@ -1,0 +1,77 @@
+"""Read the peak of the memory in use."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+MEBIBYTE = 2**20
+_STATUS, _RESET = Path("/proc/self/status"), Path("/proc/self/clear_refs")
+
+
+@dataclass(frozen=True)
+class Gauge:
+    """A way to read the peak of the memory in use.
+
+    Args:
+        name: What it reads: ``memory_cuda`` (what torch allocated on the GPU, weights
+            included), ``memory_resident`` (the whole process, from the start of the pass on) or
+            ``memory_process`` (the whole process, since it started).
+        start: Forgets the peak so far, where it can.
+        peak: Returns the peak since then in bytes.
+        forgets: Whether it can forget, so that the peak is that of one piece of work.
+    """
+
+    name: str
+    start: Callable[[], None]
+    peak: Callable[[], int]
+    forgets: bool = True
+
+
+def gauge_of(device: torch.device | None) -> Gauge | None:
+    """Return how the memory of work on a device can be read; None where it cannot.
+
+    Args:
+        device: On a GPU the GPU's memory counts, else, and where it is not known, the process's.
+    """
+    if device is not None and device.type == "cuda":
+        return Gauge(
+            "memory_cuda",
+            start=lambda: torch.cuda.reset_peak_memory_stats(device),
+            peak=lambda: torch.cuda.max_memory_allocated(device),
+        )
+    try:
+        # Linux may allow a process to forget its peak.
+        _reset()
+        if _resident() > 0:
+            return Gauge("memory_resident", start=_reset, peak=_resident)
+    except (OSError, ValueError):
+        pass
+    if sys.platform == "win32":
+        return None
+    return Gauge("memory_process", start=lambda: None, peak=_process, forgets=False)
+
+
+def _reset() -> None:
+    _RESET.write_text("5", encoding="ascii")
+
+
+def _resident() -> int:
+    """Return the peak of the resident memory since it was reset, in bytes."""
+    for line in _STATUS.read_text(encoding="ascii", errors="replace").splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) * 1024
+    raise ValueError(f"{_STATUS} has no line VmHWM.")
+
+
+def _process() -> int:
+    """Return the peak of the resident memory since the process started, in bytes."""
+    import resource
+
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    # Linux and the BSDs count kibibytes, macOS bytes.
+    return int(peak) if sys.platform == "darwin" else int(peak) * 1024
