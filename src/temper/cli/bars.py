@@ -13,13 +13,13 @@ from rich.progress import (
     TaskID,
     TextColumn,
     TimeElapsedColumn,
-    TimeRemainingColumn,
 )
 from rich.progress import (
     Progress as Bars,
 )
 
 from temper.cli.screen import errors, notice
+from temper.cli.time_left import TimeLeft, in_words
 from temper.training.progress import Progress
 
 EVERY = 10.0
@@ -38,6 +38,7 @@ class ScreenProgress(Progress):
         self._bars, self._clock = bars, clock
         self._said = clock()
         self._tasks: dict[str, TaskID] = {}
+        self._left = TimeLeft(clock)
         self._loss = self._scores = ""
         self._noticed: set[str] = set()
 
@@ -47,9 +48,9 @@ class ScreenProgress(Progress):
         for kind in ("steps", "evaluation"):
             if kind in self._tasks:
                 self._bars.remove_task(self._tasks.pop(kind))
+        self._left.run(number, total)
         self._show("runs", number - 1, total, f"run {number} of {total}: {name}")
-        if not self._bars.console.is_terminal:
-            self._bars.console.print(f"run {number} of {total}: {name}", markup=False)
+        self._print(f"run {number} of {total}: {name}")
 
     def steps(self, done: int, total: int, *, loss: float | None) -> None:
         """Show the steps of a run and its loss."""
@@ -65,6 +66,7 @@ class ScreenProgress(Progress):
             self._scores = ", ".join(
                 f"{name.replace('/', ' ')} {score_in_words(value)}" for name, value in scores
             )
+            self._print(f"epoch {entry['epoch']:g}: {self._scores}")
 
     def evaluation(self, done: int, total: int, what: str) -> None:
         """Show what is being measured."""
@@ -78,13 +80,34 @@ class ScreenProgress(Progress):
 
     def _show(self, kind: str, done: int, total: int, description: str) -> None:
         if kind not in self._tasks:
-            self._tasks[kind] = self._bars.add_task(description, total=total)
-        self._bars.update(self._tasks[kind], completed=done, total=total, description=description)
-        if kind != "runs" and not self._bars.console.is_terminal:
-            now = self._clock()
-            if now - self._said >= EVERY:
-                self._said = now
-                self._bars.console.print(f"{description}: {done} of {total}", markup=False)
+            self._tasks[kind] = self._bars.add_task(description, total=total, left="")
+        if kind == "runs":
+            self._update(kind, done, total, description)
+            return
+        self._left.at(kind, done, total)
+        left, all_left = in_words(self._left.of_part), in_words(self._left.of_all)
+        self._update(kind, done, total, description, left=left)
+        if (runs := self._tasks.get("runs")) is not None:
+            of_all = self._bars.tasks[self._bars.task_ids.index(runs)].total or 1
+            self._bars.update(runs, completed=self._left.share * of_all, left=all_left)
+        now = self._clock()
+        if now - self._said >= EVERY:
+            self._said = now
+            told = [f"{description}: {done} of {total}", left]
+            told += [f"all runs: {all_left}"] if all_left else []
+            self._print(", ".join(filter(None, told)))
+
+    def _update(
+        self, kind: str, done: int, total: int, description: str, *, left: str = ""
+    ) -> None:
+        self._bars.update(
+            self._tasks[kind], completed=done, total=total, description=description, left=left
+        )
+
+    def _print(self, line: str) -> None:
+        """Print a line where no bars are drawn."""
+        if not self._bars.console.is_terminal:
+            self._bars.console.print(line, markup=False)
 
 
 def loss_in_words(entry: Mapping[str, Any]) -> str:
@@ -115,8 +138,8 @@ def score_in_words(value: float | None) -> str:
 def progress() -> Iterator[ScreenProgress]:
     """Draw bars on stderr for the length of a block.
 
-    Where stderr is no terminal, no bar is drawn: a line is printed for each run, and now and then
-    one that says how far it is.
+    Where stderr is no terminal, no bar is drawn: a line is printed for each run and each epoch's
+    score, and now and then one that says how far it is and how long it goes on.
     """
     console = errors()
     bars = Bars(
@@ -124,7 +147,7 @@ def progress() -> Iterator[ScreenProgress]:
         BarColumn(),
         MofNCompleteColumn(),
         TimeElapsedColumn(),
-        TimeRemainingColumn(),
+        TextColumn("{task.fields[left]}", markup=False),
         console=console,
         disable=not console.is_terminal,
         transient=True,
