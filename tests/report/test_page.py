@@ -9,6 +9,7 @@ import json
 import re
 from collections.abc import Callable, Iterator
 from html.parser import HTMLParser
+from importlib import resources
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ import pytest
 from temper.display.views import Question
 from temper.report import build
 from tests.report.browser import Browser
-from tests.report.conftest import Plan, write_study
+from tests.report.conftest import Plan, write_run, write_study
 
 MakeStudy = Callable[[Plan], Path]
 
@@ -275,6 +276,54 @@ def test_a_column_is_hidden_and_shown_in_all_figures(plain_page: Path, browser: 
     browser.evaluate(f"{key}.click()")
     assert browser.evaluate(shown) == before
     assert browser.faults() == []
+
+
+AXE = (
+    "axe.run(document, {resultTypes: ['violations']}).then(found => JSON.stringify("
+    "found.violations.map(fault => [fault.id, ...fault.nodes.map(node => node.html)])))"
+)
+
+
+@pytest.fixture(scope="module")
+def pages(
+    plain_page: Path, hostile_page: Path, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("pages")
+    many = Plan(columns=["vanilla", *(f"other{number}" for number in range(8))])
+    one = folder / "one"
+    write_run(one, Plan(), "uegr", 0)
+    return {
+        "two columns": plain_page,
+        "hostile": hostile_page,
+        "many columns": build(write_study(folder / "many", many)),
+        "one model": build(one),
+    }
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize(("width", "dark"), [(320, True), (1280, False)])
+@pytest.mark.parametrize("name", ["two columns", "hostile", "many columns", "one model"])
+def test_axe_finds_nothing_wrong_and_nothing_scrolls_sideways(
+    pages: dict[str, Path], name: str, width: int, dark: bool, browser: Browser
+) -> None:
+    axe = resources.files("axe_core_python") / "axe.min.js"
+    browser.open(pages[name], width=width, dark=dark)
+    browser.evaluate("document.querySelectorAll('details').forEach(part => { part.open = true; })")
+    assert browser.evaluate("document.documentElement.scrollWidth") <= width
+    browser.evaluate(axe.read_text(encoding="utf-8") + ";0")
+    assert json.loads(browser.evaluate(AXE)) == []
+    assert browser.faults() == []
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("name", ["two columns", "one model"])
+@pytest.mark.parametrize(("width", "height"), [(390, 844), (1280, 800)])
+def test_the_first_screen_needs_no_scrolling(
+    pages: dict[str, Path], name: str, width: int, height: int, browser: Browser
+) -> None:
+    browser.open(pages[name], width=width)
+    last = "document.querySelector('.gain:last-of-type').getBoundingClientRect().bottom"
+    assert browser.evaluate(last) <= height
 
 
 def choose(browser: Browser, field: str, value: str) -> None:
