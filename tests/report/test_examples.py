@@ -320,12 +320,31 @@ def test_the_examples_sort_and_come_back(page: Path, browser: Browser) -> None:
 def test_the_pages_turn_and_end(page: Path, browser: Browser) -> None:
     browser.open(page, width=1300)
     buttons = "document.querySelectorAll('.pages button')"
-    assert browser.evaluate(f"[...{buttons}].map(one => one.disabled)") == [True, False]
+    assert browser.evaluate(f"[...{buttons}].map(one => one.disabled)") == [True, False, False]
     for _ in range(5):
         browser.evaluate(f"{buttons}[1].focus(), {buttons}[1].click()")
     assert browser.evaluate(STATUS) == "Examples shown: 101–120 of 120; page 6 of 6"
-    assert browser.evaluate(f"[...{buttons}].map(one => one.disabled)") == [False, True]
+    assert browser.evaluate(f"[...{buttons}].map(one => one.disabled)") == [False, True, False]
     assert browser.evaluate("document.activeElement.textContent") == "Previous"
+
+
+@pytest.mark.browser
+def test_what_the_filters_leave_is_copied_as_json_lines(page: Path, browser: Browser) -> None:
+    browser.open(page, width=1300)
+    choose(browser, "search", "example 17 of dev")
+    browser.evaluate(
+        "window.addEventListener('copy', event => {"
+        " window.copied = event.clipboardData.getData('text/plain'); }),"
+        " document.querySelectorAll('.pages button')[2].focus()"
+    )
+    for kind in ("rawKeyDown", "char", "keyUp"):
+        browser.call("Input.dispatchKeyEvent", type=kind, key="Enter", code="Enter", text="\r",
+                     windowsVirtualKeyCode=13)  # fmt: skip
+    assert browser.evaluate(STATUS) == "4 examples copied, a JSON line each"
+    lines = [json.loads(line) for line in browser.evaluate("window.copied").splitlines()]
+    assert len(lines) == 4
+    assert {line["column"] for line in lines} == {"vanilla", "uegr"}
+    assert all("example 17 of dev" in line["text"][0] for line in lines)
 
 
 @pytest.mark.browser

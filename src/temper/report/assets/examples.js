@@ -8,7 +8,7 @@
   const section = document.getElementById("examples");
   const body = section.querySelector("tbody");
   const status = document.getElementById("examples-status");
-  const [previous, next] = section.querySelectorAll(".pages button");
+  const [previous, next, copy] = section.querySelectorAll(".pages button");
   const fields = [...section.querySelectorAll("[data-field]")];
   const search = document.getElementById("examples-search");
   const heads = [...section.querySelectorAll("thead th")];
@@ -17,11 +17,10 @@
   const percent = (value) => (100 * value).toFixed(1);
   const named = (index) => labels[String(index)];
   // Both forms of a text are searched, as a reader may know either.
+  const whole = (parts, kept) =>
+    parts.map((part) => part.filter(([kind]) => kept.includes(kind)).map(([, words]) => words).join(""));
   const searched = texts.map((parts) =>
-    [[0, 1], [0, 2]]
-      .map((kept) => parts.map((part) => part.filter(([kind]) => kept.includes(kind)).map(([, words]) => words).join("")).join(" "))
-      .join("\n")
-      .toLowerCase()
+    [[0, 1], [0, 2]].map((kept) => whole(parts, kept).join(" ")).join("\n").toLowerCase()
   );
   let page = 0;
   let order = { key: null, sign: 0 };
@@ -117,6 +116,29 @@
   };
   previous.addEventListener("click", turn(-1, next));
   next.addEventListener("click", turn(1, previous));
+  copy.addEventListener("click", () => {
+    const found = chosen();
+    const lines = found.map((entry) => JSON.stringify({
+      column: columns[entry.column],
+      attack: attacks[entry.attack],
+      set: entry.set,
+      label: named(entry.label),
+      before: named(entry.before),
+      after: named(entry.after),
+      outcome: outcomes[entry.outcome],
+      text: whole(texts[entry.text], [0, 1]),
+      attacked: whole(texts[entry.text], [0, 2]),
+    }));
+    // A page that lies in a file may write to the clipboard only so.
+    const put = (event) => {
+      event.clipboardData.setData("text/plain", lines.join("\n"));
+      event.preventDefault();
+    };
+    document.addEventListener("copy", put, { once: true });
+    const done = document.execCommand("copy");
+    document.removeEventListener("copy", put);
+    status.textContent = done ? `${found.length} examples copied, a JSON line each` : "The browser refused to copy.";
+  });
   for (const head of heads) {
     const button = head.querySelector("button");
     if (!button) continue;
