@@ -163,3 +163,20 @@ def test_one_verdict_in_twenty_is_false(seeds: int, rows: float) -> None:
     # The Monte Carlo error is .0015; what the rows say makes two seeds stricter.
     assert false < 0.055
     assert rows or false > 0.045
+
+
+@pytest.mark.parametrize("freedom", [0.1, 0.2, 0.4, 0.5, 0.7, 1.0, 3.0, 12.0, 250.0])
+def test_the_least_difference_is_seen_four_times_in_five(freedom: float) -> None:
+    found = Effect(0.0, -1.0, 1.0, 1.0, 2, 2.0, freedom)
+    reach = stats.t.ppf(0.975, freedom)
+    # A t statistic is a normal one over the root of an independent mean square.
+    squares = stats.chi2.ppf((np.arange(100_000) + 0.5) / 100_000, freedom) / freedom
+    seen = stats.norm.cdf(found.least / 2.0 - reach * np.sqrt(squares)).mean()
+    assert seen == pytest.approx(0.8, abs=2e-3)
+
+
+def test_a_study_that_rows_alone_decide_has_a_least_difference_all_the_same() -> None:
+    found = effect([0.5, 0.5001], [0.6, 0.6001], rows=RowVariance(1e-9, columns=(0.02, 0.03)))
+    assert found is not None
+    assert found.freedom < 0.05
+    assert math.isfinite(found.least)

@@ -214,7 +214,9 @@ def _variance(values: Sequence[float]) -> float:
 
 def _least_shift(freedom: float) -> float:
     """Return the mean, in standard errors, that a t test of some freedom sees at `POWER`."""
-    return _shift(round(freedom, 1)) if freedom < 30 else _shift(float(round(freedom)))
+    # Rows that would change everything leave less than one degree of freedom, but never none.
+    tenths = max(round(freedom, 1), 0.1)
+    return _shift(tenths) if freedom < 30 else _shift(float(round(freedom)))
 
 
 @cache
@@ -222,6 +224,9 @@ def _shift(freedom: float) -> float:
     reach = stats.t.ppf(1 - LEVEL / 2, freedom)
     if freedom > 200:
         return float(reach + stats.norm.ppf(POWER))
+    if reach > 100.0:
+        # Beside so wide a reach the normal part of t is nothing, and its chi part decides alone.
+        return float(reach * (stats.chi2.ppf(POWER, freedom) / freedom) ** 0.5)
     # The other tail's share of the power is below 1e-4 there.
     found = optimize.brentq(lambda shift: stats.nct.sf(reach, freedom, shift) - POWER, 0.0, 1e4)
     return float(found)
