@@ -88,6 +88,9 @@ BAD: list[tuple[list[object], dict[str, object], str]] = [
     (["0.5", "NaN"], {}, "line 3: 'label' must be finite .*, got nan"),
     ([0.5, 1e300], {}, "line 3: 'label' must be finite"),
     ([0, 10**400], {}, "line 3: 'label' must be finite"),
+    (["0", "1" * 5000], {}, "line 3: 'label' must be finite"),
+    (["a", "b\ud800"], {}, "line 3: 'label' .*half of a surrogate pair"),
+    ([0, 1], {"names": ("yes", "yes")}, "two classes of 'label' are named 'yes'"),
     ([0, -2], {}, r"line 3: 'label' must be >= 0, got -2"),
     ([0, 2], {"names": NAMES}, r"line 3: 'label' must be >= 0 and <= 1 \(negative, .*, got 2"),
     (["negative", "posit"], {"names": NAMES}, "line 3: Unknown label 'posit'. Did you mean"),
@@ -109,7 +112,14 @@ def test_a_whole_float_of_any_size_is_read_without_counting_up_to_it() -> None:
     assert read([0.0, 1e15]).kind == "regression"
 
 
-VALUE = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=4)
+VALUE = (
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text(st.characters(), max_size=4)
+    | st.just("\udc80")
+)
 
 
 @given(values=st.lists(VALUE | st.lists(st.integers()), min_size=1, max_size=6))
@@ -189,6 +199,11 @@ def test_groups_go_with_their_rows_into_a_carved_dev_split(tmp_path: Path) -> No
 )
 def test_what_a_column_of_names_holds(values: list[Any], names: Any) -> None:
     assert read_names(table(values), "mark") == names
+
+
+def test_a_group_of_half_a_surrogate_pair_is_refused() -> None:
+    with pytest.raises(DataError, match=r"made\.csv.*'mark' holds half of a surrogate pair"):
+        read_names(table(["a", "b\udfff"]), "mark")
 
 
 @pytest.mark.parametrize("value", [0.5, ["a"], {"a": 1}])

@@ -154,6 +154,15 @@ def test_a_broken_file_gives_one_clear_error(tmp_path: Path, case: str) -> None:
     assert str(tmp_path / name) in str(caught.value)
 
 
+@pytest.mark.parametrize("column", ["text", "label"])
+def test_a_parquet_file_whose_texts_are_no_utf_8_is_an_error(tmp_path: Path, column: str) -> None:
+    raw = pyarrow.array([b"good", b"\xff"])
+    words = pyarrow.StringArray.from_buffers(2, raw.buffers()[1], raw.buffers()[2])
+    parquet.write_table(pyarrow.table({column: words}), tmp_path / "a.parquet")
+    with pytest.raises(DataError, match=r"a\.parquet.*utf-8"):
+        list(read_table(tmp_path / "a.parquet").column(column))
+
+
 def test_a_parquet_file_without_rows_or_with_one_name_twice_is_an_error(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     parquet.write_table(pyarrow.table({"text": pyarrow.array([], pyarrow.string())}), path)

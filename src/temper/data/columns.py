@@ -182,6 +182,10 @@ def _first(table: Table, names: Iterable[str], taken: set[str]) -> str | None:
     return next((name for name in found if name is not None and name not in taken), None)
 
 
+_SURROGATE = re.compile("[\ud800-\udfff]")
+"""What no UTF-8 can hold."""
+
+
 def read_texts(table: Table, column: str) -> Sequence[str]:
     """Return a column's texts.
 
@@ -228,9 +232,7 @@ def text_faults(table: Table, column: str) -> dict[int, str]:
 def _text_fault(value: object) -> str | None:
     if not isinstance(value, str):
         return "nothing (null or missing)" if value is None else f"{value!r:.40}"
-    if not value.isascii() and any("\ud800" <= letter <= "\udfff" for letter in value):
-        return "half of a surrogate pair"
-    return None
+    return "half of a surrogate pair" if _SURROGATE.search(value) else None
 
 
 def read_names(table: Table, column: str | None) -> list[str | None] | None:
@@ -263,11 +265,16 @@ def read_names(table: Table, column: str | None) -> list[str | None] | None:
                 "groups."
             )
         name = str(whole).strip()
+        if _SURROGATE.search(name):
+            raise DataError(
+                f"{table.where(index)}: {column!r} holds half of a surrogate pair. Mend the row."
+            )
         names.append(None if name in _IN_NONE else name)
     return names if any(name is not None for name in names) else None
 
 
-_INTEGER = re.compile(r"[+-]?\d+")
+# No number of a label is longer, and Python turns no text of thousands of digits into a number.
+_INTEGER = re.compile(r"[+-]?\d{1,40}")
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 # A number with a decimal comma, as spreadsheets write it where a semicolon stands between columns.
 _COMMA = re.compile(r"[+-]?\d*,?\d+([eE][+-]?\d+)?")
@@ -318,6 +325,20 @@ class LabelColumn:
     name: str
     names: tuple[str, ...] | None = None
     kind: LabelKind | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse two classes of one name.
+
+        Raises:
+            DataError: A name stands twice.
+        """
+        names = self.names or ()
+        if len(set(names)) < len(names):
+            twice = next(name for name in names if names.count(name) > 1)
+            raise DataError(
+                f"{self.table.title}: two classes of {self.name!r} are named {twice!r:.40}. Give "
+                "each class a name of its own (dataset.json, or the features of the file)."
+            )
 
     def read(self) -> Labels:
         """Read all labels.
@@ -373,6 +394,8 @@ class LabelColumn:
             return "no label"
         if _family(value) not in _FAMILIES:
             return f"a {_family(value)} as label"
+        if isinstance(value, str) and _SURROGATE.search(value):
+            return "half of a surrogate pair as label"
         if isinstance(value, bool):
             return ""
         word = str(value).strip()
@@ -439,6 +462,10 @@ class LabelColumn:
         names = tuple(sorted(set(words))) if self.names is None else self.names
         place = {name: index for index, name in enumerate(names)}
         for index, word in enumerate(words):
+            if _SURROGATE.search(word):
+                raise self._bad(
+                    index, "must be a text, got half of a surrogate pair. Mend the row."
+                )
             if word not in place:
                 raise DataError(f"{self.table.where(index)}: {unknown('label', word, names)}")
         alike = look_alikes(names) if self.names is None else []

@@ -219,7 +219,7 @@ def _parquet(raw: bytes, *, path: Path, source: dict[str, str]) -> Table:
         try:
             for batch in file.iter_batches(_BATCH, columns=[name], use_threads=False):
                 yield from batch.column(name).to_pylist()
-        except (pyarrow.ArrowException, OSError) as error:
+        except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
             raise broken(error) from None
 
     classes = _class_names(schema.metadata or {})

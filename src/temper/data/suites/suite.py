@@ -118,6 +118,8 @@ class Suite(BaseModel):
             raise ValueError(f"must give each set a name of its own, got {twice[0]!r} twice")
         if not names:
             raise ValueError(f"must name a set, as [{KINDS[0]}.NAME]")
+        if len(set(self.labels)) < len(self.labels):
+            raise ValueError(f"must give each label a name of its own, got {list(self.labels)}")
         return self
 
     def sets(self, kind: str) -> dict[str, SuiteSet]:
