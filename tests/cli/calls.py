@@ -18,7 +18,7 @@ def call(*arguments: object, text: str | bytes | None = None) -> Result:
 def succeed(*arguments: object, text: str | bytes | None = None) -> Result:
     """Run a command that must succeed."""
     result = call(*arguments, text=text)
-    assert result.exit_code == 0, result.output
+    assert result.exit_code == 0, f"{result.output}\n{result.exception!r}"
     return result
 
 

@@ -103,6 +103,13 @@ def test_few_seeds_and_scores_that_never_vary_say_nothing() -> None:
     assert effect([0.1 + 0.2] * 3, [0.3] * 3) == Effect(0.0, 0.0, 0.0, 1.0, 3, 0.0, 2.0)
 
 
+def test_columns_that_are_alike_in_every_row_and_seed_differ_by_nothing() -> None:
+    scores = [0.0017, 0.0003, 0.0007]
+    found = effect(scores, scores, rows=RowVariance(0.0, (5e-7, 5e-7)))
+    assert found == Effect(0.0, 0.0, 0.0, 1.0, 3, 0.0, 2.0, 0.0)
+    assert found.least == 0.0
+
+
 def test_what_is_no_pair_of_columns_is_refused() -> None:
     with pytest.raises(ValueError, match=r"one score a seed of each, got \[3, 2\]"):
         effect([1.0, 2.0, 3.0], [1.0, 2.0])

@@ -37,9 +37,14 @@ def blocks(path: Path, language: str) -> list[str]:
 def command_lines(path: Path) -> Iterator[str]:
     """Yield the shell lines of a document, continued lines joined."""
     for block in blocks(path, "bash"):
-        for line in block.replace("\\\n", " ").splitlines():
-            if line.strip() and not line.lstrip().startswith("#"):
-                yield line.strip()
+        yield from lines_of(block)
+
+
+def lines_of(block: str) -> Iterator[str]:
+    """Yield the lines of a block of shell, continued ones joined."""
+    for line in block.replace("\\\n", " ").splitlines():
+        if line.strip() and not line.lstrip().startswith("#"):
+            yield line.strip()
 
 
 def name_of(path: Path) -> str:
@@ -112,6 +117,26 @@ def test_a_study_that_is_taken_for_a_model_is_noticed() -> None:
     for wrong in ("evaluate a --out c", "soup b a --data d --out c", "train --model a --out c"):
         assert studies_taken_for_models([*made, f"temper {wrong}"]) == {"a"}
     assert studies_taken_for_models([*made, "temper evaluate b --out c"]) == set()
+
+
+def test_every_option_in_the_text_is_one_of_its_command() -> None:
+    commands = typer.main.get_command(app).commands
+    options = {
+        name: {"--help", *(option for parameter in command.params for option in parameter.opts)}
+        for name, command in commands.items()
+    }
+    options["reproduce"] |= reproduction_parser()._option_string_actions.keys()
+    # What stands for any command or is no command's own.
+    options |= {"COMMAND": {"--help"}, "--help": {"--help"}}
+    options["--install-completion"] = {"--install-completion"}
+    faults = []
+    for path in DOCUMENTS:
+        text = FENCE.sub("", path.read_text(encoding="utf-8"))
+        for words in map(str.split, re.findall(r"`temper ([^`]+)`", text)):
+            given = {word.partition("=")[0] for word in words if word.startswith("--")}
+            if words[0] not in options or given - options[words[0]]:
+                faults.append(f"{name_of(path)}: temper {' '.join(words)}")
+    assert faults == []
 
 
 def test_a_wrong_command_line_is_noticed() -> None:

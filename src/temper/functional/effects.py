@@ -155,6 +155,10 @@ def effect(
     n = len(values)
     if n < (LEAST_SEEDS if rows is None else LEAST_SEEDS_WITH_ROWS):
         return None
+    alike = others is not None and list(values) == list(others)
+    if alike and rows is not None and not rows.difference:
+        # Alike in every row and seed, as the runs of two columns are whose settings do the same.
+        return Effect(0.0, 0.0, 0.0, 1.0, n, 0.0, n - 1.0, 0.0)
     mean = fmean(a - b for a, b in zip(values, others or [0.0] * n, strict=True))
     of_seeds = np.array([_variance(column) for column in columns])
     known = np.zeros(len(columns)) if rows is None else np.array(rows.columns)

@@ -1,0 +1,195 @@
+"""What the documents show is run, page by page: tiny models, few rows and steps.
+
+A page's blocks run in order in a folder of their own, as a reader would run them. Sizes are changed
+by options behind those of the page; a tiny model and rows that it can learn stand in for others.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+from pathlib import Path
+
+import pytest
+import typer
+
+from temper import methods
+from temper.cli.app import app
+from temper.methods import registry
+from temper.models.names import MODELS
+from tests.cli.calls import succeed
+from tests.cli.tiny_project import make_model, sentences, write_csv
+from tests.guards.test_documents import DOCUMENTS, FENCE, ROOT, command_lines, lines_of, name_of
+
+COMMANDS = typer.main.get_command(app).commands
+
+SMALLER = {
+    "--rows": "160",
+    "--eval-rows": "50",
+    "--max-steps": "15",
+    "--workers": "1",
+    "--learning-rate": "1e-2",
+}
+"""Options that every command is given which takes them."""
+
+REPLACED = {**dict.fromkeys(MODELS, "tiny"), "demo": "reviews.csv"}
+"""What a tiny model stands in for, and rows that it can learn."""
+
+MEASURED = {"bootstrap": 0, "attack_rows": 4}
+
+OTHER_PROGRAMS = {
+    "pip": "installs; tests/guards/test_dist.py installs the wheel",
+    "make": "its targets are read, and their recipes are what these tests run in parts",
+    "export": "holds a token of the reader's own",
+    "source": "belongs to the reader's shell",
+    "python": "runs a part of these tests",
+    "PYTHONPATH=src:.": "writes the recorded trajectories anew",
+    "git": "shows what changed in the clone",
+    "for": "a loop of the shell",
+    "done": "a loop of the shell",
+}
+"""First word of a line that is not run -> why not."""
+
+CLONE = "writes into the clone or needs what was written there; tests/app/test_scaffold.py does so"
+HOURS = "takes hours at any scale; tests/reproduction run its grids with tiny models"
+NOT_RUN = {
+    r"temper new-method small_logits$": CLONE,
+    r"temper new-perspective fewer_words$": CLONE,
+    r"temper list methods --write": "writes into the clone; tests/cli/test_listing.py does so",
+    r"temper train (?!--import).*small_logits": CLONE,
+    r"temper (evaluate (?!.*--import).*fewer_words|report runs/mine-evaluation)": CLONE,
+    r"temper .* --trust": "a reader's own type; tests/app/test_predictors.py trusts one",
+    r"temper push": "asks the Hub; tests/app/test_push.py pushes to a stub of it",
+    r"temper .*--report-to": "needs a tracker's package; tests/study/test_trackers.py stubs it",
+    r"temper reproduce .*--(data-root|keep)": HOURS,
+    r"temper .*\$task": "stands in a loop of the shell",
+}
+"""A line that matches is not run -> why not."""
+
+
+def reason_not_to_run(line: str) -> str | None:
+    """Return why a line is not run, or None."""
+    first = shlex.split(line, comments=True)[0]
+    if first != "temper":
+        return OTHER_PROGRAMS[first]
+    return next((why for pattern, why in NOT_RUN.items() if re.match(pattern, line)), None)
+
+
+def shown() -> list[tuple[Path, list[tuple[str, str]]]]:
+    """Return the pages with commands that run, each with its blocks in order."""
+    pages = [(path, FENCE.findall(path.read_text(encoding="utf-8"))) for path in DOCUMENTS]
+    return [
+        (path, blocks)
+        for path, blocks in pages
+        if any(
+            reason_not_to_run(line) is None
+            for language, block in blocks
+            if language == "bash"
+            for line in lines_of(block)
+        )
+    ]
+
+
+def smaller(line: str) -> list[str]:
+    """Return a command's words, with its sizes made small."""
+    words = [REPLACED.get(word, word) for word in shlex.split(line, comments=True)[1:]]
+    taken = {name for parameter in COMMANDS[words[0]].params for name in parameter.opts}
+    sizes = [(option, (option, value)) for option, value in SMALLER.items() if option in taken]
+    if {"--perspectives", "--set"} <= taken:
+        sizes += [
+            (f"-{key}", ("--set", f"evaluate.{key}={value}")) for key, value in MEASURED.items()
+        ]
+    for name, given in sizes:
+        # What a page sets itself must not be set twice.
+        if f".{name.lstrip('-').replace('-', '_')}=" not in line:
+            words += given
+    return words
+
+
+def prepare(folder: Path, data: Path) -> None:
+    """Lay out what the pages speak of: a reader's files, models and data."""
+    for name in ("tiny", "my-model"):
+        make_model(folder / name)
+    write_csv(folder / "reviews.csv", sentences(160))
+    # One label in five is wrong, so that a temperature can be fitted.
+    held_out = [
+        (text, "negative" if n % 5 == 0 else label)
+        for n, (text, label) in enumerate(sentences(60, thing="phone"))
+    ]
+    write_csv(folder / "held_out.csv", held_out)
+    (folder / "new.csv").write_text("text\nthe film was good\nthe film was bad\n", "utf-8")
+    (folder / "glove.6B.300d.txt").write_text(f"good {' '.join(['0.5'] * 300)}\n", "utf-8")
+    (folder / "my_package").mkdir()
+    (folder / "my_package" / "__init__.py").touch()
+    (folder / "my_package" / "models.py").write_text(
+        "def score(texts):\n    return [[0.0, float('good' in text)] for text in texts]\n", "utf-8"
+    )
+    (folder / "glue_data").symlink_to(data)
+    (folder / "my").mkdir()
+    (folder / "my" / "copy").symlink_to(data / "mrpc")
+    shutil.copytree(ROOT / "results" / "uegr-table-4", folder / "results" / "uegr-table-4")
+
+
+def save_pipeline(path: Path) -> None:
+    """Save a scikit-learn pipeline, as the page on predictors speaks of one."""
+    io = pytest.importorskip("skops.io", reason="needs the extra sklearn")
+    from sklearn.feature_extraction.text import CountVectorizer
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.pipeline import make_pipeline
+
+    texts, labels = zip(*sentences(60), strict=True)
+    io.dump(make_pipeline(CountVectorizer(), LogisticRegression()).fit(texts, labels), path)
+
+
+def train_what_is_read(words: list[str]) -> None:
+    """Train the runs that a command reads and no earlier line of its page made."""
+    made = words[words.index("--out") + 1] if "--out" in words else None
+    read = [name for word in words if word != made for name in re.findall(r"runs/[\w-]+", word)]
+    for name in read:
+        if not Path(name).exists() and name != made:
+            line = f"temper train --model minilm --data demo --method vanilla --out {name}"
+            succeed(*smaller(line))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("path", "blocks"), [pytest.param(*page, id=name_of(page[0])) for page in shown()]
+)
+def test_the_commands_of_a_page_run(
+    path: Path,
+    blocks: list[tuple[str, str]],
+    tmp_path: Path,
+    data_dir: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    prepare(tmp_path, data_dir)
+    if "model.skops" in str(blocks):
+        save_pipeline(tmp_path / "model.skops")
+    names: dict[str, object] = {"__name__": "__main__"}
+    methods.names()
+    before = registry.registered()
+    try:
+        for number, (language, block) in enumerate(blocks, start=1):
+            if language == "python":
+                exec(
+                    compile(block, f"{name_of(path)}, block {number}", "exec", dont_inherit=True),
+                    names,
+                )
+            for line in lines_of(block) if language == "bash" else ():
+                if reason_not_to_run(line) is None:
+                    words = smaller(line.replace("../shared/data", str(data_dir)))
+                    train_what_is_read(words)
+                    succeed(*words)
+    finally:
+        registry.forget_since(before)
+
+
+def test_every_line_that_is_not_run_has_a_reason_and_every_reason_a_line() -> None:
+    lines = [line for path in DOCUMENTS for line in command_lines(path)]
+    firsts = {shlex.split(line, comments=True)[0] for line in lines}
+    assert firsts - {"temper"} == OTHER_PROGRAMS.keys()
+    for pattern in NOT_RUN:
+        assert any(re.match(pattern, line) for line in lines), pattern
