@@ -417,7 +417,13 @@ def test_a_checkpoint_with_more_layers_than_its_config_is_not_cut(copied: Path) 
 
 def test_layers_without_end_are_refused_before_one_is_built(copied: Path) -> None:
     change_config(copied, num_hidden_layers=10**6)
-    refused(r"speaks of 1,000,000 layers.*hold \d+ tensors", copied)
+    refused(r"has `num_hidden_layers` 1,000,000.*hold \d+ tensors", copied)
+
+
+@pytest.mark.parametrize("name", ["hidden_size", "vocab_size", "intermediate_size"])
+def test_a_size_wider_than_any_tensor_takes_no_memory(copied: Path, name: str) -> None:
+    change_config(copied, **{name: 10**9})
+    refused(rf"has `{name}` 1,000,000,000.*no tensor wider than", copied)
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from temper.errors import ModelError
 
 PICKLED = {"pytorch_model.bin", "adapter_model.bin"}
 DEPTHS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "num_decoder_layers")
+WIDTHS = ("hidden_size", "d_model", "n_embd", "dim", "intermediate_size", "d_ff", "vocab_size")
 OBJECTS = ("config.json", "adapter_config.json", "tokenizer.json", "tokenizer_config.json")
 
 
@@ -47,7 +48,7 @@ def check_folder(folder: Path) -> None:
 
 
 def check_config(settings: Mapping[str, Any], attention: object, source: str) -> None:
-    """Refuse a model's settings that would fetch code or never end.
+    """Refuse a model's settings that would fetch code, never end or take all memory.
 
     Args:
         settings: Content of its config.
@@ -56,7 +57,7 @@ def check_config(settings: Mapping[str, Any], attention: object, source: str) ->
 
     Raises:
         ModelError: Attention is to be computed by code from the Hub, or there are more layers than
-            the files of the folder have tensors.
+            the files of the folder have tensors, or wider ones than any of these.
     """
     names = attention.values() if isinstance(attention, Mapping) else [attention]
     for name in names:
@@ -65,15 +66,19 @@ def check_config(settings: Mapping[str, Any], attention: object, source: str) ->
                 f"The config of {source} names {name!r} as `attn_implementation`, which is code "
                 "from the Hub. Take that line out of config.json, or write 'sdpa' or 'eager'."
             )
-    files = list(Path(source).glob("*.safetensors"))
-    held = sum(len(shapes(file)) for file in files)
-    for name in DEPTHS:
-        depth = settings.get(name)
-        if files and isinstance(depth, int) and depth > held:
-            raise ModelError(
-                f"The config of {source} speaks of {depth:,} layers (`{name}`), and its files hold "
-                f"{held:,} tensors. Copy or download the model again."
-            )
+    held = [shape for file in Path(source).glob("*.safetensors") for shape in shapes(file).values()]
+    widest = max((max(shape, default=1) for shape in held), default=0)
+    for named, most, what in (
+        (DEPTHS, len(held), f"hold {len(held):,} tensors"),
+        (WIDTHS, widest, f"hold no tensor wider than {widest:,}"),
+    ):
+        for name in named:
+            size = settings.get(name)
+            if held and isinstance(size, int) and size > most:
+                raise ModelError(
+                    f"The config of {source} has `{name}` {size:,}, and its files {what}. Copy or "
+                    "download the model again."
+                )
 
 
 def check_names(names: Iterable[object], source: str) -> None:
