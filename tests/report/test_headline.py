@@ -18,7 +18,7 @@ from temper.display.wording import unit
 from temper.report import build
 from temper.report.headline import Gain, Headline, headline, levels
 from temper.report.table import compare
-from tests.report.conftest import Plan
+from tests.report.conftest import Plan, score
 
 MakeStudy = Callable[[Plan], Path]
 
@@ -117,6 +117,21 @@ def test_the_scale_holds_every_mark_and_cuts_what_is_longer() -> None:
     longer = Gain(gain.row, "new", -300.0, -400.0, -200.0, -1)
     assert longer.at(100) == 0.0
     assert longer.ends(100) == (0.0, 0.0)
+
+
+def test_what_both_can_be_given_is_a_lighter_mark_of_the_same_row(make_study: MakeStudy) -> None:
+    def scaled(column: str, seed: int) -> list[dict[str, Any]]:
+        value = (0.05 if column == "vanilla" else 0.04) + 0.001 * seed
+        return [score("calibration", "dev", "ece_10", value, condition="temperature")]
+
+    found = headline(compare(read(make_study(Plan(extra=scaled)))))
+    (calibration,) = (gain for gain in found.gains if gain.row.key.perspective == "calibration")
+    (given,) = found.beside(calibration)
+    assert given.given == "after temperature scaling"
+    # 5.1 becomes 4.1: 1 of 5.1.
+    assert given.share == pytest.approx(100 / 5.1)
+    task = found.gains[0]
+    assert found.beside(task) == []
 
 
 def test_training_is_priced_by_passes_memory_and_size(make_study: MakeStudy) -> None:

@@ -56,6 +56,12 @@ class Gain:
         return views().of(self.row.key.perspective)
 
     @property
+    def given(self) -> str:
+        """What both columns were given that needs no training; empty where nothing."""
+        how = self.row.key.condition
+        return self.view.condition(how) if how == self.view.without_training else ""
+
+    @property
     def difference(self) -> Difference:
         """The difference that it was made of."""
         found = self.row.cells[self.column].difference
@@ -259,7 +265,8 @@ class Headline:
         sure: How sure it is, and what would decide what is open.
         column: The column that it is about; None where there is no other than the reference.
         gains: Of that column, one a perspective.
-        others: Gains of the other columns.
+        others: Gains of the other columns, and of this one where both are given what needs no
+            training.
         price: What the column costs beside the reference; empty where that was not recorded.
         unmeasured: Titles of perspectives without a score.
         values: Of one model: a perspective, its score and what that is.
@@ -314,7 +321,11 @@ class Headline:
 
     def beside(self, gain: Gain) -> list[Gain]:
         """Return the lighter marks of a row of the picture."""
-        return [other for other in self.others if other.row.key == gain.row.key]
+        return [
+            other
+            for other in self.others
+            if other.row.key == gain.row.key or (other.given and other.view is gain.view)
+        ]
 
 
 def headline(comparison: Comparison) -> Headline:
@@ -360,7 +371,10 @@ def headline(comparison: Comparison) -> Headline:
         ),
         column,
         gains[column],
-        tuple(gain for name in others if name != column for gain in gains[name]),
+        (
+            *(gain for name in others if name != column for gain in gains[name]),
+            *_given(comparison, column),
+        ),
         _price(comparison, column),
         unmeasured,
     )
@@ -406,6 +420,18 @@ def _gains(comparison: Comparison, column: str) -> tuple[Gain, ...]:
         clean = [gain for gain in measured if gain.row.key.condition == "clean"]
         found += (clean or measured)[-1:]
     return tuple(found)
+
+
+def _given(comparison: Comparison, column: str) -> list[Gain]:
+    """Return the gains where both columns have what needs no training, as a temperature."""
+    rows = [
+        row
+        for view in views()
+        if view.judged and view.without_training
+        for row in leading(comparison, view.name)
+        if row.key.condition == view.without_training
+    ]
+    return [gain for row in rows if (gain := _gain(comparison, row, column)) is not None]
 
 
 def _improvement(comparison: Comparison, column: str) -> Gain | None:
