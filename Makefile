@@ -3,6 +3,7 @@
 #   make demo DATA=../shared/data/sst2         the same on a folder, a file or a Hub id
 #   make test                                  what continuous integration runs
 #   make docs                                  the documentation site, in site/
+#   make dist                                  source and wheel, checked, in dist/
 #   make gpu                                   tests and times on a GPU, offline (after make gpu-kit)
 # Everything is installed into .venv, once, and again when pyproject.toml or constraints.txt change.
 
@@ -35,7 +36,7 @@ endif
 # Attacks on 100 rows show the curves; raise it for numbers to rely on.
 SETTINGS ?= --set train.epochs=2 --set evaluate.attack_rows=100 --set evaluate.embedding_attack.pgd.steps=3
 
-.PHONY: install demo test test-narrow lint docs docs-version bench bench-memory gpu-kit gpu clean
+.PHONY: install demo test test-narrow lint docs docs-version dist bench bench-memory gpu-kit gpu clean
 
 install: $(INSTALLED)
 
@@ -84,6 +85,17 @@ docs: $(DOCS)
 VERSION ?= $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' src/temper/__init__.py)
 docs-version: $(DOCS)
 	PYTHONPATH=. NO_MKDOCS_2_WARNING=1 PATH=$(abspath $(BIN)):$$PATH $(BIN)/mike deploy --update-aliases $(VERSION) latest
+
+# Source and wheel in dist/, as they would be published; what they were built with is pinned too.
+DIST := $(VENV)/.installed-dist
+$(DIST): $(INSTALLED)
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e ".[dist]"
+	@touch $@
+
+dist: $(DIST)
+	rm -rf build dist
+	$(BIN)/python -m build --no-isolation
+	$(BIN)/python -m twine check --strict dist/*
 
 bench: $(INSTALLED)
 	$(BIN)/python -m benchmarks.step_cost --rounds 5
