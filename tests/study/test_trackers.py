@@ -189,6 +189,17 @@ def test_each_run_of_a_comparison_is_one_run_of_the_tracker(
     assert {how for _, how in noted.ended} == {0 if name == "wandb" else "FINISHED"}
 
 
+def test_a_resumed_run_goes_on_where_its_checkpoint_was(wandb: Recorded, tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard")
+    for step, value in ((0, 1.0), (2, 5.0)):
+        with tracked(TrackedRun(tmp_path, {}, step), ["tensorboard", "wandb"]) as trackers:
+            for place in range(step + 1, 4):
+                trackers.send({"loss": value + place}, place)
+    assert wandb.begun == ["run-0", "run-0"]
+    # The third step was logged before the stop and is logged again.
+    assert values_in(tmp_path / "tensorboard")["loss"] == [(1, 2.0), (2, 3.0), (3, 8.0)]
+
+
 def test_a_run_that_fails_is_closed_as_failed(wandb: Recorded, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="at step 3"), tracked(TrackedRun(tmp_path, {}), ["wandb"]):
         raise ValueError("at step 3")

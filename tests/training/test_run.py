@@ -15,6 +15,7 @@ import pytest
 from temper.data.examples import Examples
 from temper.errors import CheckpointError, NonFiniteError, SettingError, Terminated, WriteError
 from temper.training import run as module
+from temper.training.checkpoint_folder import OF_A_RUN
 from temper.training.config import RunConfig, model_identity
 from temper.training.progress import Progress
 from temper.training.run import class_weights, train
@@ -291,7 +292,8 @@ def test_a_models_identity_follows_its_files_and_not_a_report_beside_them(tmp_pa
     make_model(tmp_path / "model")
     before = model_identity(str(tmp_path / "model"))
     (tmp_path / "model" / "report.html").write_text("x", encoding="utf-8")
-    (tmp_path / "model" / "run.json").write_text("{}", encoding="utf-8")
+    for name in OF_A_RUN:
+        (tmp_path / "model" / name).write_text("{}", encoding="utf-8")
     assert model_identity(str(tmp_path / "model")) == before
     weights = tmp_path / "model" / "model.safetensors"
     content = bytearray(weights.read_bytes())

@@ -48,7 +48,7 @@ from temper.models.classical.registry import ArchitectureSettings
 from temper.models.classical.vectors import content_hash
 from temper.models.names import MODELS
 from temper.training.assignments import Faults, Tree, section
-from temper.training.checkpoint_folder import RATE_FILE
+from temper.training.checkpoint_folder import RATE_FILE, TRACKED
 from temper.training.checks import check_kept, check_unlabelled, wants_unlabelled
 from temper.training.settings import TrainSettings
 
@@ -60,6 +60,7 @@ MODEL_FILES = {".safetensors", ".bin", ".json", ".txt", ".model"}
 RECORDS = {
     "run.json",
     RATE_FILE,
+    TRACKED,
     "scores.json",
     "table.json",
     "study.json",
