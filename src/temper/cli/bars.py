@@ -66,7 +66,7 @@ class ScreenProgress(Progress):
             self._scores = ", ".join(
                 f"{name.replace('/', ' ')} {score_in_words(value)}" for name, value in scores
             )
-            self._print(f"epoch {entry['epoch']:g}: {self._scores}")
+            self._print(f"epoch {entry['epoch']:.3g}: {self._scores}")
 
     def evaluation(self, done: int, total: int, what: str) -> None:
         """Show what is being measured."""

@@ -63,7 +63,7 @@ def _value(task: str, told: Mapping[str, Any], data: Mapping[str, Any]) -> tuple
         text += f" [{shown.text(low)}, {shown.text(high)}]"
     chosen = ", the best epoch on other rows" if kept["by"] == "best" else ""
     return (
-        f"{task} epoch {kept['epoch']:g}".strip(),
+        f"{task} epoch {kept['epoch']:.3g}".strip(),
         text,
         f"{title(metric).lower()} on {f'{rows:,} ' if rows else ''}dev rows{chosen}",
     )
