@@ -85,6 +85,7 @@ docs: $(DOCS)
 VERSION ?= $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' src/temper/__init__.py)
 docs-version: $(DOCS)
 	PYTHONPATH=. NO_MKDOCS_2_WARNING=1 PATH=$(abspath $(BIN)):$$PATH $(BIN)/mike deploy --update-aliases $(VERSION) latest
+	PYTHONPATH=. $(BIN)/mike set-default latest
 
 # Source and wheel in dist/, as they would be published; what they were built with is pinned too.
 DIST := $(VENV)/.installed-dist
