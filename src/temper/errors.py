@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
@@ -15,10 +16,15 @@ if TYPE_CHECKING:
 class TemperError(Exception):
     """Base of all errors that a user can cause and mend.
 
-    The command line prints the message alone and leaves with ``exit_code``.
+    The command line prints the message alone and leaves with ``exit_code``. What others wrote is
+    cut in it where it is too long to read.
     """
 
     exit_code = 2
+
+    def __init__(self, message: object = "") -> None:
+        words = re.sub(rf"\S{{{LONGEST + 1},}}", lambda word: shortened(word[0]), str(message))
+        super().__init__(shortened(words, longest=LONGEST_MESSAGE))
 
 
 class SettingError(TemperError):
@@ -122,6 +128,7 @@ class Option:
 LONGEST = 400
 """Characters of what others wrote that a message repeats."""
 LONGEST_LIST = 4000
+LONGEST_MESSAGE = 12_000
 
 
 def shortened(text: str, *, longest: int = LONGEST) -> str:

@@ -23,13 +23,11 @@ class Gauge:
             ``memory_process`` (the whole process, since it started).
         start: Forgets the peak so far, where it can.
         peak: Returns the peak since then in bytes.
-        forgets: Whether it can forget, so that the peak is that of one piece of work.
     """
 
     name: str
     start: Callable[[], None]
     peak: Callable[[], int]
-    forgets: bool = True
 
 
 def gauge_of(device: torch.device | None) -> Gauge | None:
@@ -53,7 +51,7 @@ def gauge_of(device: torch.device | None) -> Gauge | None:
         pass
     if sys.platform == "win32":
         return None
-    return Gauge("memory_process", start=lambda: None, peak=_process, forgets=False)
+    return Gauge("memory_process", start=lambda: None, peak=_process)
 
 
 def _reset() -> None:

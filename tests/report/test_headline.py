@@ -158,6 +158,26 @@ def test_one_model_stands_between_guessing_and_perfect(value: float, classes: in
     assert (level.standing == "worse than guessing") == (value < 1 / classes)
 
 
+def test_nothing_is_shipped_where_nothing_was_learned() -> None:
+    # Calibration is better by far, as a model's is that answers everything alike.
+    columns, rows = (
+        ("plain", "new"),
+        [
+            row("task", 0.53, new=(0.52, "inside the noise")),
+            row("calibration", 0.10, new=(0.02, "better")),
+        ],
+    )
+    compared = Comparison(
+        "study", "m", "accuracy", "plain", columns, (0, 1, 2), tuple(rows), classes=2
+    )
+    assert headline(compared).sentence.startswith("No column has learned the task: ")
+    learned = row("task", 0.53, new=(0.60, "better"))
+    told = Comparison(
+        "study", "m", "accuracy", "plain", columns, (0, 1, 2), (learned, rows[1]), classes=2
+    )
+    assert headline(told).sentence.startswith("Ship `new`")
+
+
 def test_where_nobody_can_guess_there_is_no_mark() -> None:
     compared = Comparison(
         "run", "m", "accuracy", None, ("plain",), (0,), (row("calibration", 0.05),), classes=2

@@ -16,7 +16,6 @@ from typing import Any, Literal
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pydantic import ValidationError
 
 from temper.display.records import (
     CostRecord,
@@ -78,7 +77,7 @@ def read_kept(folder: Path, study: StudyRecord) -> dict[str, Run]:
                     where / "evaluation",
                     ScoresRecord.model_validate({**evaluation, "scores": own}),
                 )
-    except (OSError, pa.ArrowException, ValidationError, KeyError, ValueError) as error:
+    except (OSError, pa.ArrowException, KeyError, ValueError, TypeError) as error:
         raise CheckpointError(
             f"{folder} is no kept study as docs/formats.md describes it: {error}. Restore its "
             f"study.json and {FILE}."

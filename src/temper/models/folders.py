@@ -107,7 +107,7 @@ def read_object(path: Path) -> dict[str, Any]:
     """
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ModelError(_damaged(path, error)) from error
     if not isinstance(content, dict):
         raise ModelError(_damaged(path, f"a {type(content).__name__} instead of an object"))

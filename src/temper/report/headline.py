@@ -26,6 +26,8 @@ REACHES = (10, 25, 50, 100)
 """Ends that the picture's scale may have, in per cent of the reference's errors; more is cut."""
 USUAL = "plain fine-tuning of MiniLM on 3,000 rows of SST-2"
 """What assets/usual.json holds, written by ``python -m benchmarks.usual``."""
+LEARNED = 10.0
+"""Per cent of the way from guessing to a perfect score below which a task counts as not learned."""
 MOST = 3
 """Gains that the sentence names."""
 
@@ -349,6 +351,8 @@ def headline(comparison: Comparison) -> Headline:
         return Headline(f"Only `{reference}` was run: nothing to compare it with.")
     if comparison.unfinished and not comparison.comparable:
         return Headline(comparison.unfinished)
+    if not_learned := _not_learned(comparison):
+        return Headline(not_learned, unmeasured=unmeasured)
     gains = {name: _gains(comparison, name) for name in others}
     improved = {name: _improvement(comparison, name) for name in others}
     shipped = [name for name in others if _ships(gains[name], improved[name], comparison.margin)]
@@ -387,7 +391,9 @@ def _alone(comparison: Comparison, unmeasured: tuple[str, ...]) -> Headline:
     if not found:
         return Headline(f"`{column}` has no scores yet.", unmeasured=unmeasured)
     said = [f"{level.text} {level.score}" for level in found if _is_task(level)]
-    sentence = f"`{column}` reaches {listed(said)}" if said else f"`{column}` was measured"
+    # A bare evaluation has a column of no name of its own.
+    name = comparison.model if comparison.kind == "evaluation" else column
+    sentence = f"`{name}` reaches {listed(said)}" if said else f"`{name}` was measured"
     placed = [level for level in found if level.share is not None and not _is_task(level)]
     if placed:
         weakest = min(placed, key=lambda level: level.share or 0.0)
@@ -402,6 +408,24 @@ def _alone(comparison: Comparison, unmeasured: tuple[str, ...]) -> Headline:
     values = tuple((level.view.title, level.text, level.row.heading()) for level in found)
     return Headline(
         f"{sentence}.", sure, column, unmeasured=unmeasured, values=values, levels=found
+    )
+
+
+def _not_learned(comparison: Comparison) -> str:
+    """Say that no column has learned the task, so that nothing can be compared; else nothing."""
+    tasks = {
+        level.column: level
+        for column in comparison.columns
+        for level in levels(comparison, column)
+        if _is_task(level)
+    }
+    shares = [level.share for level in tasks.values()]
+    if not shares or any(share is None or share >= LEARNED for share in shares):
+        return ""
+    best = max(tasks.values(), key=lambda level: level.share or 0.0)
+    return (
+        f"No column has learned the task: the best, `{best.column}`, reaches {best.text} "
+        f"{best.score}, {best.standing}. Train longer, on more rows or at another rate."
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import product
@@ -199,16 +199,22 @@ def _costs(source: Source) -> dict[str, TrainingCost]:
     found = {}
     for column in source.columns:
         records = [run.record for run in column.runs.values() if run.record is not None]
+        steps = [record.times.get("steps") for record in records]
         passes = [
-            record.passes * record.times["steps"]
-            for record in records
-            if record.passes and record.times.get("steps")
+            record.passes * taken
+            for record, taken in zip(records, steps, strict=True)
+            if record.passes and isinstance(taken, int)
         ]
-        memory = [record.times["memory_mib"] for record in records if "memory_mib" in record.times]
-        sizes = [record.parameters["all"] for record in records if "all" in record.parameters]
-        parts = (mean(part) if part else None for part in (passes, memory, sizes))
-        found[column.name] = TrainingCost(*parts)
+        memory = [record.times.get("memory_mib") for record in records]
+        sizes = [record.parameters.get("all") for record in records]
+        found[column.name] = TrainingCost(_mean(passes), _mean(memory), _mean(sizes))
     return found
+
+
+def _mean(numbers: Iterable[object]) -> float | None:
+    """Return the mean of what are numbers, None where none is."""
+    known = [float(number) for number in numbers if isinstance(number, int | float)]
+    return mean(known) if known else None
 
 
 def _of_means(

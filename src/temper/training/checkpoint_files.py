@@ -75,7 +75,10 @@ def _whole(path: Path) -> Iterator[None]:
         raise CheckpointError(
             f"{path} is missing: the checkpoint is not whole, or Temper did not write it. {ADVICE}"
         ) from None
-    except (OSError, ValueError, LookupError, TypeError, AttributeError, SafetensorError) as error:
+    except (
+        *(OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError),
+        SafetensorError,
+    ) as error:
         raise CheckpointError(f"{path} is damaged ({error}). {ADVICE}") from error
 
 

@@ -102,10 +102,10 @@ class Recorder(Listener):
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Start the clock."""
         self._begun = time.perf_counter()
-        gauge = gauge_of(args.device)
-        if gauge is not None and gauge.forgets:
-            self._gauge = gauge
-            gauge.start()
+        # A process keeps what an earlier run of the study took, and its peak would tell of that.
+        self._gauge = gauge_of(args.device) if args.device.type == "cuda" else None
+        if self._gauge is not None:
+            self._gauge.start()
         self._progress.steps(state.global_step, state.max_steps, loss=None)
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:

@@ -1,0 +1,58 @@
+"""Damaged files of every kind: a short form of ``python -m drills.fuzz``."""
+
+from __future__ import annotations
+
+import random
+import time
+from pathlib import Path
+
+import pytest
+
+from drills import fuzz
+from drills.fuzz import TARGETS, Target, damaged, drill
+from temper.errors import DataError, TemperError
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
+def test_damaged_files_are_read_or_refused_and_nothing_else(target: Target, tmp_path: Path) -> None:
+    found = drill(target, inputs=12, seed=7, keep=tmp_path)
+    assert found["faults"] == []
+    assert found["accepted"] + found["refused"] == 12
+
+
+def make(folder: Path) -> None:
+    (folder / "a.json").write_text('{"rows": [1, 2, 3]}')
+
+
+def test_the_drill_sees_tracebacks_hangs_and_endless_messages(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def traceback(folder: Path) -> None:
+        raise KeyError("rows")
+
+    def hang(folder: Path) -> None:
+        time.sleep(60)
+
+    def talk(folder: Path) -> None:
+        error = DataError("")
+        error.args = ("a long word " * 5000,)
+        raise error
+
+    monkeypatch.setattr(fuzz, "SECONDS", 1)
+    for read, said in ((traceback, "KeyError"), (hang, "TimeoutError"), (talk, "a message of")):
+        found = drill(Target("planted", make, ("*",), read), inputs=1, seed=0, keep=tmp_path)
+        (fault,) = found["faults"]
+        assert said in fault["fault"]
+    assert (tmp_path / "planted-0" / "a.json").is_file()
+
+
+def test_damage_is_a_function_of_seed_and_number() -> None:
+    raw = b'{"rows": [1, 2, 3], "name": "x"}'
+    changed = [damaged(raw, random.Random(f"s {n}"), is_json=True) for n in range(50)]
+    assert changed == [damaged(raw, random.Random(f"s {n}"), is_json=True) for n in range(50)]
+    assert len(set(changed)) > 25
+
+
+def test_no_message_is_too_long_to_read() -> None:
+    assert len(str(TemperError(f"got {'x' * 10**6}, expected y"))) < 600
+    assert len(str(TemperError("many words " * 10**5))) <= 12_000
