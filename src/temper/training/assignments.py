@@ -67,7 +67,7 @@ def read_toml(path: Path) -> Tree:
         raise SettingError(
             f"{path} is not UTF-8 text (byte {error.start}). Save it as UTF-8."
         ) from error
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:
         raise SettingError(f"{path} is not valid TOML: {error}.") from error
 
 
@@ -84,7 +84,7 @@ def parse_value(text: str) -> Any:
     text = text.strip()
     try:
         parsed = tomllib.loads(f"value = {text}")
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:
         if text[:1] in ("[", "{", '"', "'"):
             raise SettingError(f"The value {text!r} is not valid TOML: {error}.") from error
         return text

@@ -160,7 +160,7 @@ def read_suite(name: str) -> Suite:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise SettingError(f"The suite {path} cannot be read: {error.strerror}.") from error
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except (ValueError, RecursionError) as error:
         raise SettingError(f"The suite {path} is not valid TOML in UTF-8: {error}.") from error
     if "name" in content:
         raise SettingError(f"The suite {path}: `name` is that of the file. Leave it out.")
