@@ -47,17 +47,20 @@ def check_folder(folder: Path) -> None:
         )
 
 
-def check_config(settings: Mapping[str, Any], attention: object, source: str) -> None:
+def check_config(
+    settings: Mapping[str, Any], attention: object, source: str, *, weights: str
+) -> None:
     """Refuse a model's settings that would fetch code, never end or take all memory.
 
     Args:
         settings: Content of its config.
         attention: How it attends: a name, or one a part of the model.
         source: Where it lies.
+        weights: Where the weights of the whole model lie: of an adapter those of its base.
 
     Raises:
         ModelError: Attention is to be computed by code from the Hub, or there are more layers than
-            the files of the folder have tensors, or wider ones than any of these.
+            the files of the weights have tensors, or wider ones than any of these.
     """
     names = attention.values() if isinstance(attention, Mapping) else [attention]
     for name in names:
@@ -66,7 +69,8 @@ def check_config(settings: Mapping[str, Any], attention: object, source: str) ->
                 f"The config of {source} names {name!r} as `attn_implementation`, which is code "
                 "from the Hub. Take that line out of config.json, or write 'sdpa' or 'eager'."
             )
-    held = [shape for file in Path(source).glob("*.safetensors") for shape in shapes(file).values()]
+    files = Path(weights).glob("*.safetensors")
+    held = [shape for file in files for shape in shapes(file).values()]
     widest = max((max(shape, default=1) for shape in held), default=0)
     for named, most, what in (
         (DEPTHS, len(held), f"hold {len(held):,} tensors"),

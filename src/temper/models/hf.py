@@ -76,7 +76,7 @@ def load_classifier(
         base = source if adapter is None else _base_of(adapter, name)
         # An adapter of a run has the labels beside it, which the base does not know.
         own = adapter is not None and Path(source, "config.json").is_file()
-        config = _load_config(source if own else base)
+        config = _load_config(source if own else base, weights=base)
         if config.model_type == MULTI_TASK:
             folders = ", ".join(f"{source}/tasks/{task}" for task in config.task_names)
             raise ModelError(
@@ -162,7 +162,7 @@ class PretrainedReader:
             tokenizer = _load_tokenizer(source, name)
             model, report = cls.kind.from_pretrained(
                 source,
-                config=_load_config(source),
+                config=_load_config(source, weights=source),
                 use_safetensors=True,
                 ignore_mismatched_sizes=True,
                 output_loading_info=True,
@@ -221,7 +221,7 @@ def describe(name: str) -> tuple[Any, Any]:
     with _loading(name):
         if _located(source)[1] is not None:
             raise ModelError(_adapter_given(name))
-        config = _load_config(source)
+        config = _load_config(source, weights=source)
         return config, _load_tokenizer(source, name)
 
 
@@ -296,9 +296,10 @@ def _base_of(adapter: Any, name: str) -> str:
     return resolve(base)
 
 
-def _load_config(source: str) -> Any:
+def _load_config(source: str, *, weights: str) -> Any:
     config = AutoConfig.from_pretrained(source, trust_remote_code=False)
-    check_config(config.to_dict(), getattr(config, "_attn_implementation", None), source)
+    attention = getattr(config, "_attn_implementation", None)
+    check_config(config.to_dict(), attention, source, weights=weights)
     return config
 
 
