@@ -70,9 +70,11 @@ def test_equal_ratios_are_equal_lengths_on_a_log_axis() -> None:
     assert first > second
 
 
-def test_what_has_no_place_on_a_log_axis_is_left_out() -> None:
-    chart = Lines(Axis("x"), Axis("y", log=True), (curve([("a", 0.0), ("b", 1), ("c", 10)]),))
-    assert len(positions(drawn(chart))) == 2
+@pytest.mark.parametrize(("values", "places"), [([0.0, 1, 10], 2), ([0.0, 0.0], 0), ([], 0)])
+def test_what_has_no_place_on_a_log_axis_is_left_out(values: list[float], places: int) -> None:
+    points: list[tuple[float | str, float]] = [(str(at), y) for at, y in enumerate(values)]
+    chart = Lines(Axis("x"), Axis("y", log=True), (curve(points),))
+    assert len(positions(drawn(chart))) == places
 
 
 @given(SIZES, st.floats(1e-3, 1e6), st.integers(5, 8))

@@ -303,7 +303,7 @@ def _limits(axis: Axis, values: Iterable[float]) -> tuple[float, float]:
     if axis.limits is not None:
         return axis.limits
     known = [value for value in values if math.isfinite(value) and not (axis.log and value <= 0)]
-    low, high = min(known, default=0.0), max(known, default=1.0)
+    low, high = min(known, default=1.0 if axis.log else 0.0), max(known, default=1.0)
     if axis.log:
         return low / 1.3, high * 1.3
     room = 0.05 * (high - low) or 0.05 * abs(high) or 0.5
