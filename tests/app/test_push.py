@@ -169,7 +169,7 @@ def test_what_the_hub_refuses_is_one_error_without_the_token(
     run: Path, hub: Hub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HF_TOKEN", "hf_wrong")
-    with pytest.raises(HubError, match="was not changed on the Hub: .*401") as raised:
+    with pytest.raises(HubError, match="Nothing was uploaded to .*: .*401") as raised:
         temper.push(run, REPO)
     assert "hf_wrong" not in str(raised.value)
     assert "\n" not in str(raised.value)

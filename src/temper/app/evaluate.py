@@ -82,7 +82,9 @@ def evaluate(
     tree = EVALUATE.tree(config, {"data": data, **settings})
     sets = section(SetSources, "sets", tree.get("sets", {}))
     # Where `temper report` looks for the evaluation of a run or a soup.
-    beside = Path(name).expanduser().resolve() if is_named else Path("runs", name.strip("()"))
+    beside = (
+        Path(name).expanduser().resolve() if is_named else Path("runs", name.removesuffix("()"))
+    )
     folder = beside.with_name(f"{beside.name}-evaluation") if out is None else Path(out)
     refuse(
         [

@@ -16,7 +16,7 @@ from pathlib import Path
 from temper.app.temperature import FILE as TEMPERATURE
 from temper.display.folders import evaluation_fault, evaluation_of
 from temper.display.records import RunRecord, parse
-from temper.errors import CheckpointError, HubError, SettingError
+from temper.errors import CheckpointError, HubError, SettingError, shortened
 from temper.evaluation.folder import ROWS, TEXTS
 from temper.files import disagreements
 from temper.report.card import CARD, MARK, CardSources, card
@@ -33,7 +33,7 @@ PAGE = "report.html"
 
 @dataclass(frozen=True)
 class Pushed:
-    """Say what lies on the Hub now.
+    """What lies on the Hub now.
 
     Args:
         url: The repository's address.
@@ -115,9 +115,9 @@ def push(
         except HubError:
             raise
         except Exception as error:
-            said = " ".join(str(error).replace(token, "...").split())
+            said = shortened(" ".join(str(error).replace(token, "...").split()))
             raise HubError(
-                f"{repo} was not changed on the Hub: {said or type(error).__name__}"
+                f"Nothing was uploaded to {repo}: {said or type(error).__name__}"
             ) from error
     kept = {file.relative_to(folder).as_posix() for file in folder.rglob("*") if file.is_file()}
     return Pushed(
