@@ -125,6 +125,16 @@ def plural(count: int, noun: str) -> str:
     return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
+def slug(heading: str) -> str:
+    """Return a heading as a part of an address or of a file's name.
+
+    Example:
+        >>> slug("What did it cost?")
+        'what-did-it-cost'
+    """
+    return re.sub(r"[^a-z0-9]+", "-", heading.lower()).strip("-")
+
+
 def listed(names: list[str]) -> str:
     """Join names as a sentence does.
 

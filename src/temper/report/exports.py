@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 from temper.display.folders import read
+from temper.display.wording import slug
 from temper.errors import CheckpointError
 from temper.files import make_folder, write_text
 from temper.report.figures import figures
@@ -28,21 +29,17 @@ def export_figures(folder: Path | str) -> list[Path]:
     source = read(folder)
     target = Path(folder) / "figures"
     drawn = {
-        target / f"{place:02d}-{_slug(figure.title)}.svg": svg(figure, alone=True)
+        target / f"{place:02d}-{slug(figure.title)[:60].strip('-')}.svg": svg(figure, alone=True)
         for place, figure in enumerate(figures(source, compare(source)), start=1)
     }
     make_folder(target)
     try:
         # Figures of an earlier report that this one has not would be taken for its own.
         for file in target.iterdir():
-            if re.fullmatch(r"\d\d-[a-z0-9-]*\.svg", file.name) and file not in drawn:
+            if re.fullmatch(r"\d{2,}-[a-z0-9-]*\.svg", file.name) and file not in drawn:
                 file.unlink()
     except OSError as error:
         raise CheckpointError(f"Cannot write figures to {target}: {error}.") from error
     for file, text in drawn.items():
         write_text(file, text)
     return list(drawn)
-
-
-def _slug(title: str) -> str:
-    return re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")[:60].strip("-")

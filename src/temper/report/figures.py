@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 
 import pandas as pd
@@ -23,7 +22,7 @@ from temper.display.drawing import (
 )
 from temper.display.folders import Source
 from temper.display.views import Question, View
-from temper.display.wording import plural
+from temper.display.wording import plural, slug
 from temper.functional.units import ABSENT
 from temper.report.derived import views
 from temper.report.overview import error_of, leading
@@ -48,7 +47,7 @@ class Section:
     @property
     def name(self) -> str:
         """Its heading as a part of an address."""
-        return re.sub(r"[^a-z0-9]+", "-", self.heading.lower()).strip("-")
+        return slug(self.heading)
 
 
 def sections(source: Source, comparison: Comparison) -> list[Section]:
