@@ -132,10 +132,14 @@ def _odd_value(raw: bytes, draws: random.Random) -> bytes:
     return b"\n".join(lines)
 
 
+class Overtime(BaseException):
+    """Raised where an input takes too long; no reader takes it for an error of its own."""
+
+
 @contextmanager
 def _limited() -> Iterator[None]:
     def late(number: int, frame: FrameType | None) -> None:
-        raise TimeoutError(f"took more than {SECONDS} s")
+        raise Overtime(f"took more than {SECONDS} s")
 
     before = signal.signal(signal.SIGALRM, late)
     signal.alarm(SECONDS)
@@ -185,7 +189,7 @@ def drill(target: Target, *, inputs: int, seed: int, keep: Path) -> dict[str, An
                 found["refused"] += 1
                 if len(str(error)) > LONGEST_MESSAGE:
                     fault = f"a message of {len(str(error)):,} characters"
-            except Exception:  # noqa: BLE001 - whatever it is, it is what is looked for
+            except (Exception, Overtime):  # noqa: BLE001 - whatever it is, it is looked for
                 fault = traceback.format_exc(limit=-3)
             if gauge is not None and gauge.peak() - base > MEBIBYTES * MEBIBYTE:
                 fault = fault or f"took {(gauge.peak() - base) / MEBIBYTE:,.0f} MiB"
