@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -156,6 +157,18 @@ def test_one_model_stands_between_guessing_and_perfect(value: float, classes: in
     (level,) = levels(compared, "plain")
     assert level.share == pytest.approx(100 * (value * classes - 1) / (classes - 1), abs=1e-6)
     assert (level.standing == "worse than guessing") == (value < 1 / classes)
+
+
+def test_of_one_seed_the_intervals_are_said_to_be_over_its_rows() -> None:
+    told = row("task", 0.80, new=(0.85, "better"))
+    difference = told.cells["new"].difference
+    assert difference is not None
+    cells = {
+        **told.cells,
+        "new": replace(told.cells["new"], difference=replace(difference, examples=500)),
+    }
+    assert "over the rows of one seed" in first(replace(told, cells=cells)).sure
+    assert "over the rows of one seed" not in first(told).sure
 
 
 def test_nothing_is_shipped_where_nothing_was_learned() -> None:

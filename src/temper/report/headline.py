@@ -492,7 +492,7 @@ def _ships(gains: Sequence[Gain], improved: Gain | None, margin: float) -> bool:
 def _may_lose(gain: Gain, margin: float) -> bool:
     """Tell whether accuracy is worse, or lower by more than the margin and not told from equal."""
     limit = gain.row.unit.margin(margin) or 0.0
-    below = -gain.share > 0 and abs(gain.difference.mean or 0.0) > limit
+    below = gain.share < 0 and abs(gain.difference.mean or 0.0) > limit
     return gain.decided < 0 or (gain.decided == 0 and below)
 
 
