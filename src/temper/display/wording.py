@@ -37,8 +37,8 @@ def title(name: str) -> str:
     """Return a score's name as people read it; an unknown one keeps its own.
 
     Example:
-        >>> title("ece_10")
-        'ECE (10 bins)'
+        >>> title("mse")
+        'Mean squared error'
     """
     return SCORES[name].title if name in SCORES else name
 
@@ -57,8 +57,8 @@ def higher_is_better(name: str, stated: bool | None = None) -> bool | None:
         CheckpointError: Neither is known, so that no difference could be called better or worse.
 
     Example:
-        >>> higher_is_better("ece_10"), higher_is_better("auroc"), higher_is_better("cka")
-        (False, True, None)
+        >>> higher_is_better("mse"), higher_is_better("accuracy")
+        (False, True)
     """
     if stated is not None:
         return stated
