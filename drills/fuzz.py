@@ -25,6 +25,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+import pandas as pd
 from rich.console import Console
 from rich.table import Table
 
@@ -209,42 +210,30 @@ def _rows() -> list[dict[str, Any]]:
     ]
 
 
-def _tables(folder: Path) -> None:
-    import pandas as pd
-
-    frame = pd.DataFrame(_rows())
-    frame.to_csv(folder / "a.csv", index=False)
-    frame.to_csv(folder / "a.tsv", sep="\t", index=False)
-    frame.to_json(folder / "a.jsonl", orient="records", lines=True)
-    frame.to_json(folder / "a.json", orient="records")
-    frame.to_parquet(folder / "a.parquet")
-    frame.to_csv(folder / "a.csv.gz", index=False)
+def _write_table(path: Path) -> None:
+    frame, suffix = pd.DataFrame(_rows()), path.name.partition(".")[2]
+    if suffix == "parquet":
+        frame.to_parquet(path)
+    elif suffix in ("json", "jsonl"):
+        frame.to_json(path, orient="records", lines=suffix == "jsonl")
+    else:
+        frame.to_csv(path, sep="\t" if suffix == "tsv" else ",", index=False)
 
 
-def _read_tables(folder: Path) -> None:
-    from temper.data.settings import DataSettings
-    from temper.data.sources import load_splits
-
-    for file in sorted(folder.iterdir()):
-        load_splits(DataSettings(source=str(file)))
+def _read_table(folder: Path) -> None:
+    (file,) = folder.iterdir()
+    _read_layout(file)
 
 
 def _table_target(suffix: str) -> Target:
     def make(folder: Path) -> None:
-        _tables(folder)
-        for file in folder.iterdir():
-            if file.name != f"a.{suffix}":
-                file.unlink()
+        _write_table(folder / f"a.{suffix}")
 
-    return Target(f"data {suffix}", make, ("*",), _read_tables)
+    return Target(f"data {suffix}", make, ("*",), _read_table)
 
 
 def _layout(folder: Path) -> None:
-    _tables(folder)
-    (folder / "a.csv").rename(folder / "train.csv")
-    for file in folder.iterdir():
-        if file.name != "train.csv":
-            file.unlink()
+    _write_table(folder / "train.csv")
     names = {"label_names": ["bad", "good"], "text_column": "text"}
     (folder / "dataset.json").write_text(json.dumps(names))
 

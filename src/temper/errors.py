@@ -142,6 +142,16 @@ def shortened(text: str, *, longest: int = LONGEST) -> str:
     return text if len(text) <= longest else f"{text[:half]} ... {text[-half:]}"
 
 
+def one_line(text: str) -> str:
+    r"""Write what another library said as one line that is short enough for a message.
+
+    Example:
+        >>> one_line("refused:\n  no room")
+        'refused: no room'
+    """
+    return shortened(" ".join(text.split()))
+
+
 def unknown(kind: str, name: str, known: Iterable[str]) -> str:
     """Say that a name is unknown, with near matches and the known names.
 

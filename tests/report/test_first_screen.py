@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from temper.display.folders import read
 from temper.report import build, comparison, first_screen
 from tests.report.conftest import Plan, write_study
 from tests.report.test_page import Elements, hostile
@@ -12,7 +13,7 @@ from tests.report.test_page import Elements, hostile
 
 def block_of(folder: Path, plan: Plan) -> str:
     study = write_study(folder, plan)
-    return first_screen(study, comparison(study))
+    return first_screen(read(study), comparison(study))
 
 
 def test_the_block_is_what_the_page_begins_with(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 from temper.app.temperature import FILE as TEMPERATURE
 from temper.display.folders import evaluation_fault, evaluation_of
 from temper.display.records import RunRecord, parse
-from temper.errors import CheckpointError, HubError, SettingError, shortened
+from temper.errors import CheckpointError, HubError, SettingError, one_line
 from temper.evaluation.folder import ROWS, TEXTS
 from temper.files import disagreements
 from temper.report.card import CARD, MARK, CardSources, card
@@ -115,7 +115,7 @@ def push(
         except HubError:
             raise
         except Exception as error:
-            said = shortened(" ".join(str(error).replace(token, "...").split()))
+            said = one_line(str(error).replace(token, "..."))
             raise HubError(
                 f"Nothing was uploaded to {repo}: {said or type(error).__name__}"
             ) from error

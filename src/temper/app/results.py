@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import pandas
 
+    from temper.display.folders import Source
     from temper.evaluation.predictor import Predictor
     from temper.report import Comparison, Headline
 
@@ -40,12 +41,15 @@ class Result(ABC):
         """Return what its report begins with: the verdict, how sure it is, and a line a score."""
         from temper.report import verdict
 
-        return verdict(self.folder, self._comparison())
+        return verdict(*self._read())
 
-    def _comparison(self) -> Comparison:
-        from temper.report import comparison
+    def _read(self) -> tuple[Source, Comparison]:
+        """Read the folder once, for what is shown of it."""
+        from temper.display.folders import read
+        from temper.report.table import compare
 
-        return comparison(self.folder)
+        source = read(self.folder)
+        return source, compare(source)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({str(self.folder)!r})"
@@ -59,7 +63,7 @@ class Result(ABC):
         """Show the first screen of its report in a notebook."""
         from temper.report import first_screen
 
-        return first_screen(self.folder, self._comparison())
+        return first_screen(*self._read())
 
 
 @dataclass(frozen=True, repr=False)

@@ -70,9 +70,7 @@ def evaluate(
         return
     if full:
         print_table([_row(score) for score in result.content["scores"]], COLUMNS, title=model)
-    from temper.report import comparison, headline
-
-    print_headline(headline(comparison(result.folder)))
+    print_headline(result.headline())
     say(f"Rows and scores: {result.folder}")
 
 

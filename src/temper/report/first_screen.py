@@ -3,29 +3,28 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from temper.display.cells import Comparison
-from temper.display.folders import Source, read
+from temper.display.folders import Source
 from temper.report import view
 from temper.report.headline import USUAL
 from temper.report.trained import verdict
 
 
-def first_screen(folder: Path | str, comparison: Comparison) -> str:
+def first_screen(source: Source, comparison: Comparison) -> str:
     """Return the first screen as a block that needs no script, no network and no second file.
 
     Its styles reach nothing else on the page that holds it.
 
     Args:
-        folder: A study, run or evaluation folder.
+        source: The study, run or evaluation folder that was read.
         comparison: Its scores.
     """
-    values = screen_values(read(folder), comparison)
+    values = screen_values(source, comparison)
     return templates().get_template("block.html").render(values)
 
 

@@ -8,10 +8,11 @@ way a score points (RoAST, arXiv 2312.04032, Section 5.1).
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
+from typing import TypeVar
 
 from temper.display.cells import NOISE, Comparison, Difference, Row, TrainingCost
 from temper.display.views import View
@@ -233,12 +234,10 @@ def levels(comparison: Comparison, column: str) -> tuple[Level, ...]:
         comparison: All scores.
         column: Its name.
     """
-    found = []
-    for view in views():
-        rows = leading(comparison, view.name) if view.judged else []
+    found: list[Level] = []
+    for rows in _judged(comparison):
         scored = [row for row in rows if row.cells[column].mean is not None]
-        clean = [row for row in scored if row.key.condition == "clean"]
-        found += [_level(comparison, row, column) for row in (clean or scored)[-1:]]
+        found += _hardest([_level(comparison, row, column) for row in scored])
     return tuple(found)
 
 
@@ -258,6 +257,9 @@ def _level(comparison: Comparison, row: Row, column: str) -> Level:
     return Level(row, column, share(cell.mean), share(cell.low), share(cell.high), usual)
 
 
+_Told = TypeVar("_Told", Gain, Level)
+
+
 @dataclass(frozen=True)
 class Headline:
     """Hold the first screen.
@@ -271,7 +273,7 @@ class Headline:
             training.
         price: What the column costs beside the reference; empty where that was not recorded.
         unmeasured: Titles of perspectives without a score.
-        values: Of one model: a perspective, its score and what that is.
+        values: Of a run that was not evaluated: an epoch, its score and what that is.
         levels: Of one model: where it stands between guessing and perfect, one a perspective.
     """
 
@@ -294,8 +296,9 @@ class Headline:
     @property
     def lines(self) -> tuple[tuple[str, str, str], ...]:
         """For a terminal: a perspective, its difference and verdict; of one model its value."""
-        told = [(gain.view.title, gain.natural, gain.difference.said) for gain in self.gains]
-        return (*self.values, *told)
+        levels = [(level.view.title, level.text, level.row.heading()) for level in self.levels]
+        gains = [(gain.view.title, gain.natural, gain.difference.said) for gain in self.gains]
+        return (*self.values, *levels, *gains)
 
     @property
     def reach(self) -> int:
@@ -405,10 +408,7 @@ def _alone(comparison: Comparison, unmeasured: tuple[str, ...]) -> Headline:
         "The intervals are over rows: another seed would move the scores further. `temper compare` "
         "with the same model and data says whether a robust method does better."
     )
-    values = tuple((level.view.title, level.text, level.row.heading()) for level in found)
-    return Headline(
-        f"{sentence}.", sure, column, unmeasured=unmeasured, values=values, levels=found
-    )
+    return Headline(f"{sentence}.", sure, column, unmeasured=unmeasured, levels=found)
 
 
 def _not_learned(comparison: Comparison) -> str:
@@ -437,25 +437,31 @@ def _scored(comparison: Comparison, view: View) -> bool:
 
 def _gains(comparison: Comparison, column: str) -> tuple[Gain, ...]:
     """Return one gain a perspective: that of the hardest of the rows that sum it up."""
-    found = []
-    for view in views():
-        rows = leading(comparison, view.name) if view.judged else []
-        measured = [gain for row in rows if (gain := _gain(comparison, row, column)) is not None]
-        clean = [gain for gain in measured if gain.row.key.condition == "clean"]
-        found += (clean or measured)[-1:]
+    found: list[Gain] = []
+    for rows in _judged(comparison):
+        found += _hardest(_gains_of(comparison, rows, column))
     return tuple(found)
 
 
 def _given(comparison: Comparison, column: str) -> list[Gain]:
     """Return the gains where both columns have what needs no training, as a temperature."""
-    rows = [
-        row
-        for view in views()
-        if view.judged and view.without_training
-        for row in leading(comparison, view.name)
-        if row.key.condition == view.without_training
-    ]
+    gains = (_gains_of(comparison, rows, column) for rows in _judged(comparison))
+    return [gain for found in gains for gain in found if gain.given]
+
+
+def _gains_of(comparison: Comparison, rows: Sequence[Row], column: str) -> list[Gain]:
     return [gain for row in rows if (gain := _gain(comparison, row, column)) is not None]
+
+
+def _judged(comparison: Comparison) -> Iterator[list[Row]]:
+    """Yield the rows that sum up each perspective that says how well a model holds."""
+    return (leading(comparison, view.name) for view in views() if view.judged)
+
+
+def _hardest(told: Sequence[_Told]) -> Sequence[_Told]:
+    """Return the last one, of those without a perturbation where there are some; none of none."""
+    clean = [each for each in told if each.row.key.condition == "clean"]
+    return (clean or told)[-1:]
 
 
 def _improvement(comparison: Comparison, column: str) -> Gain | None:

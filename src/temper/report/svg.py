@@ -121,9 +121,8 @@ def _lines(root: Element, chart: Lines, alone: bool) -> tuple[float, float]:
         _add(root, "path", class_="grid", d=f"M{left:.1f} {up(at):.1f}H{right:.1f}")
         _text(root, text, left - 5, up(at) + 4, anchor="end")
     for at, text in stops:
-        place = left + (at - low) / (high - low) * (right - left)
-        _add(root, "path", class_="grid", d=f"M{place:.1f} {bottom:.1f}v4")
-        _text(root, text, place, bottom + 16, anchor="middle")
+        _add(root, "path", class_="grid", d=f"M{across(at):.1f} {bottom:.1f}v4")
+        _text(root, text, across(at), bottom + 16, anchor="middle")
     _text(root, chart.x.title, (left + right) / 2, bottom + 33, anchor="middle", class_="axis")
     title = _add(root, "text", class_="axis", text_anchor="middle",
                  transform=f"translate(11 {(top + bottom) / 2:.1f}) rotate(-90)")  # fmt: skip
@@ -181,10 +180,17 @@ def _legend(root: Element, chart: Lines, alone: bool, height: float) -> float:
     if len(named) < 2 or (told and not alone):
         return height
     for curve in named:
-        entry = _add(root, "g", transform=f"translate(12 {height + 2:g})")
-        _sample(entry, curve.look, bar=False, marked=curve.marked)
-        height += max(_LINE, _text(entry, curve.name, 38, 10, wrap=58)) + 2
+        height += _entry(root, height, curve.name, curve.look, bar=False, marked=curve.marked)
     return height + 6
+
+
+def _entry(
+    root: Element, y: float, name: str, look: Look, *, bar: bool, marked: bool = True
+) -> float:
+    """Add a sign with its name; return their height."""
+    entry = _add(root, "g", transform=f"translate(12 {y + 2:g})")
+    _sample(entry, look, bar=bar, marked=marked)
+    return max(_LINE, _text(entry, name, 38, 10, wrap=58)) + 2
 
 
 def _bars(root: Element, chart: Bars, alone: bool) -> tuple[float, float]:
@@ -228,9 +234,7 @@ def _bars(root: Element, chart: Bars, alone: bool) -> tuple[float, float]:
     height = y + 38
     drawn = list(dict.fromkeys(column for column, _ in chart.marks))
     for column in drawn if alone and len(drawn) > 1 else ():
-        entry = _add(root, "g", transform=f"translate(12 {height + 2:g})")
-        _sample(entry, chart.looks[column], bar=True)
-        height += max(_LINE, _text(entry, column, 38, 10, wrap=58)) + 2
+        height += _entry(root, height, column, chart.looks[column], bar=True)
     return WIDTH, height + 4
 
 

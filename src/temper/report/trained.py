@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from shlex import quote
 from typing import Any
 
 from temper.display.cells import Comparison
-from temper.display.folders import Source, read
+from temper.display.folders import Source
 from temper.display.records import RunRecord
 from temper.display.wording import plural, title, unit
 from temper.functional.proportions import wilson
 from temper.report.headline import Headline, headline
 
 
-def verdict(source: Source | Path | str, comparison: Comparison) -> Headline:
+def verdict(source: Source, comparison: Comparison) -> Headline:
     """Return the first screen of a study, a run or an evaluation.
 
     Args:
-        source: The folder, or what was read of it.
+        source: The folder that was read.
         comparison: Its scores.
     """
-    source = source if isinstance(source, Source) else read(source)
     runs = source.runs
     if source.kind == "run" and runs[0].scores is None and runs[0].record is not None:
         return trained(runs[0].record, str(source.folder))

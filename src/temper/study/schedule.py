@@ -20,6 +20,7 @@ from temper.app.row_attack import RowAttacker, check_augmentation
 from temper.app.sets import EvaluationSets
 from temper.data.examples import Splits
 from temper.data.sources import load_splits
+from temper.display import folders
 from temper.errors import CheckpointError, TemperError
 from temper.evaluation.folder import read
 from temper.evaluation.pairing import (
@@ -71,8 +72,8 @@ class Study(Result):
         """A line for each score, column and seed, as ``scores.csv`` holds them."""
         return pandas.read_csv(self.folder / "scores.csv")
 
-    def _comparison(self) -> report.Comparison:
-        return self.comparison
+    def _read(self) -> tuple[folders.Source, report.Comparison]:
+        return folders.read(self.folder), self.comparison
 
     def load(self, column: str, seed: int, *, device: str | None = None) -> Predictor:
         """Load the model of a run.

@@ -21,7 +21,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from temper.errors import SettingError, shortened
+from temper.errors import SettingError, one_line
 from temper.files import write_json
 from temper.training.checkpoint_folder import EVENTS, TRACKED, read_json
 from temper.training.settings import TRACKERS
@@ -219,10 +219,9 @@ def _open(name: str, run: TrackedRun, known: str | None) -> Tracker:
     try:
         return KNOWN[name](run, known)
     except Exception as error:
-        said = shortened(" ".join(str(error).split()))
         raise SettingError(
-            f"The tracker {name!r} cannot be opened: {type(error).__name__}: {said} Mend that, or "
-            "leave it out of --report-to."
+            f"The tracker {name!r} cannot be opened: {type(error).__name__}: "
+            f"{one_line(str(error))} Mend that, or leave it out of --report-to."
         ) from error
 
 
