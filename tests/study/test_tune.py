@@ -214,7 +214,8 @@ def test_a_recipe_that_leads_is_judged_beside_tuned_plain_fine_tuning(
 
 
 def test_logistic_regression_on_frozen_embeddings_stands_beside_the_recipes(raced: Path) -> None:
-    assert isinstance(record(raced)["frozen_embeddings"], float)
+    # SetFit's trainings, three times plain ones, are more than this budget pays for.
+    assert list(record(raced)["alternatives"]) == ["frozen_embeddings"]
     folds_judged = list((raced / "trials" / "frozen_embeddings").glob("fold-*/scores.json"))
     assert len(folds_judged) == FOLDS
     study = json.loads((raced / "final" / "study.json").read_text(encoding="utf-8"))
@@ -223,6 +224,17 @@ def test_logistic_regression_on_frozen_embeddings_stands_beside_the_recipes(race
     assert len(set(judged)) == REPORTED
     report = (raced / "final" / "report.md").read_text(encoding="utf-8")
     assert "frozen" in report
+
+
+def test_setfit_stands_beside_the_recipes_where_the_budget_allows(
+    project: Path, tmp_path: Path
+) -> None:
+    heard = Heard()
+    temper.tune(tmp_path / "race", progress=heard, **options(project, budget="22runs"))
+    assert set(record(tmp_path / "race")["alternatives"]) == {"frozen_embeddings", "setfit"}
+    study = json.loads((tmp_path / "race/final/study.json").read_text(encoding="utf-8"))
+    judged = read(tmp_path / "race" / "final" / study["runs"]["setfit"]["0"] / "evaluation")
+    assert len(set(judged.rows["row"].to_pylist())) == REPORTED
 
 
 def test_the_winner_s_file_repeats_its_final_run(raced: Path, tmp_path: Path) -> None:

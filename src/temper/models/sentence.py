@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+import logging
+import random
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Final
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from transformers import AutoModel
+from transformers.trainer_callback import PrinterCallback, ProgressCallback
 
 from temper.errors import ModelError
 from temper.functional.resampling import FloatArray
 from temper.models.hf import PretrainedReader, describe
 from temper.models.modes import in_mode
+from temper.seeding import seeded
+
+PAIRS: Final = 16
+"""Pairs of texts of a step of `contrast`: SetFit's default."""
 
 
 class SentenceEncoder(PretrainedReader):
@@ -131,3 +140,67 @@ def _check_encoder(config: Any) -> None:
             f"A sentence encoder must be an encoder alone, and a {config.model_type} model has a "
             "decoder. Give a model such as 'minilm'."
         )
+
+
+def contrast(
+    encoder: Any,
+    tokenizer: Any,
+    texts: Sequence[str],
+    labels: Sequence[int],
+    *,
+    max_length: int,
+    steps: int,
+    seed: int,
+) -> None:
+    """Train an encoder on pairs of texts, in place: of one class alike, of two classes apart.
+
+    The package ``setfit`` does it, with its own settings (2e-5, as many pairs of either kind).
+
+    Args:
+        encoder: An encoder of Transformers without a head.
+        tokenizer: Its tokenizer.
+        texts: Texts, [n]; the list of pairs grows with the square of n.
+        labels: Their classes, [n].
+        max_length: Tokens a text is cut to.
+        steps: Steps of `PAIRS` pairs, >= 1.
+        seed: Seed of their order and of dropout.
+
+    References:
+        Tunstall et al. 2022, Efficient few-shot learning without prompts (SetFit), section 3.1.
+    """
+    from sentence_transformers import SentenceTransformer
+    from setfit import SetFitModel, Trainer, TrainingArguments
+
+    logging.getLogger("setfit").setLevel(logging.WARNING)
+    with tempfile.TemporaryDirectory() as folder, _own_draws(seed):
+        encoder.save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+        body = SentenceTransformer(folder, device=str(encoder.device))
+        arguments = TrainingArguments(
+            output_dir=folder,
+            max_steps=steps,
+            batch_size=PAIRS,
+            max_length=max_length,
+            seed=seed % 2**32,
+            report_to="none",
+            save_strategy="no",
+            logging_strategy="no",
+        )
+        trainer = Trainer(model=SetFitModel(model_body=body, model_head=None), args=arguments)
+        for callback in (ProgressCallback, PrinterCallback):
+            trainer.st_trainer.remove_callback(callback)
+        trainer.train_embeddings(list(texts), list(labels), args=arguments)
+        trained: Any = body[0]
+        encoder.load_state_dict(trained.auto_model.state_dict())
+
+
+@contextmanager
+def _own_draws(seed: int) -> Iterator[None]:
+    """Put all global generators back after a block: a Trainer seeds every one."""
+    states = random.getstate(), np.random.get_state()
+    try:
+        with seeded(seed):
+            yield
+    finally:
+        random.setstate(states[0])
+        np.random.set_state(states[1])

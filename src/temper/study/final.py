@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from temper import report
-from temper.app.frozen import FROZEN, fit_frozen
+from temper.app.alternatives import Alternative, alternatives, fit_alternative
 from temper.app.measure import evaluation_key, measure, stored_key
 from temper.app.settings import SetSources
 from temper.app.temperature import store_temperature
@@ -37,7 +37,7 @@ from temper.study.schedule import Study, load_study, run_study
 from temper.study.work import evaluation_sets
 from temper.training.assignments import Tree
 from temper.training.checkpoint_folder import difference_in_words, held_folder, read_json
-from temper.training.config import RunConfig, digest, is_scratch, model_identity
+from temper.training.config import RunConfig, digest, model_identity
 from temper.training.progress import Progress
 
 SCHEMA = 1
@@ -123,7 +123,6 @@ def carry_out(order: Order, folder: Path, progress: Progress) -> dict[str, Any]:
         progress.notice(f"{folder} holds this race to its end; it is kept.")
         return before
     base = {name: table for name, table in order.base.items() if name != "evaluate"}
-    frozen = splits.train.kind == "classification" and not is_scratch(plan.any_run.model)
     race = Race(
         base,
         splits,
@@ -133,7 +132,7 @@ def carry_out(order: Order, folder: Path, progress: Progress) -> dict[str, Any]:
         len(order.seeds),
         folder,
         progress,
-        frozen,
+        alternatives(plan.any_run, splits.train),
     )
     with held_folder(folder):
         return _race(order, race, {"schema": SCHEMA, "key": key, "order": said})
@@ -143,7 +142,7 @@ def _race(order: Order, race: Race, record: dict[str, Any]) -> dict[str, Any]:
     """Race, judge the winner, and return the whole record."""
     folder, splits, progress = race.out, race.splits, race.progress
     write_json(folder / RECORD, {**record, "status": "racing"})
-    ranking, entered, count = race.run()
+    ranking, field = race.run()
     winner = ranking[0]
     best_plain = next(each for each in ranking if each.recipe.name == PLAIN)
     judged = [best_plain] if winner is best_plain else [best_plain, winner]
@@ -156,22 +155,23 @@ def _race(order: Order, race: Race, record: dict[str, Any]) -> dict[str, Any]:
         f"{len(splits.train):,} rows, and judged once."
     )
     record |= {
-        "raced": entered,
+        "raced": field.recipes,
         "ranking": [_line(contender) for contender in ranking],
         "winner": _line(winner),
         "plain": _line(best_plain),
-        "frozen_embeddings": race.frozen_value,
+        "alternatives": race.judged,
     }
     write_json(folder / RECORD, {**record, "status": "judging"})
-    final = order.plan(columns, order.seeds[:count])
+    final = order.plan(columns, order.seeds[: field.seeds])
     study = run_study(final, folder / FINAL, progress=progress)
-    if race.frozen_value is not None:
-        study = _with_frozen(study, final, splits, progress)
+    beside = [each for each in field.alternatives if each.name in race.judged]
+    if beside:
+        study = _with_alternatives(study, final, beside, splits, progress)
     for contender in judged:
         _keep_temperatures(race, contender, study, progress)
     run = final.runs[winner.recipe.name, order.seeds[0]]
     write_text(folder / WINNER, toml_of({"model": run.model, "seed": run.seed, **run.settings()}))
-    said_of = _said(order.goal, winner, best_plain, study, race.frozen_value)
+    said_of = _said(order.goal, winner, best_plain, study, beside, race.judged)
     record |= {"said": said_of, "status": "finished"}
     write_json(folder / RECORD, record)
     return record
@@ -220,14 +220,21 @@ def _line(contender: Contender) -> dict[str, Any]:
 
 
 def _said(
-    goal: str, winner: Contender, plain: Contender, study: Study, frozen: float | None
+    goal: str,
+    winner: Contender,
+    plain: Contender,
+    study: Study,
+    beside: Sequence[Alternative],
+    judged: Mapping[str, float],
 ) -> str:
     """Say in words what was gained and what it cost."""
     text = _gained(goal, winner, plain, study)
-    if frozen is not None and frozen > (winner.value or 0.0):
+    best = max(beside, key=lambda each: judged[each.name], default=None)
+    if best is not None and judged[best.name] > (winner.value or 0.0):
         text += (
-            " On the dev folds logistic regression on frozen embeddings was ahead of every recipe "
-            f"({100 * frozen:+.1f} %): it is in the report, and takes no fine-tuning at all."
+            f" On the dev folds {best.title} was ahead of every recipe "
+            f"({100 * judged[best.name]:+.1f} %): it is in the report"
+            f"{'' if best.seeded else ', and takes no fine-tuning at all'}."
         )
     return text
 
@@ -248,50 +255,63 @@ def _gained(goal: str, winner: Contender, plain: Contender, study: Study) -> str
     )
 
 
-def _with_frozen(study: Study, plan: StudyConfig, splits: Splits, progress: Progress) -> Study:
-    """Add logistic regression on frozen embeddings to the final comparison, as a column.
-
-    It has no seed: every seed's line is the same.
-    """
-    path, run = study.folder, plan.any_run
-    sets = evaluation_sets(plan, splits)
-    length = run.data.max_length
-    identity = f"{FROZEN} {model_identity(run.model)} {splits.train.hash}"
-    key = evaluation_key(identity, sets, plan.evaluate, max_length=length)
+def _with_alternatives(
+    study: Study,
+    plan: StudyConfig,
+    beside: Sequence[Alternative],
+    splits: Splits,
+    progress: Progress,
+) -> Study:
+    """Add to the final comparison what a user may pick in place of fine-tuning, as columns."""
+    path = study.folder
     content = read_json(path / "study.json")
     plain = next(iter(content["runs"].values()))
-    first = path / "runs" / f"{FROZEN}-s{plan.seeds[0]}"
-    begun = time.monotonic()
-    if stored_key(first / "evaluation") != key:
-        predictor = fit_frozen(run.model, splits.train, max_length=length, seed=run.data.seed)
-        make_folder(first)
-        measure(
-            predictor,
-            sets,
-            plan.evaluate,
-            first / "evaluation",
-            model=FROZEN,
-            key=key,
-            run=key,
-            progress=progress,
-        )
-    seconds = time.monotonic() - begun
-    places = {}
-    for seed in plan.seeds:
-        folder = path / "runs" / f"{FROZEN}-s{seed}"
-        if folder != first:
-            shutil.rmtree(folder, ignore_errors=True)
-            shutil.copytree(first, folder)
-        record = read_json(path / plain[str(seed)] / "run.json")
-        record |= {"method": FROZEN, "seed": seed, "key": key, "passes": None}
-        record["settings"] = {**record["settings"], "method": {"name": FROZEN}, "train": {}}
-        record["times"] = {**record["times"], "train_seconds": seconds, "steps": 0}
-        write_json(folder / "run.json", {**record, "notices": []})
-        places[str(seed)] = folder.relative_to(path).as_posix()
-    content["columns"].append({"name": FROZEN, "method": FROZEN, "settings": {}})
-    content["runs"][FROZEN] = places
+    for each in beside:
+        places, first = {}, path
+        for seed in plan.seeds:
+            folder = path / "runs" / f"{each.name}-s{seed}"
+            if each.seeded or first == path:
+                first, begun = folder, time.monotonic()
+                key = _judge(each, plan, seed, splits, folder, progress)
+                seconds = time.monotonic() - begun
+            else:
+                # It has no seed: every seed's line is the same.
+                shutil.rmtree(folder, ignore_errors=True)
+                shutil.copytree(first, folder)
+            record = read_json(path / plain[str(seed)] / "run.json")
+            record |= {"method": each.name, "seed": seed, "key": key, "passes": None}
+            table = {"method": {"name": each.name}, "train": {}}
+            record["settings"] = {**record["settings"], **table}
+            record["times"] = {**record["times"], "train_seconds": seconds, "steps": 0}
+            write_json(folder / "run.json", {**record, "notices": []})
+            places[str(seed)] = folder.relative_to(path).as_posix()
+        content["columns"].append({"name": each.name, "method": each.name, "settings": {}})
+        content["runs"][each.name] = places
     write_json(path / "study.json", content)
     return Study(path, report.build(path), report.comparison(path))
+
+
+def _judge(
+    alternative: Alternative,
+    plan: StudyConfig,
+    seed: int,
+    splits: Splits,
+    folder: Path,
+    progress: Progress,
+) -> str:
+    """Fit and judge an alternative where its folder does not hold it yet; return its key."""
+    run, sets, name = plan.any_run, evaluation_sets(plan, splits), alternative.name
+    identity = f"{name} {seed} {model_identity(run.model)} {splits.train.hash}"
+    length = run.data.max_length
+    key = evaluation_key(identity, sets, plan.evaluate, max_length=length)
+    if stored_key(folder / "evaluation") != key:
+        predictor = fit_alternative(alternative, run, splits.train, seed=seed)
+        make_folder(folder)
+        out = folder / "evaluation"
+        measure(
+            predictor, sets, plan.evaluate, out, model=name, key=key, run=key, progress=progress
+        )
+    return key
 
 
 def _keep_temperatures(race: Race, contender: Contender, study: Study, progress: Progress) -> None:

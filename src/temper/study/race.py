@@ -16,7 +16,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, Final
 
-from temper.app.frozen import FROZEN, fit_frozen
+from temper.app.alternatives import Alternative, fit_alternative
 from temper.app.measure import measure
 from temper.app.row_attack import RowAttacker
 from temper.app.settings import SetSources
@@ -33,7 +33,6 @@ from temper.training.assignments import Tree, override
 from temper.training.config import model_identity, run_key
 from temper.training.passes import PLAIN as PASSES
 from temper.training.progress import Progress
-from temper.training.rate import passes_over_rows
 
 SPREAD: Final = 4.0
 """A trial's learning rate is at most so many times the given one, or a part of it."""
@@ -70,6 +69,25 @@ class Contender:
         return Column(self.recipe.name, self.recipe.method, self.settings)
 
 
+@dataclass(frozen=True)
+class Field:
+    """What is in a race.
+
+    Args:
+        recipes: Names of the recipes, plain fine-tuning first.
+        seeds: How many seeds the final part has.
+        alternatives: What is judged beside them.
+    """
+
+    recipes: tuple[str, ...]
+    seeds: int
+    alternatives: tuple[Alternative, ...] = ()
+
+    def record(self) -> tuple[list[str], int, list[str]]:
+        """Return it as the search keeps it."""
+        return list(self.recipes), self.seeds, [each.name for each in self.alternatives]
+
+
 @dataclass
 class Race:
     """A race between its start and its winner.
@@ -83,7 +101,7 @@ class Race:
         seeds: How many seeds the final part has at most.
         out: The out folder.
         progress: Hears of trials.
-        frozen: Whether logistic regression on the model's embeddings is judged too.
+        alternatives: What a user may pick in place of fine-tuning, judged too.
     """
 
     base: Tree
@@ -94,7 +112,7 @@ class Race:
     seeds: int
     out: Path
     progress: Progress
-    frozen: bool
+    alternatives: Sequence[Alternative]
     study: Any = field(init=False)
 
     def __post_init__(self) -> None:
@@ -112,12 +130,11 @@ class Race:
         """Return plain fine-tuning at the given settings, which every trial is held against."""
         return Contender(self.recipes[PLAIN], {"method": {}, "train": {}})
 
-    def run(self) -> tuple[list[Contender], list[str], int]:
+    def run(self) -> tuple[list[Contender], Field]:
         """Race until the budget is used up.
 
         Returns:
-            What finished all folds, the best first; the recipes that were in the race; how many
-            seeds the final part has.
+            What finished all folds, the best first; and what was in the race.
 
         Raises:
             SettingError: The budget is too small; it says the least.
@@ -141,8 +158,7 @@ class Race:
         if not self.study.trials:
             self.study.enqueue_trial({}, user_attrs={"recipe": PLAIN})
         self._race(optuna)
-        entered, seeds = self._field()
-        return self._finished(optuna), entered, seeds
+        return self._finished(optuna), self._field()
 
     def _race(self, optuna: Any) -> None:
         """Do trials until none fits into the budget."""
@@ -153,7 +169,8 @@ class Race:
                 trial = optuna.trial.Trial(self.study, stopped[0]._trial_id)
             else:
                 if self.study.trials[0].state.is_finished():
-                    self._judge_frozen()
+                    for alternative in self._field().alternatives:
+                        self._judge(alternative)
                     self._propose(optuna)
                 waiting = [t.number for t in self.study.trials if not t.state.is_finished()]
                 number = min(waiting, default=len(self.study.trials))
@@ -165,39 +182,38 @@ class Race:
             if not self._do(trial, contender, optuna):
                 return
 
-    def _judge_frozen(self) -> None:
-        """Judge logistic regression on frozen embeddings, which no search is needed for."""
-        done: list[dict[str, Any]] = self.study.user_attrs.get(FROZEN, [])
-        for fold in range(len(done), FOLDS if self.frozen else 0):
+    def _judge(self, alternative: Alternative) -> None:
+        """Judge on the folds what no search is needed for, as far as the budget allows."""
+        done: list[dict[str, Any]] = self.study.user_attrs.get(alternative.name, [])
+        for fold in range(len(done), FOLDS):
             splits, run = self.folds[fold], self.plain_run
-            # One forward pass of each row.
-            cost = self._share(fold) / (PASSES * passes_over_rows(run, len(self.splits.train)))
+            cost = self._share(fold) * alternative.cost(run, len(self.splits.train))
             if not self._fits(cost):
                 return
             begun = time.monotonic()
             try:
-                predictor = fit_frozen(
-                    run.model, splits.train, max_length=run.data.max_length, seed=self.seed
-                )
+                predictor = fit_alternative(alternative, run, splits.train, seed=self.seed + fold)
             except ModelError as error:
-                self.progress.notice(f"{FROZEN} is not raced: {error}")
-                self.frozen = False
+                self.progress.notice(f"{alternative.name} is not raced: {error}")
+                entrants = replace(self._field(), alternatives=())
+                self.study.set_user_attr("field", entrants.record())
                 return
             config = self._config(self.reference().column, fold)
-            out = self.out / "trials" / FROZEN / f"fold-{fold}"
+            out = self.out / "trials" / alternative.name / f"fold-{fold}"
+            name = alternative.name
             sets = evaluation_sets(config, splits)
-            measure(predictor, sets, config.evaluate, out, model=FROZEN, key=FROZEN)
+            measure(predictor, sets, config.evaluate, out, model=name, key=name)
             scores, seconds = part_scores(out, self.weights), time.monotonic() - begun
             done = [*done, {"cost": cost, "seconds": seconds, "scores": scores}]
-            self.study.set_user_attr(FROZEN, done)
+            self.study.set_user_attr(name, done)
             if len(done) == FOLDS:
-                self.progress.notice(f"{FROZEN}: {100 * (self.frozen_value or 0):+.1f} %")
+                self.progress.notice(f"{name}: {100 * self._value(done):+.1f} %")
 
     @property
-    def frozen_value(self) -> float | None:
-        """Improvement of logistic regression on frozen embeddings; None where it was not judged."""
-        done = self.study.user_attrs.get(FROZEN, [])
-        return self._value(done) if len(done) == FOLDS else None
+    def judged(self) -> dict[str, float]:
+        """Improvement of each alternative that was judged on all folds, by its name."""
+        found = {each.name: self.study.user_attrs.get(each.name, []) for each in self.alternatives}
+        return {name: self._value(done) for name, done in found.items() if len(done) == FOLDS}
 
     def _value(self, done: Sequence[Mapping[str, Any]]) -> float:
         """Return the mean improvement over the reference on the folds that are done."""
@@ -212,7 +228,7 @@ class Race:
         states, trials = optuna.trial.TrialState, self.study.trials
         if any(trial.state == states.WAITING for trial in trials):
             return
-        entered, _ = self._field()
+        entered = self._field().recipes
         begun = {self._recipe_of(trial) for trial in trials}
         fresh = [name for name in entered if name not in begun]
         if fresh:
@@ -234,7 +250,7 @@ class Race:
         """Return what a trial runs; Optuna is asked for its settings."""
         if trial.user_attrs.get("recipe") == PLAIN:
             return self.reference()
-        entered, _ = self._field()
+        entered = self._field().recipes
         recipe = self.recipes[trial.suggest_categorical("recipe", entered)]
         train, length = self.plain_run.train, 1.0
         factor = trial.suggest_float("rate", 1 / SPREAD, SPREAD, log=True)
@@ -368,27 +384,34 @@ class Race:
 
     def _spent(self) -> float:
         done = [each for trial in self.study.trials for each in self._done(trial)]
-        return sum(map(self._charge, [*done, *self.study.user_attrs.get(FROZEN, [])]))
+        for alternative in self.alternatives:
+            done += self.study.user_attrs.get(alternative.name, [])
+        return sum(map(self._charge, done))
 
-    def _reserve(self, names: Sequence[str], seeds: int, pace: Pace) -> float:
+    def _reserve(self, field: Field, pace: Pace) -> float:
         """Return what the final part takes at most: both columns as dear as the dearest recipe."""
-        dearest = max(1.0, *(self.recipes[name].passes / PASSES for name in names))
-        return 2 * seeds * (dearest * pace.run + FULLER * pace.judging)
+        dearest = max(1.0, *(self.recipes[name].passes / PASSES for name in field.recipes))
+        beside = sum(self._final_of(each, field.seeds, pace) for each in field.alternatives)
+        return 2 * field.seeds * (dearest * pace.run + FULLER * pace.judging) + beside
+
+    def _final_of(self, alternative: Alternative, seeds: int, pace: Pace) -> float:
+        """Return what an alternative takes in the final part."""
+        cost = alternative.cost(self.plain_run, len(self.splits.train))
+        return (seeds if alternative.seeded else 1) * (cost * pace.run + FULLER * pace.judging)
 
     def _fits(self, cost: float) -> bool:
-        entered, seeds = self._field()
         pace = self._pace()
-        needed = cost * pace.run + pace.judging + self._reserve(entered, seeds, pace)
+        needed = cost * pace.run + pace.judging + self._reserve(self._field(), pace)
         return self._spent() + needed <= self.budget.amount + 1e-9
 
     def _least(self, name: str, seeds: int, pace: Pace) -> float:
         """Return what plain fine-tuning, one rival and the final part take."""
         folds = sum(self._share(fold) for fold in range(FOLDS))
         both = folds * (1 + self.recipes[name].passes / PASSES) * pace.run
-        return both + 2 * FOLDS * pace.judging + self._reserve([name], seeds, pace)
+        return both + 2 * FOLDS * pace.judging + self._reserve(Field((name,), seeds), pace)
 
-    def _allowed(self, pace: Pace, *, told: bool = True) -> tuple[list[str], int]:
-        """Return the recipes and the number of seeds that the budget allows, and say what is left.
+    def _allowed(self, pace: Pace, *, told: bool = True) -> Field:
+        """Return what the budget allows, and say what is left out.
 
         Raises:
             SettingError: It allows none; it says the least.
@@ -413,7 +436,8 @@ class Race:
                         f"The final part has {seeds} of {self.seeds} seeds, which is all that the "
                         f"budget allows; {least} would do for all."
                     )
-                return [PLAIN, *entered], seeds
+                field = Field((PLAIN, *entered), seeds)
+                return replace(field, alternatives=self._beside(field, pace, told=told))
         raise SettingError(
             f"--budget {self.budget.text(self.budget.amount)} is too small for plain fine-tuning, "
             f"one rival ({rivals[0]}) and the final part at one seed: that takes "
@@ -421,13 +445,33 @@ class Race:
             "fewer rows or epochs."
         )
 
-    def _field(self) -> tuple[list[str], int]:
-        """Return the recipes that are raced and the number of seeds of the final part."""
+    def _beside(self, field: Field, pace: Pace, *, told: bool) -> tuple[Alternative, ...]:
+        """Return the alternatives that the budget allows beside the cheapest rival."""
+        rival = min(field.recipes[1:], key=lambda name: self.recipes[name].passes)
+        needed, found = self._least(rival, field.seeds, pace), []
+        folds = sum(self._share(fold) for fold in range(FOLDS))
+        for each in self.alternatives:
+            cost = each.cost(self.plain_run, len(self.splits.train))
+            more = folds * cost * pace.run + FOLDS * pace.judging
+            more += self._final_of(each, field.seeds, pace)
+            if needed + more <= self.budget.amount:
+                needed += more
+                found.append(each)
+            elif told:
+                self.progress.notice(
+                    f"{each.name} costs too much for this budget and is not judged; "
+                    f"{self.budget.text(needed + more)} would do."
+                )
+        return tuple(found)
+
+    def _field(self) -> Field:
+        """Return what is raced."""
         # The search knows one set of recipes, so that what was decided holds.
         if "field" not in self.study.user_attrs:
-            self.study.set_user_attr("field", list(self._allowed(self._pace())))
-        entered, seeds = self.study.user_attrs["field"]
-        return list(entered), int(seeds)
+            self.study.set_user_attr("field", self._allowed(self._pace()).record())
+        recipes, seeds, names = self.study.user_attrs["field"]
+        found = tuple(each for each in self.alternatives if each.name in names)
+        return Field(tuple(recipes), int(seeds), found)
 
     def _finished(self, optuna: Any) -> list[Contender]:
         """Return the contenders that finished all folds, the best first, of equals the first."""

@@ -1,13 +1,16 @@
-"""Logistic regression on frozen embeddings: what a user may pick in place of fine-tuning.
+"""What a user may pick in place of fine-tuning, which `temper tune` judges beside its recipes.
 
-An encoder as it is, the mean of its last hidden states scaled to length 1 (Sentence-BERT's), and a
+An encoder, the mean of its last hidden states scaled to length 1 (Sentence-BERT's), and a
 multinomial logistic regression with an l2 penalty, whose strength five folds of the training rows
-choose.
+choose: on the encoder as it is, or on one that the package ``setfit`` has trained on pairs of texts
+(Tunstall et al. 2022).
 """
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -25,13 +28,65 @@ from temper.evaluation.predictor import in_order
 from temper.functional.resampling import FloatArray, IntegerArray
 from temper.models.hf import load_classifier
 from temper.models.modes import in_mode
+from temper.models.sentence import PAIRS, contrast
+from temper.seeding import seeded
+from temper.training.config import RunConfig, is_scratch
+from temper.training.passes import PLAIN
+from temper.training.rate import passes_over_rows
 from temper.training.run import label_names
 
-FROZEN: Final = "frozen_embeddings"
 STRENGTHS: Final = (0.1, 1.0, 10.0, 100.0, 1000.0)
 """Values of C, from which the folds choose."""
 CHOOSING: Final = 5
 BATCH: Final = 64
+PAIRED_ROWS: Final = 2000
+"""Rows that SetFit's pairs are drawn from: its list of pairs grows with their square."""
+
+
+@dataclass(frozen=True)
+class Alternative:
+    """A way to a classifier that is no recipe: nothing about it is searched.
+
+    Args:
+        name: Its name, also of its column.
+        title: What it is, in words.
+        length: What training its encoder costs, plain fine-tuning at the given settings being 1.
+    """
+
+    name: str
+    title: str
+    length: float = 0.0
+
+    @property
+    def seeded(self) -> bool:
+        """Whether another seed makes another model."""
+        return self.length > 0
+
+    def cost(self, run: RunConfig, rows: int) -> float:
+        """Return what it costs, plain fine-tuning being 1: one more pass embeds each row.
+
+        Args:
+            run: Plain fine-tuning at the given settings.
+            rows: Rows that it trains on.
+        """
+        return self.length + 1 / (PLAIN * passes_over_rows(run, rows))
+
+
+FROZEN: Final = Alternative("frozen_embeddings", "logistic regression on frozen embeddings")
+SETFIT: Final = Alternative("setfit", "SetFit", length=3.0)
+
+
+def alternatives(run: RunConfig, rows: Examples) -> list[Alternative]:
+    """Return those that suit a model and rows, and are installed.
+
+    Args:
+        run: Plain fine-tuning of the model.
+        rows: The training rows.
+    """
+    if rows.kind != "classification" or is_scratch(run.model):
+        return []
+    pairs = rows.text_pair is not None or importlib.util.find_spec("setfit") is None
+    return [FROZEN] if pairs else [FROZEN, SETFIT]
 
 
 class FrozenClassifier(nn.Module):
@@ -59,17 +114,17 @@ class FrozenClassifier(nn.Module):
         return logits
 
 
-def fit_frozen(
-    model: str, rows: Examples, *, max_length: int, seed: int, device: str = "cpu"
+def fit_alternative(
+    alternative: Alternative, run: RunConfig, rows: Examples, *, seed: int
 ) -> ClassifierPredictor:
-    """Fit a classifier on frozen embeddings.
+    """Fit one.
 
     Args:
-        model: A short name, a Hub id or a folder with an encoder.
+        alternative: It.
+        run: Plain fine-tuning at the given settings, which says model, length of a text, device
+            and, by its steps, how long an encoder is trained.
         rows: Labelled rows of a classification.
-        max_length: Tokens a text is cut to.
-        seed: Seed of the folds that choose the penalty.
-        device: Where the encoder runs.
+        seed: Seed of the pairs and of the folds that choose the penalty.
 
     Returns:
         The classifier, as a checkpoint is asked.
@@ -77,14 +132,28 @@ def fit_frozen(
     Raises:
         ModelError: The model cannot be loaded, or is no encoder.
     """
-    names = label_names(rows)
-    classifier, tokenizer = load_classifier(model, labels=names, device=device)
+    names, length = label_names(rows), run.data.max_length
+    classifier, tokenizer = load_classifier(run.model, labels=names, device=run.train.device)
     if getattr(classifier.config, "is_encoder_decoder", False) or not hasattr(
         classifier.config, "hidden_size"
     ):
-        raise ModelError(f"{model} is no encoder, so it has no embeddings to leave frozen.")
-    network = FrozenClassifier(classifier, classes=len(names)).to(classifier.device)
-    predictor = ClassifierPredictor(network, tokenizer, max_length=max_length)
+        raise ModelError(f"{run.model} is no encoder, so it has no embeddings to classify.")
+    if alternative.length:
+        texts = alternative.length * passes_over_rows(run, len(rows)) * len(rows)
+        steps = max(1, round(texts / (2 * PAIRS)))
+        order = np.random.default_rng(seed).permutation(len(rows))[:PAIRED_ROWS]
+        contrast(
+            classifier.base_model,
+            tokenizer,
+            [rows.text[place] for place in order],
+            [(rows.labels or ())[place] for place in order],
+            max_length=length,
+            steps=steps,
+            seed=seed,
+        )
+    with seeded(seed):
+        network = FrozenClassifier(classifier, classes=len(names)).to(classifier.device)
+    predictor = ClassifierPredictor(network, tokenizer, max_length=length)
     indices: list[int] = []
     found = []
     with in_mode(network, training=False), torch.no_grad():
