@@ -9,7 +9,6 @@ limit. Each input is a function of (seed, target, number); a fault's file is kep
 
 from __future__ import annotations
 
-import argparse
 import json
 import random
 import shutil
@@ -26,9 +25,9 @@ from types import FrameType
 from typing import Any
 
 import pandas as pd
-from rich.console import Console
-from rich.table import Table
 
+from drills.commands import make_project
+from drills.drilling import Found, drilled
 from temper.errors import LONGEST_MESSAGE, TemperError
 from temper.memory import MEBIBYTE, gauge_of
 
@@ -64,13 +63,13 @@ class Target:
 
     Args:
         name: What it is.
-        make: Writes a good example into an empty folder.
+        make: Writes a good example into an empty folder, perhaps from `make_project`'s.
         files: Patterns of the files that are damaged, relative to the folder.
         read: Reads the folder as a command would.
     """
 
     name: str
-    make: Callable[[Path], None]
+    make: Callable[[Path, Path], None]
     files: tuple[str, ...]
     read: Callable[[Path], object]
 
@@ -151,24 +150,25 @@ def _limited() -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
-def drill(target: Target, *, inputs: int, seed: int, keep: Path) -> dict[str, Any]:
+KEPT = Path("drills-faults")
+"""Folder for what is read badly."""
+
+
+def drill(project: Path, target: Target, *, inputs: int, seed: int) -> Found:
     """Damage one kind of file many times.
 
     Args:
+        project: The folder of `make_project`.
         target: What is damaged and how it is read.
         inputs: How many times.
         seed: Seed of the damage.
-        keep: Folder for files that are read badly.
-
-    Returns:
-        Counts of ``accepted`` and ``refused`` inputs, and the ``faults``.
     """
-    found: dict[str, Any] = {"accepted": 0, "refused": 0, "faults": []}
+    found = Found()
     gauge = gauge_of(None)
     with tempfile.TemporaryDirectory() as made, tempfile.TemporaryDirectory() as work:
         good, folder = Path(made) / "good", Path(work) / "input"
         good.mkdir()
-        target.make(good)
+        target.make(good, project)
         files = sorted(file for pattern in target.files for file in good.glob(pattern))
         for number in range(inputs):
             draws = random.Random(f"{seed} {target.name} {number}")
@@ -185,9 +185,9 @@ def drill(target: Target, *, inputs: int, seed: int, keep: Path) -> dict[str, An
                 with _limited(), warnings.catch_warnings():
                     warnings.simplefilter("ignore")
                     target.read(folder)
-                found["accepted"] += 1
+                found.count("accepted")
             except TemperError as error:
-                found["refused"] += 1
+                found.count("refused")
                 if len(str(error)) > LONGEST_MESSAGE:
                     fault = f"a message of {len(str(error)):,} characters"
             except (Exception, Overtime):  # noqa: BLE001 - whatever it is, it is looked for
@@ -195,11 +195,10 @@ def drill(target: Target, *, inputs: int, seed: int, keep: Path) -> dict[str, An
             if gauge is not None and gauge.peak() - base > MEBIBYTES * MEBIBYTE:
                 fault = fault or f"took {(gauge.peak() - base) / MEBIBYTE:,.0f} MiB"
             if fault:
-                place = keep / f"{target.name.replace(' ', '-')}-{number}"
+                place = KEPT / f"{target.name.replace(' ', '-')}-{number}"
                 shutil.rmtree(place, ignore_errors=True)
                 shutil.copytree(folder, place)
-                where = str(file.relative_to(folder))
-                found["faults"].append({"number": number, "file": where, "fault": fault})
+                found.fault(number, file.relative_to(folder), fault)
     return found
 
 
@@ -226,13 +225,13 @@ def _read_table(folder: Path) -> None:
 
 
 def _table_target(suffix: str) -> Target:
-    def make(folder: Path) -> None:
+    def make(folder: Path, _: Path) -> None:
         _write_table(folder / f"a.{suffix}")
 
     return Target(f"data {suffix}", make, ("*",), _read_table)
 
 
-def _layout(folder: Path) -> None:
+def _layout(folder: Path, _: Path) -> None:
     _write_table(folder / "train.csv")
     names = {"label_names": ["bad", "good"], "text_column": "text"}
     (folder / "dataset.json").write_text(json.dumps(names))
@@ -245,7 +244,7 @@ def _read_layout(folder: Path) -> None:
     load_splits(DataSettings(source=str(folder)))
 
 
-def _suite(folder: Path) -> None:
+def _suite(folder: Path, _: Path) -> None:
     source = ROOT / "src/temper/data/suites/sentiment.toml"
     text = source.read_text(encoding="utf-8")
     (folder / "mine.toml").write_text(text, encoding="utf-8")
@@ -269,7 +268,7 @@ learning_rate = 1e-4
 """
 
 
-def _settings(folder: Path) -> None:
+def _settings(folder: Path, _: Path) -> None:
     (folder / "settings.toml").write_text(SETTINGS)
 
 
@@ -280,30 +279,8 @@ def _read_settings(folder: Path) -> None:
     RunConfig.of(read_toml(folder / "settings.toml"))
 
 
-_RUN: dict[str, Path] = {}
-
-
-def _run(folder: Path) -> None:
-    """Train and evaluate a tiny model once, and copy it."""
-    if not _RUN:
-        from transformers.utils.logging import disable_progress_bar
-
-        import temper
-        from temper.testing.tiny import tiny_model, tiny_tokenizer
-
-        disable_progress_bar()
-        base = Path(tempfile.mkdtemp(prefix="drills-"))
-        tiny_model().save_pretrained(base / "tiny")
-        tiny_tokenizer().save_pretrained(base / "tiny")
-        (base / "data.jsonl").write_text("\n".join(json.dumps(row) for row in _rows()))
-        run = base / "run"
-        data = str(base / "data.jsonl")
-        temper.train(
-            run, model=str(base / "tiny"), data=data, method="vanilla", epochs=1, max_length=8
-        )
-        temper.evaluate(str(run), data, out=run / "evaluation")
-        _RUN["run"] = run
-    shutil.copytree(_RUN["run"], folder, dirs_exist_ok=True)
+def _run(folder: Path, project: Path) -> None:
+    shutil.copytree(project / "run", folder, dirs_exist_ok=True)
 
 
 def _read_run(folder: Path) -> None:
@@ -324,7 +301,7 @@ def _verify(folder: Path) -> None:
     verify(folder)
 
 
-def _study(folder: Path) -> None:
+def _study(folder: Path, _: Path) -> None:
     shutil.copytree(ROOT / "results/uegr-parts/text_cnn-tnews", folder, dirs_exist_ok=True)
 
 
@@ -341,28 +318,8 @@ TARGETS = (
 
 
 def main() -> int:
-    """Drill all targets, or those named, and print what came out."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--inputs", type=int, default=200, help="inputs of each target")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--targets", help="names with commas between")
-    parser.add_argument("--keep", type=Path, default=Path("drills-faults"))
-    arguments = parser.parse_args()
-    named = arguments.targets.split(",") if arguments.targets else None
-    table = Table("target", "inputs", "accepted", "refused", "faults")
-    console, faults = Console(), 0
-    for target in TARGETS:
-        if named is not None and target.name not in named:
-            continue
-        found = drill(target, inputs=arguments.inputs, seed=arguments.seed, keep=arguments.keep)
-        row = (arguments.inputs, found["accepted"], found["refused"], len(found["faults"]))
-        table.add_row(target.name, *map(str, row))
-        for fault in found["faults"]:
-            console.print(f"{target.name} {fault['number']}, {fault['file']}:\n{fault['fault']}",
-                          markup=False, highlight=False)  # fmt: skip
-        faults += len(found["faults"])
-    console.print(table)
-    return 1 if faults else 0
+    """Drill all kinds of files, or those named, and print what came out."""
+    return drilled(__doc__, TARGETS, make_project, drill, inputs=200)
 
 
 if __name__ == "__main__":

@@ -9,12 +9,12 @@ import os
 import re
 import shutil
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from temper.errors import CheckpointError, WriteError
-from temper.locks import locked
+from temper.errors import CheckpointError, LockedError, WriteError
+from temper.locks import has_ended, locked, process_tag
 
 CHECKSUMS = "checksums.json"
 """Hashes of the files of a checkpoint to resume from."""
@@ -144,7 +144,12 @@ def replaced(path: Path) -> Iterator[Path]:
     """
     with writing(path):
         target = Path(os.path.realpath(path))
-        temporary = hidden(target, str(os.getpid()))
+        temporary = hidden(target, process_tag())
+        beginning = hidden(target, "").name
+        for name in os.listdir(target.parent):
+            # What killed processes left of the same file.
+            if name.startswith(beginning) and has_ended(name.removeprefix(beginning)):
+                target.with_name(name).unlink(missing_ok=True)
         try:
             yield temporary
             os.replace(temporary, target)
@@ -194,15 +199,10 @@ def staged_folder(path: Path) -> Iterator[Path]:
         WriteError: The file system refuses.
     """
     target = Path(os.path.realpath(path))
-    work = hidden(target, "writing")
-    new, older = work / "new", work / "older"
     made = make_folder(target.parent)
     try:
-        with writing(path), locked(work, what=path):
-            if older.exists() and not target.exists():
-                os.replace(older, target)
-            for left in (new, older):
-                shutil.rmtree(left, ignore_errors=True)
+        with writing(path), _tidied(target, path) as work:
+            new, older = work / "new", work / "older"
             new.mkdir()
             try:
                 yield new
@@ -213,7 +213,34 @@ def staged_folder(path: Path) -> Iterator[Path]:
                 for left in (new, older):
                     shutil.rmtree(left, ignore_errors=True)
     finally:
-        remove_empty([work, *made])
+        remove_empty(made)
+
+
+def put_back(path: Path) -> None:
+    """Sweep up what a killed `staged_folder` left beside a folder, as far as nobody writes it.
+
+    Args:
+        path: The folder; where that process had moved it away, it is put back.
+    """
+    target = Path(os.path.realpath(path))
+    if hidden(target, "writing").exists():
+        with writing(path), suppress(LockedError), _tidied(target, path):
+            pass
+
+
+@contextmanager
+def _tidied(target: Path, path: Path) -> Iterator[Path]:
+    """Give the locked and empty folder beside a folder, in which its next content is written."""
+    work = hidden(target, "writing")
+    try:
+        with locked(work, what=path):
+            if (older := work / "older").exists() and not target.exists():
+                os.replace(older, target)
+            for name in ("new", "older"):
+                shutil.rmtree(work / name, ignore_errors=True)
+            yield work
+    finally:
+        remove_empty([work])
 
 
 def make_folder(path: Path, *, option: str = "--out") -> list[Path]:

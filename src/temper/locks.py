@@ -11,6 +11,7 @@ file of the highest number, and whoever finds a higher one than its own steps ba
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
 import re
@@ -131,6 +132,30 @@ def check_unlocked(folder: Path, *, what: Path) -> None:
     dead = owner.is_dead()
     if dead is False or (dead is None and not _looks_stale(held)):
         raise LockedError(_refusal(what, owner))
+
+
+def process_tag() -> str:
+    """Return what a file ends in that this process is writing, so that others know whose it is."""
+    machine = hashlib.sha256(f"{socket.gethostname()} {_machine()}".encode()).hexdigest()[:8]
+    return f"{machine}_{os.getpid()}"
+
+
+def has_ended(tag: str) -> bool:
+    """Say whether a tag is that of a process of this machine which has ended.
+
+    Args:
+        tag: What `process_tag` returned there.
+    """
+    machine, _, pid = tag.partition("_")
+    if os.name == "nt" or machine != process_tag().partition("_")[0] or not pid.isdigit():
+        return False
+    try:
+        os.kill(int(pid), 0)
+    except ProcessLookupError:
+        return True
+    except (OSError, OverflowError):
+        pass
+    return False
 
 
 def _acquire(folder: Path, what: Path) -> Path:

@@ -14,13 +14,13 @@ from temper.errors import DataError, TemperError
 
 
 @pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
-def test_damaged_files_are_read_or_refused_and_nothing_else(target: Target, tmp_path: Path) -> None:
-    found = drill(target, inputs=12, seed=7, keep=tmp_path)
-    assert found["faults"] == []
-    assert found["accepted"] + found["refused"] == 12
+def test_damaged_files_are_read_or_refused_and_nothing_else(project: Path, target: Target) -> None:
+    found = drill(project, target, inputs=12, seed=7)
+    assert found.faults == []
+    assert found.counts.total() == 12
 
 
-def make(folder: Path) -> None:
+def make(folder: Path, _: Path) -> None:
     (folder / "a.json").write_text('{"rows": [1, 2, 3]}')
 
 
@@ -42,10 +42,11 @@ def test_the_drill_sees_tracebacks_hangs_and_endless_messages(
         raise error
 
     monkeypatch.setattr(fuzz, "SECONDS", 1)
+    monkeypatch.setattr(fuzz, "KEPT", tmp_path)
     for read, said in ((traceback, "KeyError"), (hang, "Overtime"), (talk, "a message of")):
-        found = drill(Target("planted", make, ("*",), read), inputs=1, seed=0, keep=tmp_path)
-        (fault,) = found["faults"]
-        assert said in fault["fault"]
+        found = drill(tmp_path, Target("planted", make, ("*",), read), inputs=1, seed=0)
+        (fault,) = found.faults
+        assert said in fault
     assert (tmp_path / "planted-0" / "a.json").is_file()
 
 

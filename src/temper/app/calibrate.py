@@ -95,8 +95,10 @@ def calibrate(
         ) from error
     after = _measures(rows, with_temperature(prediction, fitted.value))
     doubted = doubts(len(rows), before, after)
-    if (folder / FILE).is_file():
-        doubted.append(f"The temperature that {folder / FILE} held{_earlier(folder)} is replaced.")
+    earlier = _earlier(folder)
+    if (folder / FILE).is_file() and earlier != fitted.value:
+        held = "" if earlier is None else f" ({earlier:.4f})"
+        doubted.append(f"The temperature that {folder / FILE} held{held} is replaced.")
     progress.notice_all(doubted)
     return store_temperature(
         folder,
@@ -198,13 +200,13 @@ def doubts(rows: int, before: Mapping[str, float], after: Mapping[str, float]) -
     return reasons
 
 
-def _earlier(folder: Path) -> str:
-    """Return the value of the temperature that a folder keeps, in brackets, where it has one."""
+def _earlier(folder: Path) -> float | None:
+    """Return the temperature that a folder keeps; None where it has none that can be read."""
     try:
         value = read_json(folder / FILE).get("temperature")
     except CheckpointError:
-        return ""
-    return f" ({value:.4f})" if isinstance(value, int | float) else ""
+        return None
+    return float(value) if isinstance(value, int | float) else None
 
 
 def _measures(rows: Examples, prediction: Prediction) -> dict[str, float]:

@@ -190,8 +190,10 @@ def evaluate_model(
     from temper.app.sets import load_sets
     from temper.app.temperature import stored_temperature_notices
     from temper.display.wording import folded
+    from temper.files import put_back
 
     progress = progress or Progress()
+    put_back(out)
     stored = stored_key(out)
     check_room(out, what="evaluation", held=stored is not None)
     predictor = load_predictor(

@@ -34,7 +34,7 @@ from temper.evaluation.measurement import align, block_of, merge
 from temper.evaluation.predictor import Predictor
 from temper.evaluation.rows import Condition
 from temper.evaluation.scoring import statistic_of
-from temper.files import checksums, staged_folder, write_json
+from temper.files import checksums, put_back, staged_folder, write_json
 from temper.functional.scores import facts
 from temper.models.folders import check_folder, read_object
 from temper.training.checkpoint_folder import check_room, read_json
@@ -76,6 +76,7 @@ def make_soup(
     """
     progress = progress or Progress()
     file = out / "soup.json"
+    put_back(out)
     check_room(out, what="soup", held=file.exists())
     kept = read_json(file) if file.exists() else None
     places = [Path(run).resolve() for run in runs]

@@ -246,7 +246,7 @@ def _level(comparison: Comparison, row: Row, column: str) -> Level:
     if facts is None or facts.perfect is None or cell.mean is None:
         return Level(row, column, None)
     guessed = facts.guessed(comparison.classes, comparison.metric)
-    if guessed is None:
+    if guessed is None or guessed == facts.perfect:
         return Level(row, column, None)
     way = facts.perfect - guessed
 

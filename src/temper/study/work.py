@@ -16,7 +16,7 @@ from temper.app.sets import EvaluationSets, load_sets
 from temper.data.examples import Splits
 from temper.data.suites.suite import KINDS
 from temper.errors import CheckpointError
-from temper.files import write_json
+from temper.files import put_back, write_json
 from temper.study.plan import StudyConfig
 from temper.training.checkpoint_folder import (
     RunFolder,
@@ -168,6 +168,7 @@ class Work:
         out, run_key, max_length = run / "evaluation", str(record["key"]), settings.data.max_length
         seconds = float(record["times"]["step_seconds_median"])
         key = evaluation_key(run_key, self.sets, evaluate, max_length=max_length)
+        put_back(out)
         if stored_key(out) == key:
             return seconds
         predictor = load_predictor(

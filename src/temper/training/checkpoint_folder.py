@@ -179,9 +179,8 @@ class RunFolder:
                 self.drop_checkpoints()
 
     def drop_checkpoints(self) -> None:
-        """Remove the checkpoints of a finished run."""
-        if self.checkpoints.exists():
-            shutil.rmtree(self.checkpoints)
+        """Remove the checkpoints of a finished run; what cannot go is left to the next command."""
+        shutil.rmtree(self.checkpoints, ignore_errors=True)
 
 
 @contextmanager

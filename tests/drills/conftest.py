@@ -1,0 +1,14 @@
+"""What all drills work on, made once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from drills.commands import make_project
+
+
+@pytest.fixture(scope="session")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_project(tmp_path_factory.mktemp("drills") / "project")

@@ -1,0 +1,136 @@
+"""Short forms of the drills that run whole commands, and that each sees what it looks for."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from drills import commands, disk, kill, trust, two_processes
+from drills.commands import COMMANDS, Command, Fault, Stage, run
+from drills.drilling import Found
+from drills.trust import PLANTS, Plant
+
+NAMED = {command.name: command for command in COMMANDS}
+
+
+# Two of the seven commands a drill: all are the long form's.
+@pytest.mark.parametrize(
+    ("drill", "names"),
+    [
+        (kill.drill, ("evaluate", "report")),
+        (disk.drill, ("calibrate", "soup")),
+        (two_processes.drill, ("evaluate", "predict")),
+    ],
+    ids=["kill", "disk", "two_processes"],
+)
+def test_nothing_is_lost(project: Path, drill: Any, names: tuple[str, ...]) -> None:
+    for name in names:
+        found = drill(project, NAMED[name], inputs=3, seed=1)
+        assert found.faults == []
+        assert found.counts.total() == 3
+
+
+@pytest.mark.parametrize("plant", PLANTS[:: len(PLANTS) // 6], ids=lambda plant: plant.name)
+def test_planted_code_is_not_run(project: Path, plant: Plant) -> None:
+    assert trust.drill(project, plant, inputs=1, seed=0).faults == []
+
+
+def test_code_that_is_run_is_seen(project: Path) -> None:
+    def put(folder: Path) -> None:
+        mark = folder.parent / trust.MARK
+        (folder / "mine.py").write_text(f"open({str(mark)!r}, 'w')\n", encoding="utf-8")
+
+    named = "evaluate {}/mine.py:f --data {}/data.jsonl --out {}/out"
+    found = trust.drill(project, Plant("a function", put, (named,)), inputs=1, seed=0)
+    assert "planted code was run" in found.faults[0]
+
+
+def test_a_payload_of_each_kind_is_run_where_it_is_unpickled(tmp_path: Path) -> None:
+    import numpy as np
+    import torch
+
+    mark, folder = tmp_path / trust.MARK, tmp_path / "project"
+    (tmp_path / "a.pt").write_bytes(trust._torch_file(folder))
+    (tmp_path / "a.npy").write_bytes(trust._object_array(folder))
+    torch.load(tmp_path / "a.pt", weights_only=False)
+    assert mark.exists()
+    mark.rmdir()
+    np.load(tmp_path / "a.npy", allow_pickle=True)
+    assert mark.exists()
+
+
+def planted(text: str, monkeypatch: pytest.MonkeyPatch) -> Command:
+    """Return a command that is Python's code, with the project's folder as ``root``."""
+
+    def main(arguments: list[str]) -> None:
+        exec(text, {"root": Path(arguments[0]), "os": os, "time": time})
+
+    monkeypatch.setattr("temper.cli.main", main)
+    return Command("planted", "{0}")
+
+
+def faults(found: Found) -> str:
+    return "\n".join(found.faults)
+
+
+def test_kills_see_what_a_command_leaves_behind(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = "(root / 'new').write_text('x'); (root / 'new').rename(root / 'whole')"
+    command = planted(text, monkeypatch)
+    # Killed before its rename, then whole: nothing is left over.
+    assert kill.drill(project, command, inputs=3, seed=0).faults == []
+    text = "(root / f'{os.getpid()}').touch(); (root / f'{os.getpid()}').rename(root / 'whole')"
+    found = kill.drill(project, planted(text, monkeypatch), inputs=3, seed=0)
+    assert "differs: " in faults(found)
+
+
+def test_refused_writes_see_tracebacks_and_what_cannot_go_on(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command = planted("(root / 'new').write_text('x')", monkeypatch)
+    assert "Traceback" in faults(disk.drill(project, command, inputs=3, seed=0))
+    text = "(root / 'lock').mkdir()\ntry: (root / 'new').touch()\nexcept OSError: pass"
+    found = disk.drill(project, planted(text, monkeypatch), inputs=3, seed=0)
+    assert "given again" in faults(found)
+
+
+def test_two_processes_see_each_other_s_files(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = "with (root / 'log').open('a') as file: file.write('x')"
+    found = two_processes.drill(project, planted(text, monkeypatch), inputs=3, seed=0)
+    assert "differs: log" in faults(found)
+
+
+def test_a_fault_comes_at_its_operation(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "\n".join(f"(root / 'new{n}').write_text('x' * 10)" for n in range(3))
+    folder = project
+    command = planted(text, monkeypatch)
+    arguments = command.of(folder)
+    whole = run(arguments, folder)
+    assert (whole.code, whole.operations) == (0, 3)
+    for number in range(3):
+        (folder / f"new{number}").unlink()
+    killed = run(arguments, folder, Fault(at=2, kill=True))
+    assert killed.code == -signal.SIGKILL
+    assert sorted(file.name for file in folder.glob("new*")) == ["new0"]
+    refused = run(arguments, folder, Fault(at=3, error=28))
+    assert refused.code == commands.CRASHED
+    assert "No space left on device" in refused.said
+    cut = run(arguments, folder, Fault(largest=4))
+    assert "File too large" in cut.said
+    for file in folder.glob("new*"):
+        file.unlink()
+
+
+def test_an_undisturbed_command_leaves_what_it_left_before(project: Path, tmp_path: Path) -> None:
+    stage = Stage(project, NAMED["soup"], tmp_path)
+    assert stage.differences() == []
+    (stage.folder / "out" / "config.json").write_text("{}", encoding="utf-8")
+    assert stage.differences() == ["out/config.json"]
