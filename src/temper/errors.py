@@ -92,6 +92,10 @@ class Terminated(SystemExit):
         return Terminated, ()
 
 
+class MemoryLimitError(TemperError):
+    """The memory of the device was not enough for a step."""
+
+
 class NonFiniteError(TemperError):
     """Report a NaN or infinite loss with its step, term and row ids.
 

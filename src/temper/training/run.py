@@ -386,6 +386,7 @@ class ActiveRun:
             prepared.scored, collator, train.batch_size, self.folder, self.progress
         )
         self.device = train.device
+        self.trainer: RobustTrainer | None = None
         self.task: str | None = None
         self.passes: float | None = None
         self.parameters = parameter_counts(prepared.model)
@@ -458,7 +459,13 @@ class ActiveRun:
             "passes": None if self.passes is None else round(self.passes, 2),
             "times": self.recorder.times(),
             "device": self.device,
+            **self._halved(),
         }
+
+    def _halved(self) -> dict[str, int]:
+        """Return how many rows are passed at once, where memory was not enough for more."""
+        size = 0 if self.trainer is None else self.trainer.rows_at_once
+        return {"rows_at_once": size} if size else {}
 
     def _epochs(self) -> dict[str, Any]:
         found = self.scores.record(self.task)
@@ -499,7 +506,7 @@ class ActiveRun:
         self.write("running")
         if self.prepared.attacked is not None and not self.folder.attacked.exists():
             self.prepared.attacked.write(self.folder.attacked)
-        trainer = self._trainer()
+        trainer = self.trainer = self._trainer()
         # The Trainer has put the model where it is fast.
         self._count_passes()
         if checkpoint is None and trainer.method.rule.pre_pass:
@@ -580,6 +587,7 @@ def make_trainer(
         method=prepared.method,
         class_weights=prepared.class_weights,
         bucket_by_length=config.train.group_by_length,
+        on_oom=config.train.on_oom,
         train_dataset=prepared.rows,
         unlabeled_dataset=prepared.unlabelled,
         data_collator=Collator(prepared.tokenizer),

@@ -23,6 +23,10 @@ import importlib.util
 from temper.errors import SettingError, unknown
 
 KEEP_SHARE = 0.1
+STOP: Final = "stop"
+HALVE: Final = "halve"
+OnOOM = Literal["stop", "halve"]
+"""What becomes of a step that memory is not enough for."""
 AUTO: Final = "auto"
 """A learning rate that is to be found, see `temper.training.rate`."""
 DEVICE = re.compile(r"auto|cpu|mps|cuda(:\d+)?")
@@ -163,6 +167,9 @@ class TrainSettings(BaseModel):
         keep: ``last`` keeps the weights of the last step; ``best`` those of the epoch that is best
             on rows which are taken out of the training rows for it. The dev rows choose nothing.
         keep_share: With ``keep="best"``, the share of the training rows that choose, in (0, 0.5].
+        on_oom: What becomes of a step that memory is not enough for: ``stop`` stops the run;
+            ``halve`` does it again with half as many rows at once, and all later steps so, which
+            is a smaller ``batch_size`` with more ``accumulation``: a step has the same rows.
         lora: A table of settings of a LoRA adapter; None trains all weights.
 
     Example:
@@ -192,6 +199,7 @@ class TrainSettings(BaseModel):
     evaluate: Literal["epoch", "off"] = "epoch"
     keep: Literal["last", "best"] = "last"
     keep_share: float = Field(KEEP_SHARE, gt=0, le=0.5)
+    on_oom: OnOOM = STOP
     lora: Annotated[LoraSettings, Field(strict=False)] | None = None
 
     @model_validator(mode="after")
@@ -219,7 +227,7 @@ class TrainSettings(BaseModel):
 
     def deciding(self) -> Tree:
         """Return the settings that decide the trained weights; a key is made of them."""
-        apart = {"device", "save_steps", "logging_steps", "report_to", "evaluate"}
+        apart = {"device", "save_steps", "logging_steps", "report_to", "evaluate", "on_oom"}
         if self.keep == "last":
             apart |= {"keep", "keep_share"}
         if self.lora is None:

@@ -227,6 +227,20 @@ class Stepper:
         self._clear_gradients()
         self._waiting = False
 
+    def snapshot(self) -> tuple[dict[str, Any], State]:
+        """Return what `go_back` goes back to: tensors of either are replaced, never changed."""
+        return self.log.snapshot(), _copied(self.state)
+
+    def go_back(self, snapshot: tuple[dict[str, Any], State]) -> None:
+        """Forget passes that failed, so that their step can be done again.
+
+        Args:
+            snapshot: What `snapshot` returned before the step's first pass.
+        """
+        self.discard()
+        self.log.restore(snapshot[0])
+        self.state = _copied(snapshot[1])
+
     def step(self, optimizer: torch.optim.Optimizer) -> None:
         """Apply the update rule, step the optimiser, and let the rule settle.
 
@@ -495,6 +509,13 @@ def _check_ranks(model: nn.Module, rank: int, ranks: int) -> None:
             f"ranks={ranks}. Give rank=torch.distributed.get_rank() and "
             "ranks=torch.distributed.get_world_size()."
         )
+
+
+def _copied(state: Any) -> Any:
+    """Copy nested dicts, and keep what stands in them."""
+    if isinstance(state, dict):
+        return {name: _copied(each) for name, each in state.items()}
+    return state
 
 
 def _by_rate(group: Group, factors: Mapping[int, float], *, otherwise: float) -> list[Group]:

@@ -12,20 +12,21 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from accelerate.utils.memory import should_reduce_batch_size
 from safetensors.torch import save_model
 from torch import Tensor, nn
 from torch.utils.data import Dataset
-from transformers import Trainer, TrainerCallback, TrainingArguments
+from transformers import Trainer, TrainingArguments
 from transformers.modeling_outputs import SequenceClassifierOutput
 from transformers.trainer_callback import ExportableState
-from transformers.trainer_utils import SaveStrategy, rotate_checkpoints
+from transformers.trainer_utils import rotate_checkpoints
 
 from temper.data.batches import LengthBucketSampler
-from temper.errors import ModelError, SettingError
+from temper.errors import MemoryLimitError, ModelError, SettingError
 from temper.methods import Method, MethodConfig, build
 from temper.methods.method import smoothed
 from temper.models.kinds import check_sequence_classifier
-from temper.stopping import StopRequest, stop_error
+from temper.stopping import StopRequest
 from temper.training import checkpoint_files
 from temper.training.checkpoint_files import read_state, write_state
 from temper.training.checkpoint_folder import PARTIAL
@@ -34,7 +35,6 @@ from temper.training.checks import (
     check_gradient_norm,
     check_kept,
     check_loss_call,
-    check_resumable,
     check_rows,
     check_task_loss,
 )
@@ -48,74 +48,11 @@ from temper.training.loading import (
     token_counts,
     training_loader,
 )
+from temper.training.method_callback import MethodCallback
+from temper.training.settings import HALVE, STOP, OnOOM
 from temper.training.stepper import Stepper
 from temper.training.supported import check_arguments, check_hooks
 from temper.types import TEACHER, Batch, Gradients, Step
-
-
-class MethodCallback(TrainerCallback):
-    """Call the method's hooks around the loop's.
-
-    Args:
-        trainer: The `RobustTrainer`.
-    """
-
-    def __init__(self, trainer: Any) -> None:
-        self.trainer = trainer
-
-    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Tell the number of steps, go on logging after a resume, run a pre-pass before step 0."""
-        stepper = self.trainer.running()
-        stepper.total = state.max_steps
-        self.trainer.go_on_logging()
-        if state.global_step:
-            check_resumable(self.trainer.train_dataset, epoch=state.epoch)
-        if state.global_step == 0 and stepper.prepares:
-            self.trainer.model_wrapped.train()
-            stepper.network.use(self.trainer.model_wrapped)
-            loader, sampler = kwargs["train_dataloader"], self.trainer.sampler
-            with sampler.labelled_alone() if isinstance(sampler, Phases) else nullcontext():
-                full = (inputs for inputs in loader if inputs)
-                stepper.prepare(self.trainer._prepare_inputs(inputs) for inputs in full)
-
-    def on_epoch_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Tell sampler, rows that differ by epoch, and rule."""
-        epoch = int((state.epoch or 0.0) + 1e-6)
-        if self.trainer.sampler is not None:
-            self.trainer.sampler.set_epoch(epoch)
-        rows = self.trainer.train_dataset
-        # Accelerate tells streams itself.
-        if countable(rows) and hasattr(rows, "set_epoch"):
-            rows.set_epoch(epoch)
-        self.trainer.running().begin_epoch(epoch)
-
-    def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Let the rule transform the gradients."""
-        self.trainer.running().before_optimizer(self.trainer.optimizer)
-
-    def on_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Let the rule settle."""
-        self.trainer.running().after_optimizer(
-            skipped=self.trainer.accelerator.optimizer_step_was_skipped
-        )
-
-    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Ask for a checkpoint where a signal wants the process to end."""
-        if self.trainer.stop_signal:
-            if args.save_strategy == SaveStrategy.NO:
-                raise stop_error(self.trainer.stop_signal)
-            control.should_save = True
-
-    def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Stop once the checkpoint is written, on all ranks."""
-        if self.trainer.stop_signal:
-            # A rank that ends earlier would have the others killed while they write.
-            self.trainer.accelerator.wait_for_everyone()
-            raise stop_error(self.trainer.stop_signal)
-
-    def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Let the rule act on the finished weights."""
-        self.trainer.running().finish()
 
 
 class RobustTrainer(Trainer):
@@ -141,12 +78,16 @@ class RobustTrainer(Trainer):
         unlabeled_dataset: Rows that a method learns from without labels, as ``train_dataset``; any
             labels are taken off. Each epoch has its batches after all labelled ones, and they
             count as steps. Errors number its rows on from the last of ``train_dataset``.
+        on_oom: What becomes of a step that memory is not enough for: ``stop``, or ``halve``, which
+            does it again with half as many rows at once, and all later steps so, on one process.
+            A step keeps its rows: weights are those of a smaller batch with more accumulation.
         settings: All other arguments of ``Trainer``.
 
     Raises:
         SettingError: If the method is unknown, or the training arguments ask for what cannot be
             kept.
         NonFiniteError: From ``train``, when a loss is NaN or infinite; the last checkpoint stays.
+        MemoryLimitError: From ``train``, when memory is not enough for a step; it stays, too.
 
     Example:
         In place of ``Trainer``; examples/trainer.py runs::
@@ -163,9 +104,11 @@ class RobustTrainer(Trainer):
         class_weights: Sequence[float] | Tensor | None = None,
         bucket_by_length: bool = True,
         unlabeled_dataset: Any = None,
+        on_oom: OnOOM = STOP,
         **settings: Any,
     ) -> None:
         self.method = build(method)
+        self.on_oom, self.rows_at_once = on_oom, 0
         self.class_weights = class_weights
         self.bucket_by_length = bucket_by_length
         self.unlabeled_dataset = unlabeled_dataset
@@ -190,6 +133,11 @@ class RobustTrainer(Trainer):
             raise SettingError(
                 "DeepSpeed and FSDP shard the gradients that methods read and mask, and are not "
                 "supported. Use distributed data parallel (torchrun)."
+            )
+        if on_oom == HALVE and self.args.world_size > 1:
+            raise SettingError(
+                "on_oom='halve' is for one process: the others would wait for the one whose memory "
+                "is not enough. Give a smaller batch with more accumulation."
             )
         check_sequence_classifier(self.model)
         check_loss_call(self.compute_loss_func)
@@ -222,25 +170,76 @@ class RobustTrainer(Trainer):
             optimizer.train()
         batch = Batch.of(self._prepare_inputs(inputs))
         last = bool(self.accelerator.sync_gradients)
-        if self.method.rule.replays:
-            self._kept.append(batch)
-        try:
-            if self._micro == 0:
-                stepper.enter(self._step)
-            loss = self._accumulate(model, batch, micro=self._micro, synchronise=last)
-            self._micro += 1
-            if last:
-                self._regradient(model, stepper)
-        except BaseException:
-            stepper.leave()
-            raise
+        if not self._kept:
+            self._before = stepper.snapshot()
+        fresh = [batch]
+        self._kept.append(batch)
+        while True:
+            try:
+                loss = self._pass(model, fresh, last=last)
+                break
+            except BaseException as error:
+                stepper.leave()
+                if not should_reduce_batch_size(error):
+                    raise
+                self._make_smaller(error)
+                stepper.go_back(self._before)
+                self._micro, fresh = 0, self._kept
+            # What failed is freed only here, with the error that held it.
+            if torch.cuda.is_available():
+                torch.cuda.empty_cache()
         stepper.network.rest()
         self._empty_cache()
         if last:
             stepper.leave()
             loss = loss + stepper.finish_backward(self._step)
+        if last or not (self.method.rule.replays or self.on_oom == HALVE):
             self._kept = []
         return loss
+
+    def _pass(self, model: nn.Module, batches: Sequence[Batch], *, last: bool) -> Tensor:
+        """Run all passes of micro-batches, and return the loss of the last of them."""
+        stepper = self.running()
+        if self._micro == 0:
+            stepper.enter(self._step)
+        for batch in batches:
+            loss = torch.zeros((), device=batch.device)
+            parts = self._parts([batch])
+            for part in parts:
+                final = last and batch is batches[-1] and part is parts[-1]
+                loss = loss + self._accumulate(model, part, micro=self._micro, synchronise=final)
+                self._micro += 1
+        if last:
+            self._regradient(model, stepper)
+        return loss
+
+    def _parts(self, batches: Sequence[Batch]) -> list[Batch]:
+        """Return micro-batches as they are passed: whole, or in parts once memory ran out."""
+        size = self.rows_at_once
+        return [part for batch in batches for part in (batch.parts(size) if size else [batch])]
+
+    def _make_smaller(self, error: BaseException) -> None:
+        """Halve what is passed at once, after memory ran out.
+
+        Raises:
+            MemoryLimitError: Where nobody asked for that, or a single row is too much.
+        """
+        present = self.rows_at_once or self._train_batch_size
+        said = f"The memory is not enough for a step of {present} rows at once"
+        if present == 1:
+            raise MemoryLimitError(
+                f"{said}. Cut texts shorter (data.max_length), or set train.gradient_checkpointing."
+            ) from error
+        if self.on_oom != HALVE:
+            raise MemoryLimitError(
+                f"{said}. Set train.on_oom=halve, or give a smaller train.batch_size with more "
+                "train.accumulation: either way a step has the same rows."
+            ) from error
+        self.rows_at_once = -(-present // 2)
+        self.running().network.tell(
+            f"{said}: from step {self._step.number} on they are passed {self.rows_at_once} at a "
+            "time. A step has the same rows."
+        )
 
     def _empty_cache(self) -> None:
         every = self.args.torch_empty_cache_steps
@@ -280,8 +279,9 @@ class RobustTrainer(Trainer):
                 tensor.grad = None
             stepper.log.replaying = True
             try:
-                for micro, batch in enumerate(self._kept):
-                    last = micro == len(self._kept) - 1
+                parts = self._parts(self._kept)
+                for micro, batch in enumerate(parts):
+                    last = micro == len(parts) - 1
                     self._accumulate(model, batch, micro=micro, synchronise=last)
             finally:
                 stepper.log.replaying = False
@@ -566,6 +566,7 @@ class RobustTrainer(Trainer):
             "loss": self._tr_loss,
             "last_logged": self._globalstep_last_logged,
             "log": self.running().log.state_dict(),
+            "rows_at_once": self.rows_at_once,
         }
         write_state(progress, folder, name=f"progress_{self.args.process_index}")
 
@@ -576,6 +577,7 @@ class RobustTrainer(Trainer):
         carried, self._carried = self._carried, None
         self._tr_loss = carried["loss"].to(self.args.device)
         self._globalstep_last_logged = carried["last_logged"]
+        self.rows_at_once = carried.get("rows_at_once", 0)
         self.running().log.load_state_dict(carried["log"], self.args.device)
         # `train_loss` stays the mean over the steps of this call.
         self._total_loss_scalar = -float(self._tr_loss)

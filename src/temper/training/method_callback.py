@@ -1,0 +1,78 @@
+"""What a method does around the steps of Transformers' training loop."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from typing import Any
+
+from transformers import TrainerCallback
+from transformers.trainer_utils import SaveStrategy
+
+from temper.stopping import stop_error
+from temper.training.checks import check_resumable
+from temper.training.loading import Phases, countable
+
+
+class MethodCallback(TrainerCallback):
+    """Call the method's hooks around the loop's.
+
+    Args:
+        trainer: The `RobustTrainer`.
+    """
+
+    def __init__(self, trainer: Any) -> None:
+        self.trainer = trainer
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Tell the number of steps, go on logging after a resume, run a pre-pass before step 0."""
+        stepper = self.trainer.running()
+        stepper.total = state.max_steps
+        self.trainer.go_on_logging()
+        if state.global_step:
+            check_resumable(self.trainer.train_dataset, epoch=state.epoch)
+        if state.global_step == 0 and stepper.prepares:
+            self.trainer.model_wrapped.train()
+            stepper.network.use(self.trainer.model_wrapped)
+            loader, sampler = kwargs["train_dataloader"], self.trainer.sampler
+            with sampler.labelled_alone() if isinstance(sampler, Phases) else nullcontext():
+                full = (inputs for inputs in loader if inputs)
+                stepper.prepare(self.trainer._prepare_inputs(inputs) for inputs in full)
+
+    def on_epoch_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Tell sampler, rows that differ by epoch, and rule."""
+        epoch = int((state.epoch or 0.0) + 1e-6)
+        if self.trainer.sampler is not None:
+            self.trainer.sampler.set_epoch(epoch)
+        rows = self.trainer.train_dataset
+        # Accelerate tells streams itself.
+        if countable(rows) and hasattr(rows, "set_epoch"):
+            rows.set_epoch(epoch)
+        self.trainer.running().begin_epoch(epoch)
+
+    def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Let the rule transform the gradients."""
+        self.trainer.running().before_optimizer(self.trainer.optimizer)
+
+    def on_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Let the rule settle."""
+        self.trainer.running().after_optimizer(
+            skipped=self.trainer.accelerator.optimizer_step_was_skipped
+        )
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Ask for a checkpoint where a signal wants the process to end."""
+        if self.trainer.stop_signal:
+            if args.save_strategy == SaveStrategy.NO:
+                raise stop_error(self.trainer.stop_signal)
+            control.should_save = True
+
+    def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Stop once the checkpoint is written, on all ranks."""
+        if self.trainer.stop_signal:
+            # A rank that ends earlier would have the others killed while they write.
+            self.trainer.accelerator.wait_for_everyone()
+            raise stop_error(self.trainer.stop_signal)
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Let the rule act on the finished weights."""
+        self.trainer.running().finish()
