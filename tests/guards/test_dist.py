@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import sys
 import sysconfig
 import tarfile
 import venv
@@ -21,6 +20,8 @@ pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).resolve().parents[2]
 NAME = f"temper_lm-{temper.__version__}"
+TOOLS = ROOT / ".venv-tools" / "bin" / "python"
+"""What `make dist` builds with."""
 LARGEST = 2**20
 """Bytes; both are below it, and a data set or a picture that slips in is not."""
 
@@ -41,8 +42,8 @@ def call(*words: object, cwd: Path, **environment: str) -> str:
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the folder with source and wheel, built from a copy of what git knows."""
-    for module in ("build", "twine"):
-        pytest.importorskip(module, reason="needs the extra dist: make dist")
+    if not TOOLS.exists():
+        pytest.skip("needs the tools of `make dist`")
     clone = tmp_path_factory.mktemp("dist") / "clone"
     for name in call(
         "git", "ls-files", "--cached", "--others", "--exclude-standard", cwd=ROOT
@@ -50,16 +51,14 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
         if (ROOT / name).is_file():
             (clone / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(ROOT / name, clone / name)
-    call(sys.executable, "-m", "build", "--no-isolation", cwd=clone)
+    call(TOOLS, "-m", "build", "--no-isolation", cwd=clone)
     return clone / "dist"
 
 
 def test_readers_of_packages_take_their_descriptions(built: Path) -> None:
     files = sorted(built.iterdir())
     assert [path.name for path in files] == [f"{NAME}-py3-none-any.whl", f"{NAME}.tar.gz"]
-    assert "FAILED" not in call(
-        sys.executable, "-m", "twine", "check", "--strict", *files, cwd=built
-    )
+    assert "FAILED" not in call(TOOLS, "-m", "twine", "check", "--strict", *files, cwd=built)
 
 
 def test_the_wheel_holds_the_package_whole_and_nothing_else(built: Path) -> None:

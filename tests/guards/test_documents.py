@@ -22,7 +22,8 @@ from temper.training.cards import SETTINGS, rewrite
 
 ROOT = Path(__file__).resolve().parents[2]
 WRITE = "run: temper list methods --write docs/methods"
-DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+ROOT_DOCUMENTS = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md")]
+DOCUMENTS = [*ROOT_DOCUMENTS, *sorted((ROOT / "docs").rglob("*.md"))]
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\((?!https?:|#|mailto:)([^)#\s]+)")
 WITH_PYTHON = [path for path in DOCUMENTS if "```python\n" in path.read_text(encoding="utf-8")]
@@ -150,6 +151,13 @@ def test_a_wrong_command_line_is_noticed() -> None:
 def test_every_relative_link_leads_to_a_file(path: Path) -> None:
     links = LINK.findall(path.read_text(encoding="utf-8"))
     assert [link for link in links if not (path.parent / link).exists()] == []
+
+
+def test_what_holds_the_promises_of_security_is_there() -> None:
+    text = (ROOT / "SECURITY.md").read_text(encoding="utf-8")
+    named = re.findall(r"`((?:tests|drills)/[^`]*)`", text)
+    assert named
+    assert [name for name in named if not (ROOT / name).is_file()] == []
 
 
 def test_every_method_has_a_card_and_every_card_a_method() -> None:

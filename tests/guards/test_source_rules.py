@@ -14,7 +14,7 @@ SOURCES = sorted(path for name in ("src", "reproduction") for path in (ROOT / na
 FOLDERS = ("src", "reproduction", "tests", "docs", "benchmarks", "examples", "recipes", ".ci")
 TEXTS = [
     path
-    for pattern in ("*.md", "*.toml", "*.txt", "*.yaml", "Makefile")
+    for pattern in ("*.md", "*.py", "*.toml", "*.txt", "*.yaml", "Makefile")
     for path in sorted(ROOT.glob(pattern))
 ] + [
     path
