@@ -11,6 +11,7 @@ nothing of it, and to install exactly that, by hash.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
@@ -74,11 +75,10 @@ def locked(report: Mapping[str, Any], hashes: Hashes) -> Iterator[str]:
     """
     for item in report["install"]:
         name, version = item["metadata"]["name"], item["metadata"]["version"]
-        download = item["download_info"]
+        address = item["download_info"]["url"]
         _, allowed = hashes.get(canonical(name), ("", ()))
         if "+" in version:
-            from_here = download["url"].startswith("file:")
-            allowed = (download["archive_info"]["hashes"]["sha256"],) if from_here else ()
+            allowed = (digest_of(address),) if address.startswith("file:") else ()
         if not allowed:
             raise SystemExit(
                 f"{name} {version} has no hash in hashes.txt. Either pin it in constraints.txt and "
@@ -86,6 +86,12 @@ def locked(report: Mapping[str, Any], hashes: Hashes) -> Iterator[str]:
                 f"`{sys.executable} -m pip install ...`: what is installed is kept."
             )
         yield f"{name}=={version}" + "".join(f" --hash=sha256:{digest}" for digest in allowed)
+
+
+def digest_of(address: str) -> str:
+    """Return the SHA-256 of a file by its address; what pip calls it differs by version."""
+    with urllib.request.urlopen(address) as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def pip(*words: str, **environment: str) -> str:

@@ -25,10 +25,8 @@ HASHES = {"torch": ("2.13.0", ("a" * 64, "b" * 64)), "six": ("1.17.0", ("c" * 64
 
 def reported(name: str, version: str, url: str = "https://an.index/file.whl") -> dict[str, Any]:
     """Return pip's report of one distribution that it would install."""
-    download = {"url": url, "archive_info": {"hashes": {"sha256": "d" * 64}}}
-    return {
-        "install": [{"metadata": {"name": name, "version": version}, "download_info": download}]
-    }
+    metadata = {"name": name, "version": version}
+    return {"install": [{"metadata": metadata, "download_info": {"url": url}}]}
 
 
 def wheel(folder: Path, name: str, *, says: str = "") -> str:
@@ -70,9 +68,14 @@ def test_a_pinned_version_may_be_any_of_its_files() -> None:
     assert line == f"Torch==2.13.0 --hash=sha256:{'a' * 64} --hash=sha256:{'b' * 64}"
 
 
-def test_a_build_that_lies_on_this_machine_is_taken() -> None:
-    (line,) = pins.locked(reported("torch", "2.13.0+cpu", "file:///opt/torch.whl"), HASHES)
-    assert line == f"torch==2.13.0+cpu --hash=sha256:{'d' * 64}"
+def test_a_build_that_lies_on_this_machine_is_taken(tmp_path: Path) -> None:
+    path = tmp_path / "torch-2.13.0+cpu.whl"
+    path.write_bytes(b"abc")
+    (line,) = pins.locked(reported("torch", "2.13.0+cpu", path.as_uri()), HASHES)
+    # The digest of "abc" in FIPS 180-2, appendix B.1.
+    assert line.endswith("ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad")
+    assert line.startswith("torch==2.13.0+cpu --hash=sha256:")
+    assert line.count("--hash") == 1
 
 
 @pytest.mark.parametrize(
