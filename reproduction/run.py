@@ -17,7 +17,6 @@ from temper.study.workers import check_workers
 from temper.training.checkpoint_folder import check_room, read_json
 from temper.training.progress import Progress
 
-SCHEMA = 1
 FILE = "reproduction.json"
 CHOICES = "choices"
 """Folder of the studies that settings were chosen by, one a case."""
@@ -39,7 +38,7 @@ class Record:
 
     def write(self, folder: Path) -> None:
         """Write it into a folder."""
-        write_json(folder / FILE, {"schema": SCHEMA, **asdict(self)})
+        write_json(folder / FILE, asdict(self))
 
 
 def read_record(folder: Path) -> Record | None:

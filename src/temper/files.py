@@ -16,6 +16,8 @@ from typing import Any
 from temper.errors import CheckpointError, LockedError, WriteError
 from temper.locks import has_ended, locked, process_tag
 
+SCHEMA = 1
+"""Number of the form of all records, in each of them: what another release must know to read it."""
 CHECKSUMS = "checksums.json"
 """Hashes of the files of a checkpoint to resume from."""
 NAME_MAX = 255
@@ -109,13 +111,38 @@ def size_in_words(size: int) -> str:
     return f"{size} bytes"
 
 
-def write_json(path: Path, content: Mapping[str, Any]) -> None:
-    """Write a JSON object under a temporary name, then rename it.
+def write_json(path: Path, content: Mapping[str, Any]) -> dict[str, Any]:
+    """Write a record, a JSON object, under a temporary name, then rename it.
+
+    Its first field is the number of its form; see `check_schema`.
+
+    Returns:
+        What was written.
 
     Raises:
         WriteError: The file system refuses.
     """
-    write_text(path, json.dumps(content, indent=2, allow_nan=False) + "\n")
+    record = {"schema": SCHEMA, **content}
+    write_text(path, json.dumps(record, indent=2, allow_nan=False) + "\n")
+    return record
+
+
+def check_schema(path: Path, content: Any) -> None:
+    """Refuse a record of a form that this release does not know.
+
+    Args:
+        path: The file, for the message.
+        content: What it holds.
+
+    Raises:
+        CheckpointError: A later release wrote it.
+    """
+    found = content.get("schema", SCHEMA) if isinstance(content, Mapping) else SCHEMA
+    if found != SCHEMA:
+        raise CheckpointError(
+            f"{path} has schema {found!r}, and this release reads schema {SCHEMA}: another release "
+            "of Temper wrote it. Use that one, or give the command again that wrote the file."
+        )
 
 
 def write_text(path: Path, text: str) -> None:

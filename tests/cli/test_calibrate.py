@@ -168,7 +168,8 @@ def test_a_temperature_of_other_weights_or_damaged_is_refused(run: Path, held_ou
     refused(call("predict", run, "--data", held_out), "fitted for other weights", "--remove")
     for fault in ({"temperature": 0.0}, {"temperature": "warm"}, {"schema": 2}):
         file.write_text(json.dumps({**kept, **fault}), encoding="utf-8")
-        refused(call("predict", run, "--data", held_out), "must have schema 1")
+        said = "reads schema 1" if "schema" in fault else "must have a temperature > 0"
+        refused(call("predict", run, "--data", held_out), said)
     succeed("calibrate", run, "--data", held_out, "--device", "cpu")
 
 

@@ -244,7 +244,7 @@ def test_damaged_evaluations_are_refused(
     scores = out / "scores.json"
     whole = scores.read_text()
     scores.write_text(whole.replace('"schema": 1', '"schema": 2'))
-    with pytest.raises(CheckpointError, match="must have schema 1, got 2"):
+    with pytest.raises(CheckpointError, match="has schema 2, and this release reads schema 1"):
         read(out)
     scores.write_text(whole[:-20])
     with pytest.raises(CheckpointError, match="Cannot read the evaluation in"):

@@ -95,9 +95,8 @@ def calibrate(
         ) from error
     after = _measures(rows, with_temperature(prediction, fitted.value))
     doubted = doubts(len(rows), before, after)
-    earlier = _earlier(folder)
-    if (folder / FILE).is_file() and earlier != fitted.value:
-        held = "" if earlier is None else f" ({earlier:.4f})"
+    if (folder / FILE).is_file() and (earlier := _earlier(folder)) != (fitted.value, rows.hash):
+        held = "" if earlier is None else f" ({earlier[0]:.4f})"
         doubted.append(f"The temperature that {folder / FILE} held{held} is replaced.")
     progress.notice_all(doubted)
     return store_temperature(
@@ -200,13 +199,15 @@ def doubts(rows: int, before: Mapping[str, float], after: Mapping[str, float]) -
     return reasons
 
 
-def _earlier(folder: Path) -> float | None:
-    """Return the temperature that a folder keeps; None where it has none that can be read."""
+def _earlier(folder: Path) -> tuple[float, str | None] | None:
+    """Return the temperature that a folder keeps and its rows' hash; None where none is read."""
     try:
-        value = read_json(folder / FILE).get("temperature")
+        content = read_json(folder / FILE)
     except CheckpointError:
         return None
-    return float(value) if isinstance(value, int | float) else None
+    value, rows = content.get("temperature"), content.get("held_out")
+    found = rows.get("hash") if isinstance(rows, dict) else None
+    return (float(value), found) if isinstance(value, int | float) else None
 
 
 def _measures(rows: Examples, prediction: Prediction) -> dict[str, float]:

@@ -42,7 +42,6 @@ from temper.training.config import MODEL_FILES, RECORDS, digest, model_identity
 from temper.training.progress import Progress
 from temper.training.recorder import versions
 
-SCHEMA = 1
 # Of a run's data settings: what says how that run was trained, and nothing of what it is judged on.
 LEFT_OUT = {*UNLABELLED, *AUGMENTATION}
 WEIGHTS = {".safetensors", ".bin"}
@@ -120,7 +119,6 @@ def make_soup(
         settings = [{name: t[name] for name in t if name not in LEFT_OUT} for t in tables]
         data = settings[0] if all(each == settings[0] for each in settings) else {}
         record = {
-            "schema": SCHEMA,
             "metric": metric,
             "higher_is_better": facts(metric).higher_is_better,
             "members": chosen,
@@ -133,8 +131,7 @@ def make_soup(
             "score": score,
             "files": checksums(staged),
         }
-        write_json(staged / "soup.json", record)
-    return record
+        return write_json(staged / "soup.json", record)
 
 
 @dataclass

@@ -16,7 +16,6 @@ from temper.training.checkpoint_folder import read_json
 from temper.training.config import model_identity
 from temper.training.recorder import versions
 
-SCHEMA = 1
 FILE = "calibration.json"
 
 
@@ -66,7 +65,6 @@ def store_temperature(
         The content of ``calibration.json``.
     """
     record = {
-        "schema": SCHEMA,
         "temperature": value,
         **{name: {"before": before[name], "after": after[name]} for name in before},
         "held_out": held_out,
@@ -75,8 +73,7 @@ def store_temperature(
         "notices": list(notices),
         "versions": versions(),
     }
-    write_json(folder / FILE, record)
-    return record
+    return write_json(folder / FILE, record)
 
 
 def stored_temperature(model: str) -> StoredTemperature | None:
@@ -98,10 +95,10 @@ def stored_temperature(model: str) -> StoredTemperature | None:
     content = read_json(file)
     value, length = content.get("temperature"), content.get("max_length")
     whole = isinstance(value, int | float) and math.isfinite(value) and value > 0
-    if content.get("schema") != SCHEMA or not whole or not isinstance(length, int):
+    if not whole or not isinstance(length, int):
         raise CheckpointError(
-            f"{file} must have schema {SCHEMA}, a temperature > 0 and max_length, got "
-            f"{content.get('schema')!r}, {value!r} and {length!r}. Fit it again with `temper "
+            f"{file} must have a temperature > 0 and max_length, got "
+            f"{value!r} and {length!r}. Fit it again with `temper "
             f"calibrate`, or remove it with `temper calibrate {model} --remove`."
         )
     if content.get("model") != model_identity(str(file.parent)):

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from temper.errors import CheckpointError
+from temper.files import check_schema
 
 Value = float | int | str | bool
 
@@ -236,8 +238,11 @@ def parse(path: Path, record: type[_Parsed]) -> _Parsed:
     Raises:
         CheckpointError: It cannot be read, or holds something else; all faults at once.
     """
+    text = read_text(path)
+    with suppress(ValueError, RecursionError):
+        check_schema(path, json.loads(text))
     try:
-        return record.model_validate_json(read_text(path))
+        return record.model_validate_json(text)
     except ValidationError as error:
         faults = "; ".join(
             f"{'.'.join(str(part) for part in fault['loc']) or 'file'}: {fault['msg']}"

@@ -11,10 +11,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from temper import files
 from temper.data.examples import Examples
 from temper.errors import CheckpointError
 from temper.evaluation.rows import system_memory, to_blocks
-from temper.files import staged_folder
 from temper.functional.resampling import IntegerArray
 
 CLEAN = "clean"
@@ -98,7 +98,6 @@ class Texts:
         return pa.Table.from_pylist(list(self._rows.values()), schema=SCHEMA)
 
 
-SCHEMA_NUMBER = 1
 ROWS = "rows.parquet"
 TEXTS = "texts.parquet"
 IN_SCORES = ("model", "task", "truncated", "notices", "skipped", "missing", "scores")
@@ -151,7 +150,7 @@ def write(evaluation: Evaluation, folder: Path | str) -> Path:
     """
     path = Path(folder)
     _check_target(path)
-    with staged_folder(path) as staged:
+    with files.staged_folder(path) as staged:
         write_files(evaluation, staged)
     return path
 
@@ -163,7 +162,7 @@ def write_files(evaluation: Evaluation, folder: Path) -> None:
         evaluation: What to write.
         folder: An empty folder.
     """
-    content = {"schema": SCHEMA_NUMBER} | {name: getattr(evaluation, name) for name in IN_SCORES}
+    content = {"schema": files.SCHEMA} | {name: getattr(evaluation, name) for name in IN_SCORES}
     with system_memory():
         for table, name in ((evaluation.rows, ROWS), (evaluation.texts, TEXTS)):
             pq.write_table(table, folder / name, compression="zstd", row_group_size=GROUP)
@@ -194,13 +193,9 @@ def read(folder: Path | str) -> Evaluation:
         raise CheckpointError(
             f"Cannot read the evaluation in {path}: {error}. Evaluate the model again."
         ) from error
-    if not isinstance(content, dict) or content.get("schema") != SCHEMA_NUMBER:
-        found = content.get("schema") if isinstance(content, dict) else type(content).__name__
-        raise CheckpointError(
-            f"{path / 'scores.json'} must have schema {SCHEMA_NUMBER}, got {found!r}. "
-            "Use the Temper that wrote it, or evaluate again."
-        )
-    lacking = {"model", "task", "truncated", "notices", "scores"} - set(content)
+    files.check_schema(path / "scores.json", content)
+    lacking = {"model", "task", "truncated", "notices", "scores"}
+    lacking -= set(content) if isinstance(content, dict) else set()
     if lacking:
         raise CheckpointError(f"{path / 'scores.json'} lacks {sorted(lacking)}. Evaluate again.")
     to_blocks(rows)

@@ -172,7 +172,7 @@ def contrast(
     from setfit import SetFitModel, Trainer, TrainingArguments
 
     logging.getLogger("setfit").setLevel(logging.WARNING)
-    with tempfile.TemporaryDirectory() as folder, _own_draws(seed):
+    with tempfile.TemporaryDirectory() as folder, _own_draws(seed, encoder.device):
         encoder.save_pretrained(folder)
         tokenizer.save_pretrained(folder)
         body = SentenceTransformer(folder, device=str(encoder.device))
@@ -195,11 +195,11 @@ def contrast(
 
 
 @contextmanager
-def _own_draws(seed: int) -> Iterator[None]:
+def _own_draws(seed: int, device: torch.device) -> Iterator[None]:
     """Put all global generators back after a block: a Trainer seeds every one."""
     states = random.getstate(), np.random.get_state()
     try:
-        with seeded(seed):
+        with seeded(seed, device):
             yield
     finally:
         random.setstate(states[0])

@@ -40,7 +40,6 @@ from temper.training.checkpoint_folder import difference_in_words, held_folder, 
 from temper.training.config import RunConfig, digest, model_identity
 from temper.training.progress import Progress
 
-SCHEMA = 1
 RECORD, WINNER, FINAL = "tune.json", "winner.toml", "final"
 GIVEN = "plain_given"
 """The column of plain fine-tuning at the given settings, where tuned plain fine-tuning won."""
@@ -135,7 +134,7 @@ def carry_out(order: Order, folder: Path, progress: Progress) -> dict[str, Any]:
         alternatives(plan.any_run, splits.train),
     )
     with held_folder(folder):
-        return _race(order, race, {"schema": SCHEMA, "key": key, "order": said})
+        return _race(order, race, {"key": key, "order": said})
 
 
 def _race(order: Order, race: Race, record: dict[str, Any]) -> dict[str, Any]:
@@ -166,7 +165,7 @@ def _race(order: Order, race: Race, record: dict[str, Any]) -> dict[str, Any]:
     study = run_study(final, folder / FINAL, progress=progress)
     beside = [each for each in field.alternatives if each.name in race.judged]
     if beside:
-        study = _with_alternatives(study, final, beside, splits, progress)
+        study = _with_alternatives(study, final, beside, race)
     for contender in judged:
         _keep_temperatures(race, contender, study, progress)
     run = final.runs[winner.recipe.name, order.seeds[0]]
@@ -259,8 +258,7 @@ def _with_alternatives(
     study: Study,
     plan: StudyConfig,
     beside: Sequence[Alternative],
-    splits: Splits,
-    progress: Progress,
+    race: Race,
 ) -> Study:
     """Add to the final comparison what a user may pick in place of fine-tuning, as columns."""
     path = study.folder
@@ -272,7 +270,7 @@ def _with_alternatives(
             folder = path / "runs" / f"{each.name}-s{seed}"
             if each.seeded or first == path:
                 first, begun = folder, time.monotonic()
-                key = _judge(each, plan, seed, splits, folder, progress)
+                key = _judge(each, plan, seed, race, folder)
                 seconds = time.monotonic() - begun
             else:
                 # It has no seed: every seed's line is the same.
@@ -295,21 +293,21 @@ def _judge(
     alternative: Alternative,
     plan: StudyConfig,
     seed: int,
-    splits: Splits,
+    race: Race,
     folder: Path,
-    progress: Progress,
 ) -> str:
     """Fit and judge an alternative where its folder does not hold it yet; return its key."""
-    run, sets, name = plan.any_run, evaluation_sets(plan, splits), alternative.name
-    identity = f"{name} {seed} {model_identity(run.model)} {splits.train.hash}"
-    length = run.data.max_length
-    key = evaluation_key(identity, sets, plan.evaluate, max_length=length)
-    if stored_key(folder / "evaluation") != key:
-        predictor = fit_alternative(alternative, run, splits.train, seed=seed)
+    # At the settings that were given, not those that plain fine-tuning was tuned to.
+    run, train, name = race.plain_run, race.splits.train, alternative.name
+    sets, evaluate, out = evaluation_sets(plan, race.splits), plan.evaluate, folder / "evaluation"
+    cost = alternative.cost(run, len(train))
+    identity = f"{name} {seed} {cost:g} {model_identity(run.model)} {train.hash}"
+    key = evaluation_key(identity, sets, evaluate, max_length=run.data.max_length)
+    if stored_key(out) != key:
+        predictor = fit_alternative(alternative, run, train, seed=seed)
         make_folder(folder)
-        out = folder / "evaluation"
         measure(
-            predictor, sets, plan.evaluate, out, model=name, key=key, run=key, progress=progress
+            predictor, sets, evaluate, out, model=name, key=key, run=key, progress=race.progress
         )
     return key
 

@@ -43,7 +43,6 @@ from temper.training.progress import Progress
 from temper.training.rate import RateSearch
 from temper.training.settings import AUTO
 
-SCHEMA = 1
 PAIRED = "paired.json"
 """What rows say of the columns' differences; see `_pair_columns`."""
 
@@ -296,4 +295,4 @@ def _pair_columns(work: Work) -> None:
                 seed=config.evaluate.seed,
             )
             columns[column] = {"seed": config.seeds[0], "keys": keys, "scores": scores}
-    write_json(file, {"schema": SCHEMA, "resamples": RESAMPLES, "columns": columns})
+    write_json(file, {"resamples": RESAMPLES, "columns": columns})

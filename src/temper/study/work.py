@@ -28,7 +28,6 @@ from temper.training.progress import Progress
 from temper.training.run import train
 from temper.training.trackers import TrackedRun, score_values, tracked
 
-SCHEMA = 1
 GridCell = tuple[str, int]
 """Column and seed of a run."""
 
@@ -96,7 +95,6 @@ class StudyFolder:
         for column, seed in self.keys:
             runs.setdefault(column, {})[str(seed)] = self._relative((column, seed))
         content: dict[str, Any] = {
-            "schema": SCHEMA,
             "model": config.any_run.model,
             "data": config.data.model_dump(mode="json"),
             "train": config.base.get("train", {}),

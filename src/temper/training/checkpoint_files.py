@@ -226,7 +226,7 @@ def load_part(part: Any, folder: Path | str, *, name: str) -> None:
 
 def put_in_place(partial: Path, final: Path) -> None:
     """Note the hashes of a folder's files, push them to the disk, then give the folder its name."""
-    write_json(partial / CHECKSUMS, {"schema": 1, "sha256": checksums(partial)})
+    write_json(partial / CHECKSUMS, {"sha256": checksums(partial)})
     for file in partial.rglob("*"):
         descriptor = os.open(file, os.O_RDONLY)
         try:

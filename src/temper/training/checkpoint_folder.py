@@ -19,6 +19,7 @@ from typing import Any
 
 from temper.errors import CheckpointError
 from temper.files import (
+    check_schema,
     checksums,
     hidden,
     make_folder,
@@ -268,7 +269,8 @@ def read_json(path: Path) -> dict[str, Any]:
     """Read a JSON object.
 
     Raises:
-        CheckpointError: Where the file cannot be read or holds something else.
+        CheckpointError: Where the file cannot be read, or holds something else, or is a record of
+            another release's form.
     """
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
@@ -278,6 +280,7 @@ def read_json(path: Path) -> dict[str, Any]:
         ) from error
     if not isinstance(content, dict):
         raise CheckpointError(f"{path} must hold a JSON object, got {type(content).__name__}.")
+    check_schema(path, content)
     return content
 
 

@@ -40,7 +40,6 @@ from temper.training.recorder import Listener
 from temper.training.run import Prepared, make_trainer, prepare
 from temper.training.settings import AUTO
 
-SCHEMA = 1
 LOWEST: Final = 1e-6
 HIGHEST: Final = 1e-1
 RANGE_STEPS: Final = 50
@@ -172,7 +171,6 @@ class RateSearch:
                 for step in range(RANGE_STEPS)
             ]
             found = {
-                "schema": SCHEMA,
                 "key": key,
                 "held_back": {"rows": len(parts.dev), "hash": parts.dev.hash},
                 "range": {"rates": rates[: len(rising.losses)], "losses": rising.losses},

@@ -49,7 +49,6 @@ from temper.training.rewriting import RowAttack, rewriters_of
 from temper.training.trackers import TrackedRun, tracked
 from temper.training.trainer import RobustTrainer
 
-SCHEMA = 1
 USUAL_RATE = 1e-4
 """Below this an adapter hardly learns: LoRA's paper has 2e-4 to 5e-4 on GLUE (its table 9)."""
 
@@ -438,7 +437,6 @@ class ActiveRun:
         train_rows = self.splits.train
         regression = train_rows.kind == "regression"
         return {
-            "schema": SCHEMA,
             "status": status,
             "key": self.key,
             "model": self.config.model,

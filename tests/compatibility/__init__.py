@@ -1,0 +1,1 @@
+"""What earlier releases wrote, and that this one opens it."""
