@@ -63,8 +63,9 @@ def requirements(lists: Iterable[str], root: Path = ROOT) -> list[str]:
 def locked(report: Mapping[str, Any], hashes: Hashes) -> Iterator[str]:
     """Yield a line with version and hashes for each distribution that pip would install.
 
-    A version with a local label (``torch 2.13.0+cpu``) from a folder of this machine is the
-    user's own build, which no index has: it is taken as it is.
+    A version with a local label (``torch 2.13.0+cpu``) is one that the machine's pip is set up
+    for, from a folder or an index of its own, and the public index does not have it: it is taken
+    as it is, and said.
 
     Args:
         report: What ``pip install --report`` writes.
@@ -75,10 +76,10 @@ def locked(report: Mapping[str, Any], hashes: Hashes) -> Iterator[str]:
     """
     for item in report["install"]:
         name, version = item["metadata"]["name"], item["metadata"]["version"]
-        address = item["download_info"]["url"]
         _, allowed = hashes.get(canonical(name), ("", ()))
         if "+" in version:
-            allowed = (digest_of(address),) if address.startswith("file:") else ()
+            allowed = (digest_of(item["download_info"]),)
+            sys.stderr.write(f"{name} {version} is no public build: it is taken as pip finds it.\n")
         if not allowed:
             raise SystemExit(
                 f"{name} {version} has no hash in hashes.txt. Either pin it in constraints.txt and "
@@ -88,8 +89,11 @@ def locked(report: Mapping[str, Any], hashes: Hashes) -> Iterator[str]:
         yield f"{name}=={version}" + "".join(f" --hash=sha256:{digest}" for digest in allowed)
 
 
-def digest_of(address: str) -> str:
-    """Return the SHA-256 of a file by its address; what pip calls it differs by version."""
+def digest_of(download: Mapping[str, Any]) -> str:
+    """Return the SHA-256 of a file: as its index says, or of the file itself where none does."""
+    address, told = download["url"], download.get("archive_info", {}).get("hashes", {})
+    if not address.startswith("file:") and "sha256" in told:
+        return str(told["sha256"])
     with urllib.request.urlopen(address) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 

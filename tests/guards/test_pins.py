@@ -78,10 +78,19 @@ def test_a_build_that_lies_on_this_machine_is_taken(tmp_path: Path) -> None:
     assert line.count("--hash") == 1
 
 
+def test_a_build_of_another_index_is_taken_and_said(capsys: pytest.CaptureFixture[str]) -> None:
+    report = reported("torch", "2.13.0+cpu", "https://user:secret@an.index/torch.whl")
+    report["install"][0]["download_info"]["archive_info"] = {"hashes": {"sha256": "c" * 64}}
+    (line,) = pins.locked(report, HASHES)
+    assert line == f"torch==2.13.0+cpu --hash=sha256:{'c' * 64}"
+    said = capsys.readouterr().err
+    assert "torch 2.13.0+cpu is no public build" in said
+    assert "secret" not in said
+
+
 @pytest.mark.parametrize(
     ("name", "version", "url"),
     [
-        ("torch", "2.13.0+cpu", "https://an.index/torch.whl"),
         ("not_pinned", "1.0", "https://an.index/not_pinned.whl"),
         ("not_pinned", "1.0", "file:///opt/not_pinned.whl"),
     ],
