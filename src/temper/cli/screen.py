@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.markup import escape
+from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
@@ -29,9 +30,29 @@ SILENT = {
 }
 
 
+# Controls of terminals but for tab and newline (C0, DEL, C1), and marks that turn the direction.
+_CONTROLS = [*range(9), *range(11, 32), *range(127, 160), *range(0x202A, 0x202F)]
+_SHOWN = dict.fromkeys([*_CONTROLS, *range(0x2066, 0x206A)], "\ufffd")
+
+
+class Screen(Console):
+    """A console on which no text of a label, a name or a message steers the terminal."""
+
+    def render(self, renderable: Any, options: Any = None) -> Iterator[Segment]:
+        """Yield what is written, controls as replacement characters."""
+        for segment in super().render(renderable, options):
+            text = segment.text if segment.control else segment.text.translate(_SHOWN)
+            yield Segment(text, segment.style, segment.control)
+
+
+class _Plain(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        return super().format(record).translate(_SHOWN)
+
+
 def errors() -> Console:
     """Return the console of stderr, as it is now."""
-    return Console(stderr=True, highlight=False, soft_wrap=True)
+    return Screen(stderr=True, highlight=False, soft_wrap=True)
 
 
 @contextmanager
@@ -45,7 +66,7 @@ def quiet() -> Iterator[None]:
         os.environ.setdefault(name, value)
     logger = logging.getLogger("temper")
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(logging.Formatter("%(message)s"))
+    handler.setFormatter(_Plain("%(message)s"))
     level, propagate = logger.level, logger.propagate
     logger.addHandler(handler)
     logger.setLevel(logging.WARNING)
@@ -72,13 +93,16 @@ def notice(message: str, *, console: Console | None = None) -> None:
 
 def say(message: str, *, as_json: bool = False) -> None:
     """Print a line for a person: to stdout, or to stderr where stdout belongs to JSON."""
-    console = errors() if as_json else Console(highlight=False, soft_wrap=True)
+    console = errors() if as_json else Screen(highlight=False, soft_wrap=True)
     console.print(escape(message))
 
 
 def print_json(content: Any) -> None:
     """Print one JSON document to stdout."""
-    sys.stdout.write(json.dumps(content, indent=2, allow_nan=False, ensure_ascii=False) + "\n")
+    text = json.dumps(content, indent=2, allow_nan=False, ensure_ascii=False)
+    # JSON leaves DEL and C1 as they are; they stand in strings alone.
+    escapes = {code: f"\\u{code:04x}" for code in _SHOWN if code > 126}
+    sys.stdout.write(text.translate(escapes) + "\n")
 
 
 def print_table(
@@ -148,8 +172,8 @@ def _print_with_notes(table: Table, notes: Sequence[str]) -> None:
 
 def _wide() -> Console:
     """Return the console of stdout; a file or a pipe gets room for every column."""
-    console = Console(highlight=False)
-    return console if console.is_terminal else Console(highlight=False, width=200)
+    console = Screen(highlight=False)
+    return console if console.is_terminal else Screen(highlight=False, width=200)
 
 
 def _cell(value: Any) -> str:
