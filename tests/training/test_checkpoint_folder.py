@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from temper.errors import CheckpointError
-from temper.files import make_folder, remove_empty, write_json, write_text
+from temper.files import SCHEMA, make_folder, remove_empty, write_json, write_text
 from temper.training.checkpoint_folder import RunFolder, differences, read_json
 
 
@@ -78,7 +78,7 @@ def test_publishing_moves_the_files_and_drops_the_checkpoints(tmp_path: Path) ->
     folder.publish({"status": "finished"})
     assert (tmp_path / "model.safetensors").read_bytes() == b"new"
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["model.safetensors", "run.json"]
-    assert folder.record() == {"status": "finished"}
+    assert folder.record() == {"schema": SCHEMA, "status": "finished"}
 
 
 def test_clearing_spares_what_is_not_a_runs(tmp_path: Path) -> None:
@@ -95,11 +95,11 @@ def test_a_file_is_replaced_whole_or_not_at_all(tmp_path: Path) -> None:
     write_json(path, {"a": 1})
     with pytest.raises(ValueError, match="Out of range float"):
         write_json(path, {"a": float("nan")})
-    assert read_json(path) == {"a": 1}
+    assert read_json(path) == {"schema": SCHEMA, "a": 1}
     with pytest.raises(UnicodeEncodeError, match="surrogates not allowed"):
         write_text(path, "good \ud800")
     assert [entry.name for entry in tmp_path.iterdir()] == ["a.json"]
-    assert read_json(path) == {"a": 1}
+    assert read_json(path) == {"schema": SCHEMA, "a": 1}
 
 
 def test_made_folders_are_removed_as_far_as_they_are_empty(tmp_path: Path) -> None:
