@@ -170,6 +170,9 @@ def test_a_temperature_of_other_weights_or_damaged_is_refused(run: Path, held_ou
         file.write_text(json.dumps({**kept, **fault}), encoding="utf-8")
         said = "reads schema 1" if "schema" in fault else "must have a temperature > 0"
         refused(call("predict", run, "--data", held_out), said)
+    del kept["schema"]
+    file.write_text(json.dumps(kept), encoding="utf-8")
+    refused(call("predict", run, "--data", held_out), "must have a temperature > 0")
     succeed("calibrate", run, "--data", held_out, "--device", "cpu")
 
 

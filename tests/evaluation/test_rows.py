@@ -246,6 +246,9 @@ def test_damaged_evaluations_are_refused(
     scores.write_text(whole.replace('"schema": 1', '"schema": 2'))
     with pytest.raises(CheckpointError, match="has schema 2, and this release reads schema 1"):
         read(out)
+    scores.write_text(whole.replace('"schema": 1,', ""))
+    with pytest.raises(CheckpointError, match=r"lacks \['schema'\]"):
+        read(out)
     scores.write_text(whole[:-20])
     with pytest.raises(CheckpointError, match="Cannot read the evaluation in"):
         read(out)

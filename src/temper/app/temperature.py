@@ -95,10 +95,10 @@ def stored_temperature(model: str) -> StoredTemperature | None:
     content = read_json(file)
     value, length = content.get("temperature"), content.get("max_length")
     whole = isinstance(value, int | float) and math.isfinite(value) and value > 0
-    if not whole or not isinstance(length, int):
+    if "schema" not in content or not whole or not isinstance(length, int):
         raise CheckpointError(
-            f"{file} must have a temperature > 0 and max_length, got "
-            f"{value!r} and {length!r}. Fit it again with `temper "
+            f"{file} must have a temperature > 0, max_length and schema, got {value!r}, "
+            f"{length!r} and {content.get('schema')!r}. Fit it again with `temper "
             f"calibrate`, or remove it with `temper calibrate {model} --remove`."
         )
     if content.get("model") != model_identity(str(file.parent)):

@@ -194,7 +194,7 @@ def read(folder: Path | str) -> Evaluation:
             f"Cannot read the evaluation in {path}: {error}. Evaluate the model again."
         ) from error
     files.check_schema(path / "scores.json", content)
-    lacking = {"model", "task", "truncated", "notices", "scores"}
+    lacking = {"schema", "model", "task", "truncated", "notices", "scores"}
     lacking -= set(content) if isinstance(content, dict) else set()
     if lacking:
         raise CheckpointError(f"{path / 'scores.json'} lacks {sorted(lacking)}. Evaluate again.")
