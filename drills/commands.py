@@ -14,13 +14,15 @@ import hashlib
 import json
 import mmap
 import os
+import random
 import resource
 import shutil
 import signal
 import sys
+import tempfile
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -238,16 +240,17 @@ def make_project(folder: Path) -> Path:
     data = f"--data {folder}/data.jsonl --max-length 8 --epochs 5 --learning-rate 0.01"
     for name, seed in (("run", 0), ("second", 1)):
         given = f"train --model {folder}/tiny {data} --method vanilla --seed {seed}"
-        _whole(f"{given} --out {folder}/{name}", folder)
+        _whole(f"{given} --out {folder}/{name}".split(), folder)
     evaluate = f"evaluate {folder}/run --data {folder}/data.jsonl --perspectives task"
-    _whole(f"{evaluate} --out {folder}/run/evaluation", folder)
+    _whole(f"{evaluate} --out {folder}/run/evaluation".split(), folder)
     return folder
 
 
-def _whole(arguments: str, folder: Path) -> Ended:
-    ended = run(arguments.split(), folder)
+def _whole(arguments: list[str], folder: Path) -> Ended:
+    ended = run(arguments, folder)
     if ended.code:
-        raise RuntimeError(f"temper {arguments} ended with {ended.code}:\n{ended.said}")
+        given = " ".join(arguments)
+        raise RuntimeError(f"temper {given} ended with {ended.code}:\n{ended.said}")
     return ended
 
 
@@ -263,7 +266,7 @@ class Stage:
     def __init__(self, project: Path, command: Command, work: Path) -> None:
         self.project, self.command, self.folder = project, command, work / "project"
         self.reset()
-        self.whole = _whole(" ".join(command.of(self.folder)), self.folder)
+        self.whole = _whole(command.of(self.folder), self.folder)
         self.outcome = outcome(self.folder)
 
     def reset(self) -> None:
@@ -280,6 +283,35 @@ class Stage:
         found = outcome(self.folder)
         names = sorted(found.keys() | self.outcome.keys())
         return [name for name in names if found.get(name) != self.outcome.get(name)]
+
+    def differing(self) -> str:
+        """Return the same as lines of a fault; empty where nothing differs."""
+        return "\n".join(f"differs: {name}" for name in self.differences())
+
+    def given_again(self) -> str:
+        """Give the command again, undisturbed; say what is wrong then, empty if nothing."""
+        again = self.run()
+        if again.code:
+            return f"given again, it ended with {again.code}:\n{again.said}"
+        return self.differing()
+
+
+def stages(
+    project: Path, command: Command, *, inputs: int, seed: int
+) -> Iterator[tuple[int, random.Random, Stage]]:
+    """Yield number, draws and the project as it was, for each input of a drill.
+
+    Args:
+        project: The folder of `make_project`.
+        command: The command.
+        inputs: How many.
+        seed: Seed of the draws.
+    """
+    with tempfile.TemporaryDirectory() as work:
+        stage = Stage(project, command, Path(work))
+        for number in range(inputs):
+            stage.reset()
+            yield number, random.Random(f"{seed} {command.name} {number}"), stage
 
 
 TIMES = {"times", "time", "seconds", "step_seconds", "over_reference", "cost", "created", "resumed"}

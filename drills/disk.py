@@ -10,12 +10,10 @@ from __future__ import annotations
 
 import errno
 import json
-import random
 import sys
-import tempfile
 from pathlib import Path
 
-from drills.commands import COMMANDS, Command, Ended, Fault, Stage, make_project
+from drills.commands import COMMANDS, Command, Ended, Fault, Stage, make_project, stages
 from drills.drilling import Found, drilled
 
 ERRORS = (errno.ENOSPC, errno.EIO, errno.EROFS, errno.EDQUOT)
@@ -33,30 +31,19 @@ def drill(project: Path, command: Command, *, inputs: int, seed: int) -> Found:
         seed: Seed of the faults.
     """
     found = Found()
-    with tempfile.TemporaryDirectory() as work:
-        stage = Stage(project, command, Path(work))
-        for number in range(inputs):
-            draws = random.Random(f"{seed} {command.name} {number}")
-            if number % 4 == 3:
-                fault = Fault(largest=int(10 ** draws.uniform(1, 5)))
-            else:
-                fault = Fault(
-                    at=draws.randint(1, stage.whole.operations),
-                    error=draws.choice(ERRORS),
-                    lasting=draws.random() < 0.5,
-                )
-            stage.reset()
-            ended = stage.run(fault)
-            found.count("refused" if ended.code else "ended well")
-            said = _wrong(stage, fault, ended)
-            if not said:
-                again = stage.run()
-                if again.code:
-                    said = f"given again, it ended with {again.code}:\n{again.said}"
-                else:
-                    said = "\n".join(f"differs: {name}" for name in stage.differences())
-            if said:
-                found.fault(number, fault, said)
+    for number, draws, stage in stages(project, command, inputs=inputs, seed=seed):
+        if number % 4 == 3:
+            fault = Fault(largest=int(10 ** draws.uniform(1, 5)))
+        else:
+            fault = Fault(
+                at=draws.randint(1, stage.whole.operations),
+                error=draws.choice(ERRORS),
+                lasting=draws.random() < 0.5,
+            )
+        ended = stage.run(fault)
+        found.count("refused" if ended.code else "ended well")
+        if said := _wrong(stage, fault, ended) or stage.given_again():
+            found.fault(number, fault, said)
     return found
 
 

@@ -10,10 +10,9 @@ from __future__ import annotations
 import random
 import signal
 import sys
-import tempfile
 from pathlib import Path
 
-from drills.commands import COMMANDS, SECONDS, Command, Ended, Fault, Stage, make_project
+from drills.commands import COMMANDS, SECONDS, Command, Fault, Stage, make_project, stages
 from drills.drilling import Found, drilled
 
 
@@ -27,23 +26,17 @@ def drill(project: Path, command: Command, *, inputs: int, seed: int) -> Found:
         seed: Seed of the choice of operations and times.
     """
     found = Found()
-    with tempfile.TemporaryDirectory() as work:
-        stage = Stage(project, command, Path(work))
-        for number in range(inputs):
-            draws = random.Random(f"{seed} {command.name} {number}")
-            fault = _kill(stage, draws, inputs, number)
-            stage.reset()
-            ended = stage.run(fault)
-            if number % 3 == 2:
-                ended = stage.run(_kill(stage, draws, 0, number))
-            killed = ended.code == -signal.SIGKILL and ended.seconds < SECONDS
-            found.count("killed" if killed else "ended first")
-            if not killed and ended.code:
-                found.fault(number, fault, ended.said)
-                continue
-            again = stage.run()
-            if said := _wrong(stage, again):
-                found.fault(number, fault, said)
+    for number, draws, stage in stages(project, command, inputs=inputs, seed=seed):
+        fault = _kill(stage, draws, inputs, number)
+        ended = stage.run(fault)
+        if number % 3 == 2:
+            ended = stage.run(_kill(stage, draws, 0, number))
+        killed = ended.code == -signal.SIGKILL and ended.seconds < SECONDS
+        found.count("killed" if killed else "ended first")
+        if not killed and ended.code:
+            found.fault(number, fault, ended.said)
+        elif said := stage.given_again():
+            found.fault(number, fault, said)
     return found
 
 
@@ -54,13 +47,6 @@ def _kill(stage: Stage, draws: random.Random, inputs: int, number: int) -> Fault
     if inputs * 3 // 4 >= operations:
         return Fault(at=number % operations + 1, kill=True)
     return Fault(at=draws.randint(1, operations), kill=True)
-
-
-def _wrong(stage: Stage, ended: Ended) -> str:
-    """Say what is not as it should be once a command was given again; empty if nothing."""
-    if ended.code:
-        return f"given again, it ended with {ended.code}:\n{ended.said}"
-    return "\n".join(f"differs: {name}" for name in stage.differences())
 
 
 def main() -> int:

@@ -218,15 +218,14 @@ def _function_schema(folder: Path) -> None:
 
 
 def _plants() -> tuple[Plant, ...]:
-    of_model = OF_MODEL
     found = []
     for name in WEIGHTS:
         put = _file(f"run/{name}", _torch_file, alone=True)
-        found.append(Plant(f"{name} in place of weights", put, of_model))
+        found.append(Plant(f"{name} in place of weights", put, OF_MODEL))
     for name in (*BESIDE, *NAMED):
         content = _object_array if name.endswith(("npy", "npz")) else _torch_file
         put = _file(f"run/{name}", content, alone=False)
-        found.append(Plant(f"{name} beside weights", put, of_model[:5]))
+        found.append(Plant(f"{name} beside weights", put, OF_MODEL[:5]))
     auto = {
         "AutoConfig": "mine.Config",
         "AutoModelForSequenceClassification": "mine.Model",
@@ -258,15 +257,15 @@ def _plants() -> tuple[Plant, ...]:
         ),
     }
     for name, (file, fields) in configs.items():
-        found.append(Plant(name, _config(fields, file), of_model[:5]))
+        found.append(Plant(name, _config(fields, file), OF_MODEL[:5]))
     found += [
-        Plant("index of pickled weights", _weights_index, of_model),
-        Plant("modules.json", _sentence_modules, of_model[:5]),
-        Plant("checkpoint of pickles", _checkpoint, of_model[5:]),
+        Plant("index of pickled weights", _weights_index, OF_MODEL),
+        Plant("modules.json", _sentence_modules, OF_MODEL[:5]),
+        Plant("checkpoint of pickles", _checkpoint, OF_MODEL[5:]),
         Plant(
             "front matter of the card",
             _file("run/README.md", lambda f: YAML.format(f.parent / MARK).encode(), alone=False),
-            (*of_model[:2], "report {}/run"),
+            (*OF_MODEL[:2], "report {}/run"),
         ),
         Plant("rows of an evaluation", _rows, ("report {}/run", "verify {}/run")),
         Plant("type of a column", _table, (f"{TRAIN}{{}}/planted",)),

@@ -12,12 +12,11 @@ import os
 import random
 import signal
 import sys
-import tempfile
 import time
 from contextlib import suppress
 from pathlib import Path
 
-from drills.commands import COMMANDS, Child, Command, Ended, Stage, make_project
+from drills.commands import COMMANDS, Child, Command, Ended, Stage, make_project, stages
 from drills.drilling import Found, drilled
 
 REFUSED = "is being written by process"
@@ -35,20 +34,16 @@ def drill(project: Path, command: Command, *, inputs: int, seed: int) -> Found:
         seed: Seed of the times.
     """
     found = Found()
-    with tempfile.TemporaryDirectory() as work:
-        stage = Stage(project, command, Path(work))
-        for number in range(inputs):
-            draws = random.Random(f"{seed} {command.name} {number}")
-            kind = ("together", "later", "frozen")[number % 3]
-            stage.reset()
-            ends = _both(stage, kind, draws)
-            refused = [ended for ended in ends if ended.code]
-            found.count(f"{kind}: {'one refused' if refused else 'both done'}")
-            said = [ended.said for ended in refused if not _well_refused(ended)]
-            if len(refused) > 1 or said:
-                found.fault(number, kind, "\n".join(said) or "both were refused")
-            elif differing := stage.differences():
-                found.fault(number, kind, "\n".join(f"differs: {name}" for name in differing))
+    for number, draws, stage in stages(project, command, inputs=inputs, seed=seed):
+        kind = ("together", "later", "frozen")[number % 3]
+        ends = _both(stage, kind, draws)
+        refused = [ended for ended in ends if ended.code]
+        found.count(f"{kind}: {'one refused' if refused else 'both done'}")
+        said = [ended.said for ended in refused if not _well_refused(ended)]
+        if len(refused) > 1 or said:
+            found.fault(number, kind, "\n".join(said) or "both were refused")
+        elif differing := stage.differing():
+            found.fault(number, kind, differing)
     return found
 
 

@@ -72,12 +72,8 @@ class Owner:
         """Say whether the process has ended; None where that cannot be known from here."""
         if os.name == "nt" or (self.host, self.machine) != (socket.gethostname(), _machine()):
             return None
-        try:
-            os.kill(self.pid, 0)
-        except ProcessLookupError:
+        if not _runs(self.pid):
             return True
-        except PermissionError:
-            pass
         born = _born(self.pid)
         if not (born and self.born):
             return None
@@ -147,15 +143,22 @@ def has_ended(tag: str) -> bool:
         tag: What `process_tag` returned there.
     """
     machine, _, pid = tag.partition("_")
-    if os.name == "nt" or machine != process_tag().partition("_")[0] or not pid.isdigit():
+    if os.name == "nt" or machine != process_tag().partition("_")[0] or not pid.isdecimal():
         return False
-    try:
-        os.kill(int(pid), 0)
-    except ProcessLookupError:
-        return True
-    except (OSError, OverflowError):
-        pass
+    with contextlib.suppress(OverflowError):
+        return not _runs(int(pid))
     return False
+
+
+def _runs(pid: int) -> bool:
+    """Say whether a process of that number runs on this machine."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True
 
 
 def _acquire(folder: Path, what: Path) -> Path:

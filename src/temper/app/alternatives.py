@@ -85,8 +85,8 @@ def alternatives(run: RunConfig, rows: Examples) -> list[Alternative]:
     """
     if rows.kind != "classification" or is_scratch(run.model):
         return []
-    pairs = rows.text_pair is not None or importlib.util.find_spec("setfit") is None
-    return [FROZEN] if pairs else [FROZEN, SETFIT]
+    fits = rows.text_pair is None and importlib.util.find_spec("setfit") is not None
+    return [FROZEN, SETFIT] if fits else [FROZEN]
 
 
 class FrozenClassifier(nn.Module):
@@ -162,11 +162,10 @@ def fit_alternative(
             found.append(network.embed(**part.batch.inputs))
     features = in_order(indices, found)
     labels = np.asarray(rows.labels, dtype=np.int64)
+    parts = list(_parts(rows, seed))
     best = min(
         STRENGTHS,
-        key=lambda strength: _held_out_loss(
-            features, labels, list(_parts(rows, seed)), strength, len(names)
-        ),
+        key=lambda strength: _held_out_loss(features, labels, parts, strength, len(names)),
     )
     weight, bias = logistic_regression(features, labels, classes=len(names), strength=best)
     with torch.no_grad():

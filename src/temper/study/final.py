@@ -20,6 +20,7 @@ import numpy as np
 from temper import report
 from temper.app.alternatives import Alternative, alternatives, fit_alternative
 from temper.app.measure import evaluation_key, measure, stored_key
+from temper.app.sets import EvaluationSets
 from temper.app.settings import SetSources
 from temper.app.temperature import store_temperature
 from temper.data.examples import Splits
@@ -261,16 +262,17 @@ def _with_alternatives(
     race: Race,
 ) -> Study:
     """Add to the final comparison what a user may pick in place of fine-tuning, as columns."""
-    path = study.folder
+    path, sets = study.folder, evaluation_sets(plan, race.splits)
     content = read_json(path / "study.json")
     plain = next(iter(content["runs"].values()))
     for each in beside:
-        places, first = {}, path
+        places: dict[str, str] = {}
+        first: Path | None = None
         for seed in plan.seeds:
             folder = path / "runs" / f"{each.name}-s{seed}"
-            if each.seeded or first == path:
+            if each.seeded or first is None:
                 first, begun = folder, time.monotonic()
-                key = _judge(each, plan, seed, race, folder)
+                key = _judge(each, plan, seed, race, sets, folder)
                 seconds = time.monotonic() - begun
             else:
                 # It has no seed: every seed's line is the same.
@@ -294,14 +296,15 @@ def _judge(
     plan: StudyConfig,
     seed: int,
     race: Race,
+    sets: EvaluationSets,
     folder: Path,
 ) -> str:
     """Fit and judge an alternative where its folder does not hold it yet; return its key."""
     # At the settings that were given, not those that plain fine-tuning was tuned to.
     run, train, name = race.plain_run, race.splits.train, alternative.name
-    sets, evaluate, out = evaluation_sets(plan, race.splits), plan.evaluate, folder / "evaluation"
+    evaluate, out = plan.evaluate, folder / "evaluation"
     cost = alternative.cost(run, len(train))
-    identity = f"{name} {seed} {cost:g} {model_identity(run.model)} {train.hash}"
+    identity = f"{name} {seed} {cost:g} {race.identity} {train.hash}"
     key = evaluation_key(identity, sets, evaluate, max_length=run.data.max_length)
     if stored_key(out) != key:
         predictor = fit_alternative(alternative, run, train, seed=seed)

@@ -187,7 +187,7 @@ class Race:
         done: list[dict[str, Any]] = self.study.user_attrs.get(alternative.name, [])
         for fold in range(len(done), FOLDS):
             splits, run = self.folds[fold], self.plain_run
-            cost = self._share(fold) * alternative.cost(run, len(self.splits.train))
+            cost = self._share(fold) * self._cost_of(alternative)
             if not self._fits(cost):
                 return
             begun = time.monotonic()
@@ -394,9 +394,12 @@ class Race:
         beside = sum(self._final_of(each, field.seeds, pace) for each in field.alternatives)
         return 2 * field.seeds * (dearest * pace.run + FULLER * pace.judging) + beside
 
+    def _cost_of(self, alternative: Alternative) -> float:
+        return alternative.cost(self.plain_run, len(self.splits.train))
+
     def _final_of(self, alternative: Alternative, seeds: int, pace: Pace) -> float:
         """Return what an alternative takes in the final part."""
-        cost = alternative.cost(self.plain_run, len(self.splits.train))
+        cost = self._cost_of(alternative)
         return (seeds if alternative.seeded else 1) * (cost * pace.run + FULLER * pace.judging)
 
     def _fits(self, cost: float) -> bool:
@@ -451,8 +454,7 @@ class Race:
         needed, found = self._least(rival, field.seeds, pace), []
         folds = sum(self._share(fold) for fold in range(FOLDS))
         for each in self.alternatives:
-            cost = each.cost(self.plain_run, len(self.splits.train))
-            more = folds * cost * pace.run + FOLDS * pace.judging
+            more = folds * self._cost_of(each) * pace.run + FOLDS * pace.judging
             more += self._final_of(each, field.seeds, pace)
             if needed + more <= self.budget.amount:
                 needed += more

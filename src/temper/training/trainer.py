@@ -170,7 +170,7 @@ class RobustTrainer(Trainer):
             optimizer.train()
         batch = Batch.of(self._prepare_inputs(inputs))
         last = bool(self.accelerator.sync_gradients)
-        if not self._kept:
+        if self.on_oom == HALVE and not self._kept:
             self._before = stepper.snapshot()
         fresh = [batch]
         self._kept.append(batch)
