@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from temper.importing import after_import, on_first_use
 
 if TYPE_CHECKING:
+    from temper.app.classifier import Classifier
     from temper.app.evaluate import evaluate
     from temper.app.push import push
     from temper.app.train import train
@@ -34,6 +35,7 @@ after_import("transformers.models.auto.modeling_auto", "temper.models.multi_task
 # Public name -> module: imported on first use, so that `temper --help` does not wait for torch.
 _PUBLIC = {
     "AT": "methods.at",
+    "Classifier": "app.classifier",
     "Dropout": "methods.dropout",
     "Method": "methods",
     "MethodConfig": "methods",
@@ -61,6 +63,7 @@ __all__ = [
     "RAT",
     "RATSU",
     "UEGR",
+    "Classifier",
     "Dropout",
     "Method",
     "MethodConfig",

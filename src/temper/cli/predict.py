@@ -20,8 +20,8 @@ from temper.errors import DataError, SettingError
 from temper.training.assignments import section
 
 if TYPE_CHECKING:
+    from temper.app.classifier import Answers
     from temper.data.examples import Examples
-    from temper.evaluation.predictor import Prediction
 
 FORMATS = (".jsonl", ".csv", ".json")
 TEXTS = ("text", "text_pair")
@@ -89,10 +89,8 @@ def predict(
         names = ", ".join(f"--{name.replace('_', '-')}" for name in reading)
         raise SettingError(f"{what} plain text: leave {names} out, or give a file with --data.")
     refuse([partial(check_predictor, model), *of_sources([source] if source else [])])
-    from temper.app.predictors import load_predictor, longest_row
-    from temper.app.temperature import stored_temperature
+    from temper.app.classifier import Classifier
 
-    stored = stored_temperature(model)
     if text:
         from temper.data.examples import Examples
 
@@ -101,24 +99,16 @@ def predict(
         examples = read_lines(sys.stdin.buffer.read())
     else:
         examples = _read_table(model, source, reading)
-    predictor = load_predictor(
+    classifier = Classifier.load(
         model,
         max_length=max_length,
         batch_size=batch_size,
         settings=section(PredictorSettings, "predictor", tree.get("predictor", {})),
     )
-    prediction = predictor.predict(examples, batch_size=batch_size)
-    longest = longest_row(predictor)
-    if stored is not None:
-        prediction = stored.applied(prediction)
-        if longest != stored.max_length:
-            notice(
-                f"The temperature of {model} was fitted on texts cut at {stored.max_length} "
-                f"tokens, and these are cut at {longest}."
-            )
-    if prediction.truncated:
-        notice(f"{prediction.truncated:.1%} of the texts were cut at {longest} tokens.")
-    predictions = answers(examples, prediction, predictor.label_names)
+    answers = classifier.answers(examples)
+    for said in answers.notices:
+        notice(said)
+    predictions = joined(examples, answers)
     if out is not None:
         _write(predictions, out, raw=raw, as_json=as_json)
     elif as_json:
@@ -217,40 +207,26 @@ def read_lines(content: bytes) -> Examples:
     return Examples("stdin", texts)
 
 
-def answers(
-    examples: Examples, prediction: Prediction, names: tuple[str, ...] | None
-) -> list[dict[str, Any]]:
+def joined(examples: Examples, answers: Answers) -> list[dict[str, Any]]:
     """Join texts and answers.
 
     Args:
         examples: The texts.
-        prediction: What the model answered.
-        names: Label names by index; None writes ``LABEL_0`` ...
+        answers: What the model says of them.
 
     Returns:
         One object per text: ``row``, its number in the file, where rows of the file were left out;
-        ``text``, perhaps ``text_pair``, then ``label``, ``anomaly`` (1 less the largest
-        probability) and ``probabilities``, or ``value`` of a regression.
+        ``text``, perhaps ``text_pair``, then the fields of its answer.
     """
     predictions = []
-    for place, text in enumerate(examples.text):
+    for place, answer in enumerate(answers):
         row: dict[str, Any] = {}
         if examples.numbers is not None:
             row["row"] = examples.numbers[place]
-        row["text"] = text
+        row["text"] = examples.text[place]
         if examples.text_pair is not None:
             row["text_pair"] = examples.text_pair[place]
-        if prediction.regression:
-            row["value"] = float(prediction.prediction[place])
-        else:
-            shares = prediction.probabilities[place]
-            labels = names or [f"LABEL_{index}" for index in range(len(shares))]
-            row["label"] = labels[int(prediction.prediction[place])]
-            row["anomaly"] = 1.0 - float(shares.max())
-            row["probabilities"] = {
-                label: float(share) for label, share in zip(labels, shares, strict=True)
-            }
-        predictions.append(row)
+        predictions.append({**row, **answer.record()})
     return predictions
 
 
