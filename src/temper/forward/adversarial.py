@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -28,12 +28,20 @@ class AdversarialLoss(Part):
     weights needed anyway: 3 + 3K forward passes in all. Without reuse a pass of its own makes it
     and is thrown away (two more), as R-AT's released code does.
 
+    For less, the attack may rest: in every k-th step (``every``) a share s of the rows (``share``),
+    drawn anew, is attacked, and its terms have k / s times their weight; other steps are the clean
+    stage alone. The mean over steps and draws is the same objective, at 3 + 3K s / k passes.
+
     Args:
         perturbation: The attack.
         submodels: The passes under attack; a single one takes the objective's own rates.
         weight: Of the attacked task loss.
         coupling: The divergence of the passes.
         reuse: Whether clean pass and attack share one backward.
+        every: k, steps from one attack to the next.
+        share: s, of each micro-batch's rows, above 0; one row at least is attacked.
+        with_clean: Whether the clean pass's answers, as constants, stand among those that the
+            divergence compares, so that one attacked pass has one, too.
 
     References:
         UEGR (arXiv 2503.16550), Algorithm 1, Eqs. 2 to 6; R-AT (Findings of EMNLP 2022).
@@ -44,6 +52,9 @@ class AdversarialLoss(Part):
     weight: float = 1.0
     coupling: Coupling = UNCOUPLED
     reuse: bool = True
+    every: int = 1
+    share: float = 1.0
+    with_clean: bool = False
 
     @property
     def slots(self) -> frozenset[str]:  # type: ignore[override]
@@ -77,16 +88,27 @@ class AdversarialLoss(Part):
         """Where the attack is made."""
         return self.perturbation.site
 
+    def rests(self, step: Step) -> bool:
+        """Tell whether no attack is due."""
+        return step.number % self.every != 0
+
     def start(self, stage: Stage) -> Tensor:
         """Return a zero leaf."""
         return self.perturbation.zeros(stage.network, stage.batch)
 
     def losses(self, stage: Stage) -> Iterator[LossTerms]:
         """Yield the attacked terms."""
-        network, batch = stage.network, stage.batch
+        gradient, recording, answers = None, None, stage.clean.answers
         if self.reuse:
             gradient, recording = stage.clean.gradient, stage.clean.recording
-        else:
+        whole, places = stage.batch.size, self._places(stage)
+        if places is not None:
+            stage = stage.of(places)
+            answers = tuple(each[places] for each in answers)
+            if gradient is not None and recording is not None:
+                gradient, recording = gradient[places], recording.take(places)
+        network, batch = stage.network, stage.batch
+        if gradient is None or recording is None:
             gradient, recording = gradient_at(
                 stage, self.perturbation, None, norms=self.wants_norms
             )
@@ -107,8 +129,21 @@ class AdversarialLoss(Part):
         if self.weight:
             found.append(stage.task_term(attacked, name="adversarial", weight=self.weight))
         if self.coupling.weight:
-            found.append(self.coupling.term(attacked, batch))
+            compared = (*answers, *attacked) if self.with_clean else attacked
+            found.append(self.coupling.term(compared, batch))
+        factor = self.every * whole / batch.size
+        found = [replace(term, weight=term.weight * factor) for term in found]
         yield LossTerms.of(found, stage.size_of(delta, embeddings))
+
+    def _places(self, stage: Stage) -> Tensor | None:
+        """Draw the rows that are attacked [b], in their order; None for all."""
+        size = stage.batch.size
+        count = max(1, round(self.share * size))
+        if count >= size:
+            return None
+        draws = generator(stage.rng.local("rows", "adversarial"))
+        drawn = torch.randperm(size, generator=draws)[:count].sort().values
+        return drawn.to(stage.batch.device)
 
 
 def gradient_at(

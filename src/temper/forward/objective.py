@@ -158,7 +158,13 @@ class Joint:
 
     def passes(self, step: Step) -> int:
         """Return one for the clean stage, and those of the parts that yield totals of their own."""
-        return int(self._has_clean) + sum(part.passes(step) for part in self._apart)
+        due = self._due(step)
+        return int(due._has_clean) + sum(part.passes(step) for part in due._apart)
+
+    def _due(self, step: Step) -> Joint:
+        """Return the objective without the parts that rest."""
+        parts = tuple(part for part in self.parts if not part.rests(step))
+        return self if parts == self.parts else replace(self, parts=parts)
 
     def losses(
         self, network: Network, batch: Batch, state: State, step: Step, rng: Streams
@@ -167,10 +173,11 @@ class Joint:
         submodels = self.clean.submodels
         single = submodels if submodels is not None and submodels.passes == 1 else None
         stage = Stage(network, batch, state, step, rng, self.clean.smoothing, single)
-        if self._has_clean:
-            yield self._clean_total(stage)
+        due = self._due(step)
+        if due._has_clean:
+            yield due._clean_total(stage)
             stage.clean.release()
-        for part in self._apart:
+        for part in due._apart:
             yield from part.losses(stage)
 
     def _clean_total(self, stage: Stage) -> LossTerms:

@@ -87,6 +87,8 @@ class CleanPass:
         site: Where ``start`` was added.
         again: Runs the pass once more under the same dropout, outside any distributed wrapper.
         terms: The terms of the clean total so far, the clean stage's own first.
+
+    ``answers`` are the logits as constants, which stay when the graph is gone.
     """
 
     logits: tuple[Tensor, ...]
@@ -96,7 +98,12 @@ class CleanPass:
     site: Site
     again: Callable[[], tuple[Tensor, ...]]
     terms: list[Term]
+    answers: tuple[Tensor, ...] = field(init=False)
     _gradient: Tensor | None = None
+
+    def __post_init__(self) -> None:
+        """Keep the answers."""
+        self.answers = tuple(each.detach() for each in self.logits)
 
     @property
     def embeddings(self) -> Tensor:
@@ -158,6 +165,17 @@ class Stage:
     rates: SubModels | None = None
     clean: CleanPass = field(init=False)
     seen: dict[Part, Any] = field(default_factory=dict)
+
+    def of(self, places: Tensor) -> Stage:
+        """Return the stage of some of its rows, without a clean pass.
+
+        Args:
+            places: Their positions, [b].
+        """
+        batch = self.batch.take(places)
+        return Stage(
+            self.network, batch, self.state, self.step, self.rng, self.smoothing, self.rates
+        )
 
     @property
     def measuring(self) -> bool:
@@ -325,6 +343,10 @@ class Part:
     wants_unlabelled: bool = False
     needs_classes: str = ""
     site: Site = "word"
+
+    def rests(self, step: Step) -> bool:
+        """Tell whether nothing is run for it in a step."""
+        return False
 
     def watching(self, stage: Stage) -> AbstractContextManager[None]:
         """Watch the clean pass, which runs in this context; what it saw is for ``stage.seen``."""

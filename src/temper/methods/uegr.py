@@ -68,7 +68,7 @@ class Fixed(Variant):
 @register(
     "uegr",
     summary="Attacked passes under adaptive dropout, selective update",
-    cost="3F + 3KF + mask",
+    cost="3F + 3KF + mask (every k steps a share s of the rows: 3F + 3KF s/k)",
     memory="activations of K passes",
     paper="UEGR, arXiv 2503.16550",
     claims="perturbation, sub-models; rule: mask",
@@ -81,12 +81,17 @@ class UEGR(AttackConfig, SelectionConfig):
         adversarial_weight: Weight of the mean attacked loss. 0 needs
             ``divergence_weight`` beside it: 0 too for no attack at all, or what the divergence of
             the attacked passes counts alone.
-        divergence_weight: Weight lambda of the divergence. One pass has
-            no pairs, so no divergence.
+        divergence_weight: Weight lambda of the divergence. One pass alone has no pairs, so no
+            divergence.
         divergence: ``js`` (Eq. 4) or ``sym_kl``.
         reduction: ``sum`` over the rows as R-Drop, R-AT and RoAST run it, or ``mean``.
         adaptive: Rates of the attacked passes: ``gradient``, ``uniform`` or ``fixed``.
         sites: ``all`` dropout layers or the ``last`` before the head.
+        with_clean: Whether the divergence compares the attacked passes with the clean one, too,
+            which is held fixed; one attacked pass has a divergence by this alone.
+        every: Steps from one attack to the next; an attacked step has so many times the weight.
+        share: Share of each batch's rows that is attacked, drawn anew, above 0, at 1 / share times
+            the weight.
     """
 
     PUBLISHED: ClassVar[dict[str, Published]] = {
@@ -116,6 +121,9 @@ class UEGR(AttackConfig, SelectionConfig):
     reduction: Reduction = "sum"
     adaptive: Gradient | Uniform | Fixed = Field(default=Gradient(), discriminator="kind")
     sites: Literal["all", "last"] = "all"
+    with_clean: bool = False
+    every: int = Field(default=1, ge=1)
+    share: float = Field(default=1.0, gt=0.0, le=1.0)
 
     def check(self) -> None:
         """Refuse rates for another number of passes, and half an attack."""
@@ -131,7 +139,7 @@ class UEGR(AttackConfig, SelectionConfig):
     @property
     def coupling(self) -> Coupling:
         """What holds the passes together; nothing where there is one."""
-        weight = self.divergence_weight if self.passes > 1 else 0.0
+        weight = self.divergence_weight if self.passes > 1 or self.with_clean else 0.0
         return Coupling(weight, self.divergence, self.reduction)
 
     @classmethod
@@ -161,5 +169,8 @@ class UEGR(AttackConfig, SelectionConfig):
             passes,
             weight=self.adversarial_weight,
             coupling=self.coupling,
+            every=self.every,
+            share=self.share,
+            with_clean=self.with_clean,
         )
         return Method("uegr", self, Joint(Clean(weight=1.0), (attack,)), self.rule())

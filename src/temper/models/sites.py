@@ -8,7 +8,7 @@ class back. A network without dropout modules gets sites at its blocks' outputs.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -72,6 +72,16 @@ class Recording:
     channel_norms: bool = False
     embeddings: Tensor | None = None
     sites: SiteLog = field(default_factory=SiteLog)
+
+    def take(self, places: Tensor) -> Recording:
+        """Return what was noted of some rows.
+
+        Args:
+            places: Their positions, [b].
+        """
+        embeddings = None if self.embeddings is None else self.embeddings[places]
+        norms = {key: each[places] for key, each in self.sites.channel_norms.items()}
+        return replace(self, embeddings=embeddings, sites=replace(self.sites, channel_norms=norms))
 
 
 @dataclass

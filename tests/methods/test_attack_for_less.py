@@ -1,0 +1,140 @@
+"""An attack that rests, takes some of the rows, or is held to the clean pass."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from temper import UEGR, Stepper
+from temper.forward import SubModels
+from temper.methods import MethodConfig
+from temper.methods.vanilla import Vanilla
+from temper.models.network import Network
+from temper.seeding import Streams
+from temper.types import Batch, LossTerms, Step
+from tests.methods.tiny import recorded_drops, rows, tiny_network
+
+Rates = dict[object, Tensor]
+
+BATCH = rows(5, 3, 4, 2)
+ROWS = 4
+
+
+def terms(number: int = 0, *, rate: float = 0.0, **settings: object) -> list[LossTerms]:
+    """Return the totals of a step whose backwards have run."""
+    settings = {"mask": "off", "adaptive": "uniform", **settings}
+    method = UEGR(**settings).build()  # type: ignore[arg-type]
+    network, step = Network(tiny_network(rate=rate)), Step(number=number, rows=ROWS)
+    found = []
+    for each in method.objective.losses(
+        network, Batch.of(BATCH), {}, step, Streams(0).at(step=number)
+    ):
+        each.total(step).backward()
+        found.append(each)
+    assert len(found) == method.objective.passes(step)
+    return found
+
+
+def gradients(method: MethodConfig, *, number: int) -> list[Tensor]:
+    model = tiny_network()
+    stepper = Stepper(model, method)
+    stepper.number = number
+    stepper.backward(BATCH)
+    found = [parameter.grad for parameter in model.parameters()]
+    return [each for each in found if each is not None]
+
+
+@contextmanager
+def recorded_rates() -> Iterator[list[Rates]]:
+    """Note the adaptive rates [B, D] at every site, plan by plan."""
+    noted: list[Rates] = []
+    plan = SubModels.plan
+
+    def noting(self: SubModels, *given: Any, **settings: Any) -> Any:
+        made = plan(self, *given, **settings)
+        noted.append({key: rate for key, rate in (made.rates or {}).items() if rate is not None})
+        return made
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(SubModels, "plan", noting)
+        yield noted
+
+
+@pytest.mark.parametrize("number", [1, 2, 4, 5])
+def test_a_step_without_an_attack_is_a_plain_one_bit_for_bit(number: int) -> None:
+    lazy, plain = (
+        gradients(UEGR(mask="off", every=3), number=number),
+        gradients(Vanilla(), number=number),
+    )
+    assert all(torch.equal(one, other) for one, other in zip(lazy, plain, strict=True))
+
+
+@pytest.mark.parametrize("number", [0, 3, 6])
+def test_an_attack_that_is_due_weighs_as_many_times_as_much(number: int) -> None:
+    lazy, busy = (gradients(UEGR(mask="off", every=k), number=number) for k in (3, 1))
+    plain = gradients(Vanilla(), number=number)
+    for clean, always, found in zip(plain, busy, lazy, strict=True):
+        torch.testing.assert_close(found, clean + 3 * (always - clean), rtol=1e-7, atol=1e-10)
+
+
+@pytest.mark.parametrize("share", [0.2, 0.5, 0.75])
+def test_some_rows_are_attacked_as_they_would_be_among_all(share: float) -> None:
+    (_, everything) = terms(divergence_weight=0.0)
+    count, seen = max(1, round(share * ROWS)), set()
+    for number in range(24):
+        (_, some) = terms(number, share=share, divergence_weight=0.0)
+        (term,) = some.terms
+        assert term.weight == pytest.approx(everything.terms[0].weight * ROWS / count)
+        nearest = (term.rows[:, None] - everything.terms[0].rows).abs().min(1)
+        assert nearest.values.max() < 1e-12
+        assert len(set(nearest.indices.tolist())) == count
+        seen |= set(nearest.indices.tolist())
+    assert seen == set(range(ROWS))
+
+
+def test_rates_of_some_rows_follow_their_own_gradients() -> None:
+    with recorded_rates() as noted:
+        terms(adaptive={"low": 0.0, "high": 0.9}, rate=0.3)
+        terms(adaptive={"low": 0.0, "high": 0.9}, rate=0.3, share=0.5)
+    everything, some = noted
+    assert everything.keys() == some.keys()
+    for key, rates in some.items():
+        assert len(rates) == ROWS // 2
+        assert all(any(torch.equal(row, each) for each in everything[key]) for row in rates)
+
+
+def test_one_attacked_pass_is_held_to_the_clean_one_as_a_constant() -> None:
+    settings = {"passes": 1, "divergence_weight": 2.0}
+    clean, attacked = terms(with_clean=True, **settings)
+    found = {term.name: term for term in attacked.terms}
+    one = clean.terms[0].logits[0].detach().softmax(-1)
+    other = found["adversarial"].logits[0].detach().softmax(-1)
+    middle = (one + other) / 2
+    parts = [(each * (each / middle).log()).sum(-1) for each in (one, other)]
+    torch.testing.assert_close(found["divergence"].rows.detach(), sum(parts) / 2)
+    constant, moving = found["divergence"].logits
+    assert not constant.requires_grad
+    assert moving.requires_grad
+    # Without it one pass has nothing to be compared with.
+    assert [term.name for term in terms(**settings)[1].terms] == ["adversarial"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "forwards"),
+    [({"every": 2}, [2, 1, 2, 1]), ({"share": 0.5, "every": 3}, [2, 1, 1, 2])],
+)
+def test_a_resting_attack_costs_no_pass(settings: dict[str, float], forwards: list[int]) -> None:
+    model = tiny_network()
+    stepper = Stepper(model, UEGR(mask="off", **settings))
+    stepper.network.probe(Batch.of(BATCH))
+    optimiser = torch.optim.SGD(model.parameters(), lr=0.0)
+    for expected in forwards:
+        with recorded_drops(model) as drops:
+            stepper.backward(BATCH)
+        stepper.step(optimiser)
+        assert {len(calls) for calls in drops.values()} == {expected}
