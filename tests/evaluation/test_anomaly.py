@@ -96,6 +96,31 @@ def test_detectors_of_states_are_scikit_learns_on_transformers_states(
     assert values(found, "odd", "knn") == pytest.approx(distances[:, -1], abs=1e-5)
 
 
+def test_a_pass_that_reads_states_answers_too(
+    predictor: ClassifierPredictor, data: EvaluationData
+) -> None:
+    seen = 0
+
+    def count(module: Any, _: Any, output: torch.Tensor) -> None:
+        nonlocal seen
+        seen += len(output)
+
+    plain = {"detectors": "max_softmax", "neighbours": 10}
+    found = evaluate(predictor, data, changed(ONLY, {"anomaly": plain}))
+    predictor.model.classifier.register_forward_hook(count)
+    again = evaluate(predictor, data, ONLY)
+    # Each row once, but for dev, which the task had answered before; probing takes a row or two.
+    assert data.fit is not None
+    rows = 2 * len(data.dev) + len(data.anomaly["odd"]) + len(data.fit)
+    assert rows <= seen <= rows + 10
+    chosen = [
+        [block for block in to_blocks(each.rows) if block.condition == Condition("anomaly", "odd")]
+        for each in (found, again)
+    ]
+    assert chosen[0][0].probabilities == pytest.approx(chosen[1][0].probabilities, abs=1e-6)
+    assert found.truncated == again.truncated
+
+
 def test_predictions_stand_in_for_labels_that_are_not_there(
     predictor: ClassifierPredictor, data: EvaluationData, examples_of: Any
 ) -> None:

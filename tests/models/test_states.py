@@ -79,6 +79,37 @@ def test_no_padding_is_read_but_by_the_head_of_an_xlnet(name: str, side: str) ->
         assert not at_padding.any()
 
 
+@pytest.mark.parametrize(("name", "side"), CASES)
+def test_reading_finds_the_states_and_logits_of_a_trace_without_its_graph(
+    name: str, side: str
+) -> None:
+    batch, model = batch_of(name, side=side), tiny(name)
+    expected, network = traced(model, batch), Network(model)
+    with network.tracer(batch).reading() as found:
+        found.logits = network.logits(batch)
+    network.release()
+    assert torch.is_grad_enabled()
+    torch.testing.assert_close(found.logits, expected.logits, rtol=1e-4, atol=1e-5)
+    assert all(state.is_leaf for state in found.states)
+    for ours, theirs in zip(found.at_head(), expected.at_head(), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
+
+
+def test_reading_leaves_the_gradient_switch_as_it_was_where_a_pass_fails() -> None:
+    network, batch = Network(tiny_network()), Batch.of(rows(5, 3))
+
+    def fail() -> None:
+        with network.tracer(batch).reading():
+            network.logits(batch)
+            raise ZeroDivisionError
+
+    with torch.no_grad():
+        with pytest.raises(ZeroDivisionError):
+            fail()
+        assert not torch.is_grad_enabled()
+    assert network.logits(batch).requires_grad
+
+
 @settings(max_examples=15, deadline=None)
 @given(st.lists(st.integers(1, 6), min_size=1, max_size=3))
 def test_a_head_that_pools_gives_equal_shares_to_real_tokens(lengths: list[int]) -> None:

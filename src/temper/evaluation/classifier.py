@@ -107,6 +107,9 @@ class ClassifierPredictor:
             cut += encoded.truncated * len(encoded)
         answers = np.concatenate(found)
         truncated = cut / len(examples)
+        return self._read(answers, truncated)
+
+    def _read(self, answers: FloatArray, truncated: float | None) -> Prediction:
         if self.gives == "values":
             return Prediction.of_values(answers[:, 0], truncated=truncated)
         return Prediction.of_logits(answers, truncated=truncated)
@@ -160,10 +163,12 @@ class ClassifierPredictor:
         special = self._special_ids().to(self.device)
         start = 0
         for window in self._windows(examples):
-            for indices, batch in self._batches(self.encoded(window), batch_size):
+            encoded = self.encoded(window)
+            for indices, batch in self._batches(encoded, batch_size):
                 marks = torch.isin(batch.inputs["input_ids"], special) & batch.mask
                 rows = [window.rows[index] for index in indices]
-                yield RowBatch(batch, [start + index for index in indices], rows, marks)
+                places = [start + index for index in indices]
+                yield RowBatch(batch, places, rows, marks, encoded.truncated)
             start += len(window)
 
     @contextmanager
@@ -193,7 +198,9 @@ class ClassifierPredictor:
                     weight.requires_grad_(True)
 
     def states(self, examples: Examples, *, batch_size: int | None = None) -> Iterator[States]:
-        """Yield every row's hidden state at each layer, where the head reads it.
+        """Yield every row's hidden state at each layer, where the head reads it, and its answers.
+
+        One forward pass a batch, without a graph but the head's.
 
         Args:
             examples: Texts.
@@ -207,9 +214,11 @@ class ClassifierPredictor:
         """
         with self.session() as session:
             for part in session.parts(examples, batch_size=batch_size):
-                layers = session.traced(part, twice=False).at_head()
-                held = [layer.detach().float().cpu() for layer in layers]
-                yield States(part.indices, part.rows, held)
+                trace = session.read(part)
+                held = [layer.detach().float().cpu() for layer in trace.at_head()]
+                assert trace.logits is not None
+                answers = self._read(trace.logits.detach().double().cpu().numpy(), part.truncated)
+                yield States(part.indices, part.rows, held, answers)
 
     def lacks_second_derivative(self) -> str:
         """Say why the model cannot be differentiated twice and what to do; empty where it can."""
@@ -303,9 +312,14 @@ class _ClassifierSession:
         rows = Batch({"input_ids": ids.to(part.batch.device).unsqueeze(0)})
         return self._network.embeddings(rows).squeeze(0)
 
-    def traced(self, part: RowBatch, *, twice: bool = True) -> Trace:
+    def traced(self, part: RowBatch) -> Trace:
         tracer = self._network.tracer(part.batch)
-        with torch.enable_grad(), tracer.tracing(twice=twice) as trace:
+        with torch.enable_grad(), tracer.tracing(twice=True) as trace:
+            trace.logits = self.logits(part)
+        return trace
+
+    def read(self, part: RowBatch) -> Trace:
+        with self._network.tracer(part.batch).reading() as trace:
             trace.logits = self.logits(part)
         return trace
 

@@ -338,9 +338,13 @@ class Measurement:
             name: The set's name.
             examples: The set.
         """
-        if name not in self._clean:
+        if not self.answered(name):
             self.keep(name, self.predict(examples))
         return self._clean[name]
+
+    def answered(self, name: str) -> bool:
+        """Tell whether a set has clean answers."""
+        return name in self._clean
 
     def keep(self, name: str, prediction: Prediction) -> None:
         """Keep clean answers that a perspective has got on its way."""

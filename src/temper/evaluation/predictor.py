@@ -226,12 +226,14 @@ class RowBatch:
         indices: Position of each row in its set.
         rows: Hash of each row's text.
         special: Special tokens, [B, T].
+        truncated: Share of rows that were cut, of this batch or of all that it is a part of.
     """
 
     batch: Batch
     indices: list[int]
     rows: list[str]
     special: Tensor
+    truncated: float | None = None
 
     def take(self, places: Tensor) -> RowBatch:
         """Return some of the rows as a batch of their own, as long as this one.
@@ -247,6 +249,7 @@ class RowBatch:
             [self.indices[place] for place in chosen],
             [self.rows[place] for place in chosen],
             self.special[places],
+            self.truncated,
         )
 
 
@@ -290,13 +293,12 @@ class Session(Protocol):
         """
         ...
 
-    def traced(self, part: RowBatch, *, twice: bool = True) -> Trace:
-        """Return hidden states and logits, whose graph may be differentiated by the words.
+    def traced(self, part: RowBatch) -> Trace:
+        """Return hidden states and logits, whose graph may be differentiated twice by the words."""
+        ...
 
-        Args:
-            part: The batch.
-            twice: Whether twice, which fused attention cannot.
-        """
+    def read(self, part: RowBatch) -> Trace:
+        """Return hidden states and logits without a graph but the head's."""
         ...
 
 
@@ -370,11 +372,35 @@ class States:
         rows: Hash of each row's text.
         layers: Each layer's state where the head reads it, [B, D] fp32; the last one is what the
             head classifies.
+        answers: What the same pass answers to these rows, where the predictor says.
     """
 
     indices: list[int]
     rows: list[str]
     layers: list[Tensor]
+    answers: Prediction | None = None
+
+
+def joined(indices: Sequence[int], parts: Sequence[Prediction]) -> Prediction:
+    """Join the answers to batches, in the rows' order.
+
+    Args:
+        indices: Position of each row, batch by batch; all of 0..n-1.
+        parts: The answers to each batch, all of one kind.
+    """
+    places = np.argsort(np.asarray(indices, dtype=np.int64))
+
+    def whole(given: Sequence[FloatArray]) -> FloatArray:
+        return np.concatenate(given)[places]
+
+    logits = [part.logits for part in parts if part.logits is not None]
+    cut = [part.truncated * len(part) for part in parts if part.truncated is not None]
+    return Prediction(
+        whole([part.probabilities for part in parts]),
+        whole([part.prediction for part in parts]),
+        whole(logits) if len(logits) == len(parts) else None,
+        sum(cut) / len(places) if len(cut) == len(parts) else None,
+    )
 
 
 @runtime_checkable

@@ -136,6 +136,7 @@ class StateTracer:
     ) -> None:
         self._model, self._place, self._time_first = model, place.module, place.time_first
         self._trace: Trace | None = None
+        self._reading = False
         self._shift: Tensor | None = None
         self._implementation: str | None = None
         self._held: ExitStack | None = None
@@ -147,7 +148,7 @@ class StateTracer:
         # What a hook notes must be a border of the compiled graphs, to be differentiated by. As a
         # decorator this would import the compiler, which takes a second, with this module.
         border: Callable[[Any], Any] = torch.compiler.disable
-        root, note = border(self._root), border(self._note)
+        root, note, pause = border(self._root), border(self._note), border(self._pause)
         # First of all hooks: what perturbs the words acts on the root, not the other way round.
         self._hooks = [place.module.register_forward_hook(root, prepend=True)]
         # Encoder-decoders look their decoder's words up in another module of the same table.
@@ -160,7 +161,11 @@ class StateTracer:
         ]
         # Behind an encoder the head reads the decoder's.
         first, behind = of_encoder(innermost(model), blocks)
-        self._hooks += [block.register_forward_hook(note) for _, block in behind or first]
+        for _, block in behind or first:
+            self._hooks += [
+                block.register_forward_pre_hook(pause),
+                block.register_forward_hook(note),
+            ]
 
     @contextmanager
     def tracing(self, *, shift: Tensor | None = None, twice: bool = False) -> Iterator[Trace]:
@@ -190,6 +195,23 @@ class StateTracer:
                 yield self._trace
             finally:
                 self._trace, self._shift = None, None
+
+    @contextmanager
+    def reading(self) -> Iterator[Trace]:
+        """Trace the forward inside the block for its values alone: only the head has a graph.
+
+        A pass costs what one without a graph does, and the gradient by the last state, which
+        `Trace.at_head` takes, goes through the head.
+
+        Yields:
+            Filled in by the forward; its ``root`` is not.
+        """
+        self._trace, self._reading = Trace(time_first=self._time_first), True
+        try:
+            with torch.no_grad():
+                yield self._trace
+        finally:
+            self._trace, self._reading = None, False
 
     def rest(self) -> None:
         """Let attention be computed as the platform likes again."""
@@ -228,7 +250,7 @@ class StateTracer:
 
     def _root(self, module: nn.Module, args: tuple[Any, ...], output: Tensor) -> Tensor | None:
         trace = self._trace
-        if trace is None:
+        if trace is None or self._reading:
             return None
         if module is not self._place or trace.words is not None:
             return self._cut_other(trace, partial(module, *args), output)
@@ -251,10 +273,24 @@ class StateTracer:
         trace.others.append((again, cut))
         return cut
 
-    def _note(self, module: nn.Module, _: Any, output: Any) -> None:
+    def _pause(self, module: nn.Module, _: Any) -> None:
+        if self._reading:
+            torch.set_grad_enabled(False)
+
+    def _note(self, module: nn.Module, _: Any, output: Any) -> Any:
         if self._trace is None:
-            return
-        self._trace.states.append(output[0] if isinstance(output, tuple) else output)
+            return None
+        state = output[0] if isinstance(output, tuple) else output
+        if not self._reading:
+            self._trace.states.append(state)
+            return None
+        # The next block takes no graph, so this one ends where the head does; which block is the
+        # last is not known before (one that is shared is called as often as there are layers).
+        torch.set_grad_enabled(True)
+        self._trace.states.append(state.detach().requires_grad_())
+        # A copy, since what follows may write into it.
+        state = self._trace.states[-1].clone()
+        return (state, *output[1:]) if isinstance(output, tuple) else state
 
 
 class _Cut(torch.autograd.Function):

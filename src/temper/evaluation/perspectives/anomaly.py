@@ -7,7 +7,8 @@ hold its score of each text.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from functools import cached_property
 from typing import Literal, Self
 
@@ -34,7 +35,7 @@ from temper.display.views import Question, mean_or_first
 from temper.errors import ModelError
 from temper.evaluation.measurement import Aligned, Measurement, PerspectiveSettings, labels_of
 from temper.evaluation.perspectives.contract import Perspective
-from temper.evaluation.predictor import StatePredictor, in_order
+from temper.evaluation.predictor import Prediction, StatePredictor, in_order, joined
 from temper.evaluation.rows import Block, Condition
 from temper.evaluation.scoring import ScoreEntry, Scoring
 from temper.functional import detectors
@@ -94,11 +95,14 @@ def rows(measurement: Measurement) -> Iterable[Block]:
     if not measurement.anomaly:
         return
     settings = measurement.settings.section("anomaly", AnomalySettings)
+    sets = {"dev": measurement.dev, **measurement.anomaly}
+    states = _States(measurement, settings)
+    if set(OF_STATES) & set(settings.detectors):
+        # First of all, since the passes that read states answer, too.
+        states.read_all(sets)
     if "max_softmax" in settings.detectors:
         for name, examples in measurement.anomaly.items():
             yield measurement.clean_block("anomaly", name, Aligned(examples), labelled=False)
-    sets = {"dev": measurement.dev, **measurement.anomaly}
-    states = _States(measurement, settings)
     for detector in settings.detectors:
         if detector == "max_softmax":
             continue
@@ -183,12 +187,22 @@ class _States:
         except ValueError as error:
             raise ValueError(f"of the ordinary rows that it learns from {error}") from error
 
-        def judge(name: str, examples: Examples) -> FloatArray:
-            if name not in self.read:
-                self.read[name] = last_states(self.measurement, examples)
-            return fitted.score(self.read[name])
+        return lambda name, examples: fitted.score(self.of(name, examples))
 
-        return judge
+    def of(self, name: str, examples: Examples) -> FloatArray:
+        """Return the states of a scored set, [n, D], and keep what the same passes answer."""
+        if name not in self.read:
+            self.read[name], answers = last_states(self.measurement, examples)
+            if answers is not None and not self.measurement.answered(name):
+                self.measurement.keep(name, answers)
+        return self.read[name]
+
+    def read_all(self, sets: Mapping[str, Examples]) -> None:
+        """Read the states of the sets, unless there is a reason against, which ``judge`` says."""
+        with suppress(ValueError):
+            _ = self.ordinary
+            for name, examples in sets.items():
+                self.of(name, examples)
 
     @cached_property
     def ordinary(self) -> tuple[FloatArray, FloatArray]:
@@ -206,39 +220,41 @@ class _States:
         seed = measurement.settings.seed
         examples = measurement.fit.select(chosen).sample(self.settings.rows, seed=seed)
         try:
-            states = last_states(measurement, examples)
+            states, answers = last_states(measurement, examples)
         except ModelError as error:
             said = str(error).rstrip(".")
             raise ValueError(f"the hidden states cannot be read ({said})") from error
-        return states, _classes(measurement, examples)
+        # The class of a row: its label, else what is predicted; one of values.
+        if measurement.regression:
+            return states, np.zeros(len(examples))
+        if examples.kind == "classification" and examples.labels is not None:
+            return states, labels_of(examples)
+        return states, (answers or measurement.predict(examples)).prediction
 
 
-def _classes(measurement: Measurement, examples: Examples) -> FloatArray:
-    """Return the class of each ordinary row: its label, else what is predicted; one of values."""
-    if measurement.regression:
-        return np.zeros(len(examples))
-    if examples.kind == "classification" and examples.labels is not None:
-        return labels_of(examples)
-    return measurement.predict(examples).prediction
-
-
-def last_states(measurement: Measurement, examples: Examples) -> FloatArray:
-    """Return the state that the head classifies for each row, [n, D].
+def last_states(
+    measurement: Measurement, examples: Examples
+) -> tuple[FloatArray, Prediction | None]:
+    """Read the state that the head classifies for each row.
 
     Args:
         measurement: Whose predictor lets its states be read.
         examples: n rows.
+
+    Returns:
+        States [n, D], and what the same passes answer, None where the predictor does not say.
 
     Raises:
         ModelError: The model has no layers, its logits do not depend on the last one, or a state
             is not finite.
     """
     indices: list[int] = []
-    last = []
+    last, answers = [], []
     size = measurement.settings.batch_size
     for part in measurement.stateful.states(examples, batch_size=size):
         indices += part.indices
         last.append(part.layers[-1])
+        answers += [] if part.answers is None else [part.answers]
         measurement.tell(len(indices), len(examples), f"hidden states ({examples.name})")
     found = in_order(indices, last)
     if not bool(np.isfinite(found).all()):
@@ -246,7 +262,7 @@ def last_states(measurement: Measurement, examples: Examples) -> FloatArray:
             f"A hidden state of set {examples.name!r} is not finite. The model is broken, or its "
             "precision too low."
         )
-    return found
+    return found, joined(indices, answers) if len(answers) == len(last) else None
 
 
 CONDITIONS = {
