@@ -1,0 +1,363 @@
+"""Conformal prediction: sets and intervals that hold the truth as often as was asked for.
+
+A threshold is a quantile of scores on rows that the model has not seen, and an answer goes into
+the set where its score is not above it. If those rows and the rows to answer are exchangeable, the
+truth is in the set with probability at least ``coverage``, over both, whatever the model is. The
+threshold of an anomaly detector is the same quantile: of its scores at 1 less the false alarm rate.
+Letters: n rows to take the threshold from, N rows to answer, C classes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import stats
+
+from temper.functional.resampling import FloatArray, pair
+
+BooleanArray = NDArray[np.bool_]
+
+
+def least_rows(coverage: float) -> int:
+    """Return the fewest rows from which a threshold can be taken, ``ceil(1 / (1 - coverage) - 1)``.
+
+    Args:
+        coverage: Share of truths that sets shall hold, in (0, 1).
+
+    Raises:
+        ValueError: ``coverage`` is not in (0, 1).
+
+    Example:
+        >>> least_rows(0.9), least_rows(0.95)
+        (9, 19)
+    """
+    asked = _exact(coverage)
+    return math.ceil(asked / (1 - asked))
+
+
+def conformal_quantile(scores: ArrayLike, *, coverage: float) -> float:
+    """Return the ``ceil((n + 1) coverage)``-th smallest score.
+
+    A further score that is exchangeable with these lies at or below it with probability at least
+    ``coverage``, and, where no two scores are equal, at most ``coverage + 1 / (n + 1)``.
+
+    Args:
+        scores: Scores of held-out rows, high where the truth is strange to the model, [n].
+        coverage: Probability asked for, in (0, 1).
+
+    Raises:
+        ValueError: There are fewer rows than `least_rows`, a score is NaN, or ``coverage`` is not
+            in (0, 1).
+
+    Example:
+        >>> conformal_quantile(range(1, 20), coverage=0.9)
+        18.0
+
+    References:
+        Vovk, Gammerman and Shafer, "Algorithmic Learning in a Random World", 2005, ch. 4; Lei et
+        al., "Distribution-Free Predictive Inference for Regression", 2018, Theorem 2.2.
+    """
+    values = np.asarray(scores, dtype=np.float64)
+    if values.ndim != 1 or bool(np.isnan(values).any()):
+        raise ValueError(f"Expected scores [n] without NaN, got shape {list(values.shape)}.")
+    rank = _rank(len(values), coverage)
+    if rank > len(values):
+        raise ValueError(
+            f"A coverage of {coverage:g} needs at least {least_rows(coverage)} held-out rows, got "
+            f"{len(values)}. Give more rows or ask for a lower coverage."
+        )
+    return float(np.partition(values, rank - 1)[rank - 1])
+
+
+def conformal_quantiles(
+    scores: ArrayLike, kinds: ArrayLike, size: int, *, coverage: float
+) -> FloatArray:
+    """Return a threshold for each class, or each group, from its own rows (Mondrian).
+
+    The coverage then holds within each kind: by class where ``kinds`` are the labels, by group
+    where they are groups that are known when the row is answered.
+
+    Args:
+        scores: Scores of held-out rows, [n].
+        kinds: Kind of each row, whole numbers in [0, size), [n].
+        size: Number of kinds, >= 1.
+        coverage: Probability asked for, in (0, 1).
+
+    Returns:
+        One threshold a kind, [size]; see `prediction_sets`.
+
+    Raises:
+        ValueError: A kind has fewer rows than `least_rows`; the message says which.
+
+    Example:
+        >>> conformal_quantiles([1, 2, 3, 7, 8, 9], [0, 0, 0, 1, 1, 1], 2, coverage=0.5).tolist()
+        [2.0, 8.0]
+
+    References:
+        Vovk, "Conditional validity of inductive conformal predictors", 2012.
+    """
+    values, places = pair(scores, kinds)
+    needed = least_rows(coverage)
+    rows = np.bincount(places, minlength=size)
+    few = [f"{kind} has {rows[kind]}" for kind in range(size) if rows[kind] < needed]
+    if len(rows) > size or few:
+        said = f"kind {', '.join(few)}" if few else f"there are {len(rows)} kinds, not {size}"
+        raise ValueError(
+            f"A coverage of {coverage:g} within each kind needs at least {needed} held-out rows "
+            f"of each: {said}."
+        )
+    return np.array(
+        [conformal_quantile(values[places == kind], coverage=coverage) for kind in range(size)]
+    )
+
+
+class SetScore(Protocol):
+    """How strange each class would be as the truth."""
+
+    def scores(self, probabilities: ArrayLike, uniforms: ArrayLike | None = None) -> FloatArray:
+        """Score every class of every row.
+
+        Args:
+            probabilities: [N, C].
+            uniforms: A number in [0, 1] for each row, drawn without looking at it, [N]: randomises
+                scores that would else be too high on purpose. None takes 1.
+
+        Returns:
+            Scores [N, C], high where the class is strange.
+        """
+
+
+@dataclass(frozen=True)
+class Lac:
+    """Least ambiguous classes: ``1 - p_k``. The smallest sets on average; some may be empty.
+
+    Example:
+        >>> Lac().scores([[0.75, 0.25]]).tolist()
+        [[0.25, 0.75]]
+
+    References:
+        Sadinle, Lei and Wasserman, "Least Ambiguous Set-Valued Classifiers with Bounded Error
+        Levels", 2019, Theorem 1.
+    """
+
+    def scores(self, probabilities: ArrayLike, uniforms: ArrayLike | None = None) -> FloatArray:
+        """Score every class of every row; see `SetScore.scores`."""
+        return 1.0 - _probabilities(probabilities)
+
+
+@dataclass(frozen=True)
+class Raps:
+    """Regularised adaptive sets: the probability of the classes before one, and a part of its own.
+
+    ``s_k = sum_{j before k} p_j + u p_k + penalty max(0, rank_k - free)``, classes in order of
+    falling probability, ranks from 1. Hard rows get larger sets than easy ones; without a penalty
+    it is APS. With ``u = 1`` no set leaves out the likeliest class alone, and sets are larger than
+    they need be; uniform draws make the coverage exact.
+
+    Args:
+        penalty: What each rank beyond ``free`` costs, >= 0 (the paper tries .001 to .5).
+        free: Ranks without a penalty, >= 0.
+
+    Example:
+        >>> Raps().scores([[0.5, 0.125, 0.375]]).tolist()
+        [[0.5, 1.02, 0.885]]
+
+    References:
+        Romano, Sesia and Candes, "Classification with Valid and Adaptive Coverage", NeurIPS 2020,
+        Eq. 5 to 7 (APS); Angelopoulos et al., "Uncertainty Sets for Image Classifiers using
+        Conformal Prediction", ICLR 2021, Eq. 4 (RAPS).
+    """
+
+    penalty: float = 0.01
+    free: int = 1
+
+    def __post_init__(self) -> None:
+        if not (self.penalty >= 0 and self.free >= 0):
+            raise ValueError(
+                f"`penalty` and `free` must be >= 0, got {self.penalty} and {self.free}."
+            )
+
+    def scores(self, probabilities: ArrayLike, uniforms: ArrayLike | None = None) -> FloatArray:
+        """Score every class of every row; see `SetScore.scores`."""
+        array = _probabilities(probabilities)
+        order = np.argsort(-array, axis=1, kind="stable")
+        ranked = np.take_along_axis(array, order, axis=1)
+        own = 1.0 if uniforms is None else _uniforms(uniforms, len(array))
+        before = np.cumsum(ranked, axis=1) - ranked
+        beyond = np.maximum(np.arange(1, array.shape[1] + 1) - self.free, 0)
+        found = np.empty_like(array)
+        np.put_along_axis(found, order, before + own * ranked + self.penalty * beyond, axis=1)
+        return found
+
+
+SET_SCORES: Mapping[str, SetScore] = {"lac": Lac(), "aps": Raps(penalty=0.0), "raps": Raps()}
+
+
+def at_labels(scores: ArrayLike, labels: ArrayLike) -> FloatArray:
+    """Return the score that each row has at its label, of which thresholds are quantiles.
+
+    Args:
+        scores: [n, C].
+        labels: Class indices, [n].
+
+    Raises:
+        ValueError: A label is no class.
+
+    Example:
+        >>> at_labels([[0.25, 0.75], [0.5, 0.5]], [1, 0]).tolist()
+        [0.75, 0.5]
+    """
+    array, classes = np.asarray(scores, dtype=np.float64), np.asarray(labels)
+    if array.ndim != 2 or classes.shape != array.shape[:1]:
+        raise ValueError(
+            f"Expected scores [n, C] and labels [n], got {list(array.shape)} and "
+            f"{list(classes.shape)}."
+        )
+    if len(classes) and not 0 <= classes.min() <= classes.max() < array.shape[1]:
+        raise ValueError(f"Labels must be whole numbers in 0..{array.shape[1] - 1}.")
+    return array[np.arange(len(classes)), classes.astype(np.int64)]
+
+
+def prediction_sets(scores: ArrayLike, thresholds: ArrayLike) -> BooleanArray:
+    """Return which classes are in each row's set: those whose score is not above the threshold.
+
+    Args:
+        scores: [N, C].
+        thresholds: One number; one a class, [C]; or one a row, [N, 1]: ``q[groups][:, None]``.
+
+    Returns:
+        Whether a class is in the set, [N, C]; a set may be empty, and may hold all classes.
+
+    Example:
+        >>> prediction_sets([[0.25, 0.75], [0.5, 0.5]], 0.5).tolist()
+        [[True, False], [True, True]]
+    """
+    return np.asarray(scores, dtype=np.float64) <= np.asarray(thresholds, dtype=np.float64)
+
+
+def interval_scores(targets: ArrayLike, low: ArrayLike, high: ArrayLike) -> FloatArray:
+    """Return how far each target lies outside predicted quantiles, below 0 inside.
+
+    ``max(low - y, y - high)``, CQR's score. With a predicted value as both ends it is the absolute
+    residual ``|y - f|``.
+
+    Args:
+        targets: Targets y, [n].
+        low: Lower predicted quantile, or the predicted value, [n].
+        high: Upper predicted quantile, or the predicted value, [n].
+
+    Example:
+        >>> interval_scores([1.0, 5.0], [0.0, 3.0], [3.0, 3.0]).tolist()
+        [-1.0, 2.0]
+
+    References:
+        Romano, Patterson and Candes, "Conformalized Quantile Regression", NeurIPS 2019, Eq. 6.
+    """
+    truth, below = pair(targets, low)
+    _, above = pair(targets, high)
+    return np.asarray(np.maximum(below - truth, truth - above), dtype=np.float64)
+
+
+def prediction_intervals(
+    low: ArrayLike, high: ArrayLike, threshold: float
+) -> tuple[FloatArray, FloatArray]:
+    """Widen predicted quantiles, or values, by the threshold: ``[low - q, high + q]``.
+
+    Args:
+        low: Lower predicted quantile, or the predicted value, [N].
+        high: Upper predicted quantile, or the predicted value, [N].
+        threshold: Quantile q of `interval_scores`, below 0 where the predicted ones are too wide.
+
+    Returns:
+        Lower and upper ends, [N]; an interval whose ends cross is empty.
+
+    Example:
+        >>> low, high = prediction_intervals([1.0], [1.0], 0.5)
+        >>> low.tolist(), high.tolist()
+        ([0.5], [1.5])
+
+    References:
+        Romano, Patterson and Candes, "Conformalized Quantile Regression", NeurIPS 2019, Eq. 7.
+    """
+    below, above = pair(low, high)
+    return below.astype(np.float64) - threshold, above.astype(np.float64) + threshold
+
+
+def chance_coverage(
+    calibration_rows: int, rows: int, *, coverage: float, confidence: float = 0.95
+) -> tuple[float, float]:
+    """Return the range in which the share of rows covered falls by chance alone.
+
+    With a threshold of n rows, the number covered of N exchangeable rows is beta-binomial:
+    ``BetaBinomial(N, k, n + 1 - k)``, ``k = ceil((n + 1) coverage)``. Where scores tie, more rows
+    are covered, so a share below the range speaks against exchangeability, above it need not.
+
+    Args:
+        calibration_rows: Rows n that the threshold was taken from.
+        rows: Rows N that were answered, >= 1.
+        coverage: Coverage asked for, in (0, 1).
+        confidence: Probability of the range, in (0, 1).
+
+    Returns:
+        Least and largest share; each is passed with probability at most ``(1 - confidence) / 2``.
+
+    Raises:
+        ValueError: There are fewer rows than `least_rows`.
+
+    Example:
+        >>> low, high = chance_coverage(1000, 1000, coverage=0.9)
+        >>> round(low, 3), round(high, 3)
+        (0.873, 0.925)
+
+    References:
+        Vovk, "Conditional validity of inductive conformal predictors", 2012, Proposition 2a;
+        Angelopoulos and Bates, "A Gentle Introduction to Conformal Prediction", 2023, App. C.
+    """
+    rank = _rank(calibration_rows, coverage)
+    if rank > calibration_rows:
+        raise ValueError(
+            f"A coverage of {coverage:g} needs at least {least_rows(coverage)} held-out rows, got "
+            f"{calibration_rows}."
+        )
+    law = stats.betabinom(rows, rank, calibration_rows + 1 - rank)
+    edge = (1.0 - confidence) / 2
+    return float(law.ppf(edge)) / rows, float(law.isf(edge)) / rows
+
+
+def _exact(coverage: float) -> Fraction:
+    """Return a coverage as the decimal that was written: .57 is 57/100, not the double below it."""
+    if not 0.0 < coverage < 1.0:
+        raise ValueError(f"`coverage` must lie in (0, 1), got {coverage}.")
+    return Fraction(str(float(coverage)))
+
+
+def _rank(rows: int, coverage: float) -> int:
+    """Return ``ceil((n + 1) coverage)``, the rank of the threshold among n scores."""
+    return math.ceil((rows + 1) * _exact(coverage))
+
+
+def _probabilities(values: ArrayLike) -> FloatArray:
+    """Return probabilities as float64 [N, C], refusing what are none."""
+    array = np.asarray(values, dtype=np.float64)
+    if array.ndim != 2:
+        raise ValueError(f"Expected probabilities [N, C], got shape {list(array.shape)}.")
+    # NaN compares false; sums of probabilities may pass 1 by a rounding error.
+    if array.size and not (array.min() >= 0 and array.max() <= 1 + 1e-6):
+        raise ValueError("Probabilities must lie in [0, 1]. Pass probabilities, not logits.")
+    return array
+
+
+def _uniforms(values: ArrayLike, rows: int) -> FloatArray:
+    """Return one draw a row as [N, 1]."""
+    array = np.asarray(values, dtype=np.float64)
+    if array.shape != (rows,) or (rows and not (array.min() >= 0 and array.max() <= 1)):
+        raise ValueError(
+            f"Expected one number in [0, 1] a row, [{rows}], got shape {list(array.shape)}."
+        )
+    return array[:, None]

@@ -1,0 +1,272 @@
+"""Selective prediction: what is risked where a model answers only when it is sure enough.
+
+The risk at a coverage is the share of wrong rows among that share of all rows of which the model is
+surest. Rows of equal confidence come in random order, and every score is the mean over it, so that
+ties neither help nor harm. Letters: n rows, R resamples.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy import special, stats
+
+from temper.functional.resampling import FloatArray, pair, row_counts
+
+
+def area_under_risk(
+    wrong: ArrayLike, confidences: ArrayLike, *, counts: ArrayLike | None = None
+) -> FloatArray:
+    """Average the risk over all coverages (AURC): ``(1 / n) sum_k risk of the k surest rows``.
+
+    Args:
+        wrong: 1 where the answer is wrong, else 0, [n].
+        confidences: High where the model is sure, [n].
+        counts: Resample counts, whole numbers, [n] or [R, n].
+
+    Returns:
+        A value in [0, 1], low is good, a scalar or [R]; NaN without rows.
+
+    Example:
+        >>> round(float(area_under_risk([0, 0, 1], [0.9, 0.8, 0.7])), 12) == round(1 / 9, 12)
+        True
+
+    References:
+        Geifman, Uziel and El-Yaniv, "Bias-Reduced Uncertainty Estimation for Deep Neural
+        Classifiers", ICLR 2019, Section 2 (AURC).
+        Differs: rows of equal confidence stand in random order, of which this is the mean.
+    """
+    return _over(wrong, confidences, counts, _area)
+
+
+def excess_area(
+    wrong: ArrayLike, confidences: ArrayLike, *, counts: ArrayLike | None = None
+) -> FloatArray:
+    """Return how much of the AURC is due to the order of the rows (E-AURC).
+
+    The AURC less that of the same rows with all wrong ones last: 0 where every wrong row is less
+    sure than every right one, whatever the accuracy is.
+
+    Args:
+        wrong: 1 where the answer is wrong, else 0, [n].
+        confidences: High where the model is sure, [n].
+        counts: Resample counts, whole numbers, [n] or [R, n].
+
+    Returns:
+        A value in [0, 1], low is good, a scalar or [R]; NaN without rows.
+
+    Example:
+        >>> float(excess_area([0, 0, 1], [0.9, 0.8, 0.7]))
+        0.0
+
+    References:
+        Geifman, Uziel and El-Yaniv, ICLR 2019, Section 4 (E-AURC).
+        Differs: the best order's area is summed, where the paper has its limit for many rows.
+    """
+    best = np.asarray(wrong, dtype=np.float64)
+    return np.maximum(
+        area_under_risk(wrong, confidences, counts=counts)
+        - area_under_risk(best, -best, counts=counts),
+        0.0,
+    )
+
+
+def risk_at_coverage(
+    wrong: ArrayLike,
+    confidences: ArrayLike,
+    *,
+    coverage: float,
+    counts: ArrayLike | None = None,
+) -> FloatArray:
+    """Return the share of wrong rows among the surest ones.
+
+    Args:
+        wrong: 1 where the answer is wrong, else 0, [n].
+        confidences: High where the model is sure, [n].
+        coverage: Share of the rows that are answered, in (0, 1]; a row on the edge counts in part.
+        counts: Resample counts, whole numbers, [n] or [R, n].
+
+    Returns:
+        A value in [0, 1], low is good, a scalar or [R]; NaN without rows.
+
+    Raises:
+        ValueError: ``coverage`` is not in (0, 1].
+
+    Example:
+        >>> float(risk_at_coverage([0, 1, 0, 1], [0.9, 0.8, 0.7, 0.6], coverage=0.5))
+        0.5
+    """
+    if not 0.0 < coverage <= 1.0:
+        raise ValueError(f"`coverage` must lie in (0, 1], got {coverage}.")
+
+    def risk(mass: FloatArray, errors: FloatArray) -> float:
+        answered = coverage * mass[-1]
+        return float(np.interp(answered, mass, errors)) / float(answered)
+
+    return _over(wrong, confidences, counts, risk)
+
+
+@dataclass(frozen=True)
+class RiskCurve:
+    """The risk at each coverage that a threshold on the confidence can give.
+
+    Args:
+        thresholds: Confidences from high to low, each once, [k].
+        coverages: Share of rows at or above each, ascending to 1, [k].
+        risks: Share of wrong rows among them, [k].
+    """
+
+    thresholds: FloatArray
+    coverages: FloatArray
+    risks: FloatArray
+
+
+def risk_curve(wrong: ArrayLike, confidences: ArrayLike) -> RiskCurve:
+    """Return risk against coverage.
+
+    Args:
+        wrong: 1 where the answer is wrong, else 0, [n].
+        confidences: High where the model is sure, [n].
+
+    Example:
+        >>> found = risk_curve([0, 1, 1, 0], [0.9, 0.8, 0.8, 0.7])
+        >>> found.coverages.tolist(), found.risks.round(3).tolist()
+        ([0.25, 0.75, 1.0], [0.0, 0.667, 0.5])
+    """
+    faults, sure = (side.astype(np.float64) for side in pair(wrong, confidences))
+    thresholds, places = np.unique(-sure, return_inverse=True)
+    answered = np.cumsum(np.bincount(places, minlength=len(thresholds)))
+    errors = np.cumsum(np.bincount(places, faults, len(thresholds)))
+    return RiskCurve(-thresholds, answered / max(len(sure), 1), errors / np.maximum(answered, 1))
+
+
+@dataclass(frozen=True)
+class Selection:
+    """A threshold on the confidence that keeps the risk below a limit.
+
+    Args:
+        threshold: Answer where the confidence is at least this.
+        accepted: Held-out rows that were answered.
+        wrong: Wrong rows among them.
+        rows: All held-out rows.
+    """
+
+    threshold: float
+    accepted: int
+    wrong: int
+    rows: int
+
+
+CONFIDENCES: tuple[float, ...] = (*special.expit(np.linspace(10.0, -5.0, 151)).tolist(), 0.0)
+"""Thresholds of probabilities, chosen without any data: even in log odds, all rows at last."""
+
+
+def selective_threshold(
+    confidences: ArrayLike,
+    wrong: ArrayLike,
+    *,
+    risk: float,
+    failure: float = 0.1,
+    thresholds: Sequence[float] = CONFIDENCES,
+    starts: int = 4,
+) -> Selection | None:
+    """Find the lowest threshold at which the share of wrong answers is at most ``risk``.
+
+    That holds with probability ``1 - failure`` over the held-out rows, for rows that are drawn as
+    they were (Learn-then-Test). Each threshold's hypothesis "the risk is above the limit" has the
+    exact p value ``P(Binomial(accepted, risk) <= wrong)``. They are tested in the order given, from
+    each of ``starts`` places at ``failure / starts`` until the first that cannot be rejected.
+
+    Args:
+        confidences: Confidences of held-out rows, high where the model is sure, [n]; -inf where
+            another rule abstains.
+        wrong: Whether the answer is wrong, [n].
+        risk: Limit r of the share of wrong answers, in (0, 1).
+        failure: Probability with which the limit may fail, in (0, 1).
+        thresholds: Thresholds from high to low, chosen without these rows.
+        starts: Number of places to start from, >= 1, evenly from the first one on: the highest
+            thresholds accept too few rows to reject anything.
+
+    Returns:
+        The lowest threshold whose risk is shown to be at most the limit; None where there is none.
+
+    Raises:
+        ValueError: ``risk`` or ``failure`` is not in (0, 1), the thresholds do not fall, or
+            ``starts`` is not in 1 to their number.
+
+    Example:
+        >>> sure = np.linspace(0.5, 1.0, 501)
+        >>> found = selective_threshold(sure, sure < 0.6, risk=0.05, failure=0.1)
+        >>> round(found.threshold, 2), found.accepted, found.wrong
+        (0.6, 402, 1)
+
+    References:
+        Angelopoulos, Bates, Candes, Jordan and Lei, "Learn then Test: Calibrating Predictive
+        Algorithms to Achieve Risk Control", 2021, Algorithm 1 (fixed sequence, several starts).
+        Differs: an answer is right or wrong, so the binomial tail itself is the p value; their
+        Hoeffding-Bentkus value, made for any loss in [0, 1], is never below it.
+    """
+    sure, faults = pair(confidences, wrong)
+    limits = np.asarray(thresholds, dtype=np.float64)
+    if not (0.0 < risk < 1.0 and 0.0 < failure < 1.0):
+        raise ValueError(f"`risk` and `failure` must lie in (0, 1), got {risk} and {failure}.")
+    if bool((np.diff(limits) >= 0).any()) or not 1 <= starts <= len(limits):
+        raise ValueError(
+            f"`thresholds` must fall and `starts` lie in 1 to their number, got {len(limits)} "
+            f"thresholds and {starts} starts."
+        )
+    order = np.argsort(-sure, kind="stable")
+    accepted = np.searchsorted(-sure[order], -limits, side="right")
+    errors = np.append(0, np.cumsum(faults[order].astype(np.bool_)))[accepted]
+    rejected = stats.binom.cdf(errors, accepted, risk) <= failure / starts
+    firsts = [len(limits) * start // starts for start in range(starts)]
+    # From each start as far as hypotheses are rejected without a gap.
+    gaps = np.append(np.flatnonzero(~rejected), len(limits))
+    lasts = [int(gaps[np.searchsorted(gaps, first)]) - 1 for first in firsts]
+    reached = [last for first, last in zip(firsts, lasts, strict=True) if last >= first]
+    if not reached:
+        return None
+    best = max(reached)
+    return Selection(float(limits[best]), int(accepted[best]), int(errors[best]), len(sure))
+
+
+def _area(mass: FloatArray, errors: FloatArray) -> float:
+    """Sum the mean risk of the first k rows over k, group by group of equal confidence.
+
+    Within a group of share e the errors grow by e a row: ``sum_k (E + (k - M) e) / k``.
+    """
+    rows, found = np.diff(mass), np.diff(errors)
+    share = np.divide(found, rows, out=np.zeros_like(rows), where=rows > 0)
+    # H(b) - H(a) of harmonic numbers H(k) = digamma(k + 1) + constant.
+    harmonic = special.digamma(mass + 1.0)
+    offset = errors[:-1] - share * mass[:-1]
+    return float((found + offset * np.diff(harmonic)).sum() / mass[-1])
+
+
+def _over(
+    wrong: ArrayLike,
+    confidences: ArrayLike,
+    counts: ArrayLike | None,
+    measure: Callable[[FloatArray, FloatArray], float],
+) -> FloatArray:
+    """Measure rows and errors that add up from the surest row on, [groups + 1] from 0, by resample.
+
+    Raises:
+        ValueError: A confidence is NaN.
+    """
+    faults, sure = (side.astype(np.float64) for side in pair(wrong, confidences))
+    if bool(np.isnan(sure).any()):
+        raise ValueError("A confidence is NaN, which has no order.")
+    weights = row_counts(len(sure), counts)
+    order = np.argsort(-sure, kind="stable")
+    ends = np.append(np.flatnonzero(np.diff(sure[order])) + 1, len(order))
+    found = []
+    for own in weights.reshape(math.prod(weights.shape[:-1]), len(sure)):
+        mass = np.append(0.0, np.cumsum(own[order]))[np.append(0, ends)]
+        errors = np.append(0.0, np.cumsum((own * faults)[order]))[np.append(0, ends)]
+        found.append(measure(mass, errors) if mass[-1] > 0 else math.nan)
+    return np.asarray(found, dtype=np.float64).reshape(weights.shape[:-1])[()]

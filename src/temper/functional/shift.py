@@ -1,0 +1,179 @@
+"""Has a batch of inputs shifted? A two-sample test, and how often each class now occurs.
+
+Letters: n reference rows, m rows of the batch, D states, C classes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.spatial.distance import cdist
+
+from temper.functional.resampling import FloatArray, pair
+from temper.seeding import derive_seed
+
+
+@dataclass(frozen=True)
+class ShiftTest:
+    """A two-sample test of a batch against reference rows.
+
+    Args:
+        statistic: Unbiased estimate of the squared MMD; about 0 where nothing has shifted.
+        p: Probability of a statistic this large if both are draws of one distribution.
+        bandwidth: Width of the kernel, in the states' unit.
+    """
+
+    statistic: float
+    p: float
+    bandwidth: float
+
+
+def mmd_test(
+    reference: ArrayLike, batch: ArrayLike, *, seed: int, permutations: int = 199
+) -> ShiftTest:
+    """Test whether a batch comes from the distribution of reference rows (kernel two-sample test).
+
+    ``MMD^2 = mean k(x, x') + mean k(y, y') - 2 mean k(x, y)`` over pairs of different rows, with
+    ``k(a, b) = exp(-|a - b|^2 / (2 w^2))`` and the median distance of all rows together as w. The
+    p value is the rank of the statistic among those of random splits of the rows in two such parts,
+    ``(1 + #{permuted >= observed}) / (1 + permutations)``: at most ``alpha`` with probability
+    ``alpha`` or less under exchangeability, for any number of rows.
+
+    Args:
+        reference: States of reference rows, [n, D], n >= 2.
+        batch: States of the batch, [m, D], m >= 2.
+        seed: Seed of the splits.
+        permutations: Number of splits; the least p is ``1 / (1 + permutations)``.
+
+    Raises:
+        ValueError: A side has fewer than two rows, sizes D differ, or a state is not finite.
+
+    Example:
+        >>> rows = np.random.default_rng(0).normal(size=(60, 2))
+        >>> mmd_test(rows[:40], rows[40:] + 3.0, seed=0).p
+        0.005
+
+    References:
+        Gretton et al., "A Kernel Two-Sample Test", JMLR 2012, Lemma 6 (statistic), Section 8
+        (median distance). The p value: Phipson and Smyth, "Permutation p-values should never be
+        zero", 2010.
+    """
+    first, second = _states(reference, "reference"), _states(batch, "batch")
+    if first.shape[1] != second.shape[1]:
+        raise ValueError(
+            f"Reference and batch must have states of one size, got {first.shape[1]} and "
+            f"{second.shape[1]}."
+        )
+    rows, size = np.concatenate([first, second]), len(first)
+    # Centred: distances of states far from 0 would lose their digits.
+    squares = cdist(rows - rows.mean(axis=0), rows - rows.mean(axis=0), "sqeuclidean")
+    middle = float(np.median(squares[np.triu_indices(len(rows), k=1)]))
+    # Where most rows are equal the median is 0; the mean distance is not, unless all are.
+    squared_width = middle if middle > 0 else float(squares.mean())
+    kernel = np.exp(-squares / (2 * squared_width)) if squared_width > 0 else np.ones_like(squares)
+    np.fill_diagonal(kernel, 0.0)
+    draws = np.random.default_rng(derive_seed(seed, "mmd", len(first), len(second)))
+    splits = np.zeros((1 + permutations, len(rows)))
+    splits[0, :size] = 1.0
+    for split in splits[1:]:
+        split[draws.permutation(len(rows))[:size]] = 1.0
+    statistics = _squared_mmd(kernel, splits)
+    # Splits into the same two parts differ by the rounding of their sums alone.
+    as_large = statistics[1:] >= statistics[0] - 1e-12
+    return ShiftTest(
+        float(statistics[0]),
+        (1 + int(as_large.sum())) / (1 + permutations),
+        float(np.sqrt(squared_width)),
+    )
+
+
+@dataclass(frozen=True)
+class LabelShift:
+    """How often each class occurs in a batch whose labels are unknown.
+
+    Args:
+        weights: ``q(y) / p(y)``, how much more often than in the held-out rows, >= 0, [C].
+        priors: ``q(y)``, share of each class in the batch, summing to 1, [C].
+    """
+
+    weights: FloatArray
+    priors: FloatArray
+
+
+def label_shift(
+    labels: ArrayLike, predictions: ArrayLike, batch_predictions: ArrayLike, classes: int
+) -> LabelShift:
+    """Estimate the shares of the classes in a batch from what a model predicts there (BBSE).
+
+    If texts of a class stay as they were and only the classes' shares change, the predictions'
+    shares in the batch are ``C w``, where ``C[i, j]`` is the share of held-out rows with prediction
+    i and label j. Solved for the weights w; what comes out below 0 is set to 0, and the priors
+    ``w_j p(j)`` are scaled to sum to 1.
+
+    Args:
+        labels: Labels of held-out rows, [n].
+        predictions: The model's predicted classes on them, [n].
+        batch_predictions: Its predicted classes on the batch, [m], m >= 1.
+        classes: Number of classes, C.
+
+    Raises:
+        ValueError: The predictions do not tell the classes apart (C is singular), there is no row,
+            or a value is no class.
+
+    Example:
+        >>> found = label_shift([0, 0, 1, 1], [0, 0, 1, 1], [1, 1, 1, 0], 2)
+        >>> found.weights.tolist(), found.priors.tolist()
+        ([0.5, 1.5], [0.25, 0.75])
+
+    References:
+        Lipton, Wang and Smola, "Detecting and Correcting for Label Shift with Black Box
+        Predictors", ICML 2018, Proposition 2 and Algorithm 1.
+    """
+    truth, answers = pair(labels, predictions)
+    batch = np.asarray(batch_predictions)
+    if not len(truth) or batch.ndim != 1 or not len(batch):
+        raise ValueError(f"Expected held-out rows and a batch, got {len(truth)} and {batch.size}.")
+    for values in (truth, answers, batch):
+        if not 0 <= values.min() <= values.max() < classes:
+            raise ValueError(f"Classes must be whole numbers in 0..{classes - 1}.")
+    shares = np.bincount(answers * classes + truth, minlength=classes**2) / len(truth)
+    confusion = shares.reshape(classes, classes)
+    if np.linalg.matrix_rank(confusion) < classes:
+        raise ValueError(
+            "The shares of the classes cannot be estimated: on the held-out rows the predictions "
+            "do not tell all classes apart (the confusion matrix is singular). Give held-out rows "
+            "of every class, or a better model."
+        )
+    seen = np.bincount(batch, minlength=classes) / len(batch)
+    weights = np.maximum(np.linalg.solve(confusion, seen), 0.0)
+    priors = weights * confusion.sum(axis=0)
+    scale = 1.0 / priors.sum()
+    return LabelShift(weights * scale, priors * scale)
+
+
+def _states(values: ArrayLike, name: str) -> FloatArray:
+    """Return states as float64 [n, D] with two finite rows or more."""
+    array = np.asarray(values, dtype=np.float64)
+    if array.ndim != 2 or len(array) < 2:
+        raise ValueError(f"`{name}` must be states [n, D], n >= 2, got shape {list(array.shape)}.")
+    if not bool(np.isfinite(array).all()):
+        raise ValueError(f"`{name}` holds a state that is not finite.")
+    return array
+
+
+def _squared_mmd(kernel: FloatArray, splits: FloatArray) -> FloatArray:
+    """Return the unbiased statistic of each split.
+
+    Args:
+        kernel: [n + m, n + m], zeros on the diagonal.
+        splits: 1 where a row is in the first part, else 0, [S, n + m].
+    """
+    n = splits[0].sum()
+    m = splits.shape[1] - n
+    within = splits @ kernel
+    first = (within * splits).sum(axis=1)
+    across = (within * (1.0 - splits)).sum(axis=1)
+    second = kernel.sum() - first - 2.0 * across
+    return np.asarray(first / (n * (n - 1)) + second / (m * (m - 1)) - 2.0 * across / (n * m))

@@ -1,0 +1,225 @@
+"""Conformal sets: worked numbers, MAPIE's answers, and coverage on exchangeable rows."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from temper.functional.conformal import (
+    SET_SCORES,
+    Raps,
+    at_labels,
+    chance_coverage,
+    conformal_quantile,
+    conformal_quantiles,
+    interval_scores,
+    least_rows,
+    prediction_intervals,
+    prediction_sets,
+)
+
+SPLITS = 200
+COVERAGES = st.sampled_from([0.5, 0.57, 0.8, 0.9, 0.95, 0.99])
+
+
+def answers(seed: int, rows: int, classes: int = 4) -> tuple[np.ndarray, np.ndarray]:
+    """Return probabilities of a model that is a little too sure, and labels."""
+    draws = np.random.default_rng(seed)
+    logits = draws.normal(size=(rows, classes)) * 1.5
+    truth = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+    labels = (truth.cumsum(axis=1) < draws.uniform(size=(rows, 1))).sum(axis=1)
+    sure = np.exp(1.7 * logits)
+    return sure / sure.sum(axis=1, keepdims=True), labels.clip(max=classes - 1)
+
+
+@given(COVERAGES)
+def test_the_least_rows_are_the_fewest_that_have_the_quantile(coverage: float) -> None:
+    exact = Fraction(str(coverage))
+    enough = [n for n in range(1, 200) if math.ceil((n + 1) * exact) <= n]
+    assert least_rows(coverage) == enough[0]
+    conformal_quantile(np.zeros(enough[0]), coverage=coverage)
+    with pytest.raises(ValueError, match=f"needs at least {enough[0]} held-out rows, got"):
+        conformal_quantile(np.zeros(enough[0] - 1), coverage=coverage)
+
+
+def test_the_rank_is_that_of_the_decimal_not_of_the_double() -> None:
+    # 100 * .57 is 56.99999999999999 and 100 * .07 is 7.000000000000001 in doubles.
+    assert conformal_quantile(range(1, 100), coverage=0.57) == 57
+    assert conformal_quantile(range(1, 100), coverage=0.07) == 7
+
+
+@given(st.integers(0, 1000), st.floats(0, 1), st.integers(0, 4), st.booleans())
+def test_adaptive_scores_are_the_sum_of_the_paper(
+    seed: int, penalty: float, free: int, randomised: bool
+) -> None:
+    probabilities, _ = answers(seed, 3)
+    uniforms = np.random.default_rng(seed).uniform(size=3) if randomised else None
+    found = Raps(penalty, free).scores(probabilities, uniforms)
+    for row, values in enumerate(probabilities):
+        for k, own in enumerate(values):
+            before = [p for p in values if p > own]
+            u = 1.0 if uniforms is None else uniforms[row]
+            wanted = sum(before) + u * own + penalty * max(0, len(before) + 1 - free)
+            assert found[row, k] == pytest.approx(wanted, abs=1e-14)
+
+
+# MAPIE 1.6.0: SplitConformalClassifier(random_state=3), include_last_label="randomized"; a set is a
+# hexadecimal digit, class k its bit k. Its draws u are here 1 - u.
+MAPIE = {
+    ("lac", 0.8): (0.7912792665022714, "621393aa8a18e925928cd34595255a983a565354"),
+    ("lac", 0.9): (0.8563498752393406, "7a1393ba8a18e92593acd35595355b983a565354"),
+    ("aps", 0.8): (0.8700107196894613, "6a13b3ba8a08e93593ac934495345b997b565354"),
+    ("aps", 0.9): (0.9210716839253917, "7a13b3ba8e08e93593acd35595355b997b565354"),
+}
+
+
+@pytest.mark.parametrize(("name", "coverage"), MAPIE)
+def test_thresholds_and_sets_are_mapies(name: str, coverage: float) -> None:
+    draws = np.random.RandomState(7)
+    probabilities = draws.dirichlet([0.6, 0.5, 0.4, 0.3], size=130)
+    labels = (probabilities.cumsum(axis=1) < draws.uniform(size=(130, 1))).sum(axis=1)
+    held_out = 1 - np.random.RandomState(3).uniform(size=90)
+    scores = SET_SCORES[name].scores(probabilities[:90], held_out)
+    threshold = conformal_quantile(at_labels(scores, labels[:90]), coverage=coverage)
+    wanted, digits = MAPIE[name, coverage]
+    assert threshold == pytest.approx(wanted, abs=1e-14)
+    asked = SET_SCORES[name].scores(probabilities[90:], held_out[:40])
+    sets = prediction_sets(asked, threshold)
+    assert "".join(f"{int(row @ [1, 2, 4, 8]):x}" for row in sets) == digits
+
+
+def covered(name: str, *, randomised: bool, by: str | None = None) -> np.ndarray:
+    """Count rows covered of the 100 answered in each of the splits: of all, or of class 0."""
+    counts = []
+    for split in range(SPLITS):
+        probabilities, labels = answers(split, 99 + 400)
+        draws = np.random.default_rng([split, 1])
+        uniforms = draws.uniform(size=len(labels)) if randomised else None
+        scores = SET_SCORES[name].scores(probabilities, uniforms)
+        own = at_labels(scores, labels)
+        if by == "class":
+            # As many rows of each class, so that the law has one n.
+            held = [np.flatnonzero(labels == k)[:39] for k in range(4)]
+            rest = np.setdiff1d(np.flatnonzero(labels == 0), held[0])[:40]
+            places = np.concatenate(held)
+            thresholds = conformal_quantiles(own[places], labels[places], 4, coverage=0.9)
+        else:
+            thresholds = conformal_quantile(own[:99], coverage=0.9)
+            rest = np.arange(99, 199)
+        sets = prediction_sets(scores[rest], thresholds)
+        counts.append(int(sets[np.arange(len(rest)), labels[rest]].sum()))
+    return np.array(counts)
+
+
+def reach(n: int, rows: int, coverage: float) -> float:
+    """Return four standard errors of the mean share over the splits, for ranks without ties."""
+    share = math.ceil((n + 1) * coverage) / (n + 1)
+    return 4 * math.sqrt(share * (1 - share) / (n + 2) * (n + 1 + rows) / rows / SPLITS)
+
+
+@pytest.mark.parametrize(("name", "randomised"), [("lac", False), ("aps", True), ("raps", True)])
+def test_coverage_is_nominal_over_splits(name: str, randomised: bool) -> None:
+    share = covered(name, randomised=randomised) / 100
+    assert share.mean() == pytest.approx(0.9, abs=reach(99, 100, 0.9))
+
+
+@pytest.mark.parametrize("name", ["aps", "raps"])
+def test_coverage_without_draws_is_at_least_nominal(name: str) -> None:
+    assert covered(name, randomised=False).mean() / 100 >= 0.9 - reach(99, 100, 0.9)
+
+
+def test_coverage_by_class_holds_in_the_class() -> None:
+    assert covered("lac", randomised=False, by="class").mean() / 40 == pytest.approx(
+        0.9, abs=reach(39, 40, 0.9)
+    )
+
+
+def test_the_share_covered_in_a_split_has_the_stated_law() -> None:
+    low, high = chance_coverage(99, 100, coverage=0.9, confidence=0.9)
+    share = covered("lac", randomised=False) / 100
+    # At most 5 in 100 on either side, plus three standard errors over the splits.
+    for outside in (share < low, share > high):
+        assert outside.mean() <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / SPLITS)
+    # It is no wider than it must be: one row more on either side is too many.
+    inner = [(share <= low).mean(), (share >= high).mean()]
+    assert min(inner) > 0.05 - 3 * math.sqrt(0.05 * 0.95 / SPLITS)
+
+
+def test_the_chance_range_is_worked_by_hand() -> None:
+    # n = 3, k = 2: BetaBinomial(2, 2, 2) has 0, 1, 2 with 3/10, 4/10, 3/10.
+    assert chance_coverage(3, 2, coverage=0.5, confidence=0.5) == (0.0, 1.0)
+    assert chance_coverage(3, 2, coverage=0.5, confidence=0.3) == (0.5, 0.5)
+
+
+@given(st.integers(0, 1000), st.sampled_from(sorted(SET_SCORES)), st.booleans())
+def test_sets_grow_with_the_coverage(seed: int, name: str, randomised: bool) -> None:
+    probabilities, labels = answers(seed, 60)
+    uniforms = np.random.default_rng(seed).uniform(size=60) if randomised else None
+    scores = SET_SCORES[name].scores(probabilities, uniforms)
+    own = at_labels(scores, labels)
+    smaller = np.zeros(scores.shape, dtype=bool)
+    for coverage in (0.5, 0.7, 0.9, 0.98):
+        sets = prediction_sets(scores, conformal_quantile(own, coverage=coverage))
+        assert not (smaller & ~sets).any()
+        assert (sets[np.arange(60), labels]).mean() >= coverage
+        smaller = sets
+
+
+@given(st.integers(0, 1000), st.sampled_from(sorted(SET_SCORES)))
+def test_a_class_is_in_the_set_wherever_a_less_likely_one_is(seed: int, name: str) -> None:
+    probabilities, labels = answers(seed, 40)
+    scores = SET_SCORES[name].scores(probabilities)
+    sets = prediction_sets(scores, conformal_quantile(at_labels(scores, labels), coverage=0.8))
+    ranked = np.take_along_axis(sets, np.argsort(-probabilities, axis=1), axis=1)
+    assert (np.diff(ranked.astype(int), axis=1) <= 0).all()
+
+
+def test_thresholds_of_groups_hold_for_the_rows_of_the_group() -> None:
+    thresholds = conformal_quantiles(range(1, 9), [0, 1] * 4, 2, coverage=0.6)
+    assert thresholds.tolist() == [5.0, 6.0]
+    sets = prediction_sets([[5.5, 1.0], [5.5, 7.0]], thresholds[[0, 1]][:, None])
+    assert sets.tolist() == [[False, True], [True, False]]
+
+
+def test_intervals_hold_the_target_where_its_score_is_not_above_the_threshold() -> None:
+    targets, low, high = np.array([0.0, 2.5, 9.0]), np.array([1.0, 1.0, 1.0]), np.full(3, 3.0)
+    scores = interval_scores(targets, low, high)
+    assert scores.tolist() == [1.0, -0.5, 6.0]
+    for threshold in (-0.6, -0.5, 1.0, 6.0):
+        lower, upper = prediction_intervals(low, high, threshold)
+        assert ((lower <= targets) & (targets <= upper)).tolist() == (scores <= threshold).tolist()
+
+
+def test_with_one_prediction_the_score_is_the_absolute_residual() -> None:
+    predicted = np.array([1.0, 4.0])
+    assert interval_scores([3.0, 3.5], predicted, predicted).tolist() == [2.0, 0.5]
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: least_rows(1.0), r"`coverage` must lie in \(0, 1\), got 1.0"),
+        (lambda: conformal_quantile([np.nan] * 20, coverage=0.5), "without NaN"),
+        (lambda: conformal_quantile([[1.0]], coverage=0.5), r"got shape \[1, 1\]"),
+        (
+            lambda: conformal_quantiles(range(10), [0] * 9 + [1], 3, coverage=0.9),
+            "needs at least 9 held-out rows of each: kind 1 has 1, 2 has 0",
+        ),
+        (lambda: conformal_quantiles([1, 2], [0, 1], 1, coverage=0.5), "there are 2 kinds, not 1"),
+        (lambda: SET_SCORES["lac"].scores([[2.0, -1.0]]), "Pass probabilities, not logits"),
+        (lambda: SET_SCORES["aps"].scores([0.5, 0.5]), r"probabilities \[N, C\], got shape \[2\]"),
+        (lambda: SET_SCORES["aps"].scores([[0.5, 0.5]], [1.5]), r"one number in \[0, 1\] a row"),
+        (lambda: Raps(penalty=-1.0), "must be >= 0, got -1.0 and 1"),
+        (lambda: at_labels([[0.5, 0.5]], [2]), "whole numbers in 0..1"),
+        (lambda: at_labels([[0.5, 0.5]], [1, 0]), r"got \[1, 2\] and \[2\]"),
+        (lambda: chance_coverage(8, 10, coverage=0.9), "at least 9 held-out rows, got 8"),
+    ],
+)
+def test_what_cannot_be_is_refused(call, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        call()

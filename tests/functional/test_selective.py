@@ -1,0 +1,164 @@
+"""Selective prediction: scores from their definition, and a limit that holds."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from temper.functional.selective import (
+    CONFIDENCES,
+    Selection,
+    area_under_risk,
+    excess_area,
+    risk_at_coverage,
+    risk_curve,
+    selective_threshold,
+)
+
+ROWS = st.lists(
+    st.tuples(st.booleans(), st.sampled_from([0.25, 0.5, 0.75])), min_size=1, max_size=6
+)
+
+
+def orders(rows: list[tuple[bool, float]]) -> list[list[bool]]:
+    """Return every order of the faults from the surest row on, of all orders within ties."""
+    return [
+        [fault for fault, _ in order]
+        for order in itertools.permutations(rows)
+        if all(first[1] >= second[1] for first, second in itertools.pairwise(order))
+    ]
+
+
+def area(faults: list[bool]) -> float:
+    return float(np.mean([np.mean(faults[:k]) for k in range(1, len(faults) + 1)]))
+
+
+@given(ROWS)
+def test_the_area_is_the_mean_of_the_risks_over_all_orders_of_ties(
+    rows: list[tuple[bool, float]],
+) -> None:
+    wrong, sure = zip(*rows, strict=True)
+    wanted = np.mean([area(faults) for faults in orders(rows)])
+    assert float(area_under_risk(wrong, sure)) == pytest.approx(wanted, abs=1e-12)
+    best = area(sorted(wrong))
+    assert float(excess_area(wrong, sure)) == pytest.approx(max(wanted - best, 0), abs=1e-12)
+
+
+@given(ROWS, st.sampled_from([0.25, 0.5, 1.0]))
+def test_the_risk_at_a_coverage_is_that_of_the_surest_rows(
+    rows: list[tuple[bool, float]], coverage: float
+) -> None:
+    # Four times each, so that the coverage is a whole number of rows; ties in their mean order.
+    wrong, sure = zip(*rows, strict=True)
+    found = float(risk_at_coverage(wrong, sure, coverage=coverage))
+    errors = [
+        np.interp(coverage * len(rows), range(len(rows) + 1), np.append(0, np.cumsum(faults)))
+        for faults in orders(rows)
+    ]
+    assert found == pytest.approx(np.mean(errors) / (coverage * len(rows)), abs=1e-12)
+
+
+@given(ROWS, st.data())
+def test_counts_are_rows_that_are_repeated(rows: list[tuple[bool, float]], data) -> None:
+    counts = data.draw(st.lists(st.integers(0, 3), min_size=len(rows), max_size=len(rows)))
+    wrong, sure = (np.array(side, dtype=float) for side in zip(*rows, strict=True))
+    repeated = np.repeat(wrong, counts), np.repeat(sure, counts)
+    for measure in (
+        area_under_risk,
+        excess_area,
+        lambda *of, **k: risk_at_coverage(*of, coverage=0.7, **k),
+    ):
+        resampled = measure(wrong, sure, counts=[counts, [1] * len(rows)])
+        alone = [measure(*repeated), measure(wrong, sure)]
+        assert resampled == pytest.approx(np.array(alone), abs=1e-12, nan_ok=True)
+
+
+def test_the_curve_has_a_point_for_each_confidence() -> None:
+    found = risk_curve([1, 0, 0, 1], [0.9, 0.9, 0.8, 0.5])
+    assert found.thresholds.tolist() == [0.9, 0.8, 0.5]
+    assert found.coverages.tolist() == [0.5, 0.75, 1.0]
+    assert found.risks.tolist() == [0.5, 1 / 3, 0.5]
+
+
+def simulated(seed: int, rows: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return confidences, faults, and each row's probability to be wrong; too sure by half."""
+    draws = np.random.default_rng(seed)
+    odds = np.abs(draws.normal(0, 4, size=rows))
+    probability = 1 / (1 + np.exp(0.5 * odds))
+    return 1 / (1 + np.exp(-odds)), draws.random(rows) < probability, probability
+
+
+@pytest.mark.parametrize("failure", [0.1, 0.3])
+def test_the_limit_fails_no_more_often_than_stated(failure: float) -> None:
+    runs, risk = 300, 0.15
+    confidences, _, probabilities = simulated(1_000_000, 100_000)
+    failed, answered = 0, []
+    for seed in range(runs):
+        sure, wrong, _ = simulated(seed, 600)
+        found = selective_threshold(sure, wrong, risk=risk, failure=failure)
+        accepted = confidences >= (2.0 if found is None else found.threshold)
+        answered.append(accepted.mean())
+        failed += found is not None and probabilities[accepted].mean() > risk
+    assert stats.binomtest(failed, runs, failure, alternative="greater").pvalue > 1e-3
+    # It answers something: half of what a threshold that knows the truth would.
+    order = np.argsort(-confidences)
+    risks = np.cumsum(probabilities[order]) / np.arange(1, len(order) + 1)
+    assert np.mean(answered) > 0.5 * (risks <= risk).mean()
+
+
+@given(st.integers(0, 10_000), st.integers(1, 5), st.floats(0.02, 0.5))
+def test_the_sequence_stops_at_the_first_threshold_that_is_not_shown(
+    seed: int, starts: int, risk: float
+) -> None:
+    sure, wrong, _ = simulated(seed, 120)
+    limits = np.linspace(1.0, 0.4, 13)
+    best = None
+    for start in range(starts):
+        for place in range(len(limits) * start // starts, len(limits)):
+            kept = sure >= limits[place]
+            p = stats.binomtest(int(wrong[kept].sum()), max(int(kept.sum()), 1), risk, "less")
+            if not kept.any() or p.pvalue > 0.2 / starts:
+                break
+            if best is None or limits[place] < best.threshold:
+                best = Selection(limits[place], int(kept.sum()), int(wrong[kept].sum()), 120)
+    found = selective_threshold(
+        sure, wrong, risk=risk, failure=0.2, thresholds=limits.tolist(), starts=starts
+    )
+    assert found == best
+
+
+def test_nothing_is_guaranteed_where_nothing_is_shown() -> None:
+    assert selective_threshold([0.9] * 20, [False] * 20, risk=0.05) is None
+    assert selective_threshold([], [], risk=0.5) is None
+
+
+def test_rows_that_another_rule_abstains_on_are_never_accepted() -> None:
+    sure = np.where(np.arange(400) < 200, 0.9, -np.inf)
+    found = selective_threshold(sure, np.arange(400) >= 200, risk=0.1)
+    assert found == Selection(0.0, 200, 0, 400)
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"risk": 0.0}, r"`risk` and `failure` must lie in \(0, 1\), got 0.0"),
+        ({"risk": 0.1, "failure": 1.0}, r"must lie in \(0, 1\), got 0.1 and 1.0"),
+        ({"risk": 0.1, "thresholds": (0.5, 0.6, 0.4, 0.3)}, "`thresholds` must fall"),
+        ({"risk": 0.1, "starts": 0}, f"got {len(CONFIDENCES)} thresholds and 0 starts"),
+    ],
+)
+def test_limits_that_cannot_be_are_refused(settings: dict, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        selective_threshold([0.5], [False], **settings)
+
+
+def test_scores_refuse_what_has_no_order() -> None:
+    with pytest.raises(ValueError, match="A confidence is NaN"):
+        area_under_risk([0, 1], [np.nan, 0.5])
+    with pytest.raises(ValueError, match=r"`coverage` must lie in \(0, 1\], got 0"):
+        risk_at_coverage([0], [0.5], coverage=0.0)

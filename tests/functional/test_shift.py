@@ -1,0 +1,108 @@
+"""Tests of shift: the statistic from its definition, its level, and shares that are recovered."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from temper.functional.shift import label_shift, mmd_test
+
+
+def states(seed: int, rows: int, size: int = 3) -> np.ndarray:
+    return np.random.default_rng(seed).normal(size=(rows, size)) + 1e3
+
+
+@given(st.integers(0, 1000), st.integers(2, 8), st.integers(2, 8))
+def test_the_statistic_is_the_sum_over_pairs_of_different_rows(seed: int, n: int, m: int) -> None:
+    first, second = states(seed, n), states(seed + 1, m) + 0.5
+    rows = np.concatenate([first, second])
+    distances = [np.linalg.norm(a - b) for i, a in enumerate(rows) for b in rows[:i]]
+    width = np.median(np.square(distances)) ** 0.5
+
+    def mean(one: np.ndarray, two: np.ndarray, same: bool) -> float:
+        kernel = [
+            np.exp(-(np.linalg.norm(a - b) ** 2) / (2 * width**2))
+            for i, a in enumerate(one)
+            for j, b in enumerate(two)
+            if not (same and i == j)
+        ]
+        return float(np.mean(kernel))
+
+    wanted = mean(first, first, True) + mean(second, second, True) - 2 * mean(first, second, False)
+    found = mmd_test(first, second, seed=0, permutations=3)
+    assert found.bandwidth == pytest.approx(width, rel=1e-9)
+    assert found.statistic == pytest.approx(wanted, abs=1e-9)
+
+
+def test_the_p_value_holds_its_level_where_nothing_has_shifted() -> None:
+    p = np.array([mmd_test(states(2 * s, 30), states(2 * s + 1, 12), seed=s).p for s in range(300)])
+    for level in (0.05, 0.2, 0.5):
+        hits = int((p <= level).sum())
+        assert stats.binomtest(hits, len(p), level).pvalue > 1e-3
+
+
+def test_a_shift_is_found() -> None:
+    assert mmd_test(states(0, 60), states(1, 30) + 1.0, seed=0).p == 1 / 200
+
+
+def test_rows_that_are_all_alike_have_not_shifted() -> None:
+    found = mmd_test(np.ones((5, 2)), np.ones((4, 2)), seed=0)
+    assert (found.statistic, found.p) == (pytest.approx(0.0, abs=1e-12), 1.0)
+
+
+def test_the_seed_decides_the_splits() -> None:
+    first, second = states(0, 20), states(1, 10) + 0.3
+    assert mmd_test(first, second, seed=1) == mmd_test(first, second, seed=1)
+    assert len({mmd_test(first, second, seed=s).p for s in range(5)}) > 1
+
+
+@given(st.integers(0, 1000), st.integers(2, 5))
+def test_the_shares_of_the_classes_are_recovered(seed: int, classes: int) -> None:
+    draws = np.random.default_rng(seed)
+    # In tenths of the rows of a class, so that both samples have exactly these shares.
+    answers = 8 * np.eye(classes, dtype=int) + draws.multinomial(
+        2, [1 / classes] * classes, classes
+    )
+    held_out, asked = (
+        draws.integers(1, 6, classes),
+        draws.integers(0, 6, classes) + np.eye(classes, dtype=int)[0],
+    )
+
+    def rows(times: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        counts = (answers * times[:, None]).ravel()
+        labels, predictions = np.divmod(np.repeat(np.arange(classes**2), counts), classes)
+        return labels, predictions
+
+    labels, predictions = rows(held_out)
+    truth, batch = rows(asked)
+    found = label_shift(labels, predictions, batch, classes)
+    wanted = np.bincount(truth, minlength=classes) / len(truth)
+    assert found.priors == pytest.approx(wanted, abs=1e-10)
+    assert found.weights == pytest.approx(wanted / (held_out / held_out.sum()), abs=1e-10)
+
+
+def test_shares_below_zero_are_zero() -> None:
+    # Predictions of class 1 alone are more than the errors on class 0 could explain.
+    found = label_shift([0] * 10 + [1] * 10, [0] * 9 + [1] + [0] + [1] * 9, [1] * 5, 2)
+    assert found.priors.tolist() == [0.0, 1.0]
+    assert found.weights.tolist() == [0.0, 2.0]
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: label_shift([0, 1], [0, 0], [0], 2), "do not tell all classes apart"),
+        (lambda: label_shift([0, 0], [0, 1], [0], 2), "do not tell all classes apart"),
+        (lambda: label_shift([0, 2], [0, 1], [0], 2), "whole numbers in 0..1"),
+        (lambda: label_shift([0, 1], [0, 1], [], 2), "held-out rows and a batch, got 2 and 0"),
+        (lambda: mmd_test([[1.0]], [[1.0], [2.0]], seed=0), "`reference` must be states"),
+        (lambda: mmd_test(states(0, 3), states(0, 3, 2), seed=0), "of one size, got 3 and 2"),
+        (lambda: mmd_test(states(0, 3), [[np.nan] * 3] * 2, seed=0), "`batch` holds a state"),
+    ],
+)
+def test_what_cannot_be_tested_is_refused(call, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        call()
