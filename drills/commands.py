@@ -34,8 +34,8 @@ WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 CRASHED = 70
 """Exit code of a command that ended in an exception of its own."""
 F_SETPIPE_SZ, PIPE = 1031, 1 << 20
-SECONDS = 120.0
-"""What one command may take."""
+SECONDS = 600.0
+"""What one command may take; on a busy machine each takes many times as long."""
 
 
 @dataclass(frozen=True)
@@ -123,10 +123,18 @@ class Child:
         arguments: What stands behind ``temper``.
         root: The folder whose files count.
         fault: What happens to it.
+        main: What is called with the arguments in place of ``temper``.
     """
 
-    def __init__(self, arguments: list[str], root: Path, fault: Fault | None = None) -> None:
-        self.fault = fault or Fault()
+    def __init__(
+        self,
+        arguments: list[str],
+        root: Path,
+        fault: Fault | None = None,
+        *,
+        main: Callable[[list[str]], None] | None = None,
+    ) -> None:
+        self.fault, self.main = fault or Fault(), main
         self.counted = mmap.mmap(-1, 8)
         # No file, which a limit on files would cut; what is said has to fit into the pipe.
         self.heard, self.log = os.pipe()
@@ -152,7 +160,7 @@ class Child:
         try:
             from temper.cli import main
 
-            main(arguments)
+            (self.main or main)(arguments)
             code = 0
         except SystemExit as ended:
             code = ended.code or 0
@@ -189,6 +197,10 @@ class Child:
 
         return watch
 
+    def is_running(self) -> bool:
+        """Say whether it has not ended yet."""
+        return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
+
     def wait(self) -> Ended:
         """Wait until it ends; kill it when its time has come."""
         limit = self.fault.after if self.fault.after is not None else SECONDS
@@ -207,9 +219,15 @@ class Child:
         return Ended(os.waitstatus_to_exitcode(status), said, count, seconds)
 
 
-def run(arguments: list[str], root: Path, fault: Fault | None = None) -> Ended:
+def run(
+    arguments: list[str],
+    root: Path,
+    fault: Fault | None = None,
+    *,
+    main: Callable[[list[str]], None] | None = None,
+) -> Ended:
     """Run a command to its end; see `Child`."""
-    return Child(arguments, root, fault).wait()
+    return Child(arguments, root, fault, main=main).wait()
 
 
 def make_project(folder: Path) -> Path:

@@ -96,6 +96,10 @@ class MemoryLimitError(TemperError):
     """The memory of the device was not enough for a step."""
 
 
+class ProcessLostError(TemperError):
+    """Report that another process of a distributed training has ended or does not answer."""
+
+
 class NonFiniteError(TemperError):
     """Report a NaN or infinite loss with its step, term and row ids.
 

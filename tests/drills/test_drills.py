@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import signal
 import time
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from drills import commands, disk, kill, trust, two_processes
+from drills import clock, commands, disk, kill, trust, two_processes, workers
 from drills.commands import COMMANDS, Command, Fault, Stage, run
 from drills.drilling import Found
 from drills.trust import PLANTS, Plant
@@ -25,8 +26,9 @@ NAMED = {command.name: command for command in COMMANDS}
         (kill.drill, ("evaluate", "report")),
         (disk.drill, ("calibrate", "soup")),
         (two_processes.drill, ("evaluate", "predict")),
+        (clock.drill, ("calibrate", "report")),
     ],
-    ids=["kill", "disk", "two_processes"],
+    ids=["kill", "disk", "two_processes", "clock"],
 )
 def test_nothing_is_lost(project: Path, drill: Any, names: tuple[str, ...]) -> None:
     for name in names:
@@ -106,6 +108,40 @@ def test_two_processes_see_each_other_s_files(
     text = "with (root / 'log').open('a') as file: file.write('x')"
     found = two_processes.drill(project, planted(text, monkeypatch), inputs=3, seed=0)
     assert "differs: log" in faults(found)
+
+
+def test_clocks_that_jump_see_durations_below_zero(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = (
+        "begun = time.time()\n"
+        "for n in range(20): (root / f'new{n}').mkdir(exist_ok=True)\n"
+        "seconds = time.time() - begun\n"
+        """(root / 'record.json').write_text(f'{{"times": {{"all": {seconds}}}}}')"""
+    )
+    found = clock.drill(project, planted(text, monkeypatch), inputs=12, seed=0)
+    assert "record.json has the time -" in faults(found)
+
+
+RANKS = workers.TARGETS[1]
+
+
+def test_a_process_that_is_killed_ends_the_other_and_loses_nothing(project: Path) -> None:
+    found = workers.drill(project, RANKS, inputs=2, seed=0)
+    assert found.faults == []
+    assert found.counts["killed"] > 0
+
+
+def test_a_process_that_ends_in_a_traceback_is_seen(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("temper.training.checks.exchanging", lambda _: nullcontext())
+    assert "Traceback" in faults(workers.drill(project, RANKS, inputs=1, seed=0))
+
+
+@pytest.mark.slow
+def test_a_worker_that_is_killed_is_named_and_loses_nothing(project: Path) -> None:
+    assert workers.drill(project, workers.TARGETS[0], inputs=2, seed=0).faults == []
 
 
 def test_a_fault_comes_at_its_operation(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -303,6 +304,24 @@ def test_only_the_newest_checkpoints_are_kept(tmp_path: Path) -> None:
     trainer = make_trainer(tmp_path, save_strategy="steps", save_steps=1, save_total_limit=2)
     trainer.train()
     assert sorted(folder.name for folder in tmp_path.iterdir()) == ["checkpoint-2", "checkpoint-3"]
+
+
+def test_a_clock_that_is_set_back_removes_no_new_checkpoint(tmp_path: Path) -> None:
+    class SetBack(TrainerCallback):
+        def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+            for folder in tmp_path.iterdir():
+                ahead = folder.stat().st_mtime + 10**6
+                os.utime(folder, (ahead, ahead))
+
+    trainer = make_trainer(
+        tmp_path,
+        more={"callbacks": [SetBack()]},
+        save_strategy="steps",
+        save_steps=1,
+        save_total_limit=1,
+    )
+    trainer.train()
+    assert [folder.name for folder in tmp_path.iterdir()] == ["checkpoint-3"]
 
 
 def test_max_steps_ends_training_within_an_epoch(tmp_path: Path) -> None:

@@ -35,7 +35,7 @@ from temper.files import write_json
 from temper.functional.units import MARGIN
 from temper.study.plan import StudyConfig
 from temper.study.work import GridCell, StudyFolder, Work, evaluation_sets
-from temper.study.workers import check_workers, side_by_side
+from temper.study.workers import check_workers, run_in_words, side_by_side
 from temper.training.checkpoint_folder import check_study_room, held_folder, read_json
 from temper.training.checks import check_regressions
 from temper.training.config import model_identity, run_key
@@ -215,7 +215,7 @@ def _runs(work: Work, workers: int, progress: Progress) -> Generator[tuple[GridC
         return
     order, attack = work.folder.config.order(), RowAttacker()
     for number, cell in enumerate(order, start=1):
-        progress.runs(number, len(order), f"{cell[0]}, seed {cell[1]}")
+        progress.runs(number, len(order), run_in_words(cell))
         yield cell, work.do(cell, progress=progress, attack=attack)
 
 

@@ -13,11 +13,12 @@ import queue
 import signal
 import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from multiprocessing import active_children, connection, get_context, parent_process
+from multiprocessing.process import BaseProcess
 from time import monotonic
 from typing import Any
 
@@ -76,6 +77,7 @@ def side_by_side(
     # Each worker loads data of its own.
     machine = (plugins.loaded(), max(1, torch.get_num_threads() // workers), _gpus())
     shared = _SharedProgress(progress, len(order))
+    children: dict[int, BaseProcess] = {}
     pool = ProcessPoolExecutor(
         workers,
         mp_context=context,
@@ -87,16 +89,18 @@ def side_by_side(
         while waiting:
             done, _ = wait(waiting, timeout=WAIT, return_when=FIRST_COMPLETED)
             shared.hear(messages)
+            # A process that has ended is among them no longer; its exit code is still of use.
+            children |= {child.pid: child for child in active_children() if child.pid is not None}
             for future in done:
                 cell = waiting.pop(future)
                 seconds = future.result()
                 shared.end(cell)
                 yield cell, seconds
     except BrokenProcessPool as error:
-        raise TemperError(
-            "A worker died: it was killed, or the machine ran out of memory. Finished runs are "
-            "kept; run the same command again, with fewer --workers where memory is short."
-        ) from error
+        # The pool ends the other workers, which save their steps in hand first.
+        pool.shutdown(wait=True, cancel_futures=True)
+        shared.hear(messages)
+        raise TemperError(_loss_in_words(children, shared.running)) from error
     finally:
         stop.set()
         try:
@@ -108,6 +112,28 @@ def side_by_side(
             raise
 
 
+def _loss_in_words(children: Mapping[int, BaseProcess], running: Mapping[int, GridCell]) -> str:
+    """Say which workers died, of what and with which run, and what to do."""
+    lost = []
+    for pid, child in children.items():
+        code = child.exitcode
+        # SIGTERM is how the pool ends the others.
+        if code is None or code >= 0 or code == -signal.SIGTERM:
+            continue
+        run = f" of {run_in_words(running[pid])}" if pid in running else ""
+        lost.append(f"The worker{run} was ended by {signal.Signals(-code).name}.")
+    return (
+        f"{' '.join(lost) or 'A worker died.'} SIGKILL is what a machine sends that runs out of "
+        "memory. Finished runs are kept; give the same command again, with fewer --workers where "
+        "memory is short."
+    )
+
+
+def run_in_words(cell: GridCell) -> str:
+    """Return what a run is called where people read."""
+    return f"{cell[0]}, seed {cell[1]}"
+
+
 class _SharedProgress:
     """Tell one listener of several runs.
 
@@ -117,6 +143,8 @@ class _SharedProgress:
     """
 
     def __init__(self, progress: Progress, total: int) -> None:
+        self.running: dict[int, GridCell] = {}
+        """The run that a worker began last, by its process."""
         self._progress, self._total = progress, total
         self._started = 0
         self._steps: dict[GridCell, tuple[int, int]] = {}
@@ -131,7 +159,8 @@ class _SharedProgress:
             if kind == "begin":
                 self._started += 1
                 self._steps[cell] = (0, 0)
-                self._progress.runs(self._started, self._total, f"{cell[0]}, seed {cell[1]}")
+                self.running[content] = cell
+                self._progress.runs(self._started, self._total, run_in_words(cell))
             elif kind == "steps":
                 self._steps[cell] = content
                 done, total = (sum(part) for part in zip(*self._steps.values(), strict=True))
@@ -247,7 +276,7 @@ def _do_run(cell: GridCell) -> float:
     if isinstance(_worker, TemperError):
         raise _worker
     progress = _WorkerProgress(cell, _worker.messages, _worker.stop)
-    _worker.messages.put((cell, "begin", None))
+    _worker.messages.put((cell, "begin", os.getpid()))
     return _worker.work.do(cell, progress=progress, attack=_worker.attack)
 
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 import inspect
 import math
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import torch.distributed
 from torch import Tensor, nn
 
-from temper.errors import NonFiniteError, SettingError
+from temper.errors import NonFiniteError, ProcessLostError, SettingError, one_line
 from temper.files import check_free
 from temper.methods import Method
 from temper.models.adapters import is_adapted
@@ -34,6 +36,30 @@ def check_one_process() -> None:
             f"{os.environ['WORLD_SIZE']}. For several processes use RobustTrainer in a script that "
             "torchrun starts."
         )
+
+
+@contextmanager
+def exchanging(arguments: Any) -> Iterator[None]:
+    """Turn what is raised inside where another process of a training is gone into one error.
+
+    Args:
+        arguments: The ``TrainingArguments``.
+
+    Raises:
+        ProcessLostError: An exchange with the other processes failed.
+    """
+    try:
+        yield
+    except RuntimeError as error:
+        # Gloo's errors have no class of their own, but name the library.
+        failed = "gloo" in str(error) or isinstance(error, torch.distributed.DistError)
+        if arguments.world_size == 1 or not failed:
+            raise
+        raise ProcessLostError(
+            f"Process {arguments.process_index} of {arguments.world_size} cannot reach another one "
+            f"any more, which was ended or hangs: {one_line(str(error))} Checkpoints are kept: "
+            "start all processes again, with train(resume_from_checkpoint=True)."
+        ) from error
 
 
 def check_rows(trainer: Any) -> None:

@@ -27,17 +27,9 @@ from temper.methods import Method, MethodConfig, build
 from temper.methods.method import smoothed
 from temper.models.kinds import check_sequence_classifier
 from temper.stopping import StopRequest
-from temper.training import checkpoint_files
+from temper.training import checkpoint_files, checks
 from temper.training.checkpoint_files import read_state, write_state
 from temper.training.checkpoint_folder import PARTIAL
-from temper.training.checks import (
-    check_drop_last,
-    check_gradient_norm,
-    check_kept,
-    check_loss_call,
-    check_rows,
-    check_task_loss,
-)
 from temper.training.loading import (
     ROW,
     MixedBatches,
@@ -88,6 +80,7 @@ class RobustTrainer(Trainer):
             kept.
         NonFiniteError: From ``train``, when a loss is NaN or infinite; the last checkpoint stays.
         MemoryLimitError: From ``train``, when memory is not enough for a step; it stays, too.
+        ProcessLostError: From ``train``, when another process has died; it stays, too.
 
     Example:
         In place of ``Trainer``; examples/trainer.py runs::
@@ -140,10 +133,12 @@ class RobustTrainer(Trainer):
                 "is not enough. Give a smaller batch with more accumulation."
             )
         check_sequence_classifier(self.model)
-        check_loss_call(self.compute_loss_func)
+        checks.check_loss_call(self.compute_loss_func)
         method = smoothed(self.method, self.args.label_smoothing_factor)
-        check_task_loss(method, self.compute_loss_func, self.class_weights)
-        check_kept(method, "`load_best_model_at_end`" if self.args.load_best_model_at_end else "")
+        checks.check_task_loss(method, self.compute_loss_func, self.class_weights)
+        checks.check_kept(
+            method, "`load_best_model_at_end`" if self.args.load_best_model_at_end else ""
+        )
         self.add_callback(MethodCallback(self))
 
     # The step
@@ -322,7 +317,7 @@ class RobustTrainer(Trainer):
         norm = super()._get_grad_norm(model, grad_norm)
         # A loss scaler meets infinite gradients as a matter of course, and skips those steps.
         if self.accelerator.scaler is None:
-            check_gradient_norm(norm, self._step)
+            checks.check_gradient_norm(norm, self._step)
         return norm
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
@@ -359,7 +354,7 @@ class RobustTrainer(Trainer):
             resume_from_checkpoint = str(checkpoint_files.newest_checkpoint(self.args.output_dir))
         check_arguments(self.args)
         check_hooks(self, RobustTrainer)
-        check_rows(self)
+        checks.check_rows(self)
         return super().train(resume_from_checkpoint, *args, **kwargs)
 
     def _inner_training_loop(self, *args: Any, **kwargs: Any) -> Any:
@@ -380,7 +375,7 @@ class RobustTrainer(Trainer):
             task_loss=self._given_loss(),
         )
         try:
-            with StopRequest() as self._stop:
+            with StopRequest() as self._stop, checks.exchanging(self.args):
                 return super()._inner_training_loop(*args, **kwargs)
         finally:
             # A callback may have failed between two micro-batches, with weights moved.
@@ -470,7 +465,7 @@ class RobustTrainer(Trainer):
         # An optimiser step has the same rows however it is split, so that memory decides nothing.
         shares = 1 if self.accelerator.split_batches else self.args.world_size
         rows = self._train_batch_size * self.args.gradient_accumulation_steps * shares
-        check_drop_last(self.args.dataloader_drop_last, rows=len(lengths), step=rows)
+        checks.check_drop_last(self.args.dataloader_drop_last, rows=len(lengths), step=rows)
         self.sampler = LengthBucketSampler(
             lengths, batch_size=rows, seed=seed, drop_last=self.args.dataloader_drop_last
         )
@@ -504,6 +499,7 @@ class RobustTrainer(Trainer):
         self.accelerator.wait_for_everyone()
         if self.args.should_save:
             checkpoint_files.put_in_place(partial_folder, final)
+            checkpoint_files.make_newest(final)
             rotate_checkpoints(
                 output_dir=str(run),
                 save_total_limit=self.args.save_total_limit,
