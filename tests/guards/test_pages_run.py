@@ -60,6 +60,7 @@ NOT_RUN = {
     r"temper train (?!--import).*small_logits": CLONE,
     r"temper (evaluate (?!.*--import).*fewer_words|report runs/mine-evaluation)": CLONE,
     r"temper .* --trust": "a reader's own type; tests/app/test_predictors.py trusts one",
+    r"temper export .*--(onnx|int8)": "needs the extra onnx; tests/cli/test_export.py writes it",
     r"temper push": "asks the Hub; tests/app/test_push.py pushes to a stub of it",
     r"temper .*--report-to": "needs a tracker's package; tests/study/test_trackers.py stubs it",
     r"temper reproduce .*--(data-root|keep)": HOURS,

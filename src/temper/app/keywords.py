@@ -507,3 +507,6 @@ PREDICT = Keywords(
     {"data", *DataSettings.model_fields}
     - {"text_column", "text_pair_column", "encoding", "skip_bad_rows", "max_length"},
 )
+EXPORT = Keywords(
+    ("data",), {}, {*TRAINING_ONLY, "data", "train_split", "task", "group_column", "seed"}
+)

@@ -169,8 +169,8 @@ def predictor_identity(model: str, settings: PredictorSettings | None = None) ->
 
 
 def trained_settings(model: str) -> Mapping[str, Any]:
-    """Return the settings that a run was trained with, or a soup's runs; else nothing."""
-    for name in ("run.json", "soup.json"):
+    """Return the settings that a run was trained with, or those of a soup or an export."""
+    for name in ("run.json", "soup.json", "export.json"):
         file = Path(model) / name
         if file.exists():
             settings: Mapping[str, Any] = read_json(file).get("settings", {})

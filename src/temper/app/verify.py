@@ -12,7 +12,12 @@ from temper.errors import CheckpointError, TemperError
 from temper.files import CHECKSUMS, disagreements
 from temper.training.checkpoint_folder import read_json
 
-RECORDS = {"run.json": "run", "soup.json": "soup", "settings.json": "evaluation"}
+RECORDS = {
+    "run.json": "run",
+    "soup.json": "soup",
+    "export.json": "export",
+    "settings.json": "evaluation",
+}
 """Files that name others with their hashes, and what they are the record of."""
 TOLERANCE = 1e-9
 """Relative difference of two scores that another processor's order of sums may make."""
@@ -24,7 +29,7 @@ class Verified:
 
     Args:
         folder: Where.
-        kind: ``run``, ``soup``, ``evaluation`` or ``checkpoint``.
+        kind: ``run``, ``soup``, ``export``, ``evaluation`` or ``checkpoint``.
         files: Files whose hashes were compared; None where none were written.
         scores: Scores that were computed anew; None where there are none.
         faults: What does not agree.
@@ -46,7 +51,7 @@ def verify(folder: Path | str) -> list[Verified]:
         folder: Of a run, an evaluation, a soup or a study, or any folder above such.
 
     Returns:
-        One entry a run, soup, evaluation and checkpoint, sorted by folder.
+        One entry a run, soup, export, evaluation and checkpoint, sorted by folder.
 
     Raises:
         CheckpointError: Nothing that Temper wrote lies there.

@@ -12,6 +12,7 @@ from temper import __version__
 from temper.cli.calibrate import calibrate
 from temper.cli.compare import compare
 from temper.cli.evaluate import evaluate
+from temper.cli.export import export
 from temper.cli.listing import show
 from temper.cli.predict import predict
 from temper.cli.push import push
@@ -81,6 +82,7 @@ app.command()(tune)
 app.command()(predict)
 app.command()(calibrate)
 app.command()(report)
+app.command()(export)
 app.command()(push)
 # What the command takes is read by the package that it is handed over to, its help too.
 app.command(context_settings={"ignore_unknown_options": True, "help_option_names": []})(reproduce)

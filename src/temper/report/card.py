@@ -172,12 +172,14 @@ class CardSources:
             MODEL-evaluation, if any.
         data: Name of a set to its source: a path, a Hub id or ``demo``.
         name: What the model is loaded by; None takes its folder's name.
+        usage: How it is loaded, in Markdown, where that is not as the folder says.
     """
 
     model: Path
     evaluation: Path | None = None
     data: Mapping[str, str] = field(default_factory=dict)
     name: str | None = None
+    usage: str | None = None
 
     @property
     def title(self) -> str:
@@ -266,7 +268,7 @@ def card(sources: CardSources) -> str:
         f"# {escaped(sources.title)}",
         _summary(sources, record),
         "## How to load it",
-        _loading(sources, scratch=_from_scratch(record)),
+        sources.usage or _loading(sources, scratch=_from_scratch(record)),
         "## How it was trained",
         _training(record),
         "## Scores",
@@ -284,7 +286,9 @@ def _front_matter(
     found = [] if comparison is None else results(comparison, sources.data, record)
     data = ModelCardData(
         base_model=hub_id("" if record is None else record.model),
-        library_name="peft" if _is_adapter(sources.model) else "transformers",
+        library_name="peft"
+        if sources.usage is None and _is_adapter(sources.model)
+        else "transformers",
         pipeline_tag="text-classification",
         tags=["temper", "robustness", *dict.fromkeys(method)],
         model_name=sources.title if found else None,

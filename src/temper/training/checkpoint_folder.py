@@ -209,13 +209,14 @@ def held_folder(path: Path) -> Iterator[bool]:
         remove_empty(made)
 
 
-def check_room(out: Path, *, what: str, held: bool) -> None:
+def check_room(out: Path, *, what: str, held: bool, option: str = "--out") -> None:
     """Refuse a folder to write to that holds something else.
 
     Args:
         out: The folder; it need not exist.
         what: What is to be written, for the message.
         held: Whether the folder holds such a thing already.
+        option: What gave it, for the message.
 
     Raises:
         CheckpointError: If it is a file, or holds something and not that.
@@ -223,7 +224,7 @@ def check_room(out: Path, *, what: str, held: bool) -> None:
     """
     with writing(out):
         if out.exists() and not out.is_dir():
-            raise CheckpointError(f"{out} is a file, expected a folder. Give another --out.")
+            raise CheckpointError(f"{out} is a file, expected a folder. Give another {option}.")
         entries = [entry.name for entry in out.iterdir()] if out.is_dir() else []
     # Runs and studies are locked inside, evaluations and soups beside.
     for folder in (out, hidden(Path(os.path.realpath(out)), "writing")):
@@ -231,8 +232,8 @@ def check_room(out: Path, *, what: str, held: bool) -> None:
     foreign = sorted(name for name in entries if not LEFT.fullmatch(name))
     if foreign and not held:
         raise CheckpointError(
-            f"{out} exists and holds {foreign[0]!r} but no {what}. Give another --out, or empty "
-            "that folder."
+            f"{out} exists and holds {foreign[0]!r} but no {what}. Give another {option}, or "
+            "empty that folder."
         )
 
 

@@ -66,6 +66,7 @@ RECORDS = {
     "study.json",
     "soup.json",
     "calibration.json",
+    "export.json",
 }
 
 

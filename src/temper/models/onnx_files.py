@@ -1,0 +1,104 @@
+"""Write a classifier as ONNX, whole or with weights of eight bits."""
+
+from __future__ import annotations
+
+import importlib.util
+import logging
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from temper.errors import ModelError, SettingError, one_line
+
+PACKAGES = ("onnx", "onnxruntime", "onnxscript")
+ONNX, INT8 = "model.onnx", "model-int8.onnx"
+
+
+def check_onnx_installed() -> None:
+    """Refuse work that needs the extra ``onnx`` where it is not there.
+
+    Raises:
+        SettingError: A package is missing.
+    """
+    missing = [name for name in PACKAGES if importlib.util.find_spec(name) is None]
+    if missing:
+        raise SettingError(
+            f"--onnx needs {', '.join(missing)}, not installed here. "
+            "Run: pip install 'temper-lm[onnx]'"
+        )
+
+
+def write_onnx(model: nn.Module, batch: Mapping[str, Tensor], path: Path) -> None:
+    """Write a classifier as ONNX; its batch and its length may be any.
+
+    Args:
+        model: A Transformers sequence classifier on the CPU, in eval mode and single precision.
+        batch: Inputs by name, [B, T] with B and T above 1: what the graph is traced with.
+        path: The file. Weights above 2 GB lie in a second one beside it, ``NAME.data``.
+
+    Raises:
+        ModelError: torch cannot write this network as a graph.
+    """
+    any_size = {0: torch.export.Dim.DYNAMIC, 1: torch.export.Dim.DYNAMIC}
+    with _quiet():
+        try:
+            program = torch.onnx.export(
+                _Logits(model, tuple(batch)).eval(),
+                tuple(batch.values()),
+                input_names=list(batch),
+                output_names=["logits"],
+                dynamic_shapes=((any_size,) * len(batch),),
+                dynamo=True,
+                verbose=False,
+            )
+            assert program is not None
+            program.save(path)
+        except Exception as error:
+            # torch raises whatever one of its passes meets; the first line names it.
+            said = one_line(str(error).strip().partition("\n")[0])
+            raise ModelError(
+                f"{type(model).__name__} cannot be written as ONNX by torch {torch.__version__}: "
+                f"{said}. Leave --onnx out."
+            ) from error
+
+
+def write_int8(source: Path, path: Path) -> None:
+    """Write an ONNX file anew with the weights of its matrices in eight bits.
+
+    Args:
+        source: The file of `write_onnx`.
+        path: Where to.
+    """
+    from onnxruntime.quantization import QuantType, quantize_dynamic
+
+    with _quiet():
+        quantize_dynamic(source, path, weight_type=QuantType.QInt8)
+
+
+class _Logits(nn.Module):
+    """A classifier whose inputs stand in an order, and which gives logits alone."""
+
+    def __init__(self, model: nn.Module, names: tuple[str, ...]) -> None:
+        super().__init__()
+        self.model, self.names = model, names
+
+    def forward(self, *inputs: Tensor) -> Any:
+        return self.model(**dict(zip(self.names, inputs, strict=True))).logits
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep what these libraries say of themselves from the terminal."""
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(before)

@@ -1,0 +1,241 @@
+"""`temper export`: what is written needs no Temper and answers as the model does."""
+
+from __future__ import annotations
+
+import ast
+import json
+import math
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import temper
+from temper.app import export as exporting
+from temper.app.export import PIPELINE, Likeness
+from temper.app.temperature import FILE, store_temperature
+from temper.models import standalone
+from tests.cli.calls import answer, call, refused, succeed
+from tests.cli.tiny_project import sentences, write_csv
+
+TEXTS = ["the film was good", "a", "it was " + "very " * 60 + "bad", "phone \u2605 unknown \x07"]
+STANDALONE = {"__future__", "collections", "json", "numpy", "onnxruntime", "pathlib", "sys",
+              "torch", "transformers", "typing"}  # fmt: skip
+ASK = """
+import json, sys
+sys.modules["temper"] = None
+from pipeline import Pipeline
+print(json.dumps(Pipeline(batch_size=2)(json.loads(sys.argv[1]))))
+"""
+
+
+def asked_elsewhere(folder: Path, texts: list[str]) -> Any:
+    """Ask an exported pipeline in a process that cannot import Temper."""
+    made = subprocess.run(
+        [sys.executable, "-c", ASK, json.dumps(texts)],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": ""},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return json.loads(made.stdout)
+
+
+def asked(folder: Path, texts: list[str], pairs: list[str] | None = None, **options: Any) -> Any:
+    """Ask what `pipeline.py` in a folder defines."""
+    defined: dict[str, Any] = {"__name__": "pipeline", "__file__": str(folder / PIPELINE)}
+    exec((folder / PIPELINE).read_text(encoding="utf-8"), defined)
+    return defined["Pipeline"](batch_size=2, **options)(texts, pairs)
+
+
+def same(answers: Any, others: Any) -> None:
+    """Check that all fields of all answers agree, numbers within 1e-6."""
+    found = Likeness.of(answers, others)
+    assert found.alike == len(answers) == len(others)
+    assert found.largest_difference < 1e-6
+
+
+@pytest.fixture
+def run(trained: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(trained, tmp_path / "run"))
+
+
+def with_temperature(run: Path, value: float) -> None:
+    measures = {"nll": 0.5, "ece_15": 0.1}
+    held_out = {"rows": 40}
+    store_temperature(run, value, before=measures, after=measures, held_out=held_out, max_length=32)
+
+
+def test_the_export_answers_as_the_model_where_temper_is_not_installed(
+    run: Path, tiny_data: Path, tmp_path: Path
+) -> None:
+    with_temperature(run, 0.25)
+    out = tmp_path / "out"
+    told = answer("export", run, "--to", out, "--data", tiny_data / "reviews" / "dev.csv")
+    wanted = [each.record() for each in temper.Classifier.load(str(run), device="cpu")(TEXTS)]
+    same(wanted, asked_elsewhere(out, TEXTS))
+    # The folder is a model of Temper's too, with the same calibration and length.
+    again = temper.Classifier.load(str(out), device="cpu")(TEXTS)
+    same(wanted, [each.record() for each in again])
+    assert told["likeness"][PIPELINE]["alike"] == told["compared"]["rows"] == 12
+    right = told["likeness"]["model"]["accuracy"]
+    assert right == told["likeness"][PIPELINE]["accuracy"]
+    assert f"| `pipeline.py` | {right:.4f} | 100.00% |" in (out / "README.md").read_text("utf-8")
+    assert {"config.json", "model.safetensors", "tokenizer.json", FILE} <= set(told["files"])
+    assert answer("verify", out)[0]["faults"] == []
+
+
+def test_a_calibration_that_the_file_does_not_apply_is_noticed(run: Path, tmp_path: Path) -> None:
+    with_temperature(run, 0.25)
+    succeed("export", run, "--to", tmp_path / "out")
+    wanted = [each.record() for each in temper.Classifier.load(str(run), device="cpu")(TEXTS)]
+    (tmp_path / "out" / FILE).unlink()
+    assert Likeness.of(wanted, asked(tmp_path / "out", TEXTS)).largest_difference > 1e-4
+
+
+def test_pairs_and_regressions_are_answered_too(tiny_model: Path, tmp_path: Path) -> None:
+    data = tmp_path / "pairs.csv"
+    rows = [f"the film {n},it was {'good' if n % 2 else 'bad'},{n / 7}" for n in range(16)]
+    data.write_text("\n".join(["text,text_pair,label", *rows]), encoding="utf-8")
+    run, out = tmp_path / "run", tmp_path / "out"
+    succeed(
+        "train", "--model", tiny_model, "--data", data, "--kind", "regression", "--method",
+        "vanilla", "--max-steps", "1", "--max-length", "16", "--device", "cpu", "--out", run,
+    )  # fmt: skip
+    told = answer("export", run, "--to", out, "--data", data)
+    assert told["gives"] == "values"
+    assert told["likeness"][PIPELINE]["accuracy"] is None
+    pairs = ["it was good"] * len(TEXTS)
+    wanted = temper.Classifier.load(str(run), device="cpu")(TEXTS, pairs)
+    same([each.record() for each in wanted], asked(out, TEXTS, pairs))
+
+
+@pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")
+def test_an_adapter_is_merged_into_a_plain_checkpoint(
+    tiny_model: Path, tiny_data: Path, tmp_path: Path
+) -> None:
+    run, out = tmp_path / "run", tmp_path / "out"
+    succeed(
+        "train", "--model", tiny_model, "--data", tiny_data / "reviews", "--lora", "--method",
+        "vanilla", "--learning-rate", "0.1", "--max-steps", "3", "--max-length", "32", "--device",
+        "cpu", "--out", run,
+    )  # fmt: skip
+    succeed("export", run, "--to", out)
+    assert not list(out.glob("adapter*"))
+    wanted = [each.record() for each in temper.Classifier.load(str(run), device="cpu")(TEXTS)]
+    same(wanted, asked(out, TEXTS))
+    assert "PeftModel" not in (out / "README.md").read_text(encoding="utf-8")
+
+
+def test_hooks_for_code_and_records_of_the_run_stay_behind(run: Path, tmp_path: Path) -> None:
+    for name in ("config.json", "tokenizer_config.json"):
+        content = json.loads((run / name).read_text())
+        hook = {"AutoModel": "elsewhere--model.Model"}
+        (run / name).write_text(json.dumps({**content, "auto_map": hook}))
+    out = tmp_path / "out"
+    succeed("export", run, "--to", out)
+    assert "auto_map" not in (out / "config.json").read_text()
+    assert "auto_map" not in (out / "tokenizer_config.json").read_text()
+    assert not {"run.json", "metrics.jsonl"} & {file.name for file in out.iterdir()}
+
+
+def test_the_file_is_short_and_imports_nothing_else() -> None:
+    text = Path(standalone.__file__).read_text(encoding="utf-8")
+    assert len(text.splitlines()) < 200
+    found = set()
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Import):
+            found |= {name.name.partition(".")[0] for name in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            found.add((node.module or "").partition(".")[0])
+    assert found <= STANDALONE
+
+
+def test_the_same_export_is_kept_and_anything_else_in_the_folder_refused(
+    run: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    first = answer("export", run, "--to", out)
+    kept = succeed("export", run, "--to", out, "--json")
+    assert json.loads(kept.stdout) == first
+    assert "this very export already" in kept.stderr
+    with_temperature(run, 2.0)
+    refused(call("export", run, "--to", out), f"{out} holds another export", "another --to")
+    other = tmp_path / "other"
+    write_csv(other / "rows.csv", sentences(4))
+    refused(call("export", run, "--to", other), "holds 'rows.csv'", "Give another --to")
+    assert [file.name for file in other.iterdir()] == ["rows.csv"]
+
+
+def test_what_answers_otherwise_is_not_written(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Other(standalone.Pipeline):
+        def outputs(self, *given: Any) -> Any:
+            return np.add(super().outputs(*given), [0.0, 1e-2])
+
+    monkeypatch.setattr(exporting.standalone, "Pipeline", Other)
+    out = tmp_path / "out"
+    refused(call("export", run, "--to", out), "Nothing was written: pipeline.py answers otherwise")
+    assert not out.exists()
+
+
+def test_what_transformers_cannot_load_alone_is_refused(
+    tiny_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, out = tmp_path / "run", tmp_path / "out"
+    succeed(
+        "train", "--model", "text_cnn", "--data", tiny_data / "reviews", "--method", "vanilla",
+        "--max-steps", "1", "--device", "cpu", "--out", run,
+    )  # fmt: skip
+    refused(call("export", run, "--to", out), "'text_cnn'", "Temper's own")
+    code = tmp_path / "code.py"
+    code.write_text(
+        "def ask(texts):\n    return [[0.5, 0.5]] * len(texts)\nask.gives = 'probabilities'\n"
+    )
+    refused(call("export", f"{code}:ask", "--to", out), "code or a pipeline of another library")
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    refused(call("export", run, "--to", out, "--onnx"), "pip install 'temper-lm[onnx]'")
+    refused(call("export", run, "--to", out, "--eval-rows", "3"), "leave --eval-rows out")
+    assert not out.exists()
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "alike", "largest"),
+    [
+        ({"label": "a", "p": {"a": 0.5}}, {"label": "a", "p": {"a": 0.25}}, 1, 0.25),
+        ({"label": "a", "p": {"a": 0.5}}, {"label": "b", "p": {"a": 0.5}}, 0, 0.0),
+        ({"value": 200.0}, {"value": 201.0}, 1, 0.005),
+        ({"set": ["a", "b"]}, {"set": ["a"]}, 0, 0.0),
+        ({"flag": True}, {"flag": False}, 0, 0.0),
+        ({"label": "a", "new": 1.0}, {"label": "a"}, 1, math.inf),
+        ({"label": "a"}, {"label": "a", "spare": None}, 1, math.inf),
+    ],
+)
+def test_answers_are_compared_field_by_field(
+    one: dict[str, Any], other: dict[str, Any], alike: int, largest: float
+) -> None:
+    assert Likeness.of([one], [other]) == Likeness(1, alike, largest)
+
+
+@pytest.mark.slow
+def test_onnx_answers_alike_and_int8_says_what_it_costs(
+    run: Path, tiny_data: Path, tmp_path: Path
+) -> None:
+    pytest.importorskip("onnxscript", reason="needs the extra onnx")
+    with_temperature(run, 0.25)
+    out = tmp_path / "out"
+    told = answer("export", run, "--to", out, "--data", tiny_data / "reviews" / "dev.csv", "--int8")
+    wanted = [each.record() for each in temper.Classifier.load(str(run), device="cpu")(TEXTS)]
+    same(wanted, asked(out, TEXTS, onnx="model.onnx"))
+    found = Likeness.of(wanted, asked(out, TEXTS, onnx="model-int8.onnx"))
+    assert 0 < found.largest_difference < 0.05
+    assert set(told["likeness"]) == {"model", PIPELINE, "model.onnx", "model-int8.onnx"}
+    assert told["likeness"]["model.onnx"]["largest_difference"] < 1e-6
+    assert told["likeness"]["model-int8.onnx"]["largest_difference"] > 0
