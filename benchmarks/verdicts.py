@@ -24,7 +24,7 @@ from benchmarks.record import write
 from temper.functional.calibration import expected_calibration_error
 from temper.functional.detectors import auroc
 from temper.functional.effects import effect
-from temper.functional.intervals import Statistic, difference_interval
+from temper.functional.intervals import Statistic, difference_intervals
 from temper.functional.proportions import Share, wilson
 from temper.functional.resampling import FloatArray
 from temper.functional.scores import macro_f1
@@ -142,7 +142,7 @@ def decided(
 
 def _verdict(pairs: list[tuple[Statistic, Statistic]], rows: int, resamples: int) -> bool | None:
     if len(pairs) == 1:
-        found = difference_interval(*pairs[0], rows, resamples=resamples, seed=0)
+        (found,) = difference_intervals(pairs, rows, resamples=resamples, seed=0)
         return (
             None
             if found.p is None or found.low is None or found.high is None

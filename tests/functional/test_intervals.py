@@ -17,7 +17,7 @@ def mean_of(values: object) -> Statistic:
 
 def test_the_spread_of_resampled_means_is_the_standard_error() -> None:
     values = np.asarray([0.0, 1.0] * 50)
-    found = intervals.resampled(mean_of(values), 100, resamples=20_000, seed=0)
+    (found,) = intervals.resampled(mean_of(values), rows=100, resamples=20_000, seed=0)
     # sqrt(.5 * .5 / 100) = .05; the spread of 20,000 draws is within 2 % of it.
     assert found.std() == pytest.approx(0.05, rel=0.02)
     assert found.mean() == pytest.approx(0.5, abs=0.002)
@@ -30,7 +30,7 @@ def test_every_row_is_drawn_alike_and_each_resample_is_as_large_as_the_data() ->
         drawn.append(counts)
         return counts[:, 0]
 
-    intervals.resampled(keep, 8, resamples=4000, seed=3)
+    intervals.resampled(keep, rows=8, resamples=4000, seed=3)
     counts = np.concatenate(drawn)
     assert (counts.sum(axis=1) == 8).all()
     # A count is binomial(8, 1/8): mean 1, variance 7/8.
@@ -40,14 +40,17 @@ def test_every_row_is_drawn_alike_and_each_resample_is_as_large_as_the_data() ->
 
 def test_the_same_seed_draws_the_same_resamples() -> None:
     statistic = mean_of(np.arange(20.0))
-    first = intervals.resampled(statistic, 20, resamples=50, seed=1)
-    assert (first == intervals.resampled(statistic, 20, resamples=50, seed=1)).all()
-    assert (first != intervals.resampled(statistic, 20, resamples=50, seed=2)).any()
+    (first,) = intervals.resampled(statistic, rows=20, resamples=50, seed=1)
+    again, other = intervals.resampled(statistic, lambda c: c[:, 0], rows=20, resamples=50, seed=1)
+    assert (first == again).all()
+    assert (first != other).any()
+    (another,) = intervals.resampled(statistic, rows=20, resamples=50, seed=2)
+    assert (first != another).any()
 
 
 def test_resamples_without_a_score_are_left_out_and_too_many_give_no_interval() -> None:
     one_in_two = lambda counts: auroc([1, 0], [0.9, 0.1], counts=counts)  # noqa: E731
-    found = intervals.score_interval(one_in_two, 2, resamples=1000, seed=0)
+    (found,) = intervals.score_intervals([one_in_two], 2, resamples=1000, seed=0)
     assert found.low is None
     assert found.high is None
     # Both rows the same: 2 of 4 draws.
@@ -60,10 +63,9 @@ def test_a_paired_bootstrap_is_narrower_than_what_both_models_vary() -> None:
     first, second = np.where(hard, 0.0, 1.0), np.where(hard, 0.0, 1.0)
     first[:10] = 1.0
     gain = float(first.mean() - second.mean())
-    found = intervals.difference_interval(
-        mean_of(first), mean_of(second), 200, resamples=10_000, seed=0
-    )
-    alone = intervals.score_interval(mean_of(first), 200, resamples=1000, seed=0)
+    pair = (mean_of(first), mean_of(second))
+    (found,) = intervals.difference_intervals([pair], 200, resamples=10_000, seed=0)
+    (alone,) = intervals.score_intervals([mean_of(first)], 200, resamples=1000, seed=0)
     assert found.low is not None
     assert found.high is not None
     assert alone.low is not None
@@ -74,15 +76,19 @@ def test_a_paired_bootstrap_is_narrower_than_what_both_models_vary() -> None:
 
 def test_equal_models_have_no_bootstrap_interval_to_differ_by() -> None:
     same = mean_of([1.0, 0.0, 1.0])
-    found = intervals.difference_interval(same, same, 3, resamples=100, seed=0)
+    other = mean_of([0.0, 3.0, 1.0])
+    pairs = [(same, same), (same, other)]
+    found, apart = intervals.difference_intervals(pairs, 3, resamples=100, seed=0)
     assert (found.low, found.high, found.p) == (None, None, None)
+    assert apart == intervals.difference_intervals(pairs[1:], 3, resamples=100, seed=0)[0]
+    assert apart.low is not None
 
 
 def test_a_bootstrap_needs_rows_and_a_sensible_confidence() -> None:
     with pytest.raises(ValueError, match="rows and resamples >= 1, got 0 and 1000"):
-        intervals.score_interval(mean_of([]), 0, resamples=1000, seed=0)
+        intervals.score_intervals([mean_of([])], 0, resamples=1000, seed=0)
     with pytest.raises(ValueError, match=r"`confidence` must lie in \(0, 1\), got 95"):
-        intervals.score_interval(mean_of([1.0]), 1, resamples=9, seed=0, confidence=95)
+        intervals.score_intervals([mean_of([1.0])], 1, resamples=9, seed=0, confidence=95)
 
 
 def test_holm_by_hand() -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from temper.functional.intervals import difference_interval, score_interval
+from temper.functional.intervals import difference_intervals, score_intervals
 from temper.functional.proportions import (
     GroupShares,
     OfKinds,
@@ -29,7 +29,7 @@ def test_rows_that_are_all_right_leave_room_below() -> None:
     low, high = wilson(120, 120)
     assert (round(100 * low, 1), high) == (96.9, 1.0)
     assert wilson(0, 120) == pytest.approx((0.0, 1 - low))
-    found = score_interval(Share(np.ones(120)), 120, resamples=50, seed=0)
+    (found,) = score_intervals([Share(np.ones(120))], 120, resamples=50, seed=0)
     assert (found.low, found.high) == (low, high)
 
 
@@ -69,7 +69,7 @@ def test_turning_two_models_around_turns_the_interval() -> None:
     assert (one.low, one.high, one.p) == pytest.approx((-other.high, -other.low, other.p))
     same = ShareDifference(first, second).interval(0.95)
     assert (same.low, same.high) == (one.low, one.high)
-    drawn = difference_interval(Share(first), Share(second), 60, resamples=10, seed=0)
+    (drawn,) = difference_intervals([(Share(first), Share(second))], 60, resamples=10, seed=0)
     assert drawn == one
 
 
@@ -98,9 +98,6 @@ def test_the_worst_group_is_held_by_its_interval() -> None:
 
 def test_resamples_that_all_score_alike_give_no_interval() -> None:
     always = OfKinds(lambda counts: np.ones(len(counts)), np.array([0, 0, 1]))
-    found = score_interval(always, 3, resamples=20, seed=0)
-    assert (found.low, found.high) == (None, None)
-    assert (
-        score_interval(lambda counts: np.full(len(counts), 0.3), 3, resamples=20, seed=0).low
-        is None
-    )
+    same = lambda counts: np.full(len(counts), 0.3)  # noqa: E731
+    for found in score_intervals([always, same], 3, resamples=20, seed=0):
+        assert (found.low, found.high) == (None, None)

@@ -9,7 +9,7 @@ seeds. Of columns with several seeds each, `RowSamples` says what other rows wou
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,7 +21,8 @@ from temper.evaluation import perspectives
 from temper.evaluation.rows import Block, Condition, to_blocks
 from temper.evaluation.scoring import ScoreEntry, Scoring
 from temper.functional.effects import RowVariance
-from temper.functional.intervals import Statistic, difference_interval, resample_counts
+from temper.functional.intervals import Statistic, difference_intervals, resample_counts
+from temper.functional.proportions import Interval
 from temper.functional.resampling import FloatArray
 
 RESAMPLES = 10_000
@@ -39,23 +40,25 @@ class _Statistics(Scoring):
         default_factory=dict
     )
 
-    def entry(
+    def entries_of(
         self,
         condition: Condition,
-        name: str,
+        statistics: Mapping[str, Statistic],
         *,
-        statistic: Statistic,
         rows: int,
         higher_is_better: bool | None = None,
-    ) -> ScoreEntry:
-        """Keep the statistic of a score."""
-        made = self.undefined(
-            condition, name, reason="not drawn", rows=rows, higher=higher_is_better
-        )
-        names = ("perspective", "set", "condition", "parameters", "name")
-        named = {part: made[part] for part in names}
-        self.taken[condition, name] = (named, statistic, rows)
-        return made
+    ) -> list[ScoreEntry]:
+        """Keep the statistics of scores."""
+        entries = []
+        for name, statistic in statistics.items():
+            made = self.undefined(
+                condition, name, reason="not drawn", rows=rows, higher=higher_is_better
+            )
+            names = ("perspective", "set", "condition", "parameters", "name")
+            named = {part: made[part] for part in names}
+            self.taken[condition, name] = (named, statistic, rows)
+            entries.append(made)
+        return entries
 
 
 def paired_differences(
@@ -91,12 +94,17 @@ def paired_differences(
     blocks, others = to_blocks(rows), to_blocks(reference)
     _check_same(blocks, others)
     first, second = (_statistics(found, metric, chosen) for found in (blocks, others))
+    both = [key for key in first if key in second and first[key][2] == second[key][2]]
+    intervals: dict[tuple[Condition, str], Interval] = {}
+    for size in {first[key][2] for key in both}:
+        alike = [key for key in both if first[key][2] == size]
+        pairs = [(first[key][1], second[key][1]) for key in alike]
+        drawn = difference_intervals(pairs, size, resamples=resamples, seed=seed)
+        intervals |= dict(zip(alike, drawn, strict=True))
     found = []
-    for key in [key for key in first if key in second]:
-        (named, statistic, n), (_, other, others_n) = first[key], second[key]
-        if n != others_n:
-            continue
-        interval = difference_interval(statistic, other, n, resamples=resamples, seed=seed)
+    for key in both:
+        named, _, n = first[key]
+        interval = intervals[key]
         if interval.low is not None:
             ends = {"low": interval.low, "high": interval.high}
             found.append({**named, **ends, "p": interval.p, "n": n})

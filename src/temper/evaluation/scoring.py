@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from temper.evaluation.rows import Block, Condition, rows_at
 from temper.functional import calibration, scores
-from temper.functional.intervals import Statistic, fewest_rows, score_interval
+from temper.functional.intervals import Statistic, fewest_rows, score_intervals
 from temper.functional.proportions import OfKinds, Share, ShareDifference
 from temper.functional.resampling import FloatArray, weighted_mean
 from temper.functional.scores import SCORES
@@ -72,18 +72,44 @@ class Scoring:
             rows: Number of rows, n.
             higher_is_better: Direction, None for that of the score's name, if it has one.
         """
-        facts = scores.facts(name)
-        direction = facts.higher_is_better if higher_is_better is None else higher_is_better
-        made = self.undefined(condition, name, reason=facts.undefined, rows=rows, higher=direction)
-        value = float(statistic(np.ones((1, rows)))[0])
-        if not np.isfinite(value):
-            return made
-        del made["reason"]
-        made |= {"value": value, "fewest": fewest_rows(statistic, rows)}
-        if self.resamples:
-            found = score_interval(statistic, rows, resamples=self.resamples, seed=self.seed)
-            made |= {"low": found.low, "high": found.high}
+        (made,) = self.entries_of(
+            condition, {name: statistic}, rows=rows, higher_is_better=higher_is_better
+        )
         return made
+
+    def entries_of(
+        self,
+        condition: Condition,
+        statistics: Mapping[str, Statistic],
+        *,
+        rows: int,
+        higher_is_better: bool | None = None,
+    ) -> list[ScoreEntry]:
+        """Compute several scores of the same rows, with their intervals.
+
+        Args:
+            condition: What was done.
+            statistics: From counts [R, n] to [R] values, by the score's name.
+            rows: Number of rows, n.
+            higher_is_better: Direction, None for those of the scores' names, if they have one.
+        """
+        entries, defined = [], []
+        for name, statistic in statistics.items():
+            facts = scores.facts(name)
+            higher = facts.higher_is_better if higher_is_better is None else higher_is_better
+            made = self.undefined(condition, name, reason=facts.undefined, rows=rows, higher=higher)
+            entries.append(made)
+            value = float(statistic(np.ones((1, rows)))[0])
+            if np.isfinite(value):
+                del made["reason"]
+                made |= {"value": value, "fewest": fewest_rows(statistic, rows)}
+                defined.append((made, statistic))
+        if self.resamples and defined:
+            of = [statistic for _, statistic in defined]
+            intervals = score_intervals(of, rows, resamples=self.resamples, seed=self.seed)
+            for (made, _), found in zip(defined, intervals, strict=True):
+                made |= {"low": found.low, "high": found.high}
+        return entries
 
     def entries(
         self, block: Block, names: Iterable[str], *, condition: Condition | None = None
@@ -95,15 +121,8 @@ class Scoring:
             names: Names of scores that `statistic_of` knows.
             condition: What was done; None for what the block says.
         """
-        return [
-            self.entry(
-                condition or block.condition,
-                name,
-                statistic=statistic_of(name, block),
-                rows=len(block),
-            )
-            for name in names
-        ]
+        statistics = {name: statistic_of(name, block) for name in names}
+        return self.entries_of(condition or block.condition, statistics, rows=len(block))
 
     def undefined(
         self,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from statistics import fmean
 
 import numpy as np
@@ -24,6 +25,9 @@ from temper.functional.proportions import (
 )
 from temper.functional.resampling import FloatArray
 from temper.seeding import derive_seed
+
+CLOSED = (Share, ShareDifference, GroupShares)
+"""Scores whose interval has a closed form."""
 
 Statistic = Callable[[FloatArray], FloatArray]
 """From resample counts [R, n] to [R] values, NaN where undefined; `scores` has the functions."""
@@ -48,31 +52,37 @@ class Improvement:
     reasons: tuple[str, ...] = ()
 
 
-def resampled(statistic: Statistic, rows: int, *, resamples: int, seed: int) -> FloatArray:
-    """Compute a statistic on resamples of the rows, drawn with replacement.
+def resampled(*statistics: Statistic, rows: int, resamples: int, seed: int) -> list[FloatArray]:
+    """Compute statistics on the same resamples of the rows, drawn with replacement.
+
+    Drawing is most of the work where rows are many, and is done once for all.
 
     Args:
-        statistic: From counts [R, n] to [R] values.
+        statistics: From counts [R, n] to [R] values.
         rows: Number of rows, n >= 1.
         resamples: Number of resamples, R >= 1.
         seed: Seed of the draws; the same seed and n give the same resamples, which is what pairs
             two models.
 
     Returns:
-        One value a resample, [R]; NaN where undefined.
+        One value a resample of each statistic, [R]; NaN where undefined.
 
     Raises:
         ValueError: ``rows`` or ``resamples`` is below 1.
 
     Example:
         >>> from temper.functional.resampling import weighted_mean
-        >>> resampled(
-        ...     lambda counts: weighted_mean([1.0, 1.0], counts), 2, resamples=3, seed=0
-        ... ).tolist()
+        >>> (means,) = resampled(
+        ...     lambda counts: weighted_mean([1.0, 1.0], counts), rows=2, resamples=3, seed=0
+        ... )
+        >>> means.tolist()
         [1.0, 1.0, 1.0]
     """
-    blocks = resample_counts(rows, resamples=resamples, seed=seed)
-    return np.concatenate([np.atleast_1d(statistic(counts)) for counts in blocks])
+    found = [
+        [np.atleast_1d(statistic(counts)) for statistic in statistics]
+        for counts in resample_counts(rows, resamples=resamples, seed=seed)
+    ]
+    return [np.concatenate(values) for values in zip(*found, strict=True)]
 
 
 def resample_counts(rows: int, *, resamples: int, seed: int) -> Iterator[FloatArray]:
@@ -103,10 +113,15 @@ def resample_counts(rows: int, *, resamples: int, seed: int) -> Iterator[FloatAr
         yield counts.astype(np.float64)
 
 
-def score_interval(
-    statistic: Statistic, rows: int, *, resamples: int, seed: int, confidence: float = 0.95
-) -> Interval:
-    """Return the interval of a score over its rows.
+def score_intervals(
+    statistics: Sequence[Statistic],
+    rows: int,
+    *,
+    resamples: int,
+    seed: int,
+    confidence: float = 0.95,
+) -> list[Interval]:
+    """Return the interval of each of several scores over the same rows.
 
     A share of rows has one in closed form, any other score the percentile bootstrap's. Where all
     resamples score alike, as an AUROC of 1 does, they say nothing of other rows, and no interval is
@@ -114,74 +129,82 @@ def score_interval(
     out; where they are more than 5 % the interval would describe other data, so none is given.
 
     Args:
-        statistic: The score.
+        statistics: The scores.
         rows: Number of rows, n >= 1.
         resamples: Resamples of a bootstrap, >= 1.
         seed: Seed of the draws.
-        confidence: Confidence of the interval, in (0, 1).
+        confidence: Confidence of the intervals, in (0, 1).
 
     Returns:
-        The interval.
+        The intervals, score by score.
 
     Example:
-        >>> found = score_interval(Share(np.ones(120)), 120, resamples=10, seed=0)
+        >>> (found,) = score_intervals([Share(np.ones(120))], 120, resamples=10, seed=0)
         >>> round(found.low, 3), found.high
         (0.969, 1.0)
 
     References:
         Efron and Tibshirani, "An Introduction to the Bootstrap", 1993, ch. 13.
     """
-    if isinstance(statistic, Share | ShareDifference | GroupShares):
-        return statistic.interval(confidence)
-    values = resampled(statistic, rows, resamples=resamples, seed=seed)
-    return _interval(values, confidence=confidence)
+    drawn = [each for each in statistics if not isinstance(each, CLOSED)]
+    values = iter(resampled(*drawn, rows=rows, resamples=resamples, seed=seed) if drawn else ())
+    return [
+        each.interval(confidence)
+        if isinstance(each, CLOSED)
+        else _interval(next(values), confidence=confidence)
+        for each in statistics
+    ]
 
 
-def difference_interval(
-    first: Statistic, second: Statistic, rows: int, *, resamples: int, seed: int
-) -> Interval:
-    """Return the 95 % interval and p of ``first - second`` on the same rows.
+def difference_intervals(
+    pairs: Sequence[tuple[Statistic, Statistic]], rows: int, *, resamples: int, seed: int
+) -> list[Interval]:
+    """Return the 95 % interval and p of ``first - second`` on the same rows, score by score.
 
     Of two shares the closed form is taken, else a paired bootstrap: both scores see the same
     resamples, so what makes a row hard for both cancels.
 
     Args:
-        first: One model's score.
-        second: The other's, over the same rows in the same order.
+        pairs: One model's score and the other's, over the same rows in the same order.
         rows: Number of rows, n >= 1.
         resamples: Resamples of a bootstrap, >= 1.
         seed: Seed of the draws.
 
     Returns:
-        The interval; a bootstrap's ``p = 2 min(share <= 0, share >= 0)`` is at most 1 and at least
+        The intervals; a bootstrap's ``p = 2 min(share <= 0, share >= 0)`` is at most 1 and at least
         ``1 / resamples``: one of R resamples cannot show a smaller one.
 
     Example:
         >>> from temper.functional.resampling import weighted_mean
-        >>> first, second = [1.0, 2.0] * 10, [0.0] * 20
-        >>> found = difference_interval(
-        ...     lambda counts: weighted_mean(first, counts),
-        ...     lambda counts: weighted_mean(second, counts),
-        ...     20,
-        ...     resamples=100,
-        ...     seed=0,
-        ... )
+        >>> first = lambda counts: weighted_mean([1.0, 2.0] * 10, counts)
+        >>> second = lambda counts: weighted_mean([0.0] * 20, counts)
+        >>> (found,) = difference_intervals([(first, second)], 20, resamples=100, seed=0)
         >>> 1.0 < found.low < 1.5 < found.high < 2.0, found.p
         (True, 0.01)
     """
+    found = [_shares_apart(first, second) for first, second in pairs]
+    drawn = [
+        partial(_apart, *pair) for pair, closed in zip(pairs, found, strict=True) if closed is None
+    ]
+    values = iter(resampled(*drawn, rows=rows, resamples=resamples, seed=seed) if drawn else ())
+    return [_with_p(next(values)) if closed is None else closed for closed in found]
+
+
+def _shares_apart(first: Statistic, second: Statistic) -> Interval | None:
+    """Return the closed form of two shares of the same rows; None of anything else."""
+    if not isinstance(first, Share) or not isinstance(second, Share):
+        return None
     # Shares among rows that each model chooses are not shares of the same rows.
-    if (
-        isinstance(first, Share)
-        and isinstance(second, Share)
-        and first.among is None
-        and second.among is None
-    ):
-        return paired_shares(first.right, second.right)
+    apart = first.among is not None or second.among is not None
+    return None if apart else paired_shares(first.right, second.right)
 
-    def difference(counts: FloatArray) -> FloatArray:
-        return first(counts) - second(counts)
 
-    values = resampled(difference, rows, resamples=resamples, seed=seed)
+def _apart(first: Statistic, second: Statistic, counts: FloatArray) -> FloatArray:
+    return first(counts) - second(counts)
+
+
+def _with_p(values: FloatArray) -> Interval:
+    """Take the interval of resampled differences, and their p."""
     found = _interval(values, confidence=0.95)
     if found.low is None:
         return found
@@ -204,7 +227,7 @@ def fewest_rows(statistic: Statistic, rows: int) -> int:
         >>> fewest_rows(OfKinds(lambda counts: counts[:, 0], np.array([0, 1, 1])), 3)
         1
     """
-    if isinstance(statistic, Share | ShareDifference | GroupShares | OfKinds):
+    if isinstance(statistic, (*CLOSED, OfKinds)):
         return statistic.fewest
     return rows
 

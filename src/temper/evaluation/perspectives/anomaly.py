@@ -130,14 +130,14 @@ def score(scoring: Scoring) -> list[ScoreEntry]:
             continue
         dev, condition = ordinary.get(block.condition.name, scoring.clean), block.condition
         total = len(dev) + len(block)
-        for name in MEASURES:
-            if block.value is None and not block.classifies:
-                reason = "a regression gives no probabilities"
-                entry = scoring.undefined(condition, name, reason=reason, rows=total)
-            else:
-                statistic = _statistic(name, dev, block)
-                entry = scoring.entry(condition, name, statistic=statistic, rows=total)
-            entries.append(entry)
+        if block.value is None and not block.classifies:
+            reason = "a regression gives no probabilities"
+            entries += [
+                scoring.undefined(condition, name, reason=reason, rows=total) for name in MEASURES
+            ]
+        else:
+            statistics = {name: _statistic(name, dev, block) for name in MEASURES}
+            entries += scoring.entries_of(condition, statistics, rows=total)
     return entries
 
 

@@ -108,11 +108,10 @@ def score(scoring: Scoring) -> list[ScoreEntry]:
             "changed_words": (_mean_among(changed, broken), int(broken.sum())),
             "queries": (_mean_among(queries, right), int(right.sum())),
         }
-        entries += [
-            scoring.entry(block.condition, name, statistic=statistic, rows=len(block))
-            | {"n": n, "fewest": n}
-            for name, (statistic, n) in statistics.items()
-        ]
+        of = {name: statistic for name, (statistic, _) in statistics.items()}
+        made = scoring.entries_of(block.condition, of, rows=len(block))
+        for entry, (_, n) in zip(made, statistics.values(), strict=True):
+            entries.append(entry | {"n": n, "fewest": n})
     return entries
 
 

@@ -87,10 +87,7 @@ def score(scoring: Scoring) -> list[ScoreEntry]:
             "worst_case_accuracy": Share(worst),
             "worst_case_drop": ShareDifference(clean, worst),
         }
-        entries += [
-            scoring.entry(ALL, name, statistic=statistic, rows=len(worst))
-            for name, statistic in named.items()
-        ]
+        entries += scoring.entries_of(ALL, named, rows=len(worst))
     return entries
 
 
