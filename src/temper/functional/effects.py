@@ -44,6 +44,8 @@ MOST_SEEDS = 100
 _KNOWN = 0.15
 # A variance that the rows alone tell has as many degrees of freedom as makes no difference.
 _FREEDOM = 10_000.0
+# Rows that would change everything leave less than one degree of freedom, but never none.
+_LEAST_FREEDOM = 0.1
 
 
 @dataclass(frozen=True)
@@ -191,7 +193,7 @@ def combined(
 
     Returns:
         ``V = A + max(0, S - G) / n`` with S and G summed over the columns, and Satterthwaite's
-        ``m (n - 1) V^2 / ((max(S, G) - .15 G) / n)^2``, at most 10,000; both [...].
+        ``m (n - 1) V^2 / ((max(S, G) - .15 G) / n)^2``, from .1 to 10,000; both [...].
 
     Example:
         >>> total, freedom = combined(np.array([4.0, 4.0]), np.zeros(2), 0.0, 4)
@@ -205,7 +207,7 @@ def combined(
     # Never 0: a variance without an unsure part has as many degrees of freedom as are counted.
     least = np.maximum(total / _FREEDOM, np.finfo(np.float64).tiny)
     ratio = total / np.maximum(unsure, least)
-    return total, np.minimum(columns * (seeds - 1) * ratio**2, _FREEDOM)
+    return total, np.clip(columns * (seeds - 1) * ratio**2, _LEAST_FREEDOM, _FREEDOM)
 
 
 def _variance(values: Sequence[float]) -> float:
@@ -218,8 +220,7 @@ def _variance(values: Sequence[float]) -> float:
 
 def _least_shift(freedom: float) -> float:
     """Return the mean, in standard errors, that a t test of some freedom sees at `POWER`."""
-    # Rows that would change everything leave less than one degree of freedom, but never none.
-    tenths = max(round(freedom, 1), 0.1)
+    tenths = max(round(freedom, 1), _LEAST_FREEDOM)
     return _shift(tenths) if freedom < 30 else _shift(float(round(freedom)))
 
 
