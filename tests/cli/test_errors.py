@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import torch
 from typer.testing import Result
 
 from tests.cli.calls import call, refused
@@ -144,3 +145,32 @@ def test_a_folder_with_something_else_is_left_as_it_is(
 def test_stdin_must_be_text(tiny_model: Path) -> None:
     refused(call("predict", tiny_model, text=b"good\n\xff\n"), "Line 2")
     refused(call("predict", tiny_model, text=b""), "Stdin is empty")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        MemoryError("Unable to allocate 1.5 TiB"),
+        torch.OutOfMemoryError("CUDA out of memory: tried to allocate 9 GiB."),
+        RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes."),
+    ],
+    ids=["numpy", "GPU", "torch"],
+)
+def test_memory_that_is_not_enough_is_one_message(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    def exhausted(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr("temper.cli.report.refuse", exhausted)
+    refused(call("report", tmp_path), "The memory is not enough", "allocate", "--batch-size")
+
+
+def test_other_errors_are_no_lack_of_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise RuntimeError("shapes do not fit")
+
+    monkeypatch.setattr("temper.cli.report.refuse", broken)
+    assert "shapes do not fit" in str(call("report", tmp_path).exception)

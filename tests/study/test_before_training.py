@@ -10,11 +10,13 @@ import pytest
 import torch
 from transformers import AutoTokenizer, BertConfig, BertForMaskedLM, BertModel
 
+from temper import files
+from temper.app import measure
 from temper.app.evaluate import EvaluationRequest, evaluate_model
 from temper.app.named_models import check_named_models
 from temper.app.settings import SetSources
 from temper.data.examples import Examples
-from temper.errors import DataError, SettingError, TemperError
+from temper.errors import DataError, MemoryLimitError, SettingError, TemperError, WriteError
 from temper.evaluation.run import EvaluationData, check_before_training
 from temper.evaluation.settings import EvaluationSettings
 from temper.study import work
@@ -126,6 +128,38 @@ def test_labels_that_the_task_does_not_have_are_refused_before_training(
         error=DataError, match=r"[Ss]et '(held_out|other)': Unknown label 'neutral'",
         sets=SetSources(**{option: given}),
     )  # fmt: skip
+
+
+def test_a_study_whose_models_have_no_room_is_refused_before_training(
+    tiny_model: Path, tiny_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    size = (tiny_model / "model.safetensors").stat().st_size
+    # A model, and a checkpoint of weights and two moments of each.
+    monkeypatch.setattr(files, "free_bytes", lambda _: 4 * size - 1)
+    refused(
+        tiny_model,
+        tiny_data / "reviews",
+        tmp_path / "study",
+        error=WriteError,
+        match=r"has room for .*, and all of 1 run of .* of weights each takes at least",
+    )
+
+
+def test_rows_whose_answers_have_no_room_are_refused_before_any_is_answered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = Examples("rows", text=("a", "b", "c"), labels=[0, 1, 0], kind="classification")
+    data = EvaluationData(dev=rows, shift={"films": rows})
+    # Six texts of eight numbers each.
+    monkeypatch.setattr(measure, "free_memory", lambda: 6 * 8 * 8)
+    measure.check_size(data, tmp_path / "out")
+    monkeypatch.setattr(measure, "free_memory", lambda: 6 * 8 * 8 - 1)
+    with pytest.raises(MemoryLimitError, match=r"answers to 6 texts take at least 384 bytes"):
+        measure.check_size(data, tmp_path / "out")
+    monkeypatch.setattr(measure, "free_memory", lambda: None)
+    monkeypatch.setattr(files, "free_bytes", lambda _: 6 * 8 - 1)
+    with pytest.raises(WriteError, match=r"the rows of the evaluation takes at least 48 bytes"):
+        measure.check_size(data, tmp_path / "out")
 
 
 def test_classes_without_names_may_be_attacked_by_number_and_met_by_named_sets() -> None:

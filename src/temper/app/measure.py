@@ -15,12 +15,13 @@ from temper.data.examples import Examples
 from temper.data.reading import split_files
 from temper.data.settings import UNLABELLED, DataSettings
 from temper.data.sources import load_examples, load_splits, load_task_dev, with_configuration
-from temper.errors import CheckpointError, SettingError
+from temper.errors import CheckpointError, MemoryLimitError, SettingError
 from temper.evaluation.folder import write_files
 from temper.evaluation.predictor import Predictor
-from temper.evaluation.run import Evaluation, evaluate
+from temper.evaluation.run import Evaluation, EvaluationData, evaluate
 from temper.evaluation.settings import EvaluationSettings
-from temper.files import checksums, staged_folder, write_json
+from temper.files import check_free, checksums, size_in_words, staged_folder, write_json
+from temper.memory import free_memory
 from temper.training.checkpoint_folder import differences, read_json
 from temper.training.config import digest, model_identity
 from temper.training.progress import Progress
@@ -28,6 +29,10 @@ from temper.training.progress import Progress
 # What may be said of a run's own data: which rows are drawn, and what is done with them. A kind
 # that the model answers is the run's, whether the run was told it or saw it.
 FREE = {"source", "task", "kind", "eval_rows", "eval_split", "seed", "max_length", "group_column"}
+
+
+NUMBER = 8
+"""Bytes of a number."""
 
 
 def load_evaluated(model: str, settings: DataSettings, *, predictor: Predictor) -> Examples:
@@ -144,7 +149,13 @@ def measure(
 
     Returns:
         Rows and scores.
+
+    Raises:
+        MemoryLimitError: The answers would not fit into what memory is free.
+        WriteError: There is no room for them.
+        TemperError: The sets or the settings do not fit the model.
     """
+    check_size(sets.data, out)
     told = (progress or Progress()).evaluation
     # Held while it is measured, so that no other process does the same work.
     with staged_folder(out) as staged:
@@ -160,6 +171,32 @@ def measure(
         }
         write_json(staged / "settings.json", settings_file)
     return evaluation
+
+
+def check_size(data: EvaluationData, out: Path) -> None:
+    """Refuse more rows than there is memory or room on the disk for, before any is answered.
+
+    What is looked at is what one answer to each text takes at the least; perspectives add theirs.
+
+    Args:
+        data: The sets.
+        out: Where the evaluation will be written.
+
+    Raises:
+        MemoryLimitError: Memory is not enough.
+        WriteError: The room is not.
+    """
+    sets = (data.dev, *data.shift.values(), *data.adversarial.values(), *data.anomaly.values())
+    rows = sum(len(examples) for examples in sets)
+    # Place, label, prediction, loss and a hash of 16 digits beside the probabilities.
+    wanted, free = rows * NUMBER * (6 + data.dev.classes), free_memory()
+    if free is not None and free < wanted:
+        raise MemoryLimitError(
+            f"The answers to {rows:,} texts take at least {size_in_words(wanted)} of memory, and "
+            f"{size_in_words(free)} are free. Evaluate fewer rows (--eval-rows)."
+        )
+    # Hashes are as random as bytes can be, so that no format packs them smaller.
+    check_free(out, rows * NUMBER, what="the rows of the evaluation")
 
 
 def stored_key(folder: Path) -> str | None:

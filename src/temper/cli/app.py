@@ -24,7 +24,7 @@ from temper.cli.soup import soup
 from temper.cli.train import train
 from temper.cli.tune import tune
 from temper.cli.verify import verify
-from temper.errors import TemperError, Terminated
+from temper.errors import TemperError, Terminated, one_line
 from temper.stopping import terminating
 
 INTERRUPTED, TERMINATED = 130, 143
@@ -45,6 +45,17 @@ class Commands(TyperGroup):
             fail("Stopped. Run the same command again to go on from the last checkpoint.")
             code = TERMINATED if isinstance(error, Terminated) else INTERRUPTED
             raise typer.Exit(code) from None
+        except (MemoryError, RuntimeError) as error:
+            # torch is imported only where it has failed.
+            from temper.memory import is_exhausted
+
+            if not is_exhausted(error):
+                raise
+            fail(
+                f"The memory is not enough: {one_line(str(error))} Pass fewer rows at once "
+                "(--batch-size), or evaluate fewer (--eval-rows)."
+            )
+            raise typer.Exit(TemperError.exit_code) from error
 
 
 def _show_version(asked: bool) -> None:

@@ -21,6 +21,7 @@ from temper.app.sets import EvaluationSets
 from temper.data.examples import Splits
 from temper.data.sources import load_splits
 from temper.display import folders
+from temper.display.wording import plural
 from temper.errors import CheckpointError, TemperError
 from temper.evaluation.folder import read
 from temper.evaluation.pairing import (
@@ -31,14 +32,14 @@ from temper.evaluation.pairing import (
 )
 from temper.evaluation.predictor import Predictor
 from temper.evaluation.run import check_before_training
-from temper.files import write_json
+from temper.files import check_free, size_in_words, write_json
 from temper.functional.units import MARGIN
 from temper.study.plan import StudyConfig
 from temper.study.work import GridCell, StudyFolder, Work, evaluation_sets
 from temper.study.workers import check_workers, run_in_words, side_by_side
 from temper.training.checkpoint_folder import check_study_room, held_folder, read_json
 from temper.training.checks import check_regressions
-from temper.training.config import model_identity, run_key
+from temper.training.config import model_identity, run_key, weights_size
 from temper.training.progress import Progress
 from temper.training.rate import RateSearch
 from temper.training.settings import AUTO
@@ -133,6 +134,7 @@ def run_study(
     with held_folder(path) as is_new:
         # Another process may have written it since it was looked at.
         folder.check()
+        check_runs_room(folder, workers=workers)
         try:
             _do_all(work, workers, progress)
         except (TemperError, KeyboardInterrupt, SystemExit):
@@ -141,6 +143,34 @@ def run_study(
                 (path / "study.json").unlink(missing_ok=True)
             raise
         return finish_study(work, margin=margin)
+
+
+def check_runs_room(folder: StudyFolder, *, workers: int) -> None:
+    """Refuse a study whose models have no room, before the first is trained.
+
+    Every run leaves its weights, and those under way have a checkpoint to resume from: the weights
+    again, and two numbers for each.
+
+    Args:
+        folder: The study's folder.
+        workers: Runs that are under way at once.
+
+    Raises:
+        WriteError: The file system has less room than they take at the least.
+    """
+    begins = [
+        settings
+        for cell, settings in folder.config.runs.items()
+        # Adapters are small, and the size of a network from scratch is known once it is built.
+        if settings.architecture is None
+        and settings.train.lora is None
+        and not folder.run(cell).path.exists()
+    ]
+    size = weights_size(begins[0].model) if begins else None
+    if size is not None:
+        number, at_once = len(begins), min(workers, len(begins))
+        what = f"all of {plural(number, 'run')} of {size_in_words(size)} of weights each"
+        check_free(folder.path, (number + 3 * at_once) * size, what=what)
 
 
 def load_study(config: StudyConfig, progress: Progress) -> tuple[Splits, EvaluationSets]:

@@ -46,7 +46,7 @@ from temper.models.classical import ARCHITECTURES
 from temper.models.classical.build import DROPOUT
 from temper.models.classical.registry import ArchitectureSettings
 from temper.models.classical.vectors import content_hash
-from temper.models.names import MODELS
+from temper.models.names import MODELS, resolve
 from temper.training.assignments import Faults, Tree, section
 from temper.training.checkpoint_folder import RATE_FILE, TRACKED
 from temper.training.checks import check_kept, check_unlabelled, wants_unlabelled
@@ -272,6 +272,17 @@ def model_identity(name: str) -> str:
                 while chunk := stream.read(CHUNK):
                     state.update(chunk)
     return state.hexdigest()
+
+
+def weights_size(name: str) -> int | None:
+    """Return the bytes of a model's weights; None where they lie in no folder of this machine.
+
+    Args:
+        name: Hub id, folder, or short name of a model that is not trained from scratch.
+    """
+    folder = Path(resolve(name)).expanduser()
+    sizes = [file.stat().st_size for file in folder.glob("*.safetensors")]
+    return sum(sizes) or None
 
 
 def with_rate(config: RunConfig, rate: float) -> RunConfig:
