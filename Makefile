@@ -5,6 +5,8 @@
 #   make docs                                  the documentation site, in site/
 #   make dist                                  source and wheel, checked, in dist/
 #   make audit                                 known vulnerabilities of the pins, an SBOM in dist/
+#   make coverage                              lines and branches that the tests reach
+#   make mutants                               changes of the code that no test notices
 #   make gpu                                   tests and times on a GPU, offline (after make gpu-kit)
 # Everything is installed into .venv, once, and again when pyproject.toml or the pins change.
 
@@ -37,7 +39,7 @@ endif
 # Attacks on 100 rows show the curves; raise it for numbers to rely on.
 SETTINGS ?= --set train.epochs=2 --set evaluate.attack_rows=100 --set evaluate.embedding_attack.pgd.steps=3
 
-.PHONY: install demo test test-narrow lint docs docs-version dist audit bench bench-memory gpu-kit gpu clean
+.PHONY: install demo test test-narrow lint docs docs-version dist audit coverage mutants bench bench-memory gpu-kit gpu clean
 
 install: $(INSTALLED)
 
@@ -110,6 +112,24 @@ audit: $(TOOLS)/.installed
 		--output-reproducible $(BIN)/python | sed 's#"file://[^"]*"#"."#' > dist/sbom.cdx.json
 	$(TOOLS)/bin/pip-audit --strict --disable-pip --progress-spinner off -r hashes.txt \
 		2> >(tail -n 1 >&2)
+
+# Lines and branches of src/ that tests reach, subprocesses too, by package; TESTS names other tests.
+QUALITY := $(VENV)/.installed-quality
+$(QUALITY): $(INSTALLED)
+	$(BIN)/python pins.py install quality
+	@touch $@
+
+TESTS ?= tests
+coverage: $(QUALITY)
+	rm -rf build/coverage
+	OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 $(BIN)/python -m coverage run -m pytest -q -m "not slow and not gpu and not network" $(TESTS)
+	$(BIN)/python -m coverage combine --quiet
+	$(BIN)/python -m coverage report --skip-covered --sort=cover
+
+# Changes of the code that no test notices; MUTANTS draws so many of each package (all: an hour and more).
+MUTANTS ?= 60
+mutants: $(QUALITY)
+	$(BIN)/python -m quality.mutants functional forward backward --number $(MUTANTS)
 
 bench: $(INSTALLED)
 	$(BIN)/python -m benchmarks.step_cost --rounds 5

@@ -77,6 +77,32 @@ def test_every_norm_steps_to_the_edge_of_its_ball_projects_into_it_and_climbs_as
         assert (climbed[0] >= climbed[1] - 1e-9 * climbed[0].abs()).all()
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float64])
+def test_projections_by_hand(dtype: torch.dtype) -> None:
+    delta = torch.tensor([[[3.0, 0.5], [-4.0, 0.0]]], dtype=dtype)
+    for norm in ("linf", "linf_scaled"):
+        found = project(delta, 2.0, norm=norm)
+        assert found.tolist() == [[[2.0, 0.5], [-2.0, 0.0]]]
+        assert found.dtype == torch.promote_types(dtype, torch.float32)
+    inside = torch.tensor([[[3.0, 0.0], [-4.0, 0.0]]], dtype=dtype)
+    assert project(inside, 5.0, norm="l2").tolist() == inside.tolist()
+    assert project(inside, 2.5, norm="l2").tolist() == [[[1.5, 0.0], [-2.0, 0.0]]]
+    # Without a scope the whole example shares the budget.
+    assert size(inside, norm="l2").flatten().tolist() == [5.0]
+
+
+def test_an_example_without_a_gradient_has_length_0_and_stays() -> None:
+    nothing = torch.zeros(1, 2, 2)
+    assert size(nothing, norm="l2").item() == 0.0
+    assert not steepest(nothing, norm="l2").any()
+
+
+def test_one_channel_has_the_middle_rank() -> None:
+    ranks = within_example_rank(torch.tensor([[3.0], [-1.0]], dtype=torch.float64))
+    assert ranks.tolist() == [[0.5], [0.5]]
+    assert ranks.dtype == torch.float32
+
+
 @pytest.mark.parametrize("norm", ["l2", "linf", "linf_scaled"])
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
 def test_an_example_without_a_usable_gradient_is_left_where_it_is(bad: float, norm: str) -> None:

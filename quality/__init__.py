@@ -1,0 +1,1 @@
+"""What the tests reach, and what they notice: coverage and mutants, each a command."""

@@ -1,0 +1,36 @@
+"""The reasons why mutants survive, and what the tool that makes them reads of its names."""
+
+from __future__ import annotations
+
+import doctest
+import inspect
+import pkgutil
+import tomllib
+
+from quality import mutants
+
+
+def test_every_reason_is_of_code_that_stands() -> None:
+    reasons = tomllib.loads(mutants.REASONS.read_text(encoding="utf-8"))
+    for name, changes in reasons.items():
+        source = " ".join(inspect.getsource(pkgutil.resolve_name(name)).split())
+        for change, reason in changes.items():
+            # A signature has an arrow of its own, up to which it stands there, too.
+            before = change.split(" -> ")[0]
+            assert before in source, f"{name} holds no {before!r} any more."
+            assert reason
+
+
+def test_names_and_changes_of_mutants_are_read() -> None:
+    found = doctest.testmod(mutants)
+    assert found.attempted >= 3
+    assert not found.failed
+
+
+def test_a_draw_is_that_of_its_seed() -> None:
+    names = [f"a__mutmut_{number}" for number in range(40)]
+    first = mutants.drawn(names, 5, "0 functional")
+    assert first == mutants.drawn(list(reversed(names)), 5, "0 functional")
+    assert first != mutants.drawn(names, 5, "1 functional")
+    assert len(set(first)) == 5
+    assert mutants.drawn(names, None, "0") == sorted(names)
