@@ -7,15 +7,14 @@ ties neither help nor harm. Letters: n rows, R resamples.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy import special, stats
 
-from temper.functional.resampling import FloatArray, pair, row_counts
+from temper.functional.resampling import FloatArray, divide, pair, row_counts
 
 
 def area_under_risk(
@@ -40,7 +39,14 @@ def area_under_risk(
         Classifiers", ICLR 2019, Section 2 (AURC).
         Differs: rows of equal confidence stand in random order, of which this is the mean.
     """
-    return _over(wrong, confidences, counts, _area)
+    mass, errors = _summed(wrong, confidences, counts)
+    harmonic = _harmonic(mass[..., -1].max(initial=0.0))
+    rows, found = np.diff(mass), np.diff(errors)
+    # Within a group of share e the errors grow by e a row: sum_k (E + (k - M) e) / k.
+    share = np.divide(found, rows, out=np.zeros_like(rows), where=rows > 0)
+    offset = errors[..., :-1] - share * mass[..., :-1]
+    sums = np.diff(harmonic[mass.astype(np.int64)])
+    return divide((found + offset * sums).sum(axis=-1), mass[..., -1])
 
 
 def excess_area(
@@ -67,12 +73,18 @@ def excess_area(
         Geifman, Uziel and El-Yaniv, ICLR 2019, Section 4 (E-AURC).
         Differs: the best order's area is summed, where the paper has its limit for many rows.
     """
-    best = np.asarray(wrong, dtype=np.float64)
-    return np.maximum(
-        area_under_risk(wrong, confidences, counts=counts)
-        - area_under_risk(best, -best, counts=counts),
-        0.0,
+    faults, _ = pair(wrong, confidences)
+    weights = row_counts(len(faults), counts)
+    rows, errors = weights.sum(axis=-1), weights @ faults.astype(np.float64)
+    right = rows - errors
+    harmonic = _harmonic(rows.max(initial=0.0))
+    # With all wrong rows last: sum over k > right of (k - right) / k.
+    sums = harmonic[rows.astype(np.int64)] - harmonic[right.astype(np.int64)]
+    excess = area_under_risk(wrong, confidences, counts=counts) - divide(
+        errors - right * sums, rows
     )
+    # Not below 0 by the rounding of two sums.
+    return np.maximum(excess, 0.0)
 
 
 def risk_at_coverage(
@@ -102,12 +114,12 @@ def risk_at_coverage(
     """
     if not 0.0 < coverage <= 1.0:
         raise ValueError(f"`coverage` must lie in (0, 1], got {coverage}.")
-
-    def risk(mass: FloatArray, errors: FloatArray) -> float:
-        answered = coverage * mass[-1]
-        return float(np.interp(answered, mass, errors)) / float(answered)
-
-    return _over(wrong, confidences, counts, risk)
+    mass, errors = _summed(wrong, confidences, counts)
+    rows, found = np.diff(mass), np.diff(errors)
+    answered = coverage * mass[..., -1:]
+    kept = np.clip(answered - mass[..., :-1], 0.0, rows)
+    share = np.divide(found, rows, out=np.zeros_like(rows), where=rows > 0)
+    return divide((kept * share).sum(axis=-1), answered[..., 0])
 
 
 @dataclass(frozen=True)
@@ -234,26 +246,13 @@ def selective_threshold(
     return Selection(float(limits[best]), int(accepted[best]), int(errors[best]), len(sure))
 
 
-def _area(mass: FloatArray, errors: FloatArray) -> float:
-    """Sum the mean risk of the first k rows over k, group by group of equal confidence.
+def _summed(
+    wrong: ArrayLike, confidences: ArrayLike, counts: ArrayLike | None
+) -> tuple[FloatArray, FloatArray]:
+    """Sum rows and errors from the surest group of equal confidence on, from 0.
 
-    Within a group of share e the errors grow by e a row: ``sum_k (E + (k - M) e) / k``.
-    """
-    rows, found = np.diff(mass), np.diff(errors)
-    share = np.divide(found, rows, out=np.zeros_like(rows), where=rows > 0)
-    # H(b) - H(a) of harmonic numbers H(k) = digamma(k + 1) + constant.
-    harmonic = special.digamma(mass + 1.0)
-    offset = errors[:-1] - share * mass[:-1]
-    return float((found + offset * np.diff(harmonic)).sum() / mass[-1])
-
-
-def _over(
-    wrong: ArrayLike,
-    confidences: ArrayLike,
-    counts: ArrayLike | None,
-    measure: Callable[[FloatArray, FloatArray], float],
-) -> FloatArray:
-    """Measure rows and errors that add up from the surest row on, [groups + 1] from 0, by resample.
+    Returns:
+        Both [groups + 1] or [R, groups + 1].
 
     Raises:
         ValueError: A confidence is NaN.
@@ -264,9 +263,15 @@ def _over(
     weights = row_counts(len(sure), counts)
     order = np.argsort(-sure, kind="stable")
     ends = np.append(np.flatnonzero(np.diff(sure[order])) + 1, len(order))
-    found = []
-    for own in weights.reshape(math.prod(weights.shape[:-1]), len(sure)):
-        mass = np.append(0.0, np.cumsum(own[order]))[np.append(0, ends)]
-        errors = np.append(0.0, np.cumsum((own * faults)[order]))[np.append(0, ends)]
-        found.append(measure(mass, errors) if mass[-1] > 0 else math.nan)
-    return np.asarray(found, dtype=np.float64).reshape(weights.shape[:-1])[()]
+    ordered = weights[..., order]
+    sums = []
+    for each in (ordered, ordered * faults[order]):
+        before = np.zeros((*weights.shape[:-1], len(order) + 1))
+        np.cumsum(each, axis=-1, out=before[..., 1:])
+        sums.append(before[..., np.append(0, ends)])
+    return sums[0], sums[1]
+
+
+def _harmonic(highest: float) -> FloatArray:
+    """Return the harmonic numbers ``H(0) = 0`` to ``H(highest)``."""
+    return np.append(0.0, np.cumsum(1.0 / np.arange(1, int(highest) + 1)))
