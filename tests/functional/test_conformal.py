@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import gzip
+import itertools
+import json
 import math
 from fractions import Fraction
+from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
 
 from temper.functional.conformal import (
     SET_SCORES,
@@ -137,6 +144,32 @@ def test_coverage_by_class_holds_in_the_class() -> None:
     assert covered("lac", randomised=False, by="class").mean() / 40 == pytest.approx(
         0.9, abs=reach(39, 40, 0.9)
     )
+
+
+@pytest.mark.parametrize("name", ["sst2", "trec"])
+def test_coverage_is_nominal_over_splits_of_real_texts(name: str, data_dir: Path) -> None:
+    with gzip.open(data_dir / name / "train.jsonl.gz", "rt", encoding="utf-8") as lines:
+        rows = [json.loads(line) for line in itertools.islice(lines, 4000)]
+    known = {row["text"]: row["label"] for row in rows}
+    texts, labels = list(known), np.array(list(known.values()))
+    model = make_pipeline(TfidfVectorizer(min_df=2), LogisticRegression(C=5))
+    model.fit(texts[:2000], labels[:2000])
+    probabilities, labels = model.predict_proba(texts[2000:]), labels[2000:]
+    draws = np.random.default_rng(0)
+    n = 299
+    scores = {
+        kind: score.scores(probabilities, draws.uniform(size=len(labels)))
+        for kind, score in SET_SCORES.items()
+    }
+    shares: dict[str, list[float]] = {kind: [] for kind in scores}
+    for _ in range(SPLITS):
+        order = draws.permutation(len(labels))
+        for kind, of_kind in scores.items():
+            threshold = conformal_quantile(at_labels(of_kind, labels)[order[:n]], coverage=0.9)
+            sets = prediction_sets(of_kind[order[n:]], threshold)
+            shares[kind].append(float(at_labels(sets, labels[order[n:]]).mean()))
+    for kind, found in shares.items():
+        assert np.mean(found) == pytest.approx(0.9, abs=reach(n, len(labels) - n, 0.9)), kind
 
 
 def test_the_share_covered_in_a_split_has_the_stated_law() -> None:
