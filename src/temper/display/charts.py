@@ -123,26 +123,42 @@ def condition_bars(
     label = label or (lambda row: in_words.get(row.key.condition, row.key.condition))
     drawn = []
     for chosen, own in _by_set(row for row in rows if not row.key.over_sets):
-        shown = own[0].unit
-        axis = title(own[0].key.name) + (f" ({shown.sign})" if shown.sign else "")
-        cells = {
-            (name, label(row)): row.cells[name]
-            for name in comparison.columns
-            for row in own
-            if row.cells[name].mean is not None
-        }
-        marks = {key: mark_of_cell(cell, shown) for key, cell in cells.items()}
-        if not marks:
-            continue
-        if many_columns(comparison):
-            said = f"{axis}, the darker the higher."
-            labels = tuple(dict.fromkeys(name for _, name in marks))
-            chart: HeatMap | Bars = HeatMap(comparison.columns, labels, marks)
-        else:
-            looks = style(comparison.columns, comparison.reference)
-            said, chart = lines_are(cells.values()), Bars(axis, marks, looks)
-        drawn.append(Figure(f"{heading}, {chosen}", f"{caption} {said}", chart))
+        named = {label(row): row for row in own}
+        drawn += labelled_bars(comparison, named, f"{heading}, {chosen}", caption)
     return drawn
+
+
+def labelled_bars(
+    comparison: Comparison, rows: Mapping[str, Row], heading: str, caption: str
+) -> list[Figure]:
+    """Draw a bar for each row and column, of many columns a heat map; nothing of no values.
+
+    Args:
+        comparison: All scores.
+        rows: Those to draw, of one score, by the name of their bars.
+        heading: Title of the figure.
+        caption: What is drawn, a sentence.
+    """
+    cells = {
+        (name, label): row.cells[name]
+        for name in comparison.columns
+        for label, row in rows.items()
+        if row.cells[name].mean is not None
+    }
+    if not cells:
+        return []
+    first = next(iter(rows.values()))
+    shown = first.unit
+    axis = title(first.key.name) + (f" ({shown.sign})" if shown.sign else "")
+    marks = {key: mark_of_cell(cell, shown) for key, cell in cells.items()}
+    if many_columns(comparison):
+        said = f"{axis}, the darker the higher."
+        labels = tuple(dict.fromkeys(name for _, name in marks))
+        chart: HeatMap | Bars = HeatMap(comparison.columns, labels, marks)
+    else:
+        looks = style(comparison.columns, comparison.reference)
+        said, chart = lines_are(cells.values()), Bars(axis, marks, looks)
+    return [Figure(heading, f"{caption} {said}", chart)]
 
 
 def _by_set(rows: Iterable[Row]) -> list[tuple[str, list[Row]]]:

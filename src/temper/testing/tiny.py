@@ -122,7 +122,7 @@ def tiny_examples(
 
 def tiny_data() -> EvaluationData:
     """Return a set of each kind, with groups, contrast pairs and a pre-trained model."""
-    dev = tiny_examples(rows=40)
+    dev = tiny_examples(rows=60)
     groups: list[str | None] = ["fiction" if row % 2 else "travel" for row in range(len(dev))]
     paired = tiny_examples("mean", rows=12)
     pairs: list[str | None] = [str(row // 2) for row in range(len(paired))]

@@ -145,11 +145,11 @@ def _statistic(name: str, ordinary: Block, anomalies: Block) -> Statistic:
     """Return a score of two blocks as a function of resample counts."""
     measure = MEASURES[name]
     flags = np.concatenate([np.zeros(len(ordinary)), np.ones(len(anomalies))])
-    values = np.concatenate([_values(ordinary), _values(anomalies)])
+    values = np.concatenate([values_of(ordinary), values_of(anomalies)])
     return OfKinds(lambda counts: measure(flags, values, counts=counts), flags)
 
 
-def _values(block: Block) -> FloatArray:
+def values_of(block: Block) -> FloatArray:
     """Return each row's score of anomaly."""
     return detectors.max_softmax(block.probabilities) if block.value is None else block.value
 

@@ -1,0 +1,130 @@
+"""Alarms: how often does a detector of anomalies warn, with a threshold that is set beforehand?
+
+Of each detector of `temper.evaluation.perspectives.anomaly`, at a false alarm rate of 5 %. The
+threshold is a conformal quantile of dev, in two folds by a hash of the text: each fold's rows, and
+those of the anomaly sets, get that of the other fold's dev rows. Ordinary texts then raise a false
+alarm at most that often, whatever the detector; which share of the anomalies it detects differs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from temper.display.cells import Comparison, Row
+from temper.display.charts import labelled_bars
+from temper.display.drawing import Figure
+from temper.display.folders import Source
+from temper.display.views import Question
+from temper.evaluation.measurement import Measurement
+from temper.evaluation.perspectives.anomaly import CONDITIONS, values_of
+from temper.evaluation.perspectives.calibration import fold_numbers
+from temper.evaluation.perspectives.contract import Perspective
+from temper.evaluation.rows import Block, Condition
+from temper.evaluation.scoring import ScoreEntry, Scoring
+from temper.functional.conformal import conformal_quantile
+from temper.functional.proportions import Share
+from temper.functional.resampling import FloatArray
+from temper.functional.scores import NO_ROWS, ScoreFacts
+
+RATE = 0.05
+"""Share of ordinary texts that may raise an alarm."""
+STATED = f"{100 * RATE:.0f} %"
+
+
+def rows(measurement: Measurement) -> Iterable[Block]:
+    """Add no rows: those of the anomaly sets are scored."""
+    return ()
+
+
+def score(scoring: Scoring) -> list[ScoreEntry]:
+    """Score each detector's alarms on dev, and on each anomaly set."""
+    blocks = scoring.of("anomaly")
+    ordinary = {block.condition.name: block for block in blocks if block.condition.set == "dev"}
+    entries: list[ScoreEntry] = []
+    for detector in dict.fromkeys(block.condition.name for block in blocks):
+        dev = ordinary.get(detector, scoring.clean)
+        sets = [
+            block
+            for block in blocks
+            if block.condition.name == detector and block.condition.set != "dev"
+        ]
+        for block in (dev, *sets):
+            condition = Condition("alarms", block.condition.set, detector)
+            name = "false_alarms" if block is dev else "detections"
+            try:
+                statistic = Share(_alarms(dev, block))
+            except ValueError as error:
+                said = str(error).partition(". ")[0]
+                entry = scoring.undefined(condition, name, reason=said, rows=len(block))
+            else:
+                entry = scoring.entry(condition, name, statistic=statistic, rows=len(block))
+            entries.append(entry)
+    return entries
+
+
+def _alarms(dev: Block, block: Block) -> FloatArray:
+    """Return 1 where a row's score of anomaly is above the threshold of dev, else 0, [n].
+
+    Raises:
+        ValueError: There are no scores, or dev has too few rows.
+    """
+    if dev.value is None and not dev.classifies:
+        raise ValueError("a regression gives no probabilities")
+    values, folds = values_of(dev), fold_numbers(dev.row, seed=0)
+    thresholds = np.array(
+        [conformal_quantile(values[folds != fold], coverage=1 - RATE) for fold in (0, 1)]
+    )
+    above = values_of(block) > thresholds[fold_numbers(block.row, seed=0)]
+    return np.asarray(above, dtype=np.float64)
+
+
+def by_detector(rows: Sequence[Row]) -> list[Row]:
+    """Choose the first anomaly set of each detector.
+
+    Args:
+        rows: Those of the leading score.
+    """
+    firsts: dict[str, Row] = {}
+    for row in rows:
+        firsts.setdefault(row.key.condition, row)
+    return list(firsts.values())
+
+
+def figures(source: Source, comparison: Comparison) -> list[Figure]:
+    """Draw the share of each set that raises an alarm, by detector."""
+    found = comparison.of("alarms")
+    return labelled_bars(
+        comparison,
+        {f"{row.key.set}, {CONDITIONS.get(row.key.condition, '')}": row for row in found},
+        "Alarms",
+        f"Share of the texts that raise an alarm: of dev at most {STATED} by construction, of "
+        "the others the more the better.",
+    )
+
+
+ALARMS = Perspective(
+    name="alarms",
+    title="Alarms",
+    place=122,
+    question=Question.KNOWS,
+    explained="Detections are the foreign texts that raise an alarm, with a threshold at which "
+    f"ordinary texts do so {STATED} of the time.",
+    leads="detections",
+    sums_up=by_detector,
+    conditions=CONDITIONS,
+    figures=figures,
+    judged=False,
+    ranked=False,
+    rescores=("task", "anomaly"),
+    summary="share of ordinary texts and of anomalies that raise an alarm, by detector, with a "
+    "threshold at 5 % false alarms",
+    scores=(
+        ScoreFacts("detections", "Anomalies detected", True, 1.0, NO_ROWS),
+        ScoreFacts("false_alarms", "False alarms", None, None, NO_ROWS),
+    ),
+    rows=rows,
+    score=score,
+    left_out="a point of the curves that `anomaly` has",
+)

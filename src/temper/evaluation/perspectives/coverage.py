@@ -1,0 +1,293 @@
+"""Coverage: do sets of classes hold the truth as often as they shall, and how large are they?
+
+Split conformal prediction at a coverage of 90 %. The threshold comes from dev in two folds by a
+hash of the text: each fold's rows, those of the other sets too, get the threshold of the other
+fold's dev rows, so that no row is judged by a threshold that it, or an equal text, was part of. On
+dev the coverage is then what was asked for, whatever the model; what differs is the size of the
+sets. On other sets nothing guarantees it, and how far it falls is what shift and attacks cost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from temper.display.cells import Cell, Comparison, Row, ScoreKey
+from temper.display.charts import labelled_bars
+from temper.display.drawing import Figure
+from temper.display.folders import Source
+from temper.display.records import Parameters
+from temper.display.views import Question
+from temper.display.wording import listed
+from temper.evaluation.measurement import Measurement
+from temper.evaluation.perspectives.calibration import fold_numbers
+from temper.evaluation.perspectives.contract import Perspective
+from temper.evaluation.rows import Block, Condition
+from temper.evaluation.scoring import ScoreEntry, Scoring, mean_of
+from temper.functional.conformal import (
+    SET_SCORES,
+    at_labels,
+    chance_coverage,
+    conformal_quantile,
+    least_rows,
+    prediction_sets,
+)
+from temper.functional.intervals import Statistic
+from temper.functional.proportions import GroupShares, Share
+from temper.functional.resampling import FloatArray
+from temper.functional.scores import NO_ROWS, ScoreFacts
+from temper.functional.units import Unit
+from temper.seeding import derive_seed
+
+NOMINAL = 0.9
+"""Share of texts whose set shall hold the label."""
+ASKED = f"{100 * NOMINAL:.0f} %"
+CLASSES = Unit(1.0, 2, "classes")
+RESCORED = ("task", "shift", "adversarial")
+ATTACKED = ("embedding_attack", "text_attack")
+"""Perspectives whose attacked rows are scored where they were measured."""
+MAIN = "lac"
+"""Score of the sets that are looked at by class, by group and under attack."""
+ENOUGH = 10
+"""Rows that a class or group needs to be the worst one."""
+MOST = 20
+"""Classes or groups of a set up to which each is scored; of more, the worst one is."""
+KINDS = {"lac": "LAC", "aps": "APS", "raps": "RAPS"}
+PARTS = {"class": "class, by its number,", "group": "group that the data name"}
+
+
+def rows(measurement: Measurement) -> Iterable[Block]:
+    """Add no rows: those of task, shift, adversarial and attacks are scored."""
+    return ()
+
+
+@dataclass(frozen=True)
+class _Sets:
+    """The prediction sets of a block's rows.
+
+    Args:
+        covered: 1 where the set holds the label, else 0, [n].
+        sizes: Number of classes in each set, [n].
+    """
+
+    covered: FloatArray
+    sizes: FloatArray
+
+
+def score(scoring: Scoring) -> list[ScoreEntry]:
+    """Score the sets on dev, shift and adversarial sets, and under attacks."""
+    dev = scoring.clean
+    found: list[ScoreEntry] = []
+    for block in scoring.of(*RESCORED, *ATTACKED):
+        attacked = block.condition.perspective in ATTACKED
+        for kind in (MAIN,) if attacked else SET_SCORES:
+            condition = Condition("coverage", block.condition.set, kind)
+            if attacked:
+                how = block.condition
+                condition = Condition("coverage", how.set, how.name, how.parameters)
+            try:
+                sets = _sets(kind, dev, block)
+            except ValueError as error:
+                said = str(error).partition(". ")[0]
+                found.append(scoring.undefined(condition, "set_size", reason=said, rows=len(block)))
+                continue
+            parts: list[tuple[Condition, str, Statistic, int]] = [
+                (condition, "set_size", mean_of(sets.sizes), len(block)),
+                (condition, "coverage", Share(sets.covered), len(block)),
+            ]
+            if kind == MAIN and not attacked:
+                parts += _by_part(condition, block, sets)
+            found += [
+                scoring.entry(place, name, statistic=statistic, rows=count)
+                for place, name, statistic, count in parts
+            ]
+    return found
+
+
+def _by_part(
+    condition: Condition, block: Block, sets: _Sets
+) -> Iterator[tuple[Condition, str, Statistic, int]]:
+    """Yield the coverage of each class and each group, and the worst of those with enough rows."""
+    parts = {"class": np.array([f"{int(label)}" for label in block.label])}
+    if block.group is not None:
+        parts["group"] = np.array([name or "" for name in block.group])
+    for what, names in parts.items():
+        known, places, rows = np.unique(names, return_inverse=True, return_counts=True)
+        for place, name in enumerate(known.tolist()):
+            if name and len(known) <= MOST:
+                value = int(name) if what == "class" else name
+                own = replace(condition, parameters=Parameters({what: value}))
+                yield own, "coverage", Share(sets.covered[places == place]), int(rows[place])
+        enough = np.flatnonzero((rows >= ENOUGH) & (known != ""))
+        kept = np.isin(places, enough)
+        worst = GroupShares(
+            sets.covered[kept], np.searchsorted(enough, places[kept]).astype(np.int64), least=True
+        )
+        yield condition, f"worst_{what}_coverage", worst, int(kept.sum())
+
+
+def _sets(kind: str, dev: Block, block: Block) -> _Sets:
+    """Return the sets of a block's rows by the thresholds of dev.
+
+    Raises:
+        ValueError: There are no probabilities, or not of the same classes as on dev, or dev has too
+            few rows.
+    """
+    if not dev.classifies:
+        raise ValueError("a regression gives no sets of classes")
+    if block.probabilities.shape[1] != dev.probabilities.shape[1]:
+        raise ValueError("its classes are not those of dev")
+    known, folds = _scores(kind, dev), fold_numbers(dev.row, seed=0)
+    own = at_labels(known, dev.label.astype(np.int64))
+    thresholds = np.array(
+        [conformal_quantile(own[folds != fold], coverage=NOMINAL) for fold in (0, 1)]
+    )
+    inside = prediction_sets(
+        _scores(kind, block), thresholds[fold_numbers(block.row, seed=0)][:, None]
+    )
+    labels = block.label.astype(np.int64)
+    return _Sets(
+        inside[np.arange(len(block)), labels].astype(np.float64),
+        inside.sum(axis=1).astype(np.float64),
+    )
+
+
+def _scores(kind: str, block: Block) -> FloatArray:
+    """Score every class of every row; a row's draw is a function of its text alone."""
+    draws = (derive_seed(0, "coverage", "draw", row) / 2.0**63 for row in block.row)
+    return SET_SCORES[kind].scores(block.probabilities, np.fromiter(draws, dtype=np.float64))
+
+
+def details(keys: Sequence[ScoreKey]) -> list[ScoreKey]:
+    """Return what stands in figures alone: single classes and groups, and other kinds off dev."""
+    return [
+        key
+        for key in keys
+        if set(PARTS) & set(key.parameters)
+        or (key.condition in KINDS and key.condition != MAIN and key.set != "dev")
+    ]
+
+
+def on_dev(rows: Sequence[Row]) -> list[Row]:
+    """Choose the main sets of dev, whose coverage is what was asked for.
+
+    Args:
+        rows: Those of the leading score.
+    """
+    return [row for row in rows if (row.key.set, row.key.condition) == ("dev", MAIN)]
+
+
+def figures(source: Source, comparison: Comparison) -> list[Figure]:
+    """Draw coverage by set and attack, by class and by group, and the size of the sets."""
+    found = comparison.of("coverage", "coverage")
+    whole = {
+        _place(row): row
+        for row in found
+        if not set(PARTS) & set(row.key.parameters) and row.key.condition not in {*KINDS} - {MAIN}
+    }
+    drawn = labelled_bars(
+        comparison,
+        whole,
+        "Coverage of prediction sets",
+        f"Share of texts whose set (LAC) holds the label; {ASKED} are asked for, which dev "
+        f"has by construction. {broken(comparison, whole)}",
+    )
+    for part, words in PARTS.items():
+        drawn += labelled_bars(
+            comparison,
+            {
+                f"{row.key.set}, {part} {row.key.parameters[part]}": row
+                for row in found
+                if part in row.key.parameters
+            },
+            f"Coverage by {part}",
+            f"Share of the texts of each {words} whose set (LAC) holds the label; {ASKED} "
+            "are asked for over all texts, which promises nothing of a part of them.",
+        )
+    sizes = [row for row in comparison.of("coverage", "set_size") if row.key.condition in KINDS]
+    return drawn + labelled_bars(
+        comparison,
+        {f"{row.key.set}, {KINDS[row.key.condition]}": row for row in sizes},
+        "Size of prediction sets",
+        "Mean number of classes in a set; fewer is better, where the coverage holds.",
+    )
+
+
+def broken(comparison: Comparison, rows: Mapping[str, Row]) -> str:
+    """Say where fewer texts are covered than chance allows, in sentences.
+
+    Chance is that of thresholds from half of dev's rows, on as many rows as were answered.
+
+    Args:
+        comparison: All scores.
+        rows: Coverages by what they are of.
+    """
+    said = []
+    for column in comparison.columns:
+        known = min(rows["dev"].cells[column].examples, default=0) // 2 if "dev" in rows else 0
+        places = [
+            f"{place} ({row.unit.text(row.cells[column].mean)} %)"
+            for place, row in rows.items()
+            if _breaks(row.cells[column], known)
+        ]
+        if places:
+            who = f" of {column}" if len(comparison.columns) > 1 else ""
+            said.append(f"Coverage{who} breaks on {listed(places)}.")
+    return " ".join(said) or "Nowhere are fewer covered than chance allows."
+
+
+def _breaks(cell: Cell, known: int) -> bool:
+    """Tell whether fewer rows are covered than chance allows at 95 %."""
+    if cell.mean is None or known < least_rows(NOMINAL):
+        return False
+    return cell.mean < chance_coverage(known, max(cell.examples), coverage=NOMINAL)[0]
+
+
+def _place(row: Row) -> str:
+    """Name a set, and the attack on it."""
+    attack = "" if row.key.condition == MAIN else COVERAGE.attack(row.key)
+    return ", ".join(part for part in (row.key.set, attack) if part)
+
+
+COVERAGE = Perspective(
+    name="coverage",
+    title="Prediction sets",
+    place=112,
+    question=Question.KNOWS,
+    explained="A prediction set holds all classes that may be the right one, so many that the "
+    f"right one is among them for {ASKED} of texts like dev's; the fewer, the more the model "
+    "knows.",
+    leads="set_size",
+    sums_up=on_dev,
+    conditions=KINDS,
+    minor=details,
+    figures=figures,
+    judged=False,
+    ranked=False,
+    rescores=RESCORED,
+    summary="share of texts whose conformal set at 90 % holds the label, and size of the sets: by "
+    "set, class, group, and under attacks that are measured",
+    scores=(
+        ScoreFacts("set_size", "Mean size of the sets", False, NOMINAL, NO_ROWS, CLASSES),
+        ScoreFacts("coverage", "Coverage", None, None, NO_ROWS),
+        ScoreFacts(
+            "worst_class_coverage",
+            "Worst class\u2019s coverage",
+            None,
+            None,
+            "no class has enough rows",
+        ),
+        ScoreFacts(
+            "worst_group_coverage",
+            "Worst group\u2019s coverage",
+            None,
+            None,
+            "no group has enough rows",
+        ),
+    ),
+    rows=rows,
+    score=score,
+    left_out="adds a score for each set, class and group",
+)

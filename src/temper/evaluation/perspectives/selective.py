@@ -1,0 +1,160 @@
+"""Selective prediction: how often is a model wrong where it answers only when it is sure?
+
+The clean labelled rows of dev, shift and adversarial sets, by falling probability of the predicted
+class (`temper.functional.selective`). What a model that orders its mistakes well gains by staying
+silent on the least sure tenth, or half, is what a threshold on its confidence is worth.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+
+from temper.display.cells import Comparison, Row
+from temper.display.drawing import Axis, Curve, Figure, Lines, Point, style
+from temper.display.folders import Source
+from temper.display.views import Question
+from temper.evaluation.measurement import Measurement
+from temper.evaluation.perspectives.contract import Perspective
+from temper.evaluation.rows import Block
+from temper.evaluation.scoring import ScoreEntry, Scoring
+from temper.functional.resampling import FloatArray
+from temper.functional.scores import NO_ROWS, ScoreFacts
+from temper.functional.selective import (
+    area_under_risk,
+    excess_area,
+    risk_at_coverage,
+    risk_curve,
+)
+
+RESCORED = ("task", "shift", "adversarial")
+MEASURES: dict[str, Callable[..., FloatArray]] = {
+    "aurc": area_under_risk,
+    "excess_aurc": excess_area,
+    **{f"risk_{share}": partial(risk_at_coverage, coverage=share / 100) for share in (80, 90, 95)},
+}
+CORNERS = 100
+"""Points of a drawn curve at most."""
+
+
+def rows(measurement: Measurement) -> Iterable[Block]:
+    """Add no rows: those of task, shift and adversarial are scored."""
+    return ()
+
+
+def score(scoring: Scoring) -> list[ScoreEntry]:
+    """Score every labelled set."""
+    entries = []
+    for block in scoring.of(*RESCORED):
+        condition = replace(block.condition, perspective="selective")
+        if not block.classifies:
+            reason = "a regression does not say how sure it is"
+            entries.append(scoring.undefined(condition, "aurc", reason=reason, rows=len(block)))
+            continue
+        wrong, sure = 1.0 - block.correct, block.confidence
+        for name, measure in MEASURES.items():
+            statistic = partial(_measured, measure, wrong, sure)
+            entries.append(scoring.entry(condition, name, statistic=statistic, rows=len(block)))
+    return entries
+
+
+def _measured(
+    measure: Callable[..., FloatArray], wrong: FloatArray, sure: FloatArray, counts: FloatArray
+) -> FloatArray:
+    return measure(wrong, sure, counts=counts)
+
+
+def on_dev(rows: Sequence[Row]) -> list[Row]:
+    """Choose the first set, which is dev.
+
+    Args:
+        rows: Those of the leading score.
+    """
+    return list(rows[:1])
+
+
+def figures(source: Source, comparison: Comparison) -> list[Figure]:
+    """Draw the risk over the coverage, one figure a labelled set.
+
+    The rows of a column's first seed are drawn: confidences of two models have no common scale.
+
+    Args:
+        source: The folder; its ``rows.parquet`` files are read.
+        comparison: All scores.
+    """
+    if not comparison.of("selective"):
+        return []
+    looks = style([column.name for column in source.columns], source.reference)
+    curves: dict[str, list[Curve]] = {}
+    for column in source.columns:
+        run = next((run for run in column.runs.values() if run.scores is not None), None)
+        if run is None:
+            continue
+        for perspective in RESCORED:
+            found = run.rows(["set", "label", "prediction", "probabilities"], perspective)
+            found = found[found["label"].notna() & (found["probabilities"].map(len) > 0)]
+            for name, part in found.groupby("set", sort=False):
+                chosen = zip(part["probabilities"], part["prediction"], strict=True)
+                sure = np.asarray([row[int(label)] for row, label in chosen])
+                wrong = (part["label"] != part["prediction"]).to_numpy(dtype=np.float64)
+                curve = Curve(
+                    column.name,
+                    _points(wrong, sure),
+                    looks[column.name],
+                    column=column.name,
+                    marked=False,
+                )
+                curves.setdefault(str(name), []).append(curve)
+    seeds = any(len(column.runs) > 1 for column in source.columns)
+    caption = (
+        "Share of wrong answers among the texts of which the model is surest; a curve that stays "
+        "low to the left knows its mistakes, and its right end is the error on all texts."
+    )
+    caption += " Of each column the first seed is drawn." if seeds else ""
+    return [
+        Figure(
+            f"Risk over coverage, {name}",
+            caption,
+            Lines(Axis("share of texts answered", (0.0, 1.02)), Axis("wrong (%)"), tuple(drawn)),
+        )
+        for name, drawn in curves.items()
+    ]
+
+
+def _points(wrong: FloatArray, sure: FloatArray) -> tuple[Point, ...]:
+    """Return points of the curve from a twentieth of the rows on: before it, one row jumps."""
+    curve = risk_curve(wrong, sure)
+    kept = np.flatnonzero(curve.coverages >= 0.05)
+    chosen = kept[np.linspace(0, len(kept) - 1, min(len(kept), CORNERS)).round().astype(int)]
+    return tuple(map(Point, curve.coverages[chosen].tolist(), (100 * curve.risks[chosen]).tolist()))
+
+
+SELECTIVE = Perspective(
+    name="selective",
+    title="Selective prediction",
+    place=114,
+    question=Question.KNOWS,
+    explained="The risk is the share of wrong answers where a model answers only the texts of "
+    "which it is surest; the area under its curve (AURC) is the mean over all shares of texts.",
+    leads="aurc",
+    sums_up=on_dev,
+    figures=figures,
+    judged=False,
+    ranked=False,
+    rescores=RESCORED,
+    summary="risk where the model answers only 80, 90 or 95 % of the texts, AURC and E-AURC",
+    scores=(
+        ScoreFacts("aurc", "AURC", False, 0.0, NO_ROWS),
+        ScoreFacts("excess_aurc", "E-AURC", False, 0.0, NO_ROWS),
+        *(
+            ScoreFacts(f"risk_{share}", f"Risk at {share} % coverage", False, 0.0, NO_ROWS)
+            for share in (80, 90, 95)
+        ),
+    ),
+    rows=rows,
+    score=score,
+    left_out="adds five scores for each set",
+)

@@ -1,0 +1,82 @@
+"""Alarms: their rate on ordinary rows, and what is detected of anomalies."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from temper.display.drawing import Bars
+from temper.display.folders import read
+from temper.evaluation.folder import write
+from temper.evaluation.function import CallablePredictor
+from temper.evaluation.run import EvaluationData, evaluate
+from temper.evaluation.settings import EvaluationSettings
+from temper.functional.conformal import chance_coverage
+from temper.report.figures import figures
+from temper.report.table import comparison
+from temper.testing.tiny import tiny_classifier, tiny_data, tiny_examples
+from tests.evaluation.spoken import calibrated, speaker, spoken, values
+
+ONLY = EvaluationSettings(perspectives=("task", "anomaly", "alarms"), bootstrap=20)
+
+
+def test_anomalies_less_sure_than_all_ordinary_rows_are_detected() -> None:
+    dev = spoken("dev", [[0.9, 0.1]] * 60, [0] * 60)
+    odd = spoken("odd", [[0.6, 0.4]] * 3 + [[0.95, 0.05], [0.9, 0.1]], None)
+    found = evaluate(speaker(), EvaluationData(dev, anomaly={"odd": odd}), ONLY)
+    assert values(found, "alarms") == {
+        # A row as sure as the threshold raises no alarm.
+        ("dev", "clean", "false_alarms"): 0.0,
+        ("odd", "clean", "detections"): 0.6,
+    }
+
+
+def test_ordinary_rows_raise_the_stated_share_of_false_alarms() -> None:
+    dev, odd = calibrated("dev", 2000, seed=0), calibrated("odd", 2000, seed=1)
+    found = values(evaluate(speaker(), EvaluationData(dev, anomaly={"odd": odd}), ONLY), "alarms")
+    low, high = chance_coverage(950, 2000, coverage=0.95, confidence=0.999)
+    assert 1 - high <= found["dev", "clean", "false_alarms"] <= 1 - low
+    # "Anomalies" of the same kind raise as many.
+    assert 1 - high <= found["odd", "clean", "detections"] <= 1 - low
+
+
+def test_every_detector_has_its_alarms_and_a_bar(tmp_path: Path) -> None:
+    evaluation = evaluate(tiny_classifier(), tiny_data(), ONLY)
+    found = values(evaluation, "alarms")
+    detectors = {"clean", "max_logit", "energy", "mahalanobis", "knn"}
+    assert {place[:2] for place in found} == {(s, d) for s in ("dev", "odd") for d in detectors}
+    folder = write(evaluation, tmp_path / "evaluation")
+    (figure,) = [f for f in figures(read(folder), comparison(folder)) if f.title == "Alarms"]
+    assert isinstance(figure.chart, Bars)
+    assert len(figure.chart.marks) == 10
+
+
+def test_without_anomaly_sets_there_is_nothing_to_say() -> None:
+    dev = spoken("dev", [[0.9, 0.1]] * 60, [0] * 60)
+    assert values(evaluate(speaker(), EvaluationData(dev), ONLY), "alarms") == {}
+
+
+@pytest.mark.parametrize(
+    ("gives", "rows", "said"),
+    [
+        ("probabilities", 20, "A coverage of 0.95 needs at least 19 held-out rows"),
+        ("values", 60, "a regression gives no probabilities"),
+    ],
+)
+def test_what_has_no_alarms_says_why(gives: str, rows: int, said: str) -> None:
+    regression = gives == "values"
+    predictor = speaker()
+    if regression:
+        predictor = CallablePredictor(lambda texts: [0.5] * len(texts), gives="values")
+    dev = spoken("dev", [[0.9, 0.1]] * rows, [0] * rows)
+    if regression:
+        dev = tiny_examples(rows=rows, kind="regression")
+    data = EvaluationData(
+        dev,
+        anomaly={"odd": spoken("odd", [[0.6, 0.4]], None)},
+        metric="pearson" if regression else "accuracy",
+    )
+    found = [e for e in evaluate(predictor, data, ONLY).scores if e["perspective"] == "alarms"]
+    assert found
+    assert all(str(entry["reason"]).startswith(said) for entry in found)
