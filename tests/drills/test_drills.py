@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from drills import clock, commands, disk, kill, trust, two_processes, workers
+from drills import clock, commands, disk, kill, restarts, trust, two_processes, workers
 from drills.commands import COMMANDS, Command, Fault, Stage, run
 from drills.drilling import Found
 from drills.trust import PLANTS, Plant
@@ -142,6 +142,16 @@ def test_a_process_that_ends_in_a_traceback_is_seen(
 @pytest.mark.slow
 def test_a_worker_that_is_killed_is_named_and_loses_nothing(project: Path) -> None:
     assert workers.drill(project, workers.TARGETS[0], inputs=2, seed=0).faults == []
+
+
+@pytest.mark.parametrize("target", restarts.TARGETS, ids=lambda target: target.name)
+def test_a_service_that_is_stopped_answers_all_that_it_accepted(
+    project: Path, target: restarts.Target
+) -> None:
+    pytest.importorskip("uvicorn", reason="needs the extra serve")
+    found = restarts.drill(project, target, inputs=1, seed=0)
+    assert found.faults == []
+    assert found.counts.total() == 1
 
 
 def test_a_fault_comes_at_its_operation(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,6 +17,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel
 
+from temper.app.service.settings import ServiceSettings
 from temper.app.settings import ROOT, PredictorSettings, SetSources
 from temper.data.settings import AUGMENTATION, UNLABELLED, DataSettings
 from temper.errors import SettingError, unknown
@@ -36,6 +37,7 @@ MODELS: dict[str, type[BaseModel]] = {
     "train": TrainSettings,
     "sets": SetSources,
     "predictor": PredictorSettings,
+    "service": ServiceSettings,
 }
 TRAINING_ONLY = ("rows", "drop_overlap", *UNLABELLED, *AUGMENTATION)
 """Settings of ``data`` that say how to train, so that an evaluation would have to ignore them."""
@@ -509,4 +511,7 @@ PREDICT = Keywords(
 )
 EXPORT = Keywords(
     ("data",), {}, {*TRAINING_ONLY, "data", "train_split", "task", "group_column", "seed"}
+)
+SERVE = Keywords(
+    ("data", "predictor", "service"), {}, {"data", *DataSettings.model_fields} - {"max_length"}
 )

@@ -20,6 +20,7 @@ from temper.cli.report import report
 from temper.cli.reproduce import reproduce
 from temper.cli.scaffold import new_method, new_perspective
 from temper.cli.screen import fail, quiet
+from temper.cli.serve import serve
 from temper.cli.soup import soup
 from temper.cli.train import train
 from temper.cli.tune import tune
@@ -42,7 +43,8 @@ class Commands(TyperGroup):
             fail(str(error))
             raise typer.Exit(error.exit_code) from error
         except (KeyboardInterrupt, Terminated) as error:
-            fail("Stopped. Run the same command again to go on from the last checkpoint.")
+            if ctx.invoked_subcommand != "serve":
+                fail("Stopped. Run the same command again to go on from the last checkpoint.")
             code = TERMINATED if isinstance(error, Terminated) else INTERRUPTED
             raise typer.Exit(code) from None
         except (MemoryError, RuntimeError) as error:
@@ -94,6 +96,7 @@ app.command()(predict)
 app.command()(calibrate)
 app.command()(report)
 app.command()(export)
+app.command()(serve)
 app.command()(push)
 # What the command takes is read by the package that it is handed over to, its help too.
 app.command(context_settings={"ignore_unknown_options": True, "help_option_names": []})(reproduce)

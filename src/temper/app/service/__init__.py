@@ -1,0 +1,5 @@
+"""Answer texts over HTTP: what ``temper serve`` does, with the extra ``serve``.
+
+`batching` joins the requests of many clients into passes of the model, `web` is the application,
+`run` binds and stops it.
+"""

@@ -1,0 +1,71 @@
+"""``temper serve``: answer texts over HTTP."""
+
+from __future__ import annotations
+
+import importlib.util
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from temper.app.keywords import SERVE
+from temper.app.quick_checks import check_predictor, refuse
+from temper.app.service.settings import ServiceSettings
+from temper.app.settings import PredictorSettings
+from temper.cli import options
+from temper.cli.screen import say
+from temper.errors import SettingError
+from temper.training.assignments import section
+
+if TYPE_CHECKING:
+    from temper.app.service.web import Service
+
+PACKAGES = ("fastapi", "prometheus_client", "uvicorn")
+
+
+@options.with_settings(SERVE)
+def serve(
+    model: Annotated[str, typer.Argument(metavar="WHAT", help=options.MODEL_HELP)],
+    *,
+    batch_size: Annotated[
+        int, typer.Option("--batch-size", min=1, help="Rows of a forward pass; changes no result.")
+    ] = 32,
+    **settings: Any,
+) -> None:
+    """Answer texts over HTTP as `temper predict` does, until SIGTERM or Ctrl-C.
+
+    POST /predict takes {"texts": [...]}; /health, /metrics (Prometheus), /docs and /openapi.json
+    say how it fares and what it takes. Where others can reach it, the environment variable
+    TEMPER_TOKEN must hold the token that requests bear.
+    """
+    tree = SERVE.tree(None, settings)
+    service = section(ServiceSettings, "service", tree.get("service", {}))
+    _check_installed()
+    refuse([partial(check_predictor, model)])
+    from temper.app.classifier import Classifier
+    from temper.app.service.run import address_of, bind, token_of_environment
+    from temper.app.service.run import serve as run
+
+    token = token_of_environment()
+    with bind(service, token=token) as bound:
+        classifier = Classifier.load(
+            model,
+            max_length=tree.get("data", {}).get("max_length"),
+            batch_size=batch_size,
+            settings=section(PredictorSettings, "predictor", tree.get("predictor", {})),
+        )
+        say(f"Serving {model} at {address_of(bound)} (what it takes: {address_of(bound)}/docs)")
+        run(classifier, service, bound, token=token, stopped=_say_end)
+
+
+def _check_installed() -> None:
+    missing = [name for name in PACKAGES if importlib.util.find_spec(name) is None]
+    if missing:
+        raise SettingError(
+            f"`temper serve` needs {', '.join(missing)}, not installed here. "
+            "Run: pip install 'temper-lm[serve]'"
+        )
+
+
+def _say_end(service: Service) -> None:
+    say(f"Accepted {service.accepted} requests, answered {service.answered}.")
