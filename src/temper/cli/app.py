@@ -47,6 +47,9 @@ class Commands(TyperGroup):
                 fail("Stopped. Run the same command again to go on from the last checkpoint.")
             code = TERMINATED if isinstance(error, Terminated) else INTERRUPTED
             raise typer.Exit(code) from None
+        except typer.Exit:
+            # An end as it should be is a RuntimeError too.
+            raise
         except (MemoryError, RuntimeError) as error:
             # torch is imported only where it has failed.
             from temper.memory import is_exhausted
