@@ -16,7 +16,16 @@ from typer.testing import CliRunner
 
 import temper
 import temper.errors
-from temper.app.keywords import COMPARE, EVALUATE, HELD_OUT, MODELS, PREDICT, TRAIN, Keywords
+from temper.app.keywords import (
+    CALIBRATE,
+    COMPARE,
+    EVALUATE,
+    HELD_OUT,
+    MODELS,
+    PREDICT,
+    TRAIN,
+    Keywords,
+)
 from temper.cli.app import app
 from temper.errors import SettingError
 from temper.training.config import RunConfig
@@ -26,7 +35,7 @@ COMMANDS = {
     "train": TRAIN,
     "compare": COMPARE,
     "evaluate": EVALUATE,
-    "calibrate": HELD_OUT,
+    "calibrate": CALIBRATE,
     "soup": HELD_OUT,
     "predict": PREDICT,
 }
@@ -36,6 +45,7 @@ NO_OPTION = {
     "train": {"lora", "evaluate"},
     "sets": set(),
     "predictor": set(),
+    "calibrate": set(),
 }
 
 

@@ -10,10 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from temper import Classifier
 from temper.app.calibrate import doubts
+from temper.app.export import Likeness
 from temper.app.predictors import load_predictor
 from temper.data.examples import Examples
 from temper.functional.calibration import fit_temperature, log_probabilities
+from temper.models.standalone import Pipeline
 from temper.training.config import model_identity
 from tests.cli.calls import call, refused, succeed
 from tests.cli.tiny_project import sentences, write_csv
@@ -75,7 +78,7 @@ def test_a_temperature_is_kept_applied_and_removed(run: Path, held_out: Path) ->
     assert f"Temperature {made['temperature']:.4f} from 20 rows" in shown.stdout
     succeed("calibrate", run, "--remove")
     assert predicted(run, held_out) == before
-    refused(call("calibrate", run, "--remove"), "there is no temperature to remove")
+    refused(call("calibrate", run, "--remove"), "there is no calibration to remove")
 
 
 def test_an_evaluation_measures_the_model_itself_and_says_so(
@@ -93,8 +96,8 @@ def test_an_evaluation_measures_the_model_itself_and_says_so(
     succeed("calibrate", run, "--data", held_out, "--device", "cpu")
     second = evaluated("second")
     assert second["scores"] == first["scores"]
-    assert any("keeps a temperature" in notice for notice in second["notices"])
-    assert not any("keeps a temperature" in notice for notice in first["notices"])
+    assert any("keeps a calibration" in notice for notice in second["notices"])
+    assert not any("keeps a calibration" in notice for notice in first["notices"])
 
 
 def labelled(held_out: Path) -> list[tuple[str, str]]:
@@ -153,11 +156,11 @@ def test_scores_that_a_temperature_worsens_are_named() -> None:
     assert len(doubts(49, before, after)) == 2
 
 
-def test_fewer_rows_are_drawn_where_asked(run: Path, held_out: Path) -> None:
-    made = succeed(
-        "calibrate", run, "--data", held_out, "--fit-rows", 16, "--device", "cpu", "--json"
-    )
-    assert json.loads(made.stdout)["held_out"]["rows"] == 16
+def test_fewer_rows_are_fitted_on_where_asked(run: Path, held_out: Path) -> None:
+    asked = ("--coverage", ".5", "--false-alarms", ".5", "--fit-rows", 16)
+    made = succeed("calibrate", run, "--data", held_out, *asked, "--device", "cpu", "--json")
+    rows = json.loads(made.stdout)["held_out"]
+    assert (rows["rows"], rows["fit"], rows["thresholds"]) == (20, 16, 4)
 
 
 def test_a_temperature_of_other_weights_or_damaged_is_refused(run: Path, held_out: Path) -> None:
@@ -168,12 +171,39 @@ def test_a_temperature_of_other_weights_or_damaged_is_refused(run: Path, held_ou
     refused(call("predict", run, "--data", held_out), "fitted for other weights", "--remove")
     for fault in ({"temperature": 0.0}, {"temperature": "warm"}, {"schema": 2}):
         file.write_text(json.dumps({**kept, **fault}), encoding="utf-8")
-        said = "reads schema 1" if "schema" in fault else "must have a temperature > 0"
+        said = "reads schema 1" if "schema" in fault else "is damaged: `temperature`"
         refused(call("predict", run, "--data", held_out), said)
     del kept["schema"]
     file.write_text(json.dumps(kept), encoding="utf-8")
-    refused(call("predict", run, "--data", held_out), "must have a temperature > 0")
+    refused(call("predict", run, "--data", held_out), "is damaged: `schema` is missing")
     succeed("calibrate", run, "--data", held_out, "--device", "cpu")
+
+
+def test_only_the_scaling_of_a_calibration_is_exported(
+    run: Path, held_out: Path, tmp_path: Path
+) -> None:
+    given = ("--coverage", ".5", "--false-alarms", ".5", "--fit-rows", 16, "--device", "cpu")
+    succeed("calibrate", run, "--data", held_out, *given)
+    record = json.loads((run / "calibration.json").read_text(encoding="utf-8"))
+    # Vector scaling is applied where it is kept, and it moves labels.
+    record["vector"] = {"weights": [0.5, 2.0], "bias": [3.0, -1.0]}
+    (run / "calibration.json").write_text(json.dumps(record), encoding="utf-8")
+    told = call("export", run, "--to", tmp_path / "out")
+    assert told.exit_code == 0
+    assert "with the scaling of" in told.stderr.replace("\n", " ")
+    kept = json.loads((tmp_path / "out" / "calibration.json").read_text(encoding="utf-8"))
+    assert not {"sets", "anomaly", "arrays"} & kept.keys()
+    texts = ["the film was good", "a", "it was bad"]
+    wanted = [each.record() for each in Classifier.load(str(run), device="cpu")(texts)]
+    answers = Pipeline(tmp_path / "out")(texts)
+    again = Classifier.load(str(tmp_path / "out"), device="cpu")(texts)
+    found = Likeness.of([each.record() for each in again], answers)
+    assert (found.alike, found.largest_difference < 1e-6) == (len(texts), True)
+    for row, other in zip(wanted, answers, strict=True):
+        assert "set" in row
+        assert "set" not in other
+        assert other["probabilities"] == pytest.approx(row["probabilities"])
+        assert other["label"] == row["label"] == "negative"
 
 
 def test_another_length_than_that_of_the_fit_is_said(run: Path, held_out: Path) -> None:

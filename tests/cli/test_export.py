@@ -18,7 +18,7 @@ import pytest
 import temper
 from temper.app import export as exporting
 from temper.app.export import PIPELINE, Likeness
-from temper.app.temperature import FILE, store_temperature
+from temper.app.sidecar import FILE, store_temperature
 from temper.models import standalone
 from tests.cli.calls import answer, call, refused, succeed
 from tests.cli.tiny_project import sentences, write_csv

@@ -11,7 +11,7 @@ import pytest
 
 import temper
 from temper.app.predictors import load_predictor
-from temper.app.temperature import stored_temperature
+from temper.app.sidecar import read_calibration
 from temper.app.verify import verify
 from temper.data.settings import DataSettings
 from temper.data.sources import load_splits
@@ -41,14 +41,15 @@ def test_files_are_those_that_were_written(release: Path) -> None:
 
 def test_a_checkpoint_answers_as_it_did(release: Path) -> None:
     rows = load_splits(DataSettings(source=str(release / "data.jsonl"), dev_share=0.1)).dev
-    kept = read(release / "calibrate" / "evaluation").rows.to_pydict()
+    written = read(release / "calibrate" / "evaluation").rows.to_pydict()
     answers = load_predictor(str(release / "calibrate"), max_length=8, device="cpu").predict(rows)
-    before = dict(zip(kept["row"], kept["probabilities"], strict=True))
+    before = dict(zip(written["row"], written["probabilities"], strict=True))
     for row, probabilities in zip(rows.rows, answers.probabilities, strict=True):
         np.testing.assert_allclose(probabilities, before[row], atol=1e-4)
-    temperature = stored_temperature(str(release / "calibrate"))
-    assert temperature is not None
-    assert temperature.value > 0
+    kept = read_calibration(str(release / "calibrate"))
+    assert kept is not None
+    assert kept.scaling is not None
+    assert kept.scaling.weights > 0
 
 
 def test_a_study_has_its_page_and_its_table(release: Path) -> None:

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import temper
-from temper.app.temperature import stored_temperature
+from temper.app.sidecar import read_calibration
 from temper.data.examples import Examples
 from temper.data.settings import DataSettings
 from temper.data.sources import load_splits
@@ -246,9 +246,10 @@ def test_the_winner_s_file_repeats_its_final_run(raced: Path, tmp_path: Path) ->
     assert again["key"] == json.loads((final / "run.json").read_text(encoding="utf-8"))["key"]
     weights = [folder / "model.safetensors" for folder in (final, tmp_path / "again")]
     assert weights[0].read_bytes() == weights[1].read_bytes()
-    kept = stored_temperature(str(final))
+    kept = read_calibration(str(final))
     assert kept is not None
-    assert kept.value > 0
+    assert kept.scaling is not None
+    assert kept.scaling.weights > 0
 
 
 def test_a_finished_race_is_kept_and_its_reported_rows_are_not_looked_at_again(

@@ -1,49 +1,77 @@
-"""Fit a temperature for a checkpoint on held-out rows, and keep it in the checkpoint's folder."""
+"""Fit on held-out rows what makes a checkpoint's answers trustworthy, and keep it in its folder.
+
+The rows are drawn into two parts by the hash of their texts. The scaling is fitted, and the
+detector chosen, on the first; every threshold is a quantile over the second, on which nothing was
+fitted, so that conformal guarantees hold as they stand for split conformal prediction.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from temper.app.calibration import (
+    Calibration,
+    Detector,
+    HeldOut,
+    SetRule,
+    outputs,
+)
+from temper.app.detecting import NEIGHBOURS, Ordinary, choose_detector
 from temper.app.evaluate import EvaluationRequest
 from temper.app.measure import load_evaluated
-from temper.app.predictors import load_predictor, longest_row
-from temper.app.seen import seen_among
-from temper.app.temperature import FILE, store_temperature
+from temper.app.predictors import load_predictor, longest_row, trained_columns
+from temper.app.seen import seen_among, trained_rows
+from temper.app.settings import CalibrationSettings
+from temper.app.sidecar import FILE, write_calibration
 from temper.data.examples import Examples
+from temper.data.sources import load_examples
 from temper.display.wording import plural
-from temper.errors import CheckpointError, DataError, SettingError
+from temper.errors import CheckpointError, DataError, ModelError
 from temper.evaluation.measurement import align, block_of, labels_of
-from temper.evaluation.perspectives.calibration import with_temperature
-from temper.evaluation.predictor import Prediction
+from temper.evaluation.predictor import Prediction, Predictor, StateReader
 from temper.evaluation.rows import Condition
 from temper.evaluation.scoring import statistic_of
-from temper.functional.calibration import fit_temperature
+from temper.functional.conformal import least_rows
 from temper.functional.intervals import LEAST_ROWS
+from temper.functional.resampling import FloatArray, IntegerArray
+from temper.functional.scaling import Scaling, best_scaling
+from temper.locks import locked
 from temper.models.names import checkpoint_folder
+from temper.seeding import derive_seed
 from temper.training.checkpoint_folder import read_json
 from temper.training.progress import Progress
+
+FOLDS = 5
+MOST_FITTED = 2000
+"""Rows that a scaling is fitted on, and that a detector learns from, at most."""
+REFERENCE = 200
+"""Held-out rows that batches are compared with at most: the test costs their square."""
+ANOMALIES = 1000
+"""Rows of a set of anomalies that detectors are chosen by at most."""
 
 
 def calibrate(
     request: EvaluationRequest,
+    settings: CalibrationSettings | None = None,
     *,
-    fit_rows: int | None = None,
     with_dev: bool = False,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
-    """Fit a temperature on held-out rows and write ``calibration.json`` (docs/formats.md).
+    """Fit a scaling, thresholds and a detector, and write ``calibration.json`` (docs/formats.md).
 
     Rows that the run, or a run of the soup, was trained on are left out: a model is too sure of
-    them. So are its dev rows, on which scores are reported.
+    them. So are its dev rows, on which scores are reported. With fewer than 100 rows, and nothing
+    asked for by name, only a temperature is fitted.
 
     Args:
-        request: The model's folder and the held-out rows; an earlier temperature is replaced.
-        fit_rows: Fit on that many of them, drawn by hash and label; None takes all.
+        request: The model's folder, the held-out rows, and sets of anomalies to choose a detector
+            by; an earlier calibration is replaced.
+        settings: What is kept.
         with_dev: Whether dev rows are taken all the same.
         progress: Hears what there is to say.
 
@@ -51,87 +79,328 @@ def calibrate(
         The content of the file.
 
     Raises:
-        TemperError: The folder holds no classifier, the model has seen all of the rows, or no
-            temperature is best for them.
+        TemperError: The folder holds no checkpoint, the model has seen all of the rows, they are
+            too few for a coverage, or no temperature is best for them.
     """
-    progress = progress or Progress()
-    folder = checkpoint_folder(request.model, what="A temperature")
+    progress, settings = progress or Progress(), settings or CalibrationSettings()
+    folder = checkpoint_folder(request.model, what="A calibration")
     predictor = load_predictor(
         request.model,
         max_length=request.max_length,
         batch_size=request.evaluate.batch_size,
         device=request.predictor.device,
     )
-    if predictor.gives != "logits":
-        raise SettingError(
-            f"{request.model} is a regression, whose values a temperature has no meaning for."
-        )
+    with locked(folder):
+        rows, left_out, notices = _held_out(request, predictor, with_dev=with_dev)
+        progress.notice_all(notices)
+        fit = _Fit(request, settings, predictor, rows, notices, progress)
+        made, told = fit.run()
+        if (folder / FILE).is_file() and (earlier := _earlier(folder)) != (
+            told.get("temperature"),
+            rows.hash,
+        ):
+            held = "" if earlier is None else f" ({earlier[0]:.4f})"
+            fit.tell(f"The temperature that {folder / FILE} held{held} is replaced.")
+        told["held_out"] |= {"hash": rows.hash, "source": rows.source, "left_out": left_out}
+        return write_calibration(folder, made, {**told, "notices": notices})
+
+
+def _held_out(
+    request: EvaluationRequest, predictor: Predictor, *, with_dev: bool
+) -> tuple[Examples, dict[str, int], list[str]]:
+    """Load the rows that the model has not seen, with labels that are its own."""
     rows = replace(
         load_evaluated(request.model, request.data, predictor=predictor), name="held_out"
     )
     rows, left_out, notices = _unseen(request.model, rows, request.data.source, with_dev=with_dev)
-    if fit_rows is not None:
-        rows = rows.sample(fit_rows, seed=request.data.seed)
     aligned = align(rows, predictor.label_names)
     if aligned.entailment is not None:
         raise DataError(
             f"The rows of {request.data.source} tell entailment from all else, but the model has "
             "three classes. Give rows with three labels."
         )
-    notices = [*rows.notices, *notices]
-    progress.notice_all(notices)
-    rows = aligned.examples
-    prediction = predictor.predict(rows)
-    logits = prediction.logits
-    # It `gives` logits.
-    assert logits is not None
-    before = _measures(rows, prediction)
-    try:
-        fitted = fit_temperature(labels_of(rows), logits)
-    except ValueError as error:
-        raise DataError(
-            f"No temperature can be fitted: of the {len(rows)} rows of {request.data.source} "
-            f"{error}. Give more rows, or others, with --data."
-        ) from error
-    after = _measures(rows, with_temperature(prediction, fitted.value))
-    doubted = doubts(len(rows), before, after)
-    if (folder / FILE).is_file() and (earlier := _earlier(folder)) != (fitted.value, rows.hash):
-        held = "" if earlier is None else f" ({earlier[0]:.4f})"
-        doubted.append(f"The temperature that {folder / FILE} held{held} is replaced.")
-    progress.notice_all(doubted)
-    return store_temperature(
-        folder,
-        fitted.value,
-        before=before,
-        after=after,
-        held_out={
-            "rows": len(rows),
-            "hash": rows.hash,
-            "source": rows.source,
-            "left_out": left_out,
-        },
-        max_length=longest_row(predictor),
-        notices=[*notices, *doubted],
-    )
+    return aligned.examples, left_out, [*rows.notices, *notices]
 
 
-def remove_temperature(model: str) -> Path:
-    """Remove a stored temperature.
+@dataclass
+class _Fit:
+    """One calibration: what is given, and what is read of it."""
 
-    Args:
-        model: Folder of a checkpoint.
+    request: EvaluationRequest
+    settings: CalibrationSettings
+    predictor: Predictor
+    rows: Examples
+    notices: list[str]
+    progress: Progress
 
-    Returns:
-        The file that was removed.
+    def tell(self, text: str) -> None:
+        """Say something now and in the record."""
+        self.progress.notice(text)
+        self.notices.append(text)
 
-    Raises:
-        CheckpointError: There is none.
-    """
-    file = Path(model).expanduser() / FILE
-    if not file.is_file():
-        raise CheckpointError(f"{model} holds no {FILE}, so there is no temperature to remove.")
-    file.unlink()
-    return file
+    def run(self) -> tuple[Calibration, dict[str, Any]]:
+        """Fit everything."""
+        first, second = self._parts()
+        groups = self._groups()
+        self._check_enough(second, groups)
+        answers, states = self._read(self.rows)
+        labels = labels_of(self.rows)
+        told: dict[str, Any] = {}
+        scaling = None
+        if not answers.regression:
+            scaling = self._scaling(labels[first], answers.take(first), first, told)
+        made = Calibration(longest_row(self.predictor), scaling)
+        told["held_out"] = {"rows": len(self.rows), "fit": len(first), "thresholds": len(second)}
+        if not answers.regression:
+            self._measure(made, labels, answers, second if len(second) else first, told)
+        if len(second):
+            detector = self._detector(made, answers.take(first), states[first], labels[first], told)
+            own, seen = answers.take(second), states[second]
+            scores = detector.score(own, made.applied(own), seen)
+            chosen = None if groups is None else groups[1][second]
+            reference = (seen if seen.shape[1] else outputs(own))[:REFERENCE]
+            made = replace(
+                made,
+                held_out=HeldOut(own, labels[second], scores, chosen),
+                rule=SetRule(
+                    self.settings.conformal,
+                    self.settings.by,
+                    self.settings.coverage,
+                    () if groups is None else groups[0],
+                ),
+                detector=detector,
+                false_alarms=self.settings.false_alarms,
+                reference=reference,
+                confidences=None if answers.regression else _levels(made, answers.take(first)),
+            )
+            told |= self._thresholds(made)
+            told["anomaly"]["threshold"] = made.alarm
+        return made, told
+
+    def _parts(self) -> tuple[IntegerArray, IntegerArray]:
+        """Draw the rows that are fitted on and those that set thresholds; equal texts go together.
+
+        Not by label: rows that set thresholds must be exchangeable with new ones.
+        """
+        count, settings = len(self.rows), self.settings
+        asked = bool(settings.model_fields_set) or bool(self.request.sets.anomaly)
+        keys = [derive_seed(self.request.data.seed, "calibrate", row) for row in self.rows.rows]
+        order = sorted(range(count), key=lambda place: (keys[place], place))
+        if not asked and count < 2 * LEAST_ROWS:
+            what = "intervals" if self.predictor.gives == "values" else "prediction sets"
+            said = (
+                f"No {what}, anomalies or shifts are told with {plural(count, 'held-out row')}: "
+                f"that takes {2 * LEAST_ROWS}, half of them to fit on and half to set thresholds, "
+                "or ask for fewer by name (--coverage .9)."
+            )
+            if self.predictor.gives == "values":
+                raise DataError(f"{said} Of a regression nothing else is calibrated.")
+            self.tell(said)
+            return np.asarray(order, dtype=np.int64), np.zeros(0, dtype=np.int64)
+        size = min(count, settings.fit_rows or min(count // 2, MOST_FITTED))
+        while 0 < size < count and keys[order[size]] == keys[order[size - 1]]:
+            size += 1
+        return np.asarray(order[:size], dtype=np.int64), np.asarray(order[size:], dtype=np.int64)
+
+    def _groups(self) -> tuple[tuple[str, ...], IntegerArray] | None:
+        """Number the groups, where the coverage is by group."""
+        if self.settings.by != "group":
+            return None
+        given = self.rows.group
+        if given is None or None in given:
+            raise DataError(
+                f"calibrate.by=group needs the group of every row of {self.request.data.source}. "
+                "Name its column with --group-column."
+            )
+        names = tuple(sorted({str(group) for group in given}))
+        numbers = {name: number for number, name in enumerate(names)}
+        return names, np.asarray([numbers[str(group)] for group in given])
+
+    def _check_enough(
+        self, second: IntegerArray, groups: tuple[tuple[str, ...], IntegerArray] | None
+    ) -> None:
+        """Refuse too few rows for a threshold before the model answers any."""
+        if not len(second) and not self.settings.model_fields_set:
+            return
+        wanted = {f"a coverage of {each:g}": least_rows(each) for each in self.settings.coverage}
+        names: tuple[str, ...] = ("",)
+        kinds = np.zeros(len(second), dtype=np.int64)
+        if groups is not None:
+            names, kinds = groups[0], groups[1][second]
+        elif self.settings.by == "class":
+            names = self.predictor.label_names or tuple(map(str, range(self.rows.classes)))
+            kinds = labels_of(self.rows)[second].astype(np.int64)
+        rows = np.bincount(kinds, minlength=len(names))
+        faults = [
+            f"{what} needs at least {least} rows"
+            + (f" of {self.settings.by} {name!r}" if name else "")
+            + f" to set a threshold, and there are {found}"
+            for what, least in wanted.items()
+            for name, found in zip(names, rows, strict=True)
+            if found < least
+        ]
+        alarm = least_rows(1.0 - self.settings.false_alarms)
+        if len(second) < alarm:
+            faults.append(
+                f"a false alarm rate of {self.settings.false_alarms:g} needs at least {alarm} rows "
+                f"to set a threshold, and there are {len(second)}"
+            )
+        if faults:
+            raise DataError(
+                f"The held-out rows are too few: {faults[0]}. Of {len(self.rows)}, "
+                f"{len(self.rows) - len(second)} are fitted on (--fit-rows). Give more rows with "
+                "--data, or ask for less (--coverage, --false-alarms)."
+            )
+
+    def _read(self, rows: Examples) -> tuple[Prediction, FloatArray]:
+        """Answer rows and read their states; without states where the model shows none."""
+        size = self.request.evaluate.batch_size
+        try:
+            if isinstance(self.predictor, StateReader):
+                return self.predictor.predict_with_states(rows, batch_size=size)
+        except ModelError as error:
+            said = f"Hidden states cannot be read, so answers alone are looked at: {error}"
+            if said not in self.notices:
+                self.tell(said)
+        return self.predictor.predict(rows, batch_size=size), np.zeros((len(rows), 0))
+
+    def _scaling(
+        self, labels: FloatArray, answers: Prediction, first: IntegerArray, told: dict[str, Any]
+    ) -> Scaling:
+        """Fit the scaling, and say which and why."""
+        logits = answers.logits
+        # It `gives` logits.
+        assert logits is not None
+        keys = [self.rows.rows[place] for place in first]
+        seed = self.request.data.seed
+        folds = np.asarray([derive_seed(seed, "scaling", key) % FOLDS for key in keys])
+        try:
+            found = best_scaling(labels, logits, folds)
+        except ValueError as error:
+            raise DataError(
+                f"No temperature can be fitted: of the {len(labels)} rows of "
+                f"{self.request.data.source} {error}. Give more rows, or others, with --data."
+            ) from error
+        told["temperature"] = found.temperature
+        if found.vector is not None:
+            told["vector"] = {
+                "weights": found.vector.weights.tolist(),
+                "bias": found.vector.bias.tolist(),
+            }
+            gain = found.gains.mean()
+            self.tell(
+                f"Vector scaling is taken: on rows of other folds its NLL is {gain:.4f} lower than "
+                "a temperature's. It may predict another class than the model by itself."
+            )
+        missing = sorted(set(range(logits.shape[1])) - set(labels_of(self.rows).astype(int)))
+        names = self.predictor.label_names
+        for label in missing:
+            name = label if names is None else names[label]
+            self.tell(f"No held-out row is of class {name!r}, so nothing is known of its sets.")
+        return found.chosen
+
+    def _measure(
+        self,
+        made: Calibration,
+        labels: FloatArray,
+        answers: Prediction,
+        places: IntegerArray,
+        told: dict[str, Any],
+    ) -> None:
+        """Measure calibration on rows that the scaling was not fitted on, where there are some."""
+        rows, own = self.rows.select(places.tolist()), answers.take(places)
+        before, after = _measures(rows, own), _measures(rows, made.applied(own))
+        for name in before:
+            told[name] = {"before": before[name], "after": after[name]}
+        for said in doubts(told["held_out"]["fit"], before, after):
+            self.tell(said)
+
+    def _detector(
+        self,
+        made: Calibration,
+        answers: Prediction,
+        states: FloatArray,
+        labels: FloatArray,
+        told: dict[str, Any],
+    ) -> Detector:
+        """Choose a detector, and let it learn from ordinary rows."""
+        classes = np.zeros(len(labels)) if answers.regression else labels
+        taught = self._teacher() if states.shape[1] else None
+        given = Ordinary(answers, states, classes, taught)
+        try:
+            best, scores = choose_detector(made, given, self._anomalies())
+        except ValueError as error:
+            raise DataError(
+                f"No detector of anomalies can be made of {self.request.model}: {error}."
+            ) from error
+        told["anomaly"] = {
+            "detector": best.name,
+            "false_alarms": self.settings.false_alarms,
+            "neighbours": NEIGHBOURS,
+            "learnt_from": {
+                "rows": len(classes if taught is None else taught[1]),
+                "kind": "held_out" if taught is None else "training",
+            },
+            **({"auroc": scores} if scores else {}),
+        }
+        if scores:
+            means = {name: np.mean(list(of_sets.values())) for name, of_sets in scores.items()}
+            listed = ", ".join(f"{name} {value:.3f}" for name, value in means.items())
+            self.tell(f"The detector of anomalies is {best.name}: mean AUROC {listed}.")
+        return best
+
+    def _teacher(self) -> tuple[FloatArray, FloatArray] | None:
+        """Read states and classes of training rows, None where they cannot be read."""
+        train, _ = trained_rows(self.request.model)
+        if train is None or train.labels is None:
+            return None
+        kept = train.apart([self.rows])
+        if not kept:
+            return None
+        seed = self.request.data.seed
+        chosen = train.select(kept).sample(MOST_FITTED, seed=seed)
+        _, states = self._read(replace(chosen, name="train"))
+        labels = labels_of(chosen)
+        return states, np.zeros(len(labels)) if chosen.kind == "regression" else labels
+
+    def _anomalies(self) -> dict[str, tuple[Prediction, FloatArray]]:
+        """Answer the sets of anomalies."""
+        data, known = self.request.data, trained_columns(self.request.model)
+        found = {}
+        for name, source in self.request.sets.anomaly.items():
+            rows = load_examples(source, labelled=False, reading=data.reading, known=known)
+            rows = replace(rows.sample(data.eval_rows or ANOMALIES, seed=data.seed), name=name)
+            found[name] = self._read(rows)
+        return found
+
+    def _thresholds(self, made: Calibration) -> dict[str, Any]:
+        """Return what the record says of sets and alarms."""
+        assert made.held_out is not None
+        assert made.rule is not None
+        scaled = made.applied(made.held_out.prediction)
+        by_coverage: dict[str, Any] = {}
+        for coverage in made.rule.coverage:
+            threshold = made.threshold(coverage)
+            entry: dict[str, Any] = {"threshold": threshold.tolist()}
+            if not scaled.regression:
+                sets = made.in_sets(scaled, coverage=coverage, groups=made.held_out.groups)
+                entry["mean_size"] = float(sets.sum(axis=1).mean())
+            by_coverage[f"{coverage:g}"] = entry
+        return {
+            "sets": {
+                "conformal": made.rule.conformal,
+                "by": made.rule.by,
+                "coverage": list(made.rule.coverage),
+                "groups": list(made.rule.groups),
+                "thresholds": by_coverage,
+            }
+        }
+
+
+def _levels(made: Calibration, answers: Prediction) -> FloatArray:
+    """Return the percentiles of the confidence of some answers, each once, from high to low."""
+    sure = made.applied(answers).probabilities.max(axis=1)
+    return np.unique(np.quantile(sure, np.linspace(0.0, 1.0, 101)))[::-1]
 
 
 def _unseen(

@@ -3,78 +3,35 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from itertools import compress
 from pathlib import Path
-from typing import Any, Self, overload
+from typing import Any, Self
 
+import numpy as np
+
+from temper.app.abstention import Abstention
+from temper.app.answers import Answer, Answers, Shift
+from temper.app.calibration import FAILURE, Calibration, SetRule, outputs
 from temper.app.predictors import load_predictor, longest_row
 from temper.app.results import TrainingResult
 from temper.app.settings import PredictorSettings
-from temper.app.temperature import StoredTemperature, stored_temperature
+from temper.app.sidecar import read_calibration
 from temper.data.examples import Examples
-from temper.errors import DataError
-from temper.evaluation.predictor import Prediction, Predictor
+from temper.errors import DataError, SettingError
+from temper.evaluation.predictor import Prediction, Predictor, StateReader
+from temper.functional.resampling import FloatArray, IntegerArray
+from temper.functional.selective import Selection
+from temper.functional.shift import label_shift, mmd_test
 
-
-@dataclass(frozen=True)
-class Answer:
-    """What a model says of one text.
-
-    Args:
-        label: The predicted class; None of a regression.
-        probabilities: Probability of each class by its name, calibrated where the model's folder
-            keeps a calibration; empty for a regression.
-        value: The predicted value; None of a classifier.
-        anomaly: How strange the text looks, higher is stranger: 1 less the largest probability.
-            None of a regression.
-    """
-
-    label: str | None = None
-    probabilities: dict[str, float] = field(default_factory=dict)
-    value: float | None = None
-    anomaly: float | None = None
-
-    def record(self) -> dict[str, Any]:
-        """Return the fields that apply, as ``temper predict`` writes them."""
-        if self.value is not None:
-            return {"value": self.value}
-        return {
-            "label": self.label,
-            "anomaly": self.anomaly,
-            "probabilities": dict(self.probabilities),
-        }
-
-
-@dataclass(frozen=True)
-class Answers(Sequence[Answer]):
-    """The answers to some texts, in their order.
-
-    Args:
-        rows: One answer a text.
-        notices: What their reader should know, such as that texts were cut.
-    """
-
-    rows: tuple[Answer, ...] = ()
-    notices: tuple[str, ...] = ()
-
-    def __len__(self) -> int:
-        """Return the number of texts."""
-        return len(self.rows)
-
-    def __iter__(self) -> Iterator[Answer]:
-        """Iterate over the answers."""
-        return iter(self.rows)
-
-    @overload
-    def __getitem__(self, place: int) -> Answer: ...
-
-    @overload
-    def __getitem__(self, place: slice) -> tuple[Answer, ...]: ...
-
-    def __getitem__(self, place: int | slice) -> Answer | tuple[Answer, ...]:
-        """Return the answer at a place."""
-        return self.rows[place]
+ALARM = 0.01
+"""A batch has shifted where its p value is not above this, as one in a hundred is by chance."""
+LEAST_BATCH = 20
+"""Texts of a batch from which on it is compared with held-out rows."""
+DRAWN = 200
+"""Texts of it that are, at most."""
 
 
 class Classifier:
@@ -87,7 +44,7 @@ class Classifier:
         predictor: The model.
         name: What it is called in messages.
         batch_size: Rows of a forward pass; None takes the predictor's own.
-        temperature: What its logits are divided by; None leaves them.
+        calibration: What is known of its answers from held-out rows; None leaves them as they are.
 
     Example:
         >>> from temper.evaluation.function import CallablePredictor
@@ -107,12 +64,12 @@ class Classifier:
         *,
         name: str = "the model",
         batch_size: int | None = None,
-        temperature: StoredTemperature | None = None,
+        calibration: Calibration | None = None,
     ) -> None:
         self.predictor = predictor
         self.name = name
         self.batch_size = batch_size
-        self._temperature = temperature
+        self.calibration = calibration
         self._turn = threading.Lock()
 
     @classmethod
@@ -143,76 +100,271 @@ class Classifier:
         """
         name = str(model.folder if isinstance(model, TrainingResult) else model)
         # First, since it is refused in milliseconds.
-        temperature = stored_temperature(name)
+        calibration = read_calibration(name)
         predictor = load_predictor(
             name, max_length=max_length, batch_size=batch_size, device=device, settings=settings
         )
-        return cls(predictor, name=name, batch_size=batch_size, temperature=temperature)
+        return cls(predictor, name=name, batch_size=batch_size, calibration=calibration)
 
-    def __call__(self, texts: Sequence[str], text_pairs: Sequence[str] | None = None) -> Answers:
+    def __call__(
+        self,
+        texts: Sequence[str],
+        text_pairs: Sequence[str] | None = None,
+        *,
+        groups: Sequence[str] | None = None,
+        coverage: float | None = None,
+        abstain: str | None = None,
+        max_risk: float | None = None,
+    ) -> Answers:
         """Answer texts.
 
         Args:
             texts: The texts; none give no answers.
             text_pairs: The second text of each, for a task of pairs.
+            groups: The group of each, where the calibration's coverage is by group.
+            coverage: How often prediction sets, or intervals, shall hold the truth, in (0, 1); None
+                takes the first one that was calibrated, if any.
+            abstain: Rules with commas between: ``anomaly`` abstains from texts that are flagged,
+                ``set>K`` from those whose set is empty or larger than K.
+            max_risk: Abstain from texts below the confidence from which on answers are wrong at
+                this rate at most, shown on the held-out rows by Learn-then-Test.
 
         Returns:
             One answer a text, in their order.
 
         Raises:
-            DataError: They are not texts, or not as many second ones as first ones.
+            DataError: They are not texts, or not as many second ones, or groups, as first ones.
+            SettingError: Something is asked for that the calibration cannot say.
             ModelError: An answer is not finite.
         """
-        for name, given in (("texts", texts), ("text_pairs", text_pairs)):
-            _check_texts(name, given)
-        if text_pairs is not None and len(text_pairs) != len(texts):
-            raise DataError(
-                f"`text_pairs` gives the second text of each of `texts`: got {len(text_pairs)} for "
-                f"{len(texts)}."
-            )
+        for name, given in (("texts", texts), ("text_pairs", text_pairs), ("groups", groups)):
+            _check_texts(name, given, len(texts))
         pairs = None if text_pairs is None else list(text_pairs)
-        return self.answers(Examples("texts", list(texts), pairs))
+        names = None if groups is None else list[str | None](groups)
+        examples = Examples("texts", list(texts), pairs, group=names)
+        return self.answers(examples, coverage=coverage, abstain=abstain, max_risk=max_risk)
 
-    def answers(self, examples: Examples) -> Answers:
+    def answers(
+        self,
+        examples: Examples,
+        *,
+        coverage: float | None = None,
+        abstain: str | None = None,
+        max_risk: float | None = None,
+        compare: bool = True,
+    ) -> Answers:
         """Answer the texts of a set.
 
         Args:
             examples: Texts; labels are not looked at.
+            coverage: As for a call.
+            abstain: As for a call.
+            max_risk: As for a call.
+            compare: Whether the texts as a whole are compared with held-out rows; a service does
+                that itself, over the texts of several requests.
 
         Raises:
-            ModelError: An answer is not finite.
+            TemperError: As for a call.
         """
+        asked = _Asked.of(self, examples, coverage, Abstention.of(abstain, max_risk))
         if not len(examples):
             return Answers()
         with self._turn:
-            prediction = self.predictor.predict(examples, batch_size=self.batch_size)
-        longest, notices = longest_row(self.predictor), []
-        if self._temperature is not None:
-            prediction = self._temperature.applied(prediction)
-            if longest != self._temperature.max_length:
-                notices.append(
-                    f"The temperature of {self.name} was fitted on texts cut at "
-                    f"{self._temperature.max_length} tokens, and these are cut at {longest}."
+            own, states = self._read(examples)
+        made = asked.answers(own, states)
+        shift = self.shift(own, states) if compare else None
+        told = made.notices if shift is None else (*made.notices, str(shift))
+        return replace(made, notices=told, shift=shift, own=own, states=states)
+
+    def shift(self, own: Prediction, states: FloatArray) -> Shift | None:
+        """Compare texts as a whole with held-out rows of the calibration.
+
+        Args:
+            own: The model's own answers to them, n rows (`Answers.own`).
+            states: Their states, [n, D] (`Answers.states`). Of more than 200 texts, 200 at equal
+                distances are compared.
+
+        Returns:
+            What is found; None of fewer than 20 texts, or where no held-out rows are kept.
+        """
+        known, count = self.calibration, len(own)
+        if known is None or known.reference is None or count < LEAST_BATCH:
+            return None
+        places = np.linspace(0, count - 1, min(count, DRAWN)).round().astype(np.int64)
+        seen = states if states.shape[1] else outputs(own)
+        p = mmd_test(known.reference, seen[places], seed=0).p
+        shares = None
+        if not own.regression:
+            assert known.held_out is not None
+            names, old = self.names_of(own), known.applied(known.held_out.prediction)
+            with suppress(ValueError):
+                found = label_shift(
+                    known.held_out.labels.astype(np.int64),
+                    old.prediction.astype(np.int64),
+                    known.applied(own).prediction.astype(np.int64),
+                    len(names),
                 )
-        if prediction.truncated:
-            notices.append(f"{prediction.truncated:.1%} of the texts were cut at {longest} tokens.")
-        return Answers(_answers(prediction, self.predictor.label_names), tuple(notices))
+                shares = dict(zip(names, found.priors.tolist(), strict=True))
+        return Shift(p, p <= ALARM, len(places), shares)
+
+    def names_of(self, answers: Prediction) -> tuple[str, ...]:
+        """Return the classes' names; those without are ``LABEL_0`` and so on.
+
+        Args:
+            answers: Answers of the model.
+        """
+        count = answers.probabilities.shape[1]
+        return self.predictor.label_names or tuple(f"LABEL_{place}" for place in range(count))
+
+    def _read(self, examples: Examples) -> tuple[Prediction, FloatArray]:
+        if self.calibration is not None and self.calibration.wants_states:
+            assert isinstance(self.predictor, StateReader)
+            return self.predictor.predict_with_states(examples, batch_size=self.batch_size)
+        answers = self.predictor.predict(examples, batch_size=self.batch_size)
+        return answers, np.zeros((len(answers), 0))
 
 
-def _answers(prediction: Prediction, names: tuple[str, ...] | None) -> tuple[Answer, ...]:
-    """Return one answer a row; classes without names are ``LABEL_0`` and so on."""
-    if prediction.regression:
-        return tuple(Answer(value=value) for value in prediction.prediction.tolist())
-    names = names or tuple(f"LABEL_{place}" for place in range(prediction.probabilities.shape[1]))
-    rows = zip(prediction.prediction.astype(int), prediction.probabilities.tolist(), strict=True)
-    return tuple(
-        Answer(names[best], dict(zip(names, shares, strict=True)), anomaly=1.0 - max(shares))
+@dataclass(frozen=True)
+class _Asked:
+    """What is asked of a classifier, checked before it answers anything."""
+
+    classifier: Classifier
+    examples: Examples
+    coverage: float | None
+    rules: Abstention
+    groups: IntegerArray | None
+    selection: Selection | None
+
+    @classmethod
+    def of(
+        cls, classifier: Classifier, examples: Examples, coverage: float | None, rules: Abstention
+    ) -> _Asked:
+        """Check what is asked for.
+
+        Raises:
+            SettingError: The calibration cannot say it.
+            DataError: The texts' groups are not those of the calibration.
+        """
+        known, name = classifier.calibration, classifier.name
+        kept = known is not None and known.rule is not None
+        for option, wanted in (("coverage", coverage is not None), ("abstain", bool(rules))):
+            if wanted and not kept:
+                has = "keeps only a temperature" if known is not None else "keeps no calibration"
+                raise SettingError(
+                    f"`{option}` asks for what is known from held-out rows, and {name} {has}. Give "
+                    f"it held-out rows first: temper calibrate {name} --data ROWS --coverage .9"
+                )
+        if known is None or known.rule is None:
+            return cls(classifier, examples, None, rules, None, None)
+        if known.scaling is None and (rules.largest_set or rules.max_risk):
+            raise SettingError(
+                f"'set>K' and `max_risk` are of classes, and {name} is a regression."
+            )
+        coverage = known.rule.coverage[0] if coverage is None else coverage
+        known.threshold(coverage)
+        selection = None if rules.max_risk is None else known.confident(rules.max_risk)
+        groups = _group_numbers(known.rule, examples, name)
+        return cls(classifier, examples, coverage, rules, groups, selection)
+
+    def answers(self, own: Prediction, states: FloatArray) -> Answers:
+        """Say what is known of a model's own answers.
+
+        Args:
+            own: The answers, n rows.
+            states: Hidden states, [n, D].
+        """
+        known = self.classifier.calibration
+        notices = self._notices(own)
+        scaled = own if known is None else known.applied(own)
+        fields = _plain(scaled, self.classifier.names_of(scaled))
+        if known is None or known.rule is None:
+            return Answers(tuple(Answer(**each) for each in fields), notices)
+        assert self.coverage is not None
+        flagged = in_sets = None
+        if known.detector is not None:
+            scores = known.detector.score(own, scaled, states)
+            flagged = scores > known.alarm
+            for each, score, flag in zip(fields, scores.tolist(), flagged.tolist(), strict=True):
+                each |= {"anomaly": score, "anomalous": flag}
+        if scaled.regression:
+            low, high = known.intervals(
+                scaled.prediction, coverage=self.coverage, groups=self.groups
+            )
+            for each, *ends in zip(fields, low.tolist(), high.tolist(), strict=True):
+                each["interval"] = tuple(ends)
+        else:
+            in_sets = known.in_sets(scaled, coverage=self.coverage, groups=self.groups)
+            names = self.classifier.names_of(scaled)
+            for each, row in zip(fields, in_sets.tolist(), strict=True):
+                each["set"] = tuple(compress(names, row))
+        if self.rules:
+            reasons = self.rules.reasons(
+                len(own),
+                flagged=flagged,
+                in_sets=in_sets,
+                confidence=None if scaled.regression else scaled.probabilities.max(axis=1),
+                needed=None if self.selection is None else self.selection.threshold,
+            )
+            for each, reason in zip(fields, reasons, strict=True):
+                each["abstain"] = reason
+        return Answers(tuple(Answer(**each) for each in fields), notices)
+
+    def _notices(self, own: Prediction) -> tuple[str, ...]:
+        """Return what is to be said of the texts' length and of the confidence that is needed."""
+        known, longest = self.classifier.calibration, longest_row(self.classifier.predictor)
+        notices = []
+        if known is not None and longest != known.max_length:
+            notices.append(
+                f"The calibration of {self.classifier.name} was fitted on texts cut at "
+                f"{known.max_length} tokens, and these are cut at {longest}."
+            )
+        if own.truncated:
+            notices.append(f"{own.truncated:.1%} of the texts were cut at {longest} tokens.")
+        if (found := self.selection) is not None:
+            notices.append(
+                f"Texts are answered from a confidence of {found.threshold:.4g} on: with "
+                f"probability {1 - FAILURE:.0%} at most {self.rules.max_risk:.2%} of such answers "
+                f"are wrong, if new texts are like the {found.rows} held-out rows, where "
+                f"{found.wrong} of {found.accepted} were. What other rules leave has no such bound."
+            )
+        return tuple(notices)
+
+
+def _plain(answers: Prediction, names: tuple[str, ...]) -> list[dict[str, Any]]:
+    """Return the fields of each answer that need no held-out rows."""
+    if answers.regression:
+        return [{"value": value} for value in answers.prediction.tolist()]
+    rows = zip(answers.prediction.astype(int), answers.probabilities.tolist(), strict=True)
+    return [
+        {
+            "label": names[best],
+            "probabilities": dict(zip(names, shares, strict=True)),
+            "anomaly": 1.0 - max(shares),
+        }
         for best, shares in rows
-    )
+    ]
 
 
-def _check_texts(name: str, given: object) -> None:
-    if given is None and name == "text_pairs":
+def _group_numbers(rule: SetRule, examples: Examples, name: str) -> IntegerArray | None:
+    """Return the number of each text's group, where the coverage is by group."""
+    if rule.by != "group":
+        return None
+    numbers = {group: number for number, group in enumerate(rule.groups)}
+    given = examples.group or [None] * len(examples)
+    for group in given:
+        if group not in numbers:
+            said = f"it is {group!r}" if group is not None else "there is none"
+            raise DataError(
+                f"The coverage of {name} is by group, so each text's group must be one of "
+                f"{list(rule.groups)}, and of a text {said}. Name its column with --group-column, "
+                "or calibrate with --by all."
+            )
+    return np.asarray([numbers[str(group)] for group in given], dtype=np.int64)
+
+
+def _check_texts(name: str, given: object, count: int) -> None:
+    """Refuse what is no list of texts, or of another length than ``texts``."""
+    if given is None and name != "texts":
         return
     if isinstance(given, str) or not isinstance(given, Sequence):
         raise DataError(f"`{name}` must be a list of texts, got {type(given).__name__}.")
@@ -221,3 +373,7 @@ def _check_texts(name: str, given: object) -> None:
             raise DataError(
                 f"`{name}` must be a list of texts, got {type(text).__name__} at place {place}."
             )
+    if len(given) != count:
+        raise DataError(
+            f"`{name}` must have one for each of `texts`: got {len(given)} for {count}."
+        )

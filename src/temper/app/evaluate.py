@@ -188,7 +188,7 @@ def evaluate_model(
     )
     from temper.app.seen import overlap_notices, trained_rows
     from temper.app.sets import load_sets
-    from temper.app.temperature import stored_temperature_notices
+    from temper.app.sidecar import calibration_notices
     from temper.display.wording import folded
     from temper.files import put_back
 
@@ -217,7 +217,7 @@ def evaluate_model(
         train=train,
         looks_for_overlap=False,
         known=trained_columns(request.model),
-        notices=(*notices, *stored_temperature_notices(request.model)),
+        notices=(*notices, *calibration_notices(request.model)),
     )
     in_memory = request.held is not None
     identity = request.model if in_memory else predictor_identity(request.model, request.predictor)

@@ -1,8 +1,9 @@
 """Write a classifier into a folder that needs no Temper: what ``temper export`` does.
 
-The folder holds a plain Transformers checkpoint, the calibration, and ``pipeline.py``
-(`temper.models.standalone`, copied), which answers as `temper.Classifier` does. That it does is
-checked on rows before the folder takes its place.
+The folder holds a plain Transformers checkpoint, the scaling of its calibration, and
+``pipeline.py`` (`temper.models.standalone`, copied), which answers as `temper.Classifier` does with
+them. That it does is checked on rows before the folder takes its place. Prediction sets, anomalies
+and shifts, which held-out rows are kept for, stay with the model.
 """
 
 from __future__ import annotations
@@ -17,11 +18,13 @@ from typing import Any, Self
 
 from torch import Tensor
 
+from temper.app.calibration import Calibration
 from temper.app.classifier import Classifier
 from temper.app.evaluate import EvaluationRequest
 from temper.app.measure import load_evaluated
 from temper.app.predictors import names_code, predictor_identity, skops_file
-from temper.app.temperature import FILE as CALIBRATION
+from temper.app.sidecar import FILE as CALIBRATION
+from temper.app.sidecar import stripped
 from temper.data.encode import Collator
 from temper.data.examples import Examples
 from temper.display.wording import plural
@@ -170,6 +173,12 @@ def export(
             )
         progress.notice(f"{to} holds this very export already; it is kept.")
         return kept
+    if (known := classifier.calibration) is not None and known.rule is not None:
+        progress.notice(
+            f"{PIPELINE} answers with the scaling of {model} alone: prediction sets or intervals, "
+            "flags of anomalies and tests of shift are told by `temper predict` with the model."
+        )
+        classifier.calibration = Calibration(known.max_length, known.scaling)
     labels = None if rows.labels is None or predictor.gives == "values" else _named(rows)
     asked = [answer.record() for answer in classifier.answers(rows)]
     with staged_folder(to) as staged:
@@ -310,8 +319,9 @@ def _calibration(model: str) -> dict[str, Any] | None:
 
 
 def _copy_calibration(model: str, folder: Path) -> None:
-    """Keep the calibration beside the weights, as that of the files there."""
-    if (content := _calibration(model)) is not None:
+    """Keep the scaling beside the weights, as that of the files there; a regression has none."""
+    content = stripped(_calibration(model) or {})
+    if "temperature" in content:
         write_json(folder / CALIBRATION, {**content, "model": model_identity(str(folder))})
 
 

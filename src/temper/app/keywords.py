@@ -18,7 +18,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from pydantic import BaseModel
 
 from temper.app.service.settings import ServiceSettings
-from temper.app.settings import ROOT, PredictorSettings, SetSources
+from temper.app.settings import ROOT, CalibrationSettings, PredictorSettings, SetSources
 from temper.data.settings import AUGMENTATION, UNLABELLED, DataSettings
 from temper.errors import SettingError, unknown
 from temper.importing import argument_texts
@@ -38,6 +38,7 @@ MODELS: dict[str, type[BaseModel]] = {
     "sets": SetSources,
     "predictor": PredictorSettings,
     "service": ServiceSettings,
+    "calibrate": CalibrationSettings,
 }
 TRAINING_ONLY = ("rows", "drop_overlap", *UNLABELLED, *AUGMENTATION)
 """Settings of ``data`` that say how to train, so that an evaluation would have to ignore them."""
@@ -502,12 +503,24 @@ HELD_OUT = Keywords(
     {},
     {*TRAINING_ONLY, "train_split", "task", "group_column", "gives", "label_names", "trust"},
 )
-"""Of ``calibrate`` and ``soup``, which read held-out rows."""
+"""Of ``soup``, which reads held-out rows."""
+CALIBRATE = Keywords(
+    (*HELD_OUT.tables, "sets", "calibrate"),
+    {},
+    {*HELD_OUT.without, *SetSources.model_fields} - {"anomaly", "group_column"},
+)
 PREDICT = Keywords(
     ("data", "predictor"),
     {},
     {"data", *DataSettings.model_fields}
-    - {"text_column", "text_pair_column", "encoding", "skip_bad_rows", "max_length"},
+    - {
+        "text_column",
+        "text_pair_column",
+        "group_column",
+        "encoding",
+        "skip_bad_rows",
+        "max_length",
+    },
 )
 EXPORT = Keywords(
     ("data",), {}, {*TRAINING_ONLY, "data", "train_split", "task", "group_column", "seed"}

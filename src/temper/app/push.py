@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from temper.app.temperature import FILE as TEMPERATURE
+from temper.app.sidecar import calibration_files
 from temper.display.folders import evaluation_fault, evaluation_of
 from temper.display.records import RunRecord, parse
 from temper.errors import CheckpointError, HubError, SettingError, one_line
@@ -175,8 +175,7 @@ def _checkpoint(folder: Path) -> dict[str, Path]:
     if faults := disagreements(folder, recorded):
         raise CheckpointError(f"Nothing was uploaded. {' '.join(faults)}")
     published = {file for file in recorded if not file.endswith(TEXTUAL)} - {CARD}
-    if (folder / TEMPERATURE).exists():
-        published.add(TEMPERATURE)
+    published.update(calibration_files(folder))
     return {file: folder / file for file in published}
 
 

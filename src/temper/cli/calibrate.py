@@ -1,21 +1,24 @@
-"""``temper calibrate``: fit a temperature on held-out rows and keep it beside the model."""
+"""``temper calibrate``: fit on held-out rows what `temper predict` says beside the label."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 from typing import Annotated, Any
 
 import typer
 
-from temper.app.keywords import HELD_OUT
-from temper.app.quick_checks import of_settings, refuse
+from temper.app.keywords import CALIBRATE
+from temper.app.quick_checks import of_settings, of_sources, refuse
+from temper.app.settings import CalibrationSettings, SetSources
 from temper.cli import options
 from temper.cli.screen import print_json, say
 from temper.errors import SettingError
 from temper.models.names import checkpoint_folder
+from temper.training.assignments import section
 
 
-@options.with_settings(HELD_OUT)
+@options.with_settings(CALIBRATE)
 def calibrate(
     model: Annotated[str, typer.Argument(help="Folder of a trained model.")],
     *,
@@ -27,60 +30,100 @@ def calibrate(
             "on are left out, and so are its dev rows.",
         ),
     ] = None,
-    fit_rows: Annotated[
-        int | None,
-        typer.Option("--fit-rows", min=1, help="Fit on that many of the rows, drawn by label."),
-    ] = None,
     with_dev: Annotated[
         bool,
         typer.Option(
             "--with-dev",
-            help="Take dev rows of the model, too: calibration that is measured on them with the "
-            "temperature looks too good.",
+            help="Take dev rows of the model, too: what is measured on them with the calibration "
+            "looks too good.",
         ),
     ] = False,
     remove: Annotated[
-        bool, typer.Option("--remove", help="Remove the temperature that the folder keeps.")
+        bool, typer.Option("--remove", help="Remove the calibration that the folder keeps.")
     ] = False,
     assignments: options.Assignments = None,
     config: options.Config = None,
     as_json: options.Json = False,
     **settings: Any,
 ) -> None:
-    """Fit the temperature that makes a classifier as sure as it is right.
+    """Fit on held-out rows what makes a model's answers trustworthy, and keep it in its folder.
 
-    It is written as calibration.json into the model's folder, and `temper predict` applies it. The
-    labels that are predicted never change; `temper evaluate` measures the model without it.
+    A temperature, or vector scaling where that is better; thresholds of prediction sets that hold
+    the truth as often as --coverage says (intervals of a regression); a detector of anomalies with
+    a threshold at --false-alarms; and states of held-out rows, which later batches are compared
+    with. `temper predict` applies all of it; `temper evaluate` measures the model without it.
     """
     if remove:
-        others = (*settings.values(), data, fit_rows, with_dev or None, assignments, config)
+        others = (*settings.values(), data, with_dev or None, assignments, config)
         if any(value is not None for value in others):
             raise SettingError("--remove fits nothing: leave the other options out.")
-        from temper.app.calibrate import remove_temperature
+        from temper.app.sidecar import remove_calibration
 
-        file = remove_temperature(model)
+        file = remove_calibration(model)
         if as_json:
             print_json({"removed": str(file)})
         else:
             say(f"Removed {file}")
         return
     if data is None:
-        raise SettingError("--data is needed: held-out rows to fit the temperature on.")
-    tree = HELD_OUT.tree(config, {"data": data, **settings}, assignments or ())
-    refuse([partial(checkpoint_folder, model, what="A temperature"), *of_settings(tree)])
+        raise SettingError("--data is needed: held-out rows to fit on.")
+    tree = CALIBRATE.tree(config, {"data": data, **settings}, assignments or ())
+    chosen = section(CalibrationSettings, "calibrate", tree.pop("calibrate", {}))
+    anomalies = section(SetSources, "sets", tree.get("sets", {})).given()
+    refuse(
+        [
+            partial(checkpoint_folder, model, what="A calibration"),
+            *of_settings(tree),
+            *of_sources(anomalies),
+        ]
+    )
     from temper.app.calibrate import calibrate as fit
     from temper.app.evaluate import EvaluationRequest
     from temper.cli.bars import progress
 
     request = EvaluationRequest.of(tree, model=model)
     with progress() as shown:
-        made = fit(request, fit_rows=fit_rows, with_dev=with_dev, progress=shown)
+        made = fit(request, chosen, with_dev=with_dev, progress=shown)
     if as_json:
         print_json(made)
-        return
-    nll, ece = made["nll"], made["ece_15"]
-    say(
-        f"Temperature {made['temperature']:.4f} from {made['held_out']['rows']} rows: NLL "
-        f"{nll['before']:.4f} -> {nll['after']:.4f}, ECE {ece['before']:.4f} -> "
-        f"{ece['after']:.4f} on these. `temper predict` applies it."
-    )
+    else:
+        for line in lines(made):
+            say(line)
+
+
+def lines(made: Mapping[str, Any]) -> list[str]:
+    """Say what was fitted, a line each.
+
+    Args:
+        made: The content of ``calibration.json``.
+    """
+    rows, told = made["held_out"], []
+    if "temperature" in made:
+        nll, ece = made["nll"], made["ece_15"]
+        fresh = f"{rows['thresholds']} others" if rows["thresholds"] else "these"
+        name = "Vector scaling" if "vector" in made else f"Temperature {made['temperature']:.4f}"
+        told.append(
+            f"{name} from {rows['fit']} rows: NLL {nll['before']:.4f} -> {nll['after']:.4f}, ECE "
+            f"{ece['before']:.4f} -> {ece['after']:.4f} on {fresh}."
+        )
+    if "sets" in made:
+        for coverage, entry in made["sets"]["thresholds"].items():
+            size = entry.get("mean_size")
+            what = (
+                f"{entry['threshold']:.4g} to either side"
+                if size is None
+                else (f"{size:.2f} classes on average")
+            )
+            kind = "Intervals" if size is None else "Sets"
+            told.append(
+                f"{kind} that hold the truth with probability {coverage}: {what} "
+                f"({rows['thresholds']} rows, by {made['sets']['by']})."
+            )
+    if "anomaly" in made:
+        found = made["anomaly"]
+        told.append(
+            f"Anomalies by {found['detector']}, learnt from {found['learnt_from']['rows']} "
+            f"{found['learnt_from']['kind'].replace('_', '-')} rows: above "
+            f"{found['threshold']:.4g} at most {found['false_alarms']:.0%} of ordinary texts."
+        )
+    return [*told, "`temper predict` applies it."]

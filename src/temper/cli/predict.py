@@ -20,7 +20,7 @@ from temper.errors import DataError, SettingError
 from temper.training.assignments import section
 
 if TYPE_CHECKING:
-    from temper.app.classifier import Answers
+    from temper.app.answers import Answers
     from temper.data.examples import Examples
 
 FORMATS = (".jsonl", ".csv", ".json")
@@ -63,16 +63,53 @@ def predict(
             "take them for formulas and run them.",
         ),
     ] = False,
+    coverage: Annotated[
+        float | None,
+        typer.Option(
+            "--coverage",
+            help="How often prediction sets, or intervals of a regression, shall hold the truth. "
+            "The first one of `temper calibrate` if left out.",
+        ),
+    ] = None,
+    abstain: Annotated[
+        str | None,
+        typer.Option(
+            "--abstain",
+            metavar="anomaly,set>K",
+            help="Say `abstain` and why on texts that are flagged as anomalies, or whose set is "
+            "empty or larger than K.",
+        ),
+    ] = None,
+    max_risk: Annotated[
+        float | None,
+        typer.Option(
+            "--max-risk",
+            help="Say `abstain` below the confidence from which on answers are wrong at this rate "
+            "at most, as the held-out rows of `temper calibrate` show.",
+        ),
+    ] = None,
+    summary: Annotated[
+        Path | None,
+        typer.Option(
+            "--summary",
+            help="JSON file to write what is said of the texts as a whole to: how many are "
+            "abstained from or flagged, and whether they have shifted.",
+        ),
+    ] = None,
     as_json: options.Json = False,
     **settings: Any,
 ) -> None:
     """Write label, probabilities and a score of anomaly of every text as JSON lines.
 
-    Where `temper calibrate` has stored a temperature, the probabilities are calibrated.
+    With what `temper calibrate` has kept, the probabilities are calibrated, each text has a
+    prediction set and may be flagged as an anomaly, and the texts as a whole are compared with
+    held-out rows.
     With --json one JSON array is printed; with --out FILE.csv a table is written, one column a
     label. What --text gives is printed as a table.
     """
     _check_out(out, raw=raw)
+    if summary is not None:
+        _check_folder(summary, "--summary")
     if text and data is not None:
         raise SettingError("--text and --data both say what to predict. Leave one out.")
     if text_pair and len(text_pair) != len(text or []):
@@ -90,6 +127,7 @@ def predict(
         raise SettingError(f"{what} plain text: leave {names} out, or give a file with --data.")
     refuse([partial(check_predictor, model), *of_sources([source] if source else [])])
     from temper.app.classifier import Classifier
+    from temper.files import write_json
 
     if text:
         from temper.data.examples import Examples
@@ -105,9 +143,11 @@ def predict(
         batch_size=batch_size,
         settings=section(PredictorSettings, "predictor", tree.get("predictor", {})),
     )
-    answers = classifier.answers(examples)
+    answers = classifier.answers(examples, coverage=coverage, abstain=abstain, max_risk=max_risk)
     for said in answers.notices:
         notice(said)
+    if summary is not None:
+        write_json(summary, answers.summary())
     predictions = joined(examples, answers)
     if out is not None:
         _write(predictions, out, raw=raw, as_json=as_json)
@@ -122,10 +162,15 @@ def predict(
 def _check_out(out: Path | None, *, raw: bool) -> None:
     if out is not None and out.suffix not in FORMATS:
         raise SettingError(f"--out must end in {', '.join(FORMATS)}, got {out.name!r}.")
-    if out is not None and not out.parent.is_dir():
-        raise SettingError(f"The folder {out.parent} of --out does not exist. Make it first.")
+    if out is not None:
+        _check_folder(out, "--out")
     if raw and (out is None or out.suffix != ".csv"):
         raise SettingError("--raw is about the cells of --out FILE.csv. Leave it out.")
+
+
+def _check_folder(file: Path, option: str) -> None:
+    if not file.parent.is_dir():
+        raise SettingError(f"The folder {file.parent} of {option} does not exist. Make it first.")
 
 
 def _read_table(model: str, data: str, reading: Mapping[str, Any]) -> Examples:
@@ -138,7 +183,11 @@ def _read_table(model: str, data: str, reading: Mapping[str, Any]) -> Examples:
 
     examples = load_examples(
         data,
-        columns=Columns(reading.get("text_column"), reading.get("text_pair_column")),
+        columns=Columns(
+            reading.get("text_column"),
+            reading.get("text_pair_column"),
+            group=reading.get("group_column"),
+        ),
         labelled=False,
         reading=TableOptions(
             check_encoding(reading.get("encoding")) or trained_encoding(model),
@@ -173,7 +222,14 @@ def _shown(predictions: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], lis
         else:
             row["label"] = answer["label"]
             row["probability"] = f"{answer['probabilities'][answer['label']]:.4f}"
-            row["anomaly"] = f"{answer['anomaly']:.4f}"
+        if "set" in answer:
+            row["set"] = ", ".join(answer["set"])
+        if "interval" in answer:
+            row["interval"] = " to ".join(f"{end:.4f}" for end in answer["interval"])
+        if "anomaly" in answer:
+            row["anomaly"] = f"{answer['anomaly']:.4f}{' !' if answer.get('anomalous') else ''}"
+        if "abstain" in answer:
+            row["abstain"] = answer["abstain"]
         rows.append({**row, **{name: answer[name] for name in TEXTS if name in answer}})
     return rows, list(rows[0])
 
@@ -243,6 +299,9 @@ def array(predictions: Iterable[dict[str, Any]]) -> str:
 def table(predictions: Iterable[dict[str, Any]], *, raw: bool = False) -> str:
     """Write CSV with a column ``probability:LABEL`` for every label.
 
+    A prediction set has a column ``set:LABEL`` for every label, 1 where it holds it, and an
+    interval has ``low`` and ``high``.
+
     Args:
         predictions: The answers.
         raw: Leave texts as they are that a spreadsheet would take for formulas.
@@ -252,9 +311,14 @@ def table(predictions: Iterable[dict[str, Any]], *, raw: bool = False) -> str:
     flat = []
     for row in predictions:
         shares = row.get("probabilities", {})
-        plain = {name: value for name, value in row.items() if name != "probabilities"}
+        nested = ("probabilities", "set", "interval")
+        plain = {name: value for name, value in row.items() if name not in nested}
         if not raw:
             plain = {name: harmless(value) for name, value in plain.items()}
+        if "interval" in row:
+            plain |= dict(zip(("low", "high"), row["interval"], strict=True))
+        if "set" in row:
+            plain |= {f"set:{label}": int(label in row["set"]) for label in shares}
         flat.append({**plain, **{f"probability:{label}": share for label, share in shares.items()}})
     content: str = pandas.DataFrame(flat).to_csv(index=False, lineterminator="\n")
     return content

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -17,11 +18,21 @@ from temper.data.corruptions import Vocabulary
 from temper.data.encode import Collator, EncodedExamples, Span, encode, lacks_spans, token_spans
 from temper.data.examples import Examples
 from temper.errors import ModelError
-from temper.evaluation.predictor import Gives, Prediction, RowBatch, Session, States, in_order
+from temper.evaluation.predictor import (
+    BROKEN,
+    Gives,
+    Prediction,
+    RowBatch,
+    Session,
+    States,
+    in_order,
+    joined,
+)
 from temper.functional.resampling import FloatArray
 from temper.models.modes import in_mode, in_single
 from temper.models.network import Network
 from temper.models.pieces import WholeWords, whole_words
+from temper.models.probing import innermost
 from temper.models.states import Trace, lacks_second_derivative
 from temper.types import Batch
 
@@ -108,6 +119,53 @@ class ClassifierPredictor:
         answers = np.concatenate(found)
         truncated = cut / len(examples)
         return self._read(answers, truncated)
+
+    def predict_with_states(
+        self, examples: Examples, *, batch_size: int | None = None
+    ) -> tuple[Prediction, FloatArray]:
+        """Answer examples and read their states, in one plain forward pass a batch.
+
+        A row's state is the mean over its tokens of what the middle block gives: there it still
+        shows what kind of text it is, which the last block has given up for the classes.
+
+        Args:
+            examples: Texts, n >= 1; labels are not looked at.
+            batch_size: Rows of a forward pass, None for the predictor's own.
+
+        Returns:
+            What `predict` returns, and the states, [n, D]; of an encoder with a decoder those of
+            the encoder.
+
+        Raises:
+            ModelError: The model does not give its hidden states, or an answer or a state is not
+                finite.
+        """
+        indices: list[int] = []
+        states, answers = [], []
+        with in_mode(self.model, training=False), torch.no_grad():
+            for part in self.parts(examples, batch_size=batch_size):
+                given = self.model(**part.batch.inputs, **self._with_states())
+                states.append(_middle_states(given, part.batch.mask))
+                logits = given.logits.double().cpu().numpy()
+                answers.append(self._read(logits, part.truncated))
+                indices += part.indices
+        if not indices:
+            raise ModelError(f"Set {examples.name!r} has no rows to predict.")
+        read = in_order(indices, states)
+        if not bool(np.isfinite(read).all()):
+            raise ModelError(f"A hidden state of set {examples.name!r} is not finite. {BROKEN}")
+        return joined(indices, answers), read
+
+    def _with_states(self) -> dict[str, bool]:
+        """Return what asks the model for its hidden states.
+
+        Raises:
+            ModelError: It does not know that.
+        """
+        taken = inspect.signature(innermost(self.model).forward).parameters
+        if "output_hidden_states" not in taken and "kwargs" not in taken:
+            raise ModelError(f"{type(self.model).__name__} does not give its hidden states.")
+        return {"output_hidden_states": True}
 
     def _read(self, answers: FloatArray, truncated: float | None) -> Prediction:
         if self.gives == "values":
@@ -322,6 +380,28 @@ class _ClassifierSession:
         with self._network.tracer(part.batch).reading() as trace:
             trace.logits = self.logits(part)
         return trace
+
+
+def _middle_states(output: Any, mask: Tensor) -> Tensor:
+    """Return the mean over each row's tokens of the middle block's output, [B, D].
+
+    Args:
+        output: What a model of Transformers returned.
+        mask: Which tokens are no padding, [B, T].
+
+    Raises:
+        ModelError: It holds no hidden states.
+    """
+    layers = getattr(output, "hidden_states", None) or getattr(output, "encoder_hidden_states", ())
+    if not layers:
+        raise ModelError(f"{type(output).__name__} holds no hidden states.")
+    # The first are the embeddings.
+    middle = layers[len(layers) // 2].float()
+    if middle.shape[:2] != mask.shape:
+        raise ModelError(f"Its hidden states are not one a token, but {list(middle.shape)}.")
+    weight = mask.to(middle.dtype).unsqueeze(-1)
+    means: Tensor = (middle * weight).sum(dim=1) / weight.sum(dim=1)
+    return means
 
 
 def label_names_of(config: Any) -> tuple[str, ...] | None:

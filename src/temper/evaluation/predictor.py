@@ -414,3 +414,18 @@ class StatePredictor(Predictor, Protocol):
             ModelError: The model has no layers, or its logits do not depend on the last one.
         """
         ...
+
+
+@runtime_checkable
+class StateReader(Predictor, Protocol):
+    """A predictor that shows a state of each text beside its answers, in the same pass."""
+
+    def predict_with_states(
+        self, examples: Examples, *, batch_size: int | None = None
+    ) -> tuple[Prediction, FloatArray]:
+        """Answer examples in their order, and give their states, [n, D].
+
+        Raises:
+            ModelError: The model does not give its states.
+        """
+        ...

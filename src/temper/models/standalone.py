@@ -78,7 +78,10 @@ class Pipeline:
         outputs = self.outputs(texts, text_pairs)
         if self.record["gives"] == "values":
             return [{"value": float(value)} for value in outputs[:, 0]]
-        probabilities = _softmax(outputs / self.calibration.get("temperature", 1.0))
+        scaled = outputs / self.calibration.get("temperature", 1.0)
+        if (vector := self.calibration.get("vector")) is not None:
+            outputs = scaled = outputs * vector["weights"] + vector["bias"]
+        probabilities = _softmax(scaled)
         names = self.record["labels"]
         return [
             {

@@ -22,7 +22,7 @@ from temper.app.alternatives import Alternative, alternatives, fit_alternative
 from temper.app.measure import evaluation_key, measure, stored_key
 from temper.app.sets import EvaluationSets
 from temper.app.settings import SetSources
-from temper.app.temperature import store_temperature
+from temper.app.sidecar import store_temperature
 from temper.data.examples import Splits
 from temper.errors import CheckpointError, SettingError
 from temper.evaluation.folder import read

@@ -68,6 +68,8 @@ RECORDS = {
     "calibration.json",
     "export.json",
 }
+CALIBRATION_ARRAYS = "calibration-*.safetensors"
+"""What lies beside ``calibration.json``, and does not either."""
 
 
 class RunConfig(BaseModel):
@@ -266,7 +268,8 @@ def model_identity(name: str) -> str:
         return name
     state = hashlib.blake2b(digest_size=16)
     for file in sorted(folder.iterdir()):
-        if file.is_file() and file.suffix in MODEL_FILES and file.name not in RECORDS:
+        written = file.name in RECORDS or file.match(CALIBRATION_ARRAYS)
+        if file.is_file() and file.suffix in MODEL_FILES and not written:
             state.update(repr((file.name, file.stat().st_size)).encode())
             with file.open("rb") as stream:
                 while chunk := stream.read(CHUNK):

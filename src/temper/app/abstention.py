@@ -1,0 +1,103 @@
+"""When a model shall rather not answer: the rules of ``temper predict --abstain``."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import numpy as np
+
+from temper.errors import SettingError
+from temper.functional.conformal import BooleanArray
+from temper.functional.resampling import FloatArray
+
+_SET = re.compile(r"set\s*>\s*(\d+)")
+
+
+@dataclass(frozen=True)
+class Abstention:
+    """Rules to abstain by; without any every text is answered.
+
+    Args:
+        anomaly: Whether on texts that are flagged as anomalies.
+        largest_set: On texts whose prediction set is larger, or empty; None for no such rule.
+        max_risk: Abstain below the confidence from which on answers are shown to be wrong at this
+            rate at most; None for no such rule.
+    """
+
+    anomaly: bool = False
+    largest_set: int | None = None
+    max_risk: float | None = None
+
+    @classmethod
+    def of(cls, rules: str | None, max_risk: float | None = None) -> Abstention:
+        """Read rules with commas between.
+
+        Args:
+            rules: ``anomaly`` and ``set>K``, K >= 1.
+            max_risk: In (0, 1).
+
+        Raises:
+            SettingError: A rule is neither, or comes twice.
+
+        Example:
+            >>> Abstention.of("anomaly, set>2")
+            Abstention(anomaly=True, largest_set=2, max_risk=None)
+        """
+        if max_risk is not None and not 0.0 < max_risk < 1.0:
+            raise SettingError(f"`max_risk` must lie in (0, 1), got {max_risk}.")
+        anomaly, largest = False, None
+        for rule in [] if rules is None else [part.strip() for part in rules.split(",")]:
+            size = _SET.fullmatch(rule)
+            if rule == "anomaly" and not anomaly:
+                anomaly = True
+            elif size is not None and int(size[1]) >= 1 and largest is None:
+                largest = int(size[1])
+            else:
+                raise SettingError(
+                    f"`abstain` takes 'anomaly' and 'set>K' with commas between, each once and K "
+                    f">= 1, got {rule!r} in {rules!r}."
+                )
+        return cls(anomaly, largest, max_risk)
+
+    def __bool__(self) -> bool:
+        """Say whether there is a rule."""
+        return self.anomaly or self.largest_set is not None or self.max_risk is not None
+
+    def reasons(
+        self,
+        rows: int,
+        *,
+        flagged: BooleanArray | None,
+        in_sets: BooleanArray | None,
+        confidence: FloatArray | None,
+        needed: float | None,
+    ) -> list[str]:
+        """Say of each row why there is no answer; empty where there is one.
+
+        Args:
+            rows: Number of rows, N.
+            flagged: Which are anomalies, [N].
+            in_sets: Which classes are in each row's set, [N, C].
+            confidence: Probability of the likeliest class, [N].
+            needed: The least confidence that is answered at.
+
+        Example:
+            >>> sizes = np.asarray([[True, False], [True, True], [False, False]])
+            >>> Abstention(largest_set=1).reasons(
+            ...     3, flagged=None, in_sets=sizes, confidence=None, needed=None
+            ... )
+            ['', 'set of 2', 'empty set']
+        """
+        found: list[list[str]] = [[] for _ in range(rows)]
+        if self.anomaly and flagged is not None:
+            for row in np.flatnonzero(flagged):
+                found[row].append("anomaly")
+        if self.largest_set is not None and in_sets is not None:
+            for place, size in enumerate(in_sets.sum(axis=1).tolist()):
+                if size > self.largest_set or not size:
+                    found[place].append(f"set of {size}" if size else "empty set")
+        if needed is not None and confidence is not None:
+            for row in np.flatnonzero(confidence < needed):
+                found[row].append(f"confidence below {needed:.4g}")
+        return [", ".join(reasons) for reasons in found]

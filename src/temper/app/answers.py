@@ -1,0 +1,128 @@
+"""What a model says of texts: one answer each, and what it says of them as a whole."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, overload
+
+from temper.evaluation.predictor import Prediction
+from temper.functional.resampling import FloatArray
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a model says of one text.
+
+    Args:
+        label: The predicted class; None of a regression.
+        probabilities: Probability of each class by its name, calibrated where the model's folder
+            keeps a calibration; empty for a regression.
+        value: The predicted value; None of a classifier.
+        set: The classes that are in the prediction set; None where there is none.
+        interval: The ends of the interval of a regression; None where there is none.
+        anomaly: How strange the text looks, higher is stranger: the score of the detector that the
+            calibration keeps, else 1 less the largest probability; None where neither is known.
+        anomalous: Whether that is above the threshold; None where none is kept.
+        abstain: Why the answer should not be used, empty where it should; None where no rule says.
+    """
+
+    label: str | None = None
+    probabilities: dict[str, float] = field(default_factory=dict)
+    value: float | None = None
+    set: tuple[str, ...] | None = None
+    interval: tuple[float, float] | None = None
+    anomaly: float | None = None
+    anomalous: bool | None = None
+    abstain: str | None = None
+
+    def record(self) -> dict[str, Any]:
+        """Return the fields that apply, as ``temper predict`` writes them."""
+        fields: dict[str, Any] = {
+            "label": self.label,
+            "value": self.value,
+            "set": None if self.set is None else list(self.set),
+            "interval": None if self.interval is None else list(self.interval),
+            "anomaly": self.anomaly,
+            "anomalous": self.anomalous,
+            "abstain": self.abstain,
+            "probabilities": dict(self.probabilities) or None,
+        }
+        return {name: value for name, value in fields.items() if value is not None}
+
+
+@dataclass(frozen=True)
+class Shift:
+    """Whether a batch of texts looks like the held-out rows of the calibration.
+
+    Args:
+        p: p value of the two-sample test (MMD of the hidden states, by permutations): a batch that
+            has not shifted is below any level with at most that probability.
+        shifted: Whether it is 0.01 or less.
+        rows: Texts of the batch that were compared.
+        shares: Share of each class in the batch, estimated from what is predicted (BBSE) under the
+            assumption that only the shares have changed; None where they cannot be.
+    """
+
+    p: float
+    shifted: bool
+    rows: int
+    shares: dict[str, float] | None = None
+
+    def __str__(self) -> str:
+        """Say it in a line."""
+        has = "has shifted" if self.shifted else "shows no shift"
+        said = f"The batch {has} from the held-out rows (p = {self.p:.3g}, {self.rows} texts)."
+        if self.shares is None:
+            return said
+        listed = ", ".join(f"{name} {share:.1%}" for name, share in self.shares.items())
+        return f"{said} If only the classes' shares have changed, they are now {listed}."
+
+
+@dataclass(frozen=True)
+class Answers(Sequence[Answer]):
+    """The answers to some texts, in their order.
+
+    Args:
+        rows: One answer a text.
+        notices: What their reader should know, such as that texts were cut.
+        shift: Whether the texts as a whole have shifted; None of few, or where it is not known.
+        own: The model's own answers, uncalibrated.
+        states: The states that were read beside them, [n, D].
+    """
+
+    rows: tuple[Answer, ...] = ()
+    notices: tuple[str, ...] = ()
+    shift: Shift | None = None
+    own: Prediction | None = field(default=None, repr=False, compare=False)
+    states: FloatArray | None = field(default=None, repr=False, compare=False)
+
+    def summary(self) -> dict[str, Any]:
+        """Return what is said of the texts as a whole."""
+        asked = [row.abstain for row in self.rows if row.abstain is not None]
+        flags = [row.anomalous for row in self.rows if row.anomalous is not None]
+        return {
+            "rows": len(self),
+            "abstained": sum(map(bool, asked)) if asked else None,
+            "anomalous": sum(flags) if flags else None,
+            "shift": None if self.shift is None else asdict(self.shift),
+            "notices": list(self.notices),
+        }
+
+    def __len__(self) -> int:
+        """Return the number of texts."""
+        return len(self.rows)
+
+    def __iter__(self) -> Iterator[Answer]:
+        """Iterate over the answers."""
+        return iter(self.rows)
+
+    @overload
+    def __getitem__(self, place: int) -> Answer: ...
+
+    @overload
+    def __getitem__(self, place: slice) -> tuple[Answer, ...]: ...
+
+    def __getitem__(self, place: int | slice) -> Answer | tuple[Answer, ...]:
+        """Return the answer at a place."""
+        return self.rows[place]

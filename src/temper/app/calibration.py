@@ -1,0 +1,270 @@
+"""What a model's answers to held-out rows say of its answers to new ones.
+
+Every threshold is a quantile of what the model answered to rows on which nothing else was fitted.
+Those answers are held, so that any coverage may be asked for. Letters: n held-out rows, N rows to
+answer, C classes, D sizes of a state.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+
+from temper.app.settings import Conformal, Within
+from temper.errors import SettingError
+from temper.evaluation.predictor import Prediction
+from temper.functional import detectors
+from temper.functional.conformal import (
+    SET_SCORES,
+    BooleanArray,
+    at_labels,
+    conformal_quantile,
+    conformal_quantiles,
+    interval_scores,
+    prediction_sets,
+)
+from temper.functional.detectors import Mahalanobis, Neighbours
+from temper.functional.resampling import FloatArray, IntegerArray
+from temper.functional.scaling import Scaling
+from temper.functional.selective import Selection, selective_threshold
+
+FAILURE = 0.1
+"""Probability with which the limit of ``max_risk`` may fail, over the held-out rows."""
+STARTS = 4
+"""Places of ``confidences`` that the sequence of tests starts from."""
+DetectorName = Literal["mahalanobis", "knn", "energy", "max_softmax"]
+
+
+@dataclass(frozen=True)
+class SetRule:
+    """How prediction sets, or intervals of a regression, are made.
+
+    Args:
+        conformal: What a class's place in a set goes by.
+        by: Within what the coverage holds.
+        coverage: Coverages that the held-out rows are known to be enough for; the first is the one
+            that answers are given at where none is asked for.
+        groups: Names of the groups by number, where the coverage is by group.
+    """
+
+    conformal: Conformal
+    by: Within
+    coverage: tuple[float, ...]
+    groups: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """What a model answered to rows that set thresholds and fitted nothing.
+
+    Args:
+        prediction: The model's own answers, n rows.
+        labels: Class indices or targets, [n].
+        anomaly: The detector's score, [n].
+        groups: Number of each row's group, [n]; None where the coverage is not by group.
+    """
+
+    prediction: Prediction
+    labels: FloatArray
+    anomaly: FloatArray
+    groups: IntegerArray | None = None
+
+
+@dataclass(frozen=True)
+class Detector:
+    """A score of anomaly.
+
+    Args:
+        name: Which one.
+        fitted: What it has learnt from ordinary rows, None of one that reads answers.
+    """
+
+    name: DetectorName
+    fitted: Mahalanobis | Neighbours | None = None
+
+    def score(self, answers: Prediction, scaled: Prediction, states: FloatArray) -> FloatArray:
+        """Score rows, higher is stranger, [n].
+
+        Args:
+            answers: The model's own answers.
+            scaled: The calibrated ones.
+            states: Hidden states, [n, D]; read by some detectors alone.
+        """
+        if self.fitted is not None:
+            return self.fitted.score(states)
+        if self.name == "energy":
+            assert answers.logits is not None
+            return detectors.energy(answers.logits)
+        return detectors.max_softmax(scaled.probabilities)
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """What is known of a model's answers from held-out rows.
+
+    Args:
+        max_length: Tokens that texts were cut to, None where they were not.
+        scaling: Makes probabilities of logits; None of a regression.
+        held_out: The rows that set thresholds; None where only a scaling is kept.
+        rule: How sets and intervals are made.
+        detector: How anomalies are found.
+        false_alarms: Share of ordinary rows that may be flagged.
+        reference: States of held-out rows that batches are compared with, [r, D].
+        confidences: Confidences from high to low that may be needed for an answer, chosen on rows
+            that set no threshold, [k]; None of a regression.
+    """
+
+    max_length: int | None
+    scaling: Scaling | None = None
+    held_out: HeldOut | None = None
+    rule: SetRule | None = None
+    detector: Detector | None = None
+    false_alarms: float = 0.05
+    reference: FloatArray | None = None
+    confidences: FloatArray | None = None
+
+    @property
+    def wants_states(self) -> bool:
+        """Whether hidden states are read."""
+        fitted = self.detector is not None and self.detector.fitted is not None
+        return fitted or self.reference is not None
+
+    def applied(self, prediction: Prediction) -> Prediction:
+        """Return a model's answers with calibrated probabilities.
+
+        What is predicted stays under a temperature; under vector scaling it is the class that is
+        then likeliest.
+
+        Args:
+            prediction: What the model answered.
+        """
+        if self.scaling is None:
+            return prediction
+        assert prediction.logits is not None
+        logits = self.scaling.log_probabilities(prediction.logits)
+        chosen = prediction.prediction
+        if not self.scaling.keeps_order:
+            chosen = logits.argmax(axis=1).astype(np.float64)
+        return replace(prediction, logits=logits, probabilities=np.exp(logits), prediction=chosen)
+
+    def in_sets(
+        self, scaled: Prediction, *, coverage: float, groups: IntegerArray | None = None
+    ) -> BooleanArray:
+        """Return which classes are in each row's prediction set, [N, C].
+
+        Args:
+            scaled: Calibrated answers.
+            coverage: How often the sets shall hold the truth.
+            groups: Number of each row's group, [N], where the coverage is by group.
+
+        Raises:
+            SettingError: The held-out rows are too few for that coverage.
+        """
+        assert self.rule is not None
+        threshold = self.threshold(coverage)
+        if self.rule.by == "group":
+            assert groups is not None
+            threshold = threshold[groups][:, None]
+        scores = SET_SCORES[self.rule.conformal].scores(scaled.probabilities)
+        return prediction_sets(scores, threshold)
+
+    def intervals(
+        self, values: FloatArray, *, coverage: float, groups: IntegerArray | None = None
+    ) -> tuple[FloatArray, FloatArray]:
+        """Return the ends of each predicted value's interval, [N] each.
+
+        Args:
+            values: Predicted values, [N].
+            coverage: How often the intervals shall hold the truth.
+            groups: As `in_sets` takes them.
+
+        Raises:
+            SettingError: The held-out rows are too few for that coverage.
+        """
+        threshold = self.threshold(coverage)
+        if groups is not None:
+            threshold = threshold[groups]
+        return values - threshold, values + threshold
+
+    def threshold(self, coverage: float) -> FloatArray:
+        """Return the conformal threshold: one number [], or one a class or a group.
+
+        Args:
+            coverage: In (0, 1).
+
+        Raises:
+            SettingError: The held-out rows are too few for it.
+        """
+        assert self.rule is not None
+        scores, kinds, size = self._scores_at_labels
+        try:
+            if kinds is None:
+                return np.asarray(conformal_quantile(scores, coverage=coverage))
+            return conformal_quantiles(scores, kinds, size, coverage=coverage)
+        except ValueError as error:
+            raise SettingError(f"{error} Calibrate on more rows, or ask for less.") from error
+
+    @cached_property
+    def _scores_at_labels(self) -> tuple[FloatArray, IntegerArray | None, int]:
+        """Return the held-out rows' scores of the truth, and their kinds under Mondrian."""
+        held, rule = self.held_out, self.rule
+        assert held is not None
+        assert rule is not None
+        answers = self.applied(held.prediction)
+        kinds: IntegerArray | None = None
+        size = 0
+        if rule.by == "group":
+            kinds, size = held.groups, len(rule.groups)
+        if answers.regression:
+            return interval_scores(held.labels, answers.prediction, answers.prediction), kinds, size
+        if rule.by == "class":
+            kinds, size = held.labels.astype(np.int64), answers.probabilities.shape[1]
+        scores = SET_SCORES[rule.conformal].scores(answers.probabilities)
+        return at_labels(scores, held.labels), kinds, size
+
+    @cached_property
+    def alarm(self) -> float:
+        """Score of anomaly above which a row is flagged.
+
+        An ordinary row is with probability ``false_alarms`` at most.
+        """
+        assert self.held_out is not None
+        return conformal_quantile(self.held_out.anomaly, coverage=1.0 - self.false_alarms)
+
+    def confident(self, risk: float) -> Selection:
+        """Return the confidence from which on answers are wrong at the rate ``risk`` at most.
+
+        Args:
+            risk: In (0, 1).
+
+        Raises:
+            SettingError: None is shown to be enough on the held-out rows.
+        """
+        assert self.held_out is not None
+        assert self.confidences is not None
+        scaled = self.applied(self.held_out.prediction)
+        wrong = scaled.prediction != self.held_out.labels
+        sure = scaled.probabilities.max(axis=1)
+        found = selective_threshold(
+            sure,
+            wrong,
+            risk=risk,
+            failure=FAILURE,
+            thresholds=self.confidences.tolist(),
+            starts=min(STARTS, len(self.confidences)),
+        )
+        if found is None:
+            raise SettingError(
+                f"No confidence is shown to keep the risk at {risk:g}, with probability "
+                f"{1 - FAILURE:.0%}, by the {len(sure)} held-out rows, of which {int(wrong.sum())} "
+                "are answered wrongly. Ask for a larger risk, or calibrate on more rows."
+            )
+        return found
+
+
+def outputs(answers: Prediction) -> FloatArray:
+    """Return what batches are compared by where no states are read: logits, or values, [n, .]."""
+    return answers.prediction[:, None] if answers.logits is None else answers.logits

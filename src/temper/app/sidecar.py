@@ -1,0 +1,302 @@
+"""The calibration that a checkpoint's folder keeps: ``calibration.json`` and its arrays."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+from pydantic import BaseModel, Field, ValidationError
+from safetensors import SafetensorError
+from safetensors.numpy import load_file, save
+
+from temper.app.calibration import Calibration, Detector, DetectorName, HeldOut, SetRule
+from temper.app.settings import Conformal, OpenShare, Within
+from temper.errors import CheckpointError, faults
+from temper.evaluation.predictor import Prediction
+from temper.files import replaced, sha256, write_json
+from temper.functional.detectors import Mahalanobis, Neighbours
+from temper.functional.scaling import Scaling
+from temper.locks import locked
+from temper.training.checkpoint_folder import read_json
+from temper.training.config import CALIBRATION_ARRAYS, model_identity
+from temper.training.recorder import versions
+
+FILE = "calibration.json"
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
+class Vector(BaseModel):
+    """Vector scaling, one number a class."""
+
+    weights: tuple[float, ...]
+    bias: tuple[float, ...]
+
+
+class SetsRecord(BaseModel):
+    """How prediction sets are made."""
+
+    conformal: Conformal
+    by: Within
+    coverage: tuple[OpenShare, ...] = Field(min_length=1)
+    groups: tuple[str, ...] = ()
+
+
+class AnomalyRecord(BaseModel):
+    """How anomalies are found."""
+
+    detector: DetectorName
+    false_alarms: OpenShare
+    neighbours: int = 10
+
+
+class ArraysRecord(BaseModel):
+    """The file of arrays beside the record."""
+
+    file: str = Field(pattern=r"^calibration-[0-9a-f]+\.safetensors$")
+    sha256: str
+
+
+class CalibrationRecord(BaseModel):
+    """What is read of ``calibration.json``; it says more of how it came about."""
+
+    temperature: Positive | None = None
+    vector: Vector | None = None
+    max_length: int | None
+    model: str
+    sets: SetsRecord | None = None
+    anomaly: AnomalyRecord | None = None
+    arrays: ArraysRecord | None = None
+
+
+def write_calibration(folder: Path, made: Calibration, told: Mapping[str, Any]) -> dict[str, Any]:
+    """Keep a calibration in a checkpoint's folder, whose lock is held.
+
+    The arrays have their hash in their name, and come first: a record never names arrays that are
+    not its own, and one that is replaced stays whole until the new one is.
+
+    Args:
+        folder: The folder.
+        made: The calibration.
+        told: Further fields of the record, which say how it came about.
+
+    Returns:
+        The content of ``calibration.json``.
+    """
+    record: dict[str, Any] = {**told, "max_length": made.max_length}
+    arrays = _arrays(made)
+    name = None
+    if arrays:
+        content = save(arrays)
+        digest = hashlib.sha256(content).hexdigest()
+        name = f"calibration-{digest[:12]}.safetensors"
+        with replaced(folder / name) as temporary:
+            temporary.write_bytes(content)
+        record["arrays"] = {"file": name, "sha256": digest}
+    record |= {"model": model_identity(str(folder)), "versions": versions()}
+    CalibrationRecord.model_validate(record)
+    written = write_json(folder / FILE, record)
+    _sweep(folder, name)
+    return written
+
+
+def store_temperature(
+    folder: Path,
+    value: float,
+    *,
+    before: Mapping[str, float],
+    after: Mapping[str, float],
+    held_out: Mapping[str, Any],
+    max_length: int | None,
+    notices: Sequence[str] = (),
+) -> dict[str, Any]:
+    """Keep a temperature alone in a checkpoint's folder, whose lock is held.
+
+    Args:
+        folder: The folder.
+        value: T > 0.
+        before: Measures of the held-out rows without it, by name.
+        after: The same with it.
+        held_out: Which rows it was fitted on.
+        max_length: Tokens that their texts were cut to, None where they were not.
+        notices: What a person should know of it.
+
+    Returns:
+        The content of ``calibration.json``.
+    """
+    told = {
+        "temperature": value,
+        **{name: {"before": before[name], "after": after[name]} for name in before},
+        "held_out": held_out,
+        "notices": list(notices),
+    }
+    return write_calibration(folder, Calibration(max_length, Scaling.of_temperature(value)), told)
+
+
+def remove_calibration(model: str) -> Path:
+    """Remove a stored calibration.
+
+    Args:
+        model: Folder of a checkpoint.
+
+    Returns:
+        The record that was removed; its arrays are too.
+
+    Raises:
+        CheckpointError: There is none.
+        LockedError: Another process writes it.
+    """
+    folder = Path(model).expanduser()
+    file = folder / FILE
+    if not file.is_file():
+        raise CheckpointError(f"{model} holds no {FILE}, so there is no calibration to remove.")
+    with locked(folder):
+        file.unlink()
+        _sweep(folder, None)
+    return file
+
+
+def _sweep(folder: Path, kept: str | None) -> None:
+    for left in folder.glob(CALIBRATION_ARRAYS):
+        if left.name != kept:
+            left.unlink()
+
+
+def read_calibration(model: str) -> Calibration | None:
+    """Read the calibration of a checkpoint's folder.
+
+    Args:
+        model: Folder of a checkpoint; anything else has none.
+
+    Returns:
+        The calibration, None where none is stored.
+
+    Raises:
+        CheckpointError: A file is damaged, or the weights beside it are others than those that it
+            was fitted for.
+    """
+    file = Path(model).expanduser() / FILE
+    if not file.is_file():
+        return None
+    content = read_json(file)
+    mend = (
+        f"Fit it again with `temper calibrate`, or remove it with `temper calibrate {model} "
+        "--remove`."
+    )
+    try:
+        record = CalibrationRecord.model_validate(content)
+        if "schema" not in content:
+            raise ValueError("`schema` is missing")
+        whole = _of_record(record, file.parent)
+    except (ValidationError, ValueError, KeyError, OSError, SafetensorError) as error:
+        found = faults(error, CalibrationRecord, "") if isinstance(error, ValidationError) else []
+        said = "; ".join(found) or str(error) or type(error).__name__
+        raise CheckpointError(f"{file} is damaged: {said} {mend}") from error
+    if record.model != model_identity(str(file.parent)):
+        raise CheckpointError(
+            f"The calibration in {file} was fitted for other weights than those beside it. {mend}"
+        )
+    return whole
+
+
+def stripped(content: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the content of ``calibration.json`` without what needs its arrays: the scaling."""
+    return {
+        name: value for name, value in content.items() if name not in ("sets", "anomaly", "arrays")
+    }
+
+
+def calibration_files(folder: Path) -> list[str]:
+    """Return the names of the files that a checkpoint's calibration consists of; none of none."""
+    if not (folder / FILE).is_file():
+        return []
+    return [FILE, *(file.name for file in folder.glob(CALIBRATION_ARRAYS))]
+
+
+def calibration_notices(model: str) -> tuple[str, ...]:
+    """Return what an evaluation, which measures a model as it is, says of a stored calibration.
+
+    Args:
+        model: Folder of a checkpoint, or anything else.
+    """
+    if not (Path(model).expanduser() / FILE).is_file():
+        return ()
+    return (
+        f"{model} keeps a calibration, which `temper predict` applies. It is not applied here: "
+        "scores are of the model's own answers.",
+    )
+
+
+def _arrays(made: Calibration) -> dict[str, Any]:
+    """Return the arrays that are kept, by name."""
+    arrays: dict[str, Any] = {}
+    if (held := made.held_out) is not None:
+        answers = held.prediction
+        arrays["held_out.answers"] = answers.prediction if answers.regression else answers.logits
+        arrays["held_out.labels"] = held.labels
+        arrays["held_out.anomaly"] = held.anomaly
+        if held.groups is not None:
+            arrays["held_out.groups"] = held.groups.astype(np.int64)
+    fitted = None if made.detector is None else made.detector.fitted
+    if isinstance(fitted, Mahalanobis):
+        arrays |= {"mahalanobis.means": fitted.means, "mahalanobis.factor": fitted.factor}
+    elif fitted is not None:
+        arrays["knn.states"] = fitted.states
+    if made.reference is not None:
+        arrays["shift.states"] = made.reference
+    if made.confidences is not None:
+        arrays["risk.confidences"] = made.confidences
+    return {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+
+
+def _of_record(record: CalibrationRecord, folder: Path) -> Calibration:
+    """Make a calibration of what was read.
+
+    Raises:
+        ValueError: The arrays are not those of the record.
+        KeyError: One is missing.
+        OSError, SafetensorError: They cannot be read.
+    """
+    scaling = None
+    arrays: dict[str, Any] = {}
+    if record.arrays is not None:
+        file = folder / record.arrays.file
+        if sha256(file) != record.arrays.sha256:
+            raise ValueError(f"{file} is not the file that belongs to it.")
+        arrays = load_file(file)
+    if record.vector is not None:
+        scaling = Scaling(np.asarray(record.vector.weights), np.asarray(record.vector.bias))
+    elif record.temperature is not None:
+        scaling = Scaling.of_temperature(record.temperature)
+    elif not arrays:
+        raise ValueError("`temperature` is missing.")
+    if not arrays:
+        return Calibration(record.max_length, scaling)
+    answers = arrays["held_out.answers"]
+    made = Prediction.of_values if answers.ndim == 1 else Prediction.of_logits
+    held = HeldOut(
+        made(answers),
+        arrays["held_out.labels"],
+        arrays["held_out.anomaly"],
+        arrays.get("held_out.groups"),
+    )
+    detector = None
+    if record.anomaly is not None:
+        fitted: Mahalanobis | Neighbours | None = None
+        if record.anomaly.detector == "mahalanobis":
+            fitted = Mahalanobis(arrays["mahalanobis.means"], arrays["mahalanobis.factor"])
+        elif record.anomaly.detector == "knn":
+            fitted = Neighbours(arrays["knn.states"], record.anomaly.neighbours)
+        detector = Detector(record.anomaly.detector, fitted)
+    return Calibration(
+        record.max_length,
+        scaling,
+        held,
+        None if record.sets is None else SetRule(**record.sets.model_dump()),
+        detector,
+        0.05 if record.anomaly is None else record.anomaly.false_alarms,
+        arrays.get("shift.states"),
+        arrays.get("risk.confidences"),
+    )

@@ -1,0 +1,300 @@
+"""``temper calibrate`` with enough rows: sets, anomalies, shifts, abstention, refusals."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+from math import ceil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.numpy import load_file
+from scipy.special import softmax
+
+from temper import Classifier
+from temper.errors import CheckpointError, DataError, SettingError
+from temper.models.hf import load_classifier
+from temper.training.config import model_identity
+from tests.cli.calls import answer, call, refused, succeed
+from tests.cli.tiny_project import OTHERS
+
+Array = np.ndarray[Any, Any]
+WORDS = ("good", "fine", "great", "bad", "poor", "awful")
+
+
+def texts_of(count: int, *, seed: int, words: tuple[str, ...] = (*WORDS, *OTHERS)) -> list[str]:
+    draws = np.random.default_rng(seed)
+    return [" ".join(draws.choice(words, draws.integers(3, 9))) for _ in range(count)]
+
+
+def write_rows(path: Path, texts: list[str], run: Path, *, seed: int) -> Path:
+    """Label texts by draws from what the model answers, so that it is right by chance alone."""
+    draws = np.random.default_rng(seed)
+    chances = softmax(logits_of(run, texts) * 3.0, axis=1)[:, 1]
+    labels = np.where(draws.random(len(texts)) < chances, "positive", "negative")
+    groups = np.where(np.arange(len(texts)) % 3, "web", "print")
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["text", "label", "domain"])
+        writer.writerows(zip(texts, labels, groups, strict=True))
+    return path
+
+
+def read_table(path: Path) -> list[dict[str, str]]:
+    with path.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def logits_of(run: Path, texts: list[str]) -> Array:
+    network, tokenizer = load_classifier(str(run))
+    batch = tokenizer(texts, return_tensors="pt", padding=True)
+    with torch.no_grad():
+        return np.asarray(network(**batch).logits.double().numpy())
+
+
+def states_of(run: Path, texts: list[str]) -> Array:
+    """Return the mean over the tokens of the first of two blocks, text by text."""
+    network, tokenizer = load_classifier(str(run))
+    with torch.no_grad():
+        found = [
+            network(**tokenizer(text, return_tensors="pt"), output_hidden_states=True)
+            for text in texts
+        ]
+    return np.stack([each.hidden_states[1][0].double().mean(0).numpy() for each in found])
+
+
+@pytest.fixture(scope="module")
+def trained(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a run with drawn weights: the tiny one, trained for a moment, answers all alike."""
+    run = Path(shutil.copytree(trained, tmp_path_factory.mktemp("drawn") / "run"))
+    network, _ = load_classifier(str(run))
+    draws = torch.Generator().manual_seed(0)
+    for weight in network.parameters():
+        if weight.ndim > 1:
+            torch.nn.init.normal_(weight.data, std=0.5, generator=draws)
+    network.save_pretrained(run)
+    logits = logits_of(run, texts_of(200, seed=1))
+    apart = logits[:, 1] - logits[:, 0]
+    head = list(network.parameters())[-2:]
+    for parameter in head:
+        parameter.data /= float(apart.std())
+    head[1].data[1] -= float(apart.mean() / apart.std())
+    network.save_pretrained(run)
+    return run
+
+
+@pytest.fixture(scope="module")
+def rows(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("held_out")
+    return write_rows(folder / "held_out.csv", texts_of(300, seed=0), trained, seed=0)
+
+
+@pytest.fixture(scope="module")
+def calibrated(trained: Path, rows: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    run = Path(shutil.copytree(trained, tmp_path_factory.mktemp("calibrated") / "run"))
+    before = model_identity(str(run))
+    succeed("calibrate", run, "--data", rows, "--device", "cpu")
+    assert model_identity(str(run)) == before
+    return run
+
+
+def kept(run: Path) -> tuple[dict[str, Any], dict[str, Array]]:
+    record = json.loads((run / "calibration.json").read_text(encoding="utf-8"))
+    return record, load_file(run / record["arrays"]["file"])
+
+
+def quantile(scores: Array, coverage: float) -> float:
+    return float(np.sort(scores)[ceil((len(scores) + 1) * coverage) - 1])
+
+
+def test_answers_follow_from_the_held_out_rows_by_the_equations(calibrated: Path) -> None:
+    record, arrays = kept(calibrated)
+    texts = texts_of(40, seed=5)
+    temperature = record["temperature"]
+    held = softmax(arrays["held_out.answers"] / temperature, axis=1)
+    labels = arrays["held_out.labels"].astype(int)
+    q = quantile(1 - held[np.arange(len(held)), labels], 0.8)
+    shares = softmax(logits_of(calibrated, texts) / temperature, axis=1)
+    means, factor = arrays["mahalanobis.means"], arrays["mahalanobis.factor"]
+    inverse = np.linalg.inv(factor @ factor.T)
+    apart = states_of(calibrated, texts)[:, None] - means
+    distance = np.einsum("ncd,de,nce->nc", apart, inverse, apart).min(axis=1)
+    found = Classifier.load(calibrated, device="cpu", batch_size=7)(texts, coverage=0.8)
+    for row, p, d in zip(found, shares, distance, strict=True):
+        assert list(row.probabilities.values()) == pytest.approx(p.tolist(), abs=1e-5)
+        names = list(row.probabilities)
+        if np.abs(1 - p - q).min() > 1e-4:
+            assert row.set == tuple(n for n, s in zip(names, p, strict=True) if 1 - s <= q)
+        assert row.anomaly == pytest.approx(d, rel=1e-3)
+        assert row.anomalous == (row.anomaly > quantile(arrays["held_out.anomaly"], 0.95))
+        assert row.abstain is None
+    # Nothing of them was fitted: those are as many others.
+    assert record["held_out"]["fit"] == record["held_out"]["thresholds"] == len(labels) == 150
+    assert record["sets"]["thresholds"]["0.9"]["threshold"] == pytest.approx(
+        quantile(1 - held[np.arange(len(held)), labels], 0.9)
+    )
+
+
+def test_sets_of_new_rows_hold_the_truth_and_few_of_them_are_flagged(
+    calibrated: Path, tmp_path: Path
+) -> None:
+    new = write_rows(tmp_path / "new.csv", texts_of(600, seed=7), calibrated, seed=9)
+    texts, labels = ([row[name] for row in read_table(new)] for name in ("text", "label"))
+    found = Classifier.load(calibrated, device="cpu")(texts)
+    covered = np.mean([label in row.set for label, row in zip(labels, found, strict=True)])
+    alarms = np.mean([row.anomalous for row in found])
+    # Four deviations of 600 rows beside 150 that the thresholds are of.
+    assert abs(covered - 0.9) < 4 * np.sqrt(0.09 * (1 / 600 + 1 / 150))
+    assert abs(alarms - 0.05) < 4 * np.sqrt(0.05 * 0.95 * (1 / 600 + 1 / 150))
+    assert found.shift is not None
+    assert not found.shift.shifted
+    others = Classifier.load(calibrated, device="cpu")(texts_of(50, seed=3, words=("why", "how")))
+    assert others.shift is not None
+    assert others.shift.shifted
+    assert np.mean([row.anomalous for row in others]) > 0.5
+    assert any("has shifted" in said for said in others.notices)
+    few = Classifier.load(calibrated, device="cpu")(texts[:10])
+    assert few.shift is None
+
+
+def test_one_pass_answers_reads_states_and_counts_the_same_in_any_batch(calibrated: Path) -> None:
+    texts = texts_of(30, seed=11)
+    classifier = Classifier.load(calibrated, device="cpu", batch_size=8)
+    passes = []
+    hook = classifier.predictor.model.register_forward_hook(lambda *_: passes.append(1))
+    first = classifier(texts)
+    hook.remove()
+    assert len(passes) == ceil(30 / 8)
+    second = Classifier.load(calibrated, device="cpu", batch_size=1)(texts)
+    for one, other in zip(first, second, strict=True):
+        assert (one.label, one.set, one.anomalous) == (other.label, other.set, other.anomalous)
+        assert one.anomaly == pytest.approx(other.anomaly, rel=1e-4)
+
+
+def test_the_command_writes_sets_flags_reasons_and_a_summary(
+    calibrated: Path, tmp_path: Path
+) -> None:
+    texts = [*texts_of(20, seed=13), "why how why"]
+    asked = ("--abstain", "anomaly,set>1", "--coverage", ".95", "--device", "cpu")
+    lines = tmp_path / "texts.csv"
+    lines.write_text("text\n" + "\n".join(texts) + "\n", encoding="utf-8")
+    summary = tmp_path / "summary.json"
+    found = answer("predict", calibrated, "--data", lines, *asked, "--summary", summary)
+    answers = Classifier.load(calibrated, device="cpu")(
+        texts, coverage=0.95, abstain="anomaly,set>1"
+    )
+    assert [{**row.record(), "text": text} for row, text in zip(answers, texts, strict=True)] == (
+        found
+    )
+    for row in found:
+        wanted = ["anomaly"] * row["anomalous"]
+        wanted += [] if len(row["set"]) == 1 else [f"set of {n}" if (n := len(row["set"])) else ""]
+        assert row["abstain"] == ", ".join(each or "empty set" for each in wanted)
+    told = json.loads(summary.read_text(encoding="utf-8"))
+    assert told["rows"] == 21
+    assert told["abstained"] == sum(bool(row["abstain"]) for row in found)
+    assert told["anomalous"] == sum(row["anomalous"] for row in found)
+    assert set(told["shift"]) == {"p", "shifted", "rows", "shares"}
+    table = tmp_path / "out.csv"
+    succeed("predict", calibrated, "--data", lines, *asked, "--out", table)
+    written = read_table(table)
+    assert [int(row["set:positive"]) for row in written] == [
+        int("positive" in row["set"]) for row in found
+    ]
+    shown = call("predict", calibrated, "--text", texts[-1], *asked).stdout.splitlines()
+    assert shown[0].split() == ["label", "probability", "set", "anomaly", "abstain", "text"]
+
+
+def test_a_risk_is_kept_by_a_confidence_or_refused(calibrated: Path) -> None:
+    classifier = Classifier.load(calibrated, device="cpu")
+    texts = texts_of(40, seed=17)
+    known = classifier.calibration
+    assert known is not None
+    selection = known.confident(0.25)
+    found = classifier(texts, max_risk=0.25)
+    for row in found:
+        sure = max(row.probabilities.values())
+        assert bool(row.abstain) == (sure < selection.threshold)
+    assert 0 < sum(bool(row.abstain) for row in found) < len(found)
+    assert any("at most 25.00% of such answers are wrong" in said for said in found.notices)
+    with pytest.raises(SettingError, match="No confidence is shown to keep the risk at 0.001"):
+        classifier(texts, max_risk=0.001)
+
+
+@pytest.mark.parametrize("by", ["class", "group"])
+def test_the_coverage_holds_within_each_kind(
+    trained: Path, rows: Path, tmp_path: Path, by: str
+) -> None:
+    run = Path(shutil.copytree(trained, tmp_path / "run"))
+    asked = ("--by", by, "--conformal", "aps", "--group-column", "domain", "--device", "cpu")
+    succeed("calibrate", run, "--data", rows, *asked)
+    record, arrays = kept(run)
+    held = softmax(arrays["held_out.answers"] / record["temperature"], axis=1)
+    labels = arrays["held_out.labels"].astype(int)
+    # APS of two classes: the likelier one's own probability, then 1.
+    scores = np.where(labels == held.argmax(1), held.max(1), 1.0)
+    kinds = labels if by == "class" else arrays["held_out.groups"]
+    wanted = [quantile(scores[kinds == kind], 0.9) for kind in (0, 1)]
+    assert record["sets"]["thresholds"]["0.9"]["threshold"] == pytest.approx(wanted)
+    assert record["sets"]["groups"] == ([] if by == "class" else ["print", "web"])
+    classifier = Classifier.load(run, device="cpu")
+    if by == "group":
+        with pytest.raises(DataError, match=r"must be one of \['print', 'web'\].*there is none"):
+            classifier(["it was good"])
+        assert classifier(["it was good"], groups=["web"])[0].set
+        predicted = answer(
+            "predict", run, "--data", rows, "--group-column", "domain", "--device", "cpu"
+        )
+        assert all("set" in row for row in predicted)
+
+
+def test_the_best_detector_is_chosen_where_anomalies_are_given(
+    trained: Path, rows: Path, tiny_data: Path, tmp_path: Path
+) -> None:
+    run = Path(shutil.copytree(trained, tmp_path / "run"))
+    anomalies = ("--anomaly", f"odd={tiny_data / 'anomaly.csv'}")
+    made = answer("calibrate", run, "--data", rows, *anomalies, "--device", "cpu")
+    scores = {name: sets["odd"] for name, sets in made["anomaly"]["auroc"].items()}
+    assert set(scores) == {"mahalanobis", "knn", "energy", "max_softmax"}
+    assert made["anomaly"]["detector"] == max(scores, key=scores.__getitem__)
+    assert any("mean AUROC" in said for said in made["notices"])
+    again = Classifier.load(run, device="cpu")(["why is it"])
+    assert again[0].anomalous is not None
+
+
+def test_what_cannot_be_said_is_refused_before_any_work(
+    trained: Path, rows: Path, calibrated: Path, tmp_path: Path
+) -> None:
+    run = Path(shutil.copytree(trained, tmp_path / "run"))
+    few = tmp_path / "few.csv"
+    first = rows.read_text(encoding="utf-8").splitlines()[:21]
+    few.write_text("\n".join(first) + "\n", encoding="utf-8")
+    refused(
+        call("calibrate", run, "--data", few, "--coverage", ".95", "--device", "cpu"),
+        "a coverage of 0.95 needs at least 19 rows", "there are 10",
+    )  # fmt: skip
+    assert not (run / "calibration.json").exists()
+    refused(call("predict", run, "--text", "a", "--coverage", ".9"), "keeps no calibration")
+    refused(call("predict", calibrated, "--text", "a", "--coverage", ".999"), "at least 999")
+    refused(call("predict", calibrated, "--text", "a", "--abstain", "set>0"), "got 'set>0'")
+    refused(call("predict", calibrated, "--text", "a", "--max-risk", "2"), "must lie in (0, 1)")
+
+
+def test_a_calibration_is_whole_or_refused_and_goes_whole(calibrated: Path, tmp_path: Path) -> None:
+    run = Path(shutil.copytree(calibrated, tmp_path / "run"))
+    (arrays,) = run.glob("calibration-*.safetensors")
+    content = arrays.read_bytes()
+    arrays.write_bytes(content[:-8] + bytes(8))
+    with pytest.raises(CheckpointError, match="is not the file that belongs to it"):
+        Classifier.load(run)
+    arrays.unlink()
+    with pytest.raises(CheckpointError, match="is damaged"):
+        Classifier.load(run)
+    arrays.write_bytes(content)
+    (run / f"calibration-{'0' * 12}.safetensors").write_bytes(b"left by a killed process")
+    succeed("calibrate", run, "--remove")
+    assert not list(run.glob("calibration*"))
