@@ -46,6 +46,7 @@ NO_OPTION = {
     "sets": set(),
     "predictor": set(),
     "calibrate": set(),
+    "service": set(),
 }
 
 
