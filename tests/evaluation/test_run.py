@@ -342,7 +342,8 @@ def test_the_list_of_perspectives_is_plain_data() -> None:
         "smoothness",
     }
     asked_for = {entry["name"] for entry in listed if not entry["by_default"]}
-    assert asked_for == {"text_attack", "smoothness", "representation", "cost"}
+    of_certainty = {"coverage", "selective", "alarms"}
+    assert asked_for == {"text_attack", "smoothness", "representation", "cost"} | of_certainty
     assert EvaluationSettings().perspectives == perspectives.defaults()
     with pytest.raises(SettingError, match="Unknown perspective 'noise'"):
         perspectives.perspective("noise")

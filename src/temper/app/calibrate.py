@@ -36,6 +36,7 @@ from temper.evaluation.measurement import align, block_of, labels_of
 from temper.evaluation.predictor import Prediction, Predictor, StateReader
 from temper.evaluation.rows import Condition
 from temper.evaluation.scoring import statistic_of
+from temper.files import writing
 from temper.functional.conformal import least_rows
 from temper.functional.intervals import LEAST_ROWS
 from temper.functional.resampling import FloatArray, IntegerArray
@@ -90,7 +91,7 @@ def calibrate(
         batch_size=request.evaluate.batch_size,
         device=request.predictor.device,
     )
-    with locked(folder):
+    with writing(folder / FILE), locked(folder):
         rows, left_out, notices = _held_out(request, predictor, with_dev=with_dev)
         progress.notice_all(notices)
         fit = _Fit(request, settings, predictor, rows, notices, progress)

@@ -16,7 +16,7 @@ from temper.app.calibration import Calibration, Detector, DetectorName, HeldOut,
 from temper.app.settings import Conformal, OpenShare, Within
 from temper.errors import CheckpointError, faults
 from temper.evaluation.predictor import Prediction
-from temper.files import replaced, sha256, write_json
+from temper.files import replaced, sha256, write_json, writing
 from temper.functional.detectors import Mahalanobis, Neighbours
 from temper.functional.scaling import Scaling
 from temper.locks import locked
@@ -152,7 +152,7 @@ def remove_calibration(model: str) -> Path:
     file = folder / FILE
     if not file.is_file():
         raise CheckpointError(f"{model} holds no {FILE}, so there is no calibration to remove.")
-    with locked(folder):
+    with writing(file), locked(folder):
         file.unlink()
         _sweep(folder, None)
     return file

@@ -50,8 +50,8 @@ def declared() -> dict[str, Declaration]:
     """Return what the methods of this package say of themselves, by name, ``vanilla`` first.
 
     Example:
-        >>> declared()["uegr"].cost
-        '3F + 3KF + mask'
+        >>> declared()["roast"].cost
+        '7F + mask (+3F once: the first importance)'
     """
     found = {}
     for call in calls_in(Path(__file__).parent, "register"):
