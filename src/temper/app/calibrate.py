@@ -378,7 +378,7 @@ class _Fit:
         """Return what the record says of sets and alarms."""
         assert made.held_out is not None
         assert made.rule is not None
-        scaled = made.applied(made.held_out.prediction)
+        scaled = made.held_out_answers
         by_coverage: dict[str, Any] = {}
         for coverage in made.rule.coverage:
             threshold = made.threshold(coverage)

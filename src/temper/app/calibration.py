@@ -208,12 +208,18 @@ class Calibration:
             raise SettingError(f"{error} Calibrate on more rows, or ask for less.") from error
 
     @cached_property
+    def held_out_answers(self) -> Prediction:
+        """The calibrated answers to the held-out rows."""
+        assert self.held_out is not None
+        return self.applied(self.held_out.prediction)
+
+    @cached_property
     def _scores_at_labels(self) -> tuple[FloatArray, IntegerArray | None, int]:
         """Return the held-out rows' scores of the truth, and their kinds under Mondrian."""
         held, rule = self.held_out, self.rule
         assert held is not None
         assert rule is not None
-        answers = self.applied(held.prediction)
+        answers = self.held_out_answers
         kinds: IntegerArray | None = None
         size = 0
         if rule.by == "group":
@@ -245,7 +251,7 @@ class Calibration:
         """
         assert self.held_out is not None
         assert self.confidences is not None
-        scaled = self.applied(self.held_out.prediction)
+        scaled = self.held_out_answers
         wrong = scaled.prediction != self.held_out.labels
         sure = scaled.probabilities.max(axis=1)
         found = selective_threshold(

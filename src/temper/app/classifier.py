@@ -196,11 +196,11 @@ class Classifier:
         shares = None
         if not own.regression:
             assert known.held_out is not None
-            names, old = self.names_of(own), known.applied(known.held_out.prediction)
+            names = self.names_of(own)
             with suppress(ValueError):
                 found = label_shift(
                     known.held_out.labels.astype(np.int64),
-                    old.prediction.astype(np.int64),
+                    known.held_out_answers.prediction.astype(np.int64),
                     known.applied(own).prediction.astype(np.int64),
                     len(names),
                 )

@@ -9,12 +9,12 @@ from typing import get_args
 import numpy as np
 
 from temper.app.calibration import Calibration, Detector, DetectorName
+from temper.evaluation.perspectives.anomaly import OF_STATES
 from temper.evaluation.predictor import Prediction
 from temper.functional.detectors import Mahalanobis, Neighbours, auroc
 from temper.functional.resampling import FloatArray
 
 NEIGHBOURS = 10
-OF_STATES = ("mahalanobis", "knn")
 
 
 @dataclass(frozen=True)

@@ -142,9 +142,10 @@ class ClassifierPredictor:
         """
         indices: list[int] = []
         states, answers = [], []
+        asking = self._with_states()
         with in_mode(self.model, training=False), torch.no_grad():
             for part in self.parts(examples, batch_size=batch_size):
-                given = self.model(**part.batch.inputs, **self._with_states())
+                given = self.model(**part.batch.inputs, **asking)
                 states.append(_middle_states(given, part.batch.mask))
                 logits = given.logits.double().cpu().numpy()
                 answers.append(self._read(logits, part.truncated))

@@ -9,7 +9,7 @@ seeds. Of columns with several seeds each, `RowSamples` says what other rows wou
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -40,25 +40,14 @@ class _Statistics(Scoring):
         default_factory=dict
     )
 
-    def entries_of(
-        self,
-        condition: Condition,
-        statistics: Mapping[str, Statistic],
-        *,
-        rows: int,
-        higher_is_better: bool | None = None,
-    ) -> list[ScoreEntry]:
+    def compute(
+        self, condition: Condition, wanted: Sequence[tuple[ScoreEntry, Statistic]], rows: int
+    ) -> None:
         """Keep the statistics of scores."""
-        entries = []
-        for name, statistic in statistics.items():
-            made = self.undefined(
-                condition, name, reason="not drawn", rows=rows, higher=higher_is_better
-            )
+        for made, statistic in wanted:
             names = ("perspective", "set", "condition", "parameters", "name")
             named = {part: made[part] for part in names}
-            self.taken[condition, name] = (named, statistic, rows)
-            entries.append(made)
-        return entries
+            self.taken[condition, made["name"]] = (named, statistic, rows)
 
 
 def paired_differences(

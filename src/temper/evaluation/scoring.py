@@ -93,12 +93,28 @@ class Scoring:
             rows: Number of rows, n.
             higher_is_better: Direction, None for those of the scores' names, if they have one.
         """
-        entries, defined = [], []
-        for name, statistic in statistics.items():
+        entries = []
+        for name in statistics:
             facts = scores.facts(name)
             higher = facts.higher_is_better if higher_is_better is None else higher_is_better
-            made = self.undefined(condition, name, reason=facts.undefined, rows=rows, higher=higher)
-            entries.append(made)
+            entries.append(
+                self.undefined(condition, name, reason=facts.undefined, rows=rows, higher=higher)
+            )
+        self.compute(condition, list(zip(entries, statistics.values(), strict=True)), rows)
+        return entries
+
+    def compute(
+        self, condition: Condition, wanted: Sequence[tuple[ScoreEntry, Statistic]], rows: int
+    ) -> None:
+        """Put values and intervals into the entries of scores that are defined.
+
+        Args:
+            condition: What was done.
+            wanted: Entries without a value, and from counts [R, n] to [R] values.
+            rows: Number of rows, n.
+        """
+        defined = []
+        for made, statistic in wanted:
             value = float(statistic(np.ones((1, rows)))[0])
             if np.isfinite(value):
                 del made["reason"]
@@ -109,7 +125,6 @@ class Scoring:
             intervals = score_intervals(of, rows, resamples=self.resamples, seed=self.seed)
             for (made, _), found in zip(defined, intervals, strict=True):
                 made |= {"low": found.low, "high": found.high}
-        return entries
 
     def entries(
         self, block: Block, names: Iterable[str], *, condition: Condition | None = None

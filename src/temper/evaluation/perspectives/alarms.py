@@ -19,11 +19,10 @@ from temper.display.folders import Source
 from temper.display.views import Question
 from temper.evaluation.measurement import Measurement
 from temper.evaluation.perspectives.anomaly import CONDITIONS, values_of
-from temper.evaluation.perspectives.calibration import fold_numbers
 from temper.evaluation.perspectives.contract import Perspective
+from temper.evaluation.perspectives.coverage import thresholds_of_dev
 from temper.evaluation.rows import Block, Condition
 from temper.evaluation.scoring import ScoreEntry, Scoring
-from temper.functional.conformal import conformal_quantile
 from temper.functional.proportions import Share
 from temper.functional.resampling import FloatArray
 from temper.functional.scores import NO_ROWS, ScoreFacts
@@ -72,11 +71,8 @@ def _alarms(dev: Block, block: Block) -> FloatArray:
     """
     if dev.value is None and not dev.classifies:
         raise ValueError("a regression gives no probabilities")
-    values, folds = values_of(dev), fold_numbers(dev.row, seed=0)
-    thresholds = np.array(
-        [conformal_quantile(values[folds != fold], coverage=1 - RATE) for fold in (0, 1)]
-    )
-    above = values_of(block) > thresholds[fold_numbers(block.row, seed=0)]
+    thresholds = thresholds_of_dev(values_of(dev), dev, block, coverage=1 - RATE)
+    above = values_of(block) > thresholds
     return np.asarray(above, dtype=np.float64)
 
 

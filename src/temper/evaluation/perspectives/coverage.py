@@ -139,19 +139,35 @@ def _sets(kind: str, dev: Block, block: Block) -> _Sets:
         raise ValueError("a regression gives no sets of classes")
     if block.probabilities.shape[1] != dev.probabilities.shape[1]:
         raise ValueError("its classes are not those of dev")
-    known, folds = _scores(kind, dev), fold_numbers(dev.row, seed=0)
-    own = at_labels(known, dev.label.astype(np.int64))
-    thresholds = np.array(
-        [conformal_quantile(own[folds != fold], coverage=NOMINAL) for fold in (0, 1)]
-    )
-    inside = prediction_sets(
-        _scores(kind, block), thresholds[fold_numbers(block.row, seed=0)][:, None]
-    )
+    own = at_labels(_scores(kind, dev), dev.label.astype(np.int64))
+    thresholds = thresholds_of_dev(own, dev, block, coverage=NOMINAL)
+    inside = prediction_sets(_scores(kind, block), thresholds[:, None])
     labels = block.label.astype(np.int64)
     return _Sets(
         inside[np.arange(len(block)), labels].astype(np.float64),
         inside.sum(axis=1).astype(np.float64),
     )
+
+
+def thresholds_of_dev(
+    scores: FloatArray, dev: Block, block: Block, *, coverage: float
+) -> FloatArray:
+    """Return the conformal threshold of each row of a block, [N].
+
+    Dev has two folds by a hash of the text; a row gets the threshold of the fold that it is not in.
+
+    Args:
+        scores: Of dev's rows, high is strange, [n].
+        dev: Those rows.
+        block: The rows that are judged; may be dev itself.
+        coverage: Share of rows like dev's that shall not be above.
+
+    Raises:
+        ValueError: A fold of dev has too few rows.
+    """
+    folds = fold_numbers(dev.row, seed=0)
+    both = [conformal_quantile(scores[folds != fold], coverage=coverage) for fold in (0, 1)]
+    return np.array(both)[fold_numbers(block.row, seed=0)]
 
 
 def _scores(kind: str, block: Block) -> FloatArray:

@@ -21,6 +21,7 @@ from temper.evaluation.measurement import Measurement
 from temper.evaluation.perspectives.contract import Perspective
 from temper.evaluation.rows import Block
 from temper.evaluation.scoring import ScoreEntry, Scoring
+from temper.functional.intervals import Statistic
 from temper.functional.resampling import FloatArray
 from temper.functional.scores import NO_ROWS, ScoreFacts
 from temper.functional.selective import (
@@ -55,9 +56,10 @@ def score(scoring: Scoring) -> list[ScoreEntry]:
             entries.append(scoring.undefined(condition, "aurc", reason=reason, rows=len(block)))
             continue
         wrong, sure = 1.0 - block.correct, block.confidence
-        for name, measure in MEASURES.items():
-            statistic = partial(_measured, measure, wrong, sure)
-            entries.append(scoring.entry(condition, name, statistic=statistic, rows=len(block)))
+        statistics: dict[str, Statistic] = {
+            name: partial(_measured, measure, wrong, sure) for name, measure in MEASURES.items()
+        }
+        entries += scoring.entries_of(condition, statistics, rows=len(block))
     return entries
 
 
