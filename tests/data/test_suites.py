@@ -172,6 +172,35 @@ def test_rows_of_a_label_that_the_task_lacks_are_left_out_visibly(tmp_path: Path
     assert any("2 rows of set 's' are left out" in notice for notice in examples.notices)
 
 
+def test_labels_have_the_names_that_the_task_gives_them(tmp_path: Path) -> None:
+    lines = [{"text": str(index), "label": index % 3} for index in range(6)]
+    rows(tmp_path / "three", "test", lines, names=("good stuff", "so", "bad stuff"))
+    text = (
+        '[shift.s]\npath = "three@test"\nwithout = ["so"]\n'
+        'rename = { "good stuff" = "good", "bad stuff" = "bad" }\n'
+    )
+    suite = found(tmp_path, text)
+    examples = load_set(suite.shift["s"], suite.suite.labels)
+    assert examples.text == ["0", "2", "3", "5"]
+    assert examples.map_labels(suite.suite.labels).labels == [1, 0, 1, 0]
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        ('{ neutral = "bad" }', "Set 's', `rename`: .*label 'neutral'"),
+        ('{ good = "bad" }', "two labels must not become one, and 'bad' would be"),
+    ],
+)
+def test_names_that_labels_cannot_have_are_refused(
+    tmp_path: Path, names: str, message: str
+) -> None:
+    rows(tmp_path / "two", "test", [{"text": "a", "label": 0}])
+    suite = found(tmp_path, f'[shift.s]\npath = "two@test"\nrename = {names}\n')
+    with pytest.raises(DataError, match=message):
+        load_set(suite.shift["s"], suite.suite.labels)
+
+
 def test_an_unknown_label_to_leave_out_is_refused(tmp_path: Path) -> None:
     rows(tmp_path / "two", "test", [{"text": "a", "label": 0}])
     suite = found(tmp_path, '[shift.s]\npath = "two@test"\nwithout = ["neutral"]\n')
@@ -197,10 +226,13 @@ def test_the_labels_of_an_anomaly_set_are_not_read(tmp_path: Path) -> None:
 NOT_FOUND = {"entailment": {"anli_r1", "anli_r2", "anli_r3"}, "sentiment": set()}
 
 
-@pytest.mark.parametrize("name", ["entailment", "sentiment"])
-def test_every_set_of_a_shipped_suite_is_there_and_fits(name: str, data_dir: Path) -> None:
+OF_STUDIES = sorted(Path(__file__).parents[2].glob("reproduction/suites/*.toml"))
+
+
+@pytest.mark.parametrize("name", ["entailment", "sentiment", *map(str, OF_STUDIES)])
+def test_every_set_of_a_suite_is_there_and_fits(name: str, data_dir: Path) -> None:
     suite = find_sets(read_suite(name), data_dir)
-    assert set(suite.missing) == NOT_FOUND[name]
+    assert set(suite.missing) == NOT_FOUND.get(name, set())
     for kind in KINDS:
         for found_set in suite.sets(kind).values():
             labels = None if kind == "anomaly" else suite.suite.labels

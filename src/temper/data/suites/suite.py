@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Literal, Self
@@ -36,7 +36,9 @@ class SuiteSet(BaseModel):
             two parts are two pairs; or ``across`` the parts. Only with ``parts``.
         rows: Rows taken at most, drawn by hash; None takes all.
         group_column: Column of the groups; None looks for ``group``.
-        without: Labels whose rows are left out, because the task does not have them.
+        rename: What the task calls a label of the set, by the set's name for it.
+        without: Labels whose rows are left out, because the task does not have them; named as the
+            set names them.
         hub: Id on the Hugging Face Hub, which says where the set can be had from; nothing is
             loaded from there.
     """
@@ -48,6 +50,7 @@ class SuiteSet(BaseModel):
     pairs: Literal["within", "across"] = "within"
     rows: Annotated[int, Field(ge=1)] | None = None
     group_column: str | None = None
+    rename: dict[str, str] = Field(default_factory=dict)
     without: tuple[str, ...] = ()
     hub: str | None = None
 
@@ -320,7 +323,11 @@ def load_set(
     sources = [part.source for part in parts.values()]
     source = sources[0] if len(sources) == 1 else {"parts": sources}
     examples = joined(list(parts.values()), name=found.name, source=source)
-    return _without(examples, entry.without) if entry.without and labels is not None else examples
+    if labels is None:
+        return examples
+    if entry.without:
+        examples = _without(examples, entry.without)
+    return _renamed(examples, entry.rename) if entry.rename else examples
 
 
 def _place(root: Path, text: str) -> Place | None:
@@ -376,15 +383,33 @@ def _paired_within(name: str, parts: dict[str, Examples]) -> dict[str, Examples]
     }
 
 
-def _without(examples: Examples, names: Sequence[str]) -> Examples:
-    """Leave out the rows with some labels."""
+def _known(examples: Examples, names: Iterable[str], key: str) -> tuple[str, ...]:
+    """Return the labels of a set, which must have those that a key of the suite names."""
     known = examples.label_names or ()
     for name in names:
         if name not in known:
             raise DataError(
-                f"Set {examples.name!r}, `without`: {unknown('label', name, known)} Correct the "
+                f"Set {examples.name!r}, `{key}`: {unknown('label', name, known)} Correct the "
                 "suite."
             )
+    return known
+
+
+def _renamed(examples: Examples, names: Mapping[str, str]) -> Examples:
+    """Call labels of a set what the task calls them."""
+    called = tuple(names.get(name, name) for name in _known(examples, names, "rename"))
+    twice = sorted({name for name in called if called.count(name) > 1})
+    if twice:
+        raise DataError(
+            f"Set {examples.name!r}, `rename`: two labels must not become one, and {twice[0]!r} "
+            "would be. Correct the suite."
+        )
+    return replace(examples, label_names=called)
+
+
+def _without(examples: Examples, names: Sequence[str]) -> Examples:
+    """Leave out the rows with some labels."""
+    known = _known(examples, names, "without")
     out = {known.index(name) for name in names}
     kept = [index for index, label in enumerate(examples.labels or []) if label not in out]
     if not kept:
