@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from temper.app.classifier import Classifier
+from temper.app.classifier import Classifier, Terms
 from temper.app.service.run import address_of, bind, server_of
 from temper.app.service.settings import ServiceSettings
 from temper.app.service.web import Service
@@ -107,11 +107,15 @@ class Running:
 
 @contextmanager
 def running(
-    classifier: Classifier, *, token: str | None = None, **settings: Any
+    classifier: Classifier,
+    *,
+    terms: Terms | None = None,
+    token: str | None = None,
+    **settings: Any,
 ) -> Iterator[Running]:
     """Run a service in a thread until the context ends."""
     told = ServiceSettings(port=0, **settings)
-    service = Service(classifier, told, token=token)
+    service = Service(classifier, told, terms, token=token)
     with bind(told, token=token) as bound:
         server = server_of(service)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [bound]})

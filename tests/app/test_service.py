@@ -110,7 +110,11 @@ HOSTILE = [
     (b'{"texts": []}', 422, "texts: List should have at least 1 item"),
     (b'{"texts": ["a"], "secret": 1}', 422, "secret: Extra inputs are not permitted"),
     (b'{"texts": [1, 2, 3, 4, 5]}', 422, "And 2 more."),
-    (b'{"texts": ["a", "b"], "text_pairs": ["c"]}', 422, "expected one for each of 2"),
+    (
+        b'{"texts": ["a", "b"], "text_pairs": ["c"]}',
+        422,
+        "`text_pairs` has 1, expected one for each of 2",
+    ),
     (b'{"texts": ["a", "b", "c", "d"]}', 413, "Got 4 texts, at most 3 a request."),
     (b'{"texts": ["' + b"a" * 51 + b'"]}', 413, "`texts`, place 0: 51 characters, at most 50."),
     (b'{"texts": ["' + b"a" * 5000 + b'"]}', 413, "more than 4,000 bytes"),
@@ -299,7 +303,12 @@ def test_the_interface_is_described_and_its_page_loads_nothing(client: Client) -
     schema = client.ask("GET", "/openapi.json").content
     assert set(schema["paths"]) == {"/predict", "/health", "/metrics"}
     body = schema["paths"]["/predict"]["post"]["requestBody"]["content"]["application/json"]
-    assert set(body["schema"]["properties"]) == {"texts", "text_pairs"}
+    assert set(body["schema"]["properties"]) == {
+        "texts",
+        "text_pairs",
+        "groups",
+        "coverage",
+    }
     page = client.ask("GET", "/docs")
     text = page.body.decode()
     assert "POST /predict" in text

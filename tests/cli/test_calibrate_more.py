@@ -16,7 +16,8 @@ from safetensors.numpy import load_file
 from scipy.special import softmax
 
 from temper import Classifier
-from temper.errors import CheckpointError, DataError, SettingError
+from temper.errors import CheckpointError, DataError, ModelError, SettingError
+from temper.evaluation.classifier import ClassifierPredictor
 from temper.models.hf import load_classifier
 from temper.training.config import model_identity
 from tests.cli.calls import answer, call, refused, succeed
@@ -264,6 +265,25 @@ def test_the_best_detector_is_chosen_where_anomalies_are_given(
     assert any("mean AUROC" in said for said in made["notices"])
     again = Classifier.load(run, device="cpu")(["why is it"])
     assert again[0].anomalous is not None
+
+
+def test_a_model_that_shows_no_states_is_calibrated_by_its_answers(
+    trained: Path, rows: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lacking(_: object) -> None:
+        raise ModelError("It does not give its hidden states.")
+
+    monkeypatch.setattr(ClassifierPredictor, "_with_states", lacking)
+    run = Path(shutil.copytree(trained, tmp_path / "run"))
+    made = succeed("calibrate", run, "--data", rows, "--device", "cpu")
+    assert "Hidden states cannot be read" in made.stderr
+    assert "shift.states" not in kept(run)[1]
+    classifier = Classifier.load(run, device="cpu")
+    found, others = classifier(texts_of(40, seed=5)), classifier(["why how"] * 40)
+    assert all(row.set is not None and row.anomalous is not None for row in found)
+    assert found.shift is not None
+    assert others.shift is not None
+    assert (found.shift.shifted, others.shift.shifted) == (False, True)
 
 
 def test_what_cannot_be_said_is_refused_before_any_work(

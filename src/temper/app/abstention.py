@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-import numpy as np
-
 from temper.errors import SettingError
 from temper.functional.conformal import BooleanArray
 from temper.functional.resampling import FloatArray
@@ -66,38 +64,41 @@ class Abstention:
 
     def reasons(
         self,
-        rows: int,
         *,
         flagged: BooleanArray | None,
         in_sets: BooleanArray | None,
         confidence: FloatArray | None,
         needed: float | None,
-    ) -> list[str]:
-        """Say of each row why there is no answer; empty where there is one.
+    ) -> dict[str, list[str]]:
+        """Say by each rule of each row why there is no answer; empty where it does not object.
 
         Args:
-            rows: Number of rows, N.
             flagged: Which are anomalies, [N].
             in_sets: Which classes are in each row's set, [N, C].
             confidence: Probability of the likeliest class, [N].
             needed: The least confidence that is answered at.
 
+        Returns:
+            ``anomaly``, ``set`` and ``confidence``, those that there is a rule of, to N reasons.
+
         Example:
+            >>> import numpy as np
             >>> sizes = np.asarray([[True, False], [True, True], [False, False]])
             >>> Abstention(largest_set=1).reasons(
-            ...     3, flagged=None, in_sets=sizes, confidence=None, needed=None
+            ...     flagged=None, in_sets=sizes, confidence=None, needed=None
             ... )
-            ['', 'set of 2', 'empty set']
+            {'set': ['', 'set of 2', 'empty set']}
         """
-        found: list[list[str]] = [[] for _ in range(rows)]
+        found: dict[str, list[str]] = {}
         if self.anomaly and flagged is not None:
-            for row in np.flatnonzero(flagged):
-                found[row].append("anomaly")
+            found["anomaly"] = ["anomaly" if flag else "" for flag in flagged.tolist()]
         if self.largest_set is not None and in_sets is not None:
-            for place, size in enumerate(in_sets.sum(axis=1).tolist()):
-                if size > self.largest_set or not size:
-                    found[place].append(f"set of {size}" if size else "empty set")
+            sizes = in_sets.sum(axis=1).tolist()
+            kept = range(1, self.largest_set + 1)
+            found["set"] = [
+                "" if size in kept else f"set of {size}" if size else "empty set" for size in sizes
+            ]
         if needed is not None and confidence is not None:
-            for row in np.flatnonzero(confidence < needed):
-                found[row].append(f"confidence below {needed:.4g}")
-        return [", ".join(reasons) for reasons in found]
+            low = f"confidence below {needed:.4g}"
+            found["confidence"] = [low if each < needed else "" for each in confidence.tolist()]
+        return found

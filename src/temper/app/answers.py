@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, overload
 
@@ -89,6 +89,7 @@ class Answers(Sequence[Answer]):
         shift: Whether the texts as a whole have shifted; None of few, or where it is not known.
         own: The model's own answers, uncalibrated.
         states: The states that were read beside them, [n, D].
+        abstained: How many texts each rule of abstention objects to.
     """
 
     rows: tuple[Answer, ...] = ()
@@ -96,6 +97,7 @@ class Answers(Sequence[Answer]):
     shift: Shift | None = None
     own: Prediction | None = field(default=None, repr=False, compare=False)
     states: FloatArray | None = field(default=None, repr=False, compare=False)
+    abstained: Mapping[str, int] = field(default_factory=dict, compare=False)
 
     def summary(self) -> dict[str, Any]:
         """Return what is said of the texts as a whole."""

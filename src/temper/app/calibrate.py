@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 
 from temper.app.calibration import (
+    REFERENCE,
     Calibration,
     Detector,
     HeldOut,
     SetRule,
-    outputs,
 )
 from temper.app.detecting import NEIGHBOURS, Ordinary, choose_detector
 from temper.app.evaluate import EvaluationRequest
@@ -50,8 +50,6 @@ from temper.training.progress import Progress
 FOLDS = 5
 MOST_FITTED = 2000
 """Rows that a scaling is fitted on, and that a detector learns from, at most."""
-REFERENCE = 200
-"""Held-out rows that batches are compared with at most: the test costs their square."""
 ANOMALIES = 1000
 """Rows of a set of anomalies that detectors are chosen by at most."""
 
@@ -159,7 +157,7 @@ class _Fit:
             own, seen = answers.take(second), states[second]
             scores = detector.score(own, made.applied(own), seen)
             chosen = None if groups is None else groups[1][second]
-            reference = (seen if seen.shape[1] else outputs(own))[:REFERENCE]
+            reference = seen[:REFERENCE] if seen.shape[1] else None
             made = replace(
                 made,
                 held_out=HeldOut(own, labels[second], scores, chosen),

@@ -33,6 +33,8 @@ from temper.functional.selective import Selection, selective_threshold
 
 FAILURE = 0.1
 """Probability with which the limit of ``max_risk`` may fail, over the held-out rows."""
+REFERENCE = 200
+"""Held-out rows that batches are compared with at most: the test costs their square."""
 STARTS = 4
 """Places of ``confidences`` that the sequence of tests starts from."""
 DetectorName = Literal["mahalanobis", "knn", "energy", "max_softmax"]
@@ -112,7 +114,8 @@ class Calibration:
         rule: How sets and intervals are made.
         detector: How anomalies are found.
         false_alarms: Share of ordinary rows that may be flagged.
-        reference: States of held-out rows that batches are compared with, [r, D].
+        reference: States of held-out rows that batches are compared with, [r, D]; None where the
+            model shows none, and answers are compared.
         confidences: Confidences from high to low that may be needed for an answer, chosen on rows
             that set no threshold, [k]; None of a regression.
     """
@@ -131,6 +134,13 @@ class Calibration:
         """Whether hidden states are read."""
         fitted = self.detector is not None and self.detector.fitted is not None
         return fitted or self.reference is not None
+
+    @property
+    def compared(self) -> FloatArray | None:
+        """What batches are compared with: states, or answers, of held-out rows, [r, .]."""
+        if self.reference is not None or self.held_out is None:
+            return self.reference
+        return outputs(self.held_out.prediction)[:REFERENCE]
 
     def applied(self, prediction: Prediction) -> Prediction:
         """Return a model's answers with calibrated probabilities.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import compress
 from pathlib import Path
 from typing import Any, Self
@@ -14,7 +14,7 @@ import numpy as np
 
 from temper.app.abstention import Abstention
 from temper.app.answers import Answer, Answers, Shift
-from temper.app.calibration import FAILURE, Calibration, SetRule, outputs
+from temper.app.calibration import FAILURE, Calibration, outputs
 from temper.app.predictors import load_predictor, longest_row
 from temper.app.results import TrainingResult
 from temper.app.settings import PredictorSettings
@@ -32,6 +32,22 @@ LEAST_BATCH = 20
 """Texts of a batch from which on it is compared with held-out rows."""
 DRAWN = 200
 """Texts of it that are, at most."""
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What answers shall say beside labels; made, and checked, by `Classifier.terms`.
+
+    Args:
+        coverage: How often prediction sets, or intervals, shall hold the truth; None where there
+            are none.
+        rules: When to abstain.
+        selection: The confidence that is needed, where a risk was asked for.
+    """
+
+    coverage: float | None = None
+    rules: Abstention = field(default_factory=Abstention)
+    selection: Selection | None = None
 
 
 class Classifier:
@@ -142,39 +158,118 @@ class Classifier:
         pairs = None if text_pairs is None else list(text_pairs)
         names = None if groups is None else list[str | None](groups)
         examples = Examples("texts", list(texts), pairs, group=names)
-        return self.answers(examples, coverage=coverage, abstain=abstain, max_risk=max_risk)
+        return self.answers(
+            examples, self.terms(coverage=coverage, abstain=abstain, max_risk=max_risk)
+        )
 
-    def answers(
+    def terms(
         self,
-        examples: Examples,
         *,
         coverage: float | None = None,
         abstain: str | None = None,
         max_risk: float | None = None,
-        compare: bool = True,
+    ) -> Terms:
+        """Check what answers shall say beside labels, before there is a text.
+
+        Args:
+            coverage: As for a call.
+            abstain: As for a call.
+            max_risk: As for a call.
+
+        Raises:
+            SettingError: The calibration cannot say it.
+        """
+        rules, known, name = Abstention.of(abstain, max_risk), self.calibration, self.name
+        kept = known is not None and known.rule is not None
+        for option, wanted in (("coverage", coverage is not None), ("abstain", bool(rules))):
+            if wanted and not kept:
+                has = "keeps only a temperature" if known is not None else "keeps no calibration"
+                raise SettingError(
+                    f"`{option}` asks for what is known from held-out rows, and {name} {has}. Give "
+                    f"it held-out rows first: temper calibrate {name} --data ROWS --coverage .9"
+                )
+        if known is None or known.rule is None:
+            return Terms()
+        if known.scaling is None and (rules.largest_set or rules.max_risk):
+            raise SettingError(
+                f"'set>K' and `max_risk` are of classes, and {name} is a regression."
+            )
+        coverage = known.rule.coverage[0] if coverage is None else coverage
+        known.threshold(coverage)
+        selection = None if rules.max_risk is None else known.confident(rules.max_risk)
+        return Terms(coverage, rules, selection)
+
+    def answers(
+        self, examples: Examples, terms: Terms | None = None, *, compare: bool = True
     ) -> Answers:
         """Answer the texts of a set.
 
         Args:
             examples: Texts; labels are not looked at.
-            coverage: As for a call.
-            abstain: As for a call.
-            max_risk: As for a call.
+            terms: What `terms` returned; None asks for nothing.
             compare: Whether the texts as a whole are compared with held-out rows; a service does
                 that itself, over the texts of several requests.
 
         Raises:
             TemperError: As for a call.
         """
-        asked = _Asked.of(self, examples, coverage, Abstention.of(abstain, max_risk))
+        terms = self.terms() if terms is None else terms
+        groups = self.group_numbers(examples.group, len(examples))
         if not len(examples):
             return Answers()
         with self._turn:
             own, states = self._read(examples)
-        made = asked.answers(own, states)
+        made = self._described(own, states, terms, groups)
         shift = self.shift(own, states) if compare else None
         told = made.notices if shift is None else (*made.notices, str(shift))
         return replace(made, notices=told, shift=shift, own=own, states=states)
+
+    def notices(self, terms: Terms) -> tuple[str, ...]:
+        """Return what is to be said of every answer: the texts' length, the confidence needed.
+
+        Args:
+            terms: What answers shall say.
+        """
+        known, longest = self.calibration, longest_row(self.predictor)
+        notices = []
+        if known is not None and longest != known.max_length:
+            notices.append(
+                f"The calibration of {self.name} was fitted on texts cut at {known.max_length} "
+                f"tokens, and these are cut at {longest}."
+            )
+        if (found := terms.selection) is not None:
+            notices.append(
+                f"Texts are answered from a confidence of {found.threshold:.4g} on: with "
+                f"probability {1 - FAILURE:.0%} at most {terms.rules.max_risk:.2%} of such answers "
+                f"are wrong, if new texts are like the {found.rows} held-out rows, where "
+                f"{found.wrong} of {found.accepted} were. What other rules leave has no such bound."
+            )
+        return tuple(notices)
+
+    def group_numbers(self, groups: Sequence[str | None] | None, count: int) -> IntegerArray | None:
+        """Return the number of each text's group, None where the coverage is not by group.
+
+        Args:
+            groups: The group of each text, None where there are none.
+            count: Number of texts.
+
+        Raises:
+            DataError: A group is none of those that were calibrated.
+        """
+        known = self.calibration
+        if known is None or known.rule is None or known.rule.by != "group":
+            return None
+        numbers = {group: number for number, group in enumerate(known.rule.groups)}
+        given = groups or [None] * count
+        for group in given:
+            if group not in numbers:
+                said = f"it is {group!r}" if group is not None else "there is none"
+                raise DataError(
+                    f"The coverage of {self.name} is by group, so each text's group must be one of "
+                    f"{list(known.rule.groups)}, and of a text {said}. Give `groups` (of a table "
+                    "--group-column), or calibrate with --by all."
+                )
+        return np.asarray([numbers[str(group)] for group in given], dtype=np.int64)
 
     def shift(self, own: Prediction, states: FloatArray) -> Shift | None:
         """Compare texts as a whole with held-out rows of the calibration.
@@ -188,11 +283,12 @@ class Classifier:
             What is found; None of fewer than 20 texts, or where no held-out rows are kept.
         """
         known, count = self.calibration, len(own)
-        if known is None or known.reference is None or count < LEAST_BATCH:
+        reference = None if known is None else known.compared
+        if known is None or reference is None or count < LEAST_BATCH:
             return None
         places = np.linspace(0, count - 1, min(count, DRAWN)).round().astype(np.int64)
-        seen = states if states.shape[1] else outputs(own)
-        p = mmd_test(known.reference, seen[places], seed=0).p
+        seen = outputs(own) if known.reference is None else states
+        p = mmd_test(reference, seen[places], seed=0).p
         shares = None
         if not own.regression:
             assert known.held_out is not None
@@ -216,70 +312,26 @@ class Classifier:
         count = answers.probabilities.shape[1]
         return self.predictor.label_names or tuple(f"LABEL_{place}" for place in range(count))
 
-    def _read(self, examples: Examples) -> tuple[Prediction, FloatArray]:
-        if self.calibration is not None and self.calibration.wants_states:
-            assert isinstance(self.predictor, StateReader)
-            return self.predictor.predict_with_states(examples, batch_size=self.batch_size)
-        answers = self.predictor.predict(examples, batch_size=self.batch_size)
-        return answers, np.zeros((len(answers), 0))
-
-
-@dataclass(frozen=True)
-class _Asked:
-    """What is asked of a classifier, checked before it answers anything."""
-
-    classifier: Classifier
-    examples: Examples
-    coverage: float | None
-    rules: Abstention
-    groups: IntegerArray | None
-    selection: Selection | None
-
-    @classmethod
-    def of(
-        cls, classifier: Classifier, examples: Examples, coverage: float | None, rules: Abstention
-    ) -> _Asked:
-        """Check what is asked for.
-
-        Raises:
-            SettingError: The calibration cannot say it.
-            DataError: The texts' groups are not those of the calibration.
-        """
-        known, name = classifier.calibration, classifier.name
-        kept = known is not None and known.rule is not None
-        for option, wanted in (("coverage", coverage is not None), ("abstain", bool(rules))):
-            if wanted and not kept:
-                has = "keeps only a temperature" if known is not None else "keeps no calibration"
-                raise SettingError(
-                    f"`{option}` asks for what is known from held-out rows, and {name} {has}. Give "
-                    f"it held-out rows first: temper calibrate {name} --data ROWS --coverage .9"
-                )
-        if known is None or known.rule is None:
-            return cls(classifier, examples, None, rules, None, None)
-        if known.scaling is None and (rules.largest_set or rules.max_risk):
-            raise SettingError(
-                f"'set>K' and `max_risk` are of classes, and {name} is a regression."
-            )
-        coverage = known.rule.coverage[0] if coverage is None else coverage
-        known.threshold(coverage)
-        selection = None if rules.max_risk is None else known.confident(rules.max_risk)
-        groups = _group_numbers(known.rule, examples, name)
-        return cls(classifier, examples, coverage, rules, groups, selection)
-
-    def answers(self, own: Prediction, states: FloatArray) -> Answers:
-        """Say what is known of a model's own answers.
+    def _described(
+        self, own: Prediction, states: FloatArray, terms: Terms, groups: IntegerArray | None
+    ) -> Answers:
+        """Say what is known of the model's own answers.
 
         Args:
             own: The answers, n rows.
             states: Hidden states, [n, D].
+            terms: What they shall say.
+            groups: Number of each row's group, [n], where the coverage is by group.
         """
-        known = self.classifier.calibration
-        notices = self._notices(own)
+        known, notices = self.calibration, self.notices(terms)
+        if own.truncated:
+            longest = longest_row(self.predictor)
+            notices += (f"{own.truncated:.1%} of the texts were cut at {longest} tokens.",)
         scaled = own if known is None else known.applied(own)
-        fields = _plain(scaled, self.classifier.names_of(scaled))
+        fields = _plain(scaled, self.names_of(scaled))
         if known is None or known.rule is None:
             return Answers(tuple(Answer(**each) for each in fields), notices)
-        assert self.coverage is not None
+        assert terms.coverage is not None
         flagged = in_sets = None
         if known.detector is not None:
             scores = known.detector.score(own, scaled, states)
@@ -287,47 +339,33 @@ class _Asked:
             for each, score, flag in zip(fields, scores.tolist(), flagged.tolist(), strict=True):
                 each |= {"anomaly": score, "anomalous": flag}
         if scaled.regression:
-            low, high = known.intervals(
-                scaled.prediction, coverage=self.coverage, groups=self.groups
-            )
+            low, high = known.intervals(scaled.prediction, coverage=terms.coverage, groups=groups)
             for each, *ends in zip(fields, low.tolist(), high.tolist(), strict=True):
                 each["interval"] = tuple(ends)
         else:
-            in_sets = known.in_sets(scaled, coverage=self.coverage, groups=self.groups)
-            names = self.classifier.names_of(scaled)
+            in_sets = known.in_sets(scaled, coverage=terms.coverage, groups=groups)
+            names = self.names_of(scaled)
             for each, row in zip(fields, in_sets.tolist(), strict=True):
                 each["set"] = tuple(compress(names, row))
-        if self.rules:
-            reasons = self.rules.reasons(
-                len(own),
+        abstained: dict[str, int] = {}
+        if terms.rules:
+            reasons = terms.rules.reasons(
                 flagged=flagged,
                 in_sets=in_sets,
                 confidence=None if scaled.regression else scaled.probabilities.max(axis=1),
-                needed=None if self.selection is None else self.selection.threshold,
+                needed=None if terms.selection is None else terms.selection.threshold,
             )
-            for each, reason in zip(fields, reasons, strict=True):
-                each["abstain"] = reason
-        return Answers(tuple(Answer(**each) for each in fields), notices)
+            for each, *said in zip(fields, *reasons.values(), strict=True):
+                each["abstain"] = ", ".join(filter(None, said))
+            abstained = {rule: sum(map(bool, said)) for rule, said in reasons.items()}
+        return Answers(tuple(Answer(**each) for each in fields), notices, abstained=abstained)
 
-    def _notices(self, own: Prediction) -> tuple[str, ...]:
-        """Return what is to be said of the texts' length and of the confidence that is needed."""
-        known, longest = self.classifier.calibration, longest_row(self.classifier.predictor)
-        notices = []
-        if known is not None and longest != known.max_length:
-            notices.append(
-                f"The calibration of {self.classifier.name} was fitted on texts cut at "
-                f"{known.max_length} tokens, and these are cut at {longest}."
-            )
-        if own.truncated:
-            notices.append(f"{own.truncated:.1%} of the texts were cut at {longest} tokens.")
-        if (found := self.selection) is not None:
-            notices.append(
-                f"Texts are answered from a confidence of {found.threshold:.4g} on: with "
-                f"probability {1 - FAILURE:.0%} at most {self.rules.max_risk:.2%} of such answers "
-                f"are wrong, if new texts are like the {found.rows} held-out rows, where "
-                f"{found.wrong} of {found.accepted} were. What other rules leave has no such bound."
-            )
-        return tuple(notices)
+    def _read(self, examples: Examples) -> tuple[Prediction, FloatArray]:
+        if self.calibration is not None and self.calibration.wants_states:
+            assert isinstance(self.predictor, StateReader)
+            return self.predictor.predict_with_states(examples, batch_size=self.batch_size)
+        answers = self.predictor.predict(examples, batch_size=self.batch_size)
+        return answers, np.zeros((len(answers), 0))
 
 
 def _plain(answers: Prediction, names: tuple[str, ...]) -> list[dict[str, Any]]:
@@ -343,23 +381,6 @@ def _plain(answers: Prediction, names: tuple[str, ...]) -> list[dict[str, Any]]:
         }
         for best, shares in rows
     ]
-
-
-def _group_numbers(rule: SetRule, examples: Examples, name: str) -> IntegerArray | None:
-    """Return the number of each text's group, where the coverage is by group."""
-    if rule.by != "group":
-        return None
-    numbers = {group: number for number, group in enumerate(rule.groups)}
-    given = examples.group or [None] * len(examples)
-    for group in given:
-        if group not in numbers:
-            said = f"it is {group!r}" if group is not None else "there is none"
-            raise DataError(
-                f"The coverage of {name} is by group, so each text's group must be one of "
-                f"{list(rule.groups)}, and of a text {said}. Name its column with --group-column, "
-                "or calibrate with --by all."
-            )
-    return np.asarray([numbers[str(group)] for group in given], dtype=np.int64)
 
 
 def _check_texts(name: str, given: object, count: int) -> None:

@@ -118,6 +118,31 @@ Margin = Annotated[
         "or no better. 0 asks for none.",
     ),
 ]
+Coverage = Annotated[
+    float | None,
+    typer.Option(
+        "--coverage",
+        help="How often prediction sets, or intervals of a regression, shall hold the truth. "
+        "The first one of `temper calibrate` if left out.",
+    ),
+]
+Abstain = Annotated[
+    str | None,
+    typer.Option(
+        "--abstain",
+        metavar="anomaly,set>K",
+        help="Say `abstain` and why on texts that are flagged as anomalies, or whose set is "
+        "empty or larger than K.",
+    ),
+]
+MaxRisk = Annotated[
+    float | None,
+    typer.Option(
+        "--max-risk",
+        help="Say `abstain` below the confidence from which on answers are wrong at this rate "
+        "at most, as the held-out rows of `temper calibrate` show.",
+    ),
+]
 Imports = Annotated[
     list[str] | None,
     typer.Option(

@@ -63,31 +63,9 @@ def predict(
             "take them for formulas and run them.",
         ),
     ] = False,
-    coverage: Annotated[
-        float | None,
-        typer.Option(
-            "--coverage",
-            help="How often prediction sets, or intervals of a regression, shall hold the truth. "
-            "The first one of `temper calibrate` if left out.",
-        ),
-    ] = None,
-    abstain: Annotated[
-        str | None,
-        typer.Option(
-            "--abstain",
-            metavar="anomaly,set>K",
-            help="Say `abstain` and why on texts that are flagged as anomalies, or whose set is "
-            "empty or larger than K.",
-        ),
-    ] = None,
-    max_risk: Annotated[
-        float | None,
-        typer.Option(
-            "--max-risk",
-            help="Say `abstain` below the confidence from which on answers are wrong at this rate "
-            "at most, as the held-out rows of `temper calibrate` show.",
-        ),
-    ] = None,
+    coverage: options.Coverage = None,
+    abstain: options.Abstain = None,
+    max_risk: options.MaxRisk = None,
     summary: Annotated[
         Path | None,
         typer.Option(
@@ -143,7 +121,8 @@ def predict(
         batch_size=batch_size,
         settings=section(PredictorSettings, "predictor", tree.get("predictor", {})),
     )
-    answers = classifier.answers(examples, coverage=coverage, abstain=abstain, max_risk=max_risk)
+    terms = classifier.terms(coverage=coverage, abstain=abstain, max_risk=max_risk)
+    answers = classifier.answers(examples, terms)
     for said in answers.notices:
         notice(said)
     if summary is not None:

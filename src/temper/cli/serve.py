@@ -13,7 +13,7 @@ from temper.app.quick_checks import check_predictor, refuse
 from temper.app.service.settings import ServiceSettings
 from temper.app.settings import PredictorSettings
 from temper.cli import options
-from temper.cli.screen import say
+from temper.cli.screen import notice, say
 from temper.errors import SettingError
 from temper.training.assignments import section
 
@@ -30,12 +30,16 @@ def serve(
     batch_size: Annotated[
         int, typer.Option("--batch-size", min=1, help="Rows of a forward pass; changes no result.")
     ] = 32,
+    coverage: options.Coverage = None,
+    abstain: options.Abstain = None,
+    max_risk: options.MaxRisk = None,
     **settings: Any,
 ) -> None:
     """Answer texts over HTTP as `temper predict` does, until SIGTERM or Ctrl-C.
 
     POST /predict takes {"texts": [...]}; /health, /metrics (Prometheus), /docs and /openapi.json
-    say how it fares and what it takes. Where others can reach it, the environment variable
+    say how it fares and what it takes. What --coverage, --abstain and --max-risk ask for is in
+    every answer. Where others can reach it, the environment variable
     TEMPER_TOKEN must hold the token that requests bear.
     """
     tree = SERVE.tree(None, settings)
@@ -45,6 +49,7 @@ def serve(
     from temper.app.classifier import Classifier
     from temper.app.service.run import address_of, bind, token_of_environment
     from temper.app.service.run import serve as run
+    from temper.app.service.web import Service
 
     token = token_of_environment()
     with bind(service, token=token) as bound:
@@ -54,8 +59,12 @@ def serve(
             batch_size=batch_size,
             settings=section(PredictorSettings, "predictor", tree.get("predictor", {})),
         )
+        terms = classifier.terms(coverage=coverage, abstain=abstain, max_risk=max_risk)
+        made = Service(classifier, service, terms, token=token)
+        for said in classifier.notices(terms):
+            notice(said)
         say(f"Serving {model} at {address_of(bound)} (what it takes: {address_of(bound)}/docs)")
-        run(classifier, service, bound, token=token, stopped=_say_end)
+        run(made, bound, stopped=_say_end)
 
 
 def _check_installed() -> None:

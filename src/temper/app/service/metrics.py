@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 from prometheus_client import (
@@ -12,6 +13,9 @@ from prometheus_client import (
     Histogram,
     generate_latest,
 )
+
+from temper.app.answers import Answers, Shift
+from temper.app.classifier import ALARM
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
@@ -45,6 +49,27 @@ class Metrics:
             buckets=ROWS,
             registry=registry,
         )
+        self._abstained = Counter(
+            "temper_abstentions",
+            "Texts abstained from, by rule; several may object to one text.",
+            ["rule"],
+            registry=registry,
+        )
+        self._anomalies = Counter(
+            "temper_anomalies", "Texts that were flagged as anomalies.", registry=registry
+        )
+        self._shift_tests = Counter(
+            "temper_shift_tests",
+            "Windows of answered texts that were compared with held-out rows.",
+            registry=registry,
+        )
+        self._shift_alarms = Counter(
+            "temper_shift_alarms",
+            f"Windows whose p value was {ALARM} or less, as one in {1 / ALARM:.0f} is by chance.",
+            registry=registry,
+        )
+        self._shift_p = Gauge("temper_shift_p", "The last window's p value.", registry=registry)
+        self._shift_p.set(math.nan)
         Gauge("temper_waiting_rows", "Texts that wait.", registry=registry).set_function(waiting)
 
     def request(self, path: str, status: int, seconds: float) -> None:
@@ -58,14 +83,27 @@ class Metrics:
         self._seconds.labels(path).observe(seconds)
         self._requests.labels(path, str(status)).inc()
 
-    def answered(self, rows: int) -> None:
+    def answered(self, answers: Answers) -> None:
         """Count a batch that the model answered.
 
         Args:
-            rows: Its texts.
+            answers: Its answers.
         """
-        self._rows.inc(rows)
-        self._batches.observe(rows)
+        self._rows.inc(len(answers))
+        self._batches.observe(len(answers))
+        for rule, count in answers.abstained.items():
+            self._abstained.labels(rule).inc(count)
+        self._anomalies.inc(sum(answer.anomalous or False for answer in answers))
+
+    def compared(self, shift: Shift) -> None:
+        """Count a window of texts that was compared with held-out rows.
+
+        Args:
+            shift: What came of it.
+        """
+        self._shift_tests.inc()
+        self._shift_alarms.inc(shift.shifted)
+        self._shift_p.set(shift.p)
 
     def text(self) -> bytes:
         """Return all counters."""

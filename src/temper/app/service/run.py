@@ -11,7 +11,6 @@ from contextlib import ExitStack
 
 import uvicorn
 
-from temper.app.classifier import Classifier
 from temper.app.service.settings import ServiceSettings
 from temper.app.service.web import Service, is_local
 from temper.errors import SettingError
@@ -104,28 +103,18 @@ def server_of(service: Service) -> uvicorn.Server:
     )
 
 
-def serve(
-    classifier: Classifier,
-    settings: ServiceSettings,
-    bound: socket.socket,
-    *,
-    token: str | None,
-    stopped: Callable[[Service], None],
-) -> None:
+def serve(service: Service, bound: socket.socket, *, stopped: Callable[[Service], None]) -> None:
     """Answer requests until SIGTERM or Ctrl-C, and then those that were accepted.
 
     Args:
-        classifier: The model.
-        settings: Limits and windows.
+        service: The service.
         bound: What `bind` returned.
-        token: What requests must bear.
         stopped: Called once all is answered.
 
     Raises:
         Terminated: It was stopped by SIGTERM.
         KeyboardInterrupt: It was stopped by Ctrl-C.
     """
-    service = Service(classifier, settings, token=token)
     try:
         server_of(service).run(sockets=[bound])
     finally:

@@ -23,6 +23,7 @@ class ServiceSettings(BaseModel):
         body_bytes: Bytes of a request's body, at most.
         body_seconds: Seconds in which a request's body must have come.
         connections: Connections at once, at most; further ones are refused (503).
+        shift_rows: Answered texts, of all clients, that are compared with held-out rows at once.
         stop_seconds: Seconds that requests have to be answered in once the service is stopped.
     """
 
@@ -38,4 +39,5 @@ class ServiceSettings(BaseModel):
     body_bytes: Count = 1_000_000
     body_seconds: float = Field(10.0, gt=0)
     connections: Count = 512
+    shift_rows: int = Field(200, ge=20)
     stop_seconds: float = Field(60.0, gt=0)

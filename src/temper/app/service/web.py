@@ -18,10 +18,9 @@ from collections.abc import (
     Callable,
     Mapping,
     MutableMapping,
-    Sequence,
 )
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hmac import compare_digest
 from ipaddress import ip_address
 from typing import Any
@@ -32,12 +31,14 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from starlette.exceptions import HTTPException
 
 from temper import __version__
-from temper.app.classifier import Classifier
+from temper.app.answers import Answer
+from temper.app.classifier import Classifier, Terms
 from temper.app.service.batching import Batcher, QueueFullError
 from temper.app.service.metrics import CONTENT_TYPE, Metrics
 from temper.app.service.settings import ServiceSettings
+from temper.app.service.window import ShiftWindow
 from temper.data.examples import Examples
-from temper.errors import DataError, shortened
+from temper.errors import DataError, SettingError, shortened
 
 LOG = logging.getLogger("temper.serve")
 OPEN = ("/health",)
@@ -64,12 +65,18 @@ class Question(BaseModel):
     text_pairs: list[str] | None = Field(
         None, description="The second text of each, for a task of pairs."
     )
+    groups: list[str] | None = Field(
+        None, description="The group of each, for a model whose coverage is by group."
+    )
+    coverage: float | None = Field(
+        None, description="How often sets, or intervals, shall hold the truth: a calibrated one."
+    )
 
 
 class Answered(BaseModel):
-    """What `/predict` answers: one object a text, as `temper predict` writes them."""
+    """What `/predict` answers: one object a text, with the fields that apply to the model."""
 
-    answers: list[dict[str, Any]]
+    answers: list[Answer]
 
 
 class Failed(BaseModel):
@@ -78,7 +85,10 @@ class Failed(BaseModel):
     error: str
 
 
-Row = tuple[str, str | None]
+Key = tuple[bool, float | None]
+"""What the questions of a batch share: whether texts are pairs, and the coverage asked for."""
+Row = tuple[str, str | None, str | None]
+"""A text, its second text and its group."""
 
 
 class Service:
@@ -87,16 +97,38 @@ class Service:
     Args:
         classifier: The model.
         settings: Limits and windows.
+        terms: What answers say beside labels, of `Classifier.terms`; None asks for nothing.
         token: What requests must bear; None lets all in that name this machine as their host.
+
+    Raises:
+        SettingError: `shift_rows` was set, and the model keeps no held-out rows.
     """
 
     def __init__(
-        self, classifier: Classifier, settings: ServiceSettings, *, token: str | None = None
+        self,
+        classifier: Classifier,
+        settings: ServiceSettings,
+        terms: Terms | None = None,
+        *,
+        token: str | None = None,
     ) -> None:
         self.classifier, self.settings, self.token = classifier, settings, token
+        known, terms = classifier.calibration, terms or classifier.terms()
+        fitted = () if known is None or known.rule is None else known.rule.coverage
+        self.terms: dict[float | None, Terms] = {None: terms}
+        self.terms |= {each: replace(terms, coverage=each) for each in fitted}
+        self.by_group = known is not None and known.rule is not None and known.rule.by == "group"
+        self.window: ShiftWindow | None = None
+        if known is not None and known.compared is not None:
+            self.window = ShiftWindow(classifier, settings.shift_rows)
+        elif "shift_rows" in settings.model_fields_set:
+            raise SettingError(
+                f"`shift_rows` is of a comparison with held-out rows, and {classifier.name} keeps "
+                f"none. Give it some first: temper calibrate {classifier.name} --data ROWS"
+            )
         self.accepted = 0
         self.answered = 0
-        self.batcher: Batcher[bool, Row, dict[str, Any]] = Batcher(
+        self.batcher: Batcher[Key, Row, dict[str, Any]] = Batcher(
             self._answer,
             window=settings.window_ms / 1000,
             batch_rows=settings.batch_rows,
@@ -153,11 +185,13 @@ class Service:
         """Answer the texts of a question."""
         question = _read(await self._body(request))
         self._check(question)
-        paired = question.text_pairs is not None
-        pairs: Sequence[str | None] = question.text_pairs or [None] * len(question.texts)
-        rows = list(zip(question.texts, pairs, strict=True))
+        none = [None] * len(question.texts)
+        rows = list(
+            zip(question.texts, question.text_pairs or none, question.groups or none, strict=True)
+        )
+        key = question.text_pairs is not None, question.coverage
         try:
-            reply = self.batcher.submit(paired, rows)
+            reply = self.batcher.submit(key, rows)
         except QueueFullError as error:
             raise HTTPException(429, str(error), {"Retry-After": str(error.seconds)}) from error
         request.scope[NOTE].accepted = True
@@ -206,15 +240,27 @@ class Service:
         return b"".join(parts)
 
     def _check(self, question: Question) -> None:
-        """Refuse texts that are too many or too long, and pairs that are none."""
-        texts, pairs = question.texts, question.text_pairs
+        """Refuse texts that are too many or too long, and what does not fit them or the model."""
+        texts, pairs, groups = question.texts, question.text_pairs, question.groups
         most, longest = self.settings.request_rows, self.settings.text_characters
         if len(texts) > most:
             raise HTTPException(413, f"Got {len(texts)} texts, at most {most} a request.")
-        if pairs is not None and len(pairs) != len(texts):
+        for name, other in (("text_pairs", pairs), ("groups", groups)):
+            if other is not None and len(other) != len(texts):
+                raise HTTPException(
+                    422, f"`{name}` has {len(other)}, expected one for each of {len(texts)} texts."
+                )
+        if groups is not None and not self.by_group:
+            raise HTTPException(422, "`groups` are of a coverage by group, and this one is not.")
+        if question.coverage not in self.terms:
+            listed = ", ".join(f"{each:g}" for each in self.terms if each is not None)
             raise HTTPException(
-                422, f"`text_pairs` has {len(pairs)} texts, expected one for each of {len(texts)}."
+                422, f"`coverage` must be one that was calibrated ({listed or 'none was'})."
             )
+        try:
+            self.classifier.group_numbers(groups, len(texts))
+        except DataError as error:
+            raise HTTPException(422, str(error)) from error
         for name, given in (("texts", texts), ("text_pairs", pairs or [])):
             for place, text in enumerate(given):
                 if len(text) > longest:
@@ -223,15 +269,24 @@ class Service:
                         f"`{name}`, place {place}: {len(text):,} characters, at most {longest:,}.",
                     )
 
-    def _answer(self, paired: bool, rows: list[Row]) -> list[dict[str, Any]]:
+    def _answer(self, key: Key, rows: list[Row]) -> list[dict[str, Any]]:
         """Answer a batch; runs in the model's thread."""
-        texts = [text for text, _ in rows]
-        pairs = [pair or "" for _, pair in rows] if paired else None
-        # Texts of several clients say nothing together of whether one's have shifted.
-        answers = self.classifier.answers(Examples("texts", texts, pairs), compare=False)
-        records = [answer.record() for answer in answers]
-        self.metrics.answered(len(records))
-        return records
+        paired, coverage = key
+        texts, pairs, groups = (list(column) for column in zip(*rows, strict=True))
+        examples = Examples(
+            "texts",
+            texts,
+            pairs if paired else None,
+            group=groups if self.by_group else None,
+        )
+        # One client's texts alone are too few to tell a shift by: the window takes those of all.
+        answers = self.classifier.answers(examples, self.terms[coverage], compare=False)
+        self.metrics.answered(answers)
+        if self.window is not None and answers.own is not None and answers.states is not None:
+            shift = self.window.add(answers.own, answers.states)
+            if shift is not None:
+                self.metrics.compared(shift)
+        return [answer.record() for answer in answers]
 
 
 @dataclass
