@@ -129,6 +129,8 @@ def test_what_has_no_meaning_for_code_is_refused(code: str) -> None:
         load_predictor(f"{code}:told", max_length=16)
     with pytest.raises(SettingError, match="`device` moves a checkpoint"):
         load_predictor(f"{code}:told", device="cpu")
+    with pytest.raises(SettingError, match=r"`evaluate\.precision` is that of a checkpoint"):
+        load_predictor(f"{code}:told", precision="bf16")
     with pytest.raises(SettingError, match=r"planted_code\.py:FUNCTION"):
         load_predictor(code)
 

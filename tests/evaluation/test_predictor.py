@@ -15,7 +15,7 @@ from temper.errors import ModelError
 from temper.evaluation import classifier
 from temper.evaluation.classifier import ClassifierPredictor
 from temper.evaluation.function import CallablePredictor, EstimatorPredictor, PipelinePredictor
-from temper.evaluation.predictor import Prediction
+from temper.evaluation.predictor import Prediction, in_order, joined
 from tests.evaluation.conftest import make_examples, make_model, make_tokenizer
 
 
@@ -52,6 +52,37 @@ def test_a_set_that_is_tokenised_piece_by_piece_is_answered_alike(
     assert found.keys() == parts.keys()
     for index, part in found.items():
         assert part.rows[part.indices.index(index)] == examples.rows[index]
+
+
+def test_mixed_precision_rounds_answers_and_leaves_derivatives_alone(
+    model: Any, tokenizer: Any, examples_of: Any
+) -> None:
+    plain = ClassifierPredictor(model, tokenizer, max_length=64)
+    mixed = ClassifierPredictor(model, tokenizer, max_length=64, precision="bf16")
+    examples = examples_of(rows=20)
+
+    def in_session(predictor: ClassifierPredictor, *, single: bool) -> Any:
+        with predictor.session(single=single) as session, torch.no_grad():
+            parts = list(session.parts(examples))
+            logits = [session.logits(part) for part in parts]
+        assert all(one.dtype is torch.float32 for one in logits)
+        return in_order([index for part in parts for index in part.indices], logits)
+
+    exact, held = plain.predict(examples).logits, list(mixed.states(examples))
+    found = [
+        mixed.predict(examples).logits,
+        mixed.predict_with_states(examples)[0].logits,
+        mixed.outputs(mixed.encoded(examples)),
+        joined(
+            [index for part in held for index in part.indices], [part.answers for part in held]
+        ).logits,
+    ]
+    # A number of bf16 has 8 bits, and a logit is the end of a few dozen sums.
+    for rounded in found:
+        assert 0 < np.abs(rounded - exact).max() < 0.1
+    assert 0 < np.abs(in_session(mixed, single=False) - exact).max() < 0.1
+    assert np.array_equal(in_session(mixed, single=True), in_session(plain, single=True))
+    assert not torch.is_autocast_enabled("cpu")
 
 
 def test_a_regression_gives_values(model_of: Any, tokenizer: Any, examples_of: Any) -> None:

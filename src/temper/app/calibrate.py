@@ -87,6 +87,7 @@ def calibrate(
         request.model,
         max_length=request.max_length,
         batch_size=request.evaluate.batch_size,
+        precision=request.evaluate.precision,
         device=request.predictor.device,
     )
     with writing(folder / FILE), locked(folder):

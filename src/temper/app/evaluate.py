@@ -200,6 +200,7 @@ def evaluate_model(
         request.model,
         max_length=request.max_length,
         batch_size=request.evaluate.batch_size,
+        precision=request.evaluate.precision,
         settings=request.predictor,
         held=request.held,
     )

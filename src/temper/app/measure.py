@@ -229,10 +229,12 @@ def evaluation_key(
         setting.partition(".")[2]: model_identity(name)
         for setting, name in named_models(settings).items()
     }
+    # Without it where it is the default: keys of versions that had no such setting stand.
+    left_out = {"batch_size", *({"precision"} if settings.precision == "fp32" else ())}
     return digest(
         {
             "model": model,
-            "evaluate": settings.model_dump(mode="json", exclude={"batch_size"}),
+            "evaluate": settings.model_dump(mode="json", exclude=left_out),
             **sets.fingerprint(),
             **identities,
             "max_length": max_length,

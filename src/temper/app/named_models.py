@@ -122,6 +122,7 @@ def with_reference(
         tokenizer,
         max_length=predictor.max_length,
         batch_size=predictor.batch_size,
+        precision=predictor.precision,
     )
     return replace(sets, data=replace(sets.data, reference=reference))
 

@@ -19,7 +19,7 @@ from temper.evaluation.function import (
     PipelinePredictor,
     known_gives,
 )
-from temper.evaluation.predictor import Gives, Predictor
+from temper.evaluation.predictor import Gives, Precision, Predictor
 from temper.importing import import_named
 from temper.models.hf import load_classifier
 from temper.models.pipelines import is_text_pipeline, load_skops
@@ -37,6 +37,7 @@ def load_predictor(
     max_length: int | None = None,
     batch_size: int = 32,
     device: str | None = None,
+    precision: Precision = "fp32",
     settings: PredictorSettings | None = None,
     held: object = None,
 ) -> Predictor:
@@ -51,6 +52,7 @@ def load_predictor(
             with, else 128.
         batch_size: Rows of a forward pass, >= 1.
         device: Where a checkpoint runs; None takes what ``settings`` say.
+        precision: What a checkpoint answers in, as ``evaluate.precision`` says.
         settings: What the predictor does not say itself, and where a checkpoint runs.
         held: A function, an estimator, a pipeline or a predictor in memory, which ``model`` is
             then only the name of; None loads what ``model`` names.
@@ -77,13 +79,24 @@ def load_predictor(
         except ValueError as error:
             raise SettingError(f"`device` {error}, got {device!r}.") from error
         network, tokenizer = load_classifier(model, device=device or "auto")
-        return ClassifierPredictor(network, tokenizer, max_length=max_length, batch_size=batch_size)
+        return ClassifierPredictor(
+            network,
+            tokenizer,
+            max_length=max_length,
+            batch_size=batch_size,
+            precision=precision,
+        )
     if max_length is not None:
         raise SettingError(
             f"`max_length` cuts the tokens of a checkpoint, and {model} is none. Leave it out."
         )
     if device is not None:
         raise SettingError(f"`device` moves a checkpoint, and {model} is none. Leave it out.")
+    if precision != "fp32":
+        raise SettingError(
+            f"`evaluate.precision` is that of a checkpoint's answers, and {model} is none. Leave "
+            "it out."
+        )
     if skops is not None:
         _refuse(model, "a scikit-learn pipeline says what it gives", settings, "gives")
         estimator = load_skops(skops, trusted=settings.trust)

@@ -208,6 +208,7 @@ def _load(folder: Path, request: EvaluationRequest, length: int) -> Predictor:
         str(folder),
         max_length=length,
         batch_size=request.evaluate.batch_size,
+        precision=request.evaluate.precision,
         device=request.predictor.device,
     )
 

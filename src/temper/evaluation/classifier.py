@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -21,6 +21,7 @@ from temper.errors import ModelError
 from temper.evaluation.predictor import (
     BROKEN,
     Gives,
+    Precision,
     Prediction,
     RowBatch,
     Session,
@@ -58,6 +59,7 @@ class ClassifierPredictor:
         max_length: Tokens a text is cut to, >= 1.
         batch_size: Rows of a forward pass, >= 1, where a call does not say otherwise.
         device: Where to move the model; None leaves it where it is.
+        precision: ``fp32`` for the weights' own, or mixed precision in ``bf16``.
 
     Raises:
         ModelError: A number is below its bound.
@@ -71,6 +73,7 @@ class ClassifierPredictor:
         max_length: int = 128,
         batch_size: int = 32,
         device: torch.device | str | None = None,
+        precision: Precision = "fp32",
     ) -> None:
         for name, value in (("max_length", max_length), ("batch_size", batch_size)):
             if value < 1:
@@ -79,6 +82,7 @@ class ClassifierPredictor:
         self.tokenizer = tokenizer
         self.max_length = max_length
         self.batch_size = batch_size
+        self.precision = precision
         config = getattr(model, "config", None)
         outputs = getattr(config, "num_labels", 2)
         regression = outputs == 1 or getattr(config, "problem_type", None) == "regression"
@@ -95,6 +99,12 @@ class ClassifierPredictor:
     def device(self) -> torch.device:
         """Where the model lies."""
         return next(self.model.parameters()).device
+
+    def mixed(self) -> AbstractContextManager[Any]:
+        """Return what answers are computed in: autocast, where the precision is mixed."""
+        if self.precision == "fp32":
+            return nullcontext()
+        return torch.autocast(self.device.type, dtype=torch.bfloat16)
 
     def predict(self, examples: Examples, *, batch_size: int | None = None) -> Prediction:
         """Answer examples, in their order.
@@ -143,7 +153,7 @@ class ClassifierPredictor:
         indices: list[int] = []
         states, answers = [], []
         asking = self._with_states()
-        with in_mode(self.model, training=False), torch.no_grad():
+        with in_mode(self.model, training=False), torch.no_grad(), self.mixed():
             for part in self.parts(examples, batch_size=batch_size):
                 given = self.model(**part.batch.inputs, **asking)
                 states.append(_middle_states(given, part.batch.mask))
@@ -194,7 +204,7 @@ class ClassifierPredictor:
             raise ModelError("There are no rows to run the model on.")
         indices: list[int] = []
         answers = []
-        with in_mode(self.model, training=False), torch.no_grad():
+        with in_mode(self.model, training=False), torch.no_grad(), self.mixed():
             for places, batch in self._batches(encoded, batch_size):
                 output = self.model(**batch.inputs)
                 indices += places
@@ -235,7 +245,7 @@ class ClassifierPredictor:
         """Open the model for perturbing; on leaving it is as it was, hooks included.
 
         Args:
-            single: Whether weights in half precision are held in single until then.
+            single: Whether all is computed in single precision until then.
 
         Yields:
             A session.
@@ -250,7 +260,7 @@ class ClassifierPredictor:
             try:
                 for weight in wanted:
                     weight.requires_grad_(False)
-                yield _ClassifierSession(self, network)
+                yield _ClassifierSession(self, network, nullcontext if single else self.mixed)
             finally:
                 network.release()
                 for weight in wanted:
@@ -351,16 +361,22 @@ class ClassifierPredictor:
 class _ClassifierSession:
     """The session of a `ClassifierPredictor`."""
 
-    def __init__(self, predictor: ClassifierPredictor, network: Network) -> None:
+    def __init__(
+        self,
+        predictor: ClassifierPredictor,
+        network: Network,
+        mixed: Callable[[], AbstractContextManager[Any]],
+    ) -> None:
         self._predictor = predictor
         self._network = network
+        self._mixed = mixed
 
     def parts(self, examples: Examples, *, batch_size: int | None = None) -> Iterator[RowBatch]:
         return self._predictor.parts(examples, batch_size=batch_size)
 
     def logits(self, part: RowBatch, *, delta: Tensor | None = None) -> Tensor:
         # cuDNN's recurrent layers cannot run backward in eval mode.
-        with torch.backends.cudnn.flags(enabled=False):
+        with torch.backends.cudnn.flags(enabled=False), self._mixed():
             return self._network.logits(part.batch, delta=delta)
 
     def embeddings(self, part: RowBatch) -> Tensor:

@@ -14,6 +14,7 @@ from temper.errors import DataError
 from temper.evaluation.folder import Texts
 from temper.evaluation.predictor import (
     PerturbablePredictor,
+    Precision,
     Prediction,
     Predictor,
     RowBatch,
@@ -169,6 +170,9 @@ class CommonSettings(Listing):
             probabilities of neutral and contradiction first, ``argmax`` decides among three
             (RoAST).
         batch_size: Rows of a forward pass, >= 1; changes no result.
+        precision: What a checkpoint answers in: ``fp32`` stands for the weights' own, ``bf16`` for
+            mixed precision, which costs less where the processor knows it and moves answers by its
+            rounding. Jacobians, Hessians and word swaps are computed in fp32 either way.
         bootstrap: Resamples behind each interval without a closed form, >= 0; 0 gives no
             intervals at all.
         seed: Seed of every draw.
@@ -178,6 +182,7 @@ class CommonSettings(Listing):
     attack_rows: int | None = Field(default=None, ge=1)
     merge: Merge = "sum"
     batch_size: int = Field(default=32, ge=1)
+    precision: Precision = "fp32"
     bootstrap: int = Field(default=1000, ge=0)
     seed: int = 0
 

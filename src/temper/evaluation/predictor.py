@@ -198,6 +198,7 @@ def _likeliest(values: FloatArray) -> FloatArray:
 
 
 Gives = Literal["logits", "probabilities", "values"]
+Precision = Literal["fp32", "bf16"]
 
 
 @runtime_checkable
@@ -307,7 +308,7 @@ class PerturbablePredictor(Predictor, Protocol):
     """A predictor that lets attacks and noise at its embeddings."""
 
     def session(self, *, single: bool = False) -> AbstractContextManager[Session]:
-        """Open it, weights in half precision in single where asked; on leaving, it is as it was."""
+        """Open it, in single precision where asked; on leaving, it is as it was."""
         ...
 
     def lacks_second_derivative(self) -> str:

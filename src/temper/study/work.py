@@ -173,6 +173,7 @@ class Work:
             str(run),
             max_length=max_length,
             batch_size=evaluate.batch_size,
+            precision=evaluate.precision,
             device=settings.train.device,
         )
         measure(
