@@ -17,7 +17,7 @@ from torch import Tensor
 from temper.errors import SettingError
 from temper.functional.effects import effect
 from temper.functional.masks import exact_ranks, keep_probability, levels_of, quantise, thin
-from temper.seeding import derive_seed
+from temper.seeding import derive_seed, generator
 
 PLACE = ("UEGR", "Theorem 1", "mean and variance of the selective update, by simulation")
 TITLE = ", ".join(PLACE)
@@ -108,13 +108,16 @@ def _findings(gradient: Tensor, q: Tensor, *, draws: int, seed: int, named: str)
     deviation = gradient.abs()
     means, variances, added = [], [], []
     for draw in range(draws):
-        generator = torch.Generator().manual_seed(derive_seed(seed, "theorem", named, draw))
-        thinned = thin(gradient, q, generator, scale=True)
+        place = (seed, "theorem", named, draw)
+        thinned = thin(gradient, q, derive_seed(*place), scale=True)
         means.append(float((gradient * thinned).sum() / size))
         variances.append(float((thinned - gradient).square().sum() / formula))
-        noise = deviation * torch.randn(len(gradient), dtype=torch.float64, generator=generator)
+        draws_of_noise = generator(derive_seed(*place, "noise"))
+        noise = deviation * torch.randn(
+            len(gradient), dtype=torch.float64, generator=draws_of_noise
+        )
         batch = gradient + noise
-        masked = thin(batch, q, generator, scale=True)
+        masked = thin(batch, q, derive_seed(*place, "batch"), scale=True)
         more = (masked - gradient).square().sum() - noise.square().sum()
         added.append(float(more / deviation.square().sum()))
     samples: dict[Statement, tuple[list[float], str]] = {

@@ -7,6 +7,7 @@ import pytest
 import torch
 from hypothesis import given
 
+from temper.functional import masks
 from temper.functional.masks import (
     CODES,
     FINE_LEVELS,
@@ -17,6 +18,7 @@ from temper.functional.masks import (
     buckets_of,
     drop_codes,
     exact_ranks,
+    keyed_levels,
     nearest_codes,
     quantise,
     random_levels,
@@ -93,7 +95,7 @@ def test_the_mean_of_many_thinned_gradients_is_the_gradient(dtype: torch.dtype) 
     gradient = torch.tensor([1.0, -0.5, 2.0, 0.25], dtype=dtype)
     q = torch.tensor([655, 20_000, 40_000, 65_536], dtype=torch.int32)
     draws = 20_000
-    many = thin(gradient.repeat(draws, 1), q.repeat(draws, 1), generator(3), scale=True)
+    many = thin(gradient.repeat(draws, 1), q.repeat(draws, 1), 3, scale=True)
     each = many.double()
     p = q.double() / LEVELS
     error = (gradient.double().square() * (1 - p) / p / draws).sqrt()
@@ -106,20 +108,96 @@ def test_the_mean_of_many_thinned_gradients_is_the_gradient(dtype: torch.dtype) 
     assert kept[:, 3].all()
 
 
-def test_thinning_by_bucket_does_what_thinning_does() -> None:
-    gradient = torch.randn(37, 11)
-    table = torch.randint(1, LEVELS + 1, (1 << 15,), dtype=torch.int32)
+@pytest.mark.parametrize("levels", [LEVELS, FINE_LEVELS])
+def test_thinning_by_bucket_does_what_thinning_does(levels: int) -> None:
+    gradient = torch.randn(370, 11)
+    # The ends, where a rounded product could fall on the other side, and everything between.
+    ends = torch.tensor([1, 2, 3, levels - 2, levels - 1, levels])
+    p = torch.rand(1 << 15, generator=generator(0), dtype=torch.float64)
+    table = quantise(p, p_min=0.0, levels=levels)
+    table[buckets_of(gradient.flatten()[:6]).long()] = ends.to(table.dtype)
     q = table[buckets_of(gradient).long()]
-    plain = thin(gradient, q, generator(5), scale=True)
-    found = thin_by_bucket(gradient.clone(), table, generator(5), scale=True)
-    torch.testing.assert_close(found, plain, rtol=1e-6, atol=0)
+    plain = thin(gradient, q, 5, scale=True)
+    for chunk in (1 << 18, 256, 7):
+        found = thin_by_bucket(gradient.clone(), table, 5, scale=True, chunk=chunk)
+        torch.testing.assert_close(found, plain, rtol=1e-6, atol=0)
 
 
-def test_thinning_in_pieces_draws_anew_for_each_piece() -> None:
-    gradient = torch.ones(1024)
-    table = torch.full((1 << 15,), LEVELS // 2, dtype=torch.int32)
-    found = thin_by_bucket(gradient, table, generator(6), scale=False, chunk=256).view(4, 256)
-    assert not any(torch.equal(found[a], found[b]) for a in range(4) for b in range(a))
+@pytest.mark.parametrize("q", [1, 2, 66, 257, 32767, 32769, 65535, 65536])
+def test_of_every_draw_thinning_by_bucket_keeps_exactly_q(
+    q: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(masks, "keyed_levels", lambda *_, **__: EVERY_LEVEL)
+    table = torch.full((1 << 15,), q, dtype=torch.int32)
+    kept = thin_by_bucket(torch.ones(1 << 16), table, 0, scale=False)
+    assert torch.equal(kept.bool(), below(EVERY_LEVEL, table[0]))
+
+
+# Draws by key and position
+
+KEYS = [0, 1, 2, 1 << 31, 1 << 32, (1 << 63) - 1, 0x1234_5678_9ABC_DEF0]
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_keyed_draws_are_uniform(key: int) -> None:
+    count = 1 << 18
+    drawn = keyed_levels(count, key).to(torch.int64)
+    # 256 bins: the statistic has 255 degrees of freedom, a standard deviation of sqrt(510).
+    for byte in (drawn & 255, (drawn >> 8) + 128):
+        found = torch.bincount(byte, minlength=256).double()
+        statistic = ((found - count / 256).square() / (count / 256)).sum().item()
+        assert abs(statistic - 255) < 6 * math.sqrt(510)
+    fine = keyed_levels(count, key, levels=FINE_LEVELS)
+    assert fine.dtype == torch.int32
+    for bit in range(32):
+        ones = ((fine >> bit) & 1).double().mean().item()
+        assert abs(ones - 0.5) < 6 * 0.5 / math.sqrt(count)
+
+
+@pytest.mark.parametrize("lag", [1, 2, 3, 64, 384, 4096])
+def test_draws_at_two_places_have_nothing_to_do_with_each_other(lag: int) -> None:
+    count = 1 << 18
+    drawn = keyed_levels(count + lag, 7).double()
+    pair = torch.stack([drawn[:count], drawn[lag:]])
+    assert abs(torch.corrcoef(pair)[0, 1].item()) < 6 / math.sqrt(count)
+    both = ((drawn[:count] < 0) & (drawn[lag:] < 0)).double().mean().item()
+    assert abs(both - 0.25) < 6 * math.sqrt(0.25 * 0.75 / count)
+
+
+@pytest.mark.parametrize("other", [1, 2, 1 << 7, 1 << 16, 1 << 32, 1 << 40, 1 << 62])
+def test_draws_of_two_keys_have_nothing_to_do_with_each_other(other: int) -> None:
+    count = 1 << 18
+    first = keyed_levels(count, 11, levels=FINE_LEVELS)
+    second = keyed_levels(count, 11 ^ other, levels=FINE_LEVELS)
+    pair = torch.stack([first.double(), second.double()])
+    assert abs(torch.corrcoef(pair)[0, 1].item()) < 6 / math.sqrt(count)
+    for bit in range(32):
+        differ = (((first ^ second) >> bit) & 1).double().mean().item()
+        assert abs(differ - 0.5) < 6 * 0.5 / math.sqrt(count)
+    if other >= 1 << 32:
+        # Nor are they the same draws at other places, but for those that meet by chance.
+        share = torch.isin(first, second).double().mean().item()
+        assert share < 10 * count / FINE_LEVELS
+
+
+@given(
+    st.integers(0, (1 << 63) - 1),
+    st.lists(st.integers(1, 40), min_size=1, max_size=6),
+    st.sampled_from([LEVELS, FINE_LEVELS]),
+)
+def test_draws_are_the_same_in_any_pieces(key: int, sizes: list[int], levels: int) -> None:
+    whole = keyed_levels(sum(sizes), key, levels=levels)
+    starts = [sum(sizes[:place]) for place in range(len(sizes))]
+    pieces = [
+        keyed_levels(size, key, start=start, levels=levels)
+        for start, size in zip(starts, sizes, strict=True)
+    ]
+    assert torch.equal(torch.cat(pieces), whole)
+
+
+def test_a_place_far_away_is_drawn_alike() -> None:
+    start = (1 << 33) - 6
+    assert torch.equal(keyed_levels(6, 3, start=start)[4:], keyed_levels(2, 3, start=start + 4))
 
 
 # Masks that are kept: one byte an entry
@@ -159,7 +237,7 @@ def test_a_kept_mask_keeps_each_entry_with_the_probability_that_divides_it() -> 
     codes = torch.tensor([1, 60, 180, 255], dtype=torch.uint8)
     gradient = torch.tensor([1.0, -0.5, 2.0, 0.25])
     draws = 40_000
-    dropped = drop_codes(codes.repeat(draws, 1), table, generator(3))
+    dropped = drop_codes(codes.repeat(draws, 1), table, 3)
     found = thin_by_code(gradient.repeat(draws, 1), dropped, table, scale=True).double()
     p = table[codes.long()].double() / FINE_LEVELS
     share = (dropped > 0).double().mean(0)
@@ -176,8 +254,9 @@ def test_a_kept_mask_keeps_each_entry_with_the_probability_that_divides_it() -> 
 def test_a_kept_mask_is_drawn_and_applied_in_pieces() -> None:
     table = spaced_levels(p_min=1e-3)
     codes = torch.full((5, 300), 230, dtype=torch.uint8)
-    dropped = drop_codes(codes.clone(), table, generator(6), chunk=300)
+    dropped = drop_codes(codes.clone(), table, 6, chunk=300)
     assert not any(torch.equal(dropped[a], dropped[b]) for a in range(5) for b in range(a))
+    assert torch.equal(drop_codes(codes.clone(), table, 6), dropped)
     assert set(dropped.unique().tolist()) == {0, 230}
     gradient = torch.randn(5, 300)
     for scale in (True, False):

@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from temper.backward.rule import UpdateRule
-from temper.functional.masks import LEVELS, highest_kept, quantise, random_levels
+from temper.functional.masks import LEVELS, highest_kept, keyed_levels, quantise
 from temper.models.network import Parameters
-from temper.seeding import Streams, generator
+from temper.seeding import Streams
 from temper.types import Gradients, State, Step
 
 logger = logging.getLogger(__name__)
@@ -92,12 +92,11 @@ class Mixing(UpdateRule):
         if not names:
             return
         device = params.tensors[names[0]].device
-        draws = generator(rng.shared("mixout"), device)
         kept, drawn = torch.zeros((), dtype=torch.int64, device=device), 0
         with torch.no_grad():
             for name in names:
                 tensor = params.tensors[name]
-                mask = self._draw(tensor, draws)
+                mask = self._draw(tensor, rng.shared("mixout", name))
                 # Whatever is there belongs to an earlier call, and was corrected by it.
                 earlier, tensor.grad = tensor.grad, None
                 state["held"][name] = (tensor.detach().clone(), mask, earlier)
@@ -130,13 +129,14 @@ class Mixing(UpdateRule):
         if held:
             torch.clear_autocast_cache()
 
-    def _draw(self, tensor: Tensor, draws: torch.Generator) -> Tensor:
+    def _draw(self, tensor: Tensor, key: int) -> Tensor:
         """Draw what stays: booleans of the tensor's shape, or [1, ...] for whole neurons."""
         shape = tensor.shape if self.unit == "entry" else torch.Size([1, *tensor.shape[1:]])
         mask = torch.empty(shape.numel(), dtype=torch.bool, device=tensor.device)
         threshold = int(highest_kept(self.kept))
-        for piece in torch.split(mask, self.chunk):
-            torch.le(random_levels(piece.numel(), draws), threshold, out=piece)
+        for number, piece in enumerate(torch.split(mask, self.chunk)):
+            drawn = keyed_levels(piece.numel(), key, start=number * self.chunk, device=mask.device)
+            torch.le(drawn, threshold, out=piece)
         return mask.view(shape)
 
     def _mix(self, tensor: Tensor, start: Tensor, mask: Tensor) -> None:

@@ -24,9 +24,9 @@ from temper.functional.masks import (
     drop_codes,
     highest_kept,
     keep_probability,
+    keyed_levels,
     nearest_codes,
     quantise,
-    random_levels,
     range_normalise,
     spaced_levels,
     thin,
@@ -36,7 +36,7 @@ from temper.functional.masks import (
 )
 from temper.functional.precision import at_least_single
 from temper.models.network import Parameters
-from temper.seeding import Streams, generator
+from temper.seeding import Streams
 from temper.types import Gradients, State, Step
 
 Target = Literal["gradient", "update"]
@@ -165,9 +165,8 @@ class SelectiveUpdate(UpdateRule):
         roots = {name: total.sqrt() for name, total in state["importance"].items()}
         device = next(iter(roots.values())).device
         table = _table(self.p_min, device)
-        draws = generator(rng.shared("mask", "epoch", epoch), device)
         state["codes"] = {
-            name: drop_codes(codes, table, draws)
+            name: drop_codes(codes, table, rng.shared("mask", "epoch", epoch, name))
             for name, codes in self._codes(roots, table).items()
         }
         state["kept"] = _share({name: codes > 0 for name, codes in state["codes"].items()})
@@ -255,10 +254,9 @@ class SelectiveUpdate(UpdateRule):
             return self._under_epoch_mask(values, state)
         if values is importance and self.normalise == "rank":
             return self._under_own_ranks(values, state, rng)
-        draws = generator(rng.shared("mask"), next(iter(values.values())).device)
         levels = self._levels_of(importance)
         masked = {
-            name: thin(value, levels[name], draws, scale=self.scale)
+            name: thin(value, levels[name], rng.shared("mask", name), scale=self.scale)
             for name, value in values.items()
         }
         state["kept"] = _share({name: tensor != 0 for name, tensor in masked.items()})
@@ -296,12 +294,11 @@ class SelectiveUpdate(UpdateRule):
 
     def _under_own_ranks(self, chosen: Gradients, state: State, rng: Streams) -> Gradients:
         """Mask gradients by their own ranks, in place: the fast way."""
-        draws = generator(rng.shared("mask"), next(iter(chosen.values())).device)
         counts = bucket_counts(list(chosen.values()))
         table = self._quantised(bucket_ranks(counts))
         state["kept"] = (counts * table).sum() / (counts.sum().clamp(min=1) * self.levels)
         return {
-            name: thin_by_bucket(gradient, table, draws, scale=self.scale)
+            name: thin_by_bucket(gradient, table, rng.shared("mask", name), scale=self.scale)
             for name, gradient in chosen.items()
         }
 
@@ -368,28 +365,30 @@ class RandomMask(UpdateRule):
         """Mask all gradients in place; the same draw on all ranks."""
         if not grads:
             return grads
-        draws = generator(rng.shared("mask"), next(iter(grads.values())).device)
         kept, drawn, masked = [], 0, {}
         for name, gradient in grads.items():
             masked[name] = gradient.contiguous()
             rows = touched_rows(gradient)
             part = masked[name] if rows is None else gradient.index_select(0, rows)
-            kept.append(self._thin(part, draws))
+            kept.append(self._thin(part, rng.shared("mask", name)))
             drawn += part.numel()
             if rows is not None:
                 masked[name].index_copy_(0, rows, part)
         state["kept"] = torch.stack(kept).sum() / max(1, drawn)
         return masked
 
-    def _thin(self, gradient: Tensor, draws: torch.Generator) -> Tensor:
+    def _thin(self, gradient: Tensor, key: int) -> Tensor:
         """Mask and scale a contiguous gradient in place, and count what was kept."""
         q = quantise(torch.tensor(self.keep), p_min=0.0)
         threshold, scale = int(highest_kept(q)), LEVELS / int(q)
-        kept = torch.zeros((), dtype=torch.int64, device=gradient.device)
-        for piece in torch.split(gradient.view(-1), self.chunk):
-            drop = random_levels(piece.numel(), draws) > threshold
-            piece.mul_(scale).masked_fill_(drop, 0.0)
-            kept += piece.numel() - torch.count_nonzero(drop)
+        kept = torch.zeros((), dtype=torch.float64, device=gradient.device)
+        for number, piece in enumerate(torch.split(gradient.view(-1), self.chunk)):
+            drawn = keyed_levels(
+                piece.numel(), key, start=number * self.chunk, device=gradient.device
+            ).float()
+            torch.le(drawn, threshold, out=drawn)
+            kept += drawn.sum()
+            piece.mul_(drawn).mul_(scale)
         return kept
 
 

@@ -93,6 +93,55 @@ def random_levels(count: int, draws: torch.Generator, *, levels: int = LEVELS) -
     return words.view(kind)[:count]
 
 
+def keyed_levels(
+    count: int,
+    key: int,
+    *,
+    start: int = 0,
+    levels: int = LEVELS,
+    device: torch.device | str = "cpu",
+) -> Tensor:
+    """Draw uniform 16-bit or 32-bit integers, each a function of a key and its position alone.
+
+    So a mask is the same in whatever pieces, order or shards it is drawn, and on every device. A
+    word of 32 bits is a hash of its number and the key.
+
+    References:
+        Wellons' hash triple32 (github.com/skeeto/hash-prospector), behind a round for the key.
+
+    Args:
+        count: How many, n.
+        key: Seed, in [0, 2^63); draws of two keys have nothing to do with each other.
+        start: Position of the first, at least 0. Positions repeat after 2^32 words.
+        levels: `LEVELS`, of which a word holds two, or `FINE_LEVELS`.
+        device: Where.
+
+    Returns:
+        [n] int16 or int32, uniform over all their values.
+    """
+    lanes = 2 if levels == LEVELS else 1
+    first, end = start // lanes, (start + count + lanes - 1) // lanes
+    words = torch.arange(end - first, dtype=torch.int32, device=device)
+    words.add_(_signed(first)).bitwise_xor_(_signed(key))
+    _folded(words, 16).mul_(_signed(0x21F0AAAD)).add_(_signed(key >> 32))
+    _folded(words, 17).mul_(_signed(0xED5AD4BB))
+    _folded(words, 11).mul_(_signed(0xAC4C1B51))
+    _folded(words, 15).mul_(_signed(0x31848BAB))
+    _folded(words, 14)
+    drawn = words.view(torch.int16) if lanes == 2 else words
+    return drawn[start % lanes :][:count]
+
+
+def _signed(word: int) -> int:
+    """Return the int32 that has the low 32 bits of a number."""
+    return ((word + (1 << 31)) & 0xFFFFFFFF) - (1 << 31)
+
+
+def _folded(words: Tensor, by: int) -> Tensor:
+    """Add (without carry) the high bits to the low ones, in place; int32 shifts repeat the sign."""
+    return words.bitwise_xor_(words.bitwise_right_shift(by).bitwise_and_((1 << (32 - by)) - 1))
+
+
 def highest_kept(q: Tensor) -> Tensor:
     """Return the largest of the ``random_levels`` that fall in a share q/levels.
 
@@ -133,13 +182,13 @@ def buckets_of(values: Tensor) -> Tensor:
     return values.view(torch.int32).bitwise_right_shift(16).bitwise_and_(BUCKETS - 1)
 
 
-def thin(gradient: Tensor, q: Tensor, draws: torch.Generator, *, scale: bool) -> Tensor:
+def thin(gradient: Tensor, q: Tensor, key: int, *, scale: bool) -> Tensor:
     """Keep each entry with probability q/levels and divide what is kept by it.
 
     Args:
         gradient: Any shape.
         q: From ``quantise``, the gradient's shape.
-        draws: Where the randomness comes from.
+        key: Of `keyed_levels`.
         scale: Whether to divide by the probability.
 
     Returns:
@@ -149,37 +198,41 @@ def thin(gradient: Tensor, q: Tensor, draws: torch.Generator, *, scale: bool) ->
         UEGR (arXiv 2503.16550), section IV-B; mean over draws is g (Theorem 1).
     """
     levels = levels_of(q)
-    keep = below(random_levels(gradient.numel(), draws, levels=levels).view_as(gradient), q)
+    drawn = keyed_levels(gradient.numel(), key, levels=levels, device=gradient.device)
+    keep = below(drawn.view_as(gradient), q)
     kept = gradient * (levels / q) if scale else gradient
     return torch.where(keep, kept, torch.zeros((), dtype=kept.dtype, device=kept.device))
 
 
 def thin_by_bucket(
-    gradient: Tensor, table: Tensor, draws: torch.Generator, *, scale: bool, chunk: int = 1 << 18
+    gradient: Tensor, table: Tensor, key: int, *, scale: bool, chunk: int = 1 << 17
 ) -> Tensor:
     """Do what ``thin`` does with a probability for each magnitude bucket, in place.
 
-    It works in pieces that stay in the processor's cache.
+    It works in pieces that stay in the processor's cache, and looks up one number an entry: the
+    divisor 1/p, by which the draw is multiplied as well. With u of 0 to levels - 1, ``u < q`` is
+    ``u * (levels / q) < levels - 1/2`` also where the product is rounded.
 
     Args:
         gradient: fp32, contiguous, any shape; overwritten.
         table: q of each bucket [32768], from ``quantise``.
-        draws: Where the randomness comes from.
+        key: Of `keyed_levels`.
         scale: Whether to divide by the probability.
         chunk: Entries worked on at a time.
 
     Returns:
         ``gradient``, holding ``m * g / p``.
     """
-    levels, threshold = levels_of(table), highest_kept(table)
-    factor = levels / table.float()
-    for piece in torch.split(gradient.view(-1), chunk):
-        bucket = buckets_of(piece)
-        drawn = random_levels(piece.numel(), draws, levels=levels)
-        drop = drawn > threshold.index_select(0, bucket)
-        if scale:
-            piece.mul_(factor.index_select(0, bucket))
-        piece.masked_fill_(drop, 0.0)
+    levels, device = levels_of(table), gradient.device
+    dtype, half = (torch.float32, 1 << 15) if levels == LEVELS else (torch.float64, 1 << 31)
+    factors = (levels / table.double()).to(dtype)
+    for number, piece in enumerate(torch.split(gradient.view(-1), chunk)):
+        drawn = keyed_levels(piece.numel(), key, start=number * chunk, levels=levels, device=device)
+        factor = factors.index_select(0, buckets_of(piece))
+        # Booleans, and filling by them, take several times as long as numbers do.
+        kept = drawn.to(dtype).add_(half).mul_(factor)
+        torch.lt(kept, levels - 0.5, out=kept)
+        piece.mul_(kept.mul_(factor) if scale else kept)
     return gradient
 
 
@@ -220,23 +273,23 @@ def nearest_codes(q: Tensor, table: Tensor) -> Tensor:
     return (torch.bucketize(q.double(), ends) + 1).to(torch.uint8)
 
 
-def drop_codes(
-    codes: Tensor, table: Tensor, draws: torch.Generator, *, chunk: int = 1 << 18
-) -> Tensor:
+def drop_codes(codes: Tensor, table: Tensor, key: int, *, chunk: int = 1 << 18) -> Tensor:
     """Draw a mask: keep each code with its probability and set the others to 0, in place.
 
     Args:
         codes: From ``nearest_codes``, contiguous, any shape; overwritten.
         table: From ``spaced_levels``.
-        draws: Where the randomness comes from.
+        key: Of `keyed_levels`.
         chunk: Entries worked on at a time.
 
     Returns:
         ``codes``.
     """
-    threshold = highest_kept(table)
-    for piece in torch.split(codes.view(-1), chunk):
-        drawn = random_levels(piece.numel(), draws, levels=FINE_LEVELS)
+    threshold, device = highest_kept(table), codes.device
+    for number, piece in enumerate(torch.split(codes.view(-1), chunk)):
+        drawn = keyed_levels(
+            piece.numel(), key, start=number * chunk, levels=FINE_LEVELS, device=device
+        )
         piece.masked_fill_(drawn > threshold.index_select(0, piece.int()), 0)
     return codes
 
@@ -278,7 +331,7 @@ def bucket_counts(tensors: Sequence[Tensor], *, chunk: int = 1 << 18) -> Tensor:
     total = torch.zeros(BUCKETS, dtype=torch.int64, device=tensors[0].device)
     for tensor in tensors:
         for piece in torch.split(tensor.reshape(-1), chunk):
-            total += torch.bincount(buckets_of(piece), minlength=BUCKETS)
+            total += torch.bincount(buckets_of(piece).long(), minlength=BUCKETS)
     total[0] = 0
     return total
 
