@@ -1,9 +1,10 @@
 """Change code and see that its tests notice: ``python -m quality.mutants functional forward``.
 
-mutmut changes one thing at a time (a sign, a bound, a constant), and runs the tests of the same
-package that call the changed function. A mutant that none of them notices is a gap of the tests, or
-stands with its reason in ``survivors.toml``. Results are kept in ``build/mutants``: a command that
-was stopped goes on, and only functions that were changed since are mutated again.
+mutmut changes one thing at a time (a sign, a bound, a constant), and runs those of `TESTS` that
+call the changed function, as `quality.mutant_tests` says. A mutant that none of them notices is a
+gap of the tests, or stands with its reason in ``survivors.toml``. Results are kept in
+``build/mutants``: a command that was stopped goes on, functions that were changed since are mutated
+again, and what survived is tried again, as there may be tests since that notice it.
 
     python -m quality.mutants functional/norms.py
     python -m quality.mutants functional forward backward --number 60 --seed 3
@@ -14,10 +15,12 @@ The second takes 60 mutants of each package, drawn by the seed.
 from __future__ import annotations
 
 import argparse
+import ast
+import contextlib
+import io
 import json
 import os
 import random
-import re
 import subprocess
 import sys
 import tomllib
@@ -31,9 +34,13 @@ KEPT, REASONS = ROOT / "build" / "mutants", Path(__file__).with_name("survivors.
 LEAST = 0.9
 """Share of the mutants of a target that must be noticed."""
 NOTICED = {"killed", "timeout", "segfault", "caught by type check"}
-UNCHECKED = {"not checked", "check was interrupted by user", "skipped"}
-# What a line of ``mutmut results`` says.
-RESULT = re.compile(r"\s+(?P<name>\S+__mutmut_\d+): (?P<status>.+)")
+TESTS = {
+    "functional": ("functional",),
+    "forward": ("forward", "methods"),
+    "backward": ("backward", "methods"),
+}
+"""Folders of tests that hold the laws of a package."""
+PLUGIN = "quality.mutant_tests"
 MARKS = "not slow and not gpu and not network and not browser"
 
 
@@ -58,10 +65,14 @@ def workplace(target: str) -> Path:
     settings = {
         "source_paths": [f"src/temper/{package}"],
         "only_mutate": [source.as_posix() if source.suffix else f"{source.as_posix()}/*"],
-        # The rest of the package comes as it is.
-        "also_copy": ["src/temper"],
-        "pytest_add_cli_args": ["-p", "no:cacheprovider", "-m", MARKS],
-        "pytest_add_cli_args_test_selection": [f"tests/{package}"],
+        # The rest comes as it is; what is mutated already stays.
+        "also_copy": [
+            f"src/temper/{path.name}"
+            for path in sorted((ROOT / "src" / "temper").iterdir())
+            if path.name not in (package, "__pycache__")
+        ],
+        "pytest_add_cli_args": ["-p", "no:cacheprovider", "-p", PLUGIN, "-m", MARKS],
+        "pytest_add_cli_args_test_selection": [f"tests/{each}" for each in TESTS[package]],
         "use_git_change_detection": False,
         # Seconds; a machine may have other work to do.
         "timeout_constant": 30.0,
@@ -78,17 +89,67 @@ def mutmut(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     """Run mutmut in a folder of `workplace`, and return what it wrote."""
     # Hypothesis draws the same inputs every time.
     environment = {**os.environ, "CI": "1", "OMP_NUM_THREADS": "1"}
-    environment.pop("PYTHONPATH", None)
+    # For `quality.mutant_tests`; temper is imported from where it is mutated.
+    environment["PYTHONPATH"] = str(ROOT)
     command = [sys.executable, "-m", "mutmut", *words]
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
 
 
 def statuses(folder: Path) -> dict[str, str]:
-    """Return what became of each mutant, by name; nothing before they are made."""
-    if not (folder / "mutants").is_dir():
-        return {}
-    listed = mutmut(folder, "results", "--all", "true").stdout
-    return {found["name"]: found["status"] for found in RESULT.finditer(listed)}
+    """Return what became of each mutant of a folder of `workplace`, without those `left_out`."""
+    from mutmut.stats import status_by_exit_code
+
+    found = {}
+    for path in sorted((folder / "mutants" / "src").rglob("*.py.meta")):
+        file = path.with_suffix("")
+        module = ".".join(file.relative_to(folder / "mutants" / "src").with_suffix("").parts)
+        out = {f"{module}.{name}" for name in left_out(file.read_text(encoding="utf-8"))}
+        codes = json.loads(path.read_text(encoding="utf-8"))["exit_code_by_key"]
+        found.update({name: status_by_exit_code[codes[name]] for name in codes.keys() - out})
+    return found
+
+
+def meaning(function: ast.FunctionDef) -> str:
+    """Return a function without what no test is asked to notice.
+
+    Those are defaults of arguments, since mutmut takes them from the unchanged function; the words
+    of errors, of which tests ask for a part; ``strict=`` of a zip over things of one length; and
+    ``device=``, since the tests that need a GPU do not run here.
+    """
+    function.name, function.args.defaults, function.args.kw_defaults = "", [], []
+    for node in ast.walk(function):
+        if isinstance(node, ast.Call):
+            node.keywords = [each for each in node.keywords if each.arg not in UNASKED]
+        elif isinstance(node, ast.Raise):
+            for word in ast.walk(node):
+                if isinstance(word, ast.Constant) and isinstance(word.value, str):
+                    word.value = ""
+    return ast.dump(function)
+
+
+UNASKED = {"strict", "device"}
+
+
+def left_out(source: str) -> set[str]:
+    r"""Return the mutants, of a file that mutmut wrote, of the same `meaning` as the original.
+
+    Example:
+        >>> file = "def x_f__mutmut_orig(a=1): return a"
+        >>> file += "\ndef x_f__mutmut_1(a=2): return a\ndef x_f__mutmut_2(a=1): return -a"
+        >>> left_out(file)
+        {'x_f__mutmut_1'}
+    """
+    meanings: dict[str, str] = {}
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.FunctionDef) and "__mutmut_" in node.name:
+            name = node.name
+            meanings[name] = meaning(node)
+    originals = {name: name.rpartition("__mutmut_")[0] + "__mutmut_orig" for name in meanings}
+    return {
+        name
+        for name, original in originals.items()
+        if name != original and meanings[name] == meanings[original]
+    }
 
 
 def drawn(names: Sequence[str], number: int | None, seed: str) -> list[str]:
@@ -110,14 +171,20 @@ def check(target: str, *, number: int | None, seed: int, jobs: int) -> dict[str,
     Raises:
         SystemExit: mutmut failed.
     """
+    # Imported here, since mutmut decides for the whole process how others are started.
+    from mutmut.__main__ import create_mutants
+    from mutmut.configuration import reset_config
+    from mutmut.utils.file_utils import copy_also_copy_files, copy_src_dir
+
     folder = workplace(target)
-    # No mutant has this name: they are made, and it is noted which test calls which function.
-    made = mutmut(folder, "run", "--max-children", str(jobs), "none")
+    with contextlib.chdir(folder), contextlib.redirect_stdout(io.StringIO()):
+        reset_config()
+        copy_src_dir()
+        copy_also_copy_files()
+        create_mutants(jobs)
     known = statuses(folder)
-    if not known:
-        raise SystemExit(f"mutmut made no mutants of {target}:\n{made.stdout}\n{made.stderr}")
     chosen = drawn(list(known), number, f"{seed} {target}")
-    if left := [name for name in chosen if known[name] in UNCHECKED]:
+    if left := [name for name in chosen if known[name] not in NOTICED]:
         done = mutmut(folder, "run", "--max-children", str(jobs), *left)
         if done.returncode:
             raise SystemExit(f"mutmut failed on {target}:\n{done.stdout[-4000:]}\n{done.stderr}")
@@ -126,7 +193,7 @@ def check(target: str, *, number: int | None, seed: int, jobs: int) -> dict[str,
 
 
 def change(shown: str) -> str:
-    r"""Return what a mutant changes, of the diff that ``mutmut show`` prints.
+    r"""Return what a mutant changes, of the diff that mutmut shows.
 
     Example:
         >>> change("--- a.py\n+++ a.py\n@@ -1 +1 @@\n def f(x):\n-    return x\n+    return -x")
@@ -155,10 +222,15 @@ def function(mutant: str) -> str:
 
 def survivors(target: str, found: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
     """Yield function, change and status of each mutant that no test has noticed."""
+    from mutmut.mutation.diff_apply import get_diff_for_mutant
+
     folder = workplace(target)
     for mutant, status in found.items():
         if status not in NOTICED:
-            yield function(mutant), change(mutmut(folder, "show", mutant).stdout), status
+            path = Path("src", *mutant.split(".")[:-1]).with_suffix(".py")
+            with contextlib.chdir(folder):
+                shown = get_diff_for_mutant(mutant, path=path)
+            yield function(mutant), change(shown), status
 
 
 def main() -> int:

@@ -14,6 +14,8 @@ from temper.functional.detectors import (
     Mahalanobis,
     Neighbours,
     energy,
+    max_logit,
+    max_softmax,
     shrunk_covariance,
 )
 
@@ -84,3 +86,14 @@ def test_blocks_of_distances_change_nothing(monkeypatch: pytest.MonkeyPatch) -> 
 def test_states_that_teach_nothing_are_refused(fit: object, words: str) -> None:
     with pytest.raises(ValueError, match=words):
         fit()  # type: ignore[operator]
+
+
+def test_the_least_sure_row_is_the_most_anomalous() -> None:
+    # Two classes of the second row are as likely as each other; nothing may be read along an axis
+    # of rows.
+    probabilities = np.array([[0.1, 0.7, 0.2], [0.5, 0.5, 0.0]])
+    assert max_softmax(probabilities).tolist() == [-0.7, -0.5]
+    assert max_softmax(probabilities.tolist()).tolist() == [-0.7, -0.5]
+    assert max_logit([[3, 1, 2], [-4, -2, -9]]).tolist() == [-3.0, 2.0]
+    single = np.array([[0.1, 0.7]], dtype=np.float32)
+    assert max_softmax(single).dtype == max_logit(single).dtype == np.float64

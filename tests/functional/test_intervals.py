@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from temper.functional import intervals
 from temper.functional.detectors import auroc
@@ -132,3 +133,14 @@ def test_a_missing_part_is_left_out_and_said() -> None:
     )
     assert found.value == pytest.approx(50 / 3)
     assert found.reasons == ("adversarial is left out: the model has no score there.",)
+
+
+@pytest.mark.parametrize("values", [[1.0, 3.0], [0.5, 2.0, 2.0, 9.0, -1.0]])
+def test_the_standard_error_is_scipys(values: list[float]) -> None:
+    assert intervals.standard_error(values) == pytest.approx(stats.sem(values), rel=1e-12)
+
+
+@pytest.mark.parametrize("values", [[], [1.0], [1.0, np.nan], [np.inf, 1.0], [1e308, -1e308]])
+def test_a_standard_error_that_is_no_number_is_none(values: list[float]) -> None:
+    with np.errstate(over="ignore"):
+        assert intervals.standard_error(values) is None

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import hypothesis.strategies as st
 import pytest
@@ -9,7 +10,9 @@ from torch import Tensor
 
 from temper.errors import DataError, SettingError
 from temper.functional.losses import (
+    GivenLoss,
     OwnLoss,
+    distillation,
     jensen_shannon,
     pairwise_divergence,
     squared_difference,
@@ -111,3 +114,85 @@ def test_extreme_scores_give_finite_losses_and_gradients() -> None:
 
 def test_one_sub_model_has_no_pairs() -> None:
     assert pairwise_divergence([torch.ones(2, 3)], divergence="js").tolist() == [0.0, 0.0]
+
+
+def test_a_softened_prediction_by_the_sum_over_classes() -> None:
+    student = torch.tensor([[1.0, -2.0, 0.5], [0.0, 3.0, 1.0]], dtype=torch.float64)
+    teacher = torch.tensor([[0.0, 0.5, -1.0], [2.0, 2.0, -4.0]], dtype=torch.float64)
+    found = distillation(student, teacher, temperature=3.0)
+    for row in range(2):
+        p = [math.exp(float(t) / 3) for t in teacher[row]]
+        q = [math.exp(float(z) / 3) for z in student[row]]
+        kl = sum(a / sum(p) * math.log(a / sum(p) * sum(q) / b) for a, b in zip(p, q, strict=True))
+        assert found[row].item() == pytest.approx(9 * kl, rel=1e-12)
+    assert distillation(student.bfloat16(), teacher.bfloat16()).dtype == torch.float32
+
+
+def test_the_size_of_a_distillation_s_gradient_does_not_fall_with_the_temperature() -> None:
+    # T large: T^2 KL -> |z' - t'|^2 / (2 C), of logits less their mean (Hinton et al., 2.1).
+    student = torch.tensor([[1.0, -2.0, 0.5]], dtype=torch.float64)
+    teacher = torch.tensor([[0.0, 0.5, -1.0]], dtype=torch.float64)
+    apart = (student - student.mean()) - (teacher - teacher.mean())
+    found = distillation(student, teacher, temperature=1e4)
+    assert found.item() == pytest.approx(apart.square().sum().item() / 6, rel=1e-3)
+
+
+def test_a_squared_difference_and_a_pair_s_divergence_are_of_each_row() -> None:
+    first, second = torch.tensor([[1.0], [2.0]]), torch.tensor([[4.0], [0.0]])
+    assert squared_difference(first, second).tolist() == [9.0, 4.0]
+    three = [first, second, torch.tensor([[0.0], [0.0]])]
+    assert pairwise_divergence(three, divergence="js", regression=True).tolist() == [26.0, 8.0]
+
+
+def test_a_given_loss_is_one_a_row_or_a_mean_that_counts_for_each() -> None:
+    logits, labels = torch.tensor([[1.0, 2.0], [3.0, 5.0]]), torch.tensor([[0], [1]])
+    a_row = GivenLoss(lambda z, y: z[torch.arange(2), y])
+    assert a_row(logits, labels, smoothing=0.0).tolist() == [1.0, 5.0]
+    mean = GivenLoss(lambda z, y: z.mean())
+    assert mean(logits.bfloat16(), labels, smoothing=0.0).tolist() == [2.75, 2.75]
+    assert mean(logits.bfloat16(), labels, smoothing=0.0).dtype == torch.float32
+
+
+@pytest.mark.parametrize(
+    ("function", "smoothing", "came"),
+    [
+        (lambda z, y: z, 0.0, r"one loss a row \[2\], got \(2, 3\)"),
+        (lambda z, y: 0.5, 0.0, "got float"),
+        (lambda z, y: z.mean(), 0.1, "a loss function was given in its place"),
+    ],
+)
+def test_a_given_loss_of_anything_else_is_refused(
+    function: Callable[[Tensor, Tensor], Tensor], smoothing: float, came: str
+) -> None:
+    with pytest.raises(SettingError, match=came):
+        GivenLoss(function)(torch.zeros(2, 3), torch.tensor([0, 1]), smoothing=smoothing)
+
+
+class Elsewhere(Tensor):
+    """Labels that say they lie on a device, where looking at them would wait for it."""
+
+    @property
+    def device(self) -> torch.device:  # type: ignore[override]
+        return torch.device("cuda")
+
+
+def test_labels_on_a_device_are_looked_at_in_the_first_batch_alone() -> None:
+    wrong = torch.tensor([0, 2]).as_subclass(Elsewhere)
+    with pytest.raises(DataError, match="Label 2 is out of range"):
+        OwnLoss()(torch.zeros(2, 2), wrong, smoothing=0.0)
+    loss, right = OwnLoss(), torch.tensor([0, 1]).as_subclass(Elsewhere)
+    assert loss(torch.zeros(2, 2), right, smoothing=0.0).tolist() == pytest.approx([LN2, LN2])
+    with pytest.raises(IndexError, match="Target 2 is out of bounds"):
+        loss(torch.zeros(2, 2), wrong, smoothing=0.0)
+
+
+def test_a_smoothed_target_is_that_of_the_formula_and_its_weights_weigh_each_class() -> None:
+    logits = torch.tensor([[1.0, -2.0, 0.5]], dtype=torch.float64)
+    weights, log_q = torch.tensor([2.0, 1.0, 0.5]), logits.log_softmax(-1)[0]
+    found = task_loss(logits, torch.tensor([2]), class_weights=weights, smoothing=0.3)
+    target = [0.1, 0.1, 0.8]
+    expected = -sum(
+        weight * share * value
+        for weight, share, value in zip(weights.tolist(), target, log_q.tolist(), strict=True)
+    )
+    assert found.item() == pytest.approx(expected, rel=1e-12)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from scipy import stats
 
 from temper.functional.intervals import difference_intervals, score_intervals
@@ -101,3 +103,82 @@ def test_resamples_that_all_score_alike_give_no_interval() -> None:
     same = lambda counts: np.full(len(counts), 0.3)  # noqa: E731
     for found in score_intervals([always, same], 3, resamples=20, seed=0):
         assert (found.low, found.high) == (None, None)
+
+
+@given(st.lists(st.tuples(*[st.integers(0, 1)] * 2, st.integers(0, 2)), min_size=1), st.data())
+def test_shares_of_resamples_are_those_of_repeated_rows(
+    rows: list[tuple[int, int, int]], data: st.DataObject
+) -> None:
+    first, second, kinds = np.array(rows).T
+    groups = np.unique(kinds, return_inverse=True)[1]
+    weights = st.lists(st.integers(0, 3), min_size=len(rows), max_size=len(rows))
+    counts = np.array(data.draw(st.lists(weights, min_size=2, max_size=2)), dtype=float)
+    right = first.astype(float)
+    found = {
+        "difference": ShareDifference(right, second.astype(float))(counts),
+        "among": Share(right, second.astype(float))(counts),
+        "mean": GroupShares(right, groups, least=False)(counts),
+        "least": GroupShares(right, groups, least=True)(counts),
+    }
+    for at, weight in enumerate(counts.astype(int)):
+        chosen = np.repeat(np.arange(len(rows)), weight)
+        shares = [right[chosen][groups[chosen] == g].mean() for g in np.unique(groups[chosen])]
+        counted = right[chosen][second[chosen] == 1]
+        expected = {
+            "difference": (first - second)[chosen].mean() if len(chosen) else np.nan,
+            "among": counted.mean() if len(counted) else np.nan,
+            "mean": np.mean(shares) if shares else np.nan,
+            "least": min(shares, default=np.nan),
+        }
+        for name, value in expected.items():
+            assert found[name][at] == pytest.approx(value, nan_ok=True), name
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 1), st.integers(0, 1)), min_size=1, max_size=40),
+    st.sampled_from([0.8, 0.95, 0.99]),
+)
+def test_paired_shares_add_a_row_to_each_kind_in_which_the_two_differ(
+    rows: list[tuple[int, int]], confidence: float
+) -> None:
+    n, b, c = len(rows) + 2, rows.count((1, 0)) + 1, rows.count((0, 1)) + 1
+    first, second = np.array(rows, dtype=float).T
+    found = paired_shares(first, second, confidence=confidence)
+    middle = (b - c) / n
+    error = np.sqrt(((b + c) / n - middle**2) / n)
+    reach = stats.norm.isf((1 - confidence) / 2) * error
+    assert found.low == pytest.approx(max(-1, middle - reach))
+    assert found.high == pytest.approx(min(1, middle + reach))
+    assert found.p == pytest.approx(2 * stats.norm.sf(abs(middle) / error))
+    assert ShareDifference(first, second).fewest == len(rows)
+
+
+def test_intervals_without_rows_or_with_more_right_ones_are_refused() -> None:
+    for right, rows in [(0, 0), (-1, 3), (4, 3)]:
+        with pytest.raises(ValueError, match=f"got {right} of {rows}"):
+            wilson(right, rows)
+    for first, second in [(np.ones(0), np.ones(0)), (np.ones(2), np.ones(3))]:
+        with pytest.raises(ValueError, match=rf"one length >= 1, got \[{len(first)}\] and"):
+            paired_shares(first, second)
+    for confidence in (0.0, 1.0):
+        with pytest.raises(ValueError, match=r"must lie in \(0, 1\)"):
+            wilson(1, 2, confidence=confidence)
+    nothing = GroupShares(np.ones(0), np.ones(0, dtype=np.int64), least=True)
+    assert (nothing.interval(0.95).low, nothing.interval(0.95).high) == (None, None)
+    assert nothing.fewest == 0
+
+
+def test_the_interval_of_a_mean_of_groups_adds_their_distances_like_standard_errors() -> None:
+    right, groups = (
+        np.array([1.0] * 8 + [0.0] * 2 + [1.0] * 15 + [0.0] * 25),
+        np.repeat([0, 1], [10, 40]),
+    )
+    found = GroupShares(right, groups, least=False).interval(0.9)
+    (low, high), (least, most) = wilson(8, 10, confidence=0.9), wilson(15, 40, confidence=0.9)
+    mean = (0.8 + 0.375) / 2
+    assert found.low == pytest.approx(mean - np.hypot(0.8 - low, 0.375 - least) / 2)
+    assert found.high == pytest.approx(mean + np.hypot(high - 0.8, most - 0.375) / 2)
+    # Either of the two may look worst by chance, so its upper end is taken at half the alpha.
+    worst = GroupShares(right, groups, least=True).interval(0.9)
+    assert worst.low == pytest.approx(least)
+    assert worst.high == pytest.approx(wilson(15, 40, confidence=0.95)[1])

@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
-from typing import Any
+from typing import Annotated, Any
 
 import hypothesis.strategies as st
 import pytest
 from hypothesis import given
+from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
-from temper.functional.schedules import Constant, Cosine, Linear, Schedule, WarmUp, schedule_of
+from temper.functional.schedules import (
+    Constant,
+    Cosine,
+    Linear,
+    ScalarOrSchedule,
+    Schedule,
+    WarmUp,
+    schedule_of,
+)
 
 VALUES = st.floats(-10, 10)
 SHARES = st.floats(0, 1)
@@ -71,3 +80,63 @@ def test_bounds_hold_for_all_values_and_truth_for_any() -> None:
 def test_a_wrong_schedule_says_what_is_wrong(table: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         schedule_of(table)
+
+
+class Settings(BaseModel):
+    weight: Annotated[ScalarOrSchedule, Field(ge=0, lt=4)] = 1.0
+
+
+def test_a_setting_takes_a_number_a_table_or_a_schedule_and_writes_it_again() -> None:
+    ramp = Linear(0.0, 2.0)
+    table = {"schedule": "linear", "start": 0, "end": 2}
+    assert Settings(weight="0.5").weight == 0.5
+    for given_as in (ramp, table):
+        settings = Settings(weight=given_as)
+        assert settings.weight == ramp
+        assert settings.model_dump()["weight"] == {**table, "begin": 0.0, "until": 1.0}
+    assert Settings().model_dump() == {"weight": 1.0}
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (-1.0, "greater than or equal to 0"),
+        (Linear(0.0, 4.0), "less than 4"),
+        ({"schedule": "linear", "start": -0.1, "end": 1.0}, "greater than or equal to 0"),
+        ({"schedule": "step"}, "Unknown schedule 'step'"),
+        (math.nan, "must be finite|greater than or equal"),
+        ("x", "valid number"),
+    ],
+)
+def test_the_bounds_of_a_setting_hold_for_every_value_of_a_schedule(
+    value: object, message: str
+) -> None:
+    with pytest.raises(ValidationError, match=message):
+        Settings(weight=value)
+
+
+def test_a_setting_without_bounds_is_finite_all_the_same() -> None:
+    reader = TypeAdapter(ScalarOrSchedule)
+    assert reader.validate_python(3) == 3.0
+    for value in (math.nan, -math.inf):
+        with pytest.raises(ValidationError, match="must be finite"):
+            reader.validate_python(value)
+
+
+NUMBERS = st.sampled_from([-1.0, 0.0, 0.5, 1.0])
+RAMPS = st.builds(Linear, NUMBERS, NUMBERS)
+
+
+@given(RAMPS, RAMPS | NUMBERS)
+def test_a_schedule_is_beyond_a_bound_where_all_its_values_are(
+    schedule: Linear, bound: Linear | float
+) -> None:
+    mine = [schedule.start, schedule.end]
+    theirs = [bound.start, bound.end] if isinstance(bound, Linear) else [bound]
+    pairs = [(value, other) for value in mine for other in theirs]
+    assert (schedule < bound) == all(value < other for value, other in pairs)
+    assert (schedule <= bound) == all(value <= other for value, other in pairs)
+    assert (schedule > bound) == all(value > other for value, other in pairs)
+    assert (schedule >= bound) == all(value >= other for value, other in pairs)
+    assert bool(schedule) == any(mine)
+    assert f"{schedule:.3g}" == repr(schedule)

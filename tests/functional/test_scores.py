@@ -160,3 +160,79 @@ def test_a_class_that_is_not_a_whole_number_is_refused() -> None:
 def test_an_unknown_score_is_named_with_its_neighbour() -> None:
     with pytest.raises(SettingError, match=r"Unknown score 'acuracy'\. Did you mean 'accuracy'"):
         scores.facts("acuracy")
+
+
+@given(st.lists(st.tuples(st.integers(0, 1), st.integers(0, 3)), max_size=20), st.data())
+def test_shares_of_groups_are_those_of_a_loop_over_groups(
+    rows: list[tuple[int, int]], data: st.DataObject
+) -> None:
+    right, groups = np.array(rows, dtype=float).reshape(-1, 2).T
+    weights = st.lists(st.integers(0, 3), min_size=len(rows), max_size=len(rows))
+    drawn = data.draw(st.lists(weights, min_size=2, max_size=2))
+    counts = np.array(drawn, dtype=float).reshape(2, len(rows))
+    means = scores.mean_group_accuracy(right, groups, counts=counts)
+    least = scores.least_accuracy(right, groups, counts=counts)
+    for at, weight in enumerate(counts.astype(int)):
+        hits, held = np.repeat(right, weight), np.repeat(groups, weight)
+        shares = [hits[held == group].mean() for group in set(held.tolist())]
+        expected = np.mean(shares) if shares else np.nan
+        assert means[at] == pytest.approx(expected, nan_ok=True)
+        assert least[at] == pytest.approx(min(shares, default=np.nan), nan_ok=True)
+    if rows:
+        one = [right[groups == group].mean() for group in set(groups.tolist())]
+        assert float(scores.mean_group_accuracy(right, groups)) == pytest.approx(np.mean(one))
+
+
+def test_f1_of_resamples_is_that_of_repeated_rows() -> None:
+    labels, guesses = np.array([1, 1, 0, 0, 1]), np.array([1, 0, 1, 0, 1])
+    counts = np.array([[1, 2, 0, 3, 1], [0, 0, 4, 1, 0], [0, 0, 0, 5, 0]])
+    found = scores.f1(labels, guesses, counts=counts)
+    # Once TP 2, FN 2, FP 0; once FP 4 alone; once no class 1 at all.
+    assert found[:2] == pytest.approx([4 / 6, 0.0])
+    assert np.isnan(found[2])
+
+
+@pytest.mark.parametrize(
+    ("name", "classes", "metric", "expected"),
+    [
+        ("accuracy", 5, "mcc", 0.2),
+        ("accuracy", 1, "accuracy", 1.0),
+        ("accuracy", 0, "accuracy", None),
+        ("mcc", 3, "accuracy", 0.0),
+        ("macro_f1", 3, "macro_f1", None),
+        ("area", 4, "accuracy", 0.25),
+        ("area", 4, "spearman", 0.0),
+        ("area", 4, "no such score", None),
+    ],
+)
+def test_what_answers_that_ignore_the_text_have(
+    name: str, classes: int, metric: str, expected: float | None
+) -> None:
+    assert scores.facts(name).guessed(classes, metric) == expected
+
+
+def test_a_measure_has_the_name_of_its_score() -> None:
+    assert set(scores.MEASURES) < set(scores.SCORES)
+    assert float(scores.measure_of("mse")([0.0, 1.0], [2.0, 1.0])) == 2.0
+    with pytest.raises(SettingError, match=r"score of predictions 'mcd'\. Did you mean 'mcc'"):
+        scores.measure_of("mcd")
+
+
+def test_a_score_may_be_added_again_and_not_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scores, "SCORES", dict(scores.SCORES))
+    new = scores.ScoreFacts("new", "New", True, 1.0, "never")
+    scores.add_scores(new, scores.facts("accuracy"))
+    scores.add_scores(scores.ScoreFacts("new", "New", True, 1.0, "never"))
+    assert scores.facts("new") is new
+    with pytest.raises(ValueError, match="'new' is known already"):
+        scores.add_scores(scores.ScoreFacts("new", "New", False, 1.0, "never"))
+    assert scores.facts("new") is new
+
+
+def test_single_precision_is_scored_in_double() -> None:
+    # In fp32, 1 and 1 + 1e-4 are correlated with targets near 1e4 to within two digits at best.
+    draws = np.random.default_rng(0)
+    first = (1e4 + draws.normal(size=50)).astype(np.float32)
+    second = (first + draws.normal(size=50)).astype(np.float32)
+    for score in (scores.pearson, scores.mean_squared_error):
+        assert score(first, second) == score(first.astype(float), second.astype(float))

@@ -162,3 +162,13 @@ def test_scores_refuse_what_has_no_order() -> None:
         area_under_risk([0, 1], [np.nan, 0.5])
     with pytest.raises(ValueError, match=r"`coverage` must lie in \(0, 1\], got 0"):
         risk_at_coverage([0], [0.5], coverage=0.0)
+
+
+@given(st.lists(st.tuples(st.booleans(), st.floats(0, 1)), min_size=1, max_size=30))
+def test_the_excess_is_the_area_less_that_of_all_wrong_rows_last(
+    rows: list[tuple[bool, float]],
+) -> None:
+    wrong, sure = zip(*rows, strict=True)
+    best = area(sorted(wrong))
+    whole = float(area_under_risk(wrong, sure))
+    assert float(excess_area(wrong, sure)) == pytest.approx(max(whole - best, 0.0), abs=1e-12)

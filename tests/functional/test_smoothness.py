@@ -16,6 +16,7 @@ from temper.functional.smoothness import (
     directions,
     layer_weights,
     probes,
+    pulled_back,
     root_mean_square,
     squared_norm,
 )
@@ -145,3 +146,32 @@ def test_norms_of_half_precision_are_taken_in_single() -> None:
     mask = torch.ones(1, 2).bool()
     assert squared_norm(values, mask).tolist() == [360_000.0]
     assert root_mean_square(values, mask).flatten().tolist() == [300.0]
+
+
+def test_a_pulled_back_probe_is_that_of_the_jacobian_and_of_the_hessian() -> None:
+    # h_i = x^T A_i x: J_i = (A_i + A_i^T) x, H_i = A_i + A_i^T.
+    matrices = torch.randn(4, 6, 6, dtype=torch.float64, generator=drawn(0))
+    words = torch.randn(2, 3, 2, dtype=torch.float64, generator=drawn(1), requires_grad=True)
+    flat = words.flatten(1)
+    states = torch.einsum("bi,kij,bj->bk", flat, matrices, flat)
+    probe = torch.randn(2, 4, dtype=torch.float64, generator=drawn(2))
+    symmetric = matrices + matrices.transpose(1, 2)
+    gradient = pulled_back(states, words, probe, again=True)
+    expected = torch.einsum("bk,kij,bj->bi", probe, symmetric, flat).view_as(words)
+    torch.testing.assert_close(gradient, expected)
+    direction = torch.randn(2, 3, 2, dtype=torch.float64, generator=drawn(3))
+    curved = pulled_back(gradient, words, direction)
+    along = torch.einsum("bk,kij,bj->bi", probe, symmetric, direction.flatten(1))
+    torch.testing.assert_close(curved, along.view_as(words))
+    assert not curved.requires_grad
+    # The graph is kept, and a probe of another precision is taken.
+    torch.testing.assert_close(
+        pulled_back(states, words, probe.float()), expected.detach(), atol=1e-5, rtol=1e-5
+    )
+
+
+def test_states_that_do_not_depend_on_the_words_have_no_jacobian() -> None:
+    words = torch.ones(1, 2, 2, requires_grad=True)
+    other = torch.ones(1, 3, requires_grad=True)
+    assert pulled_back(2 * other, words, torch.ones(1, 3)).tolist() == torch.zeros(1, 2, 2).tolist()
+    assert pulled_back(torch.ones(1, 3), words, torch.ones(1, 3)).shape == words.shape

@@ -1,0 +1,75 @@
+"""In which precision numbers are taken: never in less than single, and scores always in double."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+
+from temper.functional import calibration, conformal, detectors, selective
+from temper.functional.precision import at_least_single, in_half_precision
+from temper.functional.scaling import Scaling
+
+CPU = torch.device("cpu")
+
+
+@pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_only_half_precision_is_widened(kind: torch.dtype) -> None:
+    values = torch.tensor([1.5, -2.0], dtype=kind)
+    wide = at_least_single(values)
+    assert wide.dtype == (torch.float64 if kind == torch.float64 else torch.float32)
+    assert wide.tolist() == [1.5, -2.0]
+
+
+def test_an_autocast_to_half_precision_is_noticed_where_it_is_on() -> None:
+    assert in_half_precision(CPU) is False
+    for kind in (torch.bfloat16, torch.float16):
+        with torch.autocast("cpu", dtype=kind):
+            assert in_half_precision(CPU) is True
+            assert in_half_precision(torch.device("cuda")) is False
+        with torch.autocast("cpu", dtype=kind, enabled=False):
+            assert in_half_precision(CPU) is False
+
+
+LABELS = np.arange(40) % 4
+LOGITS = (np.random.default_rng(0).normal(size=(40, 4)) * 3).astype(np.float32)
+PROBABILITIES = calibration.probabilities_of(LOGITS).astype(np.float32)
+SURE = PROBABILITIES.max(axis=1)
+# .7 in fp32 lies below .7 and 1 - 2^-24 beside 1: in fp32 both would reach the edge.
+EDGES = np.array([0.7, 0.3, 1 - 2.0**-24, 0.1], dtype=np.float32)
+
+
+@pytest.mark.parametrize(
+    ("score", "values"),
+    [
+        (calibration.probabilities_of, LOGITS),
+        (calibration.log_probabilities, PROBABILITIES),
+        (lambda z: calibration.negative_log_likelihood(LABELS, z), LOGITS),
+        (lambda z: calibration.fit_temperature(LABELS, z).value, LOGITS),
+        (Scaling.of_temperature(0.3).log_probabilities, LOGITS),
+        (lambda p: calibration.brier_of_rows(LABELS, p), PROBABILITIES),
+        (lambda p: calibration.bin_numbers(p, bins=10), EDGES),
+        (lambda p: calibration.expected_calibration_error(LABELS == 0, p, bins=7), SURE),
+        (lambda p: calibration.adaptive_calibration_error(LABELS == 0, p, bins=7), SURE),
+        (lambda p: calibration.classwise_calibration_error(LABELS, p), PROBABILITIES),
+        (lambda p: calibration.reliability(LABELS == 0, p, bins=7).confidence[3:], SURE),
+        (detectors.energy, LOGITS),
+        (detectors.max_softmax, PROBABILITIES),
+        (detectors.max_logit, LOGITS),
+        (lambda p: selective.area_under_risk(LABELS == 0, p), SURE),
+    ],
+)
+def test_single_precision_is_scored_as_the_doubles_it_stands_for(
+    score: Callable[[np.ndarray], object], values: np.ndarray
+) -> None:
+    found, wanted = np.asarray(score(values)), np.asarray(score(values.astype(np.float64)))
+    assert found.dtype == wanted.dtype
+    np.testing.assert_array_equal(found, wanted)
+    np.testing.assert_array_equal(np.asarray(score(values.astype(float).tolist())), wanted)
+
+
+def test_the_classes_of_a_conformal_score_may_all_be_one() -> None:
+    scores = np.array([[0.1, 0.4], [0.3, 0.2]])
+    assert conformal.at_labels(scores, [1, 1]).tolist() == [0.4, 0.2]

@@ -1,0 +1,68 @@
+"""How scores are written: by hand, and what every way of writing keeps."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from temper.errors import SettingError
+from temper.functional.units import (
+    ABSENT,
+    ANY_SIZE,
+    HUNDREDTHS,
+    PERCENT,
+    PLAIN,
+    Unit,
+    check_margin,
+)
+
+MINUS = "\u2212"
+
+
+@pytest.mark.parametrize(
+    ("unit", "value", "signed", "written"),
+    [
+        (PERCENT, 0.87654, False, "87.65"),
+        (PERCENT, 0.5, True, "+50.00"),
+        (HUNDREDTHS, -0.125, False, f"{MINUS}12.50"),
+        (PLAIN, 0.69312, False, "0.6931"),
+        (PLAIN, -2.0, True, f"{MINUS}2.0000"),
+        (ANY_SIZE, 12345.0, False, "1.23e+04"),
+        (ANY_SIZE, 0.00123456, True, "+0.00123"),
+        (ANY_SIZE, -3.0, False, f"{MINUS}3"),
+        (PERCENT, None, True, ABSENT),
+    ],
+)
+def test_numbers_by_hand(unit: Unit, value: float | None, signed: bool, written: str) -> None:
+    assert unit.text(value, signed=signed) == written
+
+
+@pytest.mark.parametrize("unit", [PERCENT, HUNDREDTHS, PLAIN, ANY_SIZE])
+def test_nothing_has_no_direction(unit: Unit) -> None:
+    assert unit.text(-0.0) == unit.text(0.0)
+    assert PERCENT.text(-1e-9, signed=True) == PERCENT.text(0.0, signed=True) == "+0.00"
+
+
+@given(st.sampled_from([PERCENT, HUNDREDTHS, PLAIN]), st.floats(-1, 1), st.booleans())
+def test_what_is_written_reads_back_to_half_a_digit(unit: Unit, value: float, signed: bool) -> None:
+    shown = unit.text(value, signed=signed)
+    assert len(shown.partition(".")[2]) == unit.decimals
+    read = float(shown.replace(MINUS, "-")) / unit.scale
+    assert abs(read - value) <= 0.5000001 * 10.0**-unit.decimals / unit.scale
+    # As long with either sign, so that points stand below one another.
+    assert len(unit.text(abs(value), signed=True)) == len(unit.text(-abs(value))) or read == 0
+
+
+def test_points_are_hundredths_of_scores_from_0_to_1_and_nothing_else_has_any() -> None:
+    assert PERCENT.margin(0.5) == HUNDREDTHS.margin(0.5) == 0.005
+    assert PLAIN.margin(0.5) is ANY_SIZE.margin(0.5) is None
+
+
+@pytest.mark.parametrize("points", [-0.1, math.inf, math.nan])
+def test_a_margin_is_a_finite_number_of_points(points: float) -> None:
+    with pytest.raises(SettingError, match="finite number of points"):
+        check_margin(points)
+    assert check_margin(0.0) is check_margin(2.5) is None
