@@ -10,12 +10,15 @@ files.
 from __future__ import annotations
 
 import fcntl
+import gc
 import hashlib
 import json
 import mmap
 import os
+import pkgutil
 import random
 import resource
+import select
 import shutil
 import signal
 import sys
@@ -23,7 +26,9 @@ import tempfile
 import time
 import traceback
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -204,13 +209,12 @@ class Child:
     def wait(self) -> Ended:
         """Wait until it ends; kill it when its time has come."""
         limit = self.fault.after if self.fault.after is not None else SECONDS
-        status, pid = 0, 0
-        while not pid:
-            pid, status = os.waitpid(self.pid, os.WNOHANG)
-            if not pid and time.monotonic() - self.begun > limit:
-                os.kill(self.pid, signal.SIGKILL)
-                pid, status = os.waitpid(self.pid, 0)
-            time.sleep(0 if pid else 0.002)
+        handle = os.pidfd_open(self.pid)
+        left = limit - (time.monotonic() - self.begun)
+        if not select.select([handle], [], [], max(left, 0.0))[0]:
+            os.kill(self.pid, signal.SIGKILL)
+        os.close(handle)
+        _, status = os.waitpid(self.pid, 0)
         seconds = time.monotonic() - self.begun
         os.close(self.log)
         with os.fdopen(self.heard, "rb") as heard:
@@ -233,15 +237,11 @@ def run(
 def make_project(folder: Path) -> Path:
     """Make what the commands work on: a tiny model, rows, and two finished runs, one evaluated."""
     import torch
-
-    # Imported here, so that every fork has it.
-    from transformers import Trainer  # noqa: F401
-    from transformers.models.bert import modeling_bert  # noqa: F401
     from transformers.utils.logging import disable_progress_bar
 
-    import temper.app.soup
-    import temper.study.schedule  # noqa: F401
     from temper.testing.tiny import tiny_model, tiny_tokenizer
+
+    _import_all()
 
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     torch.set_num_threads(1)
@@ -262,6 +262,21 @@ def make_project(folder: Path) -> Path:
     evaluate = f"evaluate {folder}/run --data {folder}/data.jsonl --perspectives task"
     _whole(f"{evaluate} --out {folder}/run/evaluation".split(), folder)
     return folder
+
+
+def _import_all() -> None:
+    """Import what commands use, so that every fork has it, and no fork looks through it again."""
+    import temper
+
+    for module in pkgutil.walk_packages(temper.__path__, "temper."):
+        # What serves or exports needs extras.
+        with suppress(ImportError):
+            if not module.name.endswith("__main__"):
+                import_module(module.name)
+    for name in ("rich.progress", "transformers.models.bert.modeling_bert", "safetensors.numpy"):
+        import_module(name)
+    gc.collect()
+    gc.freeze()
 
 
 def _whole(arguments: list[str], folder: Path) -> Ended:

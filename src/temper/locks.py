@@ -130,6 +130,11 @@ def check_unlocked(folder: Path, *, what: Path) -> None:
         raise LockedError(_refusal(what, owner))
 
 
+def has_lock(folder: Path) -> bool:
+    """Say whether a lock lies in a folder, of a living process or of a dead one."""
+    return _newest(folder) is not None
+
+
 def process_tag() -> str:
     """Return what a file ends in that this process is writing, so that others know whose it is."""
     machine = hashlib.sha256(f"{socket.gethostname()} {_machine()}".encode()).hexdigest()[:8]

@@ -14,6 +14,7 @@ import pytest
 
 from temper.data.examples import Examples
 from temper.errors import CheckpointError, NonFiniteError, SettingError, Terminated, WriteError
+from temper.locks import locked
 from temper.training import run as module
 from temper.training.checkpoint_folder import OF_A_RUN
 from temper.training.config import RunConfig, model_identity
@@ -104,13 +105,28 @@ def test_what_a_kill_at_the_first_record_left_is_no_other_work(project: Path, wh
     assert names(out) == names(whole)
 
 
-def test_checkpoints_that_a_kill_left_in_a_finished_run_are_swept_up(
-    project: Path, whole: Path
+@pytest.mark.parametrize("left", ["checkpoints/checkpoint-5", ".lock-1"])
+def test_what_a_kill_left_in_a_finished_run_is_swept_up(
+    project: Path, whole: Path, left: str
 ) -> None:
     out = Path(shutil.copytree(whole, project / "swept"))
-    (out / "checkpoints" / "checkpoint-5").mkdir(parents=True)
+    if left == ".lock-1":
+        (out / left).touch()
+    else:
+        (out / left).mkdir(parents=True)
     train(config(project), out)
     assert names(out) == names(whole)
+    shutil.rmtree(out)
+
+
+def test_a_finished_run_is_kept_while_another_process_tidies_it_up(
+    project: Path, whole: Path
+) -> None:
+    out = Path(shutil.copytree(whole, project / "tidied"))
+    with locked(out):
+        held = names(out)
+        train(config(project), out)
+        assert names(out) == held
 
 
 def test_the_second_process_on_a_folder_is_refused_and_changes_nothing(

@@ -12,12 +12,12 @@ import os
 import re
 import shutil
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from temper.errors import CheckpointError
+from temper.errors import CheckpointError, LockedError
 from temper.files import (
     check_schema,
     checksums,
@@ -30,7 +30,7 @@ from temper.files import (
     write_text,
     writing,
 )
-from temper.locks import LOCK, check_unlocked, locked
+from temper.locks import LOCK, check_unlocked, has_lock, locked
 from temper.training.progress import Progress
 
 CHECKPOINT = re.compile(r"checkpoint-(\d+)")
@@ -175,8 +175,9 @@ class RunFolder:
 
     def sweep_finished(self) -> None:
         """Remove what a process left that was killed after its run was finished."""
-        if self.checkpoints.exists():
-            with self.held():
+        if self.checkpoints.exists() or has_lock(self.path):
+            # Whoever still writes here tidies up by itself.
+            with suppress(LockedError), self.held():
                 self.drop_checkpoints()
 
     def drop_checkpoints(self) -> None:
