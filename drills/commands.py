@@ -70,7 +70,9 @@ MEASURED = (
 )
 COMMANDS = (
     Command("train", TRAIN),
-    Command("evaluate", f"evaluate {{0}}/run --data {{0}}/data.jsonl {MEASURED} --out {{0}}/out"),
+    Command(
+        "evaluate", f"evaluate {{0}}/run --data {{0}}/data.jsonl {MEASURED} --out {{0}}/out --card"
+    ),
     Command(
         "compare",
         "compare --model {0}/tiny --data {0}/data.jsonl --methods vanilla,r_drop --seeds 0"

@@ -224,9 +224,7 @@ def _check_stale(held: Path, what: Path) -> tuple[Owner | None, int | None]:
 
 
 def _refusal(what: Path, owner: Owner) -> str:
-    return (
-        f"{what} is being written by {owner.in_words()}. Wait for it to end, or give another --out."
-    )
+    return f"{what} is being written by {owner.in_words()}. Wait for it to end, or write elsewhere."
 
 
 def _looks_stale(held: Path) -> bool:

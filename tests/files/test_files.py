@@ -10,7 +10,7 @@ import pytest
 
 from temper import files
 from temper.errors import CheckpointError, LockedError, WriteError
-from temper.files import check_free, make_folder, staged_folder, write_text, writing
+from temper.files import check_free, disagreements, make_folder, staged_folder, write_text, writing
 from temper.training.checkpoint_folder import check_room
 
 
@@ -126,3 +126,8 @@ def test_work_that_has_no_room_is_not_begun(
     check_free(tmp_path, 5_000_000, what="the model")
     with pytest.raises(WriteError, match="has room for 5 MB, and the model takes at least 6.5 MB"):
         check_free(tmp_path, 6_500_000, what="the model")
+
+
+@pytest.mark.parametrize("name", ["x" * 3000, "a\0b", "gone"])
+def test_a_name_that_no_file_can_have_is_missing(tmp_path: Path, name: str) -> None:
+    assert "is missing" in disagreements(tmp_path, {name: ""})[0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -98,6 +99,18 @@ def test_a_finished_study_is_left_as_it_is(whole: Path, tiny_model: Path, tiny_d
     _, watch = study(tiny_model, tiny_data, whole)
     assert models(whole) == before
     assert (watch.trained, watch.judged) == ({}, [])
+
+
+def test_a_run_that_was_killed_after_its_last_step_has_no_step_to_time(
+    whole: Path, tiny_model: Path, tiny_data: Path, tmp_path: Path
+) -> None:
+    out = Path(shutil.copytree(whole, tmp_path / "out"))
+    for file in out.glob("runs/short-*/run.json"):
+        record = json.loads(file.read_text())
+        record["times"]["step_seconds_median"] = None
+        file.write_text(json.dumps(record))
+    study(tiny_model, tiny_data, out)
+    assert json.loads((out / "study.json").read_text())["cost"].keys() == {"vanilla"}
 
 
 def test_a_study_whose_plan_was_removed_is_known_by_its_runs(
@@ -230,3 +243,8 @@ def test_the_ratio_is_the_median_over_the_seeds_that_both_have() -> None:
     cost = step_cost(seconds, reference="vanilla")
     assert cost["vanilla"] == {"step_seconds": 2.0, "over_reference": 1.0}
     assert cost["uegr"] == {"step_seconds": 4.0, "over_reference": 2.5}
+    unknown = {"vanilla": {0: None, 1: 2.0}, "uegr": {0: 3.0, 1: 5.0}}
+    assert step_cost(unknown, reference="vanilla")["uegr"] == {
+        "step_seconds": 4.0,
+        "over_reference": 2.5,
+    }

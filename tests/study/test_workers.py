@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 import json
 import multiprocessing
+import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,7 @@ import torch
 
 from temper.app import plugins
 from temper.errors import NonFiniteError, SettingError, TemperError
+from temper.study import workers as module
 from temper.study.plan import StudyConfig, columns_of
 from temper.study.schedule import run_study
 from tests.cli.tiny_project import study_tree
@@ -47,12 +50,13 @@ def study(
     workers: int,
     watch: Watch | None = None,
     short: int = 2,
+    seeds: tuple[int, ...] = (0, 1),
     **train: Any,
 ) -> Path:
     config = StudyConfig.of(
         study_tree(model, data / "reviews", train={"max_steps": 4, "save_steps": 1, **train}),
         columns=columns_of(["vanilla"], [f"short=uegr,train.max_steps={short}"]),
-        seeds=(0, 1),
+        seeds=seeds,
     )
     return run_study(config, out, workers=workers, progress=watch).folder
 
@@ -137,6 +141,48 @@ def test_a_worker_that_is_killed_is_told_and_its_run_gone_on_with(
         study(tiny_model, tiny_data, tmp_path / "out", workers=2, watch=Killer(), max_steps=60)
     study(tiny_model, tiny_data, tmp_path / "out", workers=1, max_steps=60)
     assert len(weights(tmp_path / "out")) == 4
+
+
+def test_what_does_not_end_by_itself_is_ended() -> None:
+    context = multiprocessing.get_context("spawn")
+    idle, busy = (context.Process(target=time.sleep, args=(wait,)) for wait in (0, 600))
+    idle.start()
+    busy.start()
+    idle.join()
+    assert module._end_within(0.1, [idle, busy]) == [busy]
+    busy.join()
+    assert (idle.exitcode, busy.exitcode) == (0, -signal.SIGKILL)
+
+
+@pytest.mark.slow
+def test_a_worker_that_is_killed_while_it_waits_for_a_run_ends_the_study_too(
+    tiny_model: Path, tiny_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It holds the lock of the pool's queue, by which the other one would hear of its end."""
+    out = tmp_path / "out"
+
+    class Killer(Watch):
+        def steps(self, done: int, total: int, *, loss: float | None) -> None:
+            at_work = [json.loads(lock.read_text())["pid"] for lock in out.glob("runs/*/.lock-*")]
+            for child in multiprocessing.active_children():
+                if any(out.glob("runs/short-*/evaluation/scores.json")) and at_work != [child.pid]:
+                    child.kill()
+
+    monkeypatch.setattr(module, "SAVED", 5.0)
+    with pytest.raises(TemperError, match=r"^The worker of short, seed 0 was ended by SIGKILL\. S"):
+        study(
+            tiny_model,
+            tiny_data,
+            out,
+            workers=2,
+            watch=Killer(),
+            seeds=(0,),
+            max_steps=5000,
+            save_steps=5000,
+        )
+    assert [json.loads(file.read_text())["status"] for file in out.glob("runs/v*/run.json")] == [
+        "stopped"
+    ]
 
 
 def test_a_worker_that_cannot_begin_says_why(

@@ -83,7 +83,7 @@ def _verified(file: Path) -> Verified:
             faults += wrong
     except TemperError as error:
         return Verified(folder, kind, None, None, (str(error),))
-    except (ValueError, TypeError, AttributeError, KeyError) as error:
+    except (OSError, ValueError, TypeError, AttributeError, KeyError) as error:
         # A record may hold anything; whatever cannot be made sense of does not agree.
         fault = f"The records in {folder} are not what docs/formats.md describes: {error!s:.300}"
         return Verified(folder, kind, None, None, (fault,))

@@ -21,7 +21,8 @@ from temper.display.folders import Source, evaluation_fault, evaluation_of, read
 from temper.display.records import AdapterRecord, RunRecord, parse
 from temper.display.wording import escaped, folded
 from temper.errors import CheckpointError
-from temper.files import make_folder, write_text
+from temper.files import make_folder, write_text, writing
+from temper.locks import check_unlocked, locked
 from temper.report.markdown import bullets, score_tables
 from temper.report.table import compare
 from temper.report.view import flatten
@@ -200,6 +201,7 @@ def check_card(model: Path | str, path: Path | str | None = None) -> Path:
     Raises:
         CheckpointError: There is no such folder and no ``path``, or a file that is not ours is in
             the way.
+        LockedError: Another process writes the folder that the card goes into.
     """
     if path is None and not Path(model).is_dir():
         raise CheckpointError(
@@ -209,6 +211,7 @@ def check_card(model: Path | str, path: Path | str | None = None) -> Path:
     target = Path(model) / CARD if path is None else Path(path)
     if target.is_dir():
         raise CheckpointError(f"Expected a file to write the model card to, got folder {target}.")
+    check_unlocked(target.parent, what=target)
     if not target.exists():
         return target
     try:
@@ -235,11 +238,14 @@ def write_card(sources: CardSources, path: Path | str | None = None) -> Path:
 
     Raises:
         CheckpointError: A file that is not ours is in the way, or a record is damaged.
+        LockedError: Another process writes the folder that the card goes into.
+        WriteError: The file system refuses.
     """
     target = check_card(sources.model, path)
-    text = card(sources)
     make_folder(target.parent)
-    write_text(target, text)
+    # What the card says of the folder and the card are of one moment.
+    with writing(target), locked(target.parent, what=target):
+        write_text(target, card(sources))
     return target
 
 

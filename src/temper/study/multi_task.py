@@ -145,7 +145,7 @@ def run_multi_task_study(
         folder.check()
         works.append(Work(folder, rows, sets))
         wholes = {cell: folder.whole(cell) for cell in folder.config.order()}
-    seconds: dict[str, dict[int, float]] = {column: {} for column, _ in wholes}
+    seconds: dict[str, dict[int, float | None]] = {column: {} for column, _ in wholes}
     with held_folder(Path(out)):
         for number, ((column, seed), whole) in enumerate(wholes.items(), start=1):
             progress.runs(number, len(wholes), f"{column}, seed {seed}")

@@ -229,7 +229,7 @@ def finish_study(work: Work, *, margin: float = MARGIN) -> Study:
 def _do_all(work: Work, workers: int, progress: Progress) -> None:
     """Do all runs, and write of each that is finished what a step took."""
     folder = work.folder
-    seconds: dict[str, dict[int, float]] = {name: {} for name, _ in folder.config.order()}
+    seconds: dict[str, dict[int, float | None]] = {name: {} for name, _ in folder.config.order()}
     folder.write(cost={})
     # Closed here, so that no worker outlives an error in what follows.
     with closing(_runs(work, workers, progress)) as finished:
@@ -238,7 +238,7 @@ def _do_all(work: Work, workers: int, progress: Progress) -> None:
             folder.write(cost=step_cost(seconds, reference=folder.config.reference))
 
 
-def _runs(work: Work, workers: int, progress: Progress) -> Generator[tuple[GridCell, float]]:
+def _runs(work: Work, workers: int, progress: Progress) -> Generator[tuple[GridCell, float | None]]:
     """Do all runs, and yield each that is finished with the seconds that a step took."""
     if workers > 1:
         yield from side_by_side(work, workers=workers, progress=progress)
@@ -250,12 +250,12 @@ def _runs(work: Work, workers: int, progress: Progress) -> Generator[tuple[GridC
 
 
 def step_cost(
-    seconds: Mapping[str, Mapping[int, float]], *, reference: str
+    seconds: Mapping[str, Mapping[int, float | None]], *, reference: str
 ) -> dict[str, dict[str, float]]:
     """Compare the columns' median step times.
 
     Args:
-        seconds: Column to seed to the median seconds of a step.
+        seconds: Column to seed to the median seconds of a step, None where it is not known.
         reference: Column that the others are divided by.
 
     Returns:
@@ -268,11 +268,12 @@ def step_cost(
     """
     base = seconds.get(reference, {})
     cost = {}
-    for column, by_seed in seconds.items():
+    for column, taken in seconds.items():
+        by_seed = {seed: value for seed, value in taken.items() if value is not None}
         if not by_seed:
             continue
         cost[column] = {"step_seconds": median(by_seed.values())}
-        ratios = [by_seed[seed] / base[seed] for seed in by_seed if base.get(seed)]
+        ratios = [value / of for seed, value in by_seed.items() if (of := base.get(seed))]
         if ratios:
             cost[column]["over_reference"] = median(ratios)
     return cost

@@ -133,7 +133,7 @@ class Work:
     splits: Splits
     sets: EvaluationSets
 
-    def do(self, cell: GridCell, *, progress: Progress, attack: RowAttacker) -> float:
+    def do(self, cell: GridCell, *, progress: Progress, attack: RowAttacker) -> float | None:
         """Train and evaluate one run; what is finished of it is left.
 
         Args:
@@ -142,7 +142,7 @@ class Work:
             attack: Runs the attacks that its settings name, or knows what they found.
 
         Returns:
-            The median seconds of a step.
+            The median seconds of a step, None where a kill left only the evaluation to do.
 
         Raises:
             TemperError: Where model or method does not fit, or a loss is not finite.
@@ -151,7 +151,7 @@ class Work:
         train(settings, run.path, splits=self.splits, progress=progress, attack=attack)
         return self.evaluate(cell, progress=progress)
 
-    def evaluate(self, cell: GridCell, *, progress: Progress) -> float:
+    def evaluate(self, cell: GridCell, *, progress: Progress) -> float | None:
         """Evaluate a run that is trained, unless that is done.
 
         Args:
@@ -159,12 +159,12 @@ class Work:
             progress: Hears of its evaluation.
 
         Returns:
-            The median seconds of a step of its training.
+            The median seconds of a step of its training; None where they are not known.
         """
         folder, settings = self.folder.run(cell), self.folder.config.runs[cell]
         run, record, evaluate = folder.path, folder.record() or {}, self.folder.config.evaluate
         out, run_key, max_length = run / "evaluation", str(record["key"]), settings.data.max_length
-        seconds = float(record["times"]["step_seconds_median"])
+        seconds: float | None = record["times"]["step_seconds_median"]
         key = evaluation_key(run_key, self.sets, evaluate, max_length=max_length)
         put_back(out)
         if stored_key(out) == key:

@@ -13,7 +13,7 @@ import queue
 import signal
 import threading
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
@@ -28,12 +28,14 @@ from temper.app import plugins
 from temper.app.row_attack import RowAttacker
 from temper.data.sources import load_splits
 from temper.errors import SettingError, TemperError
-from temper.stopping import raise_terminated
+from temper.stopping import GRACE, raise_terminated
 from temper.study.work import GridCell, StudyFolder, Work, evaluation_sets
 from temper.training.progress import Progress
 
 WAIT = 0.2
 """Seconds between two looks at what the workers say, and between two steps that a run tells of."""
+SAVED = 1.5 * GRACE
+"""Seconds after which a worker that was told to end has saved what it had."""
 
 
 def check_workers(workers: int) -> None:
@@ -48,7 +50,7 @@ def check_workers(workers: int) -> None:
 
 def side_by_side(
     work: Work, *, workers: int, progress: Progress
-) -> Iterator[tuple[GridCell, float]]:
+) -> Iterator[tuple[GridCell, float | None]]:
     """Do all runs of a study in several processes.
 
     The threads of this process are shared out among them, and so are the GPUs. Warnings of other
@@ -98,9 +100,11 @@ def side_by_side(
                 yield cell, seconds
     except BrokenProcessPool as error:
         # The pool ends the other workers, which save their steps in hand first.
+        late = _end_within(SAVED, children.values())
         pool.shutdown(wait=True, cancel_futures=True)
         shared.hear(messages)
-        raise TemperError(_loss_in_words(children, shared.running)) from error
+        lost = {pid: child for pid, child in children.items() if child not in late}
+        raise TemperError(_loss_in_words(lost, shared.running)) from error
     finally:
         stop.set()
         try:
@@ -110,6 +114,23 @@ def side_by_side(
             for child in active_children():
                 child.kill()
             raise
+
+
+def _end_within(seconds: float, children: Iterable[BaseProcess]) -> list[BaseProcess]:
+    """Kill, and return, the processes that have not ended by themselves after some seconds.
+
+    A process that is killed keeps its locks of the pool's queues; an idle one holds that which the
+    others wait for to hear that they shall end.
+    """
+    until = monotonic() + seconds
+    late = [
+        child
+        for child in children
+        if not connection.wait([child.sentinel], max(0.0, until - monotonic()))
+    ]
+    for child in late:
+        child.kill()
+    return late
 
 
 def _loss_in_words(children: Mapping[int, BaseProcess], running: Mapping[int, GridCell]) -> str:
@@ -269,7 +290,7 @@ def _start_worker(
     _worker = _Worker(work, messages, stop, RowAttacker())
 
 
-def _do_run(cell: GridCell) -> float:
+def _do_run(cell: GridCell) -> float | None:
     """Do one run in a worker."""
     if _worker is None:
         raise RuntimeError("A worker was asked for a run before it began.")
