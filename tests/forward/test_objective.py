@@ -1,17 +1,35 @@
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 import torch
+from torch import Tensor
 
 from temper import AT, RAT, UEGR, Stepper
 from temper.errors import CompositionError
-from temper.forward import AdversarialLoss, Clean, Coupling, Joint, Perturbation, SubModels
+from temper.forward import (
+    AdversarialLoss,
+    Clean,
+    Coupling,
+    Joint,
+    Noise,
+    Perturbation,
+    SubModels,
+)
+from temper.forward.adversarial import FreeAscent, ProjectedAscent
+from temper.forward.consistency import Consistency, SpanCut, Virtual
+from temper.forward.mixup import Mixup
+from temper.forward.objective import add
+from temper.forward.stage import Stage
 from temper.methods import MethodConfig
 from temper.methods.smart import SMART
-from temper.models.network import Network
+from temper.models.network import Network, Site
 from temper.seeding import Streams
 from temper.types import Batch, LossTerms, Step, Term
-from tests.methods.tiny import recorded_drops, rows, tiny_bert, tiny_network
+from tests.contracts.architectures import inputs_of, tiny
+from tests.methods.tiny import TinyNetwork, recorded_drops, rows, tiny_bert, tiny_network
 
 
 @pytest.mark.parametrize(
@@ -83,3 +101,143 @@ def test_a_term_stands_once() -> None:
     term = Term("task", torch.ones(1))
     with pytest.raises(CompositionError, match="present twice"):
         LossTerms.of([term, term])
+
+
+def run(objective: Clean | Joint, *, rate: float = 0.3) -> tuple[list[LossTerms], TinyNetwork]:
+    """Return the totals of the first step, their backwards run, and the network."""
+    model = tiny_network(rate=rate)
+    network, batch, step, found = Network(model), Batch.of(rows(5, 3, 4, 2)), Step(rows=4), []
+    network.probe(batch)
+    for each in objective.losses(network, batch, {}, step, Streams(0)):
+        each.total(step).backward()
+        found.append(each)
+    return found, model
+
+
+ATTACK = AdversarialLoss(Perturbation(0.2), SubModels(), coupling=Coupling(1.0))
+ROAST = Consistency(
+    Noise(0.3, law="positive"), Perturbation(0.2), weight=1.0, coupling=Coupling(1.0)
+)
+
+
+@pytest.mark.parametrize(
+    "objective",
+    [
+        Clean(submodels=SubModels(), coupling=Coupling(1.0)),
+        Joint(parts=(ATTACK,)),
+        Joint(parts=(ROAST,)),
+        Joint(Clean(submodels=SubModels(), coupling=Coupling(1.0)), (ROAST,)),
+        Joint(parts=(replace(ROAST, perturbation=None),)),
+        Joint(parts=(Virtual(Perturbation(0.2, steps=2), 1e-3, Coupling(1.0)),)),
+        Joint(parts=(ProjectedAscent(Perturbation(0.2), steps=2),)),
+        Joint(Clean(weight=0.0), (FreeAscent(3, 0.1),)),
+        Joint(parts=(SpanCut(coupling=Coupling(1.0)),)),
+    ],
+)
+def test_each_total_goes_through_the_distributed_wrapper_once(
+    objective: Clean | Joint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # It prepares for one backward at each forward; another would wait for gradients in vain.
+    wrapped, plain = [], Network.logits
+
+    def logits(self: Network, batch: Batch, **settings: Any) -> Tensor:
+        wrapped.append(settings.get("wrapped", True))
+        return plain(self, batch, **settings)
+
+    monkeypatch.setattr(Network, "logits", logits)
+    model = (
+        tiny_bert()
+        if any(isinstance(p, SpanCut) for p in getattr(objective, "parts", ()))
+        else None
+    )
+    network, batch, step = Network(model or tiny_network()), Batch.of(rows(5, 3)), Step(rows=2)
+    network.probe(batch)
+    wrapped.clear()
+    for terms in objective.losses(network, batch, {}, step, Streams(0)):
+        assert sum(wrapped) == 1
+        wrapped.clear()
+        terms.total(step).backward()
+
+
+def test_without_dropout_nothing_of_a_divergence_is_due_to_it() -> None:
+    # The pass it is measured by stands where the clean pass stands: at the noise.
+    ((found,), _) = run(Joint(parts=(ROAST,)), rate=0.0)
+    assert found.diagnostics["divergence/dropout_share"].item() == pytest.approx(0.0, abs=1e-12)
+    consistency = next(term for term in found.terms if term.name == "consistency")
+    assert consistency.rows.min() > 1e-4
+
+
+def test_an_attack_on_some_rows_drops_at_the_rate_that_is_set_for_single_passes() -> None:
+    half = SubModels(passes=1, adaptive="fixed", rates=(0.5,))
+    objective = Joint(Clean(submodels=half), (AdversarialLoss(Perturbation(0.1), share=0.5),))
+    model = tiny_network()
+    network, batch, step = Network(model), Batch.of(rows(5, 3, 4, 2)), Step(rows=4)
+    network.probe(batch)
+    with recorded_drops(model) as drops:
+        for each in objective.losses(network, batch, {}, step, Streams(0)):
+            each.total(step).backward()
+    for calls in drops.values():
+        assert [len(call) for call in calls] == [4, 2]
+        for multipliers in calls:
+            assert set(multipliers.unique().tolist()) <= {0.0, 2.0}
+
+
+COUPLED = Clean(coupling=Coupling(1.0))
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        (COUPLED, COUPLED),
+        (COUPLED, Joint(parts=(ATTACK,))),
+        (Joint(parts=(ATTACK,)), COUPLED),
+        (Joint(COUPLED, (Mixup(1.0),)), Joint(parts=(ATTACK,))),
+        (Joint(parts=(ATTACK,)), Joint(COUPLED, (Mixup(1.0),))),
+    ],
+)
+def test_two_divergences_are_named_with_both_methods(
+    first: Clean | Joint, second: Clean | Joint
+) -> None:
+    with pytest.raises(CompositionError, match=r"'one' and 'two' both yield a term 'divergence'"):
+        add([("one", first), ("two", second)])
+
+
+def test_a_term_that_two_parts_yield_is_found_beside_a_divergence() -> None:
+    with pytest.raises(CompositionError, match="both yield a term 'mixup'"):
+        add([("one", Joint(parts=(Mixup(1.0),))), ("two", Joint(COUPLED, (Mixup(1.0),)))])
+    with pytest.raises(CompositionError, match="both yield a term 'mixup'"):
+        add([("one", Joint(COUPLED, (Mixup(1.0),))), ("two", Joint(parts=(Mixup(1.0),)))])
+
+
+@pytest.mark.parametrize("rates", [None, SubModels(passes=1, adaptive="fixed", rates=(0.5,))])
+@pytest.mark.parametrize("several", [False, True])
+def test_passes_of_one_name_drop_the_same_units_and_others_do_not(
+    rates: SubModels | None, several: bool
+) -> None:
+    model = tiny_network()
+    network, batch = Network(model), Batch.of(rows(5, 3))
+    network.probe(batch)
+    stage = Stage(network, batch, {}, Step(rows=2), Streams(0), rates=rates)
+    with recorded_drops(model) as drops:
+        for stream in ("one", "two", "one"):
+            if several:
+                stage.passes(SubModels(), stream=stream)
+            else:
+                stage.logits(stream)
+    for first, _, again in drops.values():
+        torch.testing.assert_close(first, again)
+    assert any(not torch.allclose(first, other) for first, other, _ in drops.values())
+
+
+@pytest.mark.parametrize("site", ["word", "output"])
+def test_a_perturbation_is_as_wide_as_the_embeddings_at_its_site(site: Site) -> None:
+    network, batch = Network(tiny("albert")), Batch.of(inputs_of("albert"))
+    config = network.model.config
+    assert config.embedding_size != config.hidden_size
+    network.probe(batch)
+    width = config.embedding_size if site == "word" else config.hidden_size
+    for made in (
+        Perturbation(0.1, site=site).zeros(network, batch),
+        Noise(0.1, site=site).draw(network, batch, seed=0),
+    ):
+        assert made.shape == (*batch.mask.shape, width)

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import pytest
 import torch
 
-from temper.forward import Perturbation
+from temper.forward import Noise, Perturbation
+from temper.forward.perturbations import NoiseLaw, NoiseSize
 from temper.models.network import Network
 from temper.types import Batch
 from tests.methods.tiny import rows, tiny_network
@@ -32,3 +34,41 @@ def test_a_perturbation_has_the_model_s_precision_and_at_least_single() -> None:
     assert Perturbation(0.1).zeros(network, batch).dtype == torch.float64
     network = Network(tiny_network().to(torch.bfloat16))
     assert Perturbation(0.1).zeros(network, batch).dtype == torch.float32
+
+
+@pytest.mark.parametrize("law", ["uniform", "normal", "positive"])
+def test_noise_is_that_of_its_seed_whatever_was_drawn_before(law: NoiseLaw) -> None:
+    network, batch = probed(5, 3)
+    noise = Noise(0.1, law=law)
+    first = noise.draw(network, batch, seed=1)
+    assert not torch.equal(first, noise.draw(network, batch, seed=2))
+    torch.rand(7)
+    state = torch.get_rng_state()
+    assert torch.equal(first, noise.draw(network, batch, seed=1))
+    assert torch.equal(state, torch.get_rng_state())
+
+
+@pytest.mark.parametrize(
+    ("law", "mean", "deviation", "least"),
+    [
+        ("uniform", 0.0, 1 / 3**0.5, -1.0),
+        ("normal", 0.0, 1.0, -9.0),
+        ("positive", 0.5, 1 / 12**0.5, 0.0),
+    ],
+)
+@pytest.mark.parametrize("per", ["entry", "length"])
+def test_noise_has_the_moments_of_its_law_over_real_tokens(
+    law: NoiseLaw, mean: float, deviation: float, least: float, per: NoiseSize
+) -> None:
+    network, batch = Network(tiny_network(width=400), special_ids=(1, 2)), Batch.of(rows(9, 4))
+    network.probe(batch)
+    drawn = Noise(0.2, law=law, per=per).draw(network, batch, seed=3)
+    for row, length in enumerate((9, 4)):
+        size = 0.2 if per == "entry" else 0.2 / (length * 400) ** 0.5
+        real = drawn[row, :length].flatten() / size
+        # Of n draws the mean has a standard error of deviation / sqrt n.
+        assert real.mean().item() == pytest.approx(mean, abs=5 * deviation / len(real) ** 0.5)
+        assert real.std().item() == pytest.approx(deviation, rel=0.1)
+        assert least <= real.min().item() < least + 0.01 or law == "normal"
+        assert (real.abs().max().item() <= 1) == (law != "normal")
+        assert not drawn[row, length:].any()

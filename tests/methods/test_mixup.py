@@ -69,6 +69,10 @@ def test_the_loss_of_mixed_words_is_that_of_the_paper(regression: bool) -> None:
     config = MixupConfig(weight=0.8, alpha=0.7)
     logs, gradients, drops, weights = step_of(config, batches, classes)
     total = torch.zeros((), dtype=torch.float64)
+    larger = [
+        max(q, 1 - q) for m, b in enumerate(batches) for q in drawn(m, len(b["labels"]), 0.7)[1]
+    ]
+    assert min(larger) <= logs["mixup/share"] <= max(larger)
     for micro, batch in enumerate(batches):
         size = len(batch["labels"])
         partner, shares = drawn(micro, size, 0.7)

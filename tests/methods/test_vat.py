@@ -260,3 +260,14 @@ def test_blocks_that_are_recomputed_get_the_delta_of_their_own_pass() -> None:
     assert saving["loss"] == pytest.approx(plain["loss"])
     for name, gradient in grads.items():
         torch.testing.assert_close(others[name], gradient)
+
+
+def test_the_climb_starts_from_normal_noise_of_the_set_deviation() -> None:
+    stepper = Stepper(tiny_network(width=256), configure("vat", {"init_noise": 0.05}))
+    with recorded_noise() as noises:
+        stepper.backward(rows(9, 9))
+    noise = noises[0].flatten() / 0.05
+    assert noise.std().item() == pytest.approx(1.0, rel=0.05)
+    # Of a normal law a third lies beyond one deviation, and one in twenty beyond two.
+    assert (noise.abs() > 1).double().mean().item() == pytest.approx(0.317, abs=0.04)
+    assert (noise.abs() > 2).double().mean().item() == pytest.approx(0.0455, abs=0.02)

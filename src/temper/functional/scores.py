@@ -242,7 +242,7 @@ def macro_f1(
     confusion = _confusion(labels, predictions, counts)
     hits, missed, false = _class_sums(confusion)
     support = 2 * hits + missed + false
-    f1_values = np.where(support > 0, 2 * hits / np.where(support > 0, support, 1), 0.0)
+    f1_values = 2 * hits / np.where(support > 0, support, 1)
     return divide(f1_values.sum(axis=-1), (support > 0).sum(axis=-1))
 
 
