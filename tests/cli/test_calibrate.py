@@ -16,7 +16,7 @@ from temper.app.export import Likeness
 from temper.app.predictors import load_predictor
 from temper.data.examples import Examples
 from temper.functional.calibration import fit_temperature, log_probabilities
-from temper.models.standalone import Pipeline
+from temper.models.standalone.pipeline import Pipeline
 from temper.training.config import model_identity
 from tests.cli.calls import call, refused, succeed
 from tests.cli.tiny_project import sentences, write_csv
@@ -141,7 +141,7 @@ def test_a_temperature_to_be_doubted_is_told_and_so_is_that_one_was_replaced(
     many = write_csv(tmp_path / "many.csv", [row for _ in range(3) for row in labelled(held_out)])
     second, said = calibrated(many)
     assert "fewer than" not in said
-    replaced = f"({first['temperature']:.4f}) is replaced."
+    replaced = f"(temperature {first['temperature']:.4f}) is replaced."
     assert replaced in said
     assert any(notice.endswith(replaced) for notice in second["notices"])
 
@@ -179,31 +179,17 @@ def test_a_temperature_of_other_weights_or_damaged_is_refused(run: Path, held_ou
     succeed("calibrate", run, "--data", held_out, "--device", "cpu")
 
 
-def test_only_the_scaling_of_a_calibration_is_exported(
-    run: Path, held_out: Path, tmp_path: Path
-) -> None:
+def test_a_calibration_is_exported_whole(run: Path, held_out: Path, tmp_path: Path) -> None:
     given = ("--coverage", ".5", "--false-alarms", ".5", "--fit-rows", 16, "--device", "cpu")
     succeed("calibrate", run, "--data", held_out, *given)
-    record = json.loads((run / "calibration.json").read_text(encoding="utf-8"))
-    # Vector scaling is applied where it is kept, and it moves labels.
-    record["vector"] = {"weights": [0.5, 2.0], "bias": [3.0, -1.0]}
-    (run / "calibration.json").write_text(json.dumps(record), encoding="utf-8")
-    told = call("export", run, "--to", tmp_path / "out")
-    assert told.exit_code == 0
-    assert "with the scaling of" in told.stderr.replace("\n", " ")
-    kept = json.loads((tmp_path / "out" / "calibration.json").read_text(encoding="utf-8"))
-    assert not {"sets", "anomaly", "arrays"} & kept.keys()
+    succeed("export", run, "--to", tmp_path / "out")
     texts = ["the film was good", "a", "it was bad"]
-    wanted = [each.record() for each in Classifier.load(str(run), device="cpu")(texts)]
-    answers = Pipeline(tmp_path / "out")(texts)
-    again = Classifier.load(str(tmp_path / "out"), device="cpu")(texts)
-    found = Likeness.of([each.record() for each in again], answers)
-    assert (found.alike, found.largest_difference < 1e-6) == (len(texts), True)
-    for row, other in zip(wanted, answers, strict=True):
-        assert "set" in row
-        assert "set" not in other
-        assert other["probabilities"] == pytest.approx(row["probabilities"])
-        assert other["label"] == row["label"] == "negative"
+    answers = Pipeline(tmp_path / "out")(texts, abstain="anomaly, set>1")
+    assert {"set", "anomalous", "abstain"} <= answers[0].keys()
+    for folder in (run, tmp_path / "out"):
+        known = Classifier.load(str(folder), device="cpu")(texts, abstain="anomaly, set>1")
+        found = Likeness.of([each.record() for each in known], answers)
+        assert (found.alike, found.largest_difference < 1e-5) == (len(texts), True)
 
 
 def test_another_length_than_that_of_the_fit_is_said(run: Path, held_out: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib.util
 import json
 import math
 import os
@@ -19,13 +20,11 @@ import temper
 from temper.app import export as exporting
 from temper.app.export import PIPELINE, Likeness
 from temper.app.sidecar import FILE, store_temperature
-from temper.models import standalone
+from temper.models.standalone import pipeline, shift
 from tests.cli.calls import answer, call, refused, succeed
 from tests.cli.tiny_project import sentences, write_csv
 
 TEXTS = ["the film was good", "a", "it was " + "very " * 60 + "bad", "phone \u2605 unknown \x07"]
-STANDALONE = {"__future__", "collections", "json", "numpy", "onnxruntime", "pathlib", "sys",
-              "torch", "transformers", "typing"}  # fmt: skip
 ASK = """
 import json, sys
 sys.modules["temper"] = None
@@ -49,9 +48,15 @@ def asked_elsewhere(folder: Path, texts: list[str]) -> Any:
 
 def asked(folder: Path, texts: list[str], pairs: list[str] | None = None, **options: Any) -> Any:
     """Ask what `pipeline.py` in a folder defines."""
-    defined: dict[str, Any] = {"__name__": "pipeline", "__file__": str(folder / PIPELINE)}
-    exec((folder / PIPELINE).read_text(encoding="utf-8"), defined)
-    return defined["Pipeline"](batch_size=2, **options)(texts, pairs)
+    return exported(folder, **options)(texts, pairs)
+
+
+def exported(folder: Path, **options: Any) -> Any:
+    """Return the pipeline that the file in a folder defines."""
+    spec = importlib.util.spec_from_file_location("pipeline", folder / PIPELINE)
+    defined = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(defined)
+    return defined.Pipeline(batch_size=2, **options)
 
 
 def same(answers: Any, others: Any) -> None:
@@ -145,8 +150,9 @@ def test_hooks_for_code_and_records_of_the_run_stay_behind(run: Path, tmp_path: 
     assert not {"run.json", "metrics.jsonl"} & {file.name for file in out.iterdir()}
 
 
-def test_the_file_is_short_and_imports_nothing_else() -> None:
-    text = Path(standalone.__file__).read_text(encoding="utf-8")
+@pytest.mark.parametrize("module", [pipeline, shift])
+def test_the_files_are_short_and_import_nothing_else(module: Any) -> None:
+    text = Path(module.__file__).read_text(encoding="utf-8")
     assert len(text.splitlines()) < 200
     found = set()
     for node in ast.walk(ast.parse(text)):
@@ -154,7 +160,8 @@ def test_the_file_is_short_and_imports_nothing_else() -> None:
             found |= {name.name.partition(".")[0] for name in node.names}
         elif isinstance(node, ast.ImportFrom):
             found.add((node.module or "").partition(".")[0])
-    assert found <= STANDALONE
+    others = {"numpy", "torch", "transformers", "safetensors", "onnxruntime"}
+    assert found <= {*sys.stdlib_module_names, *others}
 
 
 def test_the_same_export_is_kept_and_anything_else_in_the_folder_refused(
@@ -176,11 +183,12 @@ def test_the_same_export_is_kept_and_anything_else_in_the_folder_refused(
 def test_what_answers_otherwise_is_not_written(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Other(standalone.Pipeline):
+    class Other(pipeline.Pipeline):
         def outputs(self, *given: Any) -> Any:
-            return np.add(super().outputs(*given), [0.0, 1e-2])
+            logits, states = super().outputs(*given)
+            return np.add(logits, [0.0, 1e-2]), states
 
-    monkeypatch.setattr(exporting.standalone, "Pipeline", Other)
+    monkeypatch.setattr(exporting.pipeline, "Pipeline", Other)
     out = tmp_path / "out"
     refused(call("export", run, "--to", out), "Nothing was written: pipeline.py answers otherwise")
     assert not out.exists()

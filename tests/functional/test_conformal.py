@@ -212,6 +212,15 @@ def test_a_class_is_in_the_set_wherever_a_less_likely_one_is(seed: int, name: st
     assert (np.diff(ranked.astype(int), axis=1) <= 0).all()
 
 
+@pytest.mark.parametrize("name", ["aps", "raps"])
+def test_a_class_at_the_threshold_is_in_the_set_whatever_the_sums_round_to(name: str) -> None:
+    # Adaptive scores of the last of five classes are all one number, which sums miss by 2e-16.
+    scores = SET_SCORES[name].scores(answers(0, 2000, 5)[0])
+    last = scores.max(axis=1)
+    assert len(np.unique(last)) > 1
+    assert prediction_sets(scores, last.min()).all()
+
+
 def test_thresholds_of_groups_hold_for_the_rows_of_the_group() -> None:
     thresholds = conformal_quantiles(range(1, 9), [0, 1] * 4, 2, coverage=0.6)
     assert thresholds.tolist() == [5.0, 6.0]

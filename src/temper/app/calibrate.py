@@ -21,7 +21,7 @@ from temper.app.calibration import (
     HeldOut,
     SetRule,
 )
-from temper.app.detecting import NEIGHBOURS, Ordinary, choose_detector
+from temper.app.detecting import Ordinary, choose_detector
 from temper.app.evaluate import EvaluationRequest
 from temper.app.measure import load_evaluated
 from temper.app.predictors import load_predictor, longest_row, trained_columns
@@ -31,7 +31,7 @@ from temper.app.sidecar import FILE, write_calibration
 from temper.data.examples import Examples
 from temper.data.sources import load_examples
 from temper.display.wording import plural
-from temper.errors import CheckpointError, DataError, ModelError
+from temper.errors import CheckpointError, DataError, ModelError, SettingError
 from temper.evaluation.measurement import align, block_of, labels_of
 from temper.evaluation.predictor import Prediction, Predictor, StateReader
 from temper.evaluation.rows import Condition
@@ -99,8 +99,8 @@ def calibrate(
             told.get("temperature"),
             rows.hash,
         ):
-            held = "" if earlier is None else f" ({earlier[0]:.4f})"
-            fit.tell(f"The temperature that {folder / FILE} held{held} is replaced.")
+            held = "" if earlier is None else f" (temperature {earlier[0]:.4f})"
+            fit.tell(f"The calibration that {folder / FILE} held{held} is replaced.")
         told["held_out"] |= {"hash": rows.hash, "source": rows.source, "left_out": left_out}
         return write_calibration(folder, made, {**told, "notices": notices})
 
@@ -173,8 +173,6 @@ class _Fit:
                 reference=reference,
                 confidences=None if answers.regression else _levels(made, answers.take(first)),
             )
-            told |= self._thresholds(made)
-            told["anomaly"]["threshold"] = made.alarm
         return made, told
 
     def _parts(self) -> tuple[IntegerArray, IntegerArray]:
@@ -204,6 +202,11 @@ class _Fit:
 
     def _groups(self) -> tuple[tuple[str, ...], IntegerArray] | None:
         """Number the groups, where the coverage is by group."""
+        if self.settings.by == "class" and self.predictor.gives == "values":
+            raise SettingError(
+                f"calibrate.by=class is of classes, and {self.request.model} is a regression. Take "
+                "'all' or 'group'."
+            )
         if self.settings.by != "group":
             return None
         given = self.rows.group
@@ -334,9 +337,6 @@ class _Fit:
                 f"No detector of anomalies can be made of {self.request.model}: {error}."
             ) from error
         told["anomaly"] = {
-            "detector": best.name,
-            "false_alarms": self.settings.false_alarms,
-            "neighbours": NEIGHBOURS,
             "learnt_from": {
                 "rows": len(classes if taught is None else taught[1]),
                 "kind": "held_out" if taught is None else "training",
@@ -372,29 +372,6 @@ class _Fit:
             rows = replace(rows.sample(data.eval_rows or ANOMALIES, seed=data.seed), name=name)
             found[name] = self._read(rows)
         return found
-
-    def _thresholds(self, made: Calibration) -> dict[str, Any]:
-        """Return what the record says of sets and alarms."""
-        assert made.held_out is not None
-        assert made.rule is not None
-        scaled = made.held_out_answers
-        by_coverage: dict[str, Any] = {}
-        for coverage in made.rule.coverage:
-            threshold = made.threshold(coverage)
-            entry: dict[str, Any] = {"threshold": threshold.tolist()}
-            if not scaled.regression:
-                sets = made.in_sets(scaled, coverage=coverage, groups=made.held_out.groups)
-                entry["mean_size"] = float(sets.sum(axis=1).mean())
-            by_coverage[f"{coverage:g}"] = entry
-        return {
-            "sets": {
-                "conformal": made.rule.conformal,
-                "by": made.rule.by,
-                "coverage": list(made.rule.coverage),
-                "groups": list(made.rule.groups),
-                "thresholds": by_coverage,
-            }
-        }
 
 
 def _levels(made: Calibration, answers: Prediction) -> FloatArray:

@@ -29,7 +29,7 @@ from temper.functional.conformal import (
 from temper.functional.detectors import Mahalanobis, Neighbours
 from temper.functional.resampling import FloatArray, IntegerArray
 from temper.functional.scaling import Scaling
-from temper.functional.selective import Selection, selective_threshold
+from temper.functional.selective import Selection, selective_threshold, shown_risks
 
 FAILURE = 0.1
 """Probability with which the limit of ``max_risk`` may fail, over the held-out rows."""
@@ -249,6 +249,20 @@ class Calibration:
         """
         assert self.held_out is not None
         return conformal_quantile(self.held_out.anomaly, coverage=1.0 - self.false_alarms)
+
+    @cached_property
+    def shown_risks(self) -> FloatArray:
+        """The least risk that each of ``confidences`` is shown to keep, [k]."""
+        assert self.held_out is not None
+        assert self.confidences is not None
+        scaled = self.held_out_answers
+        return shown_risks(
+            scaled.probabilities.max(axis=1),
+            scaled.prediction != self.held_out.labels,
+            failure=FAILURE,
+            thresholds=self.confidences.tolist(),
+            starts=min(STARTS, len(self.confidences)),
+        )
 
     def confident(self, risk: float) -> Selection:
         """Return the confidence from which on answers are wrong at the rate ``risk`` at most.

@@ -1,9 +1,8 @@
 """Write a classifier into a folder that needs no Temper: what ``temper export`` does.
 
-The folder holds a plain Transformers checkpoint, the scaling of its calibration, and
-``pipeline.py`` (`temper.models.standalone`, copied), which answers as `temper.Classifier` does with
-them. That it does is checked on rows before the folder takes its place. Prediction sets, anomalies
-and shifts, which held-out rows are kept for, stay with the model.
+The folder holds a plain Transformers checkpoint, its calibration, and ``pipeline.py`` and
+``shift.py`` (`temper.models.standalone`, copied), which answer as `temper.Classifier` does with
+them. That they do is checked on rows before the folder takes its place.
 """
 
 from __future__ import annotations
@@ -13,18 +12,18 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import asdict, dataclass
+from itertools import cycle, islice
 from pathlib import Path
 from typing import Any, Self
 
 from torch import Tensor
 
-from temper.app.calibration import Calibration
 from temper.app.classifier import Classifier
 from temper.app.evaluate import EvaluationRequest
 from temper.app.measure import load_evaluated
 from temper.app.predictors import names_code, predictor_identity, skops_file
 from temper.app.sidecar import FILE as CALIBRATION
-from temper.app.sidecar import stripped
+from temper.app.sidecar import copy_calibration
 from temper.data.encode import Collator
 from temper.data.examples import Examples
 from temper.display.wording import plural
@@ -32,17 +31,17 @@ from temper.errors import CheckpointError, DataError, ModelError
 from temper.evaluation.classifier import ClassifierPredictor
 from temper.evaluation.measurement import align
 from temper.files import checksums, put_back, staged_folder, write_json, write_text
-from temper.models import standalone
 from temper.models.adapters import is_adapted, merged
 from temper.models.classical import ARCHITECTURES
 from temper.models.onnx_files import INT8, ONNX, check_onnx_installed, write_int8, write_onnx
+from temper.models.standalone import pipeline
 from temper.report.card import CARD, MARK, CardSources, card
 from temper.training.checkpoint_folder import check_room, read_json
-from temper.training.config import digest, model_identity
+from temper.training.config import digest
 from temper.training.progress import Progress
 from temper.training.recorder import versions
 
-FILE, PIPELINE = "export.json", "pipeline.py"
+FILE, PIPELINE, SHIFT = "export.json", "pipeline.py", "shift.py"
 HOOKS = ("auto_map", "custom_pipelines")
 """Fields of a configuration that name code, which nothing here is."""
 TOLERANCE, HALF_TOLERANCE = 1e-4, 1e-2
@@ -153,7 +152,7 @@ def export(
     if onnx or int8:
         check_onnx_installed()
     classifier, predictor = _load(model, max_length)
-    rows = _rows(model, predictor, request)
+    rows = _rows(model, classifier, request)
     key = digest(
         {
             "model": predictor_identity(model),
@@ -161,7 +160,7 @@ def export(
             "rows": None if request is None else rows.hash,
             "onnx": [onnx or int8, int8],
             "max_length": predictor.max_length,
-            "pipeline": _pipeline(),
+            "pipeline": [_standalone(name) for name in (PIPELINE, SHIFT)],
         }
     )
     if (to / FILE).exists():
@@ -173,22 +172,19 @@ def export(
             )
         progress.notice(f"{to} holds this very export already; it is kept.")
         return kept
-    if (known := classifier.calibration) is not None and known.rule is not None:
-        progress.notice(
-            f"{PIPELINE} answers with the scaling of {model} alone: prediction sets or intervals, "
-            "flags of anomalies and tests of shift are told by `temper predict` with the model."
-        )
-        classifier.calibration = Calibration(known.max_length, known.scaling)
+    known = classifier.calibration
     labels = None if rows.labels is None or predictor.gives == "values" else _named(rows)
     asked = [answer.record() for answer in classifier.answers(rows)]
     with staged_folder(to) as staged:
         _write_checkpoint(predictor, staged)
-        _copy_calibration(model, staged)
-        write_text(staged / PIPELINE, _pipeline())
+        copy_calibration(model, staged)
+        for name in (PIPELINE, SHIFT):
+            write_text(staged / name, _standalone(name))
         record: dict[str, Any] = {
             "key": key,
             "gives": predictor.gives,
             "labels": list(_labels(predictor)),
+            "states": known is not None and known.wants_states,
             "settings": {"data": {"max_length": predictor.max_length}},
             "compared": {"rows": len(rows), "hash": rows.hash, "source": rows.source},
         }
@@ -201,7 +197,12 @@ def export(
         _refuse_unlike(model, PIPELINE, likeness[PIPELINE], half=_is_half(predictor))
         if onnx or int8:
             progress.notice("The network is written as ONNX; that takes a minute or two.")
-            write_onnx(deepcopy(predictor.model).float(), _sample_batch(predictor), staged / ONNX)
+            write_onnx(
+                deepcopy(predictor.model).float(),
+                _sample_batch(predictor),
+                staged / ONNX,
+                states=record["states"],
+            )
             likeness[ONNX] = _compared(asked, staged, rows, labels, onnx=ONNX)
             _refuse_unlike(model, ONNX, likeness[ONNX], half=_is_half(predictor))
         if int8:
@@ -232,12 +233,13 @@ def _load(model: str, max_length: int | None) -> tuple[Classifier, ClassifierPre
     return classifier, predictor
 
 
-def _rows(
-    model: str, predictor: ClassifierPredictor, request: EvaluationRequest | None
-) -> Examples:
+def _rows(model: str, classifier: Classifier, request: EvaluationRequest | None) -> Examples:
     """Return the rows to compare on, with labels as the model numbers them."""
+    known, predictor = classifier.calibration, classifier.predictor
     if request is None:
-        return Examples("samples", list(SAMPLES))
+        groups = () if known is None or known.rule is None else known.rule.groups
+        given = list[str | None](islice(cycle(groups), len(SAMPLES)))
+        return Examples("samples", list(SAMPLES), group=given or None)
     aligned = align(load_evaluated(model, request.data, predictor=predictor), predictor.label_names)
     if aligned.entailment is not None:
         raise DataError(
@@ -271,7 +273,8 @@ def _compared(
     onnx: str | None = None,
 ) -> Likeness:
     """Ask what was written, as its users do."""
-    answers = standalone.Pipeline(folder, onnx=onnx)(rows.text, rows.text_pair)
+    groups = [str(group) for group in rows.group or ()]
+    answers = pipeline.Pipeline(folder, onnx)(rows.text, rows.text_pair, groups=groups)
     return Likeness.of(asked, answers, labels)
 
 
@@ -291,8 +294,8 @@ def _sample_batch(predictor: ClassifierPredictor) -> dict[str, Tensor]:
     return Collator(predictor.tokenizer)([encoded[0], encoded[1]])
 
 
-def _pipeline() -> str:
-    return Path(standalone.__file__).read_text(encoding="utf-8")
+def _standalone(name: str) -> str:
+    return (Path(pipeline.__file__).parent / name).read_text(encoding="utf-8")
 
 
 def _write_checkpoint(predictor: ClassifierPredictor, folder: Path) -> None:
@@ -316,13 +319,6 @@ def _calibration(model: str) -> dict[str, Any] | None:
     """Return the content of a model's calibration, None where it has none."""
     file = Path(model).expanduser() / CALIBRATION
     return read_json(file) if file.is_file() else None
-
-
-def _copy_calibration(model: str, folder: Path) -> None:
-    """Keep the scaling beside the weights, as that of the files there; a regression has none."""
-    content = stripped(_calibration(model) or {})
-    if "temperature" in content:
-        write_json(folder / CALIBRATION, {**content, "model": model_identity(str(folder))})
 
 
 def _card(model: str, folder: Path, record: Mapping[str, Any]) -> str:

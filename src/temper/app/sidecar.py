@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import shutil
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,6 +22,7 @@ from temper.evaluation.predictor import Prediction
 from temper.files import replaced, sha256, write_json, writing
 from temper.functional.detectors import Mahalanobis, Neighbours
 from temper.functional.scaling import Scaling
+from temper.functional.shift import share_matrix
 from temper.locks import locked
 from temper.training.checkpoint_folder import read_json
 from temper.training.config import CALIBRATION_ARRAYS, model_identity
@@ -86,6 +90,17 @@ def write_calibration(folder: Path, made: Calibration, told: Mapping[str, Any]) 
         The content of ``calibration.json``.
     """
     record: dict[str, Any] = {**told, "max_length": made.max_length}
+    if made.rule is not None:
+        assert made.detector is not None
+        fitted = made.detector.fitted
+        record["sets"] = _sets(made, made.rule)
+        record["anomaly"] = {
+            **told.get("anomaly", {}),
+            "detector": made.detector.name,
+            "false_alarms": made.false_alarms,
+            "threshold": made.alarm,
+            **({"neighbours": fitted.k} if isinstance(fitted, Neighbours) else {}),
+        }
     arrays = _arrays(made)
     name = None
     if arrays:
@@ -201,11 +216,20 @@ def read_calibration(model: str) -> Calibration | None:
     return whole
 
 
-def stripped(content: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the content of ``calibration.json`` without what needs its arrays: the scaling."""
-    return {
-        name: value for name, value in content.items() if name not in ("sets", "anomaly", "arrays")
-    }
+def copy_calibration(model: str, folder: Path) -> None:
+    """Copy a model's calibration, if it has one, as that of the same weights in other files.
+
+    Args:
+        model: Folder of a checkpoint, or anything else, which has none.
+        folder: Where these weights lie too.
+    """
+    source = Path(model).expanduser()
+    for name in calibration_files(source):
+        if name != FILE:
+            shutil.copyfile(source / name, folder / name)
+    if (source / FILE).is_file():
+        content = read_json(source / FILE)
+        write_json(folder / FILE, {**content, "model": model_identity(str(folder))})
 
 
 def calibration_files(folder: Path) -> list[str]:
@@ -229,6 +253,20 @@ def calibration_notices(model: str) -> tuple[str, ...]:
     )
 
 
+def _sets(made: Calibration, rule: SetRule) -> dict[str, Any]:
+    """Return what the record says of sets or intervals, their thresholds included."""
+    assert made.held_out is not None
+    scaled = made.held_out_answers
+    thresholds: dict[str, Any] = {}
+    for coverage in rule.coverage:
+        entry: dict[str, Any] = {"threshold": made.threshold(coverage).tolist()}
+        if not scaled.regression:
+            sets = made.in_sets(scaled, coverage=coverage, groups=made.held_out.groups)
+            entry["mean_size"] = float(sets.sum(axis=1).mean())
+        thresholds[f"{coverage:g}"] = entry
+    return {**asdict(rule), "thresholds": thresholds}
+
+
 def _arrays(made: Calibration) -> dict[str, Any]:
     """Return the arrays that are kept, by name."""
     arrays: dict[str, Any] = {}
@@ -246,8 +284,15 @@ def _arrays(made: Calibration) -> dict[str, Any]:
         arrays["knn.states"] = fitted.states
     if made.reference is not None:
         arrays["shift.states"] = made.reference
-    if made.confidences is not None:
+    if held is not None and made.confidences is not None:
         arrays["risk.confidences"] = made.confidences
+        # What follows from the others by more than arithmetic, for readers without Temper.
+        arrays["risk.limits"] = made.shown_risks
+        answers, labels = made.held_out_answers, held.labels.astype(np.int64)
+        with suppress(ValueError):
+            arrays["shift.shares"] = share_matrix(
+                labels, answers.prediction.astype(np.int64), answers.probabilities.shape[1]
+            )
     return {name: np.ascontiguousarray(array) for name, array in arrays.items()}
 
 

@@ -13,6 +13,7 @@ from temper.app.quick_checks import of_settings, of_sources, refuse
 from temper.app.settings import CalibrationSettings, SetSources
 from temper.cli import options
 from temper.cli.screen import print_json, say
+from temper.display.wording import listed
 from temper.errors import SettingError
 from temper.models.names import checkpoint_folder
 from temper.training.assignments import section
@@ -108,13 +109,11 @@ def lines(made: Mapping[str, Any]) -> list[str]:
         )
     if "sets" in made:
         for coverage, entry in made["sets"]["thresholds"].items():
-            size = entry.get("mean_size")
-            what = (
-                f"{entry['threshold']:.4g} to either side"
-                if size is None
-                else (f"{size:.2f} classes on average")
-            )
-            kind = "Intervals" if size is None else "Sets"
+            size, width = entry.get("mean_size"), entry["threshold"]
+            kind, what = "Sets", f"{size:.2f} classes on average" if size is not None else ""
+            if size is None:
+                widths = [f"{each:.4g}" for each in (width if isinstance(width, list) else [width])]
+                kind, what = "Intervals", f"{listed(widths)} to either side"
             told.append(
                 f"{kind} that hold the truth with probability {coverage}: {what} "
                 f"({rows['thresholds']} rows, by {made['sets']['by']})."

@@ -34,7 +34,7 @@ from temper.models.modes import in_mode, in_single
 from temper.models.network import Network
 from temper.models.pieces import WholeWords, whole_words
 from temper.models.probing import innermost
-from temper.models.states import Trace, lacks_second_derivative
+from temper.models.states import Trace, lacks_second_derivative, middle_states
 from temper.types import Batch
 
 WINDOW = 4096
@@ -156,7 +156,7 @@ class ClassifierPredictor:
         with in_mode(self.model, training=False), torch.no_grad(), self.mixed():
             for part in self.parts(examples, batch_size=batch_size):
                 given = self.model(**part.batch.inputs, **asking)
-                states.append(_middle_states(given, part.batch.mask))
+                states.append(middle_states(given, part.batch.mask))
                 logits = given.logits.double().cpu().numpy()
                 answers.append(self._read(logits, part.truncated))
                 indices += part.indices
@@ -397,28 +397,6 @@ class _ClassifierSession:
         with self._network.tracer(part.batch).reading() as trace:
             trace.logits = self.logits(part)
         return trace
-
-
-def _middle_states(output: Any, mask: Tensor) -> Tensor:
-    """Return the mean over each row's tokens of the middle block's output, [B, D].
-
-    Args:
-        output: What a model of Transformers returned.
-        mask: Which tokens are no padding, [B, T].
-
-    Raises:
-        ModelError: It holds no hidden states.
-    """
-    layers = getattr(output, "hidden_states", None) or getattr(output, "encoder_hidden_states", ())
-    if not layers:
-        raise ModelError(f"{type(output).__name__} holds no hidden states.")
-    # The first are the embeddings.
-    middle = layers[len(layers) // 2].float()
-    if middle.shape[:2] != mask.shape:
-        raise ModelError(f"Its hidden states are not one a token, but {list(middle.shape)}.")
-    weight = mask.to(middle.dtype).unsqueeze(-1)
-    means: Tensor = (middle * weight).sum(dim=1) / weight.sum(dim=1)
-    return means
 
 
 def label_names_of(config: Any) -> tuple[str, ...] | None:

@@ -24,6 +24,10 @@ from temper.functional.resampling import FloatArray, pair
 BooleanArray = NDArray[np.bool_]
 
 
+ROUNDING = 1e-12
+"""By how much a score may be above a threshold that it would equal without rounding."""
+
+
 def least_rows(coverage: float) -> int:
     """Return the fewest rows from which a threshold can be taken, ``ceil(1 / (1 - coverage) - 1)``.
 
@@ -227,6 +231,9 @@ def at_labels(scores: ArrayLike, labels: ArrayLike) -> FloatArray:
 def prediction_sets(scores: ArrayLike, thresholds: ArrayLike) -> BooleanArray:
     """Return which classes are in each row's set: those whose score is not above the threshold.
 
+    A score that is above it by the rounding of a sum alone, 1e-12 at most, is not above it: the
+    scores of all classes added up are 1 in every row, and 1 less a rounding error in some.
+
     Args:
         scores: [N, C].
         thresholds: One number; one a class, [C]; or one a row, [N, 1]: ``q[groups][:, None]``.
@@ -238,7 +245,8 @@ def prediction_sets(scores: ArrayLike, thresholds: ArrayLike) -> BooleanArray:
         >>> prediction_sets([[0.25, 0.75], [0.5, 0.5]], 0.5).tolist()
         [[True, False], [True, True]]
     """
-    return np.asarray(scores, dtype=np.float64) <= np.asarray(thresholds, dtype=np.float64)
+    limits = np.asarray(thresholds, dtype=np.float64) + ROUNDING
+    return np.asarray(scores, dtype=np.float64) <= limits
 
 
 def interval_scores(targets: ArrayLike, low: ArrayLike, high: ArrayLike) -> FloatArray:

@@ -222,10 +222,56 @@ def selective_threshold(
         Differs: an answer is right or wrong, so the binomial tail itself is the p value; their
         Hoeffding-Bentkus value, made for any loss in [0, 1], is never below it.
     """
+    if not 0.0 < risk < 1.0:
+        raise ValueError(f"`risk` must lie in (0, 1), got {risk}.")
+    shown = shown_risks(confidences, wrong, failure=failure, thresholds=thresholds, starts=starts)
+    kept = np.flatnonzero(shown <= risk)
+    if not len(kept):
+        return None
+    lowest = float(thresholds[kept[-1]])
+    sure, faults = pair(confidences, wrong)
+    answered = sure >= lowest
+    accepted, errors = int(answered.sum()), int(faults[answered].astype(np.bool_).sum())
+    return Selection(lowest, accepted, errors, len(sure))
+
+
+def shown_risks(
+    confidences: ArrayLike,
+    wrong: ArrayLike,
+    *,
+    failure: float = 0.1,
+    thresholds: Sequence[float] = CONFIDENCES,
+    starts: int = 4,
+) -> FloatArray:
+    """Return the least risk that each threshold is shown to keep: it is taken for all from there.
+
+    A threshold's hypothesis is rejected at every risk from the exact (Clopper and Pearson) upper
+    limit of its share of wrong answers on. One that is reached from a start is kept at the largest
+    of the limits on the way, and at the least of these over the starts.
+
+    Args:
+        confidences: As `selective_threshold` takes them; so are all others.
+        wrong: [n].
+        failure: In (0, 1).
+        thresholds: From high to low, [k].
+        starts: >= 1.
+
+    Returns:
+        Risks in (0, 1], [k]; 1 where nothing is shown.
+
+    Raises:
+        ValueError: ``failure`` is not in (0, 1), the thresholds do not fall, or ``starts`` is not
+            in 1 to their number.
+
+    Example:
+        >>> sure = [0.9] * 50 + [0.6] * 50
+        >>> shown_risks(sure, [0] * 100, failure=0.1, thresholds=[0.9, 0.6], starts=1).round(3)
+        array([0.045, 0.045])
+    """
     sure, faults = pair(confidences, wrong)
     limits = np.asarray(thresholds, dtype=np.float64)
-    if not (0.0 < risk < 1.0 and 0.0 < failure < 1.0):
-        raise ValueError(f"`risk` and `failure` must lie in (0, 1), got {risk} and {failure}.")
+    if not 0.0 < failure < 1.0:
+        raise ValueError(f"`failure` must lie in (0, 1), got {failure}.")
     if bool((np.diff(limits) >= 0).any()) or not 1 <= starts <= len(limits):
         raise ValueError(
             f"`thresholds` must fall and `starts` lie in 1 to their number, got {len(limits)} "
@@ -234,16 +280,13 @@ def selective_threshold(
     order = np.argsort(-sure, kind="stable")
     accepted = np.searchsorted(-sure[order], -limits, side="right")
     errors = np.append(0, np.cumsum(faults[order].astype(np.bool_)))[accepted]
-    rejected = stats.binom.cdf(errors, accepted, risk) <= failure / starts
-    firsts = [len(limits) * start // starts for start in range(starts)]
-    # From each start as far as hypotheses are rejected without a gap.
-    gaps = np.append(np.flatnonzero(~rejected), len(limits))
-    lasts = [int(gaps[np.searchsorted(gaps, first)]) - 1 for first in firsts]
-    reached = [last for first, last in zip(firsts, lasts, strict=True) if last >= first]
-    if not reached:
-        return None
-    best = max(reached)
-    return Selection(float(limits[best]), int(accepted[best]), int(errors[best]), len(sure))
+    upper = np.ones(len(limits))
+    some = errors < accepted
+    upper[some] = stats.beta.isf(failure / starts, errors[some] + 1, (accepted - errors)[some])
+    shown = np.ones(len(limits))
+    for first in (len(limits) * start // starts for start in range(starts)):
+        shown[first:] = np.minimum(shown[first:], np.maximum.accumulate(upper[first:]))
+    return shown
 
 
 def _summed(

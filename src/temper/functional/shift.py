@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.spatial.distance import cdist
 
-from temper.functional.resampling import FloatArray, pair
+from temper.functional.resampling import FloatArray, IntegerArray, pair
 from temper.seeding import derive_seed
 
 
@@ -131,13 +131,33 @@ def label_shift(
         Lipton, Wang and Smola, "Detecting and Correcting for Label Shift with Black Box
         Predictors", ICML 2018, Proposition 2 and Algorithm 1.
     """
-    truth, answers = pair(labels, predictions)
-    batch = np.asarray(batch_predictions)
+    truth, batch = np.asarray(labels), np.asarray(batch_predictions)
     if not len(truth) or batch.ndim != 1 or not len(batch):
         raise ValueError(f"Expected held-out rows and a batch, got {len(truth)} and {batch.size}.")
-    for values in (truth, answers, batch):
-        if not 0 <= values.min() <= values.max() < classes:
-            raise ValueError(f"Classes must be whole numbers in 0..{classes - 1}.")
+    _check_classes(classes, batch)
+    seen = np.bincount(batch, minlength=classes) / len(batch)
+    priors = np.maximum(share_matrix(truth, predictions, classes) @ seen, 0.0)
+    priors /= priors.sum()
+    return LabelShift(priors / (np.bincount(truth, minlength=classes) / len(truth)), priors)
+
+
+def share_matrix(labels: ArrayLike, predictions: ArrayLike, classes: int) -> FloatArray:
+    """Return what makes the classes' shares of the predictions' shares: ``diag(p) C^-1``, [C, C].
+
+    Args:
+        labels: Class indices of held-out rows, [n].
+        predictions: The model's predicted classes on them, [n].
+        classes: Number of classes, C.
+
+    Raises:
+        ValueError: As `label_shift` says.
+
+    Example:
+        >>> share_matrix([0, 0, 1, 1], [0, 0, 1, 1], 2).tolist()
+        [[1.0, 0.0], [0.0, 1.0]]
+    """
+    truth, answers = pair(labels, predictions)
+    _check_classes(classes, truth, answers)
     shares = np.bincount(answers * classes + truth, minlength=classes**2) / len(truth)
     confusion = shares.reshape(classes, classes)
     if np.linalg.matrix_rank(confusion) < classes:
@@ -146,11 +166,13 @@ def label_shift(
             "do not tell all classes apart (the confusion matrix is singular). Give held-out rows "
             "of every class, or a better model."
         )
-    seen = np.bincount(batch, minlength=classes) / len(batch)
-    weights = np.maximum(np.linalg.solve(confusion, seen), 0.0)
-    priors = weights * confusion.sum(axis=0)
-    scale = 1.0 / priors.sum()
-    return LabelShift(weights * scale, priors * scale)
+    return np.asarray(confusion.sum(axis=0)[:, None] * np.linalg.inv(confusion))
+
+
+def _check_classes(classes: int, *of_rows: IntegerArray) -> None:
+    for values in of_rows:
+        if not 0 <= values.min() <= values.max() < classes:
+            raise ValueError(f"Classes must be whole numbers in 0..{classes - 1}.")
 
 
 def _states(values: ArrayLike, name: str) -> FloatArray:

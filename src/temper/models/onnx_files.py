@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from temper.errors import ModelError, SettingError, one_line
+from temper.models.states import middle_states
 
 PACKAGES = ("onnx", "onnxruntime", "onnxscript")
 ONNX, INT8 = "model.onnx", "model-int8.onnx"
@@ -33,13 +34,16 @@ def check_onnx_installed() -> None:
         )
 
 
-def write_onnx(model: nn.Module, batch: Mapping[str, Tensor], path: Path) -> None:
+def write_onnx(
+    model: nn.Module, batch: Mapping[str, Tensor], path: Path, *, states: bool = False
+) -> None:
     """Write a classifier as ONNX; its batch and its length may be any.
 
     Args:
         model: A Transformers sequence classifier on the CPU, in eval mode and single precision.
         batch: Inputs by name, [B, T] with B and T above 1: what the graph is traced with.
         path: The file. Weights above 2 GB lie in a second one beside it, ``NAME.data``.
+        states: Whether it gives ``states`` (`middle_states`) beside ``logits``.
 
     Raises:
         ModelError: torch cannot write this network as a graph.
@@ -48,10 +52,10 @@ def write_onnx(model: nn.Module, batch: Mapping[str, Tensor], path: Path) -> Non
     with _quiet():
         try:
             program = torch.onnx.export(
-                _Logits(model, tuple(batch)).eval(),
+                _Outputs(model, tuple(batch), states=states).eval(),
                 tuple(batch.values()),
                 input_names=list(batch),
-                output_names=["logits"],
+                output_names=["logits", "states"][: 1 + states],
                 dynamic_shapes=((any_size,) * len(batch),),
                 dynamo=True,
                 verbose=False,
@@ -80,15 +84,19 @@ def write_int8(source: Path, path: Path) -> None:
         quantize_dynamic(source, path, weight_type=QuantType.QInt8)
 
 
-class _Logits(nn.Module):
-    """A classifier whose inputs stand in an order, and which gives logits alone."""
+class _Outputs(nn.Module):
+    """A classifier whose inputs stand in an order, and which gives logits, and states if asked."""
 
-    def __init__(self, model: nn.Module, names: tuple[str, ...]) -> None:
+    def __init__(self, model: nn.Module, names: tuple[str, ...], *, states: bool) -> None:
         super().__init__()
-        self.model, self.names = model, names
+        self.model, self.names, self.states = model, names, states
 
     def forward(self, *inputs: Tensor) -> Any:
-        return self.model(**dict(zip(self.names, inputs, strict=True))).logits
+        given = dict(zip(self.names, inputs, strict=True))
+        found = self.model(**given, output_hidden_states=self.states)
+        if not self.states:
+            return found.logits
+        return found.logits, middle_states(found, given["attention_mask"])
 
 
 @contextmanager

@@ -329,3 +329,29 @@ def lacks_second_derivative(model: nn.Module) -> str:
         f"The attention {own!r} of {type(inner).__name__} has no second derivative. Load the model "
         "with attn_implementation='sdpa' or 'eager'."
     )
+
+
+def middle_states(output: Any, mask: Tensor) -> Tensor:
+    """Return the mean over each row's tokens of the middle block's output, [B, D].
+
+    There it still shows what kind of text a row is, which the last block has given up for the
+    classes.
+
+    Args:
+        output: What a model of Transformers returned; of an encoder with a decoder the encoder's
+            states are read.
+        mask: Which tokens are no padding, [B, T].
+
+    Raises:
+        ModelError: It holds no hidden states.
+    """
+    layers = getattr(output, "hidden_states", None) or getattr(output, "encoder_hidden_states", ())
+    if not layers:
+        raise ModelError(f"{type(output).__name__} holds no hidden states.")
+    # The first are the embeddings.
+    middle = layers[len(layers) // 2].float()
+    if middle.shape[:2] != mask.shape:
+        raise ModelError(f"Its hidden states are not one a token, but {list(middle.shape)}.")
+    weight = mask.to(middle.dtype).unsqueeze(-1)
+    means: Tensor = (middle * weight).sum(dim=1) / weight.sum(dim=1)
+    return means

@@ -1,0 +1,199 @@
+"""Answer texts with the classifier in this folder; torch, numpy and Transformers are all it needs.
+
+    python pipeline.py "a text" "another text"
+
+    from pipeline import Pipeline
+    answers = Pipeline()(["a text", "another text"])
+
+`temper export` wrote this file, which is free to be changed and passed on (Apache-2.0).
+"""
+
+import json
+import re
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import compress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors.numpy import load_file
+from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+Array = np.ndarray[Any, Any]
+Texts = Sequence[str]
+
+
+@dataclass
+class Pipeline:
+    """Answer texts as the model that was exported does, with its calibration.
+
+    ``onnx`` names an ONNX file in the folder, which onnxruntime then runs; None takes PyTorch, on
+    ``device``. A forward pass has ``batch_size`` rows.
+    """
+
+    folder: Path = Path(__file__).parent
+    onnx: str | None = None
+    batch_size: int = 32
+    device: str = "cpu"
+
+    def __post_init__(self) -> None:
+        """Read the folder."""
+        self.folder = Path(self.folder)
+        self.record = _read(self.folder / "export.json")
+        self.calibration = _read(self.folder / "calibration.json")
+        kept = self.calibration.get("arrays")
+        self.arrays = {} if kept is None else load_file(self.folder / kept["file"])
+        self.tokenizer = AutoTokenizer.from_pretrained(self.folder, trust_remote_code=False)
+        if self.onnx is not None:
+            import onnxruntime
+
+            asked = {"providers": ["CPUExecutionProvider"]}
+            self.session = onnxruntime.InferenceSession(self.folder / self.onnx, **asked)
+            return
+        safe = {"use_safetensors": True, "trust_remote_code": False}
+        self.model = AutoModelForSequenceClassification.from_pretrained(self.folder, **safe)
+        self.model.eval().to(self.device)
+
+    def __call__(self, texts: Texts, text_pairs: Texts | None = None, **asked: Any) -> list[Any]:
+        """Answer texts, or pairs of them, in their order; ``asked`` is what `answers` takes."""
+        return self.answers(*self.outputs(texts, text_pairs), **asked) if texts else []
+
+    def outputs(self, texts: Texts, text_pairs: Texts | None = None) -> tuple[Array, Array]:
+        """Return logits [n, C], or values [n, 1], and hidden states [n, D] where they are read."""
+        pairs = None if text_pairs is None else list(text_pairs)
+        length = self.record["settings"]["data"]["max_length"]
+        encoded = self.tokenizer(list(texts), pairs, truncation=True, max_length=length)
+        # Rows of like length share a batch, so that little is padded.
+        order = sorted(range(len(texts)), key=lambda row: -len(encoded["input_ids"][row]))
+        parts = []
+        for start in range(0, len(order), self.batch_size):
+            rows = order[start : start + self.batch_size]
+            taken = {name: [each[row] for row in rows] for name, each in encoded.items()}
+            batch = self.tokenizer.pad(taken, return_tensors="pt")
+            parts.append(self._forward(batch.to(self.device)))
+        both = [np.concatenate(part)[np.argsort(order)] for part in zip(*parts, strict=True)]
+        if not np.isfinite(np.hstack(both)).all():
+            raise ValueError("An answer is not finite: the model is broken.")
+        return both[0], both[1]
+
+    def _forward(self, batch: Any) -> tuple[Array, Array]:
+        if self.onnx is not None:
+            given = {one.name: batch[one.name].numpy() for one in self.session.get_inputs()}
+            logits, *states = self.session.run(None, given)
+            return logits.astype(float), (states or [logits])[0].astype(float)
+        with torch.inference_mode():
+            found = self.model(**batch, output_hidden_states=self.record["states"])
+            states = found.logits
+            if self.record["states"]:
+                layers = getattr(found, "hidden_states", None) or found.encoder_hidden_states
+                mask = batch["attention_mask"].float()[..., None]
+                states = (layers[len(layers) // 2].float() * mask).sum(dim=1) / mask.sum(dim=1)
+            return found.logits.double().cpu().numpy(), states.double().cpu().numpy()
+
+    def answers(
+        self,
+        outputs: Array,
+        states: Array,
+        groups: Texts = (),
+        coverage: float | None = None,
+        abstain: str = "",
+        max_risk: float | None = None,
+    ) -> list[dict[str, Any]]:
+        """Say of texts what `temper predict` says of them; ``coverage`` is one that was calibrated.
+
+        ``outputs`` and ``states`` are what `outputs` returned, ``groups`` one a text.
+        """
+        names, sets = self.record["labels"], self.calibration.get("sets")
+        limits = {} if sets is None else sets["thresholds"]
+        if coverage is not None and f"{coverage:g}" not in limits:
+            raise ValueError(f"`coverage` must be one of {list(limits)}, got {coverage}.")
+        scaled = self.scaled(outputs)
+        shares = torch.softmax(torch.from_numpy(scaled), dim=1).numpy()
+        told: dict[str, Any] = {"value": outputs[:, 0].tolist()}
+        if names:
+            told = {"label": [names[best] for best in scaled.argmax(axis=1)]}
+            told["anomaly"] = (1.0 - shares.max(axis=1)).tolist()
+            told["probabilities"] = [dict(zip(names, row, strict=True)) for row in shares.tolist()]
+        if sets is not None:
+            limit = np.asarray(limits[f"{coverage or sets['coverage'][0]:g}"]["threshold"])
+            if sets["by"] == "group":
+                if len(groups) != len(outputs) or set(groups) - set(sets["groups"]):
+                    raise ValueError(f"`groups` must be one of {sets['groups']} for each text.")
+                limit = limit[[sets["groups"].index(group) for group in groups]][:, None]
+            odd = self._strangeness(outputs, shares, states)
+            told["anomaly"] = odd.tolist()
+            told["anomalous"] = (odd > self.calibration["anomaly"]["threshold"]).tolist()
+            if names:
+                held = _set_scores(sets["conformal"], shares) <= limit + 1e-12
+                told["set"] = [list(compress(names, row)) for row in held]
+            else:
+                told["interval"] = np.hstack([outputs - limit, outputs + limit]).tolist()
+        found = [dict(zip(told, row, strict=True)) for row in zip(*told.values(), strict=True)]
+        if not abstain and max_risk is None:
+            return found
+        return self._abstaining(found, abstain, max_risk)
+
+    def _abstaining(self, found: Any, abstain: str, risk: float | None) -> list[dict[str, Any]]:
+        largest = [int(size) for size in re.findall(r"set\s*>\s*(\d+)", abstain)]
+        wanted = {"anomalous", *(["set"] if largest or risk is not None else [])}
+        if re.sub(r"set\s*>\s*\d+|anomaly|[\s,]", "", abstain) or not wanted <= found[0].keys():
+            raise ValueError("`abstain` takes 'anomaly' and 'set>K' of what was calibrated.")
+        enough = np.zeros(1)
+        if risk is not None:
+            enough = self.arrays["risk.confidences"][self.arrays["risk.limits"] <= risk]
+        if not len(enough):
+            raise ValueError(f"No confidence is shown to keep the risk at {risk:g}.")
+        for row in found:
+            size, sure = len(row.get("set", ())), max(row.get("probabilities", {"": 1.0}).values())
+            said = ["anomaly"] if "anomaly" in abstain and row["anomalous"] else []
+            for most in largest:
+                said += ["empty set"] if not size else [f"set of {size}"] * (size > most)
+            said += [f"confidence below {enough[-1]:.4g}"] * bool(sure < enough[-1])
+            row["abstain"] = ", ".join(said)
+        return list(found)
+
+    def scaled(self, logits: Array) -> Array:
+        """Return calibrated logits, [n, C]."""
+        if (vector := self.calibration.get("vector")) is not None:
+            return np.asarray(logits * vector["weights"] + vector["bias"])
+        return np.asarray(logits / self.calibration.get("temperature", 1.0))
+
+    def _strangeness(self, outputs: Array, shares: Array, states: Array) -> Array:
+        known, kept = self.arrays, self.calibration["anomaly"]
+        if kept["detector"] == "mahalanobis":
+            both = (states, known["mahalanobis.means"])
+            rows, means = (np.linalg.solve(known["mahalanobis.factor"], each.T).T for each in both)
+            return np.asarray(np.min([((rows - mean) ** 2).sum(axis=1) for mean in means], axis=0))
+        if kept["detector"] == "knn":
+            lengths = np.linalg.norm(states, axis=1, keepdims=True)
+            near = np.sort(states / np.where(lengths, lengths, 1) @ known["knn.states"].T, axis=1)
+            return np.asarray(np.sqrt((2 - 2 * near[:, -kept["neighbours"]]).clip(min=0)))
+        if kept["detector"] == "energy":
+            return np.asarray(-torch.logsumexp(torch.from_numpy(outputs), dim=1).numpy())
+        return np.asarray(-shares.max(axis=1))
+
+
+def _set_scores(kind: str, shares: Array) -> Array:
+    if kind == "lac":
+        return 1.0 - shares
+    order = np.argsort(-shares, axis=1, kind="stable")
+    found = np.empty_like(shares)
+    summed = np.cumsum(np.take_along_axis(shares, order, axis=1), axis=1)
+    penalty = 0.01 * np.arange(shares.shape[1]) if kind == "raps" else 0.0
+    np.put_along_axis(found, order, summed + penalty, axis=1)
+    return found
+
+
+def _read(path: Path) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads(path.read_bytes()) if path.exists() else {"schema": 1}
+    if content["schema"] != 1:
+        raise ValueError(f"{path} has schema {content['schema']!r}, and this file reads schema 1.")
+    return content
+
+
+if __name__ == "__main__":
+    for answer in Pipeline()(sys.argv[1:]):
+        sys.stdout.write(json.dumps(answer, ensure_ascii=False) + "\n")

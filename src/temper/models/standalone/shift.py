@@ -1,0 +1,73 @@
+"""Say whether texts as a whole are unlike those that the calibration in this folder was fitted on.
+
+    from pipeline import Pipeline
+    from shift import shift
+
+    pipeline = Pipeline()
+    outputs, states = pipeline.outputs(texts)
+    answers, found = pipeline.answers(outputs, states), shift(pipeline, outputs, states)
+
+`temper export` wrote this file, which is free to be changed and passed on (Apache-2.0).
+"""
+
+import hashlib
+from typing import Any
+
+import numpy as np
+
+Array = np.ndarray[Any, Any]
+
+
+def shift(pipeline: Any, outputs: Array, states: Array) -> dict[str, Any] | None:
+    """Compare texts, in the order of their arrival, with held-out rows.
+
+    Args:
+        pipeline: A `pipeline.Pipeline`.
+        outputs: What its `outputs` returned.
+        states: The same; of more than 200 texts, 200 at equal distances are compared.
+
+    Returns:
+        ``p`` of a two-sample test, whether they have ``shifted`` (p <= .01), how many ``rows`` were
+        compared, and the classes' ``shares`` if nothing else has changed; None of under 20 texts,
+        or without a calibration that keeps held-out rows.
+    """
+    known, count = pipeline.arrays, len(outputs)
+    if "held_out.answers" not in known or count < 20:
+        return None
+    answers = known["held_out.answers"]
+    reference = known.get("shift.states", answers.reshape(len(answers), -1)[:200])
+    places = np.linspace(0, count - 1, min(count, 200)).round().astype(int)
+    p = mmd_p(reference, states[places])
+    shares, names = None, pipeline.record["labels"]
+    if "shift.shares" in known:
+        seen = np.bincount(pipeline.scaled(outputs).argmax(axis=1), minlength=len(names))
+        now = (known["shift.shares"] @ seen).clip(min=0.0)
+        shares = dict(zip(names, (now / now.sum()).tolist(), strict=True))
+    return {"p": p, "shifted": p <= 0.01, "rows": len(places), "shares": shares}
+
+
+def mmd_p(first: Array, second: Array) -> float:
+    """Return the p value of a kernel two-sample test by permutations (Gretton et al., JMLR 2012).
+
+    Args:
+        first: States, [n, D].
+        second: States, [m, D].
+    """
+    rows, n, m = np.concatenate([first, second]), len(first), len(second)
+    rows = rows - rows.mean(axis=0)
+    lengths = (rows**2).sum(axis=1)
+    squares = (lengths[:, None] + lengths - 2.0 * rows @ rows.T).clip(min=0.0)
+    width = float(np.median(squares[np.triu_indices(n + m, k=1)])) or float(squares.mean())
+    kernel = np.exp(-squares / (2.0 * width or 1.0))
+    np.fill_diagonal(kernel, 0.0)
+    name = hashlib.blake2b(repr((0, "mmd", n, m)).encode(), digest_size=8).digest()
+    draws = np.random.default_rng(int.from_bytes(name, "little") >> 1)
+    splits = np.zeros((200, n + m))
+    splits[0, :n] = 1.0
+    for split in splits[1:]:
+        split[draws.permutation(n + m)[:n]] = 1.0
+    within = splits @ kernel
+    one, across = (within * splits).sum(axis=1), (within * (1.0 - splits)).sum(axis=1)
+    two = kernel.sum() - one - 2.0 * across
+    found = one / (n * (n - 1)) + two / (m * (m - 1)) - 2.0 * across / (n * m)
+    return (1 + int((found[1:] >= found[0] - 1e-12).sum())) / len(splits)

@@ -1,0 +1,169 @@
+"""Conformal sets and intervals beside those of MAPIE and crepes, where these are installed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+
+from temper.functional.conformal import (
+    SET_SCORES,
+    at_labels,
+    conformal_quantile,
+    conformal_quantiles,
+    interval_scores,
+    prediction_intervals,
+    prediction_sets,
+)
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+# 91 and 46 times .2 or .1 are no whole numbers, which the libraries round as doubles.
+HELD_OUT, ASKED, COVERAGES = 90, 60, (0.8, 0.9)
+WHY = "no dependency of Temper: pip install mapie crepes compares with them"
+
+
+class Answers(BaseEstimator):
+    """A fitted model whose inputs are its answers."""
+
+    n_features_in_ = 4
+    is_fitted_ = True
+
+    def fit(self, inputs: np.ndarray, targets: np.ndarray) -> Answers:
+        return self
+
+
+class Classifier(ClassifierMixin, Answers):
+    classes_ = np.arange(4)
+
+    def predict_proba(self, inputs: np.ndarray) -> np.ndarray:
+        return np.asarray(inputs)
+
+    def predict(self, inputs: np.ndarray) -> np.ndarray:
+        return np.asarray(inputs).argmax(axis=1)
+
+
+class Regression(RegressorMixin, Answers):
+    def __init__(self, column: int = 0) -> None:
+        self.column = column
+
+    def predict(self, inputs: np.ndarray) -> np.ndarray:
+        return np.asarray(inputs)[:, self.column]
+
+
+def rows(seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return probabilities of held-out rows and rows to answer, and their labels."""
+    draws = np.random.default_rng(seed)
+    shares = draws.dirichlet([0.6, 0.5, 0.4, 0.3], size=HELD_OUT + ASKED)
+    return shares, (shares.cumsum(axis=1) < draws.random((len(shares), 1))).sum(axis=1).clip(max=3)
+
+
+def values(seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return predicted quantiles and middles [n, 3] (low, high, middle), and targets."""
+    draws = np.random.default_rng(seed)
+    middle = draws.normal(size=HELD_OUT + ASKED)
+    wide = draws.uniform(0.2, 2.0, size=(2, len(middle)))
+    targets = middle + draws.normal(size=len(middle))
+    return np.column_stack([middle - wide[0], middle + wide[1], middle]), targets
+
+
+def our_sets(name: str, shares: np.ndarray, labels: np.ndarray, coverage: float) -> np.ndarray:
+    scores = SET_SCORES[name].scores(shares)
+    threshold = conformal_quantile(at_labels(scores, labels)[:HELD_OUT], coverage=coverage)
+    return prediction_sets(scores[HELD_OUT:], threshold)
+
+
+@pytest.mark.parametrize("coverage", COVERAGES)
+@pytest.mark.parametrize("name", ["lac", "aps"])
+def test_sets_are_those_of_mapie(name: str, coverage: float) -> None:
+    mapie = pytest.importorskip("mapie.classification", reason=WHY)
+    for seed in range(3):
+        shares, labels = rows(seed)
+        theirs = mapie.SplitConformalClassifier(
+            Classifier(), confidence_level=coverage, conformity_score=name, random_state=seed
+        ).conformalize(shares[:HELD_OUT], labels[:HELD_OUT])
+        # Their draws u are 1 - u here, and they start anew for the rows to answer.
+        draws = [1 - np.random.RandomState(seed).uniform(size=n) for n in (HELD_OUT, ASKED)]
+        options = {"include_last_label": "randomized"} if name == "aps" else None
+        _, sets = theirs.predict_set(shares[HELD_OUT:], conformity_score_params=options)
+        scores = SET_SCORES[name].scores(shares, np.concatenate(draws))
+        threshold = conformal_quantile(at_labels(scores, labels)[:HELD_OUT], coverage=coverage)
+        assert (sets[:, :, 0] == prediction_sets(scores[HELD_OUT:], threshold)).all()
+
+
+def test_scores_of_raps_are_those_of_mapie() -> None:
+    scores = pytest.importorskip("mapie.conformity_scores", reason=WHY)
+    utils = pytest.importorskip("mapie.conformity_scores.sets.utils", reason=WHY)
+    shares, labels = rows(0)
+    plain = at_labels(SET_SCORES["aps"].scores(shares), labels)
+    theirs = scores.RAPSConformityScore._regularize_conformity_score(
+        k_star=np.array([1]),
+        lambda_=0.01,
+        conf_score=plain[:, None].copy(),
+        cutoff=utils.get_true_label_position(shares, labels[:, None])[:, 0],
+    )
+    # Their positions count from 0, ranks from 1.
+    positions = utils.get_true_label_position(shares, labels[:, None])[:, 0]
+    assert set(positions.tolist()) == {0, 1, 2, 3}
+    found = at_labels(SET_SCORES["raps"].scores(shares), labels)
+    assert theirs.shape == (len(labels), 1, 1)
+    assert found - plain == pytest.approx(0.01 * positions)
+
+
+@pytest.mark.parametrize("coverage", COVERAGES)
+def test_intervals_are_those_of_mapie(coverage: float) -> None:
+    mapie = pytest.importorskip("mapie.regression", reason=WHY)
+    for seed in range(3):
+        answers, targets = values(seed)
+        held, new = answers[:HELD_OUT], answers[HELD_OUT:]
+        plain = mapie.SplitConformalRegressor(Regression(2), confidence_level=coverage)
+        _, ends = plain.conformalize(held, targets[:HELD_OUT]).predict_interval(new)
+        residuals = interval_scores(targets[:HELD_OUT], held[:, 2], held[:, 2])
+        threshold = conformal_quantile(residuals, coverage=coverage)
+        found = prediction_intervals(new[:, 2], new[:, 2], threshold)
+        assert ends[:, :, 0] == pytest.approx(np.column_stack(found), abs=1e-12)
+        quantiles: Any = mapie.ConformalizedQuantileRegressor(
+            [Regression(column) for column in range(3)], confidence_level=coverage, prefit=True
+        )
+        quantiles.conformalize(held, targets[:HELD_OUT])
+        _, ends = quantiles.predict_interval(new, symmetric_correction=True)
+        scores = interval_scores(targets[:HELD_OUT], held[:, 0], held[:, 1])
+        found = prediction_intervals(
+            new[:, 0], new[:, 1], conformal_quantile(scores, coverage=coverage)
+        )
+        assert ends[:, :, 0] == pytest.approx(np.column_stack(found), abs=1e-12)
+
+
+@pytest.mark.parametrize("coverage", COVERAGES)
+@pytest.mark.parametrize("name", ["lac", "aps", "raps"])
+def test_sets_of_each_kind_are_those_of_crepes(name: str, coverage: float) -> None:
+    crepes = pytest.importorskip("crepes", reason=WHY)
+    for seed in range(3):
+        shares, labels = rows(seed)
+        scores = SET_SCORES[name].scores(shares)
+        own, asked = at_labels(scores, labels)[:HELD_OUT], scores[HELD_OUT:]
+        kinds = np.arange(HELD_OUT) % 2
+        theirs = crepes.ConformalClassifier().fit(own)
+        sets = theirs.predict_set(asked, confidence=coverage, smoothing=False)
+        assert (sets.astype(bool) == our_sets(name, shares, labels, coverage)).all()
+        theirs = crepes.ConformalClassifier().fit(own, bins=kinds)
+        new = np.arange(ASKED) % 2
+        sets = theirs.predict_set(asked, bins=new, confidence=coverage, smoothing=False)
+        thresholds = conformal_quantiles(own, kinds, 2, coverage=coverage)
+        assert (sets.astype(bool) == prediction_sets(asked, thresholds[new][:, None])).all()
+
+
+@pytest.mark.parametrize("coverage", COVERAGES)
+def test_intervals_of_each_kind_are_those_of_crepes(coverage: float) -> None:
+    crepes = pytest.importorskip("crepes", reason=WHY)
+    answers, targets = values(0)
+    kinds, new = np.arange(HELD_OUT) % 2, np.arange(ASKED) % 2
+    predicted = answers[:, 2]
+    residuals = targets[:HELD_OUT] - predicted[:HELD_OUT]
+    theirs = crepes.ConformalRegressor().fit(residuals, bins=kinds)
+    ends = theirs.predict_int(predicted[HELD_OUT:], bins=new, confidence=coverage)
+    scores = interval_scores(targets[:HELD_OUT], predicted[:HELD_OUT], predicted[:HELD_OUT])
+    thresholds = conformal_quantiles(scores, kinds, 2, coverage=coverage)[new]
+    found = predicted[HELD_OUT:] - thresholds, predicted[HELD_OUT:] + thresholds
+    assert ends == pytest.approx(np.column_stack(found), abs=1e-12)
