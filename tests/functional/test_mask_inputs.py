@@ -9,7 +9,8 @@ import pytest
 import torch
 from hypothesis import given
 
-from temper.functional.masks import MANY_ROWS, keep_probability, touched_rows
+from temper.functional.masks import MANY_ROWS, keep_probability, random_levels, touched_rows
+from temper.seeding import generator
 
 
 @given(st.floats(0, 1), st.floats(0, 1), st.floats(0.1, 50))
@@ -46,3 +47,12 @@ def test_all_rows_count_where_looking_for_them_is_not_worth_it() -> None:
     assert len(touched_rows(half)) == MANY_ROWS // 2
     half[1] = 1.0
     assert touched_rows(half) is None
+
+
+def test_levels_are_those_of_their_generator_whatever_was_drawn_before() -> None:
+    first = random_levels(9, generator(1))
+    torch.rand(7)
+    state = torch.get_rng_state()
+    assert torch.equal(first, random_levels(9, generator(1)))
+    assert not torch.equal(first, random_levels(9, generator(2)))
+    assert torch.equal(state, torch.get_rng_state())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -236,3 +238,9 @@ def test_single_precision_is_scored_in_double() -> None:
     second = (first + draws.normal(size=50)).astype(np.float32)
     for score in (scores.pearson, scores.mean_squared_error):
         assert score(first, second) == score(first.astype(float), second.astype(float))
+
+
+@pytest.mark.parametrize("score", [scores.pearson, scores.spearman])
+def test_a_correlation_of_no_rows_is_undefined(score: Callable[..., np.ndarray]) -> None:
+    assert np.isnan(score([], []))
+    assert np.isnan(score([1.0, 2.0], [2.0, 1.0], counts=[[0, 0], [1, 1]])[0])

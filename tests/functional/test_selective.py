@@ -175,3 +175,17 @@ def test_the_excess_is_the_area_less_that_of_all_wrong_rows_last(
     best = area(sorted(wrong))
     whole = float(area_under_risk(wrong, sure))
     assert float(excess_area(wrong, sure)) == pytest.approx(max(whole - best, 0.0), abs=1e-12)
+
+
+@given(st.lists(st.tuples(st.booleans(), st.sampled_from([0.2, 0.5, 0.9])), max_size=8))
+def test_each_point_of_the_curve_is_the_risk_of_the_rows_above_its_threshold(
+    rows: list[tuple[bool, float]],
+) -> None:
+    curve = risk_curve([wrong for wrong, _ in rows], [sure for _, sure in rows])
+    assert curve.thresholds.tolist() == sorted({sure for _, sure in rows}, reverse=True)
+    for threshold, coverage, risk in zip(
+        curve.thresholds, curve.coverages, curve.risks, strict=True
+    ):
+        answered = [wrong for wrong, sure in rows if sure >= threshold]
+        assert coverage == pytest.approx(len(answered) / len(rows))
+        assert risk == pytest.approx(np.mean(answered))
