@@ -43,7 +43,8 @@ from temper.errors import DataError, SettingError, shortened
 LOG = logging.getLogger("temper.serve")
 OPEN = ("/health",)
 """Paths that need no token."""
-KNOWN = ("/predict", "/health", "/metrics", "/docs", "/openapi.json")
+PREDICT = "/predict"
+KNOWN = (PREDICT, "/health", "/metrics", "/docs", "/openapi.json")
 FAULTS = 3
 """Faults of a question that are told, at most."""
 NOTE = "temper.note"
@@ -130,7 +131,9 @@ class Service:
         self.answered = 0
         self.batcher: Batcher[Key, Row, dict[str, Any]] = Batcher(
             self._answer,
+            length=lambda row: len(row[0]) + len(row[1] or ""),
             window=settings.window_ms / 1000,
+            pass_rows=classifier.batch_size or settings.batch_rows,
             batch_rows=settings.batch_rows,
             queue_rows=settings.queue_rows,
         )
@@ -159,7 +162,7 @@ class Service:
         }
         question = {"application/json": {"schema": Question.model_json_schema()}}
         made.add_api_route(
-            "/predict",
+            PREDICT,
             self.predict,
             methods=["POST"],
             summary="Answer texts.",
@@ -324,6 +327,13 @@ class _Gate:
         try:
             if refusal := self._refusal(scope):
                 await refusal(scope, receive, watched)
+            elif (scope["method"], scope["path"]) == ("POST", PREDICT):
+                # The question is read by hand: FastAPI would only add its own time.
+                try:
+                    reply = await self.service.predict(Request(scope, receive))
+                except HTTPException as error:
+                    reply = _error(error.status_code, error.detail, error.headers)
+                await reply(scope, receive, watched)
             else:
                 await self.app(scope, receive, watched)
         finally:
