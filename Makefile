@@ -4,7 +4,8 @@
 #   make test                                  what continuous integration runs
 #   make docs                                  the documentation site, in site/
 #   make dist                                  source and wheel, checked, in dist/
-#   make audit                                 known vulnerabilities of the pins, an SBOM in dist/
+#   make sbom                                  what is installed, as an SBOM in dist/; offline
+#   make audit                                 the same, and known vulnerabilities of the pins
 #   make coverage                              lines and branches that the tests reach
 #   make mutants                               changes of the code that no test notices
 #   make gpu                                   tests and times on a GPU, offline (after make gpu-kit)
@@ -39,7 +40,7 @@ endif
 # Attacks on 100 rows show the curves; raise it for numbers to rely on.
 SETTINGS ?= --set train.epochs=2 --set evaluate.attack_rows=100 --set evaluate.embedding_attack.pgd.steps=3
 
-.PHONY: install demo test test-narrow lint docs docs-version dist audit coverage mutants bench bench-memory gpu-kit gpu clean
+.PHONY: install demo test test-narrow lint docs docs-version dist sbom audit coverage mutants bench bench-memory gpu-kit gpu clean
 
 install: $(INSTALLED)
 
@@ -104,16 +105,20 @@ dist: $(TOOLS)/.installed
 	$(TOOLS)/bin/python -m build --no-isolation
 	$(TOOLS)/bin/python -m twine check --strict dist/*
 
-# What .venv holds, as CycloneDX (without paths of this machine), and whether a vulnerability of a pin
-# is known. Without --strict a pin that the service does not know would pass; the last line says why.
-audit: $(TOOLS)/.installed
+# What .venv holds, as CycloneDX, without paths of this machine; this asks no network.
+sbom: $(TOOLS)/.installed
 	mkdir -p dist
 	set -o pipefail; $(TOOLS)/bin/cyclonedx-py environment --pyproject pyproject.toml --mc-type library \
 		--output-reproducible $(BIN)/python | sed 's#"file://[^"]*"#"."#' > dist/sbom.cdx.json
+
+# Whether a vulnerability of a pin is known, from the public service. Without --strict a pin that it
+# does not know would pass; the last line says why.
+audit: sbom
 	$(TOOLS)/bin/pip-audit --strict --disable-pip --progress-spinner off -r hashes.txt \
 		2> >(tail -n 1 >&2)
 
-# Lines and branches of src/ that tests reach, subprocesses too, by package; TESTS names other tests.
+# Lines and branches of src/ that tests reach, subprocesses too: a table by package in Markdown, and by file with
+# `coverage report --sort=cover`. All tests take about 25 minutes of two cores; TESTS names others.
 QUALITY := $(VENV)/.installed-quality
 $(QUALITY): $(INSTALLED)
 	$(BIN)/python pins.py install quality
@@ -124,7 +129,7 @@ coverage: $(QUALITY)
 	rm -rf build/coverage
 	OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 $(BIN)/python -m coverage run -m pytest -q -m "not slow and not gpu and not network" $(TESTS)
 	$(BIN)/python -m coverage combine --quiet
-	$(BIN)/python -m coverage report --skip-covered --sort=cover
+	@$(BIN)/python -m quality.reached
 
 # Changes of the code that no test notices; MUTANTS draws so many of each package (all: an hour and more).
 MUTANTS ?= 60

@@ -7,8 +7,10 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import torch
+if TYPE_CHECKING:
+    import torch
 
 MEBIBYTE = 2**20
 _SYSTEM, _GROUP = Path("/proc/meminfo"), Path("/sys/fs/cgroup")
@@ -56,6 +58,8 @@ def _fields(file: Path) -> dict[str, str]:
 
 def is_exhausted(error: BaseException) -> bool:
     """Say whether an error is that of memory that is not enough, on whatever device."""
+    import torch
+
     exhausted = isinstance(error, MemoryError | torch.OutOfMemoryError)
     # That of torch on the CPU has no class of its own.
     return exhausted or "can't allocate memory" in str(error)
@@ -68,6 +72,8 @@ def gauge_of(device: torch.device | None) -> Gauge | None:
         device: On a GPU the GPU's memory counts, else, and where it is not known, the process's.
     """
     if device is not None and device.type == "cuda":
+        import torch
+
         return Gauge(
             "memory_cuda",
             start=lambda: torch.cuda.reset_peak_memory_stats(device),

@@ -10,7 +10,7 @@ import pytest
 import torch
 from transformers import AutoTokenizer, BertConfig, BertForMaskedLM, BertModel
 
-from temper import files
+from temper import files, memory
 from temper.app import measure
 from temper.app.evaluate import EvaluationRequest, evaluate_model
 from temper.app.named_models import check_named_models
@@ -151,12 +151,12 @@ def test_rows_whose_answers_have_no_room_are_refused_before_any_is_answered(
     rows = Examples("rows", text=("a", "b", "c"), labels=[0, 1, 0], kind="classification")
     data = EvaluationData(dev=rows, shift={"films": rows})
     # Six texts of eight numbers each.
-    monkeypatch.setattr(measure, "free_memory", lambda: 6 * 8 * 8)
+    monkeypatch.setattr(memory, "free_memory", lambda: 6 * 8 * 8)
     measure.check_size(data, tmp_path / "out")
-    monkeypatch.setattr(measure, "free_memory", lambda: 6 * 8 * 8 - 1)
+    monkeypatch.setattr(memory, "free_memory", lambda: 6 * 8 * 8 - 1)
     with pytest.raises(MemoryLimitError, match=r"answers to 6 texts take at least 384 bytes"):
         measure.check_size(data, tmp_path / "out")
-    monkeypatch.setattr(measure, "free_memory", lambda: None)
+    monkeypatch.setattr(memory, "free_memory", lambda: None)
     monkeypatch.setattr(files, "free_bytes", lambda _: 6 * 8 - 1)
     with pytest.raises(WriteError, match=r"the rows of the evaluation takes at least 48 bytes"):
         measure.check_size(data, tmp_path / "out")

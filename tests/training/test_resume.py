@@ -14,11 +14,12 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from peft import LoraConfig, get_peft_model
 from transformers import TrainerCallback
 
 from temper import AT, RAT, RATSU, UEGR
 from temper.errors import CheckpointError, SettingError
-from temper.methods import MethodConfig, configure, names
+from temper.methods import MethodConfig, build, configure, names
 from temper.training.step_log import StepLog
 from temper.training.trainer import RobustTrainer
 from tests.training.test_trainer_data import Stream, as_table
@@ -115,6 +116,37 @@ def test_every_method_resumes_to_the_same_bytes(tmp_path: Path, name: str, stop:
         save_steps=STEPS,
     )
     assert differing(whole / f"checkpoint-{STEPS}", tmp_path / f"checkpoint-{STEPS}") == []
+
+
+def adapted() -> Any:
+    """Return the tiny model with an adapter."""
+    lora = LoraConfig(r=2, target_modules=["query", "value"], modules_to_save=["classifier"])
+    return get_peft_model(tiny_model(), lora)
+
+
+READS_THE_START = [name for name in names() if build(name).rule.wants_start]
+OWN_END = [name for name in names() if "finish" in build(name).rule.slots]
+
+
+@pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")
+@pytest.mark.parametrize(
+    ("method", "is_adapter"),
+    [
+        *((f"{name} + ema", False) for name in names() if name not in OWN_END),
+        *((name, True) for name in names() if name not in READS_THE_START),
+    ],
+)
+def test_every_method_resumes_with_an_average_and_on_an_adapter(
+    tmp_path: Path, method: str, is_adapter: bool
+) -> None:
+    def go(folder: Path, checkpoint: Path | None = None) -> Path:
+        model = adapted() if is_adapter else None
+        saving(folder, configure(method), model=model, max_steps=3, checkpoint=checkpoint)
+        return folder / "checkpoint-3"
+
+    whole = go(tmp_path / "whole")
+    resumed = go(tmp_path / "resumed", tmp_path / "whole" / "checkpoint-2")
+    assert differing(whole, resumed) == []
 
 
 def test_saving_checkpoints_changes_no_weight(tmp_path: Path) -> None:

@@ -15,13 +15,12 @@ from temper.data.examples import Examples
 from temper.data.reading import split_files
 from temper.data.settings import UNLABELLED, DataSettings
 from temper.data.sources import load_examples, load_splits, load_task_dev, with_configuration
-from temper.errors import CheckpointError, MemoryLimitError, SettingError
+from temper.errors import CheckpointError, SettingError
 from temper.evaluation.folder import write_files
 from temper.evaluation.predictor import Predictor
 from temper.evaluation.run import Evaluation, EvaluationData, evaluate
 from temper.evaluation.settings import EvaluationSettings
-from temper.files import check_free, checksums, size_in_words, staged_folder, write_json
-from temper.memory import free_memory
+from temper.files import check_free, check_memory, checksums, staged_folder, write_json
 from temper.training.checkpoint_folder import differences, read_json
 from temper.training.config import digest, model_identity
 from temper.training.progress import Progress
@@ -189,12 +188,8 @@ def check_size(data: EvaluationData, out: Path) -> None:
     sets = (data.dev, *data.shift.values(), *data.adversarial.values(), *data.anomaly.values())
     rows = sum(len(examples) for examples in sets)
     # Place, label, prediction, loss and a hash of 16 digits beside the probabilities.
-    wanted, free = rows * NUMBER * (6 + data.dev.classes), free_memory()
-    if free is not None and free < wanted:
-        raise MemoryLimitError(
-            f"The answers to {rows:,} texts take at least {size_in_words(wanted)} of memory, and "
-            f"{size_in_words(free)} are free. Evaluate fewer rows (--eval-rows)."
-        )
+    wanted = rows * NUMBER * (6 + data.dev.classes)
+    check_memory(wanted, what=f"The answers to {rows:,} texts")
     # Hashes are as random as bytes can be, so that no format packs them smaller.
     check_free(out, rows * NUMBER, what="the rows of the evaluation")
 
