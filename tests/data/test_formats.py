@@ -163,6 +163,14 @@ def test_a_parquet_file_whose_texts_are_no_utf_8_is_an_error(tmp_path: Path, col
         list(read_table(tmp_path / "a.parquet").column(column))
 
 
+def test_a_parquet_file_whose_names_are_no_utf_8_is_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    parquet.write_table(pyarrow.table({"text": ["a"], "label": [0]}), path)
+    path.write_bytes(path.read_bytes().replace(b"label", b"l\xaebel"))
+    with pytest.raises(DataError, match=r"a\.parquet is not a whole Parquet file .*utf-8"):
+        read_table(path)
+
+
 def test_a_parquet_file_without_rows_or_with_one_name_twice_is_an_error(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     parquet.write_table(pyarrow.table({"text": pyarrow.array([], pyarrow.string())}), path)

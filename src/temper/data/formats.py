@@ -209,7 +209,7 @@ def _parquet(raw: bytes, *, path: Path, source: dict[str, str]) -> Table:
     try:
         file = parquet.ParquetFile(pyarrow.BufferReader(raw))
         schema, rows = file.schema_arrow, file.metadata.num_rows
-    except (pyarrow.ArrowException, OSError) as error:
+    except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
         raise broken(error) from None
     check_names(schema.names, title=str(path))
     if not rows:
