@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from sklearn.decomposition import TruncatedSVD
 from sklearn.feature_extraction.text import TfidfVectorizer
-from sklearn.linear_model import LogisticRegression
+from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.pipeline import make_pipeline
 
 from temper.functional.conformal import (
@@ -29,6 +30,7 @@ from temper.functional.conformal import (
     prediction_intervals,
     prediction_sets,
 )
+from temper.functional.detectors import Mahalanobis, Neighbours
 
 SPLITS = 200
 COVERAGES = st.sampled_from([0.5, 0.57, 0.8, 0.9, 0.95, 0.99])
@@ -170,6 +172,56 @@ def test_coverage_is_nominal_over_splits_of_real_texts(name: str, data_dir: Path
             shares[kind].append(float(at_labels(sets, labels[order[n:]]).mean()))
     for kind, found in shares.items():
         assert np.mean(found) == pytest.approx(0.9, abs=reach(n, len(labels) - n, 0.9)), kind
+
+
+def shares_over_splits(scores: np.ndarray, n: int, coverage: float) -> np.ndarray:
+    """Return the share at or below a threshold of n rows, of the others, in each of the splits."""
+    draws, shares = np.random.default_rng(0), []
+    for _ in range(SPLITS):
+        mixed = draws.permutation(scores)
+        shares.append((mixed[n:] <= conformal_quantile(mixed[:n], coverage=coverage)).mean())
+    return np.array(shares)
+
+
+def unlike_by_two(rows: list[dict]) -> np.ndarray:
+    """Return how unlike the texts of pairs are: words in common, in all, and their lengths."""
+    found = []
+    for row in rows:
+        first, second = (set(row[name].lower().split()) for name in ("text", "text_pair"))
+        shared, whole = len(first & second), len(first | second)
+        found.append([shared / whole, shared, whole, abs(len(first) - len(second))])
+    return np.array(found, dtype=float)
+
+
+def test_intervals_cover_over_splits_of_real_pairs(data_dir: Path) -> None:
+    with gzip.open(data_dir / "stsb" / "train.jsonl.gz", "rt", encoding="utf-8") as lines:
+        rows = [json.loads(line) for line in itertools.islice(lines, 2600)]
+    inputs, targets = unlike_by_two(rows), np.array([row["label"] for row in rows], dtype=float)
+    fit, held = slice(600), slice(600, None)
+    # Ends that are no good quantiles are enough, whatever the model is.
+    value = Ridge().fit(inputs[fit], targets[fit]).predict(inputs[held])
+    spread = Ridge().fit(inputs[fit], abs(targets - targets[fit].mean())[fit])
+    wide = np.maximum(spread.predict(inputs[held]), 0.1)
+    for name, ends in {"residual": (value, value), "cqr": (value - wide, value + wide)}.items():
+        scores = interval_scores(targets[held], *ends)
+        share = shares_over_splits(scores, 299, 0.9)
+        assert share.mean() == pytest.approx(0.9, abs=reach(299, len(scores) - 299, 0.9)), name
+
+
+def test_false_alarms_come_at_the_stated_rate_over_splits_of_real_texts(data_dir: Path) -> None:
+    with gzip.open(data_dir / "sst2" / "train.jsonl.gz", "rt", encoding="utf-8") as lines:
+        rows = [json.loads(line) for line in itertools.islice(lines, 4000)]
+    known = {row["text"]: row["label"] for row in rows}
+    words = TfidfVectorizer(min_df=5).fit_transform(known)
+    states = TruncatedSVD(20, random_state=0).fit_transform(words)
+    states += 1e-9 * np.random.default_rng(0).normal(size=states.shape)  # rows without a known word
+    labels = np.array(list(known.values()))
+    for detector in (
+        Mahalanobis.of(states[:1500], labels[:1500]),
+        Neighbours.of(states[:1500], k=10),
+    ):
+        alarms = 1 - shares_over_splits(detector.score(states[1500:]), 299, 0.95)
+        assert alarms.mean() == pytest.approx(0.05, abs=reach(299, len(labels) - 1799, 0.95))
 
 
 def test_the_share_covered_in_a_split_has_the_stated_law() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from benchmarks import gpu, gpu_kit
+from benchmarks import gpu, gpu_kit, predict
 from benchmarks.ledger import Ledger
 from benchmarks.record import write
 from benchmarks.step_cost import summary
@@ -61,6 +61,42 @@ def test_a_ratio_is_between_medians_and_its_middle_half_between_rounds() -> None
     assert found["over_vanilla"] == pytest.approx(2.6)
     assert found["middle_half"] == pytest.approx([2.25, 4.5])
     assert summary(samples)["vanilla"]["over_vanilla"] == 1.0
+
+
+def test_the_detectors_share_is_of_the_time_that_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = iter([1.0, 1.5, 7.0, 7.25])
+    monkeypatch.setattr(predict.time, "process_time", lambda: next(clock))
+    monkeypatch.setattr(predict.Detector, "score", lambda *given: given[1:])
+    plain = predict.Detector.score
+    share = predict.Share()
+    with share.counted():
+        assert predict.Detector("energy").score(1, 2, 3) == (1, 2, 3)
+        assert predict.Detector("energy").score() == ()
+    assert share.seconds == 0.75
+    assert predict.Detector.score is plain
+
+
+def test_texts_of_one_length_have_it_and_others_are_spread_evenly_in_their_logarithm() -> None:
+    assert {len(text.split()) for text in predict.texts_of("one length", 50, seed=0)} == {24}
+    sizes = sorted(len(text.split()) for text in predict.texts_of("mixed lengths", 4001, seed=0))
+    assert (sizes[0], sizes[-1]) == (3, 110)
+    # The geometric middle of 3 and 110 is 18.2.
+    assert 16 <= sizes[2000] <= 21
+    assert predict.texts_of("one length", 2, seed=0) != predict.texts_of("one length", 2, seed=1)
+
+
+def test_the_table_of_throughputs_has_a_line_for_each_arm() -> None:
+    row = {
+        "texts": "one length",
+        "arm": predict.WHOLE,
+        "texts_per_second": 120.4,
+        "over_pipeline": 0.954,
+        "processor_over_pipeline": 0.95,
+        "detector_share": 0.0123,
+    }
+    *_, plain, whole = predict.table_of([{**row, "arm": predict.PLAIN}, row]).splitlines()
+    assert plain == "| one length | temper.Classifier | 120 | 0.95 | 0.95 |  |"
+    assert whole == "| one length | the same, calibrated | 120 | 0.95 | 0.95 | 1.2% |"
 
 
 def test_a_result_names_the_machine_and_the_versions(tmp_path: Path) -> None:
