@@ -164,3 +164,20 @@ def test_the_average_is_over_rows_and_not_over_batches(monkeypatch: pytest.Monke
     batches = [Batch.of(rows(4)), Batch.of(rows(3, 5, 6))]
     found = jacobian_norms(Network(tiny_bert()), batches, projections=1, draws=torch.Generator())
     assert found.tolist() == [2.5]
+
+
+def test_the_norms_are_taken_without_the_run_s_half_precision() -> None:
+    network = Network(smooth_bert().float())
+
+    def norms() -> Tensor:
+        draws = torch.Generator().manual_seed(0)
+        return jacobian_norms(network, [Batch.of(ROWS)], projections=2, draws=draws)
+
+    plain = norms()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert torch.equal(norms(), plain)
+    exactly = Network(smooth_bert().double())
+    draws = torch.Generator().manual_seed(0)
+    wanted = jacobian_norms(exactly, [Batch.of(ROWS)], projections=2, draws=draws)
+    # bf16 would be off by a hundredth.
+    torch.testing.assert_close(plain, wanted, rtol=1e-4, atol=0.0)

@@ -173,6 +173,7 @@ def test_more_blocks_than_there_are_is_an_error() -> None:
         Stepper(tiny_network(), Reinit(layers=3))
     with pytest.raises(ModelError, match="this model has none"):
         Stepper(nn.Sequential(nn.Embedding(5, 2)), Reinit())
+    assert Stepper(tiny_network(), Reinit(layers=2))
 
 
 def test_an_adapter_s_frozen_layers_cannot_start_anew() -> None:

@@ -72,17 +72,17 @@ def test_the_passes_see_mixed_weights_and_the_gradient_goes_through_the_mixing(
     # M is where the passes saw the start's side; with p = 1/2 what stays is 2 w - u.
     weights = leaves(stepper.network.model)
     mixed = dict(weights)
-    shares = []
+    shares, by_neuron = [], []
     for name in names:
         w, u = weights[name], start[name]
         replaced = torch.isclose(seen[0][name], u, rtol=0, atol=1e-12)
         shares.append(replaced.double().mean().item())
-        if unit == "neuron":
-            assert torch.equal(replaced, replaced[:1].expand_as(replaced))
+        by_neuron.append(torch.equal(replaced, replaced[:1].expand_as(replaced)))
         m = replaced.to(w.dtype)
         mixed[name] = ((1 - m) * w + m * u - 0.5 * u) / (1 - 0.5)
         torch.testing.assert_close(mixed[name].detach(), seen[0][name], rtol=1e-12, atol=1e-12)
     assert 0 < sum(shares) < len(shares)
+    assert all(by_neuron) if unit == "neuron" else not any(by_neuron)
     total = expected_loss(mixed, batches, drops)
     expected = torch.autograd.grad(total, list(weights.values()))
     close(found, dict(zip(weights, expected, strict=True)))

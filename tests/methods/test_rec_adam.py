@@ -211,7 +211,7 @@ def test_other_rules_scale_its_rates_and_leave_weights_out(first: bool) -> None:
         torch.testing.assert_close(one, other)
 
 
-@pytest.mark.parametrize(("gamma", "rate", "warned"), [(5000, 1e-3, True), (5000, 2e-5, False)])
+@pytest.mark.parametrize(("gamma", "rate", "warned"), [(5000, 3e-4, True), (5000, 2e-5, False)])
 def test_a_pull_past_the_start_warns_once(
     gamma: float, rate: float, warned: bool, caplog: pytest.LogCaptureFixture
 ) -> None:

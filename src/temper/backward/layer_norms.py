@@ -127,8 +127,10 @@ def jacobian_norms(
     try:
         with in_mode(network.model, training=False):
             for batch in batches:
-                found = _of_batch(network, batch, projections, draws, twice=twice)
                 device = batch.device
+                # The products, too, are taken without a half precision that is on outside.
+                with torch.autocast(device.type, enabled=False):
+                    found = _of_batch(network, batch, projections, draws, twice=twice)
                 total = found if total is None else total + found
                 count += batch.size
     finally:
@@ -145,11 +147,7 @@ def jacobian_norms(
 def _of_batch(
     network: Network, batch: Batch, projections: int, draws: torch.Generator, *, twice: bool
 ) -> Tensor:
-    with (
-        torch.enable_grad(),
-        torch.autocast(batch.device.type, enabled=False),
-        network.tracer(batch).tracing(twice=twice) as trace,
-    ):
+    with torch.enable_grad(), network.tracer(batch).tracing(twice=twice) as trace:
         trace.logits = network.logits(batch, wrapped=False)
     sums = []
     for state in trace.at_head():
