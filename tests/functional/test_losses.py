@@ -196,3 +196,13 @@ def test_a_smoothed_target_is_that_of_the_formula_and_its_weights_weigh_each_cla
         for weight, share, value in zip(weights.tolist(), target, log_q.tolist(), strict=True)
     )
     assert found.item() == pytest.approx(expected, rel=1e-12)
+
+
+def test_the_task_s_own_loss_has_its_class_weights_in_every_batch() -> None:
+    loss, logits, labels = (
+        OwnLoss(torch.tensor([2.0, 0.5])),
+        torch.zeros(2, 2),
+        torch.tensor([0, 1]),
+    )
+    for _ in range(2):
+        assert loss(logits, labels, smoothing=0.0).tolist() == pytest.approx([2 * LN2, LN2 / 2])

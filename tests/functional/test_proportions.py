@@ -182,3 +182,10 @@ def test_the_interval_of_a_mean_of_groups_adds_their_distances_like_standard_err
     worst = GroupShares(right, groups, least=True).interval(0.9)
     assert worst.low == pytest.approx(least)
     assert worst.high == pytest.approx(wilson(15, 40, confidence=0.95)[1])
+
+
+def test_one_row_has_an_interval() -> None:
+    # Wilson's equation at n = 1: the other end is z^2 / (1 + z^2).
+    z = stats.norm.isf(0.025)
+    assert wilson(0, 1) == pytest.approx((0.0, z**2 / (1 + z**2)))
+    assert wilson(1, 1) == pytest.approx((1 / (1 + z**2), 1.0))
