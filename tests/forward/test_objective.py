@@ -134,7 +134,7 @@ ROAST = Consistency(
         Joint(parts=(SpanCut(coupling=Coupling(1.0)),)),
     ],
 )
-def test_each_total_goes_through_the_distributed_wrapper_once(
+def test_each_total_goes_through_the_distributed_wrapper_once_and_has_the_terms_it_says(
     objective: Clean | Joint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # It prepares for one backward at each forward; another would wait for gradients in vain.
@@ -153,10 +153,16 @@ def test_each_total_goes_through_the_distributed_wrapper_once(
     network, batch, step = Network(model or tiny_network()), Batch.of(rows(5, 3)), Step(rows=2)
     network.probe(batch)
     wrapped.clear()
+    named: set[str] = set()
     for terms in objective.losses(network, batch, {}, step, Streams(0)):
         assert sum(wrapped) == 1
         wrapped.clear()
         terms.total(step).backward()
+        named |= {term.name for term in terms.terms}
+    joint = objective if isinstance(objective, Joint) else Joint(objective)
+    said = {name for part in joint.parts for name in part.terms}
+    said |= {"divergence"} if joint.clean.coupling.weight else set()
+    assert named - {"task"} == said
 
 
 def test_without_dropout_nothing_of_a_divergence_is_due_to_it() -> None:
