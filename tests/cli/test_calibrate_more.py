@@ -16,11 +16,9 @@ from safetensors.numpy import load_file
 from scipy.special import softmax
 
 from temper import Classifier
-from temper.app.export import Likeness
 from temper.errors import CheckpointError, DataError, ModelError, SettingError
 from temper.evaluation.classifier import ClassifierPredictor
 from temper.models.hf import load_classifier
-from temper.models.standalone.pipeline import Pipeline
 from temper.training.config import model_identity
 from tests.cli.calls import answer, call, refused, succeed
 from tests.cli.tiny_project import OTHERS
@@ -320,18 +318,3 @@ def test_a_calibration_is_whole_or_refused_and_goes_whole(calibrated: Path, tmp_
     (run / f"calibration-{'0' * 12}.safetensors").write_bytes(b"left by a killed process")
     succeed("calibrate", run, "--remove")
     assert not list(run.glob("calibration*"))
-
-
-@pytest.mark.slow
-def test_onnx_gives_the_states_that_the_calibration_reads(calibrated: Path, tmp_path: Path) -> None:
-    pytest.importorskip("onnxscript", reason="needs the extra onnx")
-    texts = texts_of(30, seed=19)
-    succeed("export", calibrated, "--to", tmp_path / "out", "--onnx")
-    pipeline = Pipeline(tmp_path / "out", onnx="model.onnx")
-    outputs, states = pipeline.outputs(texts)
-    assert states.shape == (30, 16)
-    wanted = Classifier.load(calibrated, device="cpu")(texts, abstain="anomaly")
-    found = Likeness.of(
-        [row.record() for row in wanted], pipeline.answers(outputs, states, abstain="anomaly")
-    )
-    assert (found.alike, found.largest_difference < 1e-4) == (30, True)

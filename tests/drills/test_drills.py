@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from drills import clock, commands, disk, kill, restarts, trust, two_processes, workers
+from drills import clock, cluster, commands, disk, kill, restarts, trust, two_processes, workers
 from drills.commands import COMMANDS, Command, Fault, Stage, run
 from drills.drilling import Found
 from drills.trust import PLANTS, Plant
@@ -145,6 +145,14 @@ def test_a_worker_that_is_killed_is_named_and_loses_nothing(project: Path) -> No
 
 
 @pytest.mark.parametrize("target", restarts.TARGETS, ids=lambda target: target.name)
+@pytest.mark.slow
+def test_a_machine_that_is_killed_loses_nothing(project: Path) -> None:
+    pytest.importorskip("ray", reason="Ray is not installed: temper-lm[cluster]")
+    found = cluster.kill_machine(project, inputs=3, seed=0)
+    assert found.faults == []
+    assert found.counts["killed"]
+
+
 def test_a_service_that_is_stopped_answers_all_that_it_accepted(
     project: Path, target: restarts.Target
 ) -> None:

@@ -62,6 +62,22 @@ def compare(
             "threads and GPUs.",
         ),
     ] = 1,
+    cluster: Annotated[
+        str | None,
+        typer.Option(
+            "--cluster",
+            metavar="ADDRESS",
+            help="Ray cluster whose machines do the runs: auto, HOST:PORT or ray://HOST:PORT; "
+            "they see --out, data and model under the same paths.",
+        ),
+    ] = None,
+    cluster_cpus: Annotated[
+        int, typer.Option("--cluster-cpus", metavar="N", help="Cores and threads of a run there.")
+    ] = 1,
+    cluster_gpus: Annotated[
+        float,
+        typer.Option("--cluster-gpus", metavar="N", help="GPUs of a run there; 0.5 shares one."),
+    ] = 0.0,
     margin: options.Margin = MARGIN,
     full: options.Full = False,
     as_json: options.Json = False,
@@ -81,6 +97,9 @@ def compare(
             seeds=numbers,
             variants=variants or (),
             workers=workers,
+            cluster=cluster,
+            cluster_cpus=cluster_cpus,
+            cluster_gpus=cluster_gpus,
             margin=margin,
             config=tree,
             progress=shown,

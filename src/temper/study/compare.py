@@ -35,6 +35,9 @@ def compare(
     seeds: Iterable[int] = (0, 1, 2),
     variants: Iterable[str] | Mapping[str, Mapping[str, Any]] = (),
     workers: int = 1,
+    cluster: str | None = None,
+    cluster_cpus: int = 1,
+    cluster_gpus: float = 0.0,
     margin: float = MARGIN,
     config: Any = None,
     progress: Progress | None = None,
@@ -51,6 +54,11 @@ def compare(
         variants: Further columns: texts as ``--variant`` takes them, or name to settings, such as
             ``{"vanilla_x3": {"method": "vanilla", "train": {"epochs": 9}}}``.
         workers: Processes that train and judge runs side by side.
+        cluster: Address of a Ray cluster whose machines do the runs, in place of workers: ``auto``,
+            ``HOST:PORT`` or ``ray://HOST:PORT``. All of them see ``out``, data and model under the
+            same paths.
+        cluster_cpus: Cores, and threads, of a run there.
+        cluster_gpus: GPUs of a run there; parts of one let runs share it.
         margin: Points that a difference must reach to matter; 0 asks for none.
         config: TOML file or nested settings, which the others override.
         progress: Hears of runs, steps and evaluations; None logs the notices.
@@ -89,6 +97,7 @@ def compare(
             partial(check_margin, margin),
         ]
     )
+    from temper.study.cluster import Cluster
     from temper.study.plan import StudyConfig, columns_of
     from temper.study.schedule import run_study
 
@@ -96,4 +105,5 @@ def compare(
         tree, columns=columns_of(names, variants, recipes=wanted), seeds=tuple(seeds), sets=sets
     )
     heard = progress or LoggedNotices()
-    return run_study(plan, out, workers=workers, margin=margin, progress=heard)
+    machines = None if cluster is None else Cluster(cluster, cluster_cpus, cluster_gpus)
+    return run_study(plan, out, workers=workers, cluster=machines, margin=margin, progress=heard)

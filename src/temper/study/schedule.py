@@ -22,7 +22,7 @@ from temper.data.examples import Splits
 from temper.data.sources import load_splits
 from temper.display import folders
 from temper.display.wording import plural
-from temper.errors import CheckpointError, TemperError
+from temper.errors import CheckpointError, SettingError, TemperError
 from temper.evaluation.folder import read
 from temper.evaluation.pairing import (
     RESAMPLES,
@@ -34,6 +34,7 @@ from temper.evaluation.predictor import Predictor
 from temper.evaluation.run import check_before_training
 from temper.files import check_free, size_in_words, write_json
 from temper.functional.units import MARGIN
+from temper.study.cluster import Cluster, on_cluster
 from temper.study.plan import StudyConfig
 from temper.study.work import GridCell, StudyFolder, Work, evaluation_sets
 from temper.study.workers import check_workers, run_in_words, side_by_side
@@ -97,6 +98,7 @@ def run_study(
     out: Path | str,
     *,
     workers: int = 1,
+    cluster: Cluster | None = None,
     margin: float = MARGIN,
     progress: Progress | None = None,
 ) -> Study:
@@ -110,6 +112,7 @@ def run_study(
         config: The checked plan.
         out: The study's folder; made once all data, methods and keys are known to fit.
         workers: Processes that do the runs; 1 does them here, one after the other.
+        cluster: Machines that do the runs, in place of workers.
         margin: Points that a difference must reach to matter.
         progress: Hears of runs, steps and evaluations.
 
@@ -121,6 +124,12 @@ def run_study(
             a loss is not finite.
     """
     check_workers(workers)
+    if cluster is not None:
+        if workers > 1:
+            raise SettingError("Give either --workers, processes here, or --cluster.")
+        cluster.check()
+        # Other machines know the folder by this name.
+        out = Path(out).expanduser().resolve()
     progress = progress or Progress()
     path = Path(out)
     splits, sets = load_study(config, progress)
@@ -136,7 +145,7 @@ def run_study(
         folder.check()
         check_runs_room(folder, workers=workers)
         try:
-            _do_all(work, workers, progress)
+            _do_all(work, _runs(work, workers, cluster, progress))
         except (TemperError, KeyboardInterrupt, SystemExit):
             # A model that cannot be loaded shows with the first run, and leaves nothing.
             if is_new and not (path / "runs").exists():
@@ -226,20 +235,25 @@ def finish_study(work: Work, *, margin: float = MARGIN) -> Study:
     return Study(path, page, report.comparison(path, margin=margin))
 
 
-def _do_all(work: Work, workers: int, progress: Progress) -> None:
+def _do_all(work: Work, runs: Generator[tuple[GridCell, float | None]]) -> None:
     """Do all runs, and write of each that is finished what a step took."""
     folder = work.folder
     seconds: dict[str, dict[int, float | None]] = {name: {} for name, _ in folder.config.order()}
     folder.write(cost={})
     # Closed here, so that no worker outlives an error in what follows.
-    with closing(_runs(work, workers, progress)) as finished:
+    with closing(runs) as finished:
         for (column, seed), taken in finished:
             seconds[column][seed] = taken
             folder.write(cost=step_cost(seconds, reference=folder.config.reference))
 
 
-def _runs(work: Work, workers: int, progress: Progress) -> Generator[tuple[GridCell, float | None]]:
+def _runs(
+    work: Work, workers: int, cluster: Cluster | None, progress: Progress
+) -> Generator[tuple[GridCell, float | None]]:
     """Do all runs, and yield each that is finished with the seconds that a step took."""
+    if cluster is not None:
+        yield from on_cluster(work, cluster, progress=progress)
+        return
     if workers > 1:
         yield from side_by_side(work, workers=workers, progress=progress)
         return

@@ -78,7 +78,7 @@ def side_by_side(
     stop = context.Event()
     # Each worker loads data of its own.
     machine = (plugins.loaded(), max(1, torch.get_num_threads() // workers), _gpus())
-    shared = _SharedProgress(progress, len(order))
+    shared = SharedProgress(progress, len(order))
     children: dict[int, BaseProcess] = {}
     pool = ProcessPoolExecutor(
         workers,
@@ -155,7 +155,7 @@ def run_in_words(cell: GridCell) -> str:
     return f"{cell[0]}, seed {cell[1]}"
 
 
-class _SharedProgress:
+class SharedProgress:
     """Tell one listener of several runs.
 
     Args:
@@ -196,7 +196,7 @@ class _SharedProgress:
         self._steps.pop(cell, None)
 
 
-class _WorkerProgress(Progress):
+class WorkerProgress(Progress):
     """Send what a run says to the study's process, and stop the run where that wants it.
 
     Args:
@@ -211,6 +211,7 @@ class _WorkerProgress(Progress):
         self._is_told = False
 
     def steps(self, done: int, total: int, *, loss: float | None) -> None:
+        """Tell of a step, from time to time."""
         self._check()
         # A step of a small network is a matter of milliseconds.
         if monotonic() - self._last_message >= WAIT or done == total:
@@ -218,10 +219,12 @@ class _WorkerProgress(Progress):
             self._messages.put((self._cell, "steps", (done, total)))
 
     def evaluation(self, done: int, total: int, what: str) -> None:
+        """Tell of a part of an evaluation."""
         self._check()
         self._messages.put((self._cell, "evaluation", (done, total, what)))
 
     def notice(self, text: str) -> None:
+        """Tell what there is to say."""
         self._messages.put((self._cell, "notice", (text,)))
 
     def _check(self) -> None:
@@ -296,7 +299,7 @@ def _do_run(cell: GridCell) -> float | None:
         raise RuntimeError("A worker was asked for a run before it began.")
     if isinstance(_worker, TemperError):
         raise _worker
-    progress = _WorkerProgress(cell, _worker.messages, _worker.stop)
+    progress = WorkerProgress(cell, _worker.messages, _worker.stop)
     _worker.messages.put((cell, "begin", os.getpid()))
     return _worker.work.do(cell, progress=progress, attack=_worker.attack)
 

@@ -1,0 +1,388 @@
+"""Runs of a study on a Ray cluster: a task each, done by another machine if its own is lost.
+
+The study's folder, the data and the model lie where every machine sees them under the same path.
+Each machine says before the first run whether it has the same version of Temper, sees the folder,
+and reads the same rows. A run is held by its lock, so that a machine that was only cut off and the
+one that took its run over never write at once.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import signal
+import socket
+import warnings
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from time import monotonic, sleep
+from typing import Any
+
+import torch
+
+import temper
+from temper.app import plugins
+from temper.app.row_attack import RowAttacker
+from temper.data.sources import load_splits
+from temper.errors import LockedError, SettingError, TemperError, Terminated
+from temper.locks import STALE
+from temper.stopping import raise_terminated
+from temper.study.work import GridCell, StudyFolder, Work, evaluation_sets
+from temper.study.workers import WAIT, SharedProgress, WorkerProgress, run_in_words
+from temper.training.config import model_identity, run_key
+from temper.training.progress import Progress
+
+LOSSES = 5
+"""Machines or workers that one run may lose before the study ends."""
+ANSWER = 600.0
+"""Seconds in which a machine must have said what it has."""
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """A Ray cluster, and what of it a run takes.
+
+    Args:
+        address: As ``ray.init`` takes it: ``auto``, ``HOST:PORT`` or ``ray://HOST:PORT``.
+        cpus: Cores of a run, and its threads, at least 1.
+        gpus: GPUs of a run, 0 or more; parts of one let several runs share it.
+    """
+
+    address: str
+    cpus: int = 1
+    gpus: float = 0.0
+
+    def check(self) -> None:
+        """Refuse what cannot be asked for, before any work.
+
+        Raises:
+            SettingError: Ray is not installed, nothing listens at the address, or a number is out
+                of bounds.
+        """
+        if self.cpus < 1 or self.gpus < 0:
+            raise SettingError(
+                "A run takes at least one core and no less than no GPU, got "
+                f"--cluster-cpus {self.cpus} and --cluster-gpus {self.gpus:g}."
+            )
+        _ray()
+        host, _, port = self.address.removeprefix("ray://").rpartition(":")
+        if not host or not port.isdigit():
+            return
+        try:
+            socket.create_connection((host, int(port)), timeout=5).close()
+        except OSError as error:
+            raise SettingError(
+                f"No Ray cluster answers at {self.address} ({error.strerror or error}). Start one "
+                "(`ray start --head`), or give the address that `ray status` knows as --cluster."
+            ) from error
+
+
+def on_cluster(
+    work: Work, cluster: Cluster, *, progress: Progress
+) -> Iterator[tuple[GridCell, float | None]]:
+    """Do all runs of a study on a cluster.
+
+    Args:
+        work: The study; its folder holds ``study.json``.
+        cluster: Where.
+        progress: Hears which runs are under way, their steps taken together, and notices.
+
+    Yields:
+        A run that is finished and the median seconds of its step, in the order of finishing.
+
+    Raises:
+        SettingError: The cluster has too little for a run.
+        TemperError: A machine has other versions or data, or the first error of a run.
+    """
+    ray, order = _ray(), work.folder.config.order()
+    with _connected(cluster):
+        # Where the study's own process is, so that no other machine takes it along.
+        here = _on(ray.get_runtime_context().get_node_id(), soft=True)
+        hub: Any = ray.remote(num_cpus=0, scheduling_strategy=here)(_Hub).remote()
+        heard, shared = _Heard(hub), SharedProgress(progress, len(order))
+        imports = plugins.loaded()
+        _check_machines(work.folder, imports, cluster)
+        task: Any = ray.remote(
+            num_cpus=cluster.cpus,
+            num_gpus=cluster.gpus,
+            max_retries=0,
+            scheduling_strategy="SPREAD",
+        )(_do_run)
+        threads = cluster.cpus
+
+        def begin(cell: GridCell, losses: int) -> Any:
+            return task.remote(work.folder, imports, threads, cell, losses, hub)
+
+        waiting = {begin(cell, 0): (cell, 0) for cell in order}
+        try:
+            while waiting:
+                done, _ = ray.wait(list(waiting), timeout=WAIT)
+                shared.hear(heard)
+                for reference in done:
+                    cell, losses = waiting.pop(reference)
+                    try:
+                        seconds = ray.get(reference)
+                    except ray.exceptions.RayTaskError as error:
+                        raise _cause(error) from error
+                    except (ray.exceptions.RayError, OSError) as error:
+                        if losses + 1 == LOSSES:
+                            raise TemperError(
+                                f"The run of {run_in_words(cell)} was lost {LOSSES} times with its "
+                                f"machine or worker, the last time by {type(error).__name__}. "
+                                "Finished runs are kept; give the same command again."
+                            ) from error
+                        progress.notice(
+                            f"The machine or worker of {run_in_words(cell)} was lost "
+                            f"({type(error).__name__}); another goes on with the run."
+                        )
+                        waiting[begin(cell, losses + 1)] = (cell, losses + 1)
+                        continue
+                    shared.end(cell)
+                    yield cell, seconds
+        finally:
+            # Runs under way save the step in hand first.
+            with suppress(ray.exceptions.RayError):
+                ray.get(hub.end.remote())
+                ray.wait(list(waiting), num_returns=max(1, len(waiting)), timeout=30.0)
+
+
+def _ray() -> Any:
+    """Return Ray.
+
+    Raises:
+        SettingError: It is not installed.
+    """
+    try:
+        import ray
+    except ImportError as error:
+        raise SettingError(
+            "--cluster needs Ray, which is not installed: pip install 'temper-lm[cluster]'"
+        ) from error
+    return ray
+
+
+def _on(node: str, *, soft: bool) -> Any:
+    """Return what keeps a task or an actor on a machine."""
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    return NodeAffinitySchedulingStrategy(node, soft=soft)
+
+
+@contextmanager
+def _connected(cluster: Cluster) -> Iterator[None]:
+    """Connect this process to a cluster inside this context, unless it is connected already."""
+    ray = _ray()
+    own = not ray.is_initialized()
+    if own:
+        try:
+            # Workers tell what matters by themselves.
+            ray.init(address=cluster.address, log_to_driver=False, logging_level="ERROR")
+        except (ConnectionError, RuntimeError, ValueError, OSError) as error:
+            said = str(error).strip().splitlines()
+            raise SettingError(
+                f"Ray could not connect to {cluster.address}: {said[0] if said else error!r} Start "
+                "a cluster of the same versions of Python and Ray (`ray start --head`), or give "
+                "the address that `ray status` knows as --cluster."
+            ) from error
+    try:
+        yield
+    finally:
+        if own:
+            ray.shutdown()
+
+
+def _check_machines(folder: StudyFolder, imports: tuple[str, ...], cluster: Cluster) -> None:
+    """Ask every machine that could do a run whether it can.
+
+    Raises:
+        SettingError: None has enough for a run.
+        TemperError: One has other versions, does not see the folder, or reads other rows.
+    """
+    ray = _ray()
+    alive = [node for node in ray.nodes() if node["Alive"]]
+    able = [
+        node
+        for node in alive
+        if node["Resources"].get("CPU", 0) >= cluster.cpus
+        and node["Resources"].get("GPU", 0) >= min(cluster.gpus, 1)
+    ]
+    if not able:
+        has = "; ".join(
+            f"{node['NodeManagerAddress']}: {node['Resources'].get('CPU', 0):g} cores, "
+            f"{node['Resources'].get('GPU', 0):g} GPUs"
+            for node in alive
+        )
+        raise SettingError(
+            f"No machine of the cluster has what a run takes, {cluster.cpus} cores and "
+            f"{cluster.gpus:g} GPUs ({has}). Give less as --cluster-cpus and --cluster-gpus."
+        )
+    study = (folder.path / "study.json").read_bytes()
+    asked = {
+        ray.remote(
+            num_cpus=0,
+            max_retries=0,
+            scheduling_strategy=_on(node["NodeID"], soft=False),
+        )(_look).remote(folder, imports, temper.__version__, study): node["NodeManagerAddress"]
+        for node in able
+    }
+    done, silent = ray.wait(list(asked), num_returns=len(asked), timeout=ANSWER)
+    for reference in done:
+        try:
+            fault = ray.get(reference)
+        except ray.exceptions.RayTaskError as error:
+            fault = str(_cause(error))
+        except ray.exceptions.RayError as error:
+            fault = f"It was lost ({type(error).__name__})."
+        if fault:
+            raise TemperError(f"Machine {asked[reference]} of the cluster: {fault}")
+    if silent:
+        raise TemperError(
+            f"Machine {asked[silent[0]]} of the cluster has not said in {ANSWER:.0f} s whether it "
+            "can do a run. Look at `ray status`."
+        )
+
+
+def _cause(error: Any) -> BaseException:
+    """Return what a task raised."""
+    cause: BaseException = error.cause if isinstance(error.cause, BaseException) else error
+    if isinstance(cause, TemperError | Terminated):
+        return cause
+    return TemperError(f"A run failed on the cluster: {type(cause).__name__}: {cause}")
+
+
+# Below: what the cluster's processes do.
+
+
+class _Hub:
+    """Carry what runs say to the study's process, and its wish to stop to them."""
+
+    def __init__(self) -> None:
+        self._said: list[Any] = []
+        self._ending = False
+
+    def say(self, message: Any) -> None:
+        """Keep what a run said."""
+        self._said.append(message)
+
+    def take(self) -> list[Any]:
+        """Return what was said since."""
+        said, self._said = self._said, []
+        return said
+
+    def end(self) -> None:
+        """Let all runs stop."""
+        self._ending = True
+
+    def ending(self) -> bool:
+        """Say whether runs shall stop."""
+        return self._ending
+
+
+class _Heard:
+    """The hub as the study's process reads it: a queue."""
+
+    def __init__(self, hub: Any) -> None:
+        self._hub, self._held = hub, deque[Any]()
+
+    def get_nowait(self) -> Any:
+        if not self._held:
+            self._held.extend(_ray().get(self._hub.take.remote()))
+        if not self._held:
+            raise queue.Empty
+        return self._held.popleft()
+
+
+class _Said:
+    """The hub as a run sees it: a queue to write to, and an event that is looked at once a second.
+
+    A hub that is lost is a study that is.
+    """
+
+    def __init__(self, hub: Any) -> None:
+        self._hub, self._ending, self._looked = hub, False, monotonic()
+
+    def put(self, message: Any) -> None:
+        self._hub.say.remote(message)
+
+    def is_set(self) -> bool:
+        ray = _ray()
+        if not self._ending and monotonic() - self._looked >= 1.0:
+            self._looked = monotonic()
+            try:
+                self._ending = ray.get(self._hub.ending.remote(), timeout=30.0)
+            except ray.exceptions.RayError:
+                self._ending = True
+        return self._ending
+
+
+_loaded: tuple[str, Work] | None = None
+
+
+def _work(folder: StudyFolder, imports: tuple[str, ...]) -> Work:
+    """Load what the runs of a study share, once a process."""
+    global _loaded
+    name = f"{folder.path} {sorted(folder.keys.values())}"
+    if _loaded is None or _loaded[0] != name:
+        warnings.simplefilter("ignore")
+        for source in imports:
+            plugins.load(source)
+        splits = load_splits(folder.config.data)
+        _loaded = name, Work(folder, splits, evaluation_sets(folder.config, splits))
+    return _loaded[1]
+
+
+def _look(folder: StudyFolder, imports: tuple[str, ...], version: str, study: bytes) -> str:
+    """Say why this machine cannot do runs of a study; empty where it can."""
+    if temper.__version__ != version:
+        return f"it has Temper {temper.__version__}, the study {version}. Install the same."
+    file = folder.path / "study.json"
+    try:
+        seen = file.read_bytes() == study
+    except OSError:
+        seen = False
+    if not seen:
+        return (
+            f"it does not see the study in {folder.path}. Give an --out on a file system that all "
+            "machines share under that path."
+        )
+    work = _work(folder, imports)
+    cell, settings = next(iter(folder.config.runs.items()))
+    if run_key(settings, work.splits, identity=model_identity(settings.model)) != folder.keys[cell]:
+        return (
+            f"it reads other rows from {folder.config.data.source}, or another model from "
+            f"{settings.model}. Give both where all machines see the same."
+        )
+    return ""
+
+
+def _do_run(
+    folder: StudyFolder,
+    imports: tuple[str, ...],
+    threads: int,
+    cell: GridCell,
+    losses: int,
+    hub: Any,
+) -> float | None:
+    """Do one run in a process of the cluster."""
+    torch.set_num_threads(threads)
+    said = _Said(hub)
+    progress = WorkerProgress(cell, said, said)
+    said.put((cell, "begin", os.getpid()))
+    older = raise_terminated()
+    # The lock of a machine that was lost is in the way for a while.
+    until = monotonic() + (2 * STALE if losses else 0.0)
+    try:
+        while True:
+            try:
+                return _work(folder, imports).do(cell, progress=progress, attack=RowAttacker())
+            except LockedError:
+                if monotonic() > until or said.is_set():
+                    raise
+                sleep(1.0)
+    except Terminated as error:
+        # An exit would end the process, which Ray counts as lost.
+        raise TemperError(f"{run_in_words(cell)} was stopped.") from error
+    finally:
+        signal.signal(signal.SIGTERM, older)

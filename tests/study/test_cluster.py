@@ -1,0 +1,106 @@
+"""A cluster does the runs of a study as this machine does them, or says at once why it cannot."""
+
+from __future__ import annotations
+
+import socket
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+import temper
+from drills.cluster import two_machines
+from temper.errors import SettingError, TemperError
+from temper.study.cluster import Cluster, _look
+from temper.study.plan import StudyConfig, columns_of
+from temper.study.schedule import load_study, run_study
+from temper.study.work import StudyFolder
+from temper.training.config import model_identity, run_key
+from temper.training.progress import Progress
+from tests.cli.tiny_project import study_tree
+from tests.study.test_workers import weights
+
+pytest.importorskip("ray", reason="Ray is not installed: temper-lm[cluster]")
+
+
+@pytest.fixture(scope="module")
+def machines() -> Iterator[tuple[str, Callable[[str], None]]]:
+    with two_machines() as found:
+        yield found
+
+
+def config_of(model: Path, data: Path) -> StudyConfig:
+    return StudyConfig.of(
+        study_tree(model, data / "reviews", train={"max_steps": 4, "save_steps": 1}),
+        columns=columns_of(["vanilla"], ["short=uegr,train.max_steps=2"]),
+        seeds=(0,),
+    )
+
+
+class Told(Progress):
+    """Keep what is told of runs."""
+
+    def __init__(self) -> None:
+        self.begun: list[str] = []
+
+    def runs(self, number: int, total: int, name: str) -> None:
+        self.begun.append(name)
+
+
+def test_a_cluster_does_what_one_machine_does(
+    tiny_model: Path, tiny_data: Path, tmp_path: Path, machines: tuple[str, Callable[[str], None]]
+) -> None:
+    config, told = config_of(tiny_model, tiny_data), Told()
+    with pytest.raises(SettingError, match=r"64 cores and 0 GPUs \(.*1 cores, 0 GPUs; "):
+        run_study(config, tmp_path / "much", cluster=Cluster(machines[0], cpus=64))
+    found = run_study(config, tmp_path / "there", cluster=Cluster(machines[0]), progress=told)
+    # A run there has one thread; sums of several are taken in another order.
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    here = run_study(config, tmp_path / "here")
+    torch.set_num_threads(threads)
+    assert weights(found.folder) == weights(here.folder)
+    assert found.comparison.to_json() == here.comparison.to_json()
+    assert sorted(told.begun) == ["short, seed 0", "vanilla, seed 0"]
+
+
+def test_what_cannot_be_asked_of_a_cluster_is_refused(
+    tiny_model: Path, tiny_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = config_of(tiny_model, tiny_data)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        nobody = f"127.0.0.1:{free.getsockname()[1]}"
+    for cluster, workers, message in (
+        (Cluster(nobody), 1, f"No Ray cluster answers at {nobody}"),
+        (Cluster(nobody, cpus=0), 1, "at least one core"),
+        (Cluster(nobody), 2, "either --workers, processes here, or --cluster"),
+    ):
+        with pytest.raises(SettingError, match=message):
+            run_study(config, tmp_path / "out", workers=workers, cluster=cluster)
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(SettingError, match=r"pip install 'temper-lm\[cluster\]'"):
+        run_study(config, tmp_path / "out", cluster=Cluster(nobody))
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_machine_says_what_it_lacks(tiny_model: Path, tiny_data: Path, tmp_path: Path) -> None:
+    config = config_of(tiny_model, tiny_data)
+    splits, _ = load_study(config, Progress())
+    identity = model_identity(config.any_run.model)
+    keys = {cell: run_key(run, splits, identity=identity) for cell, run in config.runs.items()}
+    folder = StudyFolder(tmp_path, config, keys)
+    folder.write(cost={})
+    study = (tmp_path / "study.json").read_bytes()
+    assert not _look(folder, (), temper.__version__, study)
+    assert "has Temper" in _look(folder, (), "0.0.1", study)
+    away = replace(folder, path=tmp_path / "away")
+    for each, said in ((away, study), (folder, study + b" ")):
+        assert "does not see the study" in _look(each, (), temper.__version__, said)
+    others = replace(folder, keys=dict.fromkeys(keys, "of other rows"))
+    assert "reads other rows" in _look(others, (), temper.__version__, study)
+    with pytest.raises(TemperError):
+        _look(folder, ("no_such_module",), temper.__version__, study)
