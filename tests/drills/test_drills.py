@@ -144,7 +144,6 @@ def test_a_worker_that_is_killed_is_named_and_loses_nothing(project: Path) -> No
     assert workers.drill(project, workers.TARGETS[0], inputs=2, seed=0).faults == []
 
 
-@pytest.mark.parametrize("target", restarts.TARGETS, ids=lambda target: target.name)
 @pytest.mark.slow
 def test_a_machine_that_is_killed_loses_nothing(project: Path) -> None:
     pytest.importorskip("ray", reason="Ray is not installed: temper-lm[cluster]")
@@ -153,6 +152,7 @@ def test_a_machine_that_is_killed_loses_nothing(project: Path) -> None:
     assert found.counts["killed"]
 
 
+@pytest.mark.parametrize("target", restarts.TARGETS, ids=lambda target: target.name)
 def test_a_service_that_is_stopped_answers_all_that_it_accepted(
     project: Path, target: restarts.Target
 ) -> None:
