@@ -98,12 +98,12 @@ def on_cluster(
     """
     ray, order = _ray(), work.folder.config.order()
     with _connected(cluster):
-        # Where the study's own process is, so that no other machine takes it along.
+        # Where the study's own process is; begun anew elsewhere if that is lost.
         here = _on(ray.get_runtime_context().get_node_id(), soft=True)
-        hub: Any = ray.remote(num_cpus=0, scheduling_strategy=here)(_Hub).remote()
+        hub: Any = ray.remote(num_cpus=0, max_restarts=-1, scheduling_strategy=here)(_Hub).remote()
         heard, shared = _Heard(hub), SharedProgress(progress, len(order))
         imports = plugins.loaded()
-        _check_machines(work.folder, imports, cluster)
+        _check_machines(work.folder, imports, cluster, progress)
         task: Any = ray.remote(
             num_cpus=cluster.cpus,
             num_gpus=cluster.gpus,
@@ -193,12 +193,15 @@ def _connected(cluster: Cluster) -> Iterator[None]:
             ray.shutdown()
 
 
-def _check_machines(folder: StudyFolder, imports: tuple[str, ...], cluster: Cluster) -> None:
+def _check_machines(
+    folder: StudyFolder, imports: tuple[str, ...], cluster: Cluster, progress: Progress
+) -> None:
     """Ask every machine that could do a run whether it can.
 
     Raises:
         SettingError: None has enough for a run.
-        TemperError: One has other versions, does not see the folder, or reads other rows.
+        TemperError: One has other versions, does not see the folder, or reads other rows; or all
+            are gone.
     """
     ray = _ray()
     alive = [node for node in ray.nodes() if node["Alive"]]
@@ -228,15 +231,22 @@ def _check_machines(folder: StudyFolder, imports: tuple[str, ...], cluster: Clus
         for node in able
     }
     done, silent = ray.wait(list(asked), num_returns=len(asked), timeout=ANSWER)
+    lost = 0
     for reference in done:
         try:
             fault = ray.get(reference)
         except ray.exceptions.RayTaskError as error:
             fault = str(_cause(error))
         except ray.exceptions.RayError as error:
-            fault = f"It was lost ({type(error).__name__})."
+            # A cluster takes some seconds to see that a machine is gone.
+            fault, lost = "", lost + 1
+            progress.notice(
+                f"Machine {asked[reference]} of the cluster is gone ({type(error).__name__})."
+            )
         if fault:
             raise TemperError(f"Machine {asked[reference]} of the cluster: {fault}")
+    if lost == len(asked):
+        raise TemperError("Every machine of the cluster is gone. Look at `ray status`.")
     if silent:
         raise TemperError(
             f"Machine {asked[silent[0]]} of the cluster has not said in {ANSWER:.0f} s whether it "
@@ -288,7 +298,10 @@ class _Heard:
 
     def get_nowait(self) -> Any:
         if not self._held:
-            self._held.extend(_ray().get(self._hub.take.remote()))
+            ray = _ray()
+            # What was said while the hub began anew is lost, and was no more than progress.
+            with suppress(ray.exceptions.RayError):
+                self._held.extend(ray.get(self._hub.take.remote()))
         if not self._held:
             raise queue.Empty
         return self._held.popleft()
@@ -297,7 +310,7 @@ class _Heard:
 class _Said:
     """The hub as a run sees it: a queue to write to, and an event that is looked at once a second.
 
-    A hub that is lost is a study that is.
+    Where the study's own process ends without a word, Ray ends its runs.
     """
 
     def __init__(self, hub: Any) -> None:
@@ -310,10 +323,8 @@ class _Said:
         ray = _ray()
         if not self._ending and monotonic() - self._looked >= 1.0:
             self._looked = monotonic()
-            try:
+            with suppress(ray.exceptions.RayError):
                 self._ending = ray.get(self._hub.ending.remote(), timeout=30.0)
-            except ray.exceptions.RayError:
-                self._ending = True
         return self._ending
 
 
