@@ -33,6 +33,7 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from benchmarks.record import write
 from temper import Classifier
+from temper.display.wording import pipe_table
 from temper.models.names import MODELS, resolve
 from tests.cli.tiny_project import BAD, GOOD, OTHERS, make_model
 
@@ -228,8 +229,7 @@ def main() -> None:
         "p99": f"{1000 * p99:.0f} ms",
         "p99 / p50": f"{p99 / p50:.1f}",
     }
-    for row in (cells, ["---"] * len(cells), cells.values()):
-        console.print(f"| {' | '.join(row)} |", markup=False)
+    console.print(pipe_table(list(cells), [list(cells.values())]), markup=False)
     record = {
         "model": name,
         "clients": clients,

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from temper.backward.rule import UpdateRule
-from temper.functional.masks import LEVELS, highest_kept, keyed_levels, quantise
+from temper.functional.masks import LEVELS, highest_kept, pieces_with_draws, quantise
 from temper.models.network import Parameters
 from temper.seeding import Streams
 from temper.types import Gradients, State, Step
@@ -134,8 +134,7 @@ class Mixing(UpdateRule):
         shape = tensor.shape if self.unit == "entry" else torch.Size([1, *tensor.shape[1:]])
         mask = torch.empty(shape.numel(), dtype=torch.bool, device=tensor.device)
         threshold = int(highest_kept(self.kept))
-        for number, piece in enumerate(torch.split(mask, self.chunk)):
-            drawn = keyed_levels(piece.numel(), key, start=number * self.chunk, device=mask.device)
+        for piece, drawn in pieces_with_draws(mask, key, chunk=self.chunk):
             torch.le(drawn, threshold, out=piece)
         return mask.view(shape)
 

@@ -24,8 +24,8 @@ from temper.functional.masks import (
     drop_codes,
     highest_kept,
     keep_probability,
-    keyed_levels,
     nearest_codes,
+    pieces_with_draws,
     quantise,
     range_normalise,
     spaced_levels,
@@ -382,13 +382,11 @@ class RandomMask(UpdateRule):
         q = quantise(torch.tensor(self.keep), p_min=0.0)
         threshold, scale = int(highest_kept(q)), LEVELS / int(q)
         kept = torch.zeros((), dtype=torch.float64, device=gradient.device)
-        for number, piece in enumerate(torch.split(gradient.view(-1), self.chunk)):
-            drawn = keyed_levels(
-                piece.numel(), key, start=number * self.chunk, device=gradient.device
-            ).float()
-            torch.le(drawn, threshold, out=drawn)
-            kept += drawn.sum()
-            piece.mul_(drawn).mul_(scale)
+        for piece, drawn in pieces_with_draws(gradient, key, chunk=self.chunk):
+            stays = drawn.float()
+            torch.le(stays, threshold, out=stays)
+            kept += stays.sum()
+            piece.mul_(stays).mul_(scale)
         return kept
 
 

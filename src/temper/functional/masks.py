@@ -9,7 +9,7 @@ that must be kept is rounded further, to one of 255 such q, and takes one byte a
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Literal
 
 import torch
@@ -132,6 +132,22 @@ def keyed_levels(
     return drawn[start % lanes :][:count]
 
 
+def pieces_with_draws(
+    values: Tensor, key: int, *, levels: int = LEVELS, chunk: int = 1 << 18
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield pieces of a contiguous tensor, as views, each with the draws of its positions.
+
+    Args:
+        values: Any shape.
+        key: Of `keyed_levels`.
+        levels: Of `keyed_levels`.
+        chunk: Entries of a piece, so few that it stays in the processor's cache.
+    """
+    for number, piece in enumerate(torch.split(values.view(-1), chunk)):
+        start, device = number * chunk, values.device
+        yield piece, keyed_levels(piece.numel(), key, start=start, levels=levels, device=device)
+
+
 def _signed(word: int) -> int:
     """Return the int32 that has the low 32 bits of a number."""
     return ((word + (1 << 31)) & 0xFFFFFFFF) - (1 << 31)
@@ -223,11 +239,10 @@ def thin_by_bucket(
     Returns:
         ``gradient``, holding ``m * g / p``.
     """
-    levels, device = levels_of(table), gradient.device
+    levels = levels_of(table)
     dtype, half = (torch.float32, 1 << 15) if levels == LEVELS else (torch.float64, 1 << 31)
     factors = (levels / table.double()).to(dtype)
-    for number, piece in enumerate(torch.split(gradient.view(-1), chunk)):
-        drawn = keyed_levels(piece.numel(), key, start=number * chunk, levels=levels, device=device)
+    for piece, drawn in pieces_with_draws(gradient, key, levels=levels, chunk=chunk):
         factor = factors.index_select(0, buckets_of(piece))
         # Booleans, and filling by them, take several times as long as numbers do.
         kept = drawn.to(dtype).add_(half).mul_(factor)
@@ -285,11 +300,8 @@ def drop_codes(codes: Tensor, table: Tensor, key: int, *, chunk: int = 1 << 18) 
     Returns:
         ``codes``.
     """
-    threshold, device = highest_kept(table), codes.device
-    for number, piece in enumerate(torch.split(codes.view(-1), chunk)):
-        drawn = keyed_levels(
-            piece.numel(), key, start=number * chunk, levels=FINE_LEVELS, device=device
-        )
+    threshold = highest_kept(table)
+    for piece, drawn in pieces_with_draws(codes, key, levels=FINE_LEVELS, chunk=chunk):
         piece.masked_fill_(drawn > threshold.index_select(0, piece.int()), 0)
     return codes
 

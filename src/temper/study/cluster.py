@@ -25,12 +25,11 @@ import torch
 import temper
 from temper.app import plugins
 from temper.app.row_attack import RowAttacker
-from temper.data.sources import load_splits
 from temper.errors import LockedError, SettingError, TemperError, Terminated
 from temper.locks import STALE
 from temper.stopping import raise_terminated
-from temper.study.work import GridCell, StudyFolder, Work, evaluation_sets
-from temper.study.workers import WAIT, SharedProgress, WorkerProgress, run_in_words
+from temper.study.work import GridCell, StudyFolder, Work
+from temper.study.workers import WAIT, SharedProgress, WorkerProgress, load_work, run_in_words
 from temper.training.config import model_identity, run_key
 from temper.training.progress import Progress
 
@@ -337,10 +336,7 @@ def _work(folder: StudyFolder, imports: tuple[str, ...]) -> Work:
     name = f"{folder.path} {sorted(folder.keys.values())}"
     if _loaded is None or _loaded[0] != name:
         warnings.simplefilter("ignore")
-        for source in imports:
-            plugins.load(source)
-        splits = load_splits(folder.config.data)
-        _loaded = name, Work(folder, splits, evaluation_sets(folder.config, splits))
+        _loaded = name, load_work(folder, imports)
     return _loaded[1]
 
 

@@ -258,6 +258,22 @@ class _Worker:
 _worker: _Worker | TemperError | None = None
 
 
+def load_work(folder: StudyFolder, imports: tuple[str, ...]) -> Work:
+    """Load what the runs of a study share, in another process than the study's.
+
+    Args:
+        folder: The study's folder, with its plan.
+        imports: What the study's process has imported for a user.
+
+    Raises:
+        TemperError: Something cannot be imported or read.
+    """
+    for source in imports:
+        plugins.load(source)
+    splits = load_splits(folder.config.data)
+    return Work(folder, splits, evaluation_sets(folder.config, splits))
+
+
 def _start_worker(
     folder: StudyFolder,
     imports: tuple[str, ...],
@@ -283,10 +299,7 @@ def _start_worker(
         os.environ["CUDA_VISIBLE_DEVICES"] = gpus[number % len(gpus)]
     torch.set_num_threads(threads)
     try:
-        for source in imports:
-            plugins.load(source)
-        splits = load_splits(folder.config.data)
-        work = Work(folder, splits, evaluation_sets(folder.config, splits))
+        work = load_work(folder, imports)
     except TemperError as error:
         _worker = error
         return
