@@ -5,6 +5,7 @@ MkDocs calls `on_config` and `on_files` (`mkdocs.yml`); nothing here is imported
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Iterable, Mapping
@@ -83,7 +84,18 @@ def names_in(entries: Iterable[Any]) -> list[str]:
 def made() -> dict[str, str]:
     """Return the text of every page that is made: by its name, in Markdown."""
     pages = {page: moved((ROOT / source).read_text("utf-8")) for page, source in COPIED.items()}
+    for path in (ROOT / "examples").glob("*.ipynb"):
+        pages[f"notebooks/{path.stem}.md"] = notebook(path)
     return {**pages, "commands.md": commands(), **reference()}
+
+
+def notebook(path: Path) -> str:
+    """Return a notebook's texts and code as a page, with what runs it."""
+    cells = json.loads(path.read_text("utf-8"))["cells"]
+    sources = [(cell["cell_type"], "".join(cell["source"])) for cell in cells]
+    parts = [text if kind == "markdown" else f"```python\n{text}\n```" for kind, text in sources]
+    run = f"A notebook of the clone: `jupyter lab examples/{path.name}`."
+    return "\n\n".join([parts[0], run, *parts[1:]]) + "\n"
 
 
 def moved(text: str) -> str:
