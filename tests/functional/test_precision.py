@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from temper.functional import calibration, conformal, detectors, selective
-from temper.functional.precision import at_least_single, in_half_precision
+from temper.functional.precision import at_least_single, bf16_notices, in_half_precision
 from temper.functional.scaling import Scaling
 
 CPU = torch.device("cpu")
@@ -31,6 +31,16 @@ def test_an_autocast_to_half_precision_is_noticed_where_it_is_on() -> None:
             assert in_half_precision(torch.device("cuda")) is False
         with torch.autocast("cpu", dtype=kind, enabled=False):
             assert in_half_precision(CPU) is False
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_bf16_is_called_slow_on_a_cpu_that_emulates_it_alone(
+    monkeypatch: pytest.MonkeyPatch, known: bool
+) -> None:
+    monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: known)
+    monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: known)
+    assert [("fp32" in text) for text in bf16_notices(CPU)] == [True] * (not known)
+    assert bf16_notices(torch.device("cuda")) == ()
 
 
 LABELS = np.arange(40) % 4

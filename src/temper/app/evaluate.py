@@ -190,7 +190,9 @@ def evaluate_model(
     from temper.app.sets import load_sets
     from temper.app.sidecar import calibration_notices
     from temper.display.wording import folded
+    from temper.evaluation.classifier import ClassifierPredictor
     from temper.files import put_back
+    from temper.functional.precision import bf16_notices
 
     progress = progress or Progress()
     put_back(out)
@@ -204,6 +206,8 @@ def evaluate_model(
         settings=request.predictor,
         held=request.held,
     )
+    if isinstance(predictor, ClassifierPredictor) and predictor.precision == "bf16":
+        progress.notice_all(bf16_notices(predictor.device))
     dev = load_evaluated(request.model, request.data, predictor=predictor)
     progress.notice(which_rows(request.model, request.data, dev))
     # Detectors learn from the rows that the model was trained on; a temperature must not.

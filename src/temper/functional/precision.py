@@ -34,3 +34,20 @@ def in_half_precision(device: torch.device) -> bool:
     if not torch.is_autocast_enabled(device.type):
         return False
     return torch.get_autocast_dtype(device.type) in (torch.bfloat16, torch.float16)
+
+
+def bf16_notices(device: torch.device) -> tuple[str, ...]:
+    """Say that bf16 is emulated number by number on this processor; nothing elsewhere.
+
+    Args:
+        device: Where the computation runs.
+    """
+    # On a CPU, oneDNN multiplies matrices of bf16 where it has kernels for the processor.
+    there = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
+    known = there and torch.ops.mkldnn._is_mkldnn_bf16_supported()
+    if device.type != "cpu" or known:
+        return ()
+    return (
+        "This processor has no bf16 arithmetic, and products of matrices take tens of times as "
+        "long in it as in fp32. Leave the precision at fp32.",
+    )

@@ -21,6 +21,7 @@ from temper.data.sources import load_splits
 from temper.data.tasks.registry import default_metric
 from temper.errors import SettingError, TemperError, WriteError
 from temper.files import writing
+from temper.functional.precision import bf16_notices
 from temper.models.adapters import is_adapted, merged, save_adapter
 from temper.models.classical.build import build_classifier
 from temper.models.hf import lasting_name, load_classifier
@@ -512,6 +513,8 @@ class ActiveRun:
                 f"{self.config.method_name} first measures gradients in a pass over all rows; the "
                 "steps begin after it."
             )
+        if trainer.args.bf16:
+            self.progress.notice_all(bf16_notices(trainer.args.device))
         self.device = str(trainer.args.device)
         self.write("running")
         told = TrackedRun(self.folder.path, self.plan.settings(), step)
