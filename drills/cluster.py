@@ -15,7 +15,6 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -30,18 +29,19 @@ STUDY = Command(
 )
 
 
-def kill_machine(project: Path, *, inputs: int, seed: int) -> Found:
+def drill(project: Path, study: Command, *, inputs: int, seed: int) -> Found:
     """Kill one of two machines under a study, many times.
 
     Args:
         project: The folder of `make_project`.
+        study: What runs on them.
         inputs: How many times.
         seed: Seed of the times.
     """
     found = Found()
     with tempfile.TemporaryDirectory() as made, two_machines() as (address, ask):
-        stage = Stage(project, STUDY, Path(made))
-        command = [*STUDY.of(stage.folder), "--cluster", address]
+        stage = Stage(project, study, Path(made))
+        command = [*study.of(stage.folder), "--cluster", address]
         seconds = 10.0
         for number in range(inputs):
             draws = random.Random(f"{seed} cluster {number}")
@@ -103,24 +103,9 @@ def _hold(pipe: Connection) -> None:
     cluster.shutdown()
 
 
-@dataclass(frozen=True)
-class Target:
-    """What is drilled."""
-
-    name: str
-
-
-TARGETS = (Target("cluster"),)
-
-
-def drill(project: Path, target: Target, *, inputs: int, seed: int) -> Found:
-    """Drill the study."""
-    return kill_machine(project, inputs=inputs, seed=seed)
-
-
 def main() -> int:
     """Drill it, and print what came out."""
-    return drilled(__doc__, TARGETS, make_project, drill, inputs=5)
+    return drilled(__doc__, (STUDY,), make_project, drill, inputs=5)
 
 
 if __name__ == "__main__":
