@@ -10,6 +10,7 @@ import re
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -176,6 +177,16 @@ def check_schema(path: Path, content: Any) -> None:
             f"{path} has schema {found!r}, and this release reads schema {SCHEMA}: another release "
             "of Temper wrote it. Use that one, or give the command again that wrote the file."
         )
+
+
+def asset(package: str, name: str) -> str:
+    """Return the text of a file in the folder ``assets`` of a package.
+
+    Args:
+        package: The package, such as ``temper.report``.
+        name: The file's path in that folder.
+    """
+    return (resources.files(package) / "assets" / name).read_text(encoding="utf-8")
 
 
 def write_text(path: Path, text: str) -> None:

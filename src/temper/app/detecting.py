@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import get_args
 
 import numpy as np
@@ -12,7 +13,7 @@ from temper.app.calibration import Calibration, Detector, DetectorName
 from temper.evaluation.perspectives.anomaly import OF_STATES
 from temper.evaluation.predictor import Prediction
 from temper.functional.detectors import Mahalanobis, Neighbours, auroc
-from temper.functional.resampling import FloatArray
+from temper.functional.resampling import FloatArray, IntegerArray
 
 NEIGHBOURS = 10
 
@@ -60,27 +61,37 @@ def choose_detector(
     ]
     if not names:
         raise ValueError("it is a regression, and its hidden states cannot be read")
+    halves = [np.arange(len(ordinary.classes)) % 2 == half for half in (0, 1)]
+
+    @cache
+    def learnt(name: DetectorName, left_out: int | None = None) -> Detector:
+        """Let a detector learn, from all ordinary rows or those of the other half."""
+        if ordinary.taught is not None:
+            return _learnt(name, *ordinary.taught)
+        rows = slice(None) if left_out is None else ~halves[left_out]
+        return _learnt(name, ordinary.states[rows], ordinary.classes[rows])
+
     scores: dict[str, dict[str, float]] = {}
     for name in names if anomalies else ():
-        halves = [_halved(made, name, ordinary, half, anomalies) for half in (0, 1)]
-        scores[name] = {each: float(np.mean([half[each] for half in halves])) for each in anomalies}
+        found = [
+            _aurocs(made, learnt(name, half), ordinary, np.flatnonzero(rows), anomalies)
+            for half, rows in enumerate(halves)
+        ]
+        scores[name] = {each: float(np.mean([half[each] for half in found])) for each in anomalies}
     best = max(names, key=lambda name: sum(scores.get(name, {}).values()))
-    return _learnt(best, *(ordinary.taught or (ordinary.states, ordinary.classes))), scores
+    return learnt(best), scores
 
 
-def _halved(
+def _aurocs(
     made: Calibration,
-    name: DetectorName,
+    judge: Detector,
     ordinary: Ordinary,
-    half: int,
+    rows: IntegerArray,
     anomalies: Mapping[str, tuple[Prediction, FloatArray]],
 ) -> dict[str, float]:
-    """Return the AUROC of one half of the ordinary rows against each set of anomalies."""
-    own = np.arange(len(ordinary.classes)) % 2 == half
-    others = ordinary.states[~own], ordinary.classes[~own]
-    judge = _learnt(name, *(ordinary.taught or others))
-    answers = ordinary.answers.take(np.flatnonzero(own))
-    ours = judge.score(answers, made.applied(answers), ordinary.states[own])
+    """Return the AUROC of some of the ordinary rows against each set of anomalies."""
+    answers = ordinary.answers.take(rows)
+    ours = judge.score(answers, made.applied(answers), ordinary.states[rows])
     found = {}
     for each, (given, states) in anomalies.items():
         theirs = judge.score(given, made.applied(given), states)

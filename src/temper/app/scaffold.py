@@ -8,12 +8,12 @@ import re
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from importlib.resources import files
 from pathlib import Path
 from string import Template
 
 from temper.errors import SettingError
 from temper.evaluation.perspectives.declared import declared
+from temper.files import asset
 from temper.methods.declared import known_names
 
 NAME = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)*")
@@ -127,10 +127,10 @@ def start(kind: Scaffold, name: str, folder: Path | str = ".") -> list[Path]:
         "imports": "\n".join(imports),
     }
     for what, path in places.items():
-        template = files("temper.app").joinpath("assets", kind.noun, f"{what}.txt")
+        template = Template(asset("temper.app", f"{kind.noun}/{what}.txt"))
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("x", encoding="utf-8") as file:
-            file.write(Template(template.read_text(encoding="utf-8")).substitute(words))
+            file.write(template.substitute(words))
     return list(places.values())
 
 

@@ -14,12 +14,12 @@ import random
 import tomllib
 from collections.abc import Callable, Sequence
 from functools import cache, partial
-from importlib.resources import files
 
 from pydantic import BaseModel
 
 from temper.data.examples import Examples, Splits
 from temper.errors import DataError
+from temper.files import asset
 from temper.seeding import derive_seed
 
 LABEL_NAMES = ("negative", "positive")
@@ -104,8 +104,7 @@ class Lexicon(BaseModel):
 @cache
 def lexicon() -> Lexicon:
     """Return what the corpus is made of."""
-    content = (files("temper.data") / "assets" / "reviews.toml").read_text(encoding="utf-8")
-    return Lexicon(**tomllib.loads(content))
+    return Lexicon(**tomllib.loads(asset("temper.data", "reviews.toml")))
 
 
 class _Writer:

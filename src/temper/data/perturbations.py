@@ -24,12 +24,12 @@ import tomllib
 import unicodedata
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
-from importlib.resources import files
 from typing import Literal, get_args
 
 from temper.data.examples import Examples
 from temper.data.words import Words
 from temper.errors import SettingError, unknown
+from temper.files import asset
 from temper.seeding import derive_seed
 
 Edit = Literal["swap", "delete", "insert", "keyboard", "homoglyph"]
@@ -163,7 +163,7 @@ TYPO_SHARE = 0.1
 SHORTEST = 4
 """Letters of a word that may get a typing error, at least (Pruthi et al., 2019)."""
 
-_SPELLING = tomllib.loads((files("temper.data") / "assets" / "spelling.toml").read_text("utf-8"))
+_SPELLING = tomllib.loads(asset("temper.data", "spelling.toml"))
 NEGATED: dict[str, str] = _SPELLING["negated"]
 """A verb to its contraction with "not"."""
 LENGTHENED: dict[str, str] = _SPELLING["lengthened"]

@@ -11,7 +11,8 @@ import re
 import unicodedata
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
+
+from temper.files import asset
 
 _HAN = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U000323af"
 # Between two letters these join a word: apostrophes, hyphens, and the joiners of Persian and Hindi.
@@ -19,9 +20,7 @@ _JOINERS = "'\u2019\\-\u2010\u2011\u200c\u200d"
 # Marks stand below this; above lie variation selectors, which belong to emoji.
 _LAST_MARK = 0x1E94B
 
-STOP_WORDS = frozenset(
-    (files("temper.data") / "assets" / "stop_words.txt").read_text("utf-8").split()
-)
+STOP_WORDS = frozenset(asset("temper.data", "stop_words.txt").split())
 """English words that carry grammar and not content, lower case, with a straight apostrophe."""
 
 

@@ -312,6 +312,24 @@ class Source:
         """All usable runs, column by column, seed by seed."""
         return [run for column in self.columns for run in column.runs.values()]
 
+    @property
+    def first_runs(self) -> dict[str, Run]:
+        """The first run with scores of each column, whose rows are drawn.
+
+        Scores of two models have no common scale, so that rows of several runs cannot be pooled.
+        """
+        found: dict[str, Run] = {}
+        for run in self.runs:
+            if run.scores is not None:
+                found.setdefault(run.column, run)
+        return found
+
+    @property
+    def drawn_seeds(self) -> str:
+        """What a figure of `first_runs` says of seeds; empty where there is one."""
+        several = any(len(column.runs) > 1 for column in self.columns)
+        return "Of each column the first seed is drawn." if several else ""
+
 
 def _evaluated(run: Run, folder: Path) -> Run:
     if not (folder / "scores.json").exists():

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic_core import from_json
 
 from temper.errors import CheckpointError
 from temper.files import check_schema
@@ -238,16 +238,17 @@ def parse(path: Path, record: type[_Parsed]) -> _Parsed:
     Raises:
         CheckpointError: It cannot be read, or holds something else; all faults at once.
     """
-    text = read_text(path)
-    with suppress(ValueError, RecursionError):
-        check_schema(path, json.loads(text))
     try:
-        return record.model_validate_json(text)
-    except ValidationError as error:
-        faults = "; ".join(
-            f"{'.'.join(str(part) for part in fault['loc']) or 'file'}: {fault['msg']}"
-            for fault in error.errors()
-        )
+        content = from_json(read_text(path))
+        check_schema(path, content)
+        return record.model_validate(content)
+    except ValueError as error:
+        faults = f"Invalid JSON: {error}"
+        if isinstance(error, ValidationError):
+            faults = "; ".join(
+                f"{'.'.join(str(part) for part in fault['loc']) or 'file'}: {fault['msg']}"
+                for fault in error.errors()
+            )
         raise CheckpointError(
             f"{path} is not what docs/formats.md describes: {faults}. Remove that file and "
             "give the command again that wrote it."

@@ -11,12 +11,12 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
-from importlib import resources
 from typing import TypeVar
 
 from temper.display.cells import NOISE, Comparison, Difference, Row, TrainingCost
 from temper.display.views import View
 from temper.display.wording import listed, plural, title
+from temper.files import asset
 from temper.functional.effects import LEVEL
 from temper.functional.scores import SCORES
 from temper.functional.units import PERCENT
@@ -211,8 +211,8 @@ class Level:
 
 @cache
 def _usual() -> dict[str, float]:
-    text = (resources.files("temper.report") / "assets/usual.json").read_text(encoding="utf-8")
-    return {str(name): float(share) for name, share in json.loads(text).items()}
+    found = json.loads(asset("temper.report", "usual.json"))
+    return {str(name): float(share) for name, share in found.items()}
 
 
 def condition_of(row: Row) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import logging
-from importlib import metadata, resources
+from importlib import metadata
 from pathlib import Path
 
 from markupsafe import Markup
@@ -20,7 +20,7 @@ from temper.display.folders import Source, read
 from temper.display.views import Question
 from temper.display.wording import folded
 from temper.errors import CheckpointError
-from temper.files import make_folder, write_text
+from temper.files import asset, make_folder, write_text
 from temper.functional.units import MARGIN
 from temper.report import view
 from temper.report.derived import views
@@ -93,8 +93,8 @@ def render(source: Source, comparison: Comparison, *, examples: int = MOST) -> s
     environment = templates()
     environment.filters["numbered"] = lambda texts: list(enumerate(texts))
     environment.filters["svg"] = lambda figure: Markup(svg(figure))
-    scripts = [_asset("page.js")] + ([_asset("examples.js")] if shown else [])
-    scripts = [_normal(script) for script in scripts]
+    names = ["page.js", *(["examples.js"] if shown else [])]
+    scripts = [_normal(asset("temper.report", name)) for name in names]
     return environment.get_template("page.html").render(
         **screen_values(source, comparison),
         kind=source.kind,
@@ -118,10 +118,6 @@ def render(source: Source, comparison: Comparison, *, examples: int = MOST) -> s
         hashes=[_hash(script) for script in scripts],
         version=metadata.version("temper-lm"),
     )
-
-
-def _asset(name: str) -> str:
-    return (resources.files("temper.report") / "assets" / name).read_text(encoding="utf-8")
 
 
 def _normal(script: str) -> str:

@@ -10,9 +10,9 @@ import re
 import textwrap
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from importlib import resources
 
 from temper.display.drawing import Axis, Bars, Curve, Figure, HeatMap, Lines, Look
+from temper.files import asset
 
 WIDTH = 420
 _CHARACTER, _LINE = 6.8, 15.0  # of text of 12 pixels: about the width of a letter, and a line
@@ -385,8 +385,7 @@ def _clean(text: str) -> str:
 
 def _colours() -> str:
     """Return the style of a file: the page's, in the colours of the light theme."""
-    assets = resources.files("temper.report") / "assets"
-    texts = [(assets / f"{name}.css").read_text("utf-8") for name in ("first_screen", "figure")]
+    texts = [asset("temper.report", f"{name}.css") for name in ("first_screen", "figure")]
     # What stands before the first question about the reader's screen is the light theme.
     light = "".join(text.split("@media")[0] for text in texts)
     colours: Mapping[str, str] = dict(re.findall(r"(--[\w-]+): ([^;]+);", light))

@@ -10,9 +10,9 @@ import inspect
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib.resources import files
 from typing import Any, Literal
 
+from temper.files import asset
 from temper.training.assignments import Faults
 
 Verdict = Literal["works", "refused", "no effect"]
@@ -55,9 +55,7 @@ def _supported(kind: str) -> dict[str, Support]:
     return found
 
 
-_CONTENT = tomllib.loads(
-    (files("temper.training") / "assets" / "supported.toml").read_text(encoding="utf-8")
-)
+_CONTENT = tomllib.loads(asset("temper.training", "supported.toml"))
 ARGUMENTS = _supported("arguments")
 """Fields of ``TrainingArguments``."""
 PARAMETERS = _supported("parameters")

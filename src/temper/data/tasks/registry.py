@@ -6,12 +6,12 @@ import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import field
-from importlib.resources import files
 from typing import Literal
 
 from pydantic.dataclasses import dataclass
 
 from temper.errors import unknown
+from temper.files import asset
 
 Metric = Literal["accuracy", "macro_f1", "mcc", "f1", "pearson", "spearman"]
 
@@ -55,8 +55,8 @@ class Task:
         return self.metrics[0]
 
 
-_CONTENT = (files("temper.data") / "assets" / "tasks.toml").read_text(encoding="utf-8")
-TASKS = {name: Task(name, **facts) for name, facts in tomllib.loads(_CONTENT).items()}
+_CONTENT = tomllib.loads(asset("temper.data", "tasks.toml"))
+TASKS = {name: Task(name, **facts) for name, facts in _CONTENT.items()}
 
 
 def task_named(name: str) -> Task:

@@ -321,24 +321,18 @@ def roc(ordinary: FloatArray, anomalies: FloatArray) -> tuple[FloatArray, FloatA
 def roc_curves(source: Source) -> list[Figure]:
     """Draw a ROC curve for each column and detector, one figure an anomaly set.
 
-    Of a column with several seeds the first is drawn: scores of two models have no common scale, so
-    their rows cannot be pooled.
-
     Args:
         source: The folder; its ``rows.parquet`` files are read.
     """
     looks = style([column.name for column in source.columns], source.reference)
     curves: dict[str, dict[tuple[str, str], tuple[FloatArray, FloatArray]]] = {}
-    for column in source.columns:
-        run = next((run for run in column.runs.values() if run.scores is not None), None)
-        if run is None:
-            continue
+    for column_name, run in source.first_runs.items():
         # Max softmax is read from the answers, of dev rows those of the task.
         found = {**_scores(run, "task"), **_scores(run, "anomaly")}
         for (name, detector), scores in found.items():
             if name != "dev" and ("dev", detector) in found:
                 curve = roc(found["dev", detector], scores)
-                curves.setdefault(name, {})[column.name, detector] = curve
+                curves.setdefault(name, {})[column_name, detector] = curve
     drawn = []
     for name, of_set in curves.items():
         detectors = list(dict.fromkeys(detector for _, detector in of_set))
@@ -365,13 +359,11 @@ def roc_curves(source: Source) -> list[Figure]:
             tuple(drawn_curves),
             height=340,
         )
-        seeds = source.kind == "study" and any(len(column.runs) > 1 for column in source.columns)
         caption = (
             "ROC of every detector, anomalies positive; further to the upper left is better, and "
-            "the thin dotted line is chance."
+            f"the thin dotted line is chance. {source.drawn_seeds}"
         )
-        caption += " Of each column the first seed is drawn." if seeds else ""
-        drawn.append(Figure(f"Anomalies: {name}", caption, chart))
+        drawn.append(Figure(f"Anomalies: {name}", caption.rstrip(), chart))
     return drawn
 
 

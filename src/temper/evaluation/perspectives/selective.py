@@ -81,8 +81,6 @@ def on_dev(rows: Sequence[Row]) -> list[Row]:
 def figures(source: Source, comparison: Comparison) -> list[Figure]:
     """Draw the risk over the coverage, one figure a labelled set.
 
-    The rows of a column's first seed are drawn: confidences of two models have no common scale.
-
     Args:
         source: The folder; its ``rows.parquet`` files are read.
         comparison: All scores.
@@ -91,10 +89,7 @@ def figures(source: Source, comparison: Comparison) -> list[Figure]:
         return []
     looks = style([column.name for column in source.columns], source.reference)
     curves: dict[str, list[Curve]] = {}
-    for column in source.columns:
-        run = next((run for run in column.runs.values() if run.scores is not None), None)
-        if run is None:
-            continue
+    for column, run in source.first_runs.items():
         for perspective in RESCORED:
             found = run.rows(["set", "label", "prediction", "probabilities"], perspective)
             found = found[found["label"].notna() & (found["probabilities"].map(len) > 0)]
@@ -102,20 +97,14 @@ def figures(source: Source, comparison: Comparison) -> list[Figure]:
                 chosen = zip(part["probabilities"], part["prediction"], strict=True)
                 sure = np.asarray([row[int(label)] for row, label in chosen])
                 wrong = (part["label"] != part["prediction"]).to_numpy(dtype=np.float64)
-                curve = Curve(
-                    column.name,
-                    _points(wrong, sure),
-                    looks[column.name],
-                    column=column.name,
-                    marked=False,
-                )
+                points = _points(wrong, sure)
+                curve = Curve(column, points, looks[column], column=column, marked=False)
                 curves.setdefault(str(name), []).append(curve)
-    seeds = any(len(column.runs) > 1 for column in source.columns)
     caption = (
         "Share of wrong answers among the texts of which the model is surest; a curve that stays "
-        "low to the left knows its mistakes, and its right end is the error on all texts."
-    )
-    caption += " Of each column the first seed is drawn." if seeds else ""
+        "low to the left knows its mistakes, and its right end is the error on all texts. "
+        f"{source.drawn_seeds}"
+    ).rstrip()
     return [
         Figure(
             f"Risk over coverage, {name}",
