@@ -3,35 +3,41 @@
 64 clients ask one text after the other, each over a connection of its own that stays open, from one
 process that does nothing else. The bare model is `temper.Classifier` in this process, called with
 64 texts at a time, in passes of as many rows. Both answer the same texts of 1 to 100 words; every
-64 of them hold the same lengths, so that stretches of equal time are equal work. They take turns,
-and a table is printed: texts a second over all rounds, their ratio (the median over rounds, and the
-extremes), and how long a client waits. A tiny model shows what the service itself costs; ``--model
-minilm`` is a real one with a drawn head, and any run can be named.
+64 of them hold the same lengths, so that stretches of equal time are equal work. Both compute in
+``--threads`` threads, one core fewer than the machine has unless told otherwise: the last one is
+for the service's event loop and for the clients. Threads that wait for a core which another process
+has keep all the others waiting at the end of each kernel.
+
+They take turns, and a table is printed: texts a second over all rounds, their ratio (the median
+over rounds, and the extremes), how long a client waits, and the requests that got no whole answer.
+A tiny model shows what the service itself costs; ``--model minilm`` is a real one with a drawn
+head, and any run can be named. No round begins that would not be over after ``--minutes``.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import random
 import selectors
 import socket
-import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain, cycle
 from pathlib import Path
 from statistics import median
 
 import numpy as np
+import torch
 from rich.console import Console
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from benchmarks.record import write
+from drills.serving import HOST, counted, serving
 from temper import Classifier
 from temper.display.wording import pipe_table
 from temper.models.names import MODELS, resolve
@@ -43,8 +49,8 @@ BLOCKS = 32
 """Blocks of texts that differ; they are asked again and again."""
 WARM = 1.0
 """Seconds of load before a round is measured."""
-PATIENCE = 120.0
-"""Seconds in which the service must have begun, or answered."""
+PATIENCE = 30.0
+"""Seconds after which a client that waits has lost its request."""
 
 
 def texts_of(clients: int) -> list[str]:
@@ -68,100 +74,107 @@ def checkpoint_of(model: str | None, folder: Path) -> str:
     return str(folder / "model")
 
 
-@contextmanager
-def serving(model: str, options: list[str]) -> Iterator[tuple[str, int]]:
-    """Run the service, and yield its address once it listens."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        address = "127.0.0.1", free.getsockname()[1]
-    command = [sys.executable, "-m", "temper", "serve", model, "--port", str(address[1]), *options]
-    service = subprocess.Popen(command)
-    try:
-        ends = time.monotonic() + PATIENCE
-        while True:
-            try:
-                socket.create_connection(address).close()
-                break
-            except OSError:
-                if service.poll() is not None or time.monotonic() > ends:
-                    raise
-                time.sleep(0.1)
-        yield address
-    finally:
-        service.terminate()
-        service.wait()
-
-
-@dataclass
 class Client:
-    """One connection and the question that it waits for."""
+    """One connection and the question that it waits for.
 
-    connection: socket.socket
-    asked: float = 0.0
-    reply: bytes = b""
+    Args:
+        port: Where the service listens.
+    """
+
+    def __init__(self, port: int) -> None:
+        self.connection = socket.create_connection((HOST, port))
+        self.connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.asked = 0.0
+        self.reply = b""
 
     def ask(self, question: bytes) -> None:
         """Send a question."""
         self.reply, self.asked = b"", time.perf_counter()
         self.connection.sendall(question)
 
-    def is_answered(self) -> bool:
-        """Read what has come, and say whether it is a whole answer."""
-        self.reply += self.connection.recv(65536)
+    def status(self) -> int | None:
+        """Read what has come.
+
+        Returns:
+            The status of a whole reply, 0 where the connection ended before, else None.
+        """
+        try:
+            part = self.connection.recv(65536)
+        except OSError:
+            part = b""
+        self.reply += part
         head, found, body = self.reply.partition(b"\r\n\r\n")
-        if not found:
-            return False
-        if not head.startswith(b"HTTP/1.1 200 "):
-            raise RuntimeError(self.reply.decode())
         size = head.lower().partition(b"content-length:")[2].partition(b"\r\n")[0]
-        return len(body) == int(size)
+        if found and len(body) == int(size):
+            return int(head.split()[1])
+        return None if part else 0
 
 
+@dataclass
 class Load:
     """Clients that ask whenever they are answered.
 
     Args:
-        address: Where the service listens.
+        port: Where the service listens.
         clients: How many.
         texts: What they ask, again and again.
+        asked, answered: Requests, those before and after the measured time too.
     """
 
-    def __init__(self, address: tuple[str, int], clients: int, texts: list[str]) -> None:
-        bodies = [json.dumps({"texts": [text]}).encode() for text in texts]
+    port: int
+    clients: int
+    texts: list[str]
+    asked: int = 0
+    answered: int = 0
+    _questions: Iterator[bytes] = field(init=False)
+
+    def __post_init__(self) -> None:
+        bodies = [json.dumps({"texts": [text]}).encode() for text in self.texts]
         head = "POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
-        self.questions = cycle(
+        self._questions = cycle(
             f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body for body in bodies
         )
-        self.clients = [Client(socket.create_connection(address)) for _ in range(clients)]
 
-    def run(self, seconds: float) -> tuple[float, list[float]]:
-        """Ask for some time.
+    def run(self, seconds: float) -> list[float]:
+        """Ask for some time, over new connections: a service closes those that fall silent.
 
         Returns:
-            Answers a second, and the seconds of each.
+            How long each answer took that came within the time, in seconds.
         """
         waits: list[float] = []
         with selectors.DefaultSelector() as selector:
-            for client in self.clients:
-                client.connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            for _ in range(self.clients):
+                client = Client(self.port)
                 selector.register(client.connection, selectors.EVENT_READ, client)
-                client.ask(next(self.questions))
+                self._ask(client)
             begin = time.perf_counter() + WARM
-            open_clients, now = len(self.clients), 0.0
-            while open_clients:
-                ready = selector.select(PATIENCE)
-                if not ready:
-                    raise RuntimeError(f"No answer came in {PATIENCE:g} s.")
-                for key, _ in ready:
-                    if not key.data.is_answered():
+            while selector.get_map():
+                for key, _ in selector.select(PATIENCE) or self._give_up(selector):
+                    client, status = key.data, key.data.status()
+                    if status is None:
                         continue
                     now = time.perf_counter()
-                    if begin <= now < begin + seconds:
-                        waits.append(now - key.data.asked)
-                    if now < begin + seconds:
-                        key.data.ask(next(self.questions))
+                    self.answered += status == 200
+                    if status == 200 and begin <= now < begin + seconds:
+                        waits.append(now - client.asked)
+                    if status == 200 and now < begin + seconds:
+                        self._ask(client)
                     else:
-                        open_clients -= 1
-        return len(waits) / seconds, waits
+                        selector.unregister(client.connection)
+                        client.connection.close()
+        return waits
+
+    def _ask(self, client: Client) -> None:
+        client.ask(next(self._questions))
+        self.asked += 1
+
+    @staticmethod
+    def _give_up(selector: selectors.BaseSelector) -> list[tuple[selectors.SelectorKey, int]]:
+        """Close the connections of all that still wait, and go on with nothing."""
+        for key in list(selector.get_map().values()):
+            selector.unregister(key.fileobj)
+            key.data.connection.close()
+        return []
 
 
 class Bare:
@@ -187,53 +200,83 @@ class Bare:
         return done / (time.perf_counter() - begin)
 
 
-def main() -> None:
-    """Measure, print and write down."""
+def main() -> int:
+    """Measure, print and write down.
+
+    Returns:
+        The exit code: 1 where a request was lost.
+    """
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--model", help="a run, a checkpoint or a short name; a tiny one if left")
     parser.add_argument("--clients", type=int, default=64)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=10.0, help="of each of a round's halves")
+    parser.add_argument("--minutes", type=float, default=3.0, help="of all rounds, at most")
     parser.add_argument("--batch-size", type=int, default=8, help="rows of a forward pass, of both")
+    parser.add_argument(
+        "--threads",
+        type=int,
+        default=max(1, (os.cpu_count() or 1) - 1),
+        help="that compute a forward pass, of both",
+    )
     parser.add_argument("--options", default="", help="options of `temper serve`, in one string")
     arguments = parser.parse_args()
-    clients, texts = arguments.clients, texts_of(arguments.clients)
-    served, bare = list[float](), list[float]()
-    waits: list[float] = []
+    clients, texts, size = arguments.clients, texts_of(arguments.clients), arguments.batch_size
+    # OpenMP computes, Rayon tokenises; of this process the first has begun already.
+    os.environ |= dict.fromkeys(("OMP_NUM_THREADS", "RAYON_NUM_THREADS"), str(arguments.threads))
+    torch.set_num_threads(arguments.threads)
+    console = Console(soft_wrap=True, highlight=False)
+    ends = time.monotonic() + 60 * arguments.minutes
+    served, bare, waits = list[float](), list[float](), list[float]()
     with tempfile.TemporaryDirectory() as folder:
         model = checkpoint_of(arguments.model, Path(folder))
-        size = arguments.batch_size
         options = ["--batch-size", str(size), *arguments.options.split()]
-        with serving(model, options) as address:
-            load = Load(address, clients, texts)
+        with serving(model, *options) as service:
+            load = Load(service.port, clients, texts)
             alone = Bare(model, texts, clients, batch_size=size)
-            for number in range(-1, arguments.rounds):
-                rate, seen = load.run(arguments.seconds)
+            console.print(f"The service listens; {arguments.threads} threads compute.")
+            # Both are warm after a short round that does not count.
+            load.run(WARM)
+            alone.run(WARM)
+            for number in range(1, arguments.rounds + 1):
+                begin = time.monotonic()
+                seen = load.run(arguments.seconds)
                 without = alone.run(arguments.seconds)
-                if number < 0:
-                    continue
-                served.append(rate)
+                served.append(len(seen) / arguments.seconds)
                 bare.append(without)
                 waits += seen
+                console.print(
+                    f"Round {number} of {arguments.rounds}: served {served[-1]:.0f} texts/s, bare "
+                    f"{without:.0f} texts/s, {load.asked - load.answered} requests lost."
+                )
+                if 2 * time.monotonic() - begin > ends:
+                    break
+    if not waits:
+        raise SystemExit(f"No request was answered in the measured time. It said:\n{service.said}")
     shares = [one / other for one, other in zip(served, bare, strict=True)]
     p50, p99 = np.percentile(waits, [50, 99]).tolist()
-    console = Console(soft_wrap=True, highlight=False)
+    lost = load.asked - load.answered
+    if counted(service.said) != (load.answered, load.answered):
+        console.print(f"The clients got {load.answered} answers. It said:\n{service.said}")
     name = "tiny" if arguments.model is None else arguments.model
     cells = {
         "model": name,
         "clients": f"{clients}",
+        "threads": f"{arguments.threads}",
         "bare, texts/s": f"{np.mean(bare):.0f}",
         "served, texts/s": f"{np.mean(served):.0f}",
         "served of bare": f"{median(shares):.1%} ({min(shares):.1%} to {max(shares):.1%})",
         "p50": f"{1000 * p50:.0f} ms",
         "p99": f"{1000 * p99:.0f} ms",
         "p99 / p50": f"{p99 / p50:.1f}",
+        "lost": f"{lost} of {load.asked}",
     }
     console.print(pipe_table(list(cells), [list(cells.values())]), markup=False)
     record = {
         "model": name,
         "clients": clients,
         "batch_size": size,
+        "threads": arguments.threads,
         "options": arguments.options,
         "seconds": arguments.seconds,
         "bare": bare,
@@ -241,9 +284,12 @@ def main() -> None:
         "p50": p50,
         "p99": p99,
         "requests": len(waits),
+        "asked": load.asked,
+        "lost": lost,
     }
     console.print(f"Written to {write('serve', record)}")
+    return 1 if lost else 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

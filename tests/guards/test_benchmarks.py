@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import socket
+import threading
 import zipfile
 from importlib.metadata import version
 from pathlib import Path
@@ -11,12 +13,13 @@ from typing import Any
 import pytest
 import torch
 
-from benchmarks import gpu, gpu_kit, predict
+from benchmarks import gpu, gpu_kit, predict, serve
 from benchmarks.ledger import Ledger
 from benchmarks.record import write
 from benchmarks.step_cost import summary
 
 KILOBYTE = 256  # fp32 numbers
+WHOLE = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}"
 
 
 def test_the_ledger_counts_a_storage_once_and_notices_its_end() -> None:
@@ -97,6 +100,32 @@ def test_the_table_of_throughputs_has_a_line_for_each_arm() -> None:
     *_, plain, whole = predict.table_of([{**row, "arm": predict.PLAIN}, row]).splitlines()
     assert plain == "| one length | temper.Classifier | 120 | 0.95 | 0.95 |  |"
     assert whole == "| one length | the same, calibrated | 120 | 0.95 | 0.95 | 1.2% |"
+
+
+@pytest.mark.parametrize(
+    "broken", [b"", WHOLE[:-1], b"HTTP/1.1 500 Error\r\ncontent-length: 0\r\n\r\n"]
+)
+def test_a_request_without_a_whole_answer_is_lost(
+    broken: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(serve, "WARM", 0.0)
+
+    def answer(server: socket.socket) -> None:
+        connection, _ = server.accept()
+        with connection:
+            # Whole, in two pieces, and then what is no answer.
+            for replies in ((WHOLE[:9], WHOLE[9:]), (broken,)):
+                assert connection.recv(65536).endswith(b'{"texts": ["a"]}')
+                for reply in replies:
+                    connection.sendall(reply)
+
+    with socket.create_server((serve.HOST, 0)) as server:
+        thread = threading.Thread(target=answer, args=(server,))
+        thread.start()
+        load = serve.Load(server.getsockname()[1], 1, ["a"])
+        assert len(load.run(60.0)) == 1
+        thread.join()
+    assert (load.asked, load.answered) == (2, 1)
 
 
 def test_a_result_names_the_machine_and_the_versions(tmp_path: Path) -> None:
