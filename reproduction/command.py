@@ -49,6 +49,7 @@ def parser() -> ArgumentParser:
     add("--out", type=Path, metavar="DIR", help="runs/reproduction/FAMILY-SCALE if left out")
     add("--from", dest="source", type=Path, metavar="DIR", help="read finished studies, train none")
     add("--keep", type=Path, metavar="DIR", help="keep plans, records and scores for --from")
+    add("--figure", type=Path, metavar="FILE", help="draw what the methods cost and gain, as SVG")
     add("--printed", action="store_true", help="the numbers that the papers print")
     add("--check-arithmetic", action="store_true", help="where the papers' numbers disagree")
     add("--claims", action="store_true", help="what the kept numbers say of the papers' claims")
@@ -81,7 +82,7 @@ def main(arguments: Sequence[str], *, run: Run) -> None:
     }
     for mode, (asked, act) in modes.items():
         if asked:
-            unread = [*TRAINING, "source", "keep"]
+            unread = [*TRAINING, "source", "keep", "figure"]
             if mode not in NAMED_MODES and given.name not in (None, THEOREM):
                 unread.append("name")
             _refuse(f"{mode} reads numbers alone and trains nothing", given, unread)
@@ -94,9 +95,12 @@ def _table(given: Namespace) -> None:
     """Print a table, after running what it needs."""
     name = _known(given.name)
     specification = read_specification(name)
+    if given.figure is not None and not specification.frontier:
+        raise SettingError(f"{name} does not say what its methods gain: leave --figure out.")
     scale = given.scale or SMALL
     if scale not in SCALES:
         raise SettingError(unknown("scale", scale, SCALES))
+    from reproduction.frontier import frontier
     from reproduction.layout import markdown, sections
     from reproduction.plan import Request
     from reproduction.run import Record, check_keep, keep, run_reproduction
@@ -104,6 +108,7 @@ def _table(given: Namespace) -> None:
     from temper.app.settings import ROOT as DATA_ROOT
     from temper.cli.bars import progress
     from temper.files import make_folder, remove_empty, write_text
+    from temper.report.svg import svg
 
     family = specification.family
     folder = given.source or given.out or Path("runs", "reproduction", f"{family}-{scale}")
@@ -135,6 +140,9 @@ def _table(given: Namespace) -> None:
     if given.keep is not None:
         kept = keep(specification, folder, given.keep)
         say(f"Kept {len(kept)} of {len(specification.case)} cases: {given.keep}", as_json=True)
+    if given.figure is not None:
+        write_text(given.figure, svg(frontier(table), alone=True))
+        say(f"Figure: {given.figure}", as_json=True)
     if given.source is None:
         write_text(folder / f"{name}-table.md", markdown(table))
         say(f"Table: {folder / f'{name}-table.md'}", as_json=True)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from reproduction.plan import settings_of
 from reproduction.specification import Case, CaseAtScale, Scale, Specification, leaves
 from temper.data.tasks.registry import TASKS
-from temper.display.folders import Source
+from temper.display.folders import Run, Source
 from temper.display.records import RunRecord
 from temper.training.assignments import Tree
 from temper.training.config import RunConfig, without_unread
@@ -46,6 +47,36 @@ def case_facts(case: Case, source: Source) -> dict[str, str]:
         "seeds": str(len(source.seeds)),
         "minutes": f"{sum(float(r.times.get('train_seconds', 0)) for r in records) / 60:.0f}",
     }
+
+
+def costs(sources: Iterable[Source], reference: str) -> dict[str, float]:
+    """Return the forward passes that each method's training computed, the reference's being 1.
+
+    Args:
+        sources: The finished studies.
+        reference: The method that the others are held against.
+
+    Returns:
+        The mean over the studies that have runs of both, by method; those without are left out.
+    """
+    found: dict[str, list[float]] = {}
+    for source in sources:
+        passes = {
+            column.name: fmean(spent)
+            for column in source.columns
+            if (spent := [each for run in column.runs.values() if (each := _passes(run))])
+        }
+        for name, spent_by in passes.items():
+            if reference in passes:
+                found.setdefault(name, []).append(spent_by / passes[reference])
+    return {name: fmean(ratios) for name, ratios in found.items()}
+
+
+def _passes(run: Run) -> float:
+    """Return the forward passes of a training, by batches; 0 where the record does not say."""
+    if run.record is None or run.record.passes is None:
+        return 0.0
+    return run.record.passes * float(run.record.times.get("steps", 0))
 
 
 def changes(specification: Specification, scale: Scale | None, cases: Cases) -> list[str]:

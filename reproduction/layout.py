@@ -85,6 +85,10 @@ def grid(table: ReproductionTable) -> str:
         ", ".join(title) or escaped(place[1]) for title, place in zip(titles, places, strict=True)
     ]
     turned = [[method, *row] for method, row in zip(methods, zip(*cells, strict=True), strict=True)]
+    if table.costs:
+        across.insert(0, "cost")
+        for row in turned:
+            row.insert(1, f"{table.costs[row[0]]:.2f}" if row[0] in table.costs else ABSENT)
     return pipe_table(["method", *across], turned)
 
 

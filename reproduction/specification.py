@@ -351,6 +351,7 @@ class Specification(Entry):
         pairs: Columns made of pairs of values.
         model, task: The grid's two sides; every model is run on every task, or on those it names.
         score: What is printed.
+        frontier: The score that is set beside the cost of its methods; left out none is.
         choice: Settings that each case chooses for itself.
         scales: How the grid is run, by name.
         kept: Folder of the kept scores, from the clone's root; left out it is
@@ -373,6 +374,7 @@ class Specification(Entry):
     model: tuple[ModelEntry, ...]
     task: tuple[TaskEntry, ...]
     score: tuple[Score, ...]
+    frontier: str = ""
     choice: Choice | None = None
     scales: dict[Scale, ScaleEntry]
     kept: str = ""

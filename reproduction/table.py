@@ -14,7 +14,7 @@ from statistics import fmean
 from typing import Any
 
 from reproduction.choice import choose_columns
-from reproduction.facts import case_facts, changes
+from reproduction.facts import case_facts, changes, costs
 from reproduction.learning import not_learned
 from reproduction.lines import NOT_LEARNED, Line, corrected, difference, mean_lines, mean_over
 from reproduction.run import finished_cases, read_record
@@ -47,6 +47,9 @@ class ReproductionTable:
         differs: What differs from the paper, a sentence each.
         facts: What was run, a line a case: a heading each.
         chosen: What each case chose, a line a case: a heading each.
+        frontier: The score that is set beside the methods' cost; empty where none is.
+        costs: Forward passes of each method's training, the reference's being 1, where a score is
+            set beside them.
     """
 
     name: str
@@ -57,6 +60,8 @@ class ReproductionTable:
     differs: tuple[str, ...] = ()
     facts: tuple[dict[str, str], ...] = ()
     chosen: tuple[dict[str, str], ...] = ()
+    frontier: str = ""
+    costs: dict[str, float] = field(default_factory=dict)
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -82,6 +87,7 @@ class ReproductionTable:
             "differs": list(self.differs),
             "facts": list(self.facts),
             "chosen": list(self.chosen),
+            "costs": self.costs,
         }
 
 
@@ -172,6 +178,8 @@ def reproduction_table(specification: Specification, folder: Path) -> Reproducti
         differs=tuple(differs),
         chosen=tuple(choices),
         facts=tuple(case_facts(case, source) for case, source in cases),
+        frontier=specification.frontier,
+        costs=costs(sources.values(), specification.reference) if specification.frontier else {},
     )
 
 

@@ -47,10 +47,12 @@ def write_study(
     perspective: str = "task",
     higher_is_better: bool | None = True,
     methods: Mapping[str, Mapping[str, Any]] | None = None,
+    passes: Mapping[str, tuple[float, int]] | None = None,
 ) -> Path:
     """Write a study whose columns have one score a seed, and nothing else.
 
-    ``methods`` are recorded settings of a column's method, by the column's name.
+    ``methods`` are recorded settings of a column's method, and ``passes`` the forward passes of a
+    step and the steps, by the column's name.
     """
     seeds = list(range(max(len(values) for values in scores.values())))
     runs: dict[str, dict[str, str]] = {}
@@ -59,7 +61,10 @@ def write_study(
             run = folder / "runs" / f"{column}-s{seed}-key"
             evaluation = run / "evaluation"
             evaluation.mkdir(parents=True)
-            _write(run / "run.json", _run(model, column, seed, (methods or {}).get(column, {})))
+            record = _run(model, column, seed, (methods or {}).get(column, {}))
+            if passes and column in passes:
+                record["passes"], record["times"]["steps"] = passes[column]
+            _write(run / "run.json", record)
             score = {
                 "perspective": perspective,
                 "set": "dev",

@@ -214,6 +214,7 @@ def test_a_refused_command_leaves_no_folder_behind(tmp_path: Path) -> None:
         (("uegr-tabel-4",), "Did you mean 'uegr-table-4'"),
         (("uegr-table-4", "--scale", "tiny"), "Unknown scale 'tiny'"),
         (("uegr-table-4", "--from", "somewhere", "--seeds", "3"), "--from makes the table"),
+        (("uegr-table-4", "--figure", "f.svg"), "leave --figure out"),
         (("uegr-table-4", "--write"), "so the name of a table says nothing there"),
         (("--claims", "--seeds", "3"), "so --seeds says nothing there"),
         (("--check-arithmetic", "--scale", "full"), "alone and trains nothing, so --scale says"),

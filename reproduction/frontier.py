@@ -1,0 +1,45 @@
+"""What each method costs, and what it gains: one picture of a table."""
+
+from __future__ import annotations
+
+from reproduction.table import ReproductionTable
+from temper.display.drawing import Bars, Figure, Look, Mark
+from temper.errors import SettingError
+
+
+def frontier(table: ReproductionTable) -> Figure:
+    """Draw the difference from the reference of each method, the cheapest on top.
+
+    Args:
+        table: A table whose specification names what is gained (``frontier``).
+
+    Returns:
+        Lying bars, of the mean over the cases where there are several.
+
+    Raises:
+        SettingError: No method but the reference has the score and a cost.
+    """
+    lines = [line for line in table.lines if line.score == table.frontier]
+    # The mean over the cases stands last.
+    lines = [line for line in lines if line.case == lines[-1].case and line.seeds]
+    held = [line for line in lines if line.to_reference is not None and line.column in table.costs]
+    if not held:
+        raise SettingError(f"No method of {table.name} has runs beside {table.reference}'s.")
+    marks = {}
+    for line in sorted(held, key=lambda line: table.costs[line.column]):
+        gain, unit = line.to_reference, line.unit
+        assert gain is not None
+        ends = None
+        if gain.low is not None and gain.high is not None:
+            ends = (gain.low * unit.scale, gain.high * unit.scale)
+        label = f"{line.column}, {table.costs[line.column]:.1f} \u00d7"
+        marks["gain", label] = Mark(
+            gain.mean * unit.scale,
+            unit.text(gain.mean, signed=True),
+            "95 % interval over the seeds" if ends else "no interval",
+            f"{len(line.seeds)} seeds",
+            ends,
+        )
+    what = f"{held[0].label}: gain over {table.reference}, {held[0].case}"
+    caption = f"\u00d7 is the cost of the training, that of {table.reference} being 1."
+    return Figure(what, caption, Bars(f"gain over {table.reference}", marks, {"gain": Look(1)}))
