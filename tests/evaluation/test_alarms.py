@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from temper.display.drawing import Bars
 from temper.display.folders import read
 from temper.evaluation.folder import write
 from temper.evaluation.function import CallablePredictor
+from temper.evaluation.perspectives.alarms import in_words
 from temper.evaluation.run import EvaluationData, evaluate
 from temper.evaluation.settings import EvaluationSettings
 from temper.functional.conformal import chance_coverage
@@ -21,7 +23,7 @@ from tests.evaluation.spoken import calibrated, speaker, spoken, values
 ONLY = EvaluationSettings(perspectives=("task", "anomaly", "alarms"), bootstrap=20)
 
 
-def test_anomalies_less_sure_than_all_ordinary_rows_are_detected() -> None:
+def test_anomalies_less_sure_than_all_ordinary_rows_are_detected(tmp_path: Path) -> None:
     dev = spoken("dev", [[0.9, 0.1]] * 60, [0] * 60)
     odd = spoken("odd", [[0.6, 0.4]] * 3 + [[0.95, 0.05], [0.9, 0.1]], None)
     found = evaluate(speaker(), EvaluationData(dev, anomaly={"odd": odd}), ONLY)
@@ -30,6 +32,9 @@ def test_anomalies_less_sure_than_all_ordinary_rows_are_detected() -> None:
         ("dev", "clean", "false_alarms"): 0.0,
         ("odd", "clean", "detections"): 0.6,
     }
+    assert in_words(comparison(write(found, tmp_path / "evaluation"))) == (
+        "Most anomalies are detected by max softmax: 60.00 % of odd, at 0.00 % false alarms on dev."
+    )
 
 
 def test_ordinary_rows_raise_the_stated_share_of_false_alarms() -> None:
@@ -47,6 +52,8 @@ def test_every_detector_has_its_alarms_and_a_bar(tmp_path: Path) -> None:
     detectors = {"clean", "max_logit", "energy", "mahalanobis", "knn"}
     assert {place[:2] for place in found} == {(s, d) for s in ("dev", "odd") for d in detectors}
     folder = write(evaluation, tmp_path / "evaluation")
+    said = in_words(comparison(folder))
+    assert re.fullmatch(r"Most .* of odd, at .*; fewest .* false alarms on dev\.", said)
     (figure,) = [f for f in figures(read(folder), comparison(folder)) if f.title == "Alarms"]
     assert isinstance(figure.chart, Bars)
     assert len(figure.chart.marks) == 10

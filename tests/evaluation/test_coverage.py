@@ -14,11 +14,12 @@ from temper.display.folders import read
 from temper.evaluation.folder import write
 from temper.evaluation.function import CallablePredictor
 from temper.evaluation.perspectives.calibration import fold_numbers
-from temper.evaluation.perspectives.coverage import MOST
+from temper.evaluation.perspectives.coverage import MOST, in_words
 from temper.evaluation.run import EvaluationData, evaluate
 from temper.evaluation.settings import EvaluationSettings
 from temper.functional.conformal import chance_coverage
 from temper.report.figures import figures
+from temper.report.page import build
 from temper.report.table import comparison
 from temper.testing.tiny import tiny_classifier, tiny_data, tiny_examples
 from tests.evaluation.spoken import calibrated, speaker, spoken, values
@@ -134,7 +135,7 @@ def test_attacked_rows_are_scored_where_they_are_measured() -> None:
     assert value < clean
 
 
-def test_the_figure_says_where_coverage_breaks_and_where_not(tmp_path: Path) -> None:
+def test_the_page_says_where_coverage_breaks_and_where_not(tmp_path: Path) -> None:
     rows = np.random.default_rng(0).permutation(400)
     near, far = calibrated("near", 400, seed=1), calibrated("far", 400, seed=2)
     # Labels of the far set that do not belong to its texts.
@@ -144,14 +145,18 @@ def test_the_figure_says_where_coverage_breaks_and_where_not(tmp_path: Path) -> 
         calibrated("dev", 600, seed=0), {"near": near, "far": spoken("far", said, labels)}
     )
     found = evaluate(speaker(), data, ONLY)
-    whole = drawn(write(found, tmp_path / "whole"))
-    share = values(found, "coverage", parameters={})["far", "lac", "coverage"]
-    caption = whole["Coverage of prediction sets"].caption
-    assert f"Coverage breaks on far ({100 * share:.2f} %)." in caption
-    assert "near" not in caption
+    folder = write(found, tmp_path / "whole")
+    scores = values(found, "coverage", parameters={})
+    share = f"{100 * scores['far', 'lac', 'coverage']:.2f} %"
+    assert in_words(comparison(folder)) == (
+        f"The set holds the label of {100 * scores['dev', 'lac', 'coverage']:.2f} % of dev, with "
+        f"{scores['dev', 'lac', 'set_size']:.2f} classes a set, least often on far ({share}). "
+        f"Coverage breaks on far ({share})."
+    )
+    assert f"Coverage breaks on far ({share})." in build(folder).read_text(encoding="utf-8")
     calm = evaluate(speaker(), EvaluationData(data.dev, {"near": near}), ONLY)
-    caption = drawn(write(calm, tmp_path / "calm"))["Coverage of prediction sets"].caption
-    assert "Nowhere are fewer covered than chance allows." in caption
+    said = in_words(comparison(write(calm, tmp_path / "calm")))
+    assert said.endswith("Nowhere are fewer covered than chance allows.")
 
 
 def test_what_has_no_sets_says_why() -> None:

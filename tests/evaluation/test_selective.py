@@ -10,6 +10,7 @@ from temper.display.drawing import Lines
 from temper.display.folders import read
 from temper.evaluation.folder import write
 from temper.evaluation.function import CallablePredictor
+from temper.evaluation.perspectives.selective import in_words
 from temper.evaluation.run import EvaluationData, evaluate
 from temper.evaluation.settings import EvaluationSettings
 from temper.report.figures import figures
@@ -23,7 +24,7 @@ SURE = [[0.95 - 0.02 * place, 0.05 + 0.02 * place] for place in range(20)]
 LABELS = [0, 0, 1, *[0] * 15, 1, 1]
 
 
-def test_the_risk_is_that_of_the_surest_rows() -> None:
+def test_the_risk_is_that_of_the_surest_rows(tmp_path: Path) -> None:
     far = spoken("far", [[0.9, 0.1], [0.4, 0.6]], [1, 1])
     found = evaluate(speaker(), EvaluationData(spoken("dev", SURE, LABELS), {"far": far}), ONLY)
     own = values(found, "selective")
@@ -36,6 +37,10 @@ def test_the_risk_is_that_of_the_surest_rows() -> None:
     assert own["dev", "clean", "excess_aurc"] == pytest.approx(sum(risks) / 20 - sum(best) / 20)
     # The surest is wrong, the other right: (1 + 1/2) / 2.
     assert own["far", "clean", "aurc"] == pytest.approx(0.75)
+    # Of far 1 in 1.6 rows, and 1 in 1.9.
+    assert in_words(comparison(write(found, tmp_path / "evaluation"))) == (
+        "Wrong among the surest 80 and 95 %: of dev 6.25 % and 10.53 %, of far 62.50 % and 52.63 %."
+    )
 
 
 def test_the_confidence_is_that_of_the_answer_not_the_highest() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
@@ -183,6 +184,10 @@ class Row:
             return value
         return f"{value} \u00b1 {self.unit.text(cell.standard_deviation)}"
 
+    def value_text(self, column: str) -> str:
+        """Write a cell's mean with its unit."""
+        return f"{self.unit.text(self.cells[column].mean)} {self.unit.sign}".rstrip()
+
     def interval_text(self, column: str) -> str:
         """Write a cell's interval over examples; empty where there is none."""
         cell = self.cells[column]
@@ -333,6 +338,17 @@ class Comparison:
             if self.reference is not None and name != self.reference:
                 found.append(("difference", f"{name} \u2212 {self.reference}"))
         return found
+
+    def said(self, say: Callable[[str], str]) -> str:
+        """Join what there is to say of each column, behind its name where there are several.
+
+        Args:
+            say: From a column's name to a text, empty where there is nothing to say.
+        """
+        told = {name: text for name in self.columns if (text := say(name))}
+        if len(self.columns) == 1:
+            return "".join(told.values())
+        return " ".join(f"`{name}`: {text}" for name, text in told.items())
 
     def of(self, perspective: str, *names: str) -> list[Row]:
         """Return the rows of a perspective.

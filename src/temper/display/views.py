@@ -77,6 +77,9 @@ class View:
             ``{reference}``, the ``{score}`` and the group's ``{title}`` may stand.
         question: What a reader asks of it: groups of one question share a section of the page.
         explained: Its leading score in a sentence, for who does not know the term.
+        says: What came out in sentences, which stand on the page before ``explained``; for a group
+            that is not ``judged``, or whose leading score is not enough. ``Comparison.said`` makes
+            one a column.
         figures: Draws what the group has, from the rows and the scores.
         counts: What n counts.
         judged: Whether its scores say how well a model holds: they enter the answer.
@@ -105,6 +108,7 @@ class View:
     gain: str = "is {better} in {title} ({ours}, {reference} {theirs})"
     question: str = ""
     explained: str = ""
+    says: Callable[[Comparison], str] = lambda comparison: ""
     figures: Callable[[Source, Comparison], list[Figure]] = lambda source, comparison: []
     counts: str = "examples"
     judged: bool = True

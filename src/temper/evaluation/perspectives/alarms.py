@@ -26,6 +26,7 @@ from temper.evaluation.scoring import ScoreEntry, Scoring
 from temper.functional.proportions import Share
 from temper.functional.resampling import FloatArray
 from temper.functional.scores import NO_ROWS, ScoreFacts
+from temper.functional.units import PERCENT
 
 RATE = 0.05
 """Share of ordinary texts that may raise an alarm."""
@@ -88,6 +89,37 @@ def by_detector(rows: Sequence[Row]) -> list[Row]:
     return list(firsts.values())
 
 
+def in_words(comparison: Comparison) -> str:
+    """Say which detector finds most anomalies, and which fewest, each with its false alarms.
+
+    Args:
+        comparison: All scores.
+    """
+    found = comparison.of("alarms", "detections")
+    false = {row.key.condition: row for row in comparison.of("alarms", "false_alarms")}
+    sets = list(dict.fromkeys(row.key.set for row in found))
+    where = f"of {sets[0]}" if len(sets) == 1 else f"in the mean of {len(sets)} sets"
+
+    def say(column: str) -> str:
+        means: dict[str, float] = {}
+        for detector in false:
+            values = [row.cells[column].mean for row in found if row.key.condition == detector]
+            known = [value for value in values if value is not None]
+            if known:
+                means[detector] = sum(known) / len(known)
+        order = sorted(means, key=lambda detector: -means[detector])
+        ends = {"Most anomalies are": order[:1], "fewest": order[1:][-1:]}
+        told = [
+            f"{which} detected {CONDITIONS[detector]}: {PERCENT.text(means[detector])} % {where}, "
+            f"at {false[detector].value_text(column)} false alarms on dev"
+            for which, named in ends.items()
+            for detector in named
+        ]
+        return f"{'; '.join(told)}." if told else ""
+
+    return comparison.said(say)
+
+
 def figures(source: Source, comparison: Comparison) -> list[Figure]:
     """Draw the share of each set that raises an alarm, by detector."""
     found = comparison.of("alarms")
@@ -110,6 +142,7 @@ ALARMS = Perspective(
     leads="detections",
     sums_up=by_detector,
     conditions=CONDITIONS,
+    says=in_words,
     figures=figures,
     judged=False,
     ranked=False,

@@ -9,7 +9,7 @@ sets. On other sets nothing guarantees it, and how far it falls is what shift an
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -54,6 +54,7 @@ ENOUGH = 10
 """Rows that a class or group needs to be the worst one."""
 MOST = 20
 """Classes or groups of a set up to which each is scored; of more, the worst one is."""
+NOWHERE = "Nowhere are fewer covered than chance allows."
 KINDS = {"lac": "LAC", "aps": "APS", "raps": "RAPS"}
 PARTS = {"class": "class, by its number,", "group": "group that the data name"}
 
@@ -198,17 +199,12 @@ def on_dev(rows: Sequence[Row]) -> list[Row]:
 def figures(source: Source, comparison: Comparison) -> list[Figure]:
     """Draw coverage by set and attack, by class and by group, and the size of the sets."""
     found = comparison.of("coverage", "coverage")
-    whole = {
-        _place(row): row
-        for row in found
-        if not set(PARTS) & set(row.key.parameters) and row.key.condition not in {*KINDS} - {MAIN}
-    }
     drawn = labelled_bars(
         comparison,
-        whole,
+        of_whole_sets(comparison),
         "Coverage of prediction sets",
         f"Share of texts whose set (LAC) holds the label; {ASKED} are asked for, which dev "
-        f"has by construction. {broken(comparison, whole)}",
+        "has by construction.",
     )
     for part, words in PARTS.items():
         drawn += labelled_bars(
@@ -231,27 +227,57 @@ def figures(source: Source, comparison: Comparison) -> list[Figure]:
     )
 
 
-def broken(comparison: Comparison, rows: Mapping[str, Row]) -> str:
-    """Say where fewer texts are covered than chance allows, in sentences.
-
-    Chance is that of thresholds from half of dev's rows, on as many rows as were answered.
+def of_whole_sets(comparison: Comparison) -> dict[str, Row]:
+    """Return the coverages of whole sets, attacked ones too, by what they are of.
 
     Args:
         comparison: All scores.
-        rows: Coverages by what they are of.
     """
-    said = []
-    for column in comparison.columns:
-        known = min(rows["dev"].cells[column].examples, default=0) // 2 if "dev" in rows else 0
-        places = [
-            f"{place} ({row.unit.text(row.cells[column].mean)} %)"
-            for place, row in rows.items()
-            if _breaks(row.cells[column], known)
+    return {
+        _place(row): row
+        for row in comparison.of("coverage", "coverage")
+        if not set(PARTS) & set(row.key.parameters) and row.key.condition not in {*KINDS} - {MAIN}
+    }
+
+
+def in_words(comparison: Comparison) -> str:
+    """Say what dev's sets hold, where coverage is least, and where it breaks.
+
+    It breaks where fewer texts are covered than chance allows: that of thresholds from half of
+    dev's rows, on as many rows as were answered.
+
+    Args:
+        comparison: All scores.
+    """
+    whole = of_whole_sets(comparison)
+    sizes = on_dev(comparison.of("coverage", "set_size"))
+    if "dev" not in whole or not sizes:
+        return ""
+
+    def say(column: str) -> str:
+        covered = {
+            place: mean
+            for place, row in whole.items()
+            if (mean := row.cells[column].mean) is not None
+        }
+        if "dev" not in covered:
+            return ""
+        shares = {place: whole[place].value_text(column) for place in covered}
+        least = min(covered, key=lambda place: covered[place])
+        elsewhere = "" if least == "dev" else f", least often on {least} ({shares[least]})"
+        known = min(whole["dev"].cells[column].examples, default=0) // 2
+        broken = [
+            f"{place} ({shares[place]})"
+            for place in covered
+            if _breaks(whole[place].cells[column], known)
         ]
-        if places:
-            who = f" of {column}" if len(comparison.columns) > 1 else ""
-            said.append(f"Coverage{who} breaks on {listed(places)}.")
-    return " ".join(said) or "Nowhere are fewer covered than chance allows."
+        verdict = f"Coverage breaks on {listed(broken)}." if broken else NOWHERE
+        return (
+            f"The set holds the label of {shares['dev']} of dev, with "
+            f"{sizes[0].value_text(column)} a set{elsewhere}. {verdict}"
+        )
+
+    return comparison.said(say)
 
 
 def _breaks(cell: Cell, known: int) -> bool:
@@ -279,6 +305,7 @@ COVERAGE = Perspective(
     sums_up=on_dev,
     conditions=KINDS,
     minor=details,
+    says=in_words,
     figures=figures,
     judged=False,
     ranked=False,

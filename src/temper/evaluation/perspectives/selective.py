@@ -78,6 +78,35 @@ def on_dev(rows: Sequence[Row]) -> list[Row]:
     return list(rows[:1])
 
 
+def in_words(comparison: Comparison) -> str:
+    """Say how often the surest answers are wrong on dev, and on the set where most are.
+
+    Args:
+        comparison: All scores.
+    """
+    risks = {
+        share: {row.key.set: row for row in comparison.of("selective", f"risk_{share}")}
+        for share in (80, 95)
+    }
+
+    def say(column: str) -> str:
+        means = {
+            name: mean
+            for name, row in risks[80].items()
+            if (mean := row.cells[column].mean) is not None
+        }
+        if "dev" not in means:
+            return ""
+        places = dict.fromkeys(("dev", max(means, key=lambda name: means[name])))
+        told = [
+            f"of {name} {' and '.join(rows[name].value_text(column) for rows in risks.values())}"
+            for name in places
+        ]
+        return f"Wrong among the surest 80 and 95 %: {', '.join(told)}."
+
+    return comparison.said(say)
+
+
 def figures(source: Source, comparison: Comparison) -> list[Figure]:
     """Draw the risk over the coverage, one figure a labelled set.
 
@@ -132,6 +161,7 @@ SELECTIVE = Perspective(
     "which it is surest; the area under its curve (AURC) is the mean over all shares of texts.",
     leads="aurc",
     sums_up=on_dev,
+    says=in_words,
     figures=figures,
     judged=False,
     ranked=False,
