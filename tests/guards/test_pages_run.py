@@ -1,19 +1,26 @@
 """What the documents show is run, page by page: tiny models, few rows and steps.
 
 A page's blocks run in order in a folder of their own, as a reader would run them. Sizes are changed
-by options behind those of the page; a tiny model and rows that it can learn stand in for others.
+by options behind those of the page; a tiny model and rows that it can learn stand in for others. A
+service runs until the end of its page, at a port of its own.
 """
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import shutil
+import subprocess
+import sys
+from contextlib import ExitStack
 from pathlib import Path
+from urllib.request import Request, urlopen
 
 import pytest
 import typer
 
+from drills.serving import serving
 from temper import methods
 from temper.cli.app import app
 from temper.methods import registry
@@ -27,12 +34,13 @@ COMMANDS = typer.main.get_command(app).commands
 SMALLER = {
     "--rows": "160",
     "--eval-rows": "50",
-    "--max-steps": "15",
+    "--max-steps": "30",
     "--workers": "1",
     "--learning-rate": "1e-2",
 }
 """Options that every command is given which takes them."""
 
+EXPORTED = "shipped/pipeline.py"
 REPLACED = {**dict.fromkeys(MODELS, "tiny"), "demo": "reviews.csv"}
 """What a tiny model stands in for, and rows that it can learn."""
 
@@ -44,7 +52,7 @@ OTHER_PROGRAMS = {
     "export": "holds a token of the reader's own",
     "ray": "starts a machine of a cluster; tests/drills starts two",
     "source": "belongs to the reader's shell",
-    "python": "runs a part of these tests",
+    "python": "runs a part of these tests, or a drill or a benchmark that has tests of its own",
     "PYTHONPATH=src:.": "writes the recorded trajectories anew",
     "git": "shows what changed in the clone",
     "for": "a loop of the shell",
@@ -73,7 +81,9 @@ NOT_RUN = {
 
 def reason_not_to_run(line: str) -> str | None:
     """Return why a line is not run, or None."""
-    first = shlex.split(line, comments=True)[0]
+    first, second = (*shlex.split(line, comments=True), "")[:2]
+    if first == "curl" or (first == "python" and second == EXPORTED):
+        return None
     if first != "temper":
         return OTHER_PROGRAMS[first]
     return next((why for pattern, why in NOT_RUN.items() if re.match(pattern, line)), None)
@@ -98,10 +108,19 @@ def smaller(line: str) -> list[str]:
     """Return a command's words, with its sizes made small."""
     words = [REPLACED.get(word, word) for word in shlex.split(line, comments=True)[1:]]
     taken = {name for parameter in COMMANDS[words[0]].params for name in parameter.opts}
+    if words[0] == "calibrate":
+        # Of the corpus some rows are left; of the file that stands in for it none.
+        words = ["held_out.csv" if word == REPLACED["demo"] else word for word in words]
+        # A risk that is shown takes all rows that there are.
+        taken.remove("--eval-rows")
     sizes = [(option, (option, value)) for option, value in SMALLER.items() if option in taken]
     if {"--perspectives", "--set"} <= taken:
+        # Rows to attack are refused where no attack is among the perspectives that are named.
+        attacked = "--perspectives" not in line or "default" in line or "attack" in line
         sizes += [
-            (f"-{key}", ("--set", f"evaluate.{key}={value}")) for key, value in MEASURED.items()
+            (f"-{key}", ("--set", f"evaluate.{key}={value}"))
+            for key, value in MEASURED.items()
+            if attacked or key != "attack_rows"
         ]
     for name, given in sizes:
         # What a page sets itself must not be set twice.
@@ -115,12 +134,13 @@ def prepare(folder: Path, data: Path) -> None:
     for name in ("tiny", "my-model"):
         make_model(folder / name)
     write_csv(folder / "reviews.csv", sentences(160))
-    # One label in five is wrong, so that a temperature can be fitted.
+    # Some labels are wrong, so that a temperature can be fitted.
     held_out = [
-        (text, "negative" if n % 5 == 0 else label)
-        for n, (text, label) in enumerate(sentences(60, thing="phone"))
+        (text, "negative" if n % 30 == 1 else label)
+        for n, (text, label) in enumerate(sentences(160, thing="phone"))
     ]
     write_csv(folder / "held_out.csv", held_out)
+    write_csv(folder / "other_texts.csv", sentences(30, thing="it"))
     (folder / "new.csv").write_text("text\nthe film was good\nthe film was bad\n", "utf-8")
     (folder / "glove.6B.300d.txt").write_text(f"good {' '.join(['0.5'] * 300)}\n", "utf-8")
     (folder / "my_package").mkdir()
@@ -155,6 +175,41 @@ def train_what_is_read(words: list[str]) -> None:
             succeed(*smaller(line))
 
 
+class Page:
+    """Run the lines of a page.
+
+    Args:
+        data: What ``../shared/data`` stands for.
+        services: Ends the services that the page starts.
+    """
+
+    def __init__(self, data: Path, services: ExitStack) -> None:
+        self.data, self.services = data, services
+        self.port = 0
+
+    def run(self, line: str) -> None:
+        """Run a line."""
+        words = shlex.split(line, comments=True)
+        if words[0] == "curl":
+            self.ask(words[1], words[words.index("--data") + 1].encode())
+        elif words[0] == "python":
+            subprocess.run([sys.executable, *words[1:]], check=True, stdout=subprocess.DEVNULL)
+        else:
+            words = smaller(line.replace("../shared/data", str(self.data)))
+            train_what_is_read(words)
+            if words[0] == "serve":
+                self.port = self.services.enter_context(serving(*words[1:])).port
+            else:
+                succeed(*words)
+
+    def ask(self, address: str, body: bytes) -> None:
+        """Ask the page's service, as curl would."""
+        address = address.replace(":8000", f":{self.port}")
+        request = Request(address, body, {"Content-Type": "application/json"})
+        with urlopen(request, timeout=60) as reply:
+            assert len(json.load(reply)["answers"]) == len(json.loads(body)["texts"])
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("path", "blocks"), [pytest.param(*page, id=name_of(page[0])) for page in shown()]
@@ -171,9 +226,13 @@ def test_the_commands_of_a_page_run(
     prepare(tmp_path, data_dir)
     if "model.skops" in str(blocks):
         save_pipeline(tmp_path / "model.skops")
+    if "temper serve" in str(blocks):
+        pytest.importorskip("uvicorn", reason="needs the extra serve")
     names: dict[str, object] = {"__name__": "__main__"}
     methods.names()
     before = registry.registered()
+    services = ExitStack()
+    page = Page(data_dir, services)
     try:
         for number, (language, block) in enumerate(blocks, start=1):
             if language == "python":
@@ -183,16 +242,15 @@ def test_the_commands_of_a_page_run(
                 )
             for line in lines_of(block) if language == "bash" else ():
                 if reason_not_to_run(line) is None:
-                    words = smaller(line.replace("../shared/data", str(data_dir)))
-                    train_what_is_read(words)
-                    succeed(*words)
+                    page.run(line)
     finally:
+        services.close()
         registry.forget_since(before)
 
 
 def test_every_line_that_is_not_run_has_a_reason_and_every_reason_a_line() -> None:
     lines = [line for path in DOCUMENTS for line in command_lines(path)]
     firsts = {shlex.split(line, comments=True)[0] for line in lines}
-    assert firsts - {"temper"} == OTHER_PROGRAMS.keys()
+    assert firsts - {"temper", "curl"} == OTHER_PROGRAMS.keys()
     for pattern in NOT_RUN:
         assert any(re.match(pattern, line) for line in lines), pattern

@@ -108,9 +108,9 @@ def in_words(comparison: Comparison) -> str:
             if known:
                 means[detector] = sum(known) / len(known)
         order = sorted(means, key=lambda detector: -means[detector])
-        ends = {"Most anomalies are": order[:1], "fewest": order[1:][-1:]}
+        ends = {"Most anomalies are detected": order[:1], "fewest": order[1:][-1:]}
         told = [
-            f"{which} detected {CONDITIONS[detector]}: {PERCENT.text(means[detector])} % {where}, "
+            f"{which} {CONDITIONS[detector]}: {PERCENT.text(means[detector])} % {where}, "
             f"at {false[detector].value_text(column)} false alarms on dev"
             for which, named in ends.items()
             for detector in named
