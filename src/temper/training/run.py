@@ -513,8 +513,7 @@ class ActiveRun:
                 f"{self.config.method_name} first measures gradients in a pass over all rows; the "
                 "steps begin after it."
             )
-        if trainer.args.bf16:
-            self.progress.notice_all(bf16_notices(trainer.args.device))
+        self.progress.notice_all(bf16_notices(trainer.args.device) if trainer.args.bf16 else ())
         self.device = str(trainer.args.device)
         self.write("running")
         told = TrackedRun(self.folder.path, self.plan.settings(), step)
