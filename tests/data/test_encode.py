@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import csv
+import tracemalloc
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,10 +14,14 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 
-from temper.data.batches import LengthBucketSampler, ordered_batches
-from temper.data.encode import Collator, encode
+from temper.data import encode as encoding
+from temper.data.batches import POOL, LengthBucketSampler, ordered_batches
+from temper.data.encode import Collator, LazilyEncoded, encode
 from temper.data.examples import Examples
+from temper.data.settings import DataSettings
+from temper.data.sources import load_splits
 from temper.errors import DataError, SettingError
+from temper.seeding import derive_seed, generator
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "the", "soup", "is", "good"]
 
@@ -87,6 +94,108 @@ def test_what_cannot_be_encoded_or_padded_is_an_error() -> None:
         Collator(tokenizer(pad_token=None))
 
 
+@given(data=st.data(), first=st.integers(0, 9), pairs=st.booleans(), labelled=st.booleans())
+def test_rows_encoded_as_they_are_asked_for_are_those_encoded_at_once(
+    data: st.DataObject, first: int, pairs: bool, labelled: bool
+) -> None:
+    texts = data.draw(
+        st.lists(st.sampled_from(["", "good", "the soup is good", "x y"]), min_size=1)
+    )
+    rows = range(len(texts))
+    examples = Examples(
+        "toy",
+        texts,
+        texts[::-1] if pairs else None,
+        labels=[row % 2 for row in rows] if labelled else None,
+        kind="classification" if labelled else "unlabelled",
+    )
+    names = ["input_ids", "token_type_ids", "attention_mask"]
+    words = tokenizer(**({"model_input_names": names} if pairs else {}))
+    wanted = encode(examples, words, max_length=5)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(encoding, "ENCODED_FIRST", first)
+        patch.setattr("temper.data.stored.IN_MEMORY", 40)
+        found = LazilyEncoded(examples, words, max_length=5)
+    places = data.draw(st.lists(st.sampled_from(rows)))
+    assert [found[place] for place in places] == [wanted[place] for place in places]
+    assert found.lengths.at(places) == [wanted.lengths[place] for place in places]
+    assert list(found.lengths) == found.lengths[:] == wanted.lengths
+    assert [list(found[place]) for place in rows] == [list(item) for item in wanted.items]
+    assert [found[place] for place in rows] == wanted.items
+    assert found.truncated == wanted.truncated
+
+
+def test_a_text_without_tokens_is_an_error_before_its_row_is_needed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(encoding, "ENCODED_FIRST", 1)
+    with pytest.raises(DataError, match=r"Row 3 of set 'toy' gives no token"):
+        LazilyEncoded(reviews("good", "the", " "), tokenizer(special=False), max_length=8)
+    with pytest.raises(SettingError, match="between 1 and 64, the longest input .*, got 65"):
+        LazilyEncoded(reviews("good"), tokenizer(), max_length=65)
+
+
+class Counting:
+    """A tokenizer that counts the rows that it is given."""
+
+    def __init__(self) -> None:
+        self.wrapped, self.rows = tokenizer(), 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.wrapped, name)
+
+    def __call__(self, text: Any, *given: Any, **options: Any) -> Any:
+        self.rows += len(text)
+        return self.wrapped(text, *given, **options)
+
+
+def test_a_first_batch_encodes_one_pool_and_an_epoch_each_row_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(encoding, "ENCODED_FIRST", 10)
+    words, size = Counting(), 2
+    rows = LazilyEncoded(reviews(*["the soup", "good"] * 1000), words, max_length=8)
+    sampler = LengthBucketSampler(rows.lengths, batch_size=size, seed=0)
+    before = words.rows
+    assert before < 15
+    next(iter(sampler))
+    assert words.rows - before <= POOL * size
+    for _ in range(2):
+        assert len([rows[place] for place in sampler]) == 2000
+    assert words.rows == 2000 + before - 10
+
+
+BYTES_A_ROW = 300
+
+
+def memory_until_first_batch(path: Path, rows: int) -> int:
+    """Return the most bytes that are live from the file to the first batch of a training."""
+    with path.open("w", encoding="utf-8", newline="") as file:
+        lines = csv.writer(file)
+        lines.writerow(["text", "label"])
+        lines.writerows(
+            (f"row {row} says something", ["no", "yes"][row % 2]) for row in range(rows)
+        )
+    tracemalloc.start()
+    try:
+        splits = load_splits(DataSettings(source=str(path), drop_overlap=True))
+        encoded = LazilyEncoded(splits.train, tokenizer(), max_length=16)
+        assert len(splits.train.hash) == 16
+        next(iter(LengthBucketSampler(encoded.lengths, batch_size=8, seed=0)))
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_row_of_a_training_set_takes_few_bytes_before_the_first_batch(tmp_path: Path) -> None:
+    few, many = 10_000, 30_000
+    memory_until_first_batch(tmp_path / "warm.csv", 100)
+    grown = memory_until_first_batch(tmp_path / "many.csv", many)
+    grown -= memory_until_first_batch(tmp_path / "few.csv", few)
+    # Its text takes 30 of them: so small a file stays in memory.
+    assert grown / (many - few) < BYTES_A_ROW
+
+
 @pytest.mark.parametrize(
     ("side", "ids", "mask"),
     [
@@ -154,6 +263,26 @@ def test_every_epoch_sees_each_row_once(
     sampler = LengthBucketSampler(lengths, batch_size=batch_size, seed=seed)
     sampler.set_epoch(epoch)
     assert sorted(sampler) == list(range(len(lengths)))
+
+
+@given(
+    lengths=st.lists(st.integers(1, 9), max_size=400), size=st.integers(1, 4), drop=st.booleans()
+)
+def test_pools_sorted_one_by_one_give_the_order_of_all_sorted_at_first(
+    lengths: list[int], size: int, drop: bool
+) -> None:
+    draw = generator(derive_seed(5, "batches", 2))
+    order = torch.randperm(len(lengths), generator=draw).tolist()
+    full = len(order) - len(order) % size
+    batches: list[list[int]] = []
+    for start in range(0, full, POOL * size):
+        pool = sorted(order[start : min(start + POOL * size, full)], key=lengths.__getitem__)
+        batches += [pool[first : first + size] for first in range(0, len(pool), size)]
+    shuffled = torch.randperm(len(batches), generator=draw).tolist()
+    wanted = [row for place in shuffled for row in batches[place]]
+    sampler = LengthBucketSampler(lengths, batch_size=size, seed=5, drop_last=drop)
+    sampler.set_epoch(2)
+    assert list(sampler) == wanted + ([] if drop else order[full:])
 
 
 @given(lengths=LENGTHS, batch_size=st.integers(1, 20))

@@ -109,6 +109,7 @@ BROKEN = {
     "only white space": ("a.jsonl", b" \n\n", "a.jsonl is empty"),
     "header alone": ("a.csv", b"text,label\n", "header but no rows"),
     "no header": ("a.csv", b",\na,0\n", "line 1: the first line must name the columns"),
+    "an empty field alone": ("a.csv", b'""', "line 1: the first line must name the columns"),
     "a blank line alone before a header alone": ("a.csv", b"\ntext\n", "header but no rows"),
     "too many fields": (
         "a.csv",

@@ -19,7 +19,7 @@ from temper.data import stored
 from temper.data.content import TextFile
 from temper.data.examples import Examples
 from temper.data.sources import load_examples
-from temper.data.stored import RowHashes, StoredTexts, row_hash, values_at
+from temper.data.stored import RowHashes, StoredBytes, StoredTexts, row_hash, values_at
 from temper.errors import DataError
 
 TEXTS = st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=12), max_size=12)
@@ -42,6 +42,17 @@ def test_stored_texts_are_the_list_they_were_made_of(
         assert list(values_at(found, places)[1:]) == wanted[1:]
         assert found != [*texts[:-1], texts[-1] + "x"]
         assert found[-1] == texts[-1]
+
+
+@given(st.lists(st.binary(max_size=9)), st.integers(0, 20))
+def test_stored_bytes_are_read_where_they_were_appended(parts: list[bytes], limit: int) -> None:
+    content, places = StoredBytes(in_memory=limit), []
+    for part in parts:
+        places.append((content.size, content.size + len(part)))
+        content.append(part)
+        assert content.read(*places[0]) == parts[0]
+    assert [content.read(*place) for place in places] == parts
+    assert content.on_disk == (content.size > limit)
 
 
 def test_a_folder_without_room_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,11 +8,13 @@ asked for; what asks a model changes all rows of an epoch together, when the fir
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
-from temper.data.encode import EncodedExamples, Tokenizer, encode
+from torch.utils.data import Dataset
+
+from temper.data.encode import LazilyEncoded, Tokenizer, encode
 from temper.data.examples import Examples
 from temper.data.perturbations import PERTURBATIONS, perturbed
 from temper.data.settings import DataSettings
@@ -35,7 +37,7 @@ class Rewriter(Protocol):
         ...
 
 
-class AugmentedExamples(EncodedExamples):
+class AugmentedExamples(Dataset[dict[str, Any]]):
     """Encoded training rows, some of which are changed before they are encoded.
 
     ``lengths`` and ``truncated`` are those of the rows as they are, so that batches are the same
@@ -55,14 +57,14 @@ class AugmentedExamples(EncodedExamples):
     def __init__(
         self,
         examples: Examples,
-        clean: EncodedExamples,
+        clean: LazilyEncoded,
         tokenizer: Tokenizer,
         settings: DataSettings,
         *,
         seed: int,
         rewriters: Mapping[str, Rewriter] | None = None,
     ) -> None:
-        super().__init__(clean.items, truncated=clean.truncated)
+        self.clean = clean
         # Only texts are encoded anew: the labels of the encoded rows stay.
         self.examples = replace(examples, labels=None, label_names=None, kind="unlabelled")
         self.tokenizer = tokenizer
@@ -71,6 +73,24 @@ class AugmentedExamples(EncodedExamples):
         self.rewriters = dict(rewriters or {})
         self.epoch = 0
         self._rewritten: dict[str, tuple[dict[int, int], Examples]] = {}
+
+    def __len__(self) -> int:
+        """Return the number of rows."""
+        return len(self.clean)
+
+    @property
+    def lengths(self) -> Sequence[int]:
+        """Tokens of each row as it is."""
+        return self.clean.lengths
+
+    @property
+    def truncated(self) -> float:
+        """Share of the rows that were cut, as they are."""
+        return self.clean.truncated
+
+    def shortest(self, count: int) -> list[dict[str, Any]]:
+        """Return some of the shortest of the first rows as they are."""
+        return self.clean.shortest(count)
 
     def set_epoch(self, epoch: int) -> None:
         """Choose the epoch, from 0, whose rows are given from now on."""
@@ -95,7 +115,7 @@ class AugmentedExamples(EncodedExamples):
         """Return one row's mapping, changed or as it is."""
         name = self.chosen(index)
         if name is None:
-            return self.items[index]
+            return self.clean[index]
         if name in PERTURBATIONS:
             row = self.examples.select([index])
             changed = perturbed(row, name, seed=self._epoch_seed())
@@ -103,9 +123,9 @@ class AugmentedExamples(EncodedExamples):
             places, rows = self._of_epoch(name)
             changed = rows.select([places[index]])
         if changed.rows[0] == self.examples.rows[index]:
-            return self.items[index]
+            return self.clean[index]
         encoded = encode(changed, self.tokenizer, max_length=self.settings.max_length)
-        return {**self.items[index], **encoded[0]}
+        return {**self.clean[index], **encoded[0]}
 
     def _epoch_seed(self) -> int:
         return derive_seed(self.seed, "augmentation", self.epoch)
@@ -122,14 +142,14 @@ class AugmentedExamples(EncodedExamples):
 
 
 def augmented(
-    rows: EncodedExamples,
+    rows: LazilyEncoded,
     examples: Examples,
     tokenizer: Tokenizer,
     settings: DataSettings,
     *,
     seed: int,
     rewriters: Mapping[str, Rewriter] | None = None,
-) -> EncodedExamples:
+) -> LazilyEncoded | AugmentedExamples:
     """Return training rows as settings want them: changed anew each epoch, or as they are.
 
     Args:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch.utils.data import Sampler
 
+from temper.data.stored import values_at
 from temper.errors import SettingError
 from temper.seeding import derive_seed, generator
 
@@ -27,7 +30,7 @@ class LengthBucketSampler(Sampler[int]):
     runs; shuffle the runs.
 
     Args:
-        lengths: Tokens of each row.
+        lengths: Tokens of each row; asked for a pool at a time, by its rows' positions.
         batch_size: Rows of an optimiser step over all micro-batches and processes, >= 1. A data
             loader of smaller batches then splits the same steps.
         seed: Any integer.
@@ -46,7 +49,7 @@ class LengthBucketSampler(Sampler[int]):
         self, lengths: Sequence[int], *, batch_size: int, seed: int, drop_last: bool = False
     ) -> None:
         _check_batch_size(batch_size)
-        self.lengths = list(lengths)
+        self.lengths = lengths
         self.batch_size = batch_size
         self.seed = seed
         self.drop_last = drop_last
@@ -64,18 +67,20 @@ class LengthBucketSampler(Sampler[int]):
     def __iter__(self) -> Iterator[int]:
         """Yield every row of the epoch once."""
         draw = generator(derive_seed(self.seed, "batches", self.epoch))
-        order: list[int] = torch.randperm(len(self.lengths), generator=draw).tolist()
-        full = len(order) - len(order) % self.batch_size
-        batches: list[list[int]] = []
-        for start in range(0, full, POOL * self.batch_size):
-            pool = order[start : min(start + POOL * self.batch_size, full)]
-            # The sort is stable, so rows of equal length stay shuffled.
-            pool.sort(key=self.lengths.__getitem__)
-            batches += _runs(pool, self.batch_size)
-        for place in torch.randperm(len(batches), generator=draw).tolist():
-            yield from batches[place]
+        order: NDArray[np.int64] = torch.randperm(len(self.lengths), generator=draw).numpy()
+        runs, size = len(order) // self.batch_size, self.batch_size
+        is_sorted = np.zeros(-(-runs // POOL), dtype=bool)
+        for run in torch.randperm(runs, generator=draw).tolist():
+            number = run // POOL
+            if not is_sorted[number]:
+                # In its place, and only now: a set of any size begins with one pool's lengths.
+                pool = order[number * POOL * size : min((number + 1) * POOL, runs) * size]
+                # The sort is stable, so rows of equal length stay shuffled.
+                pool[:] = pool[np.argsort(values_at(self.lengths, pool), kind="stable")]
+                is_sorted[number] = True
+            yield from order[run * size : (run + 1) * size].tolist()
         if not self.drop_last:
-            yield from order[full:]
+            yield from order[runs * size :].tolist()
 
 
 def pack_steps(batches: Iterable[list[int]], *, size: int) -> list[list[list[int]]]:

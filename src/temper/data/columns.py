@@ -200,7 +200,8 @@ def read_texts(table: Table, column: str) -> Sequence[str]:
         DataError: If a value is not a string, or holds half of a surrogate pair (no UTF-8 can hold
             it), or the temporary folder cannot take so many texts.
     """
-    return StoredTexts.of(_texts(table, column))
+    texts = table.column(column)
+    return texts if isinstance(texts, StoredTexts) else StoredTexts.of(_texts(table, column))
 
 
 def _texts(table: Table, column: str) -> Iterator[str]:
@@ -413,8 +414,10 @@ class LabelColumn:
     def _with_points(self) -> tuple[list[object], tuple[str, ...]]:
         """Write a decimal comma as a point where all labels are numbers, and say so."""
         raw = list(self.table.column(self.name))
+        if not self.table.decimal_comma or self.names is not None:
+            return raw, ()
         words = [str(value).strip() for value in raw if not _is_missing(value)]
-        commas = self.table.decimal_comma and self.names is None and any("," in w for w in words)
+        commas = any("," in word for word in words)
         if not commas or not all(_COMMA.fullmatch(w) or _NOT_FINITE.fullmatch(w) for w in words):
             return raw, ()
         said = f"{self.table.title}: the commas in {self.name!r} are read as decimal points."
@@ -423,8 +426,10 @@ class LabelColumn:
     def _of_one_type(self, raw: list[object]) -> list[str] | list[int | float]:
         """Return all labels as words or all as numbers, numerals turned into numbers."""
         first: dict[str, int] = {}
-        for index, value in enumerate(raw):
-            first.setdefault(_family(value), index)
+        types = [type(value) for value in raw]
+        for kind in dict.fromkeys(types):
+            index = types.index(kind)
+            first.setdefault(_family(raw[index]), index)
         alien = next((family for family in first if family not in _FAMILIES), None)
         if alien is not None:
             raise self._bad(
@@ -437,17 +442,21 @@ class LabelColumn:
         words = [cast(str, value).strip() for value in raw]
         if self.names is not None and set(words) <= set(self.names):
             return words
-        numerals = [_NUMBER.fullmatch(word) is not None for word in words]
-        odd = [index for index, numeral in enumerate(numerals) if not numeral]
-        if len(odd) == len(words):
+        # Few labels differ, whatever the number of rows.
+        distinct = {word: _NUMBER.fullmatch(word) is not None for word in dict.fromkeys(words)}
+        numeral = next((word for word, is_number in distinct.items() if is_number), None)
+        if numeral is None:
             return words
-        bad = next((index for index in odd if not _NOT_FINITE.fullmatch(words[index])), None)
+        odd = (word for word, is_number in distinct.items() if not is_number)
+        bad = next((word for word in odd if not _NOT_FINITE.fullmatch(word)), None)
         if bad is not None:
-            raise self._mixed({"number": numerals.index(True), "string": bad}, raw)
+            first = {"number": words.index(numeral), "string": words.index(bad)}
+            raise self._mixed(first, raw)
         # int() and float() also take "1_000", " 1" and non-ASCII digits; the patterns above have
         # sorted these out.
-        whole = all(_INTEGER.fullmatch(word) for word in words)
-        return [int(word) if whole else float(word) for word in words]
+        whole = all(map(_INTEGER.fullmatch, distinct))
+        values = {word: int(word) if whole else float(word) for word in distinct}
+        return [values[word] for word in words]
 
     def _mixed(self, first: dict[str, int], raw: list[object]) -> DataError:
         came = [f"a {kind}, {raw[i]!r:.40}, at {self.table.where(i)}" for kind, i in first.items()]
@@ -461,13 +470,15 @@ class LabelColumn:
             raise self._bad(0, f"must be a number for a regression, got {words[0]!r:.40}.")
         names = tuple(sorted(set(words))) if self.names is None else self.names
         place = {name: index for index, name in enumerate(names)}
-        for index, word in enumerate(words):
+        for word in dict.fromkeys(words):
             if _SURROGATE.search(word):
                 raise self._bad(
-                    index, "must be a text, got half of a surrogate pair. Mend the row."
+                    words.index(word),
+                    "must be a text, got half of a surrogate pair. Mend the row.",
                 )
             if word not in place:
-                raise DataError(f"{self.table.where(index)}: {unknown('label', word, names)}")
+                where = self.table.where(words.index(word))
+                raise DataError(f"{where}: {unknown('label', word, names)}")
         alike = look_alikes(names) if self.names is None else []
         notices = tuple(
             f"{self.table.title}: the labels {' and '.join(map(ascii, group))} are classes of "

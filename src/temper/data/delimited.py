@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from temper.data.content import TextFile
-from temper.data.table import Table, TableOptions, skipped_rows
+from temper.data.table import Keep, Table, TableOptions, skipped_rows
 from temper.errors import DataError
 
 DELIMITERS = {",": "','", ";": "';'", "\t": "tabs", "|": "'|'"}
@@ -25,13 +25,20 @@ DELIMITERS = {",": "','", ";": "';'", "\t": "tabs", "|": "'|'"}
 # What is looked at to find the delimiter.
 _SAMPLE_LINES = 2000
 _SAMPLE_LETTERS = 1 << 20
+# What is parsed at a time.
+_LETTERS = 1 << 16
 
 # One field of RFC 4180 with tabs: quoted as a whole, or free of quotes.
 _QUOTED_FIELD = re.compile(r'(?:"(?:[^"]|"")*"|[^"\t\r\n]*)(?:\t|\r\n|\r|\n|\Z)')
 
 
 def read_delimited(
-    content: TextFile, *, source: Mapping[str, str], usual: str, options: TableOptions
+    content: TextFile,
+    *,
+    source: Mapping[str, str],
+    usual: str,
+    options: TableOptions,
+    keep: Keep | None = None,
 ) -> Table:
     """Read a table of delimited text.
 
@@ -40,6 +47,7 @@ def read_delimited(
         source: What identifies it.
         usual: The delimiter that its name stands for.
         options: Whether rows that cannot be read are left out, and which columns nobody reads.
+        keep: Chooses columns that are kept; the file is gone through again for every other.
 
     Returns:
         The table. Blank lines are left out; what was found and left out is a notice.
@@ -55,6 +63,8 @@ def read_delimited(
     last_blank = array("q")
     needed = options.needed(names)
     numbers, number = array("q"), 0
+    kept = keep(names) if keep is not None else {}
+    kept_at = [(names.index(name), writer.append) for name, writer in kept.items()]
     for line, record in found.rows(len(names), needed=needed, behind=first):
         if record is None:
             last_blank.append(line)
@@ -65,6 +75,8 @@ def read_delimited(
         if isinstance(record, list):
             lines.append(line)
             numbers.append(number)
+            for place, append in kept_at:
+                append(record[place])
         elif options.skip_bad_rows:
             bad[line] = record
         else:
@@ -72,18 +84,17 @@ def read_delimited(
     if not lines:
         raise DataError(f"{path} has a header but no rows{' that can be read' if bad else ''}.")
 
-    def column(name: str) -> Iterator[object]:
-        place = names.index(name)
+    columns = {name: writer.stored() for name, writer in kept.items()}
+
+    def column(name: str) -> Iterable[object]:
+        return columns[name] if name in columns else read(names.index(name))
+
+    def read(place: int) -> Iterator[object]:
         for _, record in found.rows(len(names), needed=needed, behind=first):
             if isinstance(record, list):
                 yield record[place]
 
-    unusual = []
-    if found.delimiter != usual:
-        unusual.append(f"{DELIMITERS[found.delimiter]} between columns")
-    if not content.is_usual:
-        unusual.append(f"encoding {content.encoding}")
-    notices = [f"{path}: read with {', '.join(unusual)}."] if unusual else []
+    notices = found.notices(usual)
     if blank:
         what = "1 blank line is" if len(blank) == 1 else f"{len(blank):,} blank lines are"
         which = "" if len(blank) == 1 else "the first is "
@@ -135,10 +146,24 @@ class _Delimited:
         delimiter = find_delimiter(content, usual=usual)
         return cls(content, delimiter, delimiter == "\t" and _has_plain_quotes(content))
 
+    def notices(self, usual: str) -> list[str]:
+        """Say how it is read where that is not what its name stands for.
+
+        Args:
+            usual: The delimiter that the name stands for.
+        """
+        unusual = []
+        if self.delimiter != usual:
+            unusual.append(f"{DELIMITERS[self.delimiter]} between columns")
+        if not self.content.is_usual:
+            unusual.append(f"encoding {self.content.encoding}")
+        return [f"{self.content.path}: read with {', '.join(unusual)}."] if unusual else []
+
     def names(self) -> tuple[int, tuple[str, ...]]:
         """Return the line that names the columns, and their names."""
         path = self.content.path
-        line, record = next(each for each in self._records() if not _is_blank(each[1]))
+        full = (each for each in self._records() if not _is_blank(each[1]))
+        line, record = next(full, (1, []))
         if isinstance(record, str):
             raise _bad_row(str(path), line, record, ())
         names = tuple(name.strip() for name in record)
@@ -158,7 +183,10 @@ class _Delimited:
             behind: Line that names the columns.
         """
         for line, record in self._records():
-            if line <= behind:
+            # Most rows are of this kind, and a file may have millions.
+            if len(record) == size > 1 and line > behind and isinstance(record, list):
+                yield line, record
+            elif line <= behind:
                 if line < behind:
                     yield line, None
             elif _is_blank(record, alone=size == 1):
@@ -262,23 +290,32 @@ def _quoted(lines: Iterator[str], *, delimiter: str) -> Iterator[tuple[int, list
             yield line
 
     start, reader = 1, csv.reader(fed(), delimiter=delimiter, strict=True)
-    while True:
-        taken.clear()
-        # The limit is the process's; a long document is no fault: it is lifted for this record.
+    is_done = False
+    while not is_done:
+        found: list[tuple[int, list[str] | str]] = []
+        letters = 0
+        # The limit is the process's; a long document is no fault: it is lifted while records are
+        # read, some of them together.
         before = csv.field_size_limit(sys.maxsize)
         try:
-            record: list[str] | str | None = next(reader, None)
+            for record in reader:
+                found.append((start, record))
+                start += len(taken)
+                letters += sum(map(len, taken))
+                taken.clear()
+                if letters > _LETTERS:
+                    break
+            else:
+                is_done = True
         except csv.Error as error:
-            record = f"quotes that do not close: {error}"
+            found.append((start, f"quotes that do not close: {error}"))
             again += reversed(taken[1:])
-            del taken[1:]
+            start += 1
+            taken.clear()
             reader = csv.reader(fed(), delimiter=delimiter, strict=True)
         finally:
             csv.field_size_limit(before)
-        if record is None:
-            return
-        yield start, record
-        start += len(taken)
+        yield from found
 
 
 def plain_records(lines: Iterable[str]) -> Iterator[tuple[int, list[str]]]:

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol, overload
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import Dataset
 
 from temper.data.examples import Examples
+from temper.data.stored import Stored, StoredBytes
 from temper.errors import DataError, SettingError
 from temper.types import TEACHER
 
 # Rows a tokenizer gets in one call: bounds memory, loses no speed.
 _CHUNK = 1000
+ENCODED_FIRST = 1000
+"""Rows of a training set that are encoded before its first step; the others as they are needed."""
 
 
 class Tokenizer(Protocol):
@@ -68,41 +73,160 @@ def encode(examples: Examples, tokenizer: Tokenizer, *, max_length: int) -> Enco
         SettingError: If ``max_length`` is more than the tokenizer's model takes.
         DataError: If a text gives no token at all.
     """
+    _check_length(tokenizer, max_length)
+    items: list[dict[str, Any]] = []
+    cut = 0
+    for start in range(0, len(examples), _CHUNK):
+        rows = list(range(start, min(start + _CHUNK, len(examples))))
+        encoded, cut_here = _encode_rows(examples, rows, tokenizer=tokenizer, max_length=max_length)
+        items += encoded
+        cut += cut_here
+    if examples.labels is not None:
+        for item, label in zip(items, examples.labels, strict=True):
+            item["labels"] = label
+    return EncodedExamples(items, truncated=cut / len(items) if items else 0.0)
+
+
+class LazilyEncoded(Dataset[dict[str, Any]]):
+    """Token ids of a training set: a row is encoded when it is first asked for, and kept in a file.
+
+    The rows are those of `encode`, mapping by mapping. Memory grows by 12 bytes a row. The first
+    `ENCODED_FIRST` are encoded at once, and all of them where the tokenizer adds no token of its
+    own, so that a text that gives none is an error before training begins.
+
+    Args:
+        examples: The set.
+        tokenizer: As `encode` takes it.
+        max_length: Most tokens of a row, special tokens included, >= 1.
+
+    Raises:
+        SettingError: If ``max_length`` is more than the tokenizer's model takes.
+        DataError: If a text gives no token at all, or the temporary folder cannot take the ids.
+    """
+
+    def __init__(self, examples: Examples, tokenizer: Tokenizer, *, max_length: int) -> None:
+        _check_length(tokenizer, max_length)
+        self.examples, self.tokenizer, self.max_length = examples, tokenizer, max_length
+        self.columns: dict[str, Sequence[Any]] = {}
+        if examples.labels is not None:
+            self.columns["labels"] = examples.labels
+        self.lengths = RowLengths(self)
+        self._sizes = np.full(len(examples), -1, dtype=np.int32)
+        self._starts = np.zeros(len(examples), dtype=np.int64)
+        self._ids = StoredBytes()
+        self._typed = False
+        self._cut = 0
+        adds_tokens = bool(tokenizer([""])["input_ids"][0])
+        self.lengths.at(range(min(len(self), ENCODED_FIRST) if adds_tokens else len(self)))
+
+    def __len__(self) -> int:
+        """Return the number of rows."""
+        return len(self.examples)
+
+    @property
+    def truncated(self) -> float:
+        """Share of the rows that were cut, in [0, 1], of those that are encoded so far."""
+        return self._cut / max(int((self._sizes >= 0).sum()), 1)
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        """Return one row's mapping."""
+        (size,) = self.lengths.at([index])
+        start = int(self._starts[index])
+        end = start + 4 * size * (2 if self._typed else 1)
+        ids = np.frombuffer(self._ids.read(start, end), dtype=np.int32).tolist()
+        item = {"input_ids": ids[:size], "attention_mask": [1] * size}
+        if self._typed:
+            item["token_type_ids"] = ids[size:]
+        return item | {name: values[index] for name, values in self.columns.items()}
+
+    def shortest(self, count: int) -> list[dict[str, Any]]:
+        """Return some of the shortest of the first `ENCODED_FIRST` rows."""
+        lengths = self.lengths[:ENCODED_FIRST]
+        return [
+            self[place] for place in sorted(range(len(lengths)), key=lengths.__getitem__)[:count]
+        ]
+
+    def sizes(self, places: Sequence[int] | NDArray[Any]) -> list[int]:
+        """Return the number of tokens of some rows, and encode those that are not yet."""
+        wanted = np.asarray(places, dtype=np.int64)
+        new = np.unique(wanted[self._sizes[wanted] < 0])
+        for first in range(0, len(new), _CHUNK):
+            self._encode(new[first : first + _CHUNK].tolist())
+        found: list[int] = self._sizes[wanted].tolist()
+        return found
+
+    def _encode(self, rows: list[int]) -> None:
+        items, cut = _encode_rows(
+            self.examples, rows, tokenizer=self.tokenizer, max_length=self.max_length
+        )
+        self._cut += cut
+        self._typed = "token_type_ids" in items[0]
+        start, block = self._ids.size, bytearray()
+        for row, item in zip(rows, items, strict=True):
+            self._starts[row], self._sizes[row] = start + len(block), len(item["input_ids"])
+            ids = item["input_ids"] + item.get("token_type_ids", [])
+            block += np.array(ids, dtype=np.int32).tobytes()
+        self._ids.append(block)
+
+
+class RowLengths(Stored[int]):
+    """The number of tokens of each row of a set that is encoded as its rows are asked for.
+
+    Args:
+        rows: The set.
+    """
+
+    def __init__(self, rows: LazilyEncoded) -> None:
+        self._rows = rows
+
+    def __len__(self) -> int:
+        """Return the number of rows."""
+        return len(self._rows)
+
+    @overload
+    def __getitem__(self, place: int) -> int: ...
+    @overload
+    def __getitem__(self, place: slice) -> Sequence[int]: ...
+    def __getitem__(self, place: int | slice) -> int | Sequence[int]:
+        """Return a row's number of tokens, or those of a slice."""
+        rows = range(len(self))[place]
+        return self.at([rows])[0] if isinstance(rows, int) else self.at(rows)
+
+    def __iter__(self) -> Iterator[int]:
+        """Yield the number of tokens of each row."""
+        return iter(self.at(range(len(self))))
+
+    def at(self, places: Sequence[int] | NDArray[Any]) -> list[int]:
+        """Return the numbers of tokens at some positions; as `Stored.at`."""
+        return self._rows.sizes(places)
+
+
+def _check_length(tokenizer: Tokenizer, max_length: int) -> None:
     limit = tokenizer.model_max_length
     if not 1 <= max_length <= limit:
         raise SettingError(
             f"`max_length` must be between 1 and {limit}, the longest input of this model, got "
             f"{max_length}. Use --max-length {limit} or less."
         )
-    items: list[dict[str, Any]] = []
-    cut = 0
-    for start in range(0, len(examples), _CHUNK):
-        rows = range(start, min(start + _CHUNK, len(examples)))
-        encoded, cut_here = _encode_rows(examples, rows, tokenizer=tokenizer, max_length=max_length)
-        items += encoded
-        cut += cut_here
-    for index, item in enumerate(items):
-        if not item["input_ids"]:
-            raise DataError(
-                f"Row {index + 1} of set {examples.name!r} gives no token with this tokenizer "
-                f"(text {examples.text[index]!r:.40}). Remove it."
-            )
-        if examples.labels is not None:
-            item["labels"] = examples.labels[index]
-    return EncodedExamples(items, truncated=cut / len(items) if items else 0.0)
 
 
 def _encode_rows(
-    examples: Examples, rows: range, *, tokenizer: Tokenizer, max_length: int
+    examples: Examples, rows: list[int], *, tokenizer: Tokenizer, max_length: int
 ) -> tuple[list[dict[str, Any]], int]:
-    """Encode some rows, and count those that had to be cut."""
-    whole = _call(tokenizer, examples, list(rows), truncation=False)
+    """Encode some rows without their labels, and count those that had to be cut."""
+    whole = _call(tokenizer, examples, rows, truncation=False)
     long = [place for place, item in enumerate(whole) if len(item["input_ids"]) > max_length]
     if long:
         again = [rows[place] for place in long]
         short = _call(tokenizer, examples, again, truncation=True, max_length=max_length)
         for place, item in zip(long, short, strict=True):
             whole[place] = item
+    for row, item in zip(rows, whole, strict=True):
+        if not item["input_ids"]:
+            raise DataError(
+                f"Row {row + 1} of set {examples.name!r} gives no token with this tokenizer "
+                f"(text {examples.text[row]!r:.40}). Remove it."
+            )
     return whole, len(long)
 
 

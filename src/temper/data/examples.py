@@ -5,15 +5,19 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import chain
 from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
 
 from temper.data.stored import RowHashes, values_at
 from temper.data.stored import row_hash as row_hash
 from temper.errors import DataError, unknown
-from temper.seeding import derive_seed
+from temper.seeding import derive_seeds
 
 Kind = Literal["classification", "regression", "unlabelled"]
 
@@ -89,7 +93,7 @@ class Examples:
             return len(self.label_names)
         return int(max(self.labels or [-1])) + 1
 
-    @property
+    @cached_property
     def hash(self) -> str:
         """One hash over all rows and labels in their order, 16 hexadecimal digits."""
         digest = hashlib.blake2b(digest_size=8)
@@ -98,7 +102,7 @@ class Examples:
             digest.update(f"{row} {label!r}\n".encode())
         return digest.hexdigest()
 
-    def select(self, indices: Iterable[int]) -> Examples:
+    def select(self, indices: Iterable[int] | NDArray[np.int64]) -> Examples:
         """Return the rows at some positions, in the order of the positions.
 
         Args:
@@ -107,7 +111,7 @@ class Examples:
         Returns:
             A new set; the source and the notices stay.
         """
-        chosen = list(indices)
+        chosen = indices if isinstance(indices, np.ndarray) else list(indices)
         columns: dict[str, Any] = {}
         for name in _COLUMNS:
             values = getattr(self, name)
@@ -153,17 +157,18 @@ class Examples:
         Returns:
             ``n`` positions, ascending.
         """
-        classes: dict[object, list[int]] = {}
-        stratified = self.kind == "classification" and self.labels is not None
-        for index in range(len(self)):
-            key = self.labels[index] if stratified and self.labels is not None else None
-            classes.setdefault(key, []).append(index)
-        quotas = _shares({key: len(members) for key, members in classes.items()}, n)
-        chosen: list[int] = []
-        for group, members in classes.items():
-            members.sort(key=lambda index: (derive_seed(seed, "sample", self.rows[index]), index))
-            chosen += members[: quotas[group]]
-        return sorted(chosen)
+        seeds = np.fromiter(derive_seeds(seed, "sample", self.rows), np.int64, len(self))
+        labels = self.labels if self.kind == "classification" and self.labels else [0] * len(self)
+        counts = Counter(labels)
+        # By number, since a label may be larger than an array's numbers.
+        codes = {label: code for code, label in enumerate(counts)}
+        order = np.lexsort((seeds, np.fromiter(map(codes.__getitem__, labels), np.int64)))
+        quotas, first, chosen = _shares(counts, n), 0, [order[:0]]
+        for label, count in counts.items():
+            chosen.append(order[first : first + quotas[label]])
+            first += count
+        found: list[int] = np.sort(np.concatenate(chosen)).tolist()
+        return found
 
     def overlap(self, other: Examples) -> list[int]:
         """Return the positions of the own rows whose text is also in another set.
@@ -174,6 +179,8 @@ class Examples:
         Returns:
             Positions in this set, ascending.
         """
+        if isinstance(self.rows, RowHashes) and isinstance(other.rows, RowHashes):
+            return self.rows.found_in(other.rows)
         theirs = set(other.rows)
         return [index for index, row in enumerate(self.rows) if row in theirs]
 
@@ -303,7 +310,7 @@ def _named(names: Sequence[str] | None) -> bool:
     return bool(names) and not all(_GENERIC_NAME.fullmatch(name) for name in names or ())
 
 
-def _shares(sizes: dict[object, int], n: int) -> dict[object, int]:
+def _shares(sizes: Mapping[Any, int], n: int) -> dict[Any, int]:
     """Split ``n`` over classes by largest remainder, at least one each where ``n`` allows."""
     total = sum(sizes.values())
     keys = sorted(sizes, key=repr)
@@ -329,5 +336,5 @@ def label_counts(examples: Examples) -> dict[int, int]:
     Returns:
         Rows by class index, in the order of the indices.
     """
-    counts = Counter(int(label) for label in examples.labels or [])
+    counts = Counter(map(int, examples.labels or []))
     return dict(sorted(counts.items()))

@@ -10,12 +10,14 @@ from __future__ import annotations
 import json
 from array import array
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from temper.data.content import TextFile, read_bytes
 from temper.data.delimited import check_names, read_delimited
-from temper.data.table import Table, TableOptions, skipped_rows
+from temper.data.stored import TextWriter, ValueWriter
+from temper.data.table import Keep, Table, TableOptions, skipped_rows
 from temper.errors import DataError
 
 # Rows of a Parquet file that are there as Python's objects at a time.
@@ -36,7 +38,11 @@ def stem_of(path: Path) -> str:
 
 
 def read_table(
-    path: Path, options: TableOptions | None = None, *, suffix: str | None = None
+    path: Path,
+    options: TableOptions | None = None,
+    *,
+    suffix: str | None = None,
+    keep: Keep | None = None,
 ) -> Table:
     """Read a file as a table.
 
@@ -44,6 +50,7 @@ def read_table(
         path: A file in one of `FORMATS`, plain or with ``.gz`` behind.
         options: How it is read.
         suffix: Its format, where the name does not say it.
+        keep: Chooses columns that are kept where the file is gone through line by line.
 
     Returns:
         The table, with the file's sha256 in its source.
@@ -57,6 +64,11 @@ def read_table(
         wanted = ", ".join(FORMATS)
         raise DataError(f"{path}: the name must end with one of {wanted} (or one of them and .gz).")
     empty = DataError(f"{path} is empty: expected at least a header and one row.")
+    if suffix == ".parquet" and not path.name.lower().endswith(".gz"):
+        source = TextFile(path).source()
+        if not path.stat().st_size:
+            raise empty
+        return _parquet(str(path), path=path, source=source)
     if suffix in (".parquet", ".json"):
         raw, sha256 = read_bytes(path)
         if not raw.strip():
@@ -74,22 +86,46 @@ def read_table(
     if content.blank():
         raise empty
     if suffix in (".jsonl", ".ndjson"):
-        return _json_lines(content, source=source, options=options)
+        return _json_lines(content, source=source, options=options, keep=keep)
     usual = "\t" if suffix == ".tsv" else ","
-    return read_delimited(content, source=source, usual=usual, options=options)
+    return read_delimited(content, source=source, usual=usual, options=options, keep=keep)
+
+
+@dataclass(frozen=True)
+class TableFile:
+    """A file that is read as a table when it is called.
+
+    Args:
+        path: The file.
+        options: How it is read.
+        keep: Chooses columns that are kept, as `read_table` takes it.
+    """
+
+    path: Path
+    options: TableOptions
+    keep: Keep | None = None
+
+    def __call__(self) -> Table:
+        """Read it."""
+        return read_table(self.path, self.options, keep=self.keep)
 
 
 def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    names = [name for name, _ in pairs]
-    if len(set(names)) != len(names):
-        twice = next(name for name, count in Counter(names).items() if count > 1)
+    row = dict(pairs)
+    if len(row) != len(pairs):
+        counts = Counter(name for name, _ in pairs)
+        twice = next(name for name, count in counts.items() if count > 1)
         raise ValueError(f"duplicate columns: {twice!r}")
-    return dict(pairs)
+    return row
+
+
+# Made once: json.loads would make one for each of what may be millions of lines.
+_DECODER = json.JSONDecoder(object_pairs_hook=_object)
 
 
 def _parse_json(text: str, *, where: str) -> object:
     try:
-        return json.loads(text, object_pairs_hook=_object)
+        return _DECODER.decode(text)
     except json.JSONDecodeError as error:
         raise DataError(
             f"{where}: not valid JSON ({error.msg}, column {error.colno}). Mend or remove it."
@@ -98,8 +134,11 @@ def _parse_json(text: str, *, where: str) -> object:
         raise DataError(f"{where}: JSON cannot be read ({error}). Mend or remove it.") from None
 
 
-def _json_lines(content: TextFile, *, source: Mapping[str, str], options: TableOptions) -> Table:
+def _json_lines(
+    content: TextFile, *, source: Mapping[str, str], options: TableOptions, keep: Keep | None
+) -> Table:
     path = content.path
+    kept: Mapping[str, TextWriter | ValueWriter] | None = None
     names: dict[str, None] = {}
     lines, numbers, bad = array("q"), array("q"), dict[int, str]()
     for number, (line, text) in enumerate(_full_lines(content), start=1):
@@ -113,10 +152,23 @@ def _json_lines(content: TextFile, *, source: Mapping[str, str], options: TableO
         names |= dict.fromkeys(row)
         lines.append(line)
         numbers.append(number)
+        if kept is None:
+            kept = keep(tuple(names)) if keep is not None else {}
+        try:
+            for name, writer in kept.items():
+                writer.append(row.get(name))  # type: ignore[arg-type]
+        except (AttributeError, UnicodeEncodeError):
+            # A text that is none: who reads the column says so.
+            kept = {}
     if not lines:
         raise DataError(f"{path} has no rows that can be read.")
 
-    def column(name: str) -> Iterator[object]:
+    columns = {name: writer.stored() for name, writer in (kept or {}).items()}
+
+    def column(name: str) -> Iterable[object]:
+        return columns[name] if name in columns else read(name)
+
+    def read(name: str) -> Iterator[object]:
         for line, text in _full_lines(content):
             if line not in bad:
                 yield json.loads(text).get(name)
@@ -197,7 +249,7 @@ def _json(text: str, file: TextFile, *, source: Mapping[str, str], options: Tabl
     return table.without(bad)
 
 
-def _parquet(raw: bytes, *, path: Path, source: dict[str, str]) -> Table:
+def _parquet(content: bytes | str, *, path: Path, source: dict[str, str]) -> Table:
     # Slow to import, and most runs read text files.
     import pyarrow
     from pyarrow import parquet
@@ -207,7 +259,8 @@ def _parquet(raw: bytes, *, path: Path, source: dict[str, str]) -> Table:
         return DataError(f"{path} is not a whole Parquet file ({reason}). Write it again.")
 
     try:
-        file = parquet.ParquetFile(pyarrow.BufferReader(raw))
+        held = isinstance(content, bytes)
+        file = parquet.ParquetFile(pyarrow.BufferReader(content) if held else content)
         schema, rows = file.schema_arrow, file.metadata.num_rows
     except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
         raise broken(error) from None

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -22,8 +21,9 @@ from temper.data.columns import (
     text_faults,
 )
 from temper.data.examples import Examples, Splits
-from temper.data.formats import format_of, read_table, stem_of
+from temper.data.formats import TableFile, format_of, stem_of
 from temper.data.settings import DataSettings
+from temper.data.stored import TextWriter, ValueWriter
 from temper.data.table import Table, TableOptions
 from temper.errors import DataError, unknown
 
@@ -177,9 +177,7 @@ def open_folder(folder: Path, options: TableOptions) -> Opened:
     Raises:
         DataError: If it holds no data, or its ``dataset.json`` is wrong.
     """
-    splits = {
-        name: partial(read_table, path, options) for name, path in split_files(folder).items()
-    }
+    splits = {name: TableFile(path, options) for name, path in split_files(folder).items()}
     names = named_labels(folder)
     return Opened(str(folder), folder.resolve().name, splits, names, options=options)
 
@@ -206,10 +204,28 @@ def read_split(
     Raises:
         DataError: If the split has no rows, or a column or value is wrong.
     """
-    table = opened.splits[split]()
+
+    def roles(table: Table) -> FoundColumns:
+        return find_columns(table, columns, labelled=labelled, known=opened.known)
+
+    def keep(names: tuple[str, ...]) -> dict[str, TextWriter | ValueWriter]:
+        try:
+            found = roles(Table(opened.title, names, dict[str, list[object]]().__getitem__, 0))
+        except DataError:
+            # It is told once the whole table is known to be one.
+            return {}
+        others = (found.label, found.group, found.pair_id)
+        texts = (found.text, found.text_pair)
+        return {
+            **{name: ValueWriter() for name in others if name is not None},
+            **{name: TextWriter() for name in texts if name is not None},
+        }
+
+    read = opened.splits[split]
+    table = replace(read, keep=keep)() if isinstance(read, TableFile) else read()
     if not table.size:
         raise DataError(f"{table.title} has no rows.")
-    chosen = find_columns(table, columns, labelled=labelled, known=opened.known)
+    chosen = roles(table)
     column: LabelColumn | None = None
     if labelled and chosen.label is not None:
         names = _one_naming(opened, table, chosen.label)

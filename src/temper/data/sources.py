@@ -13,7 +13,7 @@ from typing import Any
 from temper.data.columns import LABEL_NAMES, Columns, LabelKind
 from temper.data.corpus import anomaly_examples, review_corpus, shift_examples
 from temper.data.examples import Examples, Splits
-from temper.data.formats import format_of, read_table, stem_of
+from temper.data.formats import TableFile, format_of, stem_of
 from temper.data.reading import (
     Opened,
     check_texts,
@@ -242,7 +242,7 @@ def _open(base: str, config: str | None, options: TableOptions) -> Opened:
             raise DataError(f"{base} is on this disk and has no configurations; drop {config!r}.")
         if path.is_dir():
             return open_folder(path, options)
-        splits = {"train": partial(read_table, path, options)}
+        splits = {"train": TableFile(path, options)}
         names = named_labels(path.parent)
         return Opened(base, stem_of(path), splits, names, single=True, options=options)
     _check_hub_id(base)

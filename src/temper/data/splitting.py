@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+import numpy as np
+
 from temper.data.columns import OPTIONS
 from temper.data.examples import Examples, Splits, label_counts
 from temper.data.settings import DataSettings
@@ -86,24 +88,22 @@ def carve(train: Examples, share: float, *, seed: int) -> Splits:
     """
     labels = train.labels if train.kind == "classification" and train.labels else [0] * len(train)
     kept = {label: index for index, label in enumerate(labels)}
-    last = set(kept.values())
-    free = [index for index in range(len(train)) if index not in last]
-    if not free:
+    rows = np.arange(len(train))
+    free = np.delete(rows, list(kept.values()))
+    if not len(free):
         raise DataError(
             f"{_origin(train)} has {_rows(len(train))} in {len(kept)} classes, too few to carve a "
             "dev split from. Add rows or a dev file."
         )
     size = min(max(1, round(share * len(train))), len(free))
     drawn = train.select(free).draw(size, seed=derive_seed(seed, "carve"))
-    dev_rows = [free[index] for index in drawn]
-    chosen = set(dev_rows)
-    rest = [index for index in range(len(train)) if index not in chosen]
+    dev_rows = free[drawn]
     dev = replace(train.select(dev_rows), name="dev", notices=())
     notice = (
         f"no evaluation split found: dev is {_rows(size)} carved from train "
         f"(seed {seed}, share {share:g})"
     )
-    return Splits(train.select(rest), dev, None, (notice,))
+    return Splits(train.select(np.delete(rows, dev_rows)), dev, None, (notice,))
 
 
 def folds(train: Examples, count: int, *, seed: int) -> list[Examples]:
@@ -174,7 +174,7 @@ def _shared(rows: Examples, evaluated: Sequence[Examples]) -> list[str]:
 
 
 def _empty(rows: Examples) -> list[str]:
-    empty = sum(not text.strip() for text in rows.text)
+    empty = sum(not text or text.isspace() for text in rows.text)
     return [f"{_rows(empty)} of {rows.name} with an empty text"] if empty else []
 
 

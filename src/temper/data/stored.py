@@ -9,7 +9,6 @@ by the hash of its text, wherever it stands; eight bytes are held for each.
 from __future__ import annotations
 
 import hashlib
-import io
 import os
 import tempfile
 import weakref
@@ -18,7 +17,7 @@ from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from threading import Lock
-from typing import IO, Any, Self, overload
+from typing import IO, Any, Self, TypeVar, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,9 +26,28 @@ from temper.errors import DataError
 
 IN_MEMORY = 1 << 24
 """Bytes of text that stay in memory."""
+# Strings that are read together, and the most bytes that are read or written together.
+_BLOCK, _BLOCK_BYTES = 256, 1 << 16
+# Different words of which only one object is held.
+_WORDS = 1000
 
 
-class StoredStrings(Sequence[str]):
+Value_co = TypeVar("Value_co", covariant=True)
+
+
+class Stored(Sequence[Value_co]):
+    """Values that are made when they are asked for, many of them at once for less."""
+
+    @abstractmethod
+    def at(self, places: Sequence[int] | NDArray[Any]) -> Sequence[Value_co]:
+        """Return the values at some positions, in their order.
+
+        Args:
+            places: Positions, each in [0, len).
+        """
+
+
+class StoredStrings(Stored[str]):
     """Strings that are made when they are asked for.
 
     They equal every sequence of the same strings, a list among them.
@@ -70,16 +88,74 @@ class StoredStrings(Sequence[str]):
         return f"{type(self).__name__}([{shown}{', ...' if len(self) > 3 else ''}])"
 
 
-def values_at(strings: Sequence[Any], places: Sequence[int] | NDArray[Any]) -> Sequence[Any]:
+def values_at(values: Sequence[Any], places: Sequence[int] | NDArray[Any]) -> Sequence[Any]:
     """Return values at some positions, in the form that all are held in.
 
     Args:
-        strings: Texts, hashes of rows or other values, n of them.
+        values: Texts, hashes of rows, lengths or other values, n of them.
         places: Positions, each in [0, n).
     """
-    if isinstance(strings, StoredStrings):
-        return strings.at(places)
-    return [strings[place] for place in places]
+    if isinstance(values, Stored):
+        return values.at(places)
+    return [values[place] for place in np.asarray(places, dtype=np.int64).tolist()]
+
+
+class StoredBytes:
+    """Bytes that are appended and read again; more than a limit of them lie in a temporary file.
+
+    A forked process may read what was there at the fork; it must not append.
+
+    Args:
+        in_memory: Bytes that stay in memory, None for `IN_MEMORY`.
+    """
+
+    def __init__(self, *, in_memory: int | None = None) -> None:
+        self._limit = IN_MEMORY if in_memory is None else in_memory
+        self._memory = bytearray()
+        self._file: IO[bytes] | None = None
+        self._lock = Lock()
+        self.size = 0
+
+    @property
+    def on_disk(self) -> bool:
+        """Whether the bytes lie in a file."""
+        return self._file is not None
+
+    def append(self, content: bytes | bytearray) -> None:
+        """Append bytes.
+
+        Raises:
+            DataError: The temporary folder cannot take them.
+        """
+        with _room():
+            if self._file is None and self.size + len(content) > self._limit:
+                # Without a buffer: what is written can be read at once, by forked processes too.
+                self._file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115
+                weakref.finalize(self, self._file.close)
+                content, self._memory, self.size = bytes(self._memory + content), bytearray(), 0
+            self.size += len(content)
+            if self._file is None:
+                self._memory += content
+                return
+            rest = memoryview(content)
+            while rest:
+                # A full disk takes a part and refuses the next.
+                rest = rest[self._file.write(rest) :]
+
+    def read(self, start: int, end: int) -> bytes:
+        """Return the bytes between two positions."""
+        if self._file is None:
+            return bytes(self._memory[start:end])
+        # It moves no position that processes forked from this one share; Windows has neither.
+        if hasattr(os, "pread"):
+            return os.pread(self._file.fileno(), end - start, start)
+        with self._lock:
+            before = self._file.tell()
+            self._file.seek(start)
+            try:
+                return self._file.read(end - start)
+            finally:
+                self._file.seek(before)
 
 
 class StoredTexts(StoredStrings):
@@ -92,7 +168,7 @@ class StoredTexts(StoredStrings):
     """
 
     def __init__(
-        self, content: bytes | _File, starts: NDArray[np.int64], ends: NDArray[np.int64]
+        self, content: StoredBytes, starts: NDArray[np.int64], ends: NDArray[np.int64]
     ) -> None:
         self._content = content
         self._starts = starts
@@ -109,30 +185,15 @@ class StoredTexts(StoredStrings):
         Raises:
             DataError: The temporary folder cannot take them.
         """
-        limit = IN_MEMORY if in_memory is None else in_memory
-        memory, lengths = io.BytesIO(), array("q")
-        file: _File | None = None
+        writer = TextWriter(in_memory=in_memory)
         for text in texts:
-            encoded = text.encode()
-            lengths.append(len(encoded))
-            with _room():
-                if file is None and memory.tell() + len(encoded) > limit:
-                    file = _File()
-                    file.content.write(memory.getvalue())
-                    memory = io.BytesIO()
-                (memory if file is None else file.content).write(encoded)
-        ends = np.cumsum(np.frombuffer(lengths, dtype=np.int64), dtype=np.int64)
-        starts = np.append(np.int64(0), ends[:-1]) if len(ends) else ends
-        if file is None:
-            return cls(memory.getvalue(), starts, ends)
-        with _room():
-            file.content.flush()
-        return cls(file, starts, ends)
+            writer.append(text)
+        return writer.stored()
 
     @property
     def on_disk(self) -> bool:
         """Whether the texts lie in a file."""
-        return isinstance(self._content, _File)
+        return self._content.on_disk
 
     def __len__(self) -> int:
         """Return the number of texts."""
@@ -143,28 +204,74 @@ class StoredTexts(StoredStrings):
         chosen = np.asarray(places, dtype=np.int64)
         return StoredTexts(self._content, self._starts[chosen], self._ends[chosen])
 
+    def __iter__(self) -> Iterator[str]:
+        """Yield the texts; those that lie side by side are read together."""
+        for first in range(0, len(self), _BLOCK):
+            starts, ends = (each[first : first + _BLOCK] for each in (self._starts, self._ends))
+            low, high = int(starts.min()), int(ends.max())
+            if high - low > min(2 * int((ends - starts).sum()), 2 * _BLOCK_BYTES):
+                yield from map(self._read, range(first, first + len(starts)))
+                continue
+            block = self._content.read(low, high)
+            for start, end in zip((starts - low).tolist(), (ends - low).tolist(), strict=True):
+                yield block[start:end].decode()
+
     def _read(self, place: int) -> str:
-        start, end = int(self._starts[place]), int(self._ends[place])
-        if isinstance(self._content, _File):
-            return self._content.read(start, end).decode()
-        return self._content[start:end].decode()
+        return self._content.read(int(self._starts[place]), int(self._ends[place])).decode()
 
 
-class _File:
-    """An unnamed temporary file."""
+class TextWriter:
+    """Stores texts as they come; all of them are never held as strings.
+
+    Args:
+        in_memory: Bytes that stay in memory, None for `IN_MEMORY`.
+    """
+
+    def __init__(self, *, in_memory: int | None = None) -> None:
+        self._content = StoredBytes(in_memory=in_memory)
+        self._lengths = array("q")
+        self._block = bytearray()
+
+    def append(self, text: str) -> None:
+        """Store a text.
+
+        Raises:
+            DataError: The temporary folder cannot take the texts.
+        """
+        encoded = text.encode()
+        self._lengths.append(len(encoded))
+        self._block += encoded
+        if len(self._block) >= _BLOCK_BYTES:
+            self._content.append(self._block)
+            self._block.clear()
+
+    def stored(self) -> StoredTexts:
+        """Return the texts; none may be appended any more."""
+        self._content.append(self._block)
+        ends = np.cumsum(np.frombuffer(self._lengths, dtype=np.int64), dtype=np.int64)
+        starts = np.append(np.int64(0), ends[:-1]) if len(ends) else ends
+        return StoredTexts(self._content, starts, ends)
+
+
+class ValueWriter:
+    """Holds values of which many are equal words, such as labels; equal ones are one object."""
 
     def __init__(self) -> None:
-        self.content: IO[bytes] = tempfile.TemporaryFile(buffering=1 << 20)  # noqa: SIM115
-        self._lock = Lock()
-        weakref.finalize(self, self.content.close)
+        self._values: list[object] = []
+        self._words: dict[str, str] = {}
 
-    def read(self, start: int, end: int) -> bytes:
-        # It moves no position that processes forked from this one share; Windows has neither.
-        if hasattr(os, "pread"):
-            return os.pread(self.content.fileno(), end - start, start)
-        with self._lock:
-            self.content.seek(start)
-            return self.content.read(end - start)
+    def append(self, value: object) -> None:
+        """Hold a value."""
+        if type(value) is str:
+            if len(self._words) < _WORDS:
+                value = self._words.setdefault(value, value)
+            else:
+                value = self._words.get(value, value)
+        self._values.append(value)
+
+    def stored(self) -> list[object]:
+        """Return the values."""
+        return self._values
 
 
 @contextmanager
@@ -204,7 +311,11 @@ class RowHashes(StoredStrings):
             text_pair: The second texts of a pair task.
         """
         if text_pair is None:
-            digests = (_digest(own, None) for own in text)
+            # As `_digest`, without a call for each of what may be millions.
+            digests = (
+                hashlib.blake2b(f"{len(own)}:{own}".encode(), digest_size=8).digest()
+                for own in text
+            )
         else:
             digests = (_digest(*both) for both in zip(text, text_pair, strict=True))
         return cls(np.frombuffer(bytearray().join(digests), dtype=">u8").astype(np.uint64))
@@ -216,6 +327,17 @@ class RowHashes(StoredStrings):
     def at(self, places: Sequence[int] | NDArray[Any]) -> RowHashes:
         """Return the hashes at some positions; as `StoredStrings.at`."""
         return RowHashes(self._numbers[np.asarray(places, dtype=np.int64)])
+
+    def found_in(self, others: RowHashes) -> list[int]:
+        """Return the positions of the hashes that others hold too, ascending."""
+        found: list[int] = np.flatnonzero(np.isin(self._numbers, others._numbers)).tolist()
+        return found
+
+    def __iter__(self) -> Iterator[str]:
+        """Yield the hashes."""
+        for first in range(0, len(self), _BLOCK):
+            digits = self._numbers[first : first + _BLOCK].astype(">u8").tobytes().hex()
+            yield from (digits[place : place + 16] for place in range(0, len(digits), 16))
 
     def _read(self, place: int) -> str:
         return f"{int(self._numbers[place]):016x}"

@@ -6,6 +6,11 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from temper.data.stored import TextWriter, ValueWriter
+
+Keep = Callable[[tuple[str, ...]], Mapping[str, TextWriter | ValueWriter]]
+"""Chooses by the names of a table's columns which are kept while its file is gone through."""
+
 SHOWN = 3
 """Bad rows that a notice names."""
 

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import torch
 from torch import Tensor
 
-from temper.data.encode import EncodedExamples
+from temper.data.encode import LazilyEncoded
 from temper.data.examples import Examples
 from temper.errors import ModelError, WriteError
 from temper.evaluation.classifier import ClassifierPredictor
@@ -69,7 +69,7 @@ def teacher_logits(
 
 
 def ask_teachers(
-    rows: EncodedExamples,
+    rows: LazilyEncoded,
     examples: Examples,
     folders: Sequence[str],
     config: RunConfig,
@@ -95,8 +95,7 @@ def ask_teachers(
         max_length=config.data.max_length,
         device=config.train.device,
     )
-    for item, answer in zip(rows.items, answers.tolist(), strict=True):
-        item[TEACHER] = answer
+    rows.columns[TEACHER] = answers.tolist()
     many = "s" if len(folders) > 1 else ""
     return f"{len(folders)} trained model{many} answered the {len(rows):,} training rows."
 

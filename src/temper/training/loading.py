@@ -92,7 +92,7 @@ def countable(dataset: Any) -> bool:
     )
 
 
-def token_counts(dataset: Any, *, column: str = "") -> list[int] | None:
+def token_counts(dataset: Any, *, column: str = "") -> Sequence[int] | None:
     """Return the number of tokens of each row, or None where rows do not tell it beforehand.
 
     Args:
@@ -103,9 +103,9 @@ def token_counts(dataset: Any, *, column: str = "") -> list[int] | None:
         >>> token_counts([{"input_ids": [1, 2]}, {"input_ids": [1]}])
         [2, 1]
     """
-    lengths = getattr(dataset, "lengths", None)
+    lengths: Sequence[int] | None = getattr(dataset, "lengths", None)
     if lengths is not None:
-        return list(lengths)
+        return lengths
     if not countable(dataset) or not len(dataset):
         return None
     if column and column in getattr(dataset, "column_names", ()):

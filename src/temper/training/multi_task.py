@@ -28,7 +28,7 @@ from torch import Tensor
 
 from temper import methods
 from temper.data.augmentation import augmented
-from temper.data.encode import encode
+from temper.data.encode import LazilyEncoded
 from temper.data.examples import Examples, Splits
 from temper.data.sources import load_splits
 from temper.errors import SettingError, unknown
@@ -278,7 +278,7 @@ def prepare_tasks(config: MultiTaskConfig, splits: Mapping[str, Splits]) -> Prep
     parts = {}
     for name, run in config.tasks.items():
         rows = splits[name].train
-        encoded = encode(rows, tokenizer, max_length=run.data.max_length)
+        encoded = LazilyEncoded(rows, tokenizer, max_length=run.data.max_length)
         rewriters, _ = rewriters_of(run.data, device=run.train.device, attack=None)
         parts[name] = augmented(
             encoded, rows, tokenizer, run.data, seed=config.seed, rewriters=rewriters

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 import temper
-from temper.data.encode import EncodedExamples
+from temper.data.encode import LazilyEncoded
 from temper.data.examples import Examples
 from temper.errors import CheckpointError, SettingError
 from temper.functional import scores
@@ -155,7 +155,7 @@ class ScoredSet:
 
     name: str
     metric: str
-    rows: EncodedExamples
+    rows: LazilyEncoded
     regression: bool = False
     task: str | None = None
 
@@ -178,7 +178,7 @@ class ScoredSet:
             The score, None where it is undefined.
         """
         # A DataLoader would draw from the global generator, which training may use.
-        order = sorted(range(len(self.rows)), key=lambda row: self.rows.lengths[row])
+        order = sorted(range(len(self.rows)), key=list(self.rows.lengths).__getitem__)
         found: list[float] = [0.0] * len(order)
         further = {} if self.task is None else {"task": self.task}
         device = next(model.parameters()).device
@@ -191,7 +191,7 @@ class ScoredSet:
                 answers = logits[:, 0] if self.regression else logits.argmax(-1)
                 for place, answer in zip(places, answers.tolist(), strict=True):
                     found[place] = answer
-        labels = [self.rows[row]["labels"] for row in range(len(order))]
+        labels = self.rows.columns["labels"]
         value = float(scores.measure_of(self.metric)(labels, found))
         return value if math.isfinite(value) else None
 

@@ -14,8 +14,8 @@ from torch import Tensor
 
 from temper import methods
 from temper.data.attacked import AttackedTexts
-from temper.data.augmentation import augmented
-from temper.data.encode import Collator, EncodedExamples, encode
+from temper.data.augmentation import AugmentedExamples, augmented
+from temper.data.encode import Collator, LazilyEncoded
 from temper.data.examples import Examples, Splits, label_counts
 from temper.data.sources import load_splits
 from temper.data.tasks.registry import default_metric
@@ -145,9 +145,9 @@ class Prepared:
     model: Any
     tokenizer: Any
     method: Any
-    rows: EncodedExamples
+    rows: LazilyEncoded | AugmentedExamples
     class_weights: list[float] | None
-    unlabelled: EncodedExamples | None = None
+    unlabelled: LazilyEncoded | None = None
     notices: tuple[str, ...] = ()
     attacked: AttackedTexts | None = None
     scored: tuple[ScoredSet, ...] = ()
@@ -183,17 +183,17 @@ def prepare(
     weights = class_weights(config.train.class_weights, splits.train)
     labels = None if splits.train.kind == "regression" else label_names(splits.train)
     model, tokenizer, notices = make_network(config, splits.train, labels=labels)
-    rows = encode(splits.train, tokenizer, max_length=config.data.max_length)
+    clean = LazilyEncoded(splits.train, tokenizer, max_length=config.data.max_length)
     if folders := teachers_of(method):
-        notices += (ask_teachers(rows, splits.train, folders, config, labels=labels),)
+        notices += (ask_teachers(clean, splits.train, folders, config, labels=labels),)
     unlabelled = None
     if splits.unlabeled is not None:
-        unlabelled = encode(splits.unlabeled, tokenizer, max_length=config.data.max_length)
+        unlabelled = LazilyEncoded(splits.unlabeled, tokenizer, max_length=config.data.max_length)
     scored = scored_sets(config, {DEV: splits.dev, SELECTION: selection}, tokenizer)
     # The last of all, because an attack may take hours.
     rewriters, attacked = rewriters_of(config.data, device=config.train.device, attack=attack)
     rows = augmented(
-        rows, splits.train, tokenizer, config.data, seed=config.seed, rewriters=rewriters
+        clean, splits.train, tokenizer, config.data, seed=config.seed, rewriters=rewriters
     )
     notices += () if attacked is None else attacked.notices
     return Prepared(
@@ -294,7 +294,7 @@ def scored_sets(
         ScoredSet(
             name,
             metric_of(config, rows),
-            encode(rows, tokenizer, max_length=config.data.max_length),
+            LazilyEncoded(rows, tokenizer, max_length=config.data.max_length),
             regression=rows.kind == "regression",
             task=task,
         )
@@ -525,10 +525,9 @@ class ActiveRun:
                 self.scores.score_finished(trainer.model)
         self._publish(trainer)
 
-    def few_rows(self, rows: EncodedExamples) -> dict[str, Tensor]:
-        """Return two of the shortest rows as a batch."""
-        places = sorted(range(len(rows)), key=lambda place: rows.lengths[place])[:2]
-        return Collator(self.prepared.tokenizer)([rows.items[place] for place in places])
+    def few_rows(self, rows: LazilyEncoded | AugmentedExamples) -> dict[str, Tensor]:
+        """Return two of the shortest of the first rows as a batch."""
+        return Collator(self.prepared.tokenizer)(rows.shortest(2))
 
     def _count_passes(self) -> None:
         """Tell what a step costs beside plain fine-tuning's."""
