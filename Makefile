@@ -137,6 +137,7 @@ mutants: $(QUALITY)
 	$(BIN)/python -m quality.mutants functional forward backward --number $(MUTANTS)
 
 bench: $(INSTALLED)
+	$(BIN)/python -m benchmarks.account
 	$(BIN)/python -m benchmarks.step_cost --rounds 5
 	$(BIN)/python -m benchmarks.memory
 	$(BIN)/python -m benchmarks.mask_cost

@@ -4,6 +4,11 @@ Run ``python -m benchmarks.step_cost``. Every round takes one step of each metho
 that a slow minute of the machine falls on all of them; the figure is the median over the rounds,
 and the ratio is between medians. Optimiser and clipping are in the time. Eight methods at a time,
 each eight with plain steps of their own, so that the models fit into 6 GiB.
+
+*Limit* is what the method must spend (`benchmarks.account`) in the times of the same rounds: of a
+plain step's passes, of its update, and of reading and writing memory. The released codes' order of
+work is the rows named ``released``. Beside them the stock Trainer, as it comes and grouped by
+length, and ``RobustTrainer`` with ``vanilla`` train on rows of mixed lengths.
 """
 
 from __future__ import annotations
@@ -12,16 +17,21 @@ import argparse
 import gc
 import random
 import statistics
+import tempfile
 import time
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
+from transformers import Trainer, TrainerCallback, TrainingArguments
 
+from benchmarks import account
 from benchmarks.record import write
-from benchmarks.workload import BATCH, METHODS, STEPS, Workload
+from benchmarks.workload import BATCH, CLASSES, METHODS, STEPS, Workload, minilm
+from temper import RobustTrainer
 
 TARGETS = {
     "uegr without mask": 3.0,
@@ -48,11 +58,55 @@ TARGETS = {
 WARM_UP = 3
 TOGETHER = 8
 THREADS = 2
+STOCK, GROUPED, OURS = "stock Trainer", "stock Trainer by length", "RobustTrainer, vanilla"
+LENGTHS, TRAINER_STEPS = (3, 110), 12
+
+
+@dataclass
+class Floor:
+    """What a step is made of, sampled in the rounds of the methods.
+
+    Args:
+        passes: Seconds of a plain step's passes.
+        update: Seconds of its clipping and optimiser.
+        number: Seconds that one number of the weights' size takes to be read or written.
+    """
+
+    passes: list[float] = field(default_factory=list)
+    update: list[float] = field(default_factory=list)
+    number: list[float] = field(default_factory=list)
+
+    def sample(self, workload: Workload) -> None:
+        """Take a plain step in its two parts, and add two tensors as large as the weights."""
+        size = sum(tensor.numel() for tensor in workload.model.parameters())
+        first, second, into = (torch.ones(size, device=workload.device) for _ in range(3))
+        workload.optimizer.zero_grad(set_to_none=True)
+        start = time.perf_counter()
+        workload.passes()
+        passed = time.perf_counter()
+        workload.update()
+        updated = time.perf_counter()
+        torch.add(first, second, out=into)
+        self.number.append((time.perf_counter() - updated) / (3 * size))
+        self.passes.append(passed - start)
+        self.update.append(updated - passed)
+
+    def limit(self, label: str, workload: Workload) -> float:
+        """Return the least time of a method's step over plain fine-tuning's."""
+        rules = account.moved(label, workload.stepper.params)
+        numbers = sum(each * size for each, size in rules.values())
+        return account.limit(
+            account.passes(label, account.counted_model()),
+            numbers,
+            vanilla_passes=statistics.median(self.passes),
+            vanilla_update=statistics.median(self.update),
+            seconds_a_number=statistics.median(self.number),
+        )
 
 
 def rounds_of(
     labels: list[str], *, rounds: int, console: Console, batch: int = BATCH
-) -> dict[str, list[float]]:
+) -> tuple[dict[str, list[float]], dict[str, float]]:
     """Time interleaved steps.
 
     Args:
@@ -62,11 +116,11 @@ def rounds_of(
         batch: Rows of a step.
 
     Returns:
-        Seconds of every timed step, by label, round by round.
+        Seconds of every timed step, by label, round by round; and the limits by label.
     """
     workloads = {label: Workload(label, batch=batch) for label in labels}
     samples: dict[str, list[float]] = {label: [] for label in labels}
-    order = random.Random(0)
+    order, floor = random.Random(0), Floor()
     for number in track(range(WARM_UP + rounds), "rounds", console=console, transient=True):
         for label in order.sample(labels, len(labels)):
             start = time.perf_counter()
@@ -74,6 +128,85 @@ def rounds_of(
             elapsed = (time.perf_counter() - start) / STEPS.get(label, 1)
             if number >= WARM_UP:
                 samples[label].append(elapsed)
+        if number >= WARM_UP:
+            floor.sample(workloads["vanilla"])
+    return samples, {label: floor.limit(label, workloads[label]) for label in labels}
+
+
+class Clock(TrainerCallback):
+    """Note when each step ends."""
+
+    def __init__(self) -> None:
+        self.ends: list[float] = []
+
+    def on_step_end(self, *args: Any, **kwargs: Any) -> None:
+        """Note the time."""
+        self.ends.append(time.perf_counter())
+
+
+def trainer_step(arm: str, rows: list[dict[str, Any]]) -> float:
+    """Train on rows of mixed lengths and return the mean seconds of a step.
+
+    Args:
+        arm: `STOCK`, `GROUPED` or `OURS`.
+        rows: Unpadded rows.
+    """
+    torch.manual_seed(0)
+    clock, model = Clock(), minilm()
+    kind = RobustTrainer if arm == OURS else Trainer
+    with tempfile.TemporaryDirectory() as folder:
+        arguments = TrainingArguments(
+            folder,
+            per_device_train_batch_size=BATCH,
+            num_train_epochs=1,
+            train_sampling_strategy="group_by_length" if arm == GROUPED else "random",
+            use_cpu=True,
+            save_strategy="no",
+            logging_strategy="no",
+            report_to=[],
+            disable_tqdm=True,
+        )
+        kind(model, arguments, train_dataset=rows, data_collator=padded, callbacks=[clock]).train()
+    # The first step sets up the optimiser's state.
+    return (clock.ends[-1] - clock.ends[0]) / (len(clock.ends) - 1)
+
+
+def padded(items: list[dict[str, Any]]) -> dict[str, torch.Tensor]:
+    """Pad rows to the longest of their batch."""
+    ids = [item["input_ids"] for item in items]
+    return {
+        "input_ids": torch.nn.utils.rnn.pad_sequence(ids, batch_first=True),
+        "attention_mask": torch.nn.utils.rnn.pad_sequence(
+            [torch.ones_like(each) for each in ids], batch_first=True
+        ),
+        "labels": torch.tensor([item["labels"] for item in items]),
+    }
+
+
+def trainer_rounds(rounds: int) -> dict[str, list[float]]:
+    """Time the Trainers in turns, an epoch of the same rows each.
+
+    Args:
+        rounds: Epochs of each.
+
+    Returns:
+        Seconds of a step, by Trainer, round by round.
+    """
+    draws, order = torch.Generator().manual_seed(0), random.Random(0)
+    low, high = (torch.tensor(float(each)).log() for each in LENGTHS)
+    shares = torch.rand(BATCH * TRAINER_STEPS, generator=draws)
+    rows = [
+        {
+            "input_ids": torch.randint(1000, 30000, (int(size),), generator=draws),
+            "labels": int(torch.randint(CLASSES, (), generator=draws)),
+        }
+        for size in (low + shares * (high - low)).exp()
+    ]
+    arms = [STOCK, GROUPED, OURS]
+    samples: dict[str, list[float]] = {arm: [] for arm in arms}
+    for _ in range(rounds):
+        for arm in order.sample(arms, len(arms)):
+            samples[arm].append(trainer_step(arm, rows))
     return samples
 
 
@@ -109,23 +242,30 @@ def main() -> None:
     parser.add_argument("--methods", nargs="+", default=list(METHODS), choices=list(METHODS))
     parser.add_argument("--batch", type=int, default=BATCH, help="rows of a step")
     parser.add_argument("--name", default="step_cost", help="of the file under results/")
+    parser.add_argument(
+        "--trainers", type=int, default=3, help="rounds of the Trainers, 0 for none"
+    )
     arguments = parser.parse_args()
     torch.set_num_threads(THREADS)
     console = Console()
     labels = ["vanilla", *(label for label in arguments.methods if label != "vanilla")]
     samples: list[dict[str, list[float]]] = []
     found: dict[str, dict[str, Any]] = {}
+    limits: dict[str, float] = {}
     for first in range(1, max(len(labels), 2), TOGETHER):
         group = ["vanilla", *labels[first : first + TOGETHER]]
-        samples.append(
-            rounds_of(group, rounds=arguments.rounds, console=console, batch=arguments.batch)
+        timed, floors = rounds_of(
+            group, rounds=arguments.rounds, console=console, batch=arguments.batch
         )
+        samples.append(timed)
+        limits |= floors
         found = {**summary(samples[-1]), **found}
         # A stepper and its model refer to each other.
         gc.collect()
-    found = {label: found[label] for label in labels}
+    found = {label: {**found[label], "limit": limits[label]} for label in labels}
     table = Table(title=f"One training step, median of {arguments.rounds} interleaved rounds")
-    for column in ("method", "milliseconds", "over vanilla", "middle half", "at most"):
+    columns = ("method", "milliseconds", "over vanilla", "middle half", "limit", "over limit")
+    for column in (*columns, "at most"):
         table.add_column(column, justify="left" if column == "method" else "right")
     for label, row in found.items():
         low, high = row["middle_half"]
@@ -134,13 +274,21 @@ def main() -> None:
             f"{row['median'] * 1e3:.1f}",
             f"{row['over_vanilla']:.2f}",
             f"{low:.2f} to {high:.2f}",
+            f"{row['limit']:.2f}",
+            f"{row['over_vanilla'] / row['limit']:.2f}",
             f"{row['at_most']:.2f}" if row["at_most"] else "",
         )
     console.print(table)
+    trainers = trainer_rounds(arguments.trainers) if arguments.trainers else {}
+    for arm, seconds in trainers.items():
+        ratio = statistics.median(seconds) / statistics.median(trainers[STOCK])
+        took = f"{statistics.median(seconds) * 1e3:.1f} milliseconds a step"
+        console.print(f"{arm}: {took}, {ratio:.2f} of the stock Trainer's (mixed lengths)")
     result = {
         "workload": Workload.describe(arguments.batch),
         "rounds": arguments.rounds,
         "methods": found,
+        "trainers": trainers,
         "samples": samples,
     }
     console.print(f"Written to {write(arguments.name, result)}")

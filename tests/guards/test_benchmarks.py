@@ -13,10 +13,12 @@ from typing import Any
 import pytest
 import torch
 
-from benchmarks import gpu, gpu_kit, predict, serve
+from benchmarks import account, gpu, gpu_kit, predict, serve
 from benchmarks.ledger import Ledger
 from benchmarks.record import write
 from benchmarks.step_cost import summary
+from temper.methods.description import between
+from temper.models.network import Network
 
 KILOBYTE = 256  # fp32 numbers
 WHOLE = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}"
@@ -64,6 +66,29 @@ def test_a_ratio_is_between_medians_and_its_middle_half_between_rounds() -> None
     assert found["over_vanilla"] == pytest.approx(2.6)
     assert found["middle_half"] == pytest.approx([2.25, 4.5])
     assert summary(samples)["vanilla"]["over_vanilla"] == 1.0
+
+
+def test_the_limit_adds_the_methods_passes_and_what_its_rule_moves_to_a_plain_update() -> None:
+    # Worked by hand: passes of 60 ms take 9/3 as long, 10 ms of update, 1e7 numbers at 2 ns each.
+    times = {"vanilla_passes": 0.06, "vanilla_update": 0.01, "seconds_a_number": 2e-9}
+    assert account.limit(9.0, 1e7, **times) == pytest.approx(0.21 / 0.07)
+    assert account.limit(3.0, 0, **times) == 1.0
+
+
+def test_rules_move_what_they_declare_of_the_weights_that_they_cover() -> None:
+    model = account.counted_model()
+    params = Network(model).parameters()
+    whole = sum(parameter.numel() for parameter in model.parameters())
+    blocks = sum(parameter.numel() for parameter in model.bert.encoder.parameters())
+    assert account.moved("uegr", params) == {"selective": (3.0, blocks)}
+    assert account.moved("ema", params) == {"final_average": (3.0, whole)}
+    assert account.moved("adv_weight", params) == {"ascent": (7.0, whole)}
+    assert account.moved("at", params) == {}
+
+
+def test_the_page_holds_the_account_that_the_methods_declare() -> None:
+    text = DOCUMENT.read_text(encoding="utf-8")
+    assert between(text, account.OPENING, account.CLOSING, account.markdown) == text
 
 
 def test_the_detectors_share_is_of_the_time_that_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:

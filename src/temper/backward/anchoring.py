@@ -48,6 +48,8 @@ class Anchor(UpdateRule):
 
     name = "anchor"
     wants_start = True
+    # Weight, start and gradient are read, the gradient is written.
+    moved = 4.0
 
     def penalise(
         self, grads: Gradients, params: Parameters, state: State, step: Step, rng: Streams
@@ -128,6 +130,8 @@ class Recall(UpdateRule):
     logged = MappingProxyType({"recall/task_share": "share"})
     wants_start = True
     wants_rates = True
+    # The weight is copied; later weight, copy and start are read and the weight is written.
+    moved = 6.0
 
     def init(self, params: Parameters) -> State:
         """Start with nothing; say so where the classifier cannot be told from the rest."""
@@ -230,6 +234,8 @@ class WeightAverage(UpdateRule):
 
     name = "average"
     last = True
+    # Weight and average are read, the average is written.
+    moved = 3.0
 
     def init(self, params: Parameters) -> State:
         """Start at the weights as they are."""

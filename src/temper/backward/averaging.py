@@ -45,6 +45,8 @@ class RunningAverage(UpdateRule):
     name: str = "final_average"
 
     last = True
+    # Weight and average are read, the average is written.
+    moved = 3.0
 
     @property
     def slots(self) -> frozenset[str]:  # type: ignore[override]

@@ -55,6 +55,9 @@ class Mixing(UpdateRule):
     slots = frozenset({"weights"})
     logged = MappingProxyType({"mask/kept": "kept"})
     wants_start = True
+    # Weight and start are read, copy and mixture written; the gradient is read and written, and the
+    # copy read and the weight written. A mask of a byte is written once and read twice.
+    moved = 8.75
 
     def init(self, params: Parameters) -> State:
         """Start with nothing; say so where the classifier cannot be told from the rest."""

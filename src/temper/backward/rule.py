@@ -36,6 +36,9 @@ class UpdateRule:
         redraws: Whether ``begin_run`` draws weights anew.
         replaces_weights: Whether ``finish`` sets weights whatever those are that it finds.
         logged: Entries of the state that logs show, by their names there; absent ones are not.
+        moved: Numbers of a weight's size that a step must read or write for each weight that the
+            rule covers, beside backward, clipping and the optimiser: two for a gradient that is
+            changed in place. It is the floor that benchmarks hold the rule's time against.
     """
 
     name: str = "rule"
@@ -50,6 +53,7 @@ class UpdateRule:
     redraws: bool = False
     replaces_weights: bool = False
     logged: Mapping[str, str] = MappingProxyType({})
+    moved: float = 0.0
 
     def init(self, params: Parameters) -> State:
         """Return the rule's state before the first step.

@@ -104,6 +104,14 @@ class SelectiveUpdate(UpdateRule):
         return frozenset({"mask", *(["settling"] if settles else [])})
 
     @property
+    def moved(self) -> float:  # type: ignore[override]
+        """The gradient is masked, and before that read for its ranks or gathered by the epoch."""
+        # Gathering reads the gradient and rewrites the importance; the epoch's codes are bytes.
+        before = 3.25 if self.refresh == "epoch" else 4.0 if self.importance_decay else 1.0
+        # Of an update: its factor and the weight are kept, and both are read for the weight.
+        return before + (7.0 if self.target == "update" else 2.0)
+
+    @property
     def wants_total(self) -> bool:  # type: ignore[override]
         """Whether it must know where the share without a mask ends."""
         return self.begin > 0
@@ -356,6 +364,8 @@ class RandomMask(UpdateRule):
     chunk: int = 1 << 18
 
     name = "child_tuning_f"
+    # The gradient is read and written.
+    moved = 2.0
     slots = frozenset({"mask"})
     logged = MappingProxyType({"mask/kept": "kept"})
 
@@ -411,6 +421,8 @@ class ChosenMask(UpdateRule):
     largest_norm: float = 1.0
 
     name = "child_tuning_d"
+    # The gradient is read and written, and a byte of the mask read.
+    moved = 2.25
     slots = frozenset({"mask"})
     logged = MappingProxyType({"mask/kept": "kept"})
     pre_pass = True

@@ -63,6 +63,8 @@ class WeightAscent(UpdateRule):
     name = "ascent"
     slots = frozenset({"gradient"})
     replays = True
+    # The gradient's norm; weight and gradient read, copy and weight written; the weight put back.
+    moved = 7.0
 
     @abstractmethod
     def factors(
