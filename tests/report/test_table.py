@@ -246,6 +246,32 @@ def test_what_needs_no_training_is_given_to_both_sides_of_a_second_improvement(
     )
 
 
+def test_a_run_that_is_undefined_on_every_set_costs_the_others_no_mean(
+    make_study: MakeStudy,
+) -> None:
+    def fitted(column: str, seed: int) -> list[dict]:
+        collapsed = (column, seed) == ("uegr", 1)
+        told = {"reason": "no temperature was fitted"} if collapsed else {}
+        errors = [
+            score(
+                "calibration", name, "ece_10", None if collapsed else 0.04,
+                condition="temperature", **told,
+            )
+            for name in ("dev", "imdb", "yelp")
+        ]  # fmt: skip
+        return [*errors, score("anomaly", "trec", "auroc", 0.95, condition="mahalanobis")]
+
+    found = comparison(make_study(Plan(extra=fitted)))
+    means = found.row("calibration", "ece_10", condition="temperature", set="mean of 3 sets")
+    assert means.cells["vanilla"].seeds == pytest.approx({0: 0.04, 1: 0.04, 2: 0.04})
+    assert means.cells["uegr"].seeds == pytest.approx({0: 0.04, 2: 0.04})
+    assert means.cells["uegr"].reasons == ("no temperature was fitted",)
+    after = found.row("summary_after", "relative_improvement", set="")
+    assert set(after.cells["vanilla"].seeds) == {0, 1, 2}
+    # Over fewer parts it would be another score.
+    assert set(after.cells["uegr"].seeds) == {0, 2}
+
+
 def test_table_json_and_scores_csv_hold_every_value(study: Path) -> None:
     table, scores = write(comparison(study), study)
     document = json.loads(table.read_text(encoding="utf-8"))

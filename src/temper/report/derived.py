@@ -109,7 +109,8 @@ class Scores:
         """Return the sets of a perspective that every run has a value on.
 
         A mean over different sets in different columns would compare nothing, so a set that one run
-        lacks is left out of all, and that is noted.
+        lacks is left out of all, and that is noted. A run whose score is undefined on every set
+        costs the others none: a collapsed model that no temperature can be fitted to has no mean.
 
         Args:
             perspective: Its name.
@@ -124,9 +125,19 @@ class Scores:
         ]
         kept = []
         how = "" if condition == "clean" else f" {view.condition(condition)}"
+        held = [self.values[key] for key in keys]
+        asked = [
+            place
+            for place in self.places
+            if any(place not in at or at[place].value is not None for at in held)
+        ]
         for key in keys:
             at = self.values[key]
-            lacking = [place for place in self.places if place not in at or at[place].value is None]
+            lacking = [
+                place
+                for place in asked or self.places
+                if place not in at or at[place].value is None
+            ]
             if not lacking:
                 kept.append(key)
                 continue
@@ -138,15 +149,11 @@ class Scores:
         return kept
 
 
-def _mean(values: Iterable[float]) -> float:
-    numbers = list(values)
-    return sum(numbers) / len(numbers)
-
-
-def _value(record: ScoreRecord) -> float:
-    # `Scores.common` leaves undefined ones out.
-    assert record.value is not None
-    return record.value
+def _mean(records: Iterable[ScoreRecord]) -> float | None:
+    """Return the mean over sets; None of a run whose score is undefined on them."""
+    values = [record.value for record in records]
+    known = [value for value in values if value is not None]
+    return fmean(known) if len(known) == len(values) else None
 
 
 def _effective(records: Sequence[ScoreRecord]) -> int | None:
@@ -182,10 +189,12 @@ def _add_mean(scores: Scores, keys: list[ScoreKey]) -> None:
     for place in scores.places:
         records = [scores.values[one][place] for one in keys]
         counts = [record.n for record in records if record.n is not None]
-        value = _mean(_value(record) for record in records)
+        value = _mean(records)
+        why = records[0].reason if value is None else None
         higher, total = records[0].higher_is_better, sum(counts) or None
         fewest = _effective(records)
-        scores.put(key, place, value, higher_is_better=higher, n=total, fewest=fewest)
+        facts = {"n": total, "fewest": fewest, "reason": why}
+        scores.put(key, place, value, higher_is_better=higher, **facts)
 
 
 def add_relative_improvement(scores: Scores, reference: str) -> None:
@@ -227,16 +236,14 @@ def _add_improvement(
     """Add the improvement over some parts, each read under a condition."""
     sets = {name: scores.common(name, how) for name, how in conditions.items()}
     parts = {
-        name: {
-            place: _mean(_value(scores.values[key][place]) for key in keys)
-            for place in scores.places
-        }
+        name: {place: _mean(scores.values[key][place] for key in keys) for place in scores.places}
         for name, keys in sets.items()
     }
-    start = {
-        part: _mean(means[place] for place in scores.places if place[0] == reference)
+    of_reference = {
+        part: [mean for place, mean in means.items() if place[0] == reference and mean is not None]
         for part, means in parts.items()
     }
+    start = {part: fmean(means) if means else None for part, means in of_reference.items()}
     best = {part: facts(views().of(part).lead(scores.metric)).perfect for part in parts}
     perfect = {part: value for part, value in best.items() if value is not None}
     for place in scores.places if parts else ():
@@ -248,7 +255,9 @@ def _add_improvement(
             for part, keys in sets.items()
         }
         known = [number for number in rows.values() if number is not None]
-        values = {"": improvement.value, **{part: improvement.parts.get(part) for part in parts}}
+        # The mean over fewer parts than the others' would be another score.
+        whole = None if None in own.values() else improvement.value
+        values = {"": whole, **{part: improvement.parts.get(part) for part in parts}}
         fewest = {"": min(known, default=None), **rows}
         for part, value in values.items():
             key = ScoreKey(view.name, part, "clean", view.leads)
