@@ -106,6 +106,9 @@ def _parts(one: Any, other: Any) -> Iterator[float | bool]:
     if isinstance(one, Mapping) and isinstance(other, Mapping):
         for name in {**one, **other}:
             yield from _parts(one.get(name, _ABSENT), other.get(name, _ABSENT))
+    elif isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
+        for pair in zip(one, other, strict=True):
+            yield from _parts(*pair)
     elif isinstance(one, float) and isinstance(other, float):
         yield abs(one - other) / max(1.0, abs(one))
     elif one is _ABSENT or other is _ABSENT:

@@ -63,7 +63,7 @@ def batch() -> dict[str, Tensor]:
 
 @pytest.mark.parametrize("encoder", sorted(ENCODERS))
 @pytest.mark.parametrize("task", [task.name for task in TASKS])
-def test_a_task_answers_bit_for_bit_as_its_own_plain_classifier(
+def test_a_task_answers_as_its_own_plain_classifier(
     tmp_path: Path, encoder: str, task: str
 ) -> None:
     model = model_of(encoder)
@@ -71,10 +71,13 @@ def test_a_task_answers_bit_for_bit_as_its_own_plain_classifier(
     assert type(plain) is type(AutoModelForSequenceClassification.from_config(ENCODERS[encoder]))
     whole = model(**batch(), task=task).logits
     assert whole.shape == (3, plain.config.num_labels)
-    assert torch.equal(plain(**batch()).logits, whole)
+    torch.testing.assert_close(plain(**batch()).logits, whole)
     plain.save_pretrained(tmp_path)
     loaded = AutoModelForSequenceClassification.from_pretrained(tmp_path).eval()
-    assert torch.equal(loaded(**batch()).logits, whole)
+    # Where in memory weights lie may move the last bit of a product, and not the weights.
+    for name, weight in plain.state_dict().items():
+        assert torch.equal(loaded.state_dict()[name], weight), name
+    torch.testing.assert_close(loaded(**batch()).logits, whole)
     labels = dict(enumerate({each.name: each.labels for each in TASKS}[task] or ("LABEL_0",)))
     assert loaded.config.id2label == labels
     assert '"tasks"' not in (tmp_path / "config.json").read_text()
@@ -90,8 +93,10 @@ def test_what_is_saved_whole_is_loaded_whole(tmp_path: Path, encoder: str) -> No
     )
     assert not any(report[kind] for kind in ("missing_keys", "unexpected_keys", "mismatched_keys"))
     loaded.eval()
+    for name, weight in model.state_dict().items():
+        assert torch.equal(loaded.state_dict()[name], weight), name
     for task in TASKS:
-        assert torch.equal(
+        torch.testing.assert_close(
             loaded(**batch(), task=task.name).logits, model(**batch(), task=task.name).logits
         )
 
