@@ -6,11 +6,7 @@ One launch runs every training (tests/distributed/worker.py); the tests read wha
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,11 +17,8 @@ from torch import Tensor
 from temper.methods import build
 from temper.training.checks import wants_unlabelled
 from tests.contracts.architectures import tiny
+from tests.distributed.launching import launch_script
 from tests.distributed.worker import EXACT, NOISY, STEPPER_CASES, exact_runs, stepper_run
-
-ROOT = Path(__file__).resolve().parents[2]
-LIMIT_SECONDS = 240
-"""A process that waits for the other is ended after this time, and the launch fails."""
 
 
 @dataclass(frozen=True)
@@ -40,26 +33,7 @@ class Launch:
 def launch(tmp_path_factory: pytest.TempPathFactory) -> Launch:
     """Run the worker in two processes, once for all tests."""
     folder = tmp_path_factory.mktemp("distributed")
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2"]
-    # Port 0: the launcher picks one that is free.
-    command += ["--rdzv-backend", "c10d", "--rdzv-endpoint", "localhost:0"]
-    command += [str(ROOT / "tests" / "distributed" / "worker.py"), str(folder)]
-    environment = {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)]),
-        "OMP_NUM_THREADS": "1",
-        "ACCELERATE_USE_CPU": "true",
-    }
-    done = subprocess.run(
-        command,
-        env=environment,
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=LIMIT_SECONDS,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-6000:]
+    launch_script("worker.py", folder)
     return Launch(
         [load_file(folder / f"weights_{rank}.safetensors") for rank in range(2)],
         [json.loads((folder / f"report_{rank}.json").read_text("utf-8")) for rank in range(2)],

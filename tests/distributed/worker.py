@@ -194,6 +194,8 @@ def trainer_of(
     exact: bool = False,
     rows: Rows | None = None,
     epochs: int = 1,
+    double: bool = False,
+    arguments: Mapping[str, Any] | None = None,
     **settings: Any,
 ) -> RobustTrainer:
     """Return a Trainer on the twenty rows, four a micro-batch over all processes.
@@ -207,31 +209,35 @@ def trainer_of(
         exact: No dropout and the rows in order, so that one process sees the same micro-batches.
         rows: Other rows.
         epochs: Passes over them.
+        double: The model in float64.
+        arguments: Further fields of ``TrainingArguments``, in the place of those here.
         settings: Further arguments of the Trainer.
     """
     processes = int(os.environ.get("WORLD_SIZE", "1"))
     regression = rows is not None and rows.regression
     if wants_unlabelled(build(method)):
         settings["unlabeled_dataset"] = Rows()
+    model = tiny("bert", dropout=0.0 if exact else 0.1, labels=1 if regression else 3)
+    fields: dict[str, Any] = {
+        "output_dir": str(folder),
+        "per_device_train_batch_size": 4 // processes,
+        "gradient_accumulation_steps": accumulation,
+        "num_train_epochs": epochs,
+        "learning_rate": 0.05 if exact else 1e-2,
+        # Plain gradient descent, because Adam's first steps turn rounding into whole steps.
+        "optim": "sgd" if exact else "adamw_torch",
+        "train_sampling_strategy": "sequential" if exact else "random",
+        "save_strategy": "no",
+        "report_to": "none",
+        "disable_tqdm": True,
+        "use_cpu": True,
+        "seed": 3,
+        "dataloader_pin_memory": False,
+        "logging_steps": 1,
+    }
     return RobustTrainer(
-        tiny("bert", dropout=0.0 if exact else 0.1, labels=1 if regression else 3),
-        TrainingArguments(
-            output_dir=str(folder),
-            per_device_train_batch_size=4 // processes,
-            gradient_accumulation_steps=accumulation,
-            num_train_epochs=epochs,
-            learning_rate=0.05 if exact else 1e-2,
-            # Plain gradient descent, because Adam's first steps turn rounding into whole steps.
-            optim="sgd" if exact else "adamw_torch",
-            train_sampling_strategy="sequential" if exact else "random",
-            save_strategy="no",
-            report_to="none",
-            disable_tqdm=True,
-            use_cpu=True,
-            seed=3,
-            dataloader_pin_memory=False,
-            logging_steps=1,
-        ),
+        model.double() if double else model,
+        TrainingArguments(**{**fields, **(arguments or {})}),
         method=method,
         train_dataset=rows or Rows(),
         data_collator=collate,

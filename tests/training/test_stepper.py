@@ -13,9 +13,10 @@ from temper import UEGR, Stepper, Vanilla
 from temper.backward.rule import UpdateRule, chain
 from temper.errors import DataError, ModelError, NonFiniteError, SettingError, TemperError
 from temper.forward.objective import Clean
-from temper.methods import Method, names
+from temper.methods import Method, build, names
 from temper.models.blocks import Parameters
 from temper.seeding import Streams
+from temper.training.checks import check_sharded
 from temper.types import Gradients, State, Step
 from tests.training.tiny_training import (
     Averaged,
@@ -339,3 +340,11 @@ def test_faults_of_the_caller_are_named() -> None:
         stepper.backward(unlabelled)
     with pytest.raises(ModelError, match="no 'input_ids' to perturb"):
         Stepper(tiny_model()).backward({"pixels": torch.ones(1, 2), "labels": torch.tensor([0])})
+
+
+def test_a_rule_that_must_see_whole_weights_is_refused_where_they_are_sharded() -> None:
+    for name in names():
+        check_sharded(build(name))
+    alone = Method("own", Vanilla(), Clean(), chain(Slower(0.5)))
+    with pytest.raises(SettingError, match="rule 'rule' of the method 'own'.*whole weights"):
+        check_sharded(alone)

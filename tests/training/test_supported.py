@@ -13,10 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from transformers import Trainer, TrainingArguments
 
 from temper.errors import ModelError, SettingError
 from temper.training import supported
+from temper.training.sharding import shard
 from temper.training.supported import ARGUMENTS, HOOKS, PARAMETERS
 from temper.training.trainer import RobustTrainer
 from tests.training.tiny_training import (
@@ -83,7 +85,6 @@ REFUSED: dict[str, Any] = {
     "enable_jit_checkpoint": True,
     "push_to_hub": True,
     "ddp_static_graph": True,
-    "fsdp": ["full_shard"],
     "deepspeed": {"zero_optimization": {}},
     "torch_compile": True,
     "parallelism_config": object(),
@@ -109,6 +110,26 @@ def test_a_refused_argument_is_named_before_training(tmp_path: Path, name: str) 
     with pytest.raises(SettingError, match=said):
         trainer.train()
     assert farthest(before, weights(trainer.model)) == 0.0
+
+
+def test_what_does_not_go_with_sharded_weights_is_named_before_training(tmp_path: Path) -> None:
+    args = arguments(tmp_path)
+    for name, value in {
+        "fsdp": True,
+        "fsdp_config": {"version": 2, "cpu_offload": True},
+        "fp16": True,
+        "load_best_model_at_end": True,
+    }.items():
+        object.__setattr__(args, name, value)
+    model = tiny_model()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with pytest.raises(SettingError) as refused:
+        RobustTrainer(model, args, train_dataset=Rows(4), optimizers=(optimizer, None))
+    said = str(refused.value)
+    for name in ("`fsdp`", "'cpu_offload'", "`fp16`", "`load_best_model_at_end`", "`optimizers`"):
+        assert name in said
+    with pytest.raises(SettingError, match="init_process_group"):
+        shard(model)
 
 
 @pytest.mark.parametrize(

@@ -279,6 +279,8 @@ def weights_alone(folder: Path) -> None:
 evaluation = inherits("evaluate", "predict", "evaluation_loop", "prediction_step")
 TRAINER, DATA = "tests/training/test_trainer.py::", "tests/training/test_trainer_data.py::"
 RESUME = "tests/training/test_checkpoint_folder.py::"
+SAVED = "tests/distributed/test_saved.py::"
+SUPPORTED = "tests/training/test_supported.py::"
 Effect = Callable[[Path], None] | str
 
 EFFECTS: dict[str, Effect] = {
@@ -382,6 +384,9 @@ EFFECTS: dict[str, Effect] = {
     "ddp_broadcast_buffers": in_ddp("broadcast_buffers", False),
     "ddp_backend": handed("ddp_backend", "gloo"),
     "ddp_timeout": handed("ddp_timeout", 7),
+    "fsdp": SAVED + "test_processes_that_share_weights_reach_those_of_one",
+    "fsdp_config": SUPPORTED
+    + "test_what_does_not_go_with_sharded_weights_is_named_before_training",
     # Parameters
     "model": TRAINER + "test_plain_training_equals_transformers_own_trainer",
     "args": TRAINER + "test_plain_training_equals_transformers_own_trainer",

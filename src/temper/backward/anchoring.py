@@ -47,6 +47,7 @@ class Anchor(UpdateRule):
     weight: float
 
     name = "anchor"
+    takes_rows = True
     wants_start = True
     # Weight, start and gradient are read, the gradient is written.
     moved = 4.0
@@ -72,7 +73,7 @@ class Anchor(UpdateRule):
             total = square if total is None else total + square.to(total.device)
             found[name] = gradient
         if total is not None:
-            state["value"] = self.weight * total
+            state["value"] = self.weight * params.summed(total)
         return found
 
     def pulls(self, state: State) -> Mapping[str, Tensor]:
@@ -126,6 +127,7 @@ class Recall(UpdateRule):
     share: float = 0.5
 
     name = "recall"
+    takes_rows = True
     slots = frozenset({"settling"})
     logged = MappingProxyType({"recall/task_share": "share"})
     wants_start = True
@@ -175,11 +177,11 @@ class Recall(UpdateRule):
         state["share"] = share
         if step.number == 0 and step.total:
             self._warn_of_an_end_before_the_task(step.total)
-        strongest = 0.0
+        strongest, left = 0.0, params.gradients()
         for name, old in before.items():
             tensor = params.tensors[name]
             # Another rule may have left it out of the step since.
-            if tensor.grad is None or name not in step.rates:
+            if name not in left or name not in step.rates:
                 continue
             rate, decay = step.rates[name]
             pull = rate * (1 - share) * self.gamma
@@ -233,6 +235,7 @@ class WeightAverage(UpdateRule):
     early: float = 0.1
 
     name = "average"
+    takes_rows = True
     last = True
     # Weight and average are read, the average is written.
     moved = 3.0
@@ -286,6 +289,7 @@ class Interpolation(UpdateRule):
     alpha: float = 0.5
 
     name = "interpolation"
+    takes_rows = True
     slots = frozenset({"finish"})
     wants_start = True
 

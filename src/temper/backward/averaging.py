@@ -47,6 +47,7 @@ class RunningAverage(UpdateRule):
     last = True
     # Weight and average are read, the average is written.
     moved = 3.0
+    takes_rows = True
 
     @property
     def slots(self) -> frozenset[str]:  # type: ignore[override]

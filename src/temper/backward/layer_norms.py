@@ -49,6 +49,7 @@ class LayerNorms(UpdateRule):
     twice: bool = True
 
     name = "smoothness"
+    takes_rows = True
 
     @property
     def survey_rows(self) -> int:  # type: ignore[override]

@@ -25,6 +25,7 @@ class LayerDecay(UpdateRule):
     decay: float = 0.9
 
     name = "layer_decay"
+    takes_rows = True
 
     def learning_rate_scales(self, params: Parameters, state: State) -> dict[str, float]:
         """Return the factor of each parameter."""
@@ -50,6 +51,7 @@ class TopLayers(UpdateRule):
     std: float = 0.02
 
     name = "top_layers"
+    takes_rows = True
     redraws = True
 
     def init(self, params: Parameters) -> State:
@@ -74,6 +76,8 @@ class TopLayers(UpdateRule):
             if not 1 <= depth <= self.layers:
                 continue
             if tensors[name].dim() > 1:
-                tensors[name].normal_(0.0, self.std, generator=draws)
+                drawn = tensors[name].new_empty(params.shape(name, tensors[name]))
+                drawn.normal_(0.0, self.std, generator=draws)
+                tensors[name].copy_(params.part(name, drawn))
             else:
                 tensors[name].fill_(0.0 if name.endswith("bias") else 1.0)

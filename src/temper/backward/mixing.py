@@ -52,6 +52,7 @@ class Mixing(UpdateRule):
     chunk: int = 1 << 18
 
     name = "mixout"
+    takes_rows = True
     slots = frozenset({"weights"})
     logged = MappingProxyType({"mask/kept": "kept"})
     wants_start = True
@@ -96,16 +97,20 @@ class Mixing(UpdateRule):
             return
         device = params.tensors[names[0]].device
         kept, drawn = torch.zeros((), dtype=torch.int64, device=device), 0
+        # Whatever is there belongs to an earlier call, and was corrected by it.
+        earlier = params.gradients()
+        params.set_gradients({n: gradient for n, gradient in earlier.items() if n not in names})
         with torch.no_grad():
             for name in names:
                 tensor = params.tensors[name]
-                mask = self._draw(tensor, rng.shared("mixout", name))
-                # Whatever is there belongs to an earlier call, and was corrected by it.
-                earlier, tensor.grad = tensor.grad, None
-                state["held"][name] = (tensor.detach().clone(), mask, earlier)
+                mask = self._draw(name, params, rng.shared("mixout", name))
+                state["held"][name] = (tensor.detach().clone(), mask, earlier.get(name))
                 self._mix(tensor, params.start[name], mask)
                 kept, drawn = kept + torch.count_nonzero(mask), drawn + mask.numel()
-        state["kept"] = kept / drawn
+        # Whole neurons are drawn alike by all processes that share the weights.
+        counts = torch.stack([kept, kept.new_tensor(drawn)])
+        kept, total = params.summed(counts) if self.unit == "entry" else counts
+        state["kept"] = kept / total
         # Under an autocast that the caller holds open, the passes would see copies from before.
         torch.clear_autocast_cache()
 
@@ -132,19 +137,22 @@ class Mixing(UpdateRule):
         if held:
             torch.clear_autocast_cache()
 
-    def _draw(self, tensor: Tensor, key: int) -> Tensor:
-        """Draw what stays: booleans of the tensor's shape, or [1, ...] for whole neurons."""
-        shape = tensor.shape if self.unit == "entry" else torch.Size([1, *tensor.shape[1:]])
+    def _draw(self, name: str, params: Parameters, key: int) -> Tensor:
+        """Draw what stays: booleans of a parameter's shape, or [1, ...] for whole neurons."""
+        tensor, start = params.tensors[name], params.first_entry(name)
+        shape = tensor.shape
+        if self.unit == "neuron":
+            shape, start = torch.Size([1, *tensor.shape[1:]]), 0
         mask = torch.empty(shape.numel(), dtype=torch.bool, device=tensor.device)
         threshold = int(highest_kept(self.kept))
-        for piece, drawn in pieces_with_draws(mask, key, chunk=self.chunk):
+        for piece, drawn in pieces_with_draws(mask, key, start=start, chunk=self.chunk):
             torch.le(drawn, threshold, out=piece)
         return mask.view(shape)
 
     def _mix(self, tensor: Tensor, start: Tensor, mask: Tensor) -> None:
         """Write ``u + (1-M) (w - u) / (1-p)`` over a parameter, some rows at a time."""
         scale = LEVELS / int(self.kept)
-        rows = max(1, self.chunk // tensor[0].numel())
+        rows = max(1, self.chunk // tensor.shape[1:].numel())
         parts = [torch.split(each, rows) for each in (tensor, start, mask.expand_as(tensor))]
         for piece, origin, stays in zip(*parts, strict=True):
             piece.sub_(origin).mul_(stays).mul_(scale).add_(origin)

@@ -41,6 +41,7 @@ class HeadFirst(UpdateRule):
     learning_rate_scale_of_head: float = 1.0
 
     name = "phases"
+    takes_rows = True
     slots = frozenset({"phases"})
     wants_total = True
 

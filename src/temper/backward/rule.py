@@ -35,6 +35,8 @@ class UpdateRule:
         last: Whether a chain puts it behind the others: it reads the weights that they leave.
         redraws: Whether ``begin_run`` draws weights anew.
         replaces_weights: Whether ``finish`` sets weights whatever those are that it finds.
+        takes_rows: Whether it works where each process holds some rows of the weights (FSDP2): sums
+            and norms go through `Parameters`, draws are keyed by the position in the whole.
         logged: Entries of the state that logs show, by their names there; absent ones are not.
         moved: Numbers of a weight's size that a step must read or write for each weight that the
             rule covers, beside backward, clipping and the optimiser: two for a gradient that is
@@ -52,6 +54,7 @@ class UpdateRule:
     last: bool = False
     redraws: bool = False
     replaces_weights: bool = False
+    takes_rows: bool = False
     logged: Mapping[str, str] = MappingProxyType({})
     moved: float = 0.0
 
@@ -62,7 +65,8 @@ class UpdateRule:
             params: The trainable parameters.
 
         Returns:
-            Nested dicts of tensors and plain values; checkpoints hold it.
+            Nested dicts of tensors and plain values; checkpoints hold it. What is kept for each
+            entry of a parameter stands under the parameter's name, to be shared out with it.
         """
         return {}
 
@@ -267,6 +271,7 @@ class Chain(UpdateRule):
             "replaces_weights",
         ):
             setattr(self, wish, any(getattr(rule, wish) for rule in rules))
+        self.takes_rows = all(rule.takes_rows for rule in rules)
         self.survey_rows = max((rule.survey_rows for rule in rules), default=0)
 
     def _each(self, state: State) -> Iterator[tuple[UpdateRule, State]]:

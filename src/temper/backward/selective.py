@@ -95,6 +95,7 @@ class SelectiveUpdate(UpdateRule):
     begin: float = 0.0
 
     name = "selective"
+    takes_rows = True
     logged = MappingProxyType({"mask/kept": "kept"})
 
     @property
@@ -174,10 +175,15 @@ class SelectiveUpdate(UpdateRule):
         device = next(iter(roots.values())).device
         table = _table(self.p_min, device)
         state["codes"] = {
-            name: drop_codes(codes, table, rng.shared("mask", "epoch", epoch, name))
-            for name, codes in self._codes(roots, table).items()
+            name: drop_codes(
+                codes,
+                table,
+                rng.shared("mask", "epoch", epoch, name),
+                start=params.first_entry(name),
+            )
+            for name, codes in self._codes(roots, table, params).items()
         }
-        state["kept"] = _share({name: codes > 0 for name, codes in state["codes"].items()})
+        state["kept"] = _share(params, {n: codes > 0 for n, codes in state["codes"].items()})
         state["epoch"], state["observed"] = epoch, 0
 
     def enter(self, params: Parameters, state: State, step: Step, rng: Streams) -> None:
@@ -192,7 +198,7 @@ class SelectiveUpdate(UpdateRule):
         if self.refresh == "epoch" or self.importance_decay:
             state["loss_scale"] = step.loss_scale
         gathers = any(name in grads for name in state.get("importance", ()))
-        if gathers and not self._overflown(grads, state):
+        if gathers and not self._overflown(grads, params, state):
             self.observe(grads, params, state)
         if self.clipping == "after":
             return grads
@@ -217,14 +223,14 @@ class SelectiveUpdate(UpdateRule):
         chosen = {
             name: grads[name].float().contiguous() for name in self.names(params) if name in grads
         }
-        if not chosen or self._overflown(chosen, state):
+        if not chosen or self._overflown(chosen, params, state):
             return grads
         importance = self._importance(chosen, state, loss_scale)
         if not state.get("masking", True):
             return grads
         if self.target == "update":
             ones = {name: torch.ones_like(gradient) for name, gradient in chosen.items()}
-            factors = self._drawn(ones, importance, state, rng)
+            factors = self._drawn(ones, importance, params, state, rng)
             state["update"] = {
                 name: (factor, params.tensors[name].detach().clone())
                 for name, factor in factors.items()
@@ -233,7 +239,7 @@ class SelectiveUpdate(UpdateRule):
         before = (
             {name: gradient != 0 for name, gradient in chosen.items()} if self.freeze_masked else {}
         )
-        masked = self._drawn(chosen, importance, state, rng)
+        masked = self._drawn(chosen, importance, params, state, rng)
         if self.freeze_masked:
             state["frozen"] = {
                 name: (moved & (masked[name] == 0), params.tensors[name].detach().clone())
@@ -255,27 +261,38 @@ class SelectiveUpdate(UpdateRule):
         return {name: state["average"][name].sqrt() for name in chosen}
 
     def _drawn(
-        self, values: Gradients, importance: Gradients, state: State, rng: Streams
+        self,
+        values: Gradients,
+        importance: Gradients,
+        params: Parameters,
+        state: State,
+        rng: Streams,
     ) -> Gradients:
         """Return values under a mask that follows from the importance of their entries."""
         if self.refresh == "epoch":
             return self._under_epoch_mask(values, state)
         if values is importance and self.normalise == "rank":
-            return self._under_own_ranks(values, state, rng)
-        levels = self._levels_of(importance)
+            return self._under_own_ranks(values, params, state, rng)
+        levels = self._levels_of(importance, params)
         masked = {
-            name: thin(value, levels[name], rng.shared("mask", name), scale=self.scale)
+            name: thin(
+                value,
+                levels[name],
+                rng.shared("mask", name),
+                start=params.first_entry(name),
+                scale=self.scale,
+            )
             for name, value in values.items()
         }
-        state["kept"] = _share({name: tensor != 0 for name, tensor in masked.items()})
+        state["kept"] = _share(params, {name: tensor != 0 for name, tensor in masked.items()})
         return masked
 
-    def _overflown(self, grads: Gradients, state: State) -> bool:
+    def _overflown(self, grads: Gradients, params: Parameters, state: State) -> bool:
         """Tell whether a loss scaler will skip this step: its gradients say nothing of saliency."""
         if state.get("loss_scale", 1.0) == 1.0:
             return False
         sums = torch.stack([gradient.sum() for gradient in grads.values()])
-        return not bool(torch.isfinite(sums).all())
+        return not bool(torch.isfinite(params.summed(sums)).all())
 
     def settle(self, params: Parameters, state: State, step: Step) -> None:
         """Put masked weights back where they were, and mask the update, where that is asked for."""
@@ -300,32 +317,43 @@ class SelectiveUpdate(UpdateRule):
             for name, gradient in chosen.items()
         }
 
-    def _under_own_ranks(self, chosen: Gradients, state: State, rng: Streams) -> Gradients:
+    def _under_own_ranks(
+        self, chosen: Gradients, params: Parameters, state: State, rng: Streams
+    ) -> Gradients:
         """Mask gradients by their own ranks, in place: the fast way."""
-        counts = bucket_counts(list(chosen.values()))
+        counts = params.summed(bucket_counts(list(chosen.values())))
         table = self._quantised(bucket_ranks(counts))
         state["kept"] = (counts * table).sum() / (counts.sum().clamp(min=1) * self.levels)
         return {
-            name: thin_by_bucket(gradient, table, rng.shared("mask", name), scale=self.scale)
+            name: thin_by_bucket(
+                gradient,
+                table,
+                rng.shared("mask", name),
+                start=params.first_entry(name),
+                scale=self.scale,
+            )
             for name, gradient in chosen.items()
         }
 
-    def _codes(self, roots: Gradients, table: Tensor) -> Gradients:
+    def _codes(self, roots: Gradients, table: Tensor, params: Parameters) -> Gradients:
         """Return the code of each entry's probability, from the roots of the importance."""
-        return self._by_entry(roots, lambda q: nearest_codes(q, table))
+        return self._by_entry(roots, params, lambda q: nearest_codes(q, table))
 
-    def _levels_of(self, roots: Gradients) -> Gradients:
+    def _levels_of(self, roots: Gradients, params: Parameters) -> Gradients:
         """Return each entry's probability as q, from the roots of the importance."""
-        return self._by_entry(roots, lambda q: q)
+        return self._by_entry(roots, params, lambda q: q)
 
-    def _by_entry(self, roots: Gradients, change: Callable[[Tensor], Tensor]) -> Gradients:
+    def _by_entry(
+        self, roots: Gradients, params: Parameters, change: Callable[[Tensor], Tensor]
+    ) -> Gradients:
         if self.normalise == "range":
-            shares = range_normalise(list(roots.values()))
+            shares = range_normalise(list(roots.values()), largest=params.largest)
             return {
                 name: change(self._quantised(share))
                 for name, share in zip(roots, shares, strict=True)
             }
-        by_bucket = change(self._quantised(bucket_ranks(bucket_counts(list(roots.values())))))
+        counts = params.summed(bucket_counts(list(roots.values())))
+        by_bucket = change(self._quantised(bucket_ranks(counts)))
         return {
             name: by_bucket.index_select(0, buckets_of(root.flatten())).view_as(root)
             for name, root in roots.items()
@@ -343,9 +371,9 @@ def _table(p_min: float, device: torch.device) -> Tensor:
     return spaced_levels(p_min=p_min).to(device)
 
 
-def _share(kept: dict[str, Tensor]) -> Tensor:
+def _share(params: Parameters, kept: dict[str, Tensor]) -> Tensor:
     counts = torch.stack([mask.sum() for mask in kept.values()]).sum()
-    return counts / sum(mask.numel() for mask in kept.values())
+    return params.summed(counts) / sum(params.shape(n, mask).numel() for n, mask in kept.items())
 
 
 @dataclass(frozen=True)
@@ -366,6 +394,7 @@ class RandomMask(UpdateRule):
     name = "child_tuning_f"
     # The gradient is read and written.
     moved = 2.0
+    takes_rows = True
     slots = frozenset({"mask"})
     logged = MappingProxyType({"mask/kept": "kept"})
 
@@ -378,21 +407,29 @@ class RandomMask(UpdateRule):
         kept, drawn, masked = [], 0, {}
         for name, gradient in grads.items():
             masked[name] = gradient.contiguous()
-            rows = touched_rows(gradient)
-            part = masked[name] if rows is None else gradient.index_select(0, rows)
-            kept.append(self._thin(part, rng.shared("mask", name)))
-            drawn += part.numel()
+            shape = params.shape(name, gradient)
+            rows = touched_rows(
+                gradient, shape, counted=lambda count: params.counts_before(count)[1]
+            )
+            start, size = params.first_entry(name), shape.numel()
+            part = masked[name]
+            if rows is not None:
+                part = gradient.index_select(0, rows)
+                # Draws are counted over the touched rows of the whole matrix.
+                start, size = params.counts_before(part.numel())
+            kept.append(self._thin(part, rng.shared("mask", name), start=start))
+            drawn += size
             if rows is not None:
                 masked[name].index_copy_(0, rows, part)
-        state["kept"] = torch.stack(kept).sum() / max(1, drawn)
+        state["kept"] = params.summed(torch.stack(kept).sum()) / max(1, drawn)
         return masked
 
-    def _thin(self, gradient: Tensor, key: int) -> Tensor:
+    def _thin(self, gradient: Tensor, key: int, *, start: int) -> Tensor:
         """Mask and scale a contiguous gradient in place, and count what was kept."""
         q = quantise(torch.tensor(self.keep), p_min=0.0)
         threshold, scale = int(highest_kept(q)), LEVELS / int(q)
         kept = torch.zeros((), dtype=torch.float64, device=gradient.device)
-        for piece, drawn in pieces_with_draws(gradient, key, chunk=self.chunk):
+        for piece, drawn in pieces_with_draws(gradient, key, start=start, chunk=self.chunk):
             stays = drawn.float()
             torch.le(stays, threshold, out=stays)
             kept += stays.sum()
@@ -423,6 +460,7 @@ class ChosenMask(UpdateRule):
     name = "child_tuning_d"
     # The gradient is read and written, and a byte of the mask read.
     moved = 2.25
+    takes_rows = True
     slots = frozenset({"mask"})
     logged = MappingProxyType({"mask/kept": "kept"})
     pre_pass = True
@@ -444,7 +482,7 @@ class ChosenMask(UpdateRule):
         for name, total in state["importance"].items():
             if name in grads:
                 gradient = grads[name].detach().float()
-                norm = torch.linalg.vector_norm(gradient)
+                norm = params.norm(torch.linalg.vector_norm(gradient))
                 clipped = gradient * (self.largest_norm / (norm + 1e-6)).clamp(max=1.0)
                 total.addcmul_(clipped, clipped)
         state["observed"] += 1
@@ -458,9 +496,13 @@ class ChosenMask(UpdateRule):
                 "child_tuning_d chooses what trains by the squared gradients of one epoch. Call "
                 "prepare(batches) once before the first epoch (RobustTrainer does)."
             )
-        importance = state["importance"]
-        kept = inside_top(list(importance.values()), share=self.keep)
-        state["training"] = dict(zip(importance, kept, strict=True))
+        # Ranked as a whole, which processes that share the weights gather for once.
+        importance = [params.gathered(n, total) for n, total in state["importance"].items()]
+        kept = inside_top(importance, share=self.keep)
+        state["training"] = {
+            name: params.part(name, mask).clone()
+            for name, mask in zip(state["importance"], kept, strict=True)
+        }
         entries = sum(mask.numel() for mask in kept)
         state["kept"] = sum(int(mask.sum()) for mask in kept) / entries
         state["importance"] = {}

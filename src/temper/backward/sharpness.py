@@ -68,14 +68,19 @@ class WeightAscent(UpdateRule):
 
     @abstractmethod
     def factors(
-        self, places: Sequence[Place], gradients: Sequence[Tensor], sizes: Sequence[float]
+        self,
+        places: Sequence[Place],
+        gradients: Sequence[Tensor],
+        sizes: Sequence[float],
+        params: Parameters,
     ) -> list[float] | None:
         """Return what each gradient is multiplied by to give the step.
 
         Args:
             places: What may move.
             gradients: Of these parts; may be changed in place into other directions.
-            sizes: The l2 norm of each.
+            sizes: The l2 norm of each, in the whole parameter.
+            params: The trainable parameters.
 
         Returns:
             One factor a part, 0 where it stays; None where nothing can move, because the gradient
@@ -139,9 +144,9 @@ class WeightAscent(UpdateRule):
             return
         places = [Place(name, params.tensors[name], touched_rows(g)) for name, g in here.items()]
         gradients = [place.of(here[place.name]) for place in places]
-        sizes = l2_norms(gradients)
+        sizes = l2_norms(gradients, params)
         state["norm"] = math.hypot(*sizes)
-        factors = self.factors(places, gradients, sizes)
+        factors = self.factors(places, gradients, sizes, params)
         if factors is None:
             return
         for place, step, factor in zip(places, gradients, factors, strict=True):
@@ -171,8 +176,14 @@ class SharpnessAware(WeightAscent):
     adaptive: bool = False
     eta: float = 0.01
 
+    takes_rows = True
+
     def factors(
-        self, places: Sequence[Place], gradients: Sequence[Tensor], sizes: Sequence[float]
+        self,
+        places: Sequence[Place],
+        gradients: Sequence[Tensor],
+        sizes: Sequence[float],
+        params: Parameters,
     ) -> list[float] | None:
         """Return one factor for all: the radius over the norm."""
         size = math.hypot(*sizes)
@@ -180,7 +191,7 @@ class SharpnessAware(WeightAscent):
             return None
         if self.adaptive:
             self._scale(places, gradients)
-            size = math.hypot(*l2_norms(gradients))
+            size = math.hypot(*l2_norms(gradients, params))
             if not has_direction(size):
                 return None
             self._scale(places, gradients)
@@ -208,17 +219,23 @@ class RelativeAscent(WeightAscent):
 
     gamma: float = 0.01
 
+    takes_rows = True
+
     def covers(self, tensor: Tensor) -> bool:
         """Leave out vectors: biases and norms' weights."""
         return tensor.dim() > 1
 
     def factors(
-        self, places: Sequence[Place], gradients: Sequence[Tensor], sizes: Sequence[float]
+        self,
+        places: Sequence[Place],
+        gradients: Sequence[Tensor],
+        sizes: Sequence[float],
+        params: Parameters,
     ) -> list[float] | None:
         """Return a factor for each matrix."""
         if not math.isfinite(math.hypot(*sizes)):
             return None
-        weights = l2_norms([place.weight for place in places])
+        weights = l2_norms([place.weight for place in places], params)
         return [
             self.gamma * weight / size if has_direction(size) else 0.0
             for weight, size in zip(weights, sizes, strict=True)
@@ -234,15 +251,17 @@ def has_direction(size: float) -> bool:
     return math.isfinite(size) and size > SMALLEST
 
 
-def l2_norms(tensors: Sequence[Tensor]) -> list[float]:
+def l2_norms(tensors: Sequence[Tensor], params: Parameters) -> list[float]:
     """Measure tensors, each by itself, in at least fp32 and in one exchange with the device.
 
     Args:
         tensors: At least one, any shapes, on one device.
+        params: The parameters that these are gradients or values of; of sharded ones the norms are
+            those of the whole.
     """
     single = torch.float32
     for tensor in tensors:
         single = torch.promote_types(single, tensor.dtype)
     norms = torch._foreach_norm(list(tensors), 2, dtype=single)
-    found: list[float] = torch.stack(list(norms)).tolist()
+    found: list[float] = params.norm(torch.stack(list(norms))).tolist()
     return found

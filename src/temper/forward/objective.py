@@ -133,6 +133,11 @@ class Joint:
         return any(part.wants_unlabelled for part in self.parts)
 
     @property
+    def keeps_weights(self) -> bool:
+        """Whether sharded weights must stay gathered through the passes."""
+        return any(part.keeps_weights for part in self.parts)
+
+    @property
     def needs_classes(self) -> tuple[str, ...]:
         """What it says of a regression, nothing where it can be minimised on one."""
         own = (part.needs_classes for part in self.parts)

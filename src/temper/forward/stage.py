@@ -328,6 +328,8 @@ class Part:
         needs_classes: What it says of a regression that it cannot be minimised on; empty where it
             can.
         site: Where it perturbs the embeddings.
+        keeps_weights: Whether it differentiates a graph twice, or by the weights, so that those of
+            a sharded model must stay gathered through the passes.
     """
 
     slots: frozenset[str] = frozenset()
@@ -343,6 +345,7 @@ class Part:
     wants_unlabelled: bool = False
     needs_classes: str = ""
     site: Site = "word"
+    keeps_weights: bool = False
 
     def rests(self, step: Step) -> bool:
         """Tell whether nothing is run for it in a step."""

@@ -9,7 +9,7 @@ that must be kept is rounded further, to one of 255 such q, and takes one byte a
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Literal
 
 import torch
@@ -133,19 +133,20 @@ def keyed_levels(
 
 
 def pieces_with_draws(
-    values: Tensor, key: int, *, levels: int = LEVELS, chunk: int = 1 << 18
+    values: Tensor, key: int, *, start: int = 0, levels: int = LEVELS, chunk: int = 1 << 18
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield pieces of a contiguous tensor, as views, each with the draws of its positions.
 
     Args:
         values: Any shape.
         key: Of `keyed_levels`.
+        start: Position of the first entry, where the tensor is a part of a larger one.
         levels: Of `keyed_levels`.
         chunk: Entries of a piece, so few that it stays in the processor's cache.
     """
     for number, piece in enumerate(torch.split(values.view(-1), chunk)):
-        start, device = number * chunk, values.device
-        yield piece, keyed_levels(piece.numel(), key, start=start, levels=levels, device=device)
+        first, device = start + number * chunk, values.device
+        yield piece, keyed_levels(piece.numel(), key, start=first, levels=levels, device=device)
 
 
 def _signed(word: int) -> int:
@@ -198,13 +199,14 @@ def buckets_of(values: Tensor) -> Tensor:
     return values.view(torch.int32).bitwise_right_shift(16).bitwise_and_(BUCKETS - 1)
 
 
-def thin(gradient: Tensor, q: Tensor, key: int, *, scale: bool) -> Tensor:
+def thin(gradient: Tensor, q: Tensor, key: int, *, start: int = 0, scale: bool) -> Tensor:
     """Keep each entry with probability q/levels and divide what is kept by it.
 
     Args:
         gradient: Any shape.
         q: From ``quantise``, the gradient's shape.
         key: Of `keyed_levels`.
+        start: Position of the first entry, where the gradient is a part of a larger one.
         scale: Whether to divide by the probability.
 
     Returns:
@@ -214,14 +216,20 @@ def thin(gradient: Tensor, q: Tensor, key: int, *, scale: bool) -> Tensor:
         UEGR (arXiv 2503.16550), section IV-B; mean over draws is g (Theorem 1).
     """
     levels = levels_of(q)
-    drawn = keyed_levels(gradient.numel(), key, levels=levels, device=gradient.device)
+    drawn = keyed_levels(gradient.numel(), key, start=start, levels=levels, device=gradient.device)
     keep = below(drawn.view_as(gradient), q)
     kept = gradient * (levels / q) if scale else gradient
     return torch.where(keep, kept, torch.zeros((), dtype=kept.dtype, device=kept.device))
 
 
 def thin_by_bucket(
-    gradient: Tensor, table: Tensor, key: int, *, scale: bool, chunk: int = 1 << 17
+    gradient: Tensor,
+    table: Tensor,
+    key: int,
+    *,
+    start: int = 0,
+    scale: bool,
+    chunk: int = 1 << 17,
 ) -> Tensor:
     """Do what ``thin`` does with a probability for each magnitude bucket, in place.
 
@@ -233,6 +241,7 @@ def thin_by_bucket(
         gradient: fp32, contiguous, any shape; overwritten.
         table: q of each bucket [32768], from ``quantise``.
         key: Of `keyed_levels`.
+        start: Position of the first entry, where the gradient is a part of a larger one.
         scale: Whether to divide by the probability.
         chunk: Entries worked on at a time.
 
@@ -242,7 +251,8 @@ def thin_by_bucket(
     levels = levels_of(table)
     dtype, half = (torch.float32, 1 << 15) if levels == LEVELS else (torch.float64, 1 << 31)
     factors = (levels / table.double()).to(dtype)
-    for piece, drawn in pieces_with_draws(gradient, key, levels=levels, chunk=chunk):
+    pieces = pieces_with_draws(gradient, key, start=start, levels=levels, chunk=chunk)
+    for piece, drawn in pieces:
         factor = factors.index_select(0, buckets_of(piece))
         # Booleans, and filling by them, take several times as long as numbers do.
         kept = drawn.to(dtype).add_(half).mul_(factor)
@@ -288,20 +298,24 @@ def nearest_codes(q: Tensor, table: Tensor) -> Tensor:
     return (torch.bucketize(q.double(), ends) + 1).to(torch.uint8)
 
 
-def drop_codes(codes: Tensor, table: Tensor, key: int, *, chunk: int = 1 << 18) -> Tensor:
+def drop_codes(
+    codes: Tensor, table: Tensor, key: int, *, start: int = 0, chunk: int = 1 << 18
+) -> Tensor:
     """Draw a mask: keep each code with its probability and set the others to 0, in place.
 
     Args:
         codes: From ``nearest_codes``, contiguous, any shape; overwritten.
         table: From ``spaced_levels``.
         key: Of `keyed_levels`.
+        start: Position of the first entry, where the codes are a part of larger ones.
         chunk: Entries worked on at a time.
 
     Returns:
         ``codes``.
     """
     threshold = highest_kept(table)
-    for piece, drawn in pieces_with_draws(codes, key, levels=FINE_LEVELS, chunk=chunk):
+    pieces = pieces_with_draws(codes, key, start=start, levels=FINE_LEVELS, chunk=chunk)
+    for piece, drawn in pieces:
         piece.masked_fill_(drawn > threshold.index_select(0, piece.int()), 0)
     return codes
 
@@ -380,11 +394,15 @@ def exact_ranks(values: Tensor) -> Tensor:
     return torch.where(size > 0, (low + high).double() / (2 * len(ordered)), 0.0)
 
 
-def range_normalise(tensors: Sequence[Tensor]) -> list[Tensor]:
+def range_normalise(
+    tensors: Sequence[Tensor], *, largest: Callable[[Tensor], Tensor] = torch.Tensor.max
+) -> list[Tensor]:
     """Scale squared gradients to [0, 1] by their global smallest and largest value.
 
     Args:
         tensors: Gradients of any shapes, zeros included.
+        largest: Returns the largest of some numbers, and of what other processes ask it for where
+            the gradients are parts of larger ones.
 
     Returns:
         ``(g^2 - min) / (max - min)`` in fp32, tensor by tensor.
@@ -392,10 +410,12 @@ def range_normalise(tensors: Sequence[Tensor]) -> list[Tensor]:
     References:
         UEGR (arXiv 2503.16550), Eq. 8. Differs: as printed it does not take the smallest away.
     """
-    largest = torch.stack([tensor.abs().max() for tensor in tensors]).max().float()
-    largest = torch.where(largest > 0, largest, 1.0)
-    shares = [(tensor.float() / largest).square() for tensor in tensors]
-    low = torch.stack([share.min() for share in shares]).min()
+    full = [tensor.abs().float() for tensor in tensors if tensor.numel()]
+    most = largest(torch.stack([tensor.max() for tensor in full]))
+    most = torch.where(most > 0, most, 1.0)
+    shares = [(tensor.float() / most).square() for tensor in tensors]
+    # Squares and quotients keep the order, so that these are the smallest share.
+    low = (-largest(torch.stack([-tensor.min() for tensor in full])) / most).square()
     width = torch.where(low < 1, 1 - low, 1.0)
     return [(share - low) / width for share in shares]
 
@@ -404,7 +424,12 @@ MANY_ROWS = 8192
 """Rows from which on looking for them is worth a pass: vocabularies, and no other matrix."""
 
 
-def touched_rows(gradient: Tensor) -> Tensor | None:
+def touched_rows(
+    gradient: Tensor,
+    whole: torch.Size | None = None,
+    *,
+    counted: Callable[[int], int] = int,
+) -> Tensor | None:
     """Find the rows of a tall matrix whose gradient is not zero.
 
     A batch touches a few hundred words of tens of thousands. What is zero where the gradient is
@@ -412,6 +437,9 @@ def touched_rows(gradient: Tensor) -> Tensor | None:
 
     Args:
         gradient: Any shape.
+        whole: Shape of the whole matrix, where this is some rows of it.
+        counted: Returns how many rows of the whole are touched, of the number of those that are
+            here.
 
     Returns:
         Their numbers [n] in rising order; None where all rows count: for fewer than `MANY_ROWS`
@@ -419,9 +447,10 @@ def touched_rows(gradient: Tensor) -> Tensor | None:
         entries are all below 1e-22 (their squares vanish in fp32) counts as zero; one that is not
         finite counts as touched.
     """
-    if gradient.dim() != 2 or len(gradient) < MANY_ROWS:
+    whole = gradient.shape if whole is None else whole
+    if len(whole) != 2 or whole[0] < MANY_ROWS:
         return None
     single = torch.promote_types(gradient.dtype, torch.float32)
     norms = torch.linalg.vector_norm(gradient, dim=1, dtype=single)
     rows = norms.nonzero().squeeze(1)
-    return rows if 2 * len(rows) <= len(gradient) else None
+    return rows if 2 * counted(len(rows)) <= whole[0] else None

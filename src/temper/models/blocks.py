@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
+
+from temper.models.shards import Shards, counts_before, maximum, reshard, summed
 
 
 @dataclass(frozen=True)
 class Parameters:
-    """The trainable parameters of a network.
+    """The trainable parameters of a network; of sharded ones (FSDP2) this process's rows.
+
+    Rules read and write ``tensors`` and gradients entry by entry, and ask the methods below for
+    what concerns the whole: sums over it, and where in it an entry stands.
 
     Args:
-        tensors: Parameter by name, in the model's order.
+        tensors: Parameter by name, in the model's order; of a sharded one this process's rows.
         blocks: Names of those inside the repeated blocks (encoder or decoder layers).
         head: Names of those behind the pre-trained part: the classifier, drawn anew.
         embeddings: Names of the tables that `nn.Embedding` layers look rows up in.
@@ -23,20 +30,168 @@ class Parameters:
             it, and so on down to the embeddings, one deeper than the lowest block.
         start: Copies of all of them before the first step, for rules that ask for them.
         has_running_statistics: Whether batch normalisation keeps statistics beside them.
+        shards: Which rows these are, where the model is sharded.
     """
 
-    tensors: dict[str, nn.Parameter]
+    tensors: Mapping[str, Tensor]
     blocks: frozenset[str]
     head: frozenset[str] = frozenset()
     embeddings: frozenset[str] = frozenset()
     depths: dict[str, int] = field(default_factory=dict)
     start: dict[str, Tensor] = field(default_factory=dict)
     has_running_statistics: bool = False
+    shards: Shards = field(default_factory=Shards)
 
+    def refresh(self, model: nn.Module) -> None:
+        """Let go of gathered weights, and take up this process's rows where they now lie.
+
+        Args:
+            model: The model of these parameters.
+        """
+        if self.shards:
+            reshard(model)
+            assert isinstance(self.tensors, dict)
+            self.tensors.update(self.shards.parts())
+
+    @property
+    def of_model(self) -> Mapping[str, Any]:
+        """The model's own parameters by name, which the optimiser knows."""
+        return self.shards.parameters or self.tensors
+
+    @torch.no_grad()
     def gradients(self) -> dict[str, Tensor]:
         """Return the present gradients by name; parameters without one are left out."""
+        found = {name: tensor.grad for name, tensor in self.of_model.items()}
         return {
-            name: tensor.grad for name, tensor in self.tensors.items() if tensor.grad is not None
+            name: gradient.to_local() if self.shards else gradient
+            for name, gradient in found.items()
+            if gradient is not None
+        }
+
+    def set_gradients(self, grads: Mapping[str, Tensor]) -> None:
+        """Put gradients where the optimiser reads them; parameters without one have none.
+
+        Args:
+            grads: By name.
+        """
+        present = self.gradients()
+        for name, tensor in self.of_model.items():
+            gradient = grads.get(name)
+            if present.get(name) is gradient:
+                continue
+            if gradient is not None and self.shards:
+                gradient = self.shards.as_shard(name, gradient)
+            tensor.grad = gradient
+
+    def clear_gradients(self) -> None:
+        """Remove all gradients."""
+        self.set_gradients({})
+
+    def first_entry(self, name: str) -> int:
+        """Return where in the whole parameter, laid out in a row, the first of ``tensors`` stands.
+
+        Args:
+            name: The parameter's name.
+        """
+        if not self.shards:
+            return 0
+        whole = self.shards.parameters[name]
+        return int(self.shards.rows(name).start * whole.shape[1:].numel())
+
+    def shape(self, name: str, part: Tensor) -> torch.Size:
+        """Return the shape of a whole parameter.
+
+        Args:
+            name: The parameter's name.
+            part: Of the shape of ``tensors[name]``.
+        """
+        whole: Tensor = self.shards.parameters[name] if self.shards else part
+        return whole.shape
+
+    def summed(self, values: Tensor) -> Tensor:
+        """Add up what each process says of its rows; where nothing is sharded, ``values``.
+
+        Args:
+            values: Sums over ``tensors``, of one shape on all processes.
+        """
+        return summed(values, self.shards.group) if self.shards else values
+
+    def largest(self, values: Tensor) -> Tensor:
+        """Return the largest of what all processes say of their rows.
+
+        Args:
+            values: Numbers about ``tensors``, at least one on some process; they may differ in
+                number.
+        """
+        low = values.new_full((1,), -math.inf)
+        found = torch.cat([values, low]).max()
+        return maximum(found, self.shards.group) if self.shards else found
+
+    def norm(self, norms: Tensor) -> Tensor:
+        """Return the l2 norms of whole tensors, of those of each process's rows.
+
+        Args:
+            norms: One a tensor, any shape.
+        """
+        if not self.shards:
+            return norms
+        return summed(norms.double().square(), self.shards.group).sqrt().to(norms.dtype)
+
+    def counts_before(self, count: int) -> tuple[int, int]:
+        """Return how many of something the rows before this process's have, and the whole.
+
+        Args:
+            count: How many ``tensors`` have of it.
+        """
+        if not self.shards:
+            return 0, count
+        device = next(iter(self.tensors.values())).device
+        return counts_before(count, self.shards.group, device)
+
+    def as_shard(self, name: str, part: Tensor) -> Tensor:
+        """Return what this process has of a tensor as one that is sharded like a parameter.
+
+        Args:
+            name: The parameter's name.
+            part: Of the shape of ``tensors[name]``; comes back as it is where nothing is sharded.
+        """
+        same = bool(self.shards) and part.shape == self.tensors[name].shape
+        return self.shards.as_shard(name, part) if same else part
+
+    def gathered(self, name: str, part: Tensor) -> Tensor:
+        """Return the whole of what is shaped like a parameter; all processes call this.
+
+        Args:
+            name: The parameter's name.
+            part: Of the shape of ``tensors[name]``.
+        """
+        whole: Tensor = self.shards.as_shard(name, part).full_tensor() if self.shards else part
+        return whole
+
+    def part(self, name: str, whole: Tensor) -> Tensor:
+        """Return this process's rows of what is shaped like a whole parameter.
+
+        Args:
+            name: The parameter's name.
+            whole: Of the parameter's shape; of another one it comes back as it is.
+        """
+        same = bool(self.shards) and whole.shape == self.of_model[name].shape
+        return whole[self.shards.rows(name)].clone() if same else whole
+
+    def by_parameter(self, state: Any, change: Callable[[str, Tensor], Tensor]) -> Any:
+        """Return nested dicts with the tensors changed that stand under a parameter's name.
+
+        Args:
+            state: The dicts.
+            change: Gives another tensor for a name and a tensor.
+        """
+        if not isinstance(state, dict):
+            return state
+        return {
+            key: change(key, value)
+            if isinstance(value, Tensor) and key in self.tensors
+            else self.by_parameter(value, change)
+            for key, value in state.items()
         }
 
 
@@ -94,13 +249,15 @@ def parameters_of(model: nn.Module, blocks: list[tuple[str, nn.Module]]) -> Para
         model: Any module.
         blocks: What `find_blocks` found in it.
     """
+    reshard(model)
     trainable = {name: p for name, p in model.named_parameters() if p.requires_grad}
+    shards = Shards.of(model, trainable)
     within = {id(p) for _, block in blocks for p in block.parameters()}
     tables = {id(each.weight) for each in model.modules() if isinstance(each, nn.Embedding)}
     head = find_head(model, blocks) & frozenset(trainable)
     embeddings = frozenset(name for name, p in trainable.items() if id(p) in tables)
     return Parameters(
-        trainable,
+        shards.parts() if shards else trainable,
         blocks=frozenset(name for name, p in trainable.items() if id(p) in within),
         head=head,
         embeddings=embeddings,
@@ -108,6 +265,7 @@ def parameters_of(model: nn.Module, blocks: list[tuple[str, nn.Module]]) -> Para
         has_running_statistics=any(
             getattr(each, "running_mean", None) is not None for each in model.modules()
         ),
+        shards=shards,
     )
 
 

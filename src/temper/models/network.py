@@ -26,6 +26,7 @@ from temper.models.blocks import Parameters as Parameters
 from temper.models.blocks import drops, find_blocks, parameters_of, remove_hooks, unwrap
 from temper.models.cuts import BlockCuts
 from temper.models.probing import Place, innermost, probe
+from temper.models.shards import exchanged, sharded_modules, unshard_root
 from temper.models.sites import DropoutPlan, SiteContext, SiteControl, SiteKey
 from temper.models.sites import Recording as Recording
 from temper.models.states import StateTracer
@@ -168,7 +169,8 @@ class Network:
                 ``torch.autograd.grad``.
             detached: Whether the embeddings under ``delta`` are cut off from the graph.
             weights: Other values for some parameters, by name, outside any wrapper (an average of
-                the weights, say).
+                the weights, say); of a sharded model this process's rows of them, and the
+                logits have no gradient.
 
         Returns:
             [B, C] in at least fp32.
@@ -203,8 +205,7 @@ class Network:
                 if weights is None:
                     output = module(**batch.inputs, **self._extra)
                 else:
-                    inputs = {**batch.inputs, **self._extra}
-                    output = functional_call(module, dict(weights), kwargs=inputs)
+                    output = self._with_weights(weights, batch)
         finally:
             control.end_of_forward()
             self._in_forward, self._recording = False, None
@@ -213,6 +214,15 @@ class Network:
         if logits.requires_grad:
             self._follow(logits)
         return logits
+
+    def _with_weights(self, weights: Mapping[str, Tensor], batch: Batch) -> Any:
+        """Run the model with other values of some parameters."""
+        inputs = {**batch.inputs, **self._extra}
+        if not sharded_modules(self.model):
+            return functional_call(self.model, dict(weights), kwargs=inputs)
+        # Gathering replaces whatever stands in the place of a parameter.
+        with torch.no_grad(), exchanged(self.model, weights):
+            return self.model(**inputs)
 
     def _check_logits(self, logits: Tensor, batch: Batch) -> None:
         if logits.dim() not in (1, 2) or len(logits) != batch.size:
@@ -250,6 +260,8 @@ class Network:
         self.probe(batch)
         assert self._found is not None
         held, self._delta = self._delta, None
+        # The whole model is not called, which would gather the table.
+        unshard_root(self.model)
         with torch.set_grad_enabled(not detached):
             values: Tensor = self._found.module(batch.inputs["input_ids"])
         self._delta = held

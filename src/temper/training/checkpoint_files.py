@@ -193,6 +193,20 @@ def check_checkpoint(folder: Path | str, *, states: Sequence[str]) -> None:
         raise CheckpointError(f"{folder / missing[0]} is missing. {ADVICE}")
 
 
+def rank_in(folder: Path | str, rank: int) -> int:
+    """Return whose state of a checkpoint a process goes on with.
+
+    It is its own. Where fewer processes wrote the checkpoint than go on, several take up one state:
+    what they draw is keyed by their own number.
+
+    Args:
+        folder: The checkpoint.
+        rank: The process.
+    """
+    wrote = sum(1 for _ in Path(folder).glob("rng_state_*.json"))
+    return rank % max(1, wrote)
+
+
 def check_sums(folder: Path) -> None:
     """Refuse a folder whose files are not the ones that `put_in_place` gave their names.
 

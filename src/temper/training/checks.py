@@ -13,7 +13,13 @@ from typing import Any
 import torch.distributed
 from torch import Tensor, nn
 
-from temper.errors import NonFiniteError, ProcessLostError, SettingError, one_line
+from temper.errors import (
+    MemoryLimitError,
+    NonFiniteError,
+    ProcessLostError,
+    SettingError,
+    one_line,
+)
 from temper.files import check_free
 from temper.methods import Method
 from temper.models.adapters import is_adapted
@@ -21,6 +27,7 @@ from temper.models.blocks import unwrap
 from temper.models.probing import innermost
 from temper.training.assignments import Faults
 from temper.training.loading import TaskRows, countable
+from temper.training.settings import HALVE
 from temper.types import Step
 
 
@@ -36,6 +43,62 @@ def check_one_process() -> None:
             f"{os.environ['WORLD_SIZE']}. For several processes use RobustTrainer in a script that "
             "torchrun starts."
         )
+
+
+def check_processes(trainer: Any) -> None:
+    """Refuse processes that a trainer cannot be run on as they are.
+
+    Args:
+        trainer: The `RobustTrainer`.
+
+    Raises:
+        SettingError: If several GPUs are visible to one, the launcher asks for another way of
+            sharding, or a process would change what it passes at once without the others.
+    """
+    if trainer.args.n_gpu > 1:
+        raise SettingError(
+            f"{trainer.args.n_gpu} GPUs are visible to one process, which would run DataParallel. "
+            "Start one process a GPU (torchrun --nproc_per_node), or set CUDA_VISIBLE_DEVICES "
+            "to one."
+        )
+    if trainer.is_deepspeed_enabled or trainer.is_fsdp_enabled:
+        raise SettingError(
+            "The launcher asks for DeepSpeed, or for FSDP as Accelerate does it, and neither "
+            "is supported. Start the processes without, and shard by FSDP2: "
+            "TrainingArguments(fsdp=True)."
+        )
+    if trainer.on_oom == HALVE and trainer.args.world_size > 1:
+        raise SettingError(
+            "on_oom='halve' is for one process: the others would wait for the one whose memory "
+            "is not enough. Give a smaller batch with more accumulation."
+        )
+
+
+def check_halving(present: int, error: BaseException, *, halves: bool) -> str:
+    """Refuse to go on after memory ran out, where nobody asked for that or a row is too much.
+
+    Args:
+        present: Rows that were passed at once.
+        error: What was raised.
+        halves: Whether somebody asked for passing half as many.
+
+    Returns:
+        What happened, in words.
+
+    Raises:
+        MemoryLimitError: Where it is refused.
+    """
+    said = f"The memory is not enough for a step of {present} rows at once"
+    if present == 1:
+        raise MemoryLimitError(
+            f"{said}. Cut texts shorter (data.max_length), or set train.gradient_checkpointing."
+        ) from error
+    if not halves:
+        raise MemoryLimitError(
+            f"{said}. Set train.on_oom=halve, or give a smaller train.batch_size with more "
+            "train.accumulation: either way a step has the same rows."
+        ) from error
+    return said
 
 
 @contextmanager
@@ -163,6 +226,25 @@ def check_kept(method: Method, best: str) -> None:
             f"{best} chooses the epoch whose weights are kept, and the method {method.name!r} "
             "replaces the weights at the end of training by its own average of them. Leave one of "
             "them out."
+        )
+
+
+def check_sharded(method: Method) -> None:
+    """Refuse a method whose update rule must see whole weights, where each process has some rows.
+
+    Args:
+        method: The method.
+
+    Raises:
+        SettingError: If it is one.
+    """
+    rules = getattr(method.rule, "rules", (method.rule,))
+    whole = [rule.name for rule in rules if not rule.takes_rows]
+    if whole:
+        raise SettingError(
+            f"The update rule {whole[0]!r} of the method {method.name!r} is made for whole "
+            "weights, and FSDP2 gives each process some of their rows. Use distributed data "
+            "parallel (without fsdp), or write the rule for rows and set its `takes_rows`."
         )
 
 

@@ -28,8 +28,9 @@ from temper.methods import Method, MethodConfig, build
 from temper.methods.method import size_warning
 from temper.models.kinds import check_sequence_classifier
 from temper.models.network import Network, Parameters
+from temper.models.shards import keep_whole, sharded_modules
 from temper.seeding import Streams
-from temper.training.checks import check_task_loss
+from temper.training.checks import check_sharded, check_task_loss
 from temper.training.step_log import StepLog, moved
 from temper.types import Batch, Gradients, State, Step
 
@@ -43,7 +44,8 @@ class Stepper:
     Args:
         model: A sequence classifier of Transformers, a PEFT model around one, or any module that
             takes ``input_ids`` and gives logits. It stays yours: training mode, device, optimiser
-            and clipping are up to you.
+            and clipping are up to you. For several processes wrap it in DistributedDataParallel, or
+            shard it by ``temper.training.sharding.shard`` (FSDP2), before this call.
         method: A method, its settings or its name.
         seed: Seed of every random draw (dropout, masks, noise).
         rank: Process number in distributed training.
@@ -101,6 +103,10 @@ class Stepper:
             loss = OwnLoss(torch.as_tensor(class_weights, dtype=torch.float32, device=device))
         self.network = Network(model, special_ids=special_ids, task_loss=loss)
         self.params = self.network.parameters()
+        if self.params.shards:
+            check_sharded(self.method)
+        if getattr(self.method.objective, "keeps_weights", False):
+            keep_whole(self.network.model)
         if self.method.rule.wants_start:
             tensors = self.params.tensors
             self.params.start.update({n: t.detach().clone() for n, t in tensors.items()})
@@ -165,7 +171,7 @@ class Stepper:
 
         def compute() -> Gradients:
             if self.rule.replays:
-                self._clear_gradients()
+                self.params.clear_gradients()
             for micro, batch in enumerate(batches):
                 last = micro == len(batches) - 1
                 with nullcontext() if last else self._apart():
@@ -178,7 +184,7 @@ class Stepper:
 
         try:
             self.enter(step)
-            self.write(self.rule.gradient(self.params, self.state, compute))
+            self.params.set_gradients(self.rule.gradient(self.params, self.state, compute))
         finally:
             self.log.replaying = False
             self.leave()
@@ -197,6 +203,7 @@ class Stepper:
                 f"The method {self.method.name!r} has {what} and must know how many steps there "
                 "will be: Stepper(..., total=STEPS)."
             )
+        self.params.refresh(self.network.model)
         self._begin()
         self._scheduled = {
             f"schedule/{name}": schedule.at(self.share)
@@ -217,6 +224,7 @@ class Stepper:
     def leave(self) -> None:
         """Put back what ``enter`` moved, after the passes or a failure of theirs."""
         self.network.rest()
+        self.params.refresh(self.network.model)
         self.rule.restore(self.params, self.state)
 
     def discard(self) -> None:
@@ -224,7 +232,7 @@ class Stepper:
 
         For a gradient that is not to be used, one that is not finite for example.
         """
-        self._clear_gradients()
+        self.params.clear_gradients()
         self._waiting = False
 
     def snapshot(self) -> tuple[dict[str, Any], State]:
@@ -283,12 +291,12 @@ class Stepper:
                 break
             if not self.rule.pre_pass:
                 continue
-            self._clear_gradients()
+            self.params.clear_gradients()
             step = Step(place, rows=batch.size * self.ranks, ranks=self.ranks)
             self.accumulate(batch, step, objective=Clean(), stream="prepare")
             self.check(step)
             self.rule.observe(self.params.gradients(), self.params, self.state)
-        self._clear_gradients()
+        self.params.clear_gradients()
         if surveyed:
             first, streams = Step(ranks=self.ranks), self.streams.at(step=0)
             self.rule.survey(self.network, surveyed, self.params, self.state, first, streams)
@@ -360,6 +368,8 @@ class Stepper:
                 self.network.tell(text)
         if next(losses, None) is not None:
             raise ValueError(f"{type(objective).__name__} yielded more totals than passes() said.")
+        # Passes without a graph leave weights gathered, which a rule may be about to move.
+        self.params.refresh(self.network.model)
         return whole
 
     def finish_backward(self, step: Step) -> Tensor | float:
@@ -372,7 +382,9 @@ class Stepper:
         streams = self.streams.at(step=self.number)
         with torch.no_grad():
             grads = self.params.gradients()
-            self.write(self.rule.penalise(grads, self.params, self.state, step, streams))
+            self.params.set_gradients(
+                self.rule.penalise(grads, self.params, self.state, step, streams)
+            )
             self._waiting = True
             pulls = self.rule.pulls(self.state)
             for name, value in pulls.items():
@@ -408,12 +420,12 @@ class Stepper:
         streams = self.streams.at(step=self.number)
         with torch.no_grad():
             grads = self.params.gradients()
-            self.write(self.rule.transform(grads, self.params, self.state, streams))
+            self.params.set_gradients(self.rule.transform(grads, self.params, self.state, streams))
             scales = self.rule.learning_rate_scales(self.params, self.state)
         scale = self.rule.learning_rate_scale(self.state, self._now())
         if scale != 1.0 or scales:
             groups = optimizer.param_groups
-            factors = {id(self.params.tensors[name]): scales[name] * scale for name in scales}
+            factors = {id(self.params.of_model[name]): scales[name] * scale for name in scales}
             parts = [_by_rate(group, factors, otherwise=scale) for group in groups]
             self._groups = (groups, list(zip(groups, parts, strict=True)))
             groups[:] = [part for several in parts for part in several]
@@ -456,20 +468,20 @@ class Stepper:
         return {**self._scheduled, **{name: float(value) for name, value in notes.items()}}
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the step number and the rule's state: tensors and plain values."""
-        return {"number": self.number, "rule": self.state, "start": dict(self.params.start)}
+        """Return the step number and the rule's state: tensors and plain values.
+
+        Of a sharded model what is kept for each parameter comes sharded like it.
+        """
+        held = {"number": self.number, "rule": self.state, "start": dict(self.params.start)}
+        sharded: dict[str, Any] = self.params.by_parameter(held, self.params.as_shard)
+        return sharded
 
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
-        """Go on from what ``state_dict`` gave."""
+        """Go on from what ``state_dict`` gave; of a sharded model from what the whole one had."""
         device = next(iter(self.params.tensors.values())).device
-        self.number, self.state = int(saved["number"]), moved(saved["rule"], device)
-        self.params.start.update(moved(saved["start"], device))
-
-    def write(self, grads: Gradients) -> None:
-        """Put gradients where the optimiser reads them; parameters without one have none."""
-        for name, tensor in self.params.tensors.items():
-            if tensor.grad is not grads.get(name):
-                tensor.grad = grads.get(name)
+        held = self.params.by_parameter(dict(saved), self.params.part)
+        self.number, self.state = int(held["number"]), moved(held["rule"], device)
+        self.params.start.update(moved(held["start"], device))
 
     def release(self) -> None:
         """Remove every hook from the model; it is then as it came, but for its weights."""
@@ -494,14 +506,10 @@ class Stepper:
         context: AbstractContextManager[Any] = nullcontext() if apart is None else apart()
         return context
 
-    def _clear_gradients(self) -> None:
-        for tensor in self.params.tensors.values():
-            tensor.grad = None
-
 
 def _check_ranks(model: nn.Module, rank: int, ranks: int) -> None:
     """Raise if the model exchanges gradients with other processes than the Stepper counts."""
-    wrapped = isinstance(model, nn.parallel.DistributedDataParallel)
+    wrapped = isinstance(model, nn.parallel.DistributedDataParallel) or sharded_modules(model)
     processes = torch.distributed.get_world_size() if wrapped else ranks
     if ranks != processes or not 0 <= rank < ranks:
         raise SettingError(
@@ -538,5 +546,5 @@ def _rates(params: Parameters, optimizer: torch.optim.Optimizer) -> dict[str, tu
         for tensor in group["params"]
     }
     return {
-        name: by_parameter[id(t)] for name, t in params.tensors.items() if id(t) in by_parameter
+        name: by_parameter[id(t)] for name, t in params.of_model.items() if id(t) in by_parameter
     }

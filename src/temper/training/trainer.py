@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -13,7 +13,6 @@ from typing import Any
 
 import torch
 from accelerate.utils.memory import should_reduce_batch_size
-from safetensors.torch import save_model
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 from transformers import Trainer, TrainingArguments
@@ -22,12 +21,12 @@ from transformers.trainer_callback import ExportableState
 from transformers.trainer_utils import rotate_checkpoints
 
 from temper.data.batches import LengthBucketSampler
-from temper.errors import MemoryLimitError, ModelError, SettingError
+from temper.errors import CheckpointError, ModelError
 from temper.methods import Method, MethodConfig, build
 from temper.methods.method import smoothed
 from temper.models.kinds import check_sequence_classifier
 from temper.stopping import StopRequest
-from temper.training import checkpoint_files, checks
+from temper.training import checkpoint_files, checks, sharding
 from temper.training.checkpoint_files import read_state, write_state
 from temper.training.checkpoint_folder import PARTIAL
 from temper.training.loading import (
@@ -114,28 +113,17 @@ class RobustTrainer(Trainer):
         self._carried: dict[str, Any] | None = None
         if args is not None:
             check_arguments(args)
+            sharding.check_arguments(args, settings)
         check_hooks(self, RobustTrainer)
-        super().__init__(model, args, **settings)
-        if self.args.n_gpu > 1:
-            raise SettingError(
-                f"{self.args.n_gpu} GPUs are visible to one process, which would run DataParallel. "
-                "Start one process a GPU (torchrun --nproc_per_node), or set CUDA_VISIBLE_DEVICES "
-                "to one."
-            )
-        if self.is_deepspeed_enabled or self.is_fsdp_enabled:
-            raise SettingError(
-                "DeepSpeed and FSDP shard the gradients that methods read and mask, and are not "
-                "supported. Use distributed data parallel (torchrun)."
-            )
-        if on_oom == HALVE and self.args.world_size > 1:
-            raise SettingError(
-                "on_oom='halve' is for one process: the others would wait for the one whose memory "
-                "is not enough. Give a smaller batch with more accumulation."
-            )
+        with sharding.without_plugin(args):
+            super().__init__(model, args, **settings)
+        checks.check_processes(self)
         check_sequence_classifier(self.model)
         checks.check_loss_call(self.compute_loss_func)
         method = smoothed(self.method, self.args.label_smoothing_factor)
         checks.check_task_loss(method, self.compute_loss_func, self.class_weights)
+        if self.args.fsdp:
+            checks.check_sharded(method)
         checks.check_kept(
             method, "`load_best_model_at_end`" if self.args.load_best_model_at_end else ""
         )
@@ -214,22 +202,9 @@ class RobustTrainer(Trainer):
         return [part for batch in batches for part in (batch.parts(size) if size else [batch])]
 
     def _make_smaller(self, error: BaseException) -> None:
-        """Halve what is passed at once, after memory ran out.
-
-        Raises:
-            MemoryLimitError: Where nobody asked for that, or a single row is too much.
-        """
+        """Halve what is passed at once, after memory ran out."""
         present = self.rows_at_once or self._train_batch_size
-        said = f"The memory is not enough for a step of {present} rows at once"
-        if present == 1:
-            raise MemoryLimitError(
-                f"{said}. Cut texts shorter (data.max_length), or set train.gradient_checkpointing."
-            ) from error
-        if self.on_oom != HALVE:
-            raise MemoryLimitError(
-                f"{said}. Set train.on_oom=halve, or give a smaller train.batch_size with more "
-                "train.accumulation: either way a step has the same rows."
-            ) from error
+        said = checks.check_halving(present, error, halves=self.on_oom == HALVE)
         self.rows_at_once = -(-present // 2)
         self.running().network.tell(
             f"{said}: from step {self._step.number} on they are passed {self.rows_at_once} at a "
@@ -270,8 +245,7 @@ class RobustTrainer(Trainer):
         def compute() -> Gradients:
             if present:
                 return present.pop()
-            for tensor in stepper.params.tensors.values():
-                tensor.grad = None
+            stepper.params.clear_gradients()
             stepper.log.replaying = True
             try:
                 parts = self._parts(self._kept)
@@ -282,7 +256,8 @@ class RobustTrainer(Trainer):
                 stepper.log.replaying = False
             return stepper.params.gradients()
 
-        stepper.write(stepper.rule.gradient(stepper.params, stepper.state, compute))
+        grads = stepper.rule.gradient(stepper.params, stepper.state, compute)
+        stepper.params.set_gradients(grads)
 
     def get_batch_samples(
         self, epoch_iterator: Iterator[Any], num_batches: int, device: torch.device
@@ -314,7 +289,7 @@ class RobustTrainer(Trainer):
             super()._track_num_input_tokens(inputs)
 
     def _get_grad_norm(self, model: nn.Module, grad_norm: Any = None) -> Any:
-        norm = super()._get_grad_norm(model, grad_norm)
+        norm = sharding.whole(super()._get_grad_norm(model, grad_norm), keep=True)
         # A loss scaler meets infinite gradients as a matter of course, and skips those steps.
         if self.accelerator.scaler is None:
             checks.check_gradient_norm(norm, self._step)
@@ -363,6 +338,10 @@ class RobustTrainer(Trainer):
                 shutil.rmtree(unfinished)
         self._carried = None
         self._step = Step(number=-1)
+        if self.args.fsdp:
+            sharding.shard(self.model)
+            # Transformers then leaves placement and the exchange of gradients to the model.
+            self.is_distributed_loading_by_transformers = True
         special = getattr(self.processing_class, "all_special_ids", None) or ()
         self.stepper = Stepper(
             self.model,
@@ -381,6 +360,11 @@ class RobustTrainer(Trainer):
             # A callback may have failed between two micro-batches, with weights moved.
             self.stepper.leave()
             self.stepper.release()
+
+    @contextmanager
+    def _defer_fsdp_gradient_reduction(self) -> Iterator[None]:
+        # Gradients that wait for the last micro-batch would be whole ones.
+        yield
 
     def _given_loss(self) -> Callable[[Tensor, Tensor], Tensor] | None:
         """Return ``compute_loss_func`` as a function of logits and labels.
@@ -518,43 +502,56 @@ class RobustTrainer(Trainer):
                     held[name] = callback.state()
 
     def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:
-        folder = Path(output_dir or self.args.output_dir)
-        folder.mkdir(parents=True, exist_ok=True)
+        folder, mine = Path(output_dir or self.args.output_dir), self.args.should_save
         model = self.accelerator.unwrap_model(self.model, keep_torch_compile=False)
+        if self.args.fsdp:
+            state_dict = sharding.state_of(model, keep=mine)
+        if not mine:
+            return
+        folder.mkdir(parents=True, exist_ok=True)
         if hasattr(model, "save_pretrained"):
             model.save_pretrained(folder, state_dict=state_dict)
         else:
-            save_model(model, str(folder / "model.safetensors"))
+            sharding.save(model, state_dict, folder / "model.safetensors")
         if self.processing_class is not None:
             self.processing_class.save_pretrained(folder)
         arguments = json.dumps(self.args.to_dict(), default=str, indent=1)
         (folder / "training_args.json").write_text(arguments, encoding="utf-8")
 
     def _save_optimizer_and_scheduler(self, output_dir: str) -> None:
-        if self.args.should_save:
-            write_state(self.optimizer.state_dict(), output_dir, name="optimizer")
-            write_state(self.lr_scheduler.state_dict(), output_dir, name="scheduler")
-            write_state(self.running().state_dict(), output_dir, name="method")
+        mine = self.args.should_save
+        for name, part in self._parts_to_save().items():
+            held = sharding.whole(part.state_dict(), keep=mine)
+            if mine:
+                write_state(held, output_dir, name=name)
+
+    def _parts_to_save(self) -> dict[str, Any]:
+        return {
+            "optimizer": sharding.OptimizerState(self.optimizer),
+            "scheduler": self.lr_scheduler,
+            "method": self.running(),
+        }
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
-        rank = self.args.process_index
+        rank = checkpoint_files.rank_in(resume_from_checkpoint, self.args.process_index)
         checkpoint_files.check_checkpoint(
             resume_from_checkpoint,
             states=["optimizer", "scheduler", "method", f"progress_{rank}", f"rng_state_{rank}"],
         )
+        if sharding.is_sharded(self.model):
+            raise CheckpointError(
+                "The model of this trainer is shared out between processes since an earlier "
+                "train(). Make a new trainer to go on from a checkpoint."
+            )
         super()._load_from_checkpoint(resume_from_checkpoint, model)
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
         if checkpoint is None:
             return
-        parts = {
-            "optimizer": self.optimizer,
-            "scheduler": self.lr_scheduler,
-            "method": self.running(),
-        }
-        for name, part in parts.items():
+        for name, part in self._parts_to_save().items():
             checkpoint_files.load_part(part, checkpoint, name=name)
-        self._carried = read_state(checkpoint, name=f"progress_{self.args.process_index}")
+        rank = checkpoint_files.rank_in(checkpoint, self.args.process_index)
+        self._carried = read_state(checkpoint, name=f"progress_{rank}")
 
     def _save_progress(self, folder: str) -> None:
         """Write the sums since the last log, so that a resumed run logs what the whole one does."""
@@ -592,5 +589,6 @@ class RobustTrainer(Trainer):
 
     def _load_rng_state(self, checkpoint: str | None) -> None:
         if checkpoint is not None:
-            states = read_state(checkpoint, name=f"rng_state_{self.args.process_index}")
+            rank = checkpoint_files.rank_in(checkpoint, self.args.process_index)
+            states = read_state(checkpoint, name=f"rng_state_{rank}")
             checkpoint_files.set_generator_states(states)

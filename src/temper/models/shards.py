@@ -1,0 +1,208 @@
+"""Weights of which each process holds some rows (FSDP2), and what the rules ask of the others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+import torch.distributed
+from torch import Tensor, nn
+
+from temper.errors import ModelError
+
+
+def sharded_modules(model: nn.Module) -> list[Any]:
+    """Return the modules that ``fully_shard`` was called with, the model itself first.
+
+    Args:
+        model: Any module.
+    """
+    if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
+        return []
+    # FSDP takes a while to import, and one process never needs it.
+    from torch.distributed.fsdp import FSDPModule
+
+    return [module for module in model.modules() if isinstance(module, FSDPModule)]
+
+
+def reshard(model: nn.Module) -> None:
+    """Let every process hold its own rows alone again, whatever the last pass was.
+
+    Args:
+        model: Any module; one that is not sharded is left alone.
+    """
+    for module in sharded_modules(model):
+        module.reshard()
+
+
+def unshard_root(model: nn.Module) -> None:
+    """Gather what stands outside the blocks, for calls that do not go through the whole model.
+
+    Args:
+        model: Any module; one that is not sharded is left alone.
+    """
+    for module in sharded_modules(model)[:1]:
+        module.unshard()
+
+
+def keep_whole(model: nn.Module) -> None:
+    """Keep gathered weights from the first pass that needs them until ``reshard``.
+
+    A graph that is differentiated twice reads weights after FSDP would have let go of them.
+
+    Args:
+        model: Any module; one that is not sharded is left alone.
+    """
+    for module in sharded_modules(model)[:1]:
+        module.set_reshard_after_forward(False)
+        module.set_reshard_after_backward(False)
+
+
+@dataclass(frozen=True)
+class Shards:
+    """Which rows of the parameters this process holds.
+
+    Args:
+        parameters: The model's own sharded parameters, by name; empty where it holds all.
+    """
+
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, model: nn.Module, trainable: Mapping[str, nn.Parameter]) -> Shards:
+        """Return those of a model.
+
+        Args:
+            model: Any module.
+            trainable: Its trainable parameters, by name.
+
+        Raises:
+            ModelError: If it is sharded by something else than rows over one group of processes.
+        """
+        if not sharded_modules(model):
+            return cls()
+        from torch.distributed.tensor import DTensor, Shard
+
+        for name, parameter in trainable.items():
+            if not isinstance(parameter, DTensor) or parameter.placements != (Shard(0),):
+                raise ModelError(
+                    f"The parameter {name} is not sharded by its rows over one group of processes, "
+                    "as torch.distributed.fsdp.fully_shard does with a mesh of one dimension. "
+                    "Shard the whole model so."
+                )
+        return cls(dict(trainable))
+
+    def __bool__(self) -> bool:
+        return bool(self.parameters)
+
+    @property
+    def group(self) -> Any:
+        """The processes that share the parameters."""
+        return next(iter(self.parameters.values())).device_mesh.get_group()
+
+    def parts(self) -> dict[str, Tensor]:
+        """Return this process's rows of each parameter; they share its memory."""
+        with torch.no_grad():
+            return {name: each.to_local().detach() for name, each in self.parameters.items()}
+
+    def rows(self, name: str) -> slice:
+        """Return which rows of a parameter this process holds."""
+        parameter = self.parameters[name]
+        mesh = parameter.device_mesh
+        # As torch.chunk cuts them.
+        size = -(-len(parameter) // mesh.size())
+        first = min(mesh.get_local_rank() * size, len(parameter))
+        return slice(first, min(first + size, len(parameter)))
+
+    def as_shard(self, name: str, part: Tensor) -> Any:
+        """Return a tensor of this process's rows as a tensor that is sharded like a parameter."""
+        from torch.distributed.tensor import DTensor
+
+        own = self.parameters[name]
+        shape, stride = own.shape, own.stride()
+        return DTensor.from_local(
+            part, own.device_mesh, own.placements, run_check=False, shape=shape, stride=stride
+        )
+
+
+def whole(value: Any, *, keep: bool) -> Any:
+    """Gather the sharded tensors of nested dicts, lists and tuples; all processes call this.
+
+    They are gathered one by one, and come on the CPU.
+
+    Args:
+        value: Plain tensors and other values stay as they are.
+        keep: Whether this process keeps what is gathered; else empty tensors stand there.
+    """
+    if hasattr(value, "full_tensor"):
+        gathered: Tensor = value.detach().full_tensor()
+        return gathered.cpu() if keep else gathered.new_empty(0)
+    if isinstance(value, dict):
+        return {key: whole(each, keep=keep) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(whole(each, keep=keep) for each in value)
+    return value
+
+
+@contextmanager
+def exchanged(model: nn.Module, parts: Mapping[str, Tensor]) -> Iterator[None]:
+    """Give parameters of a sharded model other values inside the block.
+
+    Args:
+        model: The sharded model.
+        parts: This process's rows of the other values, by name.
+    """
+    reshard(model)
+    own = Shards({name: model.get_parameter(name) for name in parts}).parts()
+    held = {name: tensor.clone() for name, tensor in own.items()}
+    try:
+        for name, tensor in own.items():
+            tensor.copy_(parts[name])
+        yield
+    finally:
+        reshard(model)
+        for name, tensor in own.items():
+            tensor.copy_(held[name])
+
+
+def summed(values: Tensor, group: Any) -> Tensor:
+    """Return the sum of a tensor over processes.
+
+    Args:
+        values: Of one shape on all of them.
+        group: The processes.
+    """
+    total = values.clone()
+    torch.distributed.all_reduce(total, group=group)
+    return total
+
+
+def maximum(value: Tensor, group: Any) -> Tensor:
+    """Return the largest of what processes have.
+
+    Args:
+        value: Of one shape on all of them.
+        group: The processes.
+    """
+    largest = value.clone()
+    torch.distributed.all_reduce(largest, torch.distributed.ReduceOp.MAX, group=group)
+    return largest
+
+
+def counts_before(count: int, group: Any, device: torch.device) -> tuple[int, int]:
+    """Return how many of something the processes before this one have, and all of them.
+
+    Args:
+        count: How many this one has.
+        group: The processes.
+        device: Where they exchange.
+    """
+    size, rank = torch.distributed.get_world_size(group), torch.distributed.get_rank(group)
+    counts = torch.zeros(size, dtype=torch.int64, device=device)
+    counts[rank] = count
+    torch.distributed.all_reduce(counts, group=group)
+    found: Sequence[int] = counts.tolist()
+    return sum(found[:rank]), sum(found)

@@ -1,0 +1,198 @@
+"""Training with weights, gradients and states shared out between processes (FSDP2)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed
+from safetensors.torch import save_file, save_model
+from torch import Tensor, nn
+
+from temper.errors import SettingError
+from temper.models.blocks import find_blocks
+from temper.models.shards import Shards, reshard, sharded_modules
+from temper.models.shards import whole as whole
+from temper.training.assignments import Faults
+
+CONFIG = {
+    "version": 2,
+    "min_num_params": 0,
+    "xla": False,
+    "xla_fsdp_v2": False,
+    "xla_fsdp_grad_ckpt": False,
+}
+"""What Transformers writes into ``fsdp_config`` of its own accord."""
+
+
+def check_arguments(args: Any, settings: Mapping[str, Any]) -> None:
+    """Refuse what does not go with FSDP2, all at once.
+
+    Args:
+        args: ``TrainingArguments``.
+        settings: The other arguments of ``Trainer``.
+
+    Raises:
+        SettingError: If there is something; it says what to do instead.
+    """
+    if not args.fsdp:
+        return
+    faults = [
+        f"`fsdp_config` sets {name!r} to {value!r}, and FSDP2 is used here with each block as one "
+        "unit and checkpoints of whole weights. Leave it out."
+        for name, value in (args.fsdp_config or {}).items()
+        if value != CONFIG.get(name)
+    ]
+    if args.world_size == 1:
+        faults.append(
+            "`fsdp` shares a model out between processes, and there is one. Start several "
+            "(torchrun --nproc-per-node 2), or leave it out."
+        )
+    if args.fp16:
+        faults.append("`fp16` scales losses, which is not supported with `fsdp`. Use bf16.")
+    if args.load_best_model_at_end:
+        faults.append("`load_best_model_at_end` is not supported with `fsdp`. Leave it out.")
+    if settings.get("optimizers", (None,))[0] is not None:
+        faults.append(
+            "`optimizers` holds one of the weights before they are shared out. Give "
+            "`optimizer_cls_and_kwargs`."
+        )
+    Faults(faults).refuse()
+
+
+@contextmanager
+def without_plugin(args: Any) -> Iterator[None]:
+    """Keep Accelerate from sharding, inside the block: the model is sharded when training begins.
+
+    Its plugin shards the embeddings of BERT twice (accelerate 1.15), and does nothing on a CPU.
+
+    Args:
+        args: ``TrainingArguments``; None for the default ones.
+    """
+    plugin = getattr(args, "fsdp_plugin_args", None)
+    if plugin is None:
+        yield
+        return
+    args.fsdp_plugin_args = None
+    try:
+        yield
+    finally:
+        args.fsdp_plugin_args = plugin
+
+
+def is_sharded(model: nn.Module) -> bool:
+    """Tell whether ``fully_shard`` was called with a model."""
+    return bool(sharded_modules(model))
+
+
+def shard(model: nn.Module) -> nn.Module:
+    """Share the weights of a model out between all processes, in place, by FSDP2.
+
+    A unit is a block, and what stands outside the blocks; all processes start from the weights of
+    the first.
+
+    Args:
+        model: On its device; one that is sharded already is left alone.
+
+    Returns:
+        The model.
+
+    Raises:
+        SettingError: Outside a process group.
+
+    Example:
+        In a script that ``torchrun`` starts, before the optimiser is made::
+
+            torch.distributed.init_process_group()
+            model = shard(model)
+            optimizer = torch.optim.AdamW(model.parameters())
+            rank, ranks = torch.distributed.get_rank(), torch.distributed.get_world_size()
+            stepper = Stepper(model, UEGR(), rank=rank, ranks=ranks)
+    """
+    if not torch.distributed.is_initialized():
+        raise SettingError(
+            "Weights are shared out between the processes of a group, and there is none. Call "
+            "torch.distributed.init_process_group() in a script that torchrun starts."
+        )
+    if is_sharded(model):
+        return model
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    tensors = [*model.parameters(), *model.buffers()]
+    for tensor in tensors:
+        torch.distributed.broadcast(tensor.detach(), 0)
+    mesh = init_device_mesh(tensors[0].device.type, (torch.distributed.get_world_size(),))
+    for _, block in find_blocks(model):
+        fully_shard(block, mesh=mesh)
+    fully_shard(model, mesh=mesh)
+    return model
+
+
+def state_of(model: nn.Module, *, keep: bool) -> dict[str, Tensor]:
+    """Gather the weights of a sharded model; all processes call this.
+
+    Args:
+        model: The model.
+        keep: Whether this process keeps them.
+    """
+    reshard(model)
+    state: dict[str, Tensor] = whole(dict(model.state_dict()), keep=keep)
+    return state
+
+
+def save(model: nn.Module, state: dict[str, Tensor] | None, path: Path) -> None:
+    """Write the weights of a model that has no way of its own to.
+
+    Args:
+        model: The model.
+        state: Its weights, where they were gathered.
+        path: The file.
+    """
+    if state is None:
+        save_model(model, str(path))
+    else:
+        save_file({name: each.contiguous() for name, each in state.items()}, path)
+
+
+class OptimizerState:
+    """The state of an optimiser, which is loaded from that of whole weights.
+
+    Args:
+        optimizer: Of plain or sharded parameters.
+    """
+
+    def __init__(self, optimizer: Any) -> None:
+        self.optimizer = optimizer
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the optimiser's own."""
+        state: dict[str, Any] = self.optimizer.state_dict()
+        return state
+
+    def load_state_dict(self, saved: dict[str, Any]) -> None:
+        """Keep this process's rows of what has the shape of a sharded parameter."""
+        groups = self.optimizer.param_groups
+        parameters = [tensor for group in groups for tensor in group["params"]]
+        shards = Shards({str(n): p for n, p in enumerate(parameters) if hasattr(p, "to_local")})
+        if not shards:
+            self.optimizer.load_state_dict(saved)
+            return
+
+        def part(number: Any, value: Any) -> Any:
+            name = str(number)
+            if name not in shards.parameters or not isinstance(value, Tensor):
+                return value
+            if value.shape != shards.parameters[name].shape:
+                return value
+            device = shards.parameters[name].device
+            return shards.as_shard(name, value[shards.rows(name)].clone().to(device))
+
+        state = {
+            number: {key: part(number, value) for key, value in held.items()}
+            for number, held in saved["state"].items()
+        }
+        self.optimizer.load_state_dict({**saved, "state": state})
