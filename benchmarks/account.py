@@ -106,10 +106,10 @@ def markdown() -> str:
     """Write the table of all methods."""
     model = counted_model()
     params = Network(model).parameters()
+    whole = sum(tensor.numel() for tensor in params.tensors.values())
     rows = []
     for label in METHODS:
         found = entry(METHODS[label][0])
-        whole = sum(tensor.numel() for tensor in params.tensors.values())
         told = [
             f"{each:g}{'' if size == whole else ' (of its part)'}"
             for each, size in moved(label, params).values()

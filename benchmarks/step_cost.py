@@ -19,6 +19,7 @@ import random
 import statistics
 import tempfile
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -91,17 +92,21 @@ class Floor:
         self.passes.append(passed - start)
         self.update.append(updated - passed)
 
-    def limit(self, label: str, workload: Workload) -> float:
-        """Return the least time of a method's step over plain fine-tuning's."""
-        rules = account.moved(label, workload.stepper.params)
-        numbers = sum(each * size for each, size in rules.values())
-        return account.limit(
-            account.passes(label, account.counted_model()),
-            numbers,
-            vanilla_passes=statistics.median(self.passes),
-            vanilla_update=statistics.median(self.update),
-            seconds_a_number=statistics.median(self.number),
-        )
+    def limits(self, workloads: Mapping[str, Workload]) -> dict[str, float]:
+        """Return the least time of each method's step over plain fine-tuning's."""
+        model = account.counted_model()
+        passes, update, number = map(statistics.median, (self.passes, self.update, self.number))
+        found = {}
+        for label, workload in workloads.items():
+            rules = account.moved(label, workload.stepper.params)
+            found[label] = account.limit(
+                account.passes(label, model),
+                sum(each * size for each, size in rules.values()),
+                vanilla_passes=passes,
+                vanilla_update=update,
+                seconds_a_number=number,
+            )
+        return found
 
 
 def rounds_of(
@@ -130,7 +135,7 @@ def rounds_of(
                 samples[label].append(elapsed)
         if number >= WARM_UP:
             floor.sample(workloads["vanilla"])
-    return samples, {label: floor.limit(label, workloads[label]) for label in labels}
+    return samples, floor.limits(workloads)
 
 
 class Clock(TrainerCallback):

@@ -66,9 +66,10 @@ def costs(sources: Iterable[Source], reference: str) -> dict[str, float]:
             for column in source.columns
             if (spent := [each for run in column.runs.values() if (each := _passes(run))])
         }
-        for name, spent_by in passes.items():
-            if reference in passes:
-                found.setdefault(name, []).append(spent_by / passes[reference])
+        if reference not in passes:
+            continue
+        for name, own in passes.items():
+            found.setdefault(name, []).append(own / passes[reference])
     return {name: fmean(ratios) for name, ratios in found.items()}
 
 

@@ -8,14 +8,15 @@ from pathlib import Path
 
 import pytest
 import torch
-from transformers import BertConfig, BertForSequenceClassification
+from transformers import BertForSequenceClassification
 
+from benchmarks.account import counted_model
 from temper.methods import build, configure, entry, names
 from temper.training.config import RunConfig
 from temper.training.passes import cost_in_words, passes_of
 from temper.training.run import train
 from tests.training.listeners import Heard
-from tests.training.tiny_training import VOCABULARY, Rows, collate, tiny_model, unequal, weights
+from tests.training.tiny_training import Rows, collate, tiny_model, unequal, weights
 
 BATCH = collate([Rows(10)[0], Rows(10)[1]])
 DECLARED = {
@@ -25,17 +26,7 @@ DECLARED = {
 
 @pytest.fixture(scope="module")
 def model() -> BertForSequenceClassification:
-    # Eager attention: of the fused kernel of a CPU nobody counts the products.
-    config = BertConfig(
-        vocab_size=VOCABULARY,
-        hidden_size=32,
-        num_hidden_layers=3,
-        num_attention_heads=2,
-        intermediate_size=128,
-        max_position_embeddings=16,
-        attn_implementation="eager",
-    )
-    return BertForSequenceClassification(config)
+    return counted_model()
 
 
 @pytest.mark.parametrize("name", sorted(set(DECLARED) - {"uegr"}))
