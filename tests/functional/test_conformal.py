@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.decomposition import TruncatedSVD
 from sklearn.feature_extraction.text import TfidfVectorizer
-from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.linear_model import LogisticRegression, QuantileRegressor, Ridge
 from sklearn.pipeline import make_pipeline
 
 from temper.functional.conformal import (
@@ -29,6 +29,7 @@ from temper.functional.conformal import (
     least_rows,
     prediction_intervals,
     prediction_sets,
+    quantile_weights,
 )
 from temper.functional.detectors import Mahalanobis, Neighbours
 
@@ -289,6 +290,25 @@ def test_intervals_hold_the_target_where_its_score_is_not_above_the_threshold() 
         assert ((lower <= targets) & (targets <= upper)).tolist() == (scores <= threshold).tolist()
 
 
+@given(st.integers(0, 1000), st.sampled_from([0.05, 0.3, 0.5, 0.9]))
+def test_a_fitted_quantile_has_its_share_of_rows_below_and_the_least_loss(
+    seed: int, level: float
+) -> None:
+    draws = np.random.default_rng(seed)
+    rows = int(draws.integers(5, 60))
+    features = np.column_stack([np.ones(rows), draws.normal(size=(rows, 2))])
+    targets = features @ draws.normal(size=3) + draws.gumbel(size=rows) * np.exp(features[:, 1])
+    weights = quantile_weights(features, targets, level=level)
+    errors = targets - features @ weights
+    # With an intercept the level lies between the shares below and not above (Koenker and Bassett,
+    # Theorem 3.4).
+    assert (errors < -1e-9).mean() <= level <= (errors <= 1e-9).mean()
+    theirs = QuantileRegressor(quantile=level, alpha=0.0, fit_intercept=False)
+    other = targets - theirs.fit(features, targets).predict(features)
+    losses = [np.maximum(level * each, (level - 1) * each).sum() for each in (errors, other)]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-6)
+
+
 def test_with_one_prediction_the_score_is_the_absolute_residual() -> None:
     predicted = np.array([1.0, 4.0])
     assert interval_scores([3.0, 3.5], predicted, predicted).tolist() == [2.0, 0.5]
@@ -308,6 +328,7 @@ def test_with_one_prediction_the_score_is_the_absolute_residual() -> None:
         (lambda: SET_SCORES["lac"].scores([[2.0, -1.0]]), "Pass probabilities, not logits"),
         (lambda: SET_SCORES["aps"].scores([0.5, 0.5]), r"probabilities \[N, C\], got shape \[2\]"),
         (lambda: SET_SCORES["aps"].scores([[0.5, 0.5]], [1.5]), r"one number in \[0, 1\] a row"),
+        (lambda: quantile_weights([[1.0]], [np.inf], level=0.5), "finite rows, got 1, or one"),
         (lambda: Raps(penalty=-1.0), "must be >= 0, got -1.0 and 1"),
         (lambda: at_labels([[0.5, 0.5]], [2]), "whole numbers in 0..1"),
         (lambda: at_labels([[0.5, 0.5]], [1, 0]), r"got \[1, 2\] and \[2\]"),

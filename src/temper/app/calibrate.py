@@ -20,6 +20,7 @@ from temper.app.calibration import (
     Detector,
     HeldOut,
     SetRule,
+    Spread,
 )
 from temper.app.detecting import Ordinary, choose_detector
 from temper.app.evaluate import EvaluationRequest
@@ -172,6 +173,7 @@ class _Fit:
                 false_alarms=self.settings.false_alarms,
                 reference=reference,
                 confidences=None if answers.regression else _levels(made, answers.take(first)),
+                spread=self._spread(detector, answers.take(first), states[first], labels[first]),
             )
         return made, told
 
@@ -201,7 +203,12 @@ class _Fit:
         return np.asarray(order[:size], dtype=np.int64), np.asarray(order[size:], dtype=np.int64)
 
     def _groups(self) -> tuple[tuple[str, ...], IntegerArray] | None:
-        """Number the groups, where the coverage is by group."""
+        """Number the groups, where coverage is by group; refuse what is not of such a model."""
+        if self.settings.intervals == "cqr" and self.predictor.gives != "values":
+            raise SettingError(
+                f"calibrate.intervals=cqr is of a regression, and {self.request.model} is a "
+                "classifier. Choose its sets with calibrate.conformal."
+            )
         if self.settings.by == "class" and self.predictor.gives == "values":
             raise SettingError(
                 f"calibrate.by=class is of classes, and {self.request.model} is a regression. Take "
@@ -348,6 +355,15 @@ class _Fit:
             listed = ", ".join(f"{name} {value:.3f}" for name, value in means.items())
             self.tell(f"The detector of anomalies is {best.name}: mean AUROC {listed}.")
         return best
+
+    def _spread(
+        self, detector: Detector, answers: Prediction, states: FloatArray, targets: FloatArray
+    ) -> Spread | None:
+        """Fit how wide intervals are, where that was asked for."""
+        if self.settings.intervals == "residual":
+            return None
+        scores = detector.score(answers, answers, states)
+        return Spread.of(answers.prediction, scores, targets, coverage=self.settings.coverage[0])
 
     def _teacher(self) -> tuple[FloatArray, FloatArray] | None:
         """Read states and classes of training rows, None where they cannot be read."""

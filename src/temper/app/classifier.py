@@ -332,14 +332,16 @@ class Classifier:
         if known is None or known.rule is None:
             return Answers(tuple(Answer(**each) for each in fields), notices)
         assert terms.coverage is not None
-        flagged = in_sets = None
-        if known.detector is not None:
-            scores = known.detector.score(own, scaled, states)
-            flagged = scores > known.alarm
-            for each, score, flag in zip(fields, scores.tolist(), flagged.tolist(), strict=True):
-                each |= {"anomaly": score, "anomalous": flag}
+        assert known.detector is not None
+        in_sets = None
+        scores = known.detector.score(own, scaled, states)
+        flagged = scores > known.alarm
+        for each, score, flag in zip(fields, scores.tolist(), flagged.tolist(), strict=True):
+            each |= {"anomaly": score, "anomalous": flag}
         if scaled.regression:
-            low, high = known.intervals(scaled.prediction, coverage=terms.coverage, groups=groups)
+            low, high = known.intervals(
+                scaled.prediction, scores, coverage=terms.coverage, groups=groups
+            )
             for each, *ends in zip(fields, low.tolist(), high.tolist(), strict=True):
                 each["interval"] = tuple(ends)
         else:

@@ -15,7 +15,14 @@ from pydantic import BaseModel, Field, ValidationError
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save
 
-from temper.app.calibration import Calibration, Detector, DetectorName, HeldOut, SetRule
+from temper.app.calibration import (
+    Calibration,
+    Detector,
+    DetectorName,
+    HeldOut,
+    SetRule,
+    Spread,
+)
 from temper.app.settings import Conformal, OpenShare, Within
 from temper.errors import CheckpointError, faults
 from temper.evaluation.predictor import Prediction
@@ -255,16 +262,20 @@ def calibration_notices(model: str) -> tuple[str, ...]:
 
 def _sets(made: Calibration, rule: SetRule) -> dict[str, Any]:
     """Return what the record says of sets or intervals, their thresholds included."""
-    assert made.held_out is not None
-    scaled = made.held_out_answers
+    held, scaled = made.held_out, made.held_out_answers
+    assert held is not None
     thresholds: dict[str, Any] = {}
     for coverage in rule.coverage:
         entry: dict[str, Any] = {"threshold": made.threshold(coverage).tolist()}
-        if not scaled.regression:
-            sets = made.in_sets(scaled, coverage=coverage, groups=made.held_out.groups)
-            entry["mean_size"] = float(sets.sum(axis=1).mean())
+        asked: dict[str, Any] = {"coverage": coverage, "groups": held.groups}
+        if scaled.regression:
+            low, high = made.intervals(scaled.prediction, held.anomaly, **asked)
+            entry["mean_width"] = float((high - low).mean())
+        else:
+            entry["mean_size"] = float(made.in_sets(scaled, **asked).sum(axis=1).mean())
         thresholds[f"{coverage:g}"] = entry
-    return {**asdict(rule), "thresholds": thresholds}
+    kind = {"intervals": "residual" if made.spread is None else "cqr"} if scaled.regression else {}
+    return {**asdict(rule), **kind, "thresholds": thresholds}
 
 
 def _arrays(made: Calibration) -> dict[str, Any]:
@@ -282,6 +293,8 @@ def _arrays(made: Calibration) -> dict[str, Any]:
         arrays |= {"mahalanobis.means": fitted.means, "mahalanobis.factor": fitted.factor}
     elif fitted is not None:
         arrays["knn.states"] = fitted.states
+    if made.spread is not None:
+        arrays |= {"cqr.seen": made.spread.seen, "cqr.weights": made.spread.weights}
     if made.reference is not None:
         arrays["shift.states"] = made.reference
     if held is not None and made.confidences is not None:
@@ -327,6 +340,8 @@ def _of_record(record: CalibrationRecord, folder: Path) -> Calibration:
         arrays["held_out.anomaly"],
         arrays.get("held_out.groups"),
     )
+    if record.sets is not None and record.anomaly is None:
+        raise ValueError("`anomaly` is missing.")
     detector = None
     if record.anomaly is not None:
         fitted: Mahalanobis | Neighbours | None = None
@@ -344,4 +359,5 @@ def _of_record(record: CalibrationRecord, folder: Path) -> Calibration:
         0.05 if record.anomaly is None else record.anomaly.false_alarms,
         arrays.get("shift.states"),
         arrays.get("risk.confidences"),
+        Spread(arrays["cqr.seen"], arrays["cqr.weights"]) if "cqr.weights" in arrays else None,
     )

@@ -130,7 +130,7 @@ class Pipeline:
                 held = _set_scores(sets["conformal"], shares) <= limit + 1e-12
                 told["set"] = [list(compress(names, row)) for row in held]
             else:
-                told["interval"] = np.hstack([outputs - limit, outputs + limit]).tolist()
+                told["interval"] = (self._ends(outputs, odd) + limit * [-1.0, 1.0]).tolist()
         found = [dict(zip(told, row, strict=True)) for row in zip(*told.values(), strict=True)]
         if not abstain and max_risk is None:
             return found
@@ -160,6 +160,14 @@ class Pipeline:
         if (vector := self.calibration.get("vector")) is not None:
             return np.asarray(logits * vector["weights"] + vector["bias"])
         return np.asarray(logits / self.calibration.get("temperature", 1.0))
+
+    def _ends(self, values: Array, odd: Array) -> Array:
+        if "cqr.weights" not in self.arrays:
+            return values.repeat(2, axis=1)
+        low, high = self.arrays["cqr.seen"].T
+        shares = np.hstack([values, odd[:, None]]).clip(low, high) - low
+        z, a = (shares / np.where(high > low, high - low, 1.0)).T
+        return np.sort(np.stack([z**0, z, z**2, a], axis=1) @ self.arrays["cqr.weights"].T, axis=1)
 
     def _strangeness(self, outputs: Array, shares: Array, states: Array) -> Array:
         known, kept = self.arrays, self.calibration["anomaly"]
