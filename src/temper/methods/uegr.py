@@ -112,6 +112,7 @@ class UEGR(AttackConfig, SelectionConfig):
         "paper": {"epsilon": 0.1, "relative": False, "adaptive": {"low": 0.3, "high": 0.5}},
         "sentiment": {"mask": {"alpha": 0.9, "beta": 10.0}},
         "entailment": {"mask": {"alpha": 0.6, "beta": 1.0}},
+        "fast": {"mask": "off", "every": 2, "share": 0.5},
     }
 
     passes: int = Field(default=2, ge=1, le=64)
