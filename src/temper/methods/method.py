@@ -57,7 +57,7 @@ class MethodConfig(BaseModel, ABC):
     PUBLISHED: ClassVar[dict[str, Published]] = {}
     """What the method's source gives its settings, and those of training as ``train.NAME``."""
     PRESETS: ClassVar[dict[str, dict[str, Any]]] = {}
-    """Published settings, by the name of their preset."""
+    """Settings that go together, most of them published, by the name of their preset."""
     PRETRAINED: ClassVar[str] = ""
     """What it does with pre-trained weights, without which it has no meaning; empty for most."""
 

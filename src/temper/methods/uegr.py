@@ -113,6 +113,7 @@ class UEGR(AttackConfig, SelectionConfig):
         "sentiment": {"mask": {"alpha": 0.9, "beta": 10.0}},
         "entailment": {"mask": {"alpha": 0.6, "beta": 1.0}},
         "fast": {"mask": "off", "every": 2, "share": 0.5},
+        "one_pass": {"mask": "off", "passes": 1, "with_clean": True},
     }
 
     passes: int = Field(default=2, ge=1, le=64)
