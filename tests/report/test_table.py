@@ -240,6 +240,13 @@ def test_what_needs_no_training_is_given_to_both_sides_of_a_second_improvement(
     expected = 100 * (shift + calibration + anomaly) / 3
     assert row.cells["uegr"].seeds[0] == pytest.approx(expected)
     assert row.cells["vanilla"].mean == pytest.approx(0.0, abs=1e-9)
+    # Over the reference as it is, the reference gains too.
+    row = found.row("summary_all_in", "relative_improvement", set="")
+    own = {"vanilla": row.cells["vanilla"].mean, "uegr": row.cells["uegr"].seeds[0]}
+    for column, moved in (("vanilla", 0.0), ("uegr", shift)):
+        error, auroc = after[column]
+        parts = (moved, (error - 0.11) / (0 - 0.11), (auroc - 0.90) / (1 - 0.90))
+        assert own[column] == pytest.approx(100 * sum(parts) / 3)
     # What every model is judged by stays as it is.
     assert found.row("summary", "relative_improvement", set="").cells["uegr"].mean == (
         pytest.approx(26.16, abs=0.01)

@@ -48,10 +48,18 @@ AFTER = replace(
     explained="The same where every column is given temperature scaling and a Mahalanobis "
     "detector, which any trained model can have.",
 )
+ALL_IN = replace(
+    SUMMARY,
+    name="summary_all_in",
+    title="Average relative improvement with what needs no training, over the reference without",
+    place=2,
+    explained="The same of every column with temperature scaling and a Mahalanobis detector, over "
+    "the reference as it is: what one gains who has neither today.",
+)
 RANK = View(
     name="rank",
     title="Mean rank",
-    place=2,
+    place=3,
     question=Question.COLUMNS,
     explained="The mean over perspectives of a column's place among the columns; 1 is best.",
     leads="mean_rank",
@@ -74,7 +82,7 @@ def views() -> Views:
 
 @cache
 def _views(known: tuple[View, ...]) -> Views:
-    return Views([SUMMARY, AFTER, RANK, *known])
+    return Views([SUMMARY, AFTER, ALL_IN, RANK, *known])
 
 
 @dataclass
@@ -203,7 +211,8 @@ def add_relative_improvement(scores: Scores, reference: str) -> None:
     Each part's score is the run's mean over the part's sets, the reference's is the mean over its
     seeds; `average_relative_improvement` has the formula. Where the runs were evaluated so, it
     stands a second time with every column, the reference too, given what needs no training
-    (`View.without_training`: a temperature, a detector of hidden states).
+    (`View.without_training`: a temperature, a detector of hidden states), and a third time with
+    these over the reference without.
 
     Args:
         scores: Collected scores; changed in place. Call before `add_set_means`.
@@ -224,26 +233,31 @@ def add_relative_improvement(scores: Scores, reference: str) -> None:
             f"The average relative improvement is over the other parts, without {listed(absent)}: "
             "no set of that kind was given, or none that every run was evaluated on."
         )
-    _add_improvement(scores, reference, SUMMARY, {name: clean[name] for name in parts})
-    free = {name: views().of(name).without_training or "clean" for name in clean if name in parts}
+    clean = {name: clean[name] for name in parts}
+    _add_improvement(scores, reference, SUMMARY, clean, clean)
+    free = {name: views().of(name).without_training or "clean" for name in parts}
     if free != clean and all(scores.common(*part) for part in free.items()):
-        _add_improvement(scores, reference, AFTER, free)
+        _add_improvement(scores, reference, AFTER, free, free)
+        _add_improvement(scores, reference, ALL_IN, free, clean)
 
 
 def _add_improvement(
-    scores: Scores, reference: str, view: View, conditions: Mapping[str, str]
+    scores: Scores,
+    reference: str,
+    view: View,
+    conditions: Mapping[str, str],
+    over: Mapping[str, str],
 ) -> None:
-    """Add the improvement over some parts, each read under a condition."""
+    """Add the improvement over some parts; each column and the reference have their conditions."""
     sets = {name: scores.common(name, how) for name, how in conditions.items()}
-    parts = {
-        name: {place: _mean(scores.values[key][place] for key in keys) for place in scores.places}
-        for name, keys in sets.items()
-    }
-    of_reference = {
-        part: [mean for place, mean in means.items() if place[0] == reference and mean is not None]
-        for part, means in parts.items()
-    }
-    start = {part: fmean(means) if means else None for part, means in of_reference.items()}
+    parts = {name: _means(scores, keys) for name, keys in sets.items()}
+    start: dict[str, float | None] = {}
+    for part, how in over.items():
+        means = _means(scores, scores.common(part, how))
+        known = [
+            mean for place, mean in means.items() if place[0] == reference and mean is not None
+        ]
+        start[part] = fmean(known) if known else None
     best = {part: facts(views().of(part).lead(scores.metric)).perfect for part in parts}
     perfect = {part: value for part, value in best.items() if value is not None}
     for place in scores.places if parts else ():
@@ -263,6 +277,10 @@ def _add_improvement(
             key = ScoreKey(view.name, part, "clean", view.leads)
             why = reason if value is None else None
             scores.put(key, place, value, higher_is_better=True, fewest=fewest[part], reason=why)
+
+
+def _means(scores: Scores, keys: Sequence[ScoreKey]) -> dict[RunPlace, float | None]:
+    return {place: _mean(scores.values[key][place] for key in keys) for place in scores.places}
 
 
 COLUMNS = 3
