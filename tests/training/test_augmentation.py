@@ -13,7 +13,8 @@ from temper.data.sources import load_splits
 from temper.errors import SettingError
 from temper.study.plan import Column, StudyConfig
 from temper.training.config import RunConfig, run_key
-from temper.training.run import prepare, train
+from temper.training.prepared import prepare
+from temper.training.run import train
 from tests.training.listeners import StopAt
 from tests.training.tiny_training import (
     Rows,

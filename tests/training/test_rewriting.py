@@ -18,8 +18,9 @@ from temper.data.words import STOP_WORDS, Words
 from temper.errors import ModelError, SettingError
 from temper.models.masked import Blank, MaskedModel, Proposal
 from temper.training.config import RunConfig, run_key
+from temper.training.prepared import prepare
 from temper.training.rewriting import MASKED_SHARE, MaskedReplacement, draw_word, rewriters_of
-from temper.training.run import prepare, train
+from temper.training.run import train
 from tests.models.tiny_text import WORDS, masked_bert, wordpiece
 from tests.training.listeners import StopAt
 from tests.training.tiny_training import (

@@ -18,8 +18,9 @@ from temper.locks import locked
 from temper.training import run as module
 from temper.training.checkpoint_folder import OF_A_RUN
 from temper.training.config import RunConfig, model_identity
+from temper.training.prepared import class_weights
 from temper.training.progress import Progress
-from temper.training.run import class_weights, train
+from temper.training.run import train
 from tests.cli.tiny_project import make_data, make_model
 from tests.training.listeners import Heard, StopAt
 from tests.training.tiny_training import (

@@ -32,8 +32,8 @@ from temper.models.sentence import PAIRS, contrast
 from temper.seeding import seeded
 from temper.training.config import RunConfig, is_scratch
 from temper.training.passes import PLAIN
+from temper.training.prepared import label_names
 from temper.training.rate import passes_over_rows
-from temper.training.run import label_names
 
 STRENGTHS: Final = (0.1, 1.0, 10.0, 100.0, 1000.0)
 """Values of C, from which the folds choose."""

@@ -46,17 +46,17 @@ from temper.training.config import (
     teachers_of,
 )
 from temper.training.loading import TASK, TaskRows
-from temper.training.progress import Progress
-from temper.training.recorder import DEV
-from temper.training.rewriting import rewriters_of
-from temper.training.run import (
-    ActiveRun,
+from temper.training.prepared import (
     Prepared,
     label_names,
     make_network,
     network_notices,
     scored_sets,
 )
+from temper.training.progress import Progress
+from temper.training.recorder import DEV
+from temper.training.rewriting import rewriters_of
+from temper.training.run import ActiveRun
 from temper.training.settings import AUTO
 
 FOLDER = "tasks"

@@ -35,9 +35,10 @@ from temper.evaluation.classifier import ClassifierPredictor
 from temper.files import make_folder, write_json
 from temper.training.checkpoint_folder import RATE_FILE, read_json
 from temper.training.config import RunConfig, run_key, with_rate
+from temper.training.prepared import Prepared, prepare
 from temper.training.progress import Progress
 from temper.training.recorder import Listener
-from temper.training.run import Prepared, make_trainer, prepare
+from temper.training.run import make_trainer
 from temper.training.settings import AUTO
 
 LOWEST: Final = 1e-6

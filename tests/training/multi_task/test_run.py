@@ -16,7 +16,7 @@ from temper.models.hf import load_classifier
 from temper.models.multi_task.classifier import MTDNNForSequenceClassification
 from temper.training.config import RunConfig
 from temper.training.multi_task import MultiTaskConfig, prepare_tasks, train_tasks
-from temper.training.run import prepare
+from temper.training.prepared import prepare
 from tests.cli.tiny_project import make_data, make_model, sentences, write_csv
 from tests.training.listeners import StopAt
 from tests.training.tiny_training import record

@@ -1,0 +1,257 @@
+"""What a run needs before its first step: rows, model, tokenizer and method, loaded and checked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from temper import methods
+from temper.data.attacked import AttackedTexts
+from temper.data.augmentation import AugmentedExamples, augmented
+from temper.data.encode import LazilyEncoded
+from temper.data.examples import Examples, Splits, label_counts
+from temper.data.tasks.registry import default_metric
+from temper.errors import SettingError
+from temper.models.classical.build import build_classifier
+from temper.models.hf import load_classifier
+from temper.training.checks import check_regressions, check_unlabelled
+from temper.training.config import RunConfig, settings_class, teachers_of
+from temper.training.distilling import ask_teachers
+from temper.training.recorder import DEV, SELECTION, ScoredSet
+from temper.training.rewriting import rewriters_of
+
+USUAL_RATE = 1e-4
+"""Below this an adapter hardly learns: LoRA's paper has 2e-4 to 5e-4 on GLUE (its table 9)."""
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What a run needs before its first step.
+
+    Args:
+        model: The classifier, its head freshly drawn from the seed.
+        tokenizer: Its tokenizer.
+        method: The method, built from its settings.
+        rows: The encoded training rows.
+        class_weights: Weight of each class, None where all weigh alike.
+        unlabelled: The encoded unlabelled rows, None where the method trains on none.
+        notices: What a person should know of the model and of attacked rows.
+        attacked: What attacks found for the training rows, None where none is named.
+        scored: What is scored after each epoch.
+        selection: The rows that choose the epoch whose weights are kept; None where none does.
+    """
+
+    model: Any
+    tokenizer: Any
+    method: Any
+    rows: LazilyEncoded | AugmentedExamples
+    class_weights: list[float] | None
+    unlabelled: LazilyEncoded | None = None
+    notices: tuple[str, ...] = ()
+    attacked: AttackedTexts | None = None
+    scored: tuple[ScoredSet, ...] = ()
+    selection: Examples | None = None
+
+
+def prepare(
+    config: RunConfig,
+    splits: Splits,
+    *,
+    attack: Callable[[], AttackedTexts] | None = None,
+    selection: Examples | None = None,
+) -> Prepared:
+    """Load and build all that a run needs, so that faults show before anything is written.
+
+    Args:
+        config: The checked settings.
+        splits: The data.
+        attack: Attacks the training rows, where the settings want that.
+        selection: Rows that choose the epoch whose weights are kept.
+
+    Returns:
+        Model, tokenizer, method and encoded rows.
+
+    Raises:
+        TemperError: Where something does not fit.
+    """
+    method = methods.build(config.method_config())
+    # The caller's own splits may lack what the settings name.
+    check_unlabelled(method, given=splits.unlabeled is not None)
+    if splits.train.kind == "regression":
+        check_regressions(method, [f"Method {config.method_name!r}"])
+    weights = class_weights(config.train.class_weights, splits.train)
+    labels = None if splits.train.kind == "regression" else label_names(splits.train)
+    model, tokenizer, notices = make_network(config, splits.train, labels=labels)
+    clean = LazilyEncoded(splits.train, tokenizer, max_length=config.data.max_length)
+    if folders := teachers_of(method):
+        notices += (ask_teachers(clean, splits.train, folders, config, labels=labels),)
+    unlabelled = None
+    if splits.unlabeled is not None:
+        unlabelled = LazilyEncoded(splits.unlabeled, tokenizer, max_length=config.data.max_length)
+    scored = scored_sets(config, {DEV: splits.dev, SELECTION: selection}, tokenizer)
+    # The last of all, because an attack may take hours.
+    rewriters, attacked = rewriters_of(config.data, device=config.train.device, attack=attack)
+    rows = augmented(
+        clean, splits.train, tokenizer, config.data, seed=config.seed, rewriters=rewriters
+    )
+    notices += () if attacked is None else attacked.notices
+    return Prepared(
+        model, tokenizer, method, rows, weights, unlabelled, notices, attacked, scored, selection
+    )
+
+
+def make_network(
+    config: RunConfig, rows: Examples, *, labels: Sequence[str] | None
+) -> tuple[Any, Any, tuple[str, ...]]:
+    """Load a run's model, or build it from the training text where it is trained from scratch.
+
+    Args:
+        config: The checked settings.
+        rows: The training rows.
+        labels: Names of the classes; None is a regression.
+
+    Returns:
+        (model, tokenizer, notices), the head or the whole network drawn from the seed.
+
+    Raises:
+        ModelError: Nothing whole can be loaded, or its head does not fit.
+        DataError: The texts give no vocabulary, or the word vectors cannot be read.
+    """
+    if config.architecture is None:
+        model, tokenizer = load_classifier(
+            config.model,
+            labels=labels,
+            regression=labels is None,
+            device="cpu",
+            seed=config.seed,
+            lora=None if config.train.lora is None else config.train.lora.adapter(),
+        )
+        return model, tokenizer, ()
+    built = build_classifier(
+        config.model,
+        [*rows.text, *(rows.text_pair or ())],
+        labels=labels,
+        settings=settings_class(config.model).model_validate(config.architecture),
+        max_length=config.data.max_length,
+        seed=config.seed,
+    )
+    return built.model, built.tokenizer, built.notices
+
+
+def network_notices(config: RunConfig, model: Any, tokenizer: Any) -> list[str]:
+    """Say what a network from scratch or an adapter is made of; nothing of others.
+
+    Args:
+        config: The checked settings.
+        model: The network.
+        tokenizer: Its tokenizer.
+    """
+    counts, rate, lora = parameter_counts(model), config.train.peak_rate, config.train.lora
+    if lora is not None:
+        notices = [
+            f"LoRA of rank {lora.rank}: {counts['trained']:,} of {counts['all']:,} "
+            "parameters are trained, the classification head among them."
+        ]
+        if rate < USUAL_RATE:
+            notices.append(
+                f"The learning rate is {rate:g}; adapters usually take {USUAL_RATE:g} and more. "
+                "Set train.learning_rate."
+            )
+        return notices
+    if config.architecture is None:
+        return []
+    return [
+        f"{config.model} is trained from scratch: {len(tokenizer):,} words of the training text, "
+        f"{counts['all'] / 1e6:.2f} M parameters, dropout {config.architecture['dropout']:g}, "
+        f"learning rate {rate:g}, batches of {config.train.batch_size}."
+    ]
+
+
+def parameter_counts(model: Any) -> dict[str, int]:
+    """Return how many parameters a model has, and how many of them are trained."""
+    sizes = [(weight.numel(), weight.requires_grad) for weight in model.parameters()]
+    return {"all": sum(size for size, _ in sizes), "trained": sum(n for n, own in sizes if own)}
+
+
+def scored_sets(
+    config: RunConfig,
+    sets: Mapping[str, Examples | None],
+    tokenizer: Any,
+    *,
+    task: str | None = None,
+) -> tuple[ScoredSet, ...]:
+    """Encode what is scored after each epoch.
+
+    Args:
+        config: The checked settings.
+        sets: Rows by name; None and rows without labels are left out, and the dev rows where the
+            settings want no scores of theirs.
+        tokenizer: The model's tokenizer.
+        task: Name of the task, where the model has several.
+    """
+    return tuple(
+        ScoredSet(
+            name,
+            metric_of(config, rows),
+            LazilyEncoded(rows, tokenizer, max_length=config.data.max_length),
+            regression=rows.kind == "regression",
+            task=task,
+        )
+        for name, rows in sets.items()
+        if rows is not None
+        and rows.labels is not None
+        and (name != DEV or config.train.evaluate == "epoch")
+    )
+
+
+def metric_of(config: RunConfig, rows: Examples) -> str:
+    """Return the score of a run's task."""
+    regression = rows.kind == "regression"
+    return default_metric(
+        config.data.source,
+        "regression" if regression else "classification",
+        task=config.data.task,
+    )
+
+
+def label_names(examples: Examples) -> list[str]:
+    """Return the names of the classes; those without names get Transformers' own ``LABEL_0`` ..."""
+    if examples.label_names is not None:
+        return list(examples.label_names)
+    return [f"LABEL_{index}" for index in range(examples.classes)]
+
+
+def class_weights(setting: Any, train_rows: Examples) -> list[float] | None:
+    """Resolve ``train.class_weights``.
+
+    Args:
+        setting: ``"balanced"``, numbers in the order of the labels, or None.
+        train_rows: The training rows.
+
+    Returns:
+        One weight per class, or None. ``balanced`` is rows / (classes * rows of the class).
+
+    Raises:
+        SettingError: For a regression, and for another number of weights than classes.
+    """
+    if setting is None:
+        return None
+    if train_rows.kind != "classification":
+        raise SettingError(
+            "`train.class_weights` needs classes, but the labels are numbers. Leave it out."
+        )
+    classes = len(label_names(train_rows))
+    if setting == "balanced":
+        counts = label_counts(train_rows)
+        return [
+            len(train_rows) / (len(counts) * counts[index]) if index in counts else 1.0
+            for index in range(classes)
+        ]
+    weights = [float(weight) for weight in setting]
+    if len(weights) != classes:
+        raise SettingError(
+            f"`train.class_weights` must be {classes} numbers, one per label in the order "
+            f"{', '.join(label_names(train_rows))}, got {weights}."
+        )
+    return weights
