@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from typing import Any
 
 import numpy as np
 import torch
@@ -81,6 +83,46 @@ class LengthBucketSampler(Sampler[int]):
             yield from order[run * size : (run + 1) * size].tolist()
         if not self.drop_last:
             yield from order[runs * size :].tolist()
+
+
+class EqualShares:
+    """Share the rows of each batch out, so that the short last one gives no row twice.
+
+    Accelerate fills the last batches of an epoch up with rows from its beginning, so that each
+    process has as many; here all have about as many of those that are left, and each has one.
+
+    Args:
+        batches: Rows of each share, in order, each full but for the last: as many after each other
+            as there are shares are one batch. It has a length.
+        shares: Shares of a batch, >= 1.
+
+    Example:
+        >>> list(EqualShares([[0, 1, 2], [3, 4, 5], [6, 7, 8], [9]], shares=2))
+        [[0, 1, 2], [3, 4, 5], [6, 7], [8, 9]]
+        >>> list(EqualShares([[0, 1], [2, 3], [4]], shares=2))
+        [[0, 1], [2, 3], [4], [0]]
+    """
+
+    def __init__(self, batches: Any, *, shares: int) -> None:
+        self.batches, self.shares = batches, shares
+
+    def __len__(self) -> int:
+        """Return the number of shares of all batches."""
+        return -(-len(self.batches) // self.shares) * self.shares
+
+    def __iter__(self) -> Iterator[list[int]]:
+        """Yield the shares of each batch after each other."""
+        first: list[int] = []
+        batches = iter(self.batches)
+        while batch := [row for share in islice(batches, self.shares) for row in share]:
+            first = first or batch
+            # Fewer rows than shares: one of them comes again, and counts again.
+            batch += [first[place % len(first)] for place in range(self.shares - len(batch))]
+            size, larger = divmod(len(batch), self.shares)
+            end = 0
+            for share in range(self.shares):
+                start, end = end, end + size + (share < larger)
+                yield batch[start:end]
 
 
 def pack_steps(batches: Iterable[list[int]], *, size: int) -> list[list[list[int]]]:

@@ -24,9 +24,9 @@ from itertools import accumulate
 from typing import Any
 
 import torch
-from torch.utils.data import ConcatDataset, Dataset, IterableDataset, Sampler
+from torch.utils.data import BatchSampler, ConcatDataset, Dataset, IterableDataset, Sampler
 
-from temper.data.batches import pack_steps
+from temper.data.batches import EqualShares, pack_steps
 from temper.errors import SettingError
 from temper.seeding import derive_seed, generator
 
@@ -426,6 +426,24 @@ def _joined(loaders: Sequence[Any], *, order: Any, collators: Sequence[Callable[
         collate_fn=PartCollator(collators, rows.cumulative_sizes),
         **{name: getattr(first, name) for name in LOADING},
     )
+
+
+def share_equally(loader: Any) -> None:
+    """Let processes share the short last batch of an epoch, instead of filling it up.
+
+    Args:
+        loader: Prepared by Accelerate, before it is iterated; of one process, and of batches that
+            Accelerate does not share out so, it stays as it is.
+    """
+    shard: Any = getattr(loader, "batch_sampler", None)
+    inner = getattr(shard, "batch_sampler", None)
+    if type(inner) is not BatchSampler or getattr(shard, "num_processes", 1) == 1:
+        return
+    if shard.split_batches or shard.drop_last or not shard.even_batches:
+        return
+    shard.batch_sampler = EqualShares(inner, shares=shard.num_processes)
+    # Batches of any length are then taken as they come.
+    shard.batch_size = None
 
 
 def training_loader(

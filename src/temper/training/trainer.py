@@ -36,6 +36,7 @@ from temper.training.loading import (
     Phases,
     RowKeeper,
     countable,
+    share_equally,
     token_counts,
     training_loader,
 )
@@ -422,6 +423,7 @@ class RobustTrainer(Trainer):
         self.data_collator = RowKeeper(inner)
         try:
             loader = super()._get_dataloader(NumberedRows(dataset), *args, **kwargs)
+            share_equally(loader)
             return loader, self.sampler
         finally:
             self.data_collator = plain
