@@ -100,6 +100,10 @@ class ProcessLostError(TemperError):
     """Report that another process of a distributed training has ended or does not answer."""
 
 
+class OtherProcessError(TemperError):
+    """Report what another process of the same run stopped at, which says it itself."""
+
+
 class NonFiniteError(TemperError):
     """Report a NaN or infinite loss with its step, term and row ids.
 

@@ -135,7 +135,7 @@ def test_a_process_that_is_killed_ends_the_other_and_loses_nothing(project: Path
 def test_a_process_that_ends_in_a_traceback_is_seen(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("temper.training.checks.exchanging", lambda _: nullcontext())
+    monkeypatch.setattr("temper.training.checks.exchanging", lambda *_: nullcontext())
     assert "Traceback" in faults(workers.drill(project, RANKS, inputs=1, seed=0))
 
 

@@ -51,6 +51,8 @@ OTHER_PROGRAMS = {
     "make": "its targets are read, and their recipes are what these tests run in parts",
     "export": "holds a token of the reader's own",
     "ray": "starts a machine of a cluster; tests/drills starts two",
+    "torchrun": "starts several processes; tests/distributed/test_runs.py starts two",
+    "accelerate": "starts several processes, as torchrun does",
     "source": "belongs to the reader's shell",
     "python": "runs a part of these tests, or a drill or a benchmark that has tests of its own",
     "PYTHONPATH=src:.": "writes the recorded trajectories anew",

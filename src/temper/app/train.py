@@ -12,8 +12,9 @@ from typing import Any
 from temper.app.keywords import TRAIN
 from temper.app.quick_checks import of_settings, refuse
 from temper.app.results import TrainingResult
+from temper.errors import SettingError
 from temper.methods.recipes import default_recipe, with_recipe
-from temper.training.checkpoint_folder import RunFolder
+from temper.training.processes import check_run, joined
 from temper.training.progress import LoggedNotices, Progress
 
 
@@ -46,11 +47,18 @@ def train(
         TemperError: Where settings, data, labels, model or method do not fit, the folder holds
             another run, or a loss is not finite.
     """
-    progress = progress or LoggedNotices()
-    folder = RunFolder(Path(out))
-    given = TRAIN.tree(config, settings)
-    tree = with_recipe(given)
-    refuse([*of_settings(tree), folder.record])
+    processes = joined()
+    progress = (progress or LoggedNotices()) if processes.is_first else Progress()
+    folder = processes.folder(Path(out))
+    with processes.together():
+        given = TRAIN.tree(config, settings)
+        tree = with_recipe(given)
+        refuse([*of_settings(tree), folder.record])
+        if "tasks" in tree and processes.count > 1:
+            raise SettingError(
+                f"A run on several tasks trains in one process, and there are {processes.count}. "
+                "Start the command without torchrun."
+            )
     if "tasks" in tree:
         from temper.training.multi_task import MultiTaskConfig, train_tasks
 
@@ -64,15 +72,25 @@ def train(
         from temper.training.rate import found_rate
         from temper.training.run import train as train_run
 
-        run, attack = RunConfig.of(tree), None
-        if run.data.attacks:
-            attack_settings(run.data)
-            attack = RowAttacker()
-        _tell_default(given, progress)
-        splits = load_splits(run.data)
-        progress.notice_all(splits.notices)
-        run, splits = found_rate(run, splits, folder.path, progress)
-        train_run(run, folder.path, resume=resume, splits=splits, progress=progress, attack=attack)
+        with processes.together():
+            run, attack = RunConfig.of(tree), None
+            check_run(run, processes)
+            if run.data.attacks:
+                attack_settings(run.data)
+                attack = RowAttacker()
+            _tell_default(given, progress)
+            splits = load_splits(run.data)
+            progress.notice_all(splits.notices)
+            run, splits = found_rate(run, splits, folder.path, progress)
+        train_run(
+            run,
+            folder.path,
+            resume=resume,
+            splits=splits,
+            progress=progress,
+            attack=attack,
+            processes=processes,
+        )
     return TrainingResult(folder.path, folder.record() or {})
 
 

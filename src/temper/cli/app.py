@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import Annotated, Any
 
@@ -25,7 +26,7 @@ from temper.cli.soup import soup
 from temper.cli.train import train
 from temper.cli.tune import tune
 from temper.cli.verify import verify
-from temper.errors import TemperError, Terminated, one_line
+from temper.errors import OtherProcessError, TemperError, Terminated, one_line
 from temper.stopping import terminating
 
 INTERRUPTED, TERMINATED = 130, 143
@@ -40,10 +41,12 @@ class Commands(TyperGroup):
             with quiet(), terminating():
                 return super().invoke(ctx)
         except TemperError as error:
-            fail(str(error))
+            # Of several processes of a run, the one that stopped the others says why.
+            if not isinstance(error, OtherProcessError):
+                fail(str(error))
             raise typer.Exit(error.exit_code) from error
         except (KeyboardInterrupt, Terminated) as error:
-            if ctx.invoked_subcommand != "serve":
+            if ctx.invoked_subcommand != "serve" and os.environ.get("RANK", "0") == "0":
                 fail("Stopped. Run the same command again to go on from the last checkpoint.")
             code = TERMINATED if isinstance(error, Terminated) else INTERRUPTED
             raise typer.Exit(code) from None

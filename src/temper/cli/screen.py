@@ -27,6 +27,8 @@ SILENT = {
     "HF_DATASETS_DISABLE_PROGRESS_BARS": "1",
     "HF_HUB_DISABLE_PROGRESS_BARS": "1",
     "TOKENIZERS_PARALLELISM": "false",
+    # What the exchange of gradients remarks, once for each process.
+    "TORCH_CPP_LOG_LEVEL": "ERROR",
 }
 
 

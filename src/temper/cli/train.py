@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -16,6 +17,7 @@ from temper.cli import options
 from temper.cli.screen import print_headline, print_json, say
 from temper.errors import CheckpointError, SettingError
 from temper.training.checkpoint_folder import RunFolder
+from temper.training.processes import joined
 
 
 @options.with_settings(TRAIN)
@@ -44,17 +46,23 @@ def train(
 ) -> None:
     """Fine-tune a model and write a plain Transformers checkpoint with its record."""
     options.import_methods(imports)
-    tree = TRAIN.tree(config, settings, assignments or ())
-    card_file = None
-    if card or card_path is not None:
-        # The folder need not be there yet, so its card is named in full.
-        card_file = _card_file(out, card_path or out / "README.md", evaluation, tree)
-    elif evaluation is not None:
-        raise SettingError("--evaluation names the scores of a card. Add --card, or leave it out.")
+    processes = joined()
+    with processes.together():
+        tree = TRAIN.tree(config, settings, assignments or ())
+        card_file = None
+        if card or card_path is not None:
+            # The folder need not be there yet, so its card is named in full.
+            card_file = _card_file(out, card_path or out / "README.md", evaluation, tree)
+        elif evaluation is not None:
+            raise SettingError(
+                "--evaluation names the scores of a card. Add --card, or leave it out."
+            )
     from temper.cli.bars import loss_in_words, progress
 
-    with progress() as shown:
+    with progress() if processes.is_first else nullcontext() as shown:
         result = train_run(out, config=tree, resume=not restart, progress=shown)
+    if not processes.is_first:
+        return
     record = result.record
     if card_file is not None:
         options.write_card(out, card_file, evaluation)

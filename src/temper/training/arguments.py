@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,9 @@ def arguments_of(settings: TrainSettings, out: Path | str, *, seed: int) -> dict
             f"`train.device` is {device!r}, but no such device is there. Use 'auto' or 'cpu'."
         )
     on_gpu = device.startswith("cuda") or (device == "auto" and has_gpu)
-    on_cpu = not on_gpu and (device == "cpu" or not has_mps)
+    # Several processes have no way to exchange what lies on Apple's GPU.
+    several = int(os.environ.get("WORLD_SIZE", "1")) > 1
+    on_cpu = not on_gpu and (device == "cpu" or not has_mps or several)
     if settings.precision == "fp16" and on_cpu:
         raise SettingError(
             "`train.precision` is 'fp16', which a CPU cannot train in. Use 'bf16' or 'fp32'."

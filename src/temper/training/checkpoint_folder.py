@@ -12,10 +12,10 @@ import os
 import re
 import shutil
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from temper.errors import CheckpointError, LockedError
 from temper.files import (
@@ -57,6 +57,8 @@ class RunFolder:
     Args:
         path: Where it lies, or shall lie.
     """
+
+    writes: ClassVar[bool] = True
 
     path: Path
 
@@ -185,6 +187,34 @@ class RunFolder:
         shutil.rmtree(self.checkpoints, ignore_errors=True)
 
 
+class WatchedFolder(RunFolder):
+    """The folder of a run that another process writes: here it is read, and nothing changes it."""
+
+    writes: ClassVar[bool] = False
+
+    def held(self) -> AbstractContextManager[bool]:
+        """Leave holding it to the process that writes it."""
+        return nullcontext(False)
+
+    def write_record(self, record: Mapping[str, Any]) -> None:
+        """Write nothing."""
+
+    def cut_metrics(self, step: int) -> None:
+        """Drop nothing."""
+
+    def append_metrics(self, entry: Mapping[str, Any]) -> None:
+        """Add nothing."""
+
+    def clear(self) -> None:
+        """Remove nothing."""
+
+    def drop_unfinished(self) -> None:
+        """Remove nothing."""
+
+    def drop_checkpoints(self) -> None:
+        """Remove nothing."""
+
+
 @contextmanager
 def held_folder(path: Path) -> Iterator[bool]:
     """Hold the folder of a run or a study inside this context.
@@ -286,13 +316,20 @@ def read_json(path: Path) -> dict[str, Any]:
     return content
 
 
-def differences(before: Any, now: Any, *, path: str = "") -> list[str]:
+def differences(
+    before: Any,
+    now: Any,
+    *,
+    path: str = "",
+    words: str = "{path} was {before!r} and is now {now!r}",
+) -> list[str]:
     """Name the settings that differ between two nested tables.
 
     Args:
         before: Settings of the folder.
         now: Settings of this call.
         path: Dotted name of the table, for the lines.
+        words: How a phrase is put.
 
     Returns:
         One phrase per differing value.
@@ -307,10 +344,13 @@ def differences(before: Any, now: Any, *, path: str = "") -> list[str]:
             line
             for name in names
             for line in differences(
-                before.get(name), now.get(name), path=f"{path}.{name}" if path else name
+                before.get(name),
+                now.get(name),
+                path=f"{path}.{name}" if path else name,
+                words=words,
             )
         ]
-    return [] if before == now else [f"{path} was {before!r} and is now {now!r}"]
+    return [] if before == now else [words.format(path=path, before=before, now=now)]
 
 
 def difference_in_words(before: Any, now: Any) -> str:

@@ -32,16 +32,15 @@ from temper.types import Step
 
 
 def check_one_process() -> None:
-    """Refuse to train a run of its own folder where several processes were started.
+    """Refuse work in a folder of its own that several processes were started for.
 
     Raises:
         SettingError: If they were.
     """
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise SettingError(
-            "A run of its own folder trains in one process, but WORLD_SIZE is "
-            f"{os.environ['WORLD_SIZE']}. For several processes use RobustTrainer in a script that "
-            "torchrun starts."
+            f"This is work for one process, but WORLD_SIZE is {os.environ['WORLD_SIZE']}. Several "
+            "train one run of `temper train` on one task; start anything else as one."
         )
 
 
@@ -102,11 +101,12 @@ def check_halving(present: int, error: BaseException, *, halves: bool) -> str:
 
 
 @contextmanager
-def exchanging(arguments: Any) -> Iterator[None]:
+def exchanging(rank: int, processes: int) -> Iterator[None]:
     """Turn what is raised inside where another process of a training is gone into one error.
 
     Args:
-        arguments: The ``TrainingArguments``.
+        rank: Number of this process.
+        processes: How many there are.
 
     Raises:
         ProcessLostError: An exchange with the other processes failed.
@@ -116,12 +116,12 @@ def exchanging(arguments: Any) -> Iterator[None]:
     except RuntimeError as error:
         # Gloo's errors have no class of their own, but name the library.
         failed = "gloo" in str(error) or isinstance(error, torch.distributed.DistError)
-        if arguments.world_size == 1 or not failed:
+        if processes == 1 or not failed:
             raise
         raise ProcessLostError(
-            f"Process {arguments.process_index} of {arguments.world_size} cannot reach another one "
-            f"any more, which was ended or hangs: {one_line(str(error))} Checkpoints are kept: "
-            "start all processes again, with train(resume_from_checkpoint=True)."
+            f"Process {rank} of {processes} cannot reach another one any more, which was ended or "
+            f"hangs: {one_line(str(error))} Checkpoints are kept: start all processes again, a "
+            "script of your own with train(resume_from_checkpoint=True)."
         ) from error
 
 

@@ -363,9 +363,11 @@ class _ActiveTasks(ActiveRun):
             "notices": [self._listed(), *self.prepared.notices],
         }
 
-    def write_model(self, model: Any, staging: Path) -> None:
+    def write_model(
+        self, model: Any, staging: Path, state: dict[str, Tensor] | None = None
+    ) -> None:
         """Write the whole model, and the plain classifier of each task with its record."""
-        super().write_model(model, staging)
+        super().write_model(model, staging, state)
         # A process that was killed while it published has left some.
         shutil.rmtree(self.folder.path / FOLDER, ignore_errors=True)
         for name in self.whole.tasks:

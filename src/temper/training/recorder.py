@@ -289,9 +289,7 @@ class EpochScores(Listener):
         labels = [each.label for each in self.sets]
         logs = self.folder.logs() if labels else []
         self.entries = [log for log in logs if all(label in log for label in labels)]
-        for folder, at in self._kept():
-            if at > step:
-                shutil.rmtree(folder)
+        self._drop(lambda at: at > step)
         if self.best is not None and not self._weights(self.best["step"]).is_dir():
             raise CheckpointError(
                 f"{self._weights(self.best['step'])} is missing: it holds the weights of the best "
@@ -332,10 +330,8 @@ class EpochScores(Listener):
 
     def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Drop the weights that no run resumed from this checkpoint or a later one will want."""
-        steps = [at for _, at in self._kept() if at <= state.global_step]
-        for folder, at in self._kept():
-            if steps and at < max(steps):
-                shutil.rmtree(folder)
+        newest = max((at for _, at in self._kept() if at <= state.global_step), default=0)
+        self._drop(lambda at: at < newest)
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Put the weights of the best epoch back; the method may act on them after this."""
@@ -360,7 +356,7 @@ class EpochScores(Listener):
         entry = {"step": state.global_step, "epoch": state.epoch, **found}
         self.entries.append(entry)
         # The weights come first: a line without them would name an epoch that cannot be kept.
-        if self.best is entry:
+        if self.best is entry and self.folder.writes:
             partial = self.folder.checkpoints / f"{PARTIAL}best-{state.global_step}"
             shutil.rmtree(partial, ignore_errors=True)
             partial.mkdir(parents=True)
@@ -376,6 +372,12 @@ class EpochScores(Listener):
             each.label: each.score(model, self.collate, batch_size=self.batch_size)
             for each in self.sets
         }
+
+    def _drop(self, is_unwanted: Callable[[int], bool]) -> None:
+        """Remove kept weights by their step, where this process writes the folder."""
+        for folder, at in self._kept() if self.folder.writes else ():
+            if is_unwanted(at):
+                shutil.rmtree(folder)
 
     def _weights(self, step: int) -> Path:
         return self.folder.checkpoints / f"best-{step}"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, replace
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,11 +17,12 @@ from temper.data.augmentation import AugmentedExamples
 from temper.data.encode import Collator, LazilyEncoded
 from temper.data.examples import Splits
 from temper.data.sources import load_splits
-from temper.errors import TemperError, WriteError
+from temper.errors import CheckpointError, TemperError, WriteError
 from temper.files import writing
 from temper.functional.precision import bf16_notices
 from temper.models.adapters import is_adapted, merged, save_adapter
 from temper.models.hf import lasting_name
+from temper.training import sharding
 from temper.training.arguments import training_arguments
 from temper.training.checkpoint_folder import RunFolder, is_finished
 from temper.training.checks import check_disk, check_one_process
@@ -35,6 +36,7 @@ from temper.training.prepared import (
     parameter_counts,
     prepare,
 )
+from temper.training.processes import Processes, check_run
 from temper.training.progress import Progress
 from temper.training.recorder import EpochScores, Recorder, carve, versions
 from temper.training.rewriting import RowAttack
@@ -50,6 +52,7 @@ def train(
     splits: Splits | None = None,
     progress: Progress | None = None,
     attack: RowAttack | None = None,
+    processes: Processes | None = None,
 ) -> Path:
     """Fine-tune one model; the folder is as docs/formats.md says.
 
@@ -65,6 +68,7 @@ def train(
         progress: Hears of steps and notices.
         attack: Who runs the attacks that ``data.augment`` names; a resumed run reads what they
             found.
+        processes: Those that train it together, each with the same arguments; None for one.
 
     Returns:
         The folder, now a plain checkpoint with its record.
@@ -75,19 +79,64 @@ def train(
         KeyboardInterrupt: On Ctrl-C, after a checkpoint was written and ``run.json`` was given the
             status ``stopped``; at SIGTERM `temper.errors.Terminated`, a ``SystemExit``.
     """
-    check_one_process()
+    if processes is None:
+        check_one_process()
+        processes = Processes()
     progress = progress or Progress()
-    folder = RunFolder(Path(out))
-    found = folder.record()
-    if splits is None:
-        splits = load_splits(config.data)
-        progress.notice_all(splits.notices)
-    if config.data.unlabeled is None:
-        splits = splits.labelled()
-    key = run_key(config, splits)
-    if is_finished(folder, found, config, key, progress):
-        folder.sweep_finished()
-        return folder.path
+    folder = processes.folder(Path(out))
+    with processes.together():
+        check_run(config, processes)
+        found = folder.record()
+        if splits is None:
+            splits = load_splits(config.data)
+            progress.notice_all(splits.notices)
+        if config.data.unlabeled is None:
+            splits = splits.labelled()
+        key = run_key(config, splits)
+    processes.check_same(
+        {
+            "model": config.model,
+            "seed": config.seed,
+            **config.settings(),
+            "versions": versions(),
+            "rows and weights": key,
+            "resume": resume,
+        }
+    )
+    found = processes.of_first(found)
+    with processes.together():
+        if finished := is_finished(folder, found, config, key, progress):
+            folder.sweep_finished()
+        else:
+            splits, prepared = _prepared(
+                config, folder, splits, progress, attack, goes_on=resume and found is not None
+            )
+    if not finished:
+        active = ActiveRun(config, folder, key, splits, progress, prepared, processes)
+        try:
+            active.go(resume=resume)
+        except (KeyboardInterrupt, SystemExit):
+            processes.wait_stopped()
+            raise
+        # The folder is whole and free for all of them.
+        processes.gather(None)
+    return folder.path
+
+
+def _prepared(
+    config: RunConfig,
+    folder: RunFolder,
+    splits: Splits,
+    progress: Progress,
+    attack: RowAttack | None,
+    *,
+    goes_on: bool,
+) -> tuple[Splits, Prepared]:
+    """Load and build what a run needs, and tell what a person should know of it.
+
+    Returns:
+        The data without the rows that choose an epoch, and what is trained.
+    """
     selection = None
     if config.train.keep == "best":
         rest, selection = carve(splits.train, config.train.keep_share, seed=config.data.seed)
@@ -100,7 +149,7 @@ def train(
     texts: Callable[[], AttackedTexts] | None = None
     if attack is not None:
         # What a run that goes on has found is not attacked again.
-        is_kept = found is not None and resume and folder.attacked.exists()
+        is_kept = goes_on and folder.attacked.exists()
         texts = (
             partial(AttackedTexts.read, folder.attacked)
             if is_kept
@@ -109,8 +158,7 @@ def train(
     prepared = prepare(config, splits, attack=texts, selection=selection)
     progress.notice_all(network_notices(config, prepared.model, prepared.tokenizer))
     progress.notice_all(prepared.notices)
-    ActiveRun(config, folder, key, splits, progress, prepared).go(resume=resume)
-    return folder.path
+    return splits, prepared
 
 
 @dataclass
@@ -124,6 +172,7 @@ class ActiveRun:
         splits: Its data.
         progress: Hears of steps and notices.
         prepared: What it trains.
+        processes: Those that train it together.
     """
 
     config: RunConfig
@@ -132,6 +181,7 @@ class ActiveRun:
     splits: Splits
     progress: Progress
     prepared: Prepared
+    processes: Processes = field(default_factory=Processes)
 
     def __post_init__(self) -> None:
         """Make what listens to the training."""
@@ -162,14 +212,37 @@ class ActiveRun:
             LockedError: Another process writes the folder.
             WriteError: The file system refuses what must be written.
         """
-        with self.folder.held() as is_new:
-            # Another process may have come to its end since the folder was looked at.
-            found = self.folder.record()
-            if is_finished(self.folder, found, self.plan, self.key, self.progress):
-                return
-            if found is None:
-                check_disk(self.folder.path, self.prepared.model)
+        with ExitStack() as held:
+            is_new, found = False, None
+            with self.processes.together():
+                is_new = held.enter_context(self.folder.held())
+                if self.folder.writes:
+                    # Another process may have come to its end since the folder was looked at.
+                    found = self.folder.record()
+            found = self.processes.of_first(found)
+            with self.processes.together():
+                if is_finished(self.folder, found, self.plan, self.key, self.progress):
+                    return
+                if self.folder.writes:
+                    self._check_goes_on(found if resume else None)
+                if found is None and self.folder.writes:
+                    check_disk(self.folder.path, self.prepared.model)
             self._train(found if resume else None, is_new=is_new)
+
+    def _check_goes_on(self, found: dict[str, Any] | None) -> None:
+        """Refuse to go on with another number of processes, whose draws by row are others.
+
+        Raises:
+            CheckpointError: The stopped run had another number.
+        """
+        before, now = (found or {}).get("processes", 1), self.processes.count
+        if found is not None and before != now and self.folder.last_checkpoint() is not None:
+            raise CheckpointError(
+                f"{self.folder.path} holds a stopped run that was trained by {before} "
+                f"process{'es' if before > 1 else ''}, and here {'are' if now > 1 else 'is'} {now}:"
+                " it would not reach the same weights. Start as many, or train anew with "
+                "--restart."
+            )
 
     def _train(self, found: dict[str, Any] | None, *, is_new: bool) -> None:
         try:
@@ -215,6 +288,7 @@ class ActiveRun:
             "times": self.recorder.times(),
             "device": self.device,
             **self._halved(),
+            **({"processes": self.processes.count} if self.processes.count > 1 else {}),
         }
 
     def _halved(self) -> dict[str, int]:
@@ -248,20 +322,21 @@ class ActiveRun:
         return told
 
     def _train_on(self, found: dict[str, Any] | None) -> None:
-        if found is None:
-            self.folder.clear()
-        checkpoint = self.folder.last_checkpoint()
-        step = 0 if checkpoint is None else int(checkpoint.name.rpartition("-")[2])
-        self.recorder.resume(step, (found or {}).get("times", {}) if step else {})
-        if checkpoint is not None:
-            self.progress.notice(f"{self.folder.path} is resumed at step {step}.")
-        self.folder.cut_metrics(step)
-        self.scores.resume(step)
-        # Before the Trainer makes its folder: a process killed there must leave a run to resume.
-        self.write("running")
-        if self.prepared.attacked is not None and not self.folder.attacked.exists():
-            self.prepared.attacked.write(self.folder.attacked)
-        trainer = self.trainer = self._trainer()
+        step = 0
+        with self.processes.together():
+            if self.folder.writes:
+                step = self._last_step(found)
+        step = self.processes.of_first(step)
+        checkpoint = self.folder.checkpoints / f"checkpoint-{step}" if step else None
+        with self.processes.together():
+            self.recorder.resume(step, (found or {}).get("times", {}) if step else {})
+            self.scores.resume(step)
+            # Before the Trainer makes its folder: a process killed there must leave a run to
+            # resume.
+            self.write("running")
+            if self.prepared.attacked is not None and not self.folder.attacked.exists():
+                self.prepared.attacked.write(self.folder.attacked)
+            trainer = self.trainer = self._trainer()
         # The Trainer has put the model where it is fast.
         self._count_passes()
         if checkpoint is None and trainer.method.rule.pre_pass:
@@ -273,13 +348,33 @@ class ActiveRun:
         self.device = str(trainer.args.device)
         self.write("running")
         told = TrackedRun(self.folder.path, self.plan.settings(), step)
-        with tracked(told, self.config.train.report_to) as trackers:
+        with tracked(told, self._trackers()) as trackers:
             trackers.attach(trainer.callback_handler.callbacks)
             self.scores.send = trackers.send
             trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
             if "finish" in trainer.method.rule.slots:
                 self.scores.score_finished(trainer.model)
-        self._publish(trainer)
+        state = None
+        if self.config.train.fsdp:
+            # All processes give their rows.
+            state = sharding.state_of(trainer.model, keep=self.folder.writes)
+        with self.processes.together():
+            if self.folder.writes:
+                self._publish(trainer, state)
+
+    def _last_step(self, found: dict[str, Any] | None) -> int:
+        """Return the step that the run goes on from, with the folder as it was after it."""
+        if found is None:
+            self.folder.clear()
+        checkpoint = self.folder.last_checkpoint()
+        step = 0 if checkpoint is None else int(checkpoint.name.rpartition("-")[2])
+        if step:
+            self.progress.notice(f"{self.folder.path} is resumed at step {step}.")
+        self.folder.cut_metrics(step)
+        return step
+
+    def _trackers(self) -> tuple[str, ...]:
+        return self.config.train.report_to if self.folder.writes else ()
 
     def few_rows(self, rows: LazilyEncoded | AugmentedExamples) -> dict[str, Tensor]:
         """Return two of the shortest of the first rows as a batch."""
@@ -294,12 +389,20 @@ class ActiveRun:
 
     def _trainer(self) -> RobustTrainer:
         listeners = [self.recorder, self.scores]
-        return make_trainer(self.prepared, self.config, self.folder.checkpoints, listeners)
+        # The settings say what a batch is over all processes.
+        of_one: dict[str, Any] = {
+            "per_device_train_batch_size": self.config.train.batch_size // self.processes.count,
+            "report_to": list(self._trackers()) or "none",
+            **({"fsdp": True} if self.config.train.fsdp else {}),
+        }
+        return make_trainer(
+            self.prepared, self.config, self.folder.checkpoints, listeners, **of_one
+        )
 
-    def _publish(self, trainer: RobustTrainer) -> None:
+    def _publish(self, trainer: RobustTrainer, state: dict[str, Tensor] | None) -> None:
         staging = self.folder.staging
         shutil.rmtree(staging, ignore_errors=True)
-        self.write_model(trainer.accelerator.unwrap_model(trainer.model), staging)
+        self.write_model(trainer.accelerator.unwrap_model(trainer.model), staging, state)
         # safetensors makes files that only their owner may read; a model is made to be shared.
         readable = staging.stat().st_mode & 0o666
         for file in staging.rglob("*"):
@@ -307,8 +410,10 @@ class ActiveRun:
                 file.chmod(readable)
         self.folder.publish({**self.record("finished"), "files": self.folder.checksums()})
 
-    def write_model(self, model: Any, staging: Path) -> None:
-        """Write the trained model and its tokenizer to a folder."""
+    def write_model(
+        self, model: Any, staging: Path, state: dict[str, Tensor] | None = None
+    ) -> None:
+        """Write the trained model and its tokenizer to a folder; its weights, where it has rows."""
         lora = self.config.train.lora
         if lora is not None and lora.merge:
             model = merged(model)
@@ -316,7 +421,7 @@ class ActiveRun:
             base = None if lora is None else lasting_name(self.config.model)
             save_adapter(model, staging, base=base)
         else:
-            model.save_pretrained(staging)
+            model.save_pretrained(staging, state_dict=state)
         self.prepared.tokenizer.save_pretrained(staging)
 
 

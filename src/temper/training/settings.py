@@ -142,7 +142,7 @@ class TrainSettings(BaseModel):
     Args:
         epochs: Passes over the training rows, > 0; fractions are allowed.
         max_steps: Optimiser steps, >= 1; where given it replaces ``epochs``.
-        batch_size: Rows of one micro-batch on one process, >= 1.
+        batch_size: Rows of one micro-batch, >= 1; the processes of a run have equal shares of them.
         accumulation: Micro-batches per optimiser step, >= 1: ``batch_size`` 4 with 4 of them sees
             the rows of ``batch_size`` 16.
         learning_rate: Peak learning rate, > 0; ``2x`` is twice the model's default; ``auto`` finds
@@ -170,6 +170,8 @@ class TrainSettings(BaseModel):
         on_oom: What becomes of a step that memory is not enough for: ``stop`` stops the run;
             ``halve`` does it again with half as many rows at once, and all later steps so, which
             is a smaller ``batch_size`` with more ``accumulation``: a step has the same rows.
+        fsdp: Share weights, gradients and the optimiser's states out between the processes of the
+            run (FSDP2), where the model is too large for one; else each holds a whole copy.
         lora: A table of settings of a LoRA adapter; None trains all weights.
 
     Example:
@@ -200,6 +202,7 @@ class TrainSettings(BaseModel):
     keep: Literal["last", "best"] = "last"
     keep_share: float = Field(KEEP_SHARE, gt=0, le=0.5)
     on_oom: OnOOM = STOP
+    fsdp: bool = False
     lora: Annotated[LoraSettings, Field(strict=False)] | None = None
 
     @model_validator(mode="after")
@@ -232,4 +235,6 @@ class TrainSettings(BaseModel):
             apart |= {"keep", "keep_share"}
         if self.lora is None:
             apart |= {"lora"}
+        if not self.fsdp:
+            apart |= {"fsdp"}
         return self.model_dump(mode="json", exclude=apart)

@@ -355,7 +355,8 @@ class RobustTrainer(Trainer):
             task_loss=self._given_loss(),
         )
         try:
-            with StopRequest() as self._stop, checks.exchanging(self.args):
+            exchanging = checks.exchanging(self.args.process_index, self.args.world_size)
+            with StopRequest() as self._stop, exchanging:
                 return super()._inner_training_loop(*args, **kwargs)
         finally:
             # A callback may have failed between two micro-batches, with weights moved.

@@ -1,0 +1,251 @@
+"""The processes that train one run together: they agree before any work, and one owns the folder.
+
+``torchrun --nproc-per-node 2 -m temper train ...`` starts the command several times. What the
+processes tell each other is JSON over a gloo group of its own, so that it cannot mix with the
+exchange of gradients, and nothing is pickled.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from datetime import timedelta
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from temper.errors import OtherProcessError, SettingError, TemperError
+from temper.training.assignments import Faults
+from temper.training.checkpoint_folder import RunFolder, WatchedFolder, differences
+
+if TYPE_CHECKING:
+    from temper.training.config import RunConfig
+
+LAUNCHED = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+"""What torchrun and ``accelerate launch`` tell each process."""
+LAST_WAIT = timedelta(seconds=10)
+"""How long a stopped process waits for the others, of which one may be gone."""
+
+
+@dataclass(frozen=True)
+class Processes:
+    """The processes of one run, as one of them sees them; by default there is one.
+
+    Args:
+        rank: Number of this process, from 0. Process 0 owns the run's folder.
+        count: How many there are.
+        group: The gloo group of torch.distributed that they talk in; None of one process.
+    """
+
+    rank: int = 0
+    count: int = 1
+    group: Any = field(default=None, repr=False, compare=False)
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this process owns the folder, and speaks for all."""
+        return self.rank == 0
+
+    def folder(self, path: Path) -> RunFolder:
+        """Return the run's folder, which the first process alone writes."""
+        return RunFolder(path) if self.is_first else WatchedFolder(path)
+
+    def gather(self, content: Any) -> list[Any]:
+        """Exchange plain values; all processes call this.
+
+        Args:
+            content: What this process has to say, as JSON takes it.
+
+        Returns:
+            What each process said, by rank.
+
+        Raises:
+            ProcessLostError: Another process has ended.
+        """
+        if self.count == 1:
+            return [content]
+        import torch
+        from torch.distributed import all_gather
+
+        from temper.training.checks import exchanging
+
+        said = bytearray(json.dumps(content).encode())
+        with exchanging(self.rank, self.count):
+            sizes = [torch.zeros(1, dtype=torch.int64) for _ in range(self.count)]
+            all_gather(sizes, torch.tensor([len(said)]), group=self.group)
+            longest = max(int(size) for size in sizes)
+            rows = [torch.zeros(longest, dtype=torch.uint8) for _ in range(self.count)]
+            mine = torch.frombuffer(said.ljust(longest), dtype=torch.uint8)
+            all_gather(rows, mine, group=self.group)
+        return [json.loads(row.numpy().tobytes()) for row in rows]
+
+    def of_first(self, content: Any) -> Any:
+        """Return what the first process said; all processes call this.
+
+        Args:
+            content: What this process would say, as JSON takes it.
+        """
+        return self.gather(content if self.is_first else None)[0]
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """Go on after this block once all processes have come through it, or stop them all.
+
+        Raises:
+            OtherProcessError: In all processes but the first of those in which the block raised a
+                `TemperError`; that one raises it.
+        """
+        try:
+            yield
+        except TemperError as error:
+            self._check(self.gather(str(error)), error)
+        else:
+            self._check(self.gather(None), None)
+
+    def _check(self, messages: list[str | None], own: TemperError | None) -> None:
+        failed = [rank for rank, message in enumerate(messages) if message is not None]
+        if own is not None and failed[0] == self.rank:
+            raise own
+        if failed:
+            raise OtherProcessError(
+                f"Process {failed[0]} of {self.count} stopped: {messages[failed[0]]}"
+            ) from own
+
+    def check_same(self, facts: Mapping[str, Any]) -> None:
+        """Refuse processes that would not train the same run; all processes call this.
+
+        Args:
+            facts: Nested settings, and what else must be the same, as JSON takes it.
+
+        Raises:
+            SettingError: In the first process, naming another one and what it has otherwise.
+            OtherProcessError: In the others.
+        """
+        said = self.gather(facts)
+        with self.together():
+            for rank, other in enumerate(said):
+                if other != said[0]:
+                    what = "; ".join(
+                        differences(said[0], other, words="{path} is {before!r} and there {now!r}")
+                    )
+                    raise SettingError(
+                        "The processes of a run train with the same settings, rows and versions, "
+                        f"and process {rank} of {self.count} has others than process 0: {what}. "
+                        "Start all of them with the same command, on the same data."
+                    )
+
+    def wait_stopped(self) -> None:
+        """Wait a little until all processes have come here, as a stop brings them.
+
+        A launcher ends the others as soon as one has left, and the first may still be writing.
+        """
+        if self.count > 1:
+            from torch.distributed import monitored_barrier
+
+            # Who does not come is gone, or was stopped at another place.
+            with suppress(RuntimeError):
+                monitored_barrier(self.group, timeout=LAST_WAIT)
+
+
+@cache
+def joined() -> Processes:
+    """Join the other processes that a launcher has started with this one; alone, do nothing.
+
+    Raises:
+        SettingError: If the launcher does not say where they are.
+    """
+    if int(os.environ.get("WORLD_SIZE", "1")) == 1:
+        return Processes()
+    missing = [name for name in LAUNCHED if name not in os.environ]
+    if missing:
+        raise SettingError(
+            f"WORLD_SIZE is {os.environ['WORLD_SIZE']}, and {', '.join(missing)} is not set, so "
+            "that the processes cannot find each other. Start them by torchrun or accelerate "
+            "launch, or unset WORLD_SIZE."
+        )
+    import torch
+    from torch import distributed
+
+    if not distributed.is_initialized():
+        has_gpu = torch.cuda.is_available() and distributed.is_nccl_available()
+        distributed.init_process_group("cpu:gloo,cuda:nccl" if has_gpu else "gloo")
+    group = distributed.new_group(backend="gloo")
+    return Processes(distributed.get_rank(), distributed.get_world_size(), group)
+
+
+def check_run(config: RunConfig, processes: Processes) -> None:
+    """Refuse settings of a run that its processes cannot train with.
+
+    Args:
+        config: The checked settings.
+        processes: Who trains it.
+
+    Raises:
+        SettingError: If there are some; it says of each what to do instead.
+    """
+    from temper import methods
+    from temper.training.config import teachers_of
+    from temper.training.settings import AUTO, HALVE
+
+    train, count = config.train, processes.count
+    if count == 1 and not train.fsdp:
+        return
+    faults = Faults()
+    if count == 1:
+        faults.append(
+            "`train.fsdp` shares a model out between processes, and there is one. Start several "
+            "(torchrun --nproc-per-node 2 -m temper train ...), or leave it out."
+        )
+    beside_fsdp = {
+        "`train.lora`": train.lora is not None,
+        "`train.keep` 'best'": train.keep == "best",
+        "`train.precision` 'fp16'": train.precision == "fp16",
+    }
+    faults += [
+        f"{setting} is not supported with `train.fsdp`. Leave one of them out."
+        for setting, is_given in beside_fsdp.items()
+        if is_given and train.fsdp
+    ]
+    if train.batch_size % count:
+        faults.append(
+            f"`train.batch_size` is {train.batch_size}, the rows of a batch over all processes, "
+            f"and {count} processes cannot have equal shares of it. Give a multiple of {count}."
+        )
+    if train.device not in ("auto", "cpu", "cuda"):
+        faults.append(
+            f"`train.device` is {train.device!r}, and each of {count} processes takes the GPU of "
+            "its own number. Use 'auto', 'cuda' or 'cpu'."
+        )
+    if count > 1 and train.device != "cpu" and (fault := _missing_gpu()):
+        faults.append(fault)
+    one_process = {
+        "`train.learning_rate` 'auto'": train.learning_rate == AUTO,
+        "`train.on_oom` 'halve'": train.on_oom == HALVE,
+        "Rows changed by a model (`data.augment`)": bool(
+            config.data.attacks or config.data.augment_models
+        ),
+        "A teacher of the method": bool(teachers_of(methods.build(config.method_config()))),
+    }
+    faults += [
+        f"{setting} is for a run of one process, and there are {count}. Leave it out, or start "
+        "the command without torchrun."
+        for setting, is_given in one_process.items()
+        if is_given and count > 1
+    ]
+    faults.refuse()
+
+
+def _missing_gpu() -> str:
+    """Say that this process has no GPU of its own on a machine that has some; else nothing."""
+    import torch
+
+    place, gpus = int(os.environ["LOCAL_RANK"]), torch.cuda.device_count()
+    if not torch.cuda.is_available() or place < gpus:
+        return ""
+    return (
+        f"This machine has {gpus} GPU{'s' if gpus > 1 else ''}, and {place + 1} processes or more. "
+        "Start one process a GPU, or set train.device=cpu."
+    )
