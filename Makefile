@@ -24,7 +24,8 @@ PYTHON ?= $(shell for name in python3 python3.14 python3.13 python3.12 python3.1
 DATA ?= demo
 ROWS ?= 2000
 EVAL_ROWS ?= 500
-SEEDS ?= 0,1
+SEEDS ?= 0,1,2
+WORKERS ?= 2
 METHODS ?= vanilla,uegr
 ifeq ($(DATA),demo)
 OUT ?= runs/demo
@@ -56,7 +57,7 @@ $(INSTALLED): pyproject.toml constraints.txt hashes.txt
 
 demo: $(INSTALLED)
 	$(OFFLINE) TOKENIZERS_PARALLELISM=false $(BIN)/temper compare --model minilm --data $(DATA) $(SOURCES) \
-		--methods $(METHODS) --seeds $(SEEDS) $(SETTINGS) --out $(OUT)
+		--methods $(METHODS) --seeds $(SEEDS) --workers $(WORKERS) $(SETTINGS) --out $(OUT)
 
 lint: $(INSTALLED)
 	$(BIN)/ruff check .

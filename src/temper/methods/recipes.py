@@ -14,7 +14,7 @@ from typing import Any, Literal, get_args
 
 from temper.errors import SettingError, unknown
 
-Evidence = Literal["candidate", "chosen on development data", "confirmed"]
+Evidence = Literal["candidate", "chosen on development data", "not confirmed", "confirmed"]
 EVIDENCE: tuple[Evidence, ...] = get_args(Evidence)
 PLAIN = "plain"
 """The recipe that the others are held against."""
