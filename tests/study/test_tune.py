@@ -20,6 +20,7 @@ from temper.data.sources import load_splits
 from temper.data.splitting import folds
 from temper.errors import CheckpointError, DataError, SettingError
 from temper.evaluation.folder import read
+from temper.methods.recipes import Recipe, recipes
 from temper.study import race as module
 from temper.study.budget import Budget
 from temper.study.dev_folds import FOLDS, check_apart, dev_folds
@@ -305,12 +306,14 @@ def test_what_cannot_be_raced_is_refused_before_any_work(
 
 
 def test_recipes_that_do_not_fit_the_model_are_left_out_unless_they_are_named(
-    tmp_path: Path,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     heard = Heard()
+    odd = Recipe("odd", "for pre-trained models alone", "lp_ft", 3.0, "candidate")
+    monkeypatch.setitem(recipes(), "odd", odd)
     given = {"model": "text_cnn", "data": "demo", "rows": 60, "goal": "accuracy", "seeds": (0,)}
     with pytest.raises(SettingError, match="too small"):
         temper.tune(tmp_path / "race", budget="1runs", progress=heard, **given)
-    assert any(notice.startswith("lp_ft_uegr is not raced") for notice in heard.notices)
+    assert any(notice.startswith("odd is not raced") for notice in heard.notices)
     with pytest.raises(SettingError, match="is trained from scratch"):
-        temper.tune(tmp_path / "race", budget="1runs", recipes="lp_ft_uegr", **given)
+        temper.tune(tmp_path / "race", budget="1runs", recipes="odd", **given)
