@@ -28,7 +28,7 @@ def test_an_adapter_is_trained_judged_and_asked(
         "train.lora.rank=4", "--set", "train.max_steps=3", "--max-length", "32", "--device", "cpu",
         "--out", out,
     )  # fmt: skip
-    assert "recipe: uegr (default; --recipe or --method changes it)" in trained.stderr
+    assert "recipe: plain (default; --recipe or --method changes it)" in trained.stderr
     assert "LoRA of rank 4" in trained.stderr
     assert "uegr takes about" in trained.stderr
     assert json.loads((out / "adapter_config.json").read_text())["r"] == 4

@@ -51,7 +51,7 @@ def test_the_demo_runs_offline_on_the_generated_corpus() -> None:
     assert options["model"] == "minilm"
     assert options["data"] == "demo"
     assert options["methods"] == "vanilla,uegr"
-    assert options["seeds"] == "0,1"
+    assert options["seeds"] == "0,1,2"
     assert str(options["out"]) == "runs/demo"
     assert options["shift"]
     assert options["anomaly"]

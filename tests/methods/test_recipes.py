@@ -11,14 +11,13 @@ import temper
 from temper import methods
 from temper.errors import SettingError
 from temper.methods.recipes import EVIDENCE, TABLES, default_recipe, recipes, with_recipe
-from temper.study.plan import Column, StudyConfig, columns_of
+from temper.study.plan import StudyConfig, columns_of
 from temper.training.config import RunConfig
 from temper.training.passes import passes_of
 from tests.cli.tiny_project import make_data, make_model
 from tests.training.tiny_training import Rows, collate, record, settings_of_run, tiny_model
 
 EVERY = sorted(recipes())
-AUTO_RATE = {"learning_rate": "auto"}
 
 
 def tree(name: str, **tables: Any) -> dict[str, Any]:
@@ -54,23 +53,6 @@ def test_what_a_person_sets_overrides_the_recipe() -> None:
     changed = tree("uegr", method={"epsilon": 0.5}, train={"epochs": 1.0})
     run = RunConfig.of(changed)
     assert (run.method_name, run.method["epsilon"], run.train.epochs) == ("uegr", 0.5, 1.0)
-
-
-def test_a_rate_may_be_so_many_times_the_usual_one() -> None:
-    doubled, usual = (
-        {"train": {"learning_rate": "2x"}},
-        {"model": "minilm", "data": {"source": "demo"}},
-    )
-    rate = RunConfig.of(with_recipe({"recipe": "plain", **usual})).train.learning_rate
-    assert RunConfig.of(
-        with_recipe({"recipe": "plain", **usual, **doubled})
-    ).train.learning_rate == (2 * rate)
-    column = Column("fast", "vanilla", doubled)
-    for given, wanted in (({}, 2 * rate), ({"learning_rate": 3e-4}, 6e-4), (AUTO_RATE, "auto")):
-        study = StudyConfig.of({**usual, "train": given}, columns=[column], seeds=[0])
-        assert study.any_run.train.learning_rate == wanted
-    with pytest.raises(SettingError, match="learning_rate"):
-        RunConfig.of({**usual, "method": {"name": "vanilla"}, "train": {"learning_rate": "2 x"}})
 
 
 def test_a_method_beside_a_recipe_and_an_unknown_recipe_are_refused() -> None:

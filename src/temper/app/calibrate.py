@@ -141,6 +141,7 @@ class _Fit:
 
     def run(self) -> tuple[Calibration, dict[str, Any]]:
         """Fit everything."""
+        self._check_kind()
         first, second = self._parts()
         groups = self._groups()
         self._check_enough(second, groups)
@@ -202,8 +203,8 @@ class _Fit:
             size += 1
         return np.asarray(order[:size], dtype=np.int64), np.asarray(order[size:], dtype=np.int64)
 
-    def _groups(self) -> tuple[tuple[str, ...], IntegerArray] | None:
-        """Number the groups, where coverage is by group; refuse what is not of such a model."""
+    def _check_kind(self) -> None:
+        """Refuse settings that are of the other kind of model."""
         if self.settings.intervals == "cqr" and self.predictor.gives != "values":
             raise SettingError(
                 f"calibrate.intervals=cqr is of a regression, and {self.request.model} is a "
@@ -214,6 +215,9 @@ class _Fit:
                 f"calibrate.by=class is of classes, and {self.request.model} is a regression. Take "
                 "'all' or 'group'."
             )
+
+    def _groups(self) -> tuple[tuple[str, ...], IntegerArray] | None:
+        """Number the groups, where the coverage is by group."""
         if self.settings.by != "group":
             return None
         given = self.rows.group

@@ -142,7 +142,7 @@ class Spread:
         return replace(blank, weights=np.stack(ends))
 
     def ends(self, values: FloatArray, anomaly: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Return the lower and the upper quantile, [N] each; where they cross, the other way round.
+        """Return the lower and the upper quantile, [N] each; sorted where they cross.
 
         Args:
             values: Predicted values, [N].
@@ -261,7 +261,9 @@ class Calibration:
         threshold = self.threshold(coverage)
         if groups is not None:
             threshold = threshold[groups]
-        return prediction_intervals(*self._ends(values, anomaly), threshold)
+        low, high = prediction_intervals(*self._ends(values, anomaly), threshold)
+        # Quantiles that are too wide by more than their distance cross.
+        return np.minimum(low, high), np.maximum(low, high)
 
     def _ends(self, values: FloatArray, anomaly: FloatArray) -> tuple[FloatArray, FloatArray]:
         return (values, values) if self.spread is None else self.spread.ends(values, anomaly)

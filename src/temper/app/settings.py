@@ -213,7 +213,7 @@ class CalibrationSettings(BaseModel):
             and ``raps`` make larger ones for hard rows.
         intervals: Of a regression: ``residual`` makes all equally wide; ``cqr``, conformalised
             quantile regression, makes them wide where held-out rows are far off, by the predicted
-            value and by how strange the text is.
+            value and by how strange the text is; its quantiles are fitted at the first coverage.
         by: Within what the coverage holds: over ``all`` rows, in each true ``class``, or in each
             ``group`` of --group-column.
         false_alarms: Share of ordinary rows that may be flagged as anomalies.

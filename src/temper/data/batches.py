@@ -116,7 +116,7 @@ class EqualShares:
         batches = iter(self.batches)
         while batch := [row for share in islice(batches, self.shares) for row in share]:
             first = first or batch
-            # Fewer rows than shares: one of them comes again, and counts again.
+            # Fewer rows than shares: rows of the epoch's first batch fill it up, and count again.
             batch += [first[place % len(first)] for place in range(self.shares - len(batch))]
             size, larger = divmod(len(batch), self.shares)
             end = 0

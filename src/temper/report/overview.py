@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from temper.display.cells import NAMED, Comparison, Row
 from temper.display.wording import escaped, pipe_table
 from temper.functional.scores import SCORES
-from temper.report.derived import AFTER, SUMMARY, views
+from temper.report.derived import AFTER, ALL_IN, SUMMARY, views
 from temper.report.markdown import LEGEND, mark_of
 
 SEEDS = 3
@@ -20,6 +20,7 @@ MANY = 5
 _IMPROVEMENTS = {
     SUMMARY.name: "Relative improvement",
     AFTER.name: "Relative improvement, with what needs no training",
+    ALL_IN.name: "Relative improvement with what needs no training, over the reference without",
 }
 
 

@@ -16,7 +16,7 @@ from temper.evaluation.settings import EvaluationSettings
 from temper.methods import MethodConfig
 from temper.methods.recipes import recipe_named
 from temper.training.assignments import Faults, Tree, override, parse_assignment, section
-from temper.training.config import RunConfig, times, with_rate, without_unread
+from temper.training.config import RunConfig, with_rate, without_unread
 
 PLACES = ("model", "data", "train", "architecture", "evaluate")
 # A column may be called after a composition: r_drop+at.
@@ -312,14 +312,8 @@ def _run(base: Tree, column: Column, seed: int) -> RunConfig:
         (("method", "name"), column.method),
         (("seed",), seed),
     ]
-    given = base.get("train")
-    usual = given.get("learning_rate") if isinstance(given, Mapping) else None
     for table, settings in column.settings.items():
-        for name, value in settings.items():
-            if (table, name) == ("train", "learning_rate") and usual is not None:
-                # 2x is twice the rate that all columns share, where there is one.
-                value = times(value, usual)
-            assignments.append(((table, name), value))
+        assignments += [((table, name), value) for name, value in settings.items()]
     run = RunConfig.of(without_unread(override(base, assignments)))
     if run.data.attacks:
         attack_settings(run.data)

@@ -30,7 +30,7 @@ from temper.study.goals import fold_evaluation, improvement, part_scores
 from temper.study.plan import Column, StudyConfig
 from temper.study.work import StudyFolder, Work, evaluation_sets
 from temper.training.assignments import Tree, override
-from temper.training.config import model_identity, run_key, times
+from temper.training.config import model_identity, run_key
 from temper.training.passes import PLAIN as PASSES
 from temper.training.progress import Progress
 
@@ -235,9 +235,7 @@ class Race:
             # Every recipe begins with the settings that it is written down with.
             name = fresh[0]
             first = {f"{name}.{key}": each[1] for key, each in self.recipes[name].search.items()}
-            train = self.recipes[name].settings.get("train", {})
-            rate = times(train.get("learning_rate", "1x"), 1.0)
-            fixed = {"recipe": name, "rate": rate, f"{name}.length": 1, **first}
+            fixed = {"recipe": name, "rate": 1.0, f"{name}.length": 1, **first}
             self.study.enqueue_trial(fixed)
             return
         spent = dict.fromkeys(entered, 0.0)

@@ -29,7 +29,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Self
@@ -56,8 +55,6 @@ from temper.training.settings import TrainSettings
 PLACES = ("model", "seed", "data", "method", "train", "architecture")
 LARGEST_SEED = 2**32 - 1
 CHUNK = 1 << 20
-TIMES = re.compile(r"(\d+(?:\.\d*)?|\.\d+)x")
-"""A learning rate as a factor."""
 MODEL_FILES = {".safetensors", ".bin", ".json", ".txt", ".model"}
 # What Temper writes beside a model's files does not decide what its weights are.
 RECORDS = {
@@ -388,16 +385,12 @@ def completed(tree: Mapping[str, Any]) -> Tree:
         that is trained from scratch, the training loop's have the network's defaults,
         methods have theirs (selective updates cover all parameters, UEGR drops more), and
         ``architecture.dropout`` is 0 under ``vanilla`` and .5 under other methods (UEGR, Table IV),
-        each where nobody says otherwise. A learning rate such as ``2x`` is so many times that
-        default.
+        each where nobody says otherwise.
     """
     model, train = tree.get("model"), tree.get("train", {})
-    result, own = dict(tree), _own_training(model)
+    result = dict(tree)
     if isinstance(train, Mapping):
-        result["train"] = {**own, **train}
-        if "learning_rate" in train:
-            usual = own.get("learning_rate", TrainSettings.model_fields["learning_rate"].default)
-            result["train"]["learning_rate"] = times(train["learning_rate"], usual)
+        result["train"] = {**_own_training(model), **train}
     if not is_scratch(model):
         return result
     method, architecture = tree.get("method", {}), tree.get("architecture", {})
@@ -417,23 +410,6 @@ def _own_training(model: object) -> Mapping[str, Any]:
         return ARCHITECTURES[model].settings.TRAIN
     known = MODELS.get(model) if isinstance(model, str) else None
     return {} if known is None else {"learning_rate": float(known["learning_rate"])}
-
-
-def times(rate: object, usual: Any) -> object:
-    """Return a learning rate, ``2x`` as so many times another one.
-
-    Args:
-        rate: As it is given, not checked yet.
-        usual: What it is that many times of; ``auto`` stays so.
-
-    Example:
-        >>> times("2x", 5e-5), times(3e-5, 5e-5), times("2x", "auto")
-        (0.0001, 3e-05, 'auto')
-    """
-    factor = TIMES.fullmatch(rate) if isinstance(rate, str) else None
-    if factor is None:
-        return rate
-    return float(factor[1]) * usual if isinstance(usual, int | float) else usual
 
 
 def settings_class(model: object) -> type[ArchitectureSettings]:

@@ -95,17 +95,17 @@ class Processes:
         """Go on after this block once all processes have come through it, or stop them all.
 
         Raises:
-            OtherProcessError: In all processes but the first of those in which the block raised a
-                `TemperError`; that one raises it.
+            OtherProcessError: In all processes but the first of those in which the block raised an
+                error; that one raises it.
         """
         try:
             yield
-        except TemperError as error:
-            self._check(self.gather(str(error)), error)
+        except (TemperError, OSError, RuntimeError, ValueError) as error:
+            self._check(self.gather(str(error) or type(error).__name__), error)
         else:
             self._check(self.gather(None), None)
 
-    def _check(self, messages: list[str | None], own: TemperError | None) -> None:
+    def _check(self, messages: list[str | None], own: Exception | None) -> None:
         failed = [rank for rank, message in enumerate(messages) if message is not None]
         if own is not None and failed[0] == self.rank:
             raise own
@@ -214,7 +214,7 @@ def check_run(config: RunConfig, processes: Processes) -> None:
             f"`train.batch_size` is {train.batch_size}, the rows of a batch over all processes, "
             f"and {count} processes cannot have equal shares of it. Give a multiple of {count}."
         )
-    if train.device not in ("auto", "cpu", "cuda"):
+    if count > 1 and train.device not in ("auto", "cpu", "cuda"):
         faults.append(
             f"`train.device` is {train.device!r}, and each of {count} processes takes the GPU of "
             "its own number. Use 'auto', 'cuda' or 'cpu'."

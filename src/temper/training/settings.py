@@ -145,8 +145,8 @@ class TrainSettings(BaseModel):
         batch_size: Rows of one micro-batch, >= 1; the processes of a run have equal shares of them.
         accumulation: Micro-batches per optimiser step, >= 1: ``batch_size`` 4 with 4 of them sees
             the rows of ``batch_size`` 16.
-        learning_rate: Peak learning rate, > 0; ``2x`` is twice the model's default; ``auto`` finds
-            it by a range test and short trainings, judged on rows held back from training.
+        learning_rate: Peak learning rate, > 0; ``auto`` finds it by a range test and short
+            trainings, judged on rows held back from training.
         weight_decay: Decoupled weight decay, >= 0; biases and norms are spared.
         warmup_ratio: Share of the steps over which the rate climbs from 0, in [0, 1).
         schedule: Course of the learning rate after the warm-up.

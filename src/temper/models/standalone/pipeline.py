@@ -40,7 +40,6 @@ class Pipeline:
     device: str = "cpu"
 
     def __post_init__(self) -> None:
-        """Read the folder."""
         self.folder = Path(self.folder)
         self.record = _read(self.folder / "export.json")
         self.calibration = _read(self.folder / "calibration.json")
@@ -48,10 +47,9 @@ class Pipeline:
         self.arrays = {} if kept is None else load_file(self.folder / kept["file"])
         self.tokenizer = AutoTokenizer.from_pretrained(self.folder, trust_remote_code=False)
         if self.onnx is not None:
-            import onnxruntime
+            from onnxruntime import InferenceSession as Session
 
-            asked = {"providers": ["CPUExecutionProvider"]}
-            self.session = onnxruntime.InferenceSession(self.folder / self.onnx, **asked)
+            self.session = Session(self.folder / self.onnx, providers=["CPUExecutionProvider"])
             return
         safe = {"use_safetensors": True, "trust_remote_code": False}
         self.model = AutoModelForSequenceClassification.from_pretrained(self.folder, **safe)
@@ -72,8 +70,7 @@ class Pipeline:
         for start in range(0, len(order), self.batch_size):
             rows = order[start : start + self.batch_size]
             taken = {name: [each[row] for row in rows] for name, each in encoded.items()}
-            batch = self.tokenizer.pad(taken, return_tensors="pt")
-            parts.append(self._forward(batch.to(self.device)))
+            parts.append(self._forward(self.tokenizer.pad(taken, return_tensors="pt")))
         both = [np.concatenate(part)[np.argsort(order)] for part in zip(*parts, strict=True)]
         if not np.isfinite(np.hstack(both)).all():
             raise ValueError("An answer is not finite: the model is broken.")
@@ -85,7 +82,7 @@ class Pipeline:
             logits, *states = self.session.run(None, given)
             return logits.astype(float), (states or [logits])[0].astype(float)
         with torch.inference_mode():
-            found = self.model(**batch, output_hidden_states=self.record["states"])
+            found = self.model(**batch.to(self.device), output_hidden_states=self.record["states"])
             states = found.logits
             if self.record["states"]:
                 layers = getattr(found, "hidden_states", None) or found.encoder_hidden_states
@@ -130,11 +127,16 @@ class Pipeline:
                 held = _set_scores(sets["conformal"], shares) <= limit + 1e-12
                 told["set"] = [list(compress(names, row)) for row in held]
             else:
-                told["interval"] = (self._ends(outputs, odd) + limit * [-1.0, 1.0]).tolist()
+                ends = outputs.repeat(2, axis=1)
+                if (weights := self.arrays.get("cqr.weights")) is not None:
+                    low, high = self.arrays["cqr.seen"].T
+                    both = np.hstack([outputs, odd[:, None]]).clip(low, high) - low
+                    z, a = (both / np.where(high > low, high - low, 1.0)).T
+                    ends = np.sort(np.stack([z**0, z, z**2, a], axis=1) @ weights.T)
+                told["interval"] = np.sort(ends + limit * [-1.0, 1.0]).tolist()
         found = [dict(zip(told, row, strict=True)) for row in zip(*told.values(), strict=True)]
-        if not abstain and max_risk is None:
-            return found
-        return self._abstaining(found, abstain, max_risk)
+        asked = abstain or max_risk is not None
+        return self._abstaining(found, abstain, max_risk) if asked else found
 
     def _abstaining(self, found: Any, abstain: str, risk: float | None) -> list[dict[str, Any]]:
         largest = [int(size) for size in re.findall(r"set\s*>\s*(\d+)", abstain)]
@@ -161,14 +163,6 @@ class Pipeline:
             return np.asarray(logits * vector["weights"] + vector["bias"])
         return np.asarray(logits / self.calibration.get("temperature", 1.0))
 
-    def _ends(self, values: Array, odd: Array) -> Array:
-        if "cqr.weights" not in self.arrays:
-            return values.repeat(2, axis=1)
-        low, high = self.arrays["cqr.seen"].T
-        shares = np.hstack([values, odd[:, None]]).clip(low, high) - low
-        z, a = (shares / np.where(high > low, high - low, 1.0)).T
-        return np.sort(np.stack([z**0, z, z**2, a], axis=1) @ self.arrays["cqr.weights"].T, axis=1)
-
     def _strangeness(self, outputs: Array, shares: Array, states: Array) -> Array:
         known, kept = self.arrays, self.calibration["anomaly"]
         if kept["detector"] == "mahalanobis":
@@ -188,11 +182,9 @@ def _set_scores(kind: str, shares: Array) -> Array:
     if kind == "lac":
         return 1.0 - shares
     order = np.argsort(-shares, axis=1, kind="stable")
-    found = np.empty_like(shares)
     summed = np.cumsum(np.take_along_axis(shares, order, axis=1), axis=1)
     penalty = 0.01 * np.arange(shares.shape[1]) if kind == "raps" else 0.0
-    np.put_along_axis(found, order, summed + penalty, axis=1)
-    return found
+    return np.take_along_axis(summed + penalty, np.argsort(order, axis=1), axis=1)
 
 
 def _read(path: Path) -> dict[str, Any]:
