@@ -24,7 +24,7 @@ from temper.importing import import_named, run_import
 from temper.methods.declared import GROUP, Declaration, in_order
 from temper.methods.method import MethodConfig
 
-DEFAULT = "uegr"
+DEFAULT = "vanilla"
 """The method of a run that names none."""
 
 _ENTRIES: dict[str, Entry] = {}
