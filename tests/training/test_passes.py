@@ -87,6 +87,7 @@ def test_a_run_tells_its_cost_before_the_first_step(project: Path) -> None:
         {
             "model": str(project / "model"),
             "data": {"source": str(project / "data" / "reviews"), "max_length": 32},
+            "method": {"name": "uegr"},
             "train": {"max_steps": 1, "device": "cpu"},
         }
     )
