@@ -32,6 +32,8 @@ class UpdateRule:
             serves all rules.
         wants_rates: Whether ``settle`` reads learning rate and weight decay from its step.
         wants_total: Whether it must know how many steps there will be.
+        trainings: How many trainings the run is cut into. Each begins with the weights before the
+            first step and a fresh optimiser, and has the whole course of the learning rate.
         last: Whether a chain puts it behind the others: it reads the weights that they leave.
         redraws: Whether ``begin_run`` draws weights anew.
         replaces_weights: Whether ``finish`` sets weights whatever those are that it finds.
@@ -51,12 +53,27 @@ class UpdateRule:
     wants_start: bool = False
     wants_rates: bool = False
     wants_total: bool = False
+    trainings: int = 1
     last: bool = False
     redraws: bool = False
     replaces_weights: bool = False
     takes_rows: bool = False
     logged: Mapping[str, str] = MappingProxyType({})
     moved: float = 0.0
+
+    def first_steps(self, total: int) -> list[int]:
+        """Return the step with which each training after the first begins.
+
+        Args:
+            total: Steps of the run, over which the trainings are of equal length; with fewer steps
+                than ``trainings`` each step is one.
+
+        Example:
+            >>> UpdateRule().first_steps(10)
+            []
+        """
+        trainings = min(self.trainings, total)
+        return [place * total // trainings for place in range(1, trainings)]
 
     def init(self, params: Parameters) -> State:
         """Return the rule's state before the first step.
@@ -272,6 +289,7 @@ class Chain(UpdateRule):
         ):
             setattr(self, wish, any(getattr(rule, wish) for rule in rules))
         self.takes_rows = all(rule.takes_rows for rule in rules)
+        self.trainings = max((rule.trainings for rule in rules), default=1)
         self.survey_rows = max((rule.survey_rows for rule in rules), default=0)
 
     def _each(self, state: State) -> Iterator[tuple[UpdateRule, State]]:

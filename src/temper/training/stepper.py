@@ -1,7 +1,7 @@
 """Stepper: a method's step for any PyTorch loop, and the core that the Trainer drives.
 
 for batch, every optimiser step:
-rule.enter(weights)
+rule.enter(weights)                                       a new training: weights of the start first
 for total in objective.losses(...):  backward(total)      one graph alive at a time
 gradients = rule.gradient(...)                            may ask for the gradient again
 rule.restore(weights); gradients = rule.penalise(gradients)
@@ -77,7 +77,8 @@ class Stepper:
 
         Some methods ask for more, and the others ignore it: ``prepare(loader)`` before the first
         step (roast, child_tuning_d, jachess), ``begin_epoch(number)`` before each epoch (the first
-        two), ``finish()`` at the end (ema, wise_ft), and ``total=`` steps for phases (lp_ft).
+        two), ``finish()`` at the end (ema, wise_ft), ``total=`` steps for phases (lp_ft), or both
+        of these (soup).
     """
 
     def __init__(
@@ -205,11 +206,23 @@ class Stepper:
             )
         self.params.refresh(self.network.model)
         self._begin()
+        if self.begins_training(step):
+            with torch.no_grad():
+                for name, tensor in self.params.tensors.items():
+                    tensor.copy_(self.params.start[name])
         self._scheduled = {
             f"schedule/{name}": schedule.at(self.share)
             for name, schedule in self.method.schedules.items()
         }
         self.rule.enter(self.params, self.state, step, self.streams.at(step=step.number))
+
+    def begins_training(self, step: Step) -> bool:
+        """Whether a training of the run begins anew with a step.
+
+        Args:
+            step: Its number and the number of all steps.
+        """
+        return step.number in self.rule.first_steps(step.total)
 
     def _begin(self) -> None:
         """Let the rule act on the weights of a run that has not taken a step, once."""
@@ -422,6 +435,8 @@ class Stepper:
             grads = self.params.gradients()
             self.params.set_gradients(self.rule.transform(grads, self.params, self.state, streams))
             scales = self.rule.learning_rate_scales(self.params, self.state)
+        if self.begins_training(self._now()):
+            optimizer.state.clear()
         scale = self.rule.learning_rate_scale(self.state, self._now())
         if scale != 1.0 or scales:
             groups = optimizer.param_groups

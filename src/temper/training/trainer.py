@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from itertools import islice
@@ -29,6 +29,7 @@ from temper.stopping import StopRequest
 from temper.training import checkpoint_files, checks, sharding
 from temper.training.checkpoint_files import read_state, write_state
 from temper.training.checkpoint_folder import PARTIAL
+from temper.training.given_loss import task_loss_of
 from temper.training.loading import (
     ROW,
     MixedBatches,
@@ -41,6 +42,7 @@ from temper.training.loading import (
     training_loader,
 )
 from temper.training.method_callback import MethodCallback
+from temper.training.restarts import restart
 from temper.training.settings import HALVE, STOP, OnOOM
 from temper.training.stepper import Stepper
 from temper.training.supported import check_arguments, check_hooks
@@ -352,7 +354,7 @@ class RobustTrainer(Trainer):
             ranks=self.args.world_size,
             special_ids=special,
             class_weights=self.class_weights,
-            task_loss=self._given_loss(),
+            task_loss=task_loss_of(self.compute_loss_func, outputs=SequenceClassifierOutput),
         )
         try:
             exchanging = checks.exchanging(self.args.process_index, self.args.world_size)
@@ -368,27 +370,6 @@ class RobustTrainer(Trainer):
         # Gradients that wait for the last micro-batch would be whole ones.
         yield
 
-    def _given_loss(self) -> Callable[[Tensor, Tensor], Tensor] | None:
-        """Return ``compute_loss_func`` as a function of logits and labels.
-
-        It is called for the logits of every pass, with the rows of this call as the number of
-        items, so that a sum that it divides by them and a plain mean both give the mean over the
-        rows. That mean then counts for each row of the call: micro-batches and processes weigh by
-        their rows, as one batch would.
-        """
-        given = self.compute_loss_func
-        if given is None:
-            return None
-
-        def loss(logits: Tensor, labels: Tensor) -> Tensor:
-            items = torch.tensor(len(labels), device=labels.device)
-            value: Tensor = given(
-                SequenceClassifierOutput(logits=logits), labels, num_items_in_batch=items
-            )
-            return value
-
-        return loss
-
     @property
     def stop_signal(self) -> int:
         """Number of the signal that wants this training to stop after this step; 0 of none."""
@@ -403,6 +384,22 @@ class RobustTrainer(Trainer):
         if self.stepper is None:
             raise ModelError("training_step was called outside train().")
         return self.stepper
+
+    def create_scheduler(
+        self, num_training_steps: int, optimizer: torch.optim.Optimizer | None = None
+    ) -> Any:
+        """Make the scheduler as ``Trainer`` does, of each training that the method cuts a run into.
+
+        Raises:
+            SettingError: If there are several, and the scheduler was given or is of a kind that
+                cannot begin anew.
+        """
+        starts = [0, *self.method.rule.first_steps(num_training_steps)]
+        given = self.lr_scheduler is not None
+        scheduler = super().create_scheduler(-(-num_training_steps // len(starts)), optimizer)
+        if len(starts) > 1:
+            restart(scheduler, starts, method=self.method.name, given=given)
+        return scheduler
 
     # Data
 

@@ -1,0 +1,85 @@
+"""The mean of several trainings that one run makes from the same weights."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+
+import torch
+
+from temper.backward.rule import UpdateRule
+from temper.functional.precision import at_least_single
+from temper.models.network import Parameters
+from temper.seeding import Streams
+from temper.types import State, Step
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Soup(UpdateRule):
+    """Cut the run into trainings from the weights before its first step, and keep their mean.
+
+    The stepper goes back to those weights and forgets the optimiser's moments where a training
+    begins, and `RobustTrainer` runs through the learning rate's course in each. The heads begin
+    alike too, without which the mean of several trainings answers at chance.
+
+    One copy of the trainable weights, in at least fp32, from the end of the first training on,
+    beside the one of the start.
+
+    Args:
+        trainings: How many, at least 1.
+
+    References:
+        Wortsman et al., ICML 2022, the uniform soup.
+    """
+
+    trainings: int = 3
+
+    name = "soup"
+    slots = frozenset({"phases", "finish"})
+    last = True
+    takes_rows = True
+    replaces_weights = True
+    wants_start = True
+    wants_total = True
+
+    def init(self, params: Parameters) -> State:
+        """Start without a finished training."""
+        if params.has_running_statistics:
+            logger.warning(
+                "The model has batch normalisation, whose running statistics belong to the last "
+                "training and not to the mean. Measure them anew after training "
+                "(torch.optim.swa_utils.update_bn)."
+            )
+        return {"weights": {}, "finished": 0}
+
+    def enter(self, params: Parameters, state: State, step: Step, rng: Streams) -> None:
+        """Say at the run's first step where it is too short."""
+        if step.number == 0 and step.total < self.trainings:
+            logger.warning(
+                "The run has %d steps, fewer than the %d trainings that it is to be cut into: each "
+                "step is a training.",
+                step.total,
+                self.trainings,
+            )
+
+    def settle(self, params: Parameters, state: State, step: Step) -> None:
+        """Take the weights into the mean where a training ends."""
+        if step.number + 1 not in {*self.first_steps(step.total), step.total}:
+            return
+        finished = state["finished"] = state["finished"] + 1
+        if finished == 1:
+            state["weights"] = {
+                name: at_least_single(tensor.detach()).clone()
+                for name, tensor in params.tensors.items()
+            }
+            return
+        mean = state["weights"]
+        fresh = [params.tensors[name].detach().to(mean[name].dtype) for name in mean]
+        torch._foreach_lerp_(list(mean.values()), fresh, 1 / finished)
+
+    def finish(self, params: Parameters, state: State) -> None:
+        """Set the weights to the mean of the finished trainings."""
+        for name, mean in state["weights"].items():
+            params.tensors[name].copy_(mean)

@@ -1,0 +1,47 @@
+"""Soup: several short trainings from the same weights in one run; their mean is kept.
+
+The steps of the run are cut into ``members`` parts of equal length. Each begins with the weights
+before the first step, the same head among them, and a fresh optimiser, and runs through the whole
+course of the learning rate; rows come in another order, and dropout draws anew. In the end
+``w = (w_1 + ... + w_k) / k``.
+
+Source: Wortsman et al., ICML 2022 (the uniform soup). Differs: docs/methods/soup.md.
+"""
+
+from __future__ import annotations
+
+from typing import Self
+
+from pydantic import Field
+
+from temper.backward.soup import Soup
+from temper.methods import Method, MethodConfig, register
+
+
+@register(
+    "soup",
+    summary="The mean of several trainings of one run that begin at the same weights",
+    cost="3F",
+    memory="two copies of the weights",
+    paper="Wortsman et al., ICML 2022",
+    claims="rule: finish, phases",
+)
+class SoupConfig(MethodConfig):
+    """Settings of soups within a run.
+
+    Args:
+        members: Trainings that the run is cut into, at least 1; ``train.epochs`` counts the epochs
+            of all of them. 1 is plain fine-tuning.
+    """
+
+    members: int = Field(default=3, ge=1)
+
+    def off(self) -> Self:
+        """Train once."""
+        return self._with(members=1)
+
+    def build(self) -> Method:
+        """Return the method."""
+        if self.members == 1:
+            return Method("soup", self)
+        return Method("soup", self, rule=Soup(self.members))
