@@ -134,12 +134,13 @@ def test_the_trainer_does_what_the_stepper_does(name: str, tmp_path: Path) -> No
     )
     trainer.train()
     other = tiny("bert").train()
-    stepper = Stepper(other, name, seed=3, total=2)
+    steps = 2 * build(name).rule.trainings
+    stepper = Stepper(other, name, seed=3, total=steps)
     pre_pass, rest = (seen[:4], seen[4:]) if stepper.prepares else ([], seen)
     stepper.prepare(pre_pass)
     stepper.begin_epoch(0)
     optimizer = torch.optim.SGD(other.parameters(), lr=1e-2)
-    for step in range(2):
+    for step in range(steps):
         optimizer.zero_grad()
         stepper.backward(*rest[2 * step : 2 * step + 2])
         stepper.step(optimizer)

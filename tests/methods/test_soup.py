@@ -68,7 +68,7 @@ def _trainer(
 ) -> RobustTrainer:
     given = TrainingArguments(
         output_dir=str(folder),
-        max_steps=9,
+        max_steps=3,
         per_device_train_batch_size=2,
         learning_rate=0.5,
         warmup_steps=1,

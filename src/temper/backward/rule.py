@@ -32,7 +32,7 @@ class UpdateRule:
             serves all rules.
         wants_rates: Whether ``settle`` reads learning rate and weight decay from its step.
         wants_total: Whether it must know how many steps there will be.
-        trainings: How many trainings the run is cut into. Each begins with the weights before the
+        trainings: How many trainings the run consists of. Each begins with the weights before the
             first step and a fresh optimiser, and has the whole course of the learning rate.
         last: Whether a chain puts it behind the others: it reads the weights that they leave.
         redraws: Whether ``begin_run`` draws weights anew.

@@ -18,11 +18,11 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Soup(UpdateRule):
-    """Cut the run into trainings from the weights before its first step, and keep their mean.
+    """Train several times from the weights before the first step, and keep the mean.
 
     The stepper goes back to those weights and forgets the optimiser's moments where a training
-    begins, and `RobustTrainer` runs through the learning rate's course in each. The heads begin
-    alike too, without which the mean of several trainings answers at chance.
+    begins; in `RobustTrainer` each has the steps that the arguments ask for and the whole course of
+    the learning rate. The heads begin alike too, without which the mean answers at chance.
 
     One copy of the trainable weights, in at least fp32, from the end of the first training on,
     beside the one of the start.

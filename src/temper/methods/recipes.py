@@ -31,7 +31,8 @@ class Recipe:
         name: What it is called.
         summary: What it is for, in one line.
         method: A method of ``temper list methods``, or several with ``+`` between.
-        passes: Forward passes (F) that a step costs with these settings; plain fine-tuning's is 3.
+        passes: Forward passes (F) that a step costs with these settings, times the trainings of a
+            run that trains several times; plain fine-tuning's is 3.
         evidence: What speaks for it.
         settings: What it sets of the tables ``method`` and ``train``, nested.
         search: Settings that `temper tune` varies, by their dotted names: the lowest value, the one

@@ -1,8 +1,8 @@
 """Soup: several short trainings from the same weights in one run; their mean is kept.
 
-The steps of the run are cut into ``members`` parts of equal length. Each begins with the weights
-before the first step, the same head among them, and a fresh optimiser, and runs through the whole
-course of the learning rate; rows come in another order, and dropout draws anew. In the end
+Each of the k trainings has the epochs that the run's settings say. It begins with the weights
+before the first step, the same head among them, and a fresh optimiser, and has the whole course of
+the learning rate; rows come in another order, and dropout draws anew. In the end
 ``w = (w_1 + ... + w_k) / k``.
 
 Source: Wortsman et al., ICML 2022 (the uniform soup). Differs: docs/methods/soup.md.
@@ -21,7 +21,7 @@ from temper.methods import Method, MethodConfig, register
 @register(
     "soup",
     summary="The mean of several trainings of one run that begin at the same weights",
-    cost="3F",
+    cost="3F, for k times as many steps",
     memory="two copies of the weights",
     paper="Wortsman et al., ICML 2022",
     claims="rule: finish, phases",
@@ -30,8 +30,8 @@ class SoupConfig(MethodConfig):
     """Settings of soups within a run.
 
     Args:
-        members: Trainings that the run is cut into, at least 1; ``train.epochs`` counts the epochs
-            of all of them. 1 is plain fine-tuning.
+        members: Number k of trainings, at least 1, each of ``train.epochs``; 1 is plain
+            fine-tuning.
     """
 
     members: int = Field(default=3, ge=1)

@@ -1,7 +1,8 @@
-"""The learning rate of a run that is cut into several trainings."""
+"""The length and the learning rate of a run that consists of several trainings."""
 
 from __future__ import annotations
 
+import copy
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -9,6 +10,20 @@ from typing import Any
 from torch.optim.lr_scheduler import LambdaLR
 
 from temper.errors import SettingError
+
+
+def times_as_long(args: Any, trainings: int) -> Any:
+    """Return training arguments that ask for the steps of several trainings.
+
+    Args:
+        args: ``TrainingArguments`` of one of them.
+        trainings: How many.
+    """
+    longer = copy.copy(args)
+    longer.num_train_epochs *= trainings
+    if longer.max_steps > 0:
+        longer.max_steps *= trainings
+    return longer
 
 
 def restart(scheduler: Any, starts: Sequence[int], *, method: str, given: bool) -> None:

@@ -42,7 +42,7 @@ from temper.training.loading import (
     training_loader,
 )
 from temper.training.method_callback import MethodCallback
-from temper.training.restarts import restart
+from temper.training.restarts import restart, times_as_long
 from temper.training.settings import HALVE, STOP, OnOOM
 from temper.training.stepper import Stepper
 from temper.training.supported import check_arguments, check_hooks
@@ -384,6 +384,11 @@ class RobustTrainer(Trainer):
         if self.stepper is None:
             raise ModelError("training_step was called outside train().")
         return self.stepper
+
+    def set_initial_training_values(self, args: TrainingArguments, dataloader: Any) -> Any:
+        """Count the steps of the run: those that ``args`` asks for, in each of its trainings."""
+        args = times_as_long(args, self.method.rule.trainings)
+        return super().set_initial_training_values(args, dataloader)
 
     def create_scheduler(
         self, num_training_steps: int, optimizer: torch.optim.Optimizer | None = None
