@@ -78,6 +78,10 @@ def test_the_sentence_names_passes_and_mask_and_is_silent_for_plain_fine_tuning(
         "uegr takes about 9F + mask a step, plain fine-tuning 3F: about 3.0 times the passes "
         "(F is a forward pass of the batch)."
     ]
+    assert cost_in_words("soup", build("soup"), 3.0) == [
+        "soup takes about 3F a step and trains 3 times, plain fine-tuning 3F: about 3.0 times the "
+        "passes (F is a forward pass of the batch)."
+    ]
     assert cost_in_words("vanilla", build("vanilla"), 3.0) == []
 
 

@@ -63,20 +63,22 @@ def passes_of(model: nn.Module, method: Method, batch: Mapping[str, Tensor]) -> 
 
 
 def cost_in_words(name: str, method: Method, passes: float) -> list[str]:
-    """Say what a step costs beside plain fine-tuning's; nothing where it costs the same.
+    """Say what a method costs beside plain fine-tuning; nothing where it costs the same.
 
     Args:
         name: The method's name.
         method: The method.
         passes: What `passes_of` counted.
     """
-    masks = "mask" in method.rule.slots
-    if abs(passes - PLAIN) < 0.05 and not masks:
+    masks, trainings = "mask" in method.rule.slots, method.rule.trainings
+    if abs(passes - PLAIN) < 0.05 and not masks and trainings == 1:
         return []
-    takes = f"{round(passes, 1):g}F{' + mask' if masks else ''}"
+    takes = f"{round(passes, 1):g}F{' + mask' if masks else ''} a step"
+    if trainings > 1:
+        takes += f" and trains {trainings} times"
     return [
-        f"{name} takes about {takes} a step, plain fine-tuning {PLAIN:g}F: about "
-        f"{passes / PLAIN:.1f} times the passes (F is a forward pass of the batch)."
+        f"{name} takes about {takes}, plain fine-tuning {PLAIN:g}F: about "
+        f"{trainings * passes / PLAIN:.1f} times the passes (F is a forward pass of the batch)."
     ]
 
 
