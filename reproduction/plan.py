@@ -177,7 +177,7 @@ def _sources(case: Case, request: Request) -> _Sources:
         entry,
         model=request.model or entry.model or case.model.model,
         source=f"{source}/{task.file}" if files and task.file is not None else source,
-        task=case.source if entry.source is None and case.source in TASKS else None,
+        task=case.source if entry.source is None and _is_known(case.source) else None,
     )
     if request.device is not None:
         tree.setdefault("train", {})["device"] = request.device
@@ -186,12 +186,17 @@ def _sources(case: Case, request: Request) -> _Sources:
 
 def _source(case: Case, root: Path | None) -> str:
     """Say where a case's data are; a case that names its file needs no task, a folder does."""
-    if case.source in TASKS or case.task.file is None:
+    if case.task.file is None or _is_known(case.source):
         return task_source(case.source, root)
     folder = Path(root or "", case.source)
     if not folder.is_dir():
         raise SettingError(f"No folder {folder}, which {case.name} is trained on.")
     return str(folder)
+
+
+def _is_known(source: str) -> bool:
+    """Whether a task can be asked for by name: of some only the metric is known."""
+    return source in TASKS and bool(TASKS[source].rows)
 
 
 def _grid(case: Case, request: Request) -> dict[str, Any]:
