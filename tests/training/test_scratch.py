@@ -28,7 +28,7 @@ from tests.cli.tiny_project import make_data, study_tree
 from tests.training.listeners import Heard, StopAt
 
 SMALL = {"embedding": 6, "min_frequency": 1, "vectors": None}
-PRETRAINED = ("layer_decay", "lp_ft", "mixout", "rec_adam", "reinit", "w_cons", "wise_ft")
+PRETRAINED = ("layer_decay", "lp_ft", "mixout", "rec_adam", "reinit", "soup", "w_cons", "wise_ft")
 
 
 @pytest.fixture(scope="module")

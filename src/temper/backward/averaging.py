@@ -15,6 +15,20 @@ from temper.types import State, Step
 logger = logging.getLogger(__name__)
 
 
+def warn_of_running_statistics(params: Parameters) -> None:
+    """Say that an average of weights leaves batch normalisation's statistics behind.
+
+    Args:
+        params: The trainable parameters.
+    """
+    if params.has_running_statistics:
+        logger.warning(
+            "The model has batch normalisation, whose running statistics belong to the last "
+            "weights and not to their average. Measure them anew after training "
+            "(torch.optim.swa_utils.update_bn)."
+        )
+
+
 @dataclass(frozen=True)
 class RunningAverage(UpdateRule):
     """Average the weights after each step, and at the end set them to the average, if asked to.
@@ -66,12 +80,7 @@ class RunningAverage(UpdateRule):
 
     def init(self, params: Parameters) -> State:
         """Start without an average."""
-        if params.has_running_statistics:
-            logger.warning(
-                "The model has batch normalisation, whose running statistics belong to the last "
-                "weights and not to their average. Measure them anew after training "
-                "(torch.optim.swa_utils.update_bn)."
-            )
+        warn_of_running_statistics(params)
         return {"weights": {}, "counted": 0}
 
     def settle(self, params: Parameters, state: State, step: Step) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
+from temper.backward.averaging import warn_of_running_statistics
 from temper.backward.rule import UpdateRule
 from temper.functional.precision import at_least_single
 from temper.models.network import Parameters
@@ -46,12 +47,7 @@ class Soup(UpdateRule):
 
     def init(self, params: Parameters) -> State:
         """Start without a finished training."""
-        if params.has_running_statistics:
-            logger.warning(
-                "The model has batch normalisation, whose running statistics belong to the last "
-                "training and not to the mean. Measure them anew after training "
-                "(torch.optim.swa_utils.update_bn)."
-            )
+        warn_of_running_statistics(params)
         return {"weights": {}, "finished": 0}
 
     def enter(self, params: Parameters, state: State, step: Step, rng: Streams) -> None:

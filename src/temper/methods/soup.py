@@ -34,6 +34,10 @@ class SoupConfig(MethodConfig):
             fine-tuning.
     """
 
+    PRETRAINED = (
+        "averages trainings, which lie in one basin where they begin at pre-trained weights"
+    )
+
     members: int = Field(default=3, ge=1)
 
     def off(self) -> Self:
